@@ -1,0 +1,54 @@
+# `make help` lists the targets. `make demo` and `make test` do all their own set-up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+TORCH := torch==2.13.0
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help dev servers check format test demo bench soak fuzz examples clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml constraints-dev.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints-dev.txt -e '.[dev]'
+	touch $@
+
+dev: $(STAMP) ## create .venv with everything for development
+
+servers: ## install the real servers that tests start (Debian's packages; needs root or sudo)
+	@tests/servers/install
+
+format: dev ## rewrite the code in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+check: dev ## format, lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+test: dev servers check ## all that CI runs
+	$(BIN)/python -m pytest
+
+demo: dev ## a real distributed training with one slow rank, found by the collector
+	$(BIN)/python examples/demo/run.py $(DEMO_FLAGS)
+
+examples: dev ## run every example
+	$(BIN)/python -m pytest tests/examples
+
+bench: dev ## every number of the README
+	$(BIN)/python -m benchmarks
+
+soak: dev ## the long doses: ten demos in a row
+	$(BIN)/python -m benchmarks.soak
+
+fuzz: dev ## more random inputs for the decoders than the tests take
+	$(BIN)/python -m benchmarks.fuzz
+
+clean: ## remove what make made
+	rm -rf $(VENV) build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,35 @@
+"""A rank's sign of life: that it lives, how far it is, what it is doing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from otel_straggler.model.rank import Source
+from otel_straggler.semconv import Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """One metrics request of one rank. ``None`` = the request did not carry the value.
+
+    Attributes:
+        source: who sent it.
+        sent_at_s: the sender's wall clock (``straggler.heartbeat.timestamp``).
+        progress_at_s: the sender's wall clock when it last progressed.
+        step: last step begun.
+        open_section, open_time_s: the innermost open section and its age.
+        phase: declared phase, empty if none.
+        finished_at_s, outcome: set once the rank has ended.
+        dropped: records lost so far in this session, by reason.
+    """
+
+    source: Source
+    sent_at_s: float | None = None
+    progress_at_s: float | None = None
+    step: int | None = None
+    open_section: str = ""
+    open_time_s: float | None = None
+    phase: str = ""
+    finished_at_s: float | None = None
+    outcome: Outcome | None = None
+    dropped: dict[str, int] = field(default_factory=dict)

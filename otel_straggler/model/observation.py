@@ -1,0 +1,144 @@
+"""What crosses from receiving to scoring: columns, never an object per span."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.model.rank import Source
+from otel_straggler.semconv import KernelClass, SectionKind
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Codes: TypeAlias = npt.NDArray[np.int32]
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+NO_STEP = -1
+NO_KERNEL = -1
+NO_SEQ = np.iinfo(np.int64).min
+"""Value of ``seq`` for a row that is never taken for a duplicate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A named piece of a step."""
+
+    name: str
+    kind: SectionKind = "compute"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A CUDA kernel; ``nccl`` kernels wait for others and are kept out of GPU scores."""
+
+    name: str
+    kernel_class: KernelClass = "compute"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservationBatch:
+    """Section runs and kernel runs of any number of ranks and runs. All columns have length n.
+
+    Attributes:
+        sources, sections, kernels: tables of names; the code columns index them.
+        source, section: (n,) codes.
+        kernel: (n,) code, ``NO_KERNEL`` for a section run.
+        step: (n,) optimizer step, ``NO_STEP`` if the row has none.
+        start_ns: (n,) start on the sender's wall clock.
+        duration_s: (n,) > 0 and finite.
+        seq: (n,) rows of one source and section (and kernel) that share it are the same run,
+            delivered again; ``NO_SEQ`` for rows that are always distinct.
+    """
+
+    sources: tuple[Source, ...]
+    sections: tuple[Section, ...]
+    kernels: tuple[Kernel, ...] = ()
+    source: Codes
+    section: Codes
+    kernel: Codes
+    step: Ints
+    start_ns: Ints
+    duration_s: Floats
+    seq: Ints
+
+    def __len__(self) -> int:
+        return len(self.duration_s)
+
+    def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> ObservationBatch:
+        """The same tables with only ``rows``."""
+        return ObservationBatch(
+            sources=self.sources,
+            sections=self.sections,
+            kernels=self.kernels,
+            source=self.source[rows],
+            section=self.section[rows],
+            kernel=self.kernel[rows],
+            step=self.step[rows],
+            start_ns=self.start_ns[rows],
+            duration_s=self.duration_s[rows],
+            seq=self.seq[rows],
+        )
+
+
+class BatchBuilder:
+    """Collects rows one by one and gives an :class:`ObservationBatch`.
+
+    For decoders and tests; a million rows a second need columns from the start.
+    """
+
+    def __init__(self) -> None:
+        self._sources: dict[Source, int] = {}
+        self._sections: dict[Section, int] = {}
+        self._kernels: dict[Kernel, int] = {}
+        self._rows: list[tuple[int, int, int, int, int, float, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def source_code(self, source: Source) -> int:
+        return self._sources.setdefault(source, len(self._sources))
+
+    def section_code(self, section: Section) -> int:
+        return self._sections.setdefault(section, len(self._sections))
+
+    def add(
+        self,
+        source: Source | int,
+        section: Section | int,
+        *,
+        start_ns: int,
+        duration_s: float,
+        step: int = NO_STEP,
+        seq: int = NO_SEQ,
+        kernel: Kernel | None = None,
+    ) -> None:
+        """Append one row; ``source`` and ``section`` may be codes from ``*_code``."""
+        kernel_code = (
+            NO_KERNEL if kernel is None else self._kernels.setdefault(kernel, len(self._kernels))
+        )
+        self._rows.append((
+            source if isinstance(source, int) else self.source_code(source),
+            section if isinstance(section, int) else self.section_code(section),
+            kernel_code,
+            step,
+            start_ns,
+            duration_s,
+            seq,
+        ))
+
+    def build(self) -> ObservationBatch:
+        columns = list(zip(*self._rows, strict=True)) if self._rows else [()] * 7
+        return ObservationBatch(
+            sources=tuple(self._sources),
+            sections=tuple(self._sections),
+            kernels=tuple(self._kernels),
+            source=np.array(columns[0], np.int32),
+            section=np.array(columns[1], np.int32),
+            kernel=np.array(columns[2], np.int32),
+            step=np.array(columns[3], np.int64),
+            start_ns=np.array(columns[4], np.int64),
+            duration_s=np.array(columns[5], np.float64),
+            seq=np.array(columns[6], np.int64),
+        )

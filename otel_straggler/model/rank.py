@@ -1,0 +1,49 @@
+"""Who sends: the identity of one process of a training job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from otel_straggler.semconv import DEFAULT_ROLE
+
+_NOTHING: Mapping[str, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One process (session) of one rank, as its telemetry describes it.
+
+    Attributes:
+        run_id: the training run, over all attempts.
+        rank: global rank in the group.
+        job: job name (``service.name``).
+        group: one of several worlds in the job; empty where there is one.
+        attempt: restart count of the launcher.
+        node: host name; empty if unknown.
+        session_id: new in every process; empty for telemetry that carries none.
+        local_rank: rank within the node, -1 if unknown.
+        world_size: ranks in the group, 0 if unknown.
+        role: ranks are compared within a role.
+        device: GPU UUID, empty if unknown.
+        parallel: rank in each parallel dimension ("data", "tensor", ...).
+    """
+
+    run_id: str
+    rank: int
+    job: str = ""
+    group: str = ""
+    attempt: int = 0
+    node: str = ""
+    session_id: str = ""
+    local_rank: int = -1
+    world_size: int = 0
+    role: str = DEFAULT_ROLE
+    device: str = ""
+    parallel: Mapping[str, int] = field(default=_NOTHING, hash=False)
+
+    @property
+    def key(self) -> str:
+        """The rank as reports print it: ``"3"``, or ``"critic/3"`` within a named group."""
+        return f"{self.group}/{self.rank}" if self.group else str(self.rank)

@@ -1,0 +1,89 @@
+"""What scoring says of one window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from otel_straggler.model.observation import Floats, Ints, Section
+from otel_straggler.model.rank import Source
+
+KindOfScore = Literal["section_relative", "section_individual", "gpu_relative", "gpu_individual"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Straggler:
+    """A rank that a score under the threshold lists. ``section`` is empty for the whole rank."""
+
+    source: Source
+    section: str
+    kind_of_score: KindOfScore
+    score: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excess:
+    """The seconds per step that a rank spends in a section beyond the median of its role."""
+
+    source: Source
+    section: str
+    excess_s: float
+    own_s: float
+    role_median_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowScores:
+    """Layer-1 scores of one window of one run (and attempt, and group).
+
+    R ranks and S sections; NaN = no data or not comparable.
+
+    Attributes:
+        run_id, job, group, attempt: whose window.
+        first_step, last_step: smallest and largest step; None for a window by time.
+        start_ns, end_ns: first start and last end among its rows, sender's clock.
+        n_steps: distinct steps.
+        sources: (R,) ranks with data, ordered by rank.
+        sections: (S,) sections, ordered by first appearance.
+        section_median_s, section_total_s: (R, S) seconds.
+        section_count: (R, S) section runs.
+        section_relative, section_individual: (R, S) scores in (0, 1].
+        section_slowdown: (R, S) own median / median of the role.
+        gpu_relative, gpu_individual: (R,) scores in (0, 1].
+        gpu_section_relative, gpu_section_individual: (R, S) the same from one section's kernels.
+        stragglers: what the threshold lists, lowest score first.
+        largest_excess: the rank and section that lose most against their role, if any is slower.
+        world_size: ranks expected; missing_ranks: those without a row, at most 1,000 named.
+        duplicates, superseded: rows left out because they were delivered twice, or because a
+            newer session holds the same rank.
+        closed_by: "complete" (all ranks passed it), "grace" (some did not in time), "idle", "end".
+    """
+
+    run_id: str
+    job: str
+    group: str
+    attempt: int
+    first_step: int | None
+    last_step: int | None
+    start_ns: int
+    end_ns: int
+    n_steps: int
+    sources: tuple[Source, ...]
+    sections: tuple[Section, ...]
+    section_median_s: Floats
+    section_total_s: Floats
+    section_count: Ints
+    section_relative: Floats
+    section_individual: Floats
+    section_slowdown: Floats
+    gpu_relative: Floats
+    gpu_individual: Floats
+    gpu_section_relative: Floats
+    gpu_section_individual: Floats
+    stragglers: tuple[Straggler, ...]
+    largest_excess: Excess | None
+    world_size: int
+    missing_ranks: tuple[int, ...]
+    duplicates: int
+    superseded: int
+    closed_by: Literal["complete", "grace", "idle", "end"]

@@ -1,0 +1,242 @@
+"""Every name on the wire, once: attributes, metrics, kinds, outcomes, reasons.
+
+Encoder, decoder, collector, dashboards and alerts read the names from here. The package's own
+namespaces are ``training.*`` (the job) and ``straggler.*`` (this product); names of OpenTelemetry's
+semantic conventions are used as they are. Importing this module costs nothing but itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
+SCOPE_NAME: Final = "otel_straggler"
+SCORER_HEADER: Final = "otel-straggler-scorer"
+"""Response header of a collector that scores; its value is the wire version."""
+WIRE_VERSION: Final = "1"
+
+
+class Attribute(str):
+    """An attribute key that knows its meaning. It is a plain ``str`` to everybody else."""
+
+    __slots__ = ("meaning",)
+    meaning: str
+
+    def __new__(cls, key: str, meaning: str) -> Attribute:
+        self = super().__new__(cls, key)
+        self.meaning = meaning
+        return self
+
+
+# --- resource: who sends -------------------------------------------------------------------
+SERVICE_NAME: Final = Attribute("service.name", "job name")
+SERVICE_INSTANCE_ID: Final = Attribute("service.instance.id", "run/attempt/group/rank")
+HOST_NAME: Final = Attribute("host.name", "node")
+SESSION_ID: Final = Attribute("straggler.session.id", "16 hex characters, new in every process")
+RUN_ID: Final = Attribute("training.run.id", "one training run, over all its attempts")
+RUN_ATTEMPT: Final = Attribute("training.run.attempt", "restart count of the launcher, from 0")
+GROUP: Final = Attribute("training.group", "one of several worlds in a job; empty for one world")
+RANK: Final = Attribute("training.rank", "global rank of the process")
+LOCAL_RANK: Final = Attribute("training.local_rank", "rank within the node")
+WORLD_SIZE: Final = Attribute("training.world_size", "ranks in the group")
+
+# --- rank description: late-bound, on straggler.rank.info and on the resource once known ----
+ROLE: Final = Attribute("training.role", "peers are compared within a role")
+PARALLEL_DIMENSIONS: Final = (
+    "data",
+    "tensor",
+    "pipeline",
+    "virtual_pipeline",
+    "context",
+    "expert",
+)
+PARALLEL_RANK: Final = {
+    d: Attribute(f"training.parallel.{d}.rank", f"rank in the {d.replace('_', ' ')} dimension")
+    for d in PARALLEL_DIMENSIONS
+}
+PARALLEL_SIZE: Final = {
+    d: Attribute(f"training.parallel.{d}.size", f"size of the {d.replace('_', ' ')} dimension")
+    for d in PARALLEL_DIMENSIONS
+}
+GPU_MODEL: Final = Attribute("hw.model", "GPU model")
+GPU_UUID: Final = Attribute("hw.id", "GPU UUID; joins DCGM exporter")
+GPU_PCI_ID: Final = Attribute("hw.pci.id", "GPU PCI bus id")
+POD_NAME: Final = Attribute("k8s.pod.name", "Kubernetes pod")
+DEFAULT_ROLE: Final = "default"
+
+# --- section span ---------------------------------------------------------------------------
+SECTION: Final = Attribute("straggler.section", "section name")
+SECTION_KIND: Final = Attribute("straggler.section.kind", "one of SECTION_KINDS")
+STEP: Final = Attribute("training.step", "optimizer step")
+MICROBATCH: Final = Attribute("training.microbatch", "microbatch within the step")
+TOKENS: Final = Attribute("training.tokens", "work size of the section run")
+SEQ: Final = Attribute("straggler.seq", "runs of this section in this session, from 0")
+PHASE: Final = Attribute("straggler.phase", "declared phase the section ran in")
+TIME_BASIS: Final = Attribute("straggler.time_basis", "host, events or cupti")
+
+SectionKind = Literal["compute", "data", "wait", "checkpoint", "eval", "other"]
+SECTION_KINDS: Final[tuple[SectionKind, ...]] = (
+    "compute",
+    "data",
+    "wait",
+    "checkpoint",
+    "eval",
+    "other",
+)
+LISTED_KINDS: Final = frozenset({"compute", "data", "other"})
+"""Kinds whose low scores are listed as stragglers; the others are scored only."""
+PHASE_KINDS: Final[dict[str, SectionKind]] = {"checkpoint": "checkpoint", "eval": "eval"}
+"""Kind of the span of a declared phase; every other phase is ``other``."""
+
+STEP_SPAN: Final = "step"
+"""Name of the span that covers one step of one rank. It is not scored."""
+OTHER_SECTION: Final = "<other>"
+
+# Aliases accepted on input, first match wins; the product's own name comes first.
+RANK_ALIASES: Final = (str(RANK), "nv.dl.rank", "dl.rank", "rank")
+WORLD_SIZE_ALIASES: Final = (str(WORLD_SIZE), "nv.dl.world_size", "dl.world_size", "world_size")
+LOCAL_RANK_ALIASES: Final = (
+    str(LOCAL_RANK),
+    "nv.dl.local_rank",
+    "dl.local_rank",
+    "local_rank",
+    "pytorch.local_rank",
+)
+RUN_ID_ALIASES: Final = (
+    str(RUN_ID),
+    "nv.dl.run_id",
+    "dl.run_id",
+    "nemo.run.id",
+    "training_job.id",
+)
+STEP_ALIASES: Final = (str(STEP), "nv.dl.iteration", "dl.iteration", "iteration")
+
+Outcome = Literal["ok", "failed", "cancelled", "preempted", "unknown"]
+OUTCOMES: Final[tuple[Outcome, ...]] = ("ok", "failed", "cancelled", "preempted", "unknown")
+
+# --- data-point attributes of what the collector publishes -----------------------------------
+POINT_LABELS: Final = ("run_id", "job_name", "group", "rank", "node", "role", "section")
+OUTCOME: Final = Attribute("outcome", "how the rank ended, one of OUTCOMES")
+REASON: Final = Attribute("reason", "why a record or span was not used")
+
+MetricKind = Literal["gauge", "counter", "histogram"]
+_UNIT_SUFFIX: Final = {"s": "_seconds", "By": "_bytes"}
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric: its OTLP name, UCUM unit and meaning.
+
+    ``prometheus_name`` follows OpenTelemetry's translator (UnderscoreEscapingWithSuffixes), so a
+    metric has one name whether it is scraped here or arrives through an OTLP endpoint.
+
+    >>> Metric("straggler.caused_wait", "s", "counter", "...").prometheus_name
+    'straggler_caused_wait_seconds_total'
+    """
+
+    name: str
+    unit: str
+    kind: MetricKind
+    meaning: str
+
+    @property
+    def prometheus_name(self) -> str:
+        base = self.name.replace(".", "_") + _UNIT_SUFFIX.get(self.unit, "")
+        return base + "_total" if self.kind == "counter" else base
+
+
+# --- from a rank ------------------------------------------------------------------------------
+HEARTBEAT = Metric("straggler.heartbeat.timestamp", "s", "gauge", "the rank's clock when sent")
+PROGRESS = Metric("straggler.progress.timestamp", "s", "gauge", "when the rank last progressed")
+PROGRESS_STEP = Metric("straggler.progress.step", "{step}", "gauge", "last step begun")
+SECTION_OPEN = Metric("straggler.section.open_time", "s", "gauge", "age of the open section")
+RANK_FINISHED = Metric("straggler.rank.finished.timestamp", "s", "gauge", "when the rank ended")
+RECORDS_DROPPED = Metric(
+    "straggler.records.dropped", "{record}", "counter", "records a rank lost, by reason"
+)
+RANK_INFO = Metric("straggler.rank.info", "{info}", "gauge", "rank description; always 1")
+SECTION_DURATION = Metric(
+    "straggler.section.duration", "s", "histogram", "section times of one rank"
+)
+KERNEL_DURATION = Metric(
+    "straggler.kernel.duration", "s", "histogram", "CUDA kernel times of one rank"
+)
+
+# --- from the collector -----------------------------------------------------------------------
+SECTION_RELATIVE = Metric(
+    "straggler.section.relative_score", "{score}", "gauge", "best rank's median / own median"
+)
+SECTION_INDIVIDUAL = Metric(
+    "straggler.section.individual_score", "{score}", "gauge", "own best median / own median"
+)
+GPU_RELATIVE = Metric(
+    "straggler.gpu.relative_score", "{score}", "gauge", "kernel times against the best rank"
+)
+GPU_INDIVIDUAL = Metric(
+    "straggler.gpu.individual_score", "{score}", "gauge", "kernel times against own best"
+)
+SECTION_MEDIAN = Metric("straggler.section.median", "s", "gauge", "median time in the window")
+SECTION_SLOWDOWN = Metric(
+    "straggler.section.slowdown", "{ratio}", "gauge", "own median / median of the role"
+)
+RANK_STRAGGLING = Metric(
+    "straggler.rank.straggling", "{flag}", "gauge", "1 if listed in the newest window"
+)
+LAST_HEARTBEAT = Metric(
+    "straggler.last_heartbeat.timestamp", "s", "gauge", "newest heartbeat, on the collector's clock"
+)
+LAST_PROGRESS = Metric(
+    "straggler.last_progress.timestamp", "s", "gauge", "newest progress, on the collector's clock"
+)
+RANK_LAST_SCORED = Metric(
+    "straggler.rank.last_scored.timestamp", "s", "gauge", "when the rank last got scores"
+)
+RANK_STEP = Metric("straggler.rank.step", "{step}", "gauge", "newest step the rank reported")
+RUN_WORLD_SIZE = Metric("straggler.run.world_size", "{rank}", "gauge", "ranks expected")
+RUN_RANKS_REPORTING = Metric(
+    "straggler.run.ranks_reporting", "{rank}", "gauge", "ranks in the newest window"
+)
+RUN_FINISHED = Metric(
+    "straggler.run.finished.timestamp", "s", "gauge", "when the last rank of the run ended"
+)
+RUN_COVERAGE = Metric(
+    "straggler.run.coverage", "{ratio}", "gauge", "ranks scored / ranks expected, newest window"
+)
+RUN_IDENTITY_CLASHES = Metric(
+    "straggler.run.identity_clashes", "{rank}", "gauge", "ranks claimed by two live sessions"
+)
+
+# --- the collector about itself ---------------------------------------------------------------
+COLLECTOR_SPANS = Metric(
+    "straggler.collector.spans", "{span}", "counter", "spans received, by fate"
+)
+COLLECTOR_REQUESTS = Metric(
+    "straggler.collector.requests", "{request}", "counter", "requests, by signal and answer"
+)
+COLLECTOR_RUNS = Metric("straggler.collector.runs", "{run}", "gauge", "runs in memory")
+COLLECTOR_WINDOWS = Metric(
+    "straggler.collector.windows", "{window}", "counter", "windows closed, by cause"
+)
+COLLECTOR_QUEUE = Metric(
+    "straggler.collector.queue", "By", "gauge", "request bytes that wait to be scored"
+)
+COLLECTOR_SERIES_FOLDED = Metric(
+    "straggler.collector.series_folded", "{series}", "gauge", "series folded by the budget"
+)
+COLLECTOR_FORWARDED = Metric(
+    "straggler.collector.forwarded", "{request}", "counter", "requests forwarded, by outcome"
+)
+COLLECTOR_START = Metric(
+    "straggler.collector.start.timestamp", "s", "gauge", "when this collector started"
+)
+
+NO_DATA: Final = "no_data"
+
+FORMAT_VERSION: Final = 1
+"""``schema_version`` of the JSON that ``score --json`` and ``/v1/report`` share."""
+
+NCCL_KERNEL_MARKS: Final = ("nccldev", "ncclkernel", "ncclsymk", "nvshmem", "deep_ep", "rccl")
+"""Lower-case marks of communication kernels, over all naming generations of NCCL and its kin."""
+KernelClass = Literal["compute", "nccl", "memory"]
+KERNEL_CLASSES: Final[tuple[KernelClass, ...]] = ("compute", "nccl", "memory")
