@@ -118,15 +118,17 @@ class BatchBuilder:
         kernel_code = (
             NO_KERNEL if kernel is None else self._kernels.setdefault(kernel, len(self._kernels))
         )
-        self._rows.append((
-            source if isinstance(source, int) else self.source_code(source),
-            section if isinstance(section, int) else self.section_code(section),
-            kernel_code,
-            step,
-            start_ns,
-            duration_s,
-            seq,
-        ))
+        self._rows.append(
+            (
+                source if isinstance(source, int) else self.source_code(source),
+                section if isinstance(section, int) else self.section_code(section),
+                kernel_code,
+                step,
+                start_ns,
+                duration_s,
+                seq,
+            )
+        )
 
     def build(self) -> ObservationBatch:
         columns = list(zip(*self._rows, strict=True)) if self._rows else [()] * 7

@@ -45,7 +45,8 @@ class WindowScores:
         n_steps: distinct steps.
         sources: (R,) ranks with data, ordered by rank.
         sections: (S,) sections, ordered by first appearance.
-        section_median_s, section_total_s: (R, S) seconds.
+        section_median_s: (R, S) median of the section runs, seconds.
+        section_step_s: (R, S) median over steps of the time per step, seconds.
         section_count: (R, S) section runs.
         section_relative, section_individual: (R, S) scores in (0, 1].
         section_slowdown: (R, S) own median / median of the role.
@@ -71,7 +72,7 @@ class WindowScores:
     sources: tuple[Source, ...]
     sections: tuple[Section, ...]
     section_median_s: Floats
-    section_total_s: Floats
+    section_step_s: Floats
     section_count: Ints
     section_relative: Floats
     section_individual: Floats

@@ -2,73 +2,212 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from otel_straggler.model.observation import ObservationBatch
+import numpy as np
+
+from otel_straggler.model.observation import NO_STEP, ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
+from otel_straggler.score.clashes import ClashWatch
+from otel_straggler.score.layer1 import ClosedBy, History, score_window
+from otel_straggler.score.settings import ScorerCounts, ScoreSettings
+from otel_straggler.score.stream import Stream, session_of
+
+__all__ = ["ScoreSettings", "Scorer", "ScorerCounts"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreSettings:
-    """Settings of layer 1 (defaults of the product).
+@dataclass(slots=True)
+class _World:
+    """The incarnations of one (run, group, attempt), oldest first."""
 
-    Attributes:
-        window_steps: steps of a window; None puts the whole input into one window.
-        window_s: length of a window for rows without a step.
-        grace_s: how long a window waits for the other ranks after the first has passed it.
-        idle_s: a stream without rows for so long closes its open windows.
-        threshold: a score below it lists the rank as a straggler.
-        min_reference_samples: a median of fewer runs never becomes an own-history reference.
-        reference_half_life_s: a best that is not met again doubles in this time.
-        max_names: section names per run; further ones count as ``<other>``.
-        max_runs: runs kept; the one idle longest is forgotten first.
-        forget_s: a run without rows or signs of life for so long is forgotten.
-    """
-
-    window_steps: int | None = 20
-    window_s: float = 30.0
-    grace_s: float = 5.0
-    idle_s: float = 30.0
-    threshold: float = 0.75
-    min_reference_samples: int = 5
-    reference_half_life_s: float = 86_400.0
-    max_names: int = 200
-    max_runs: int = 100
-    forget_s: float = 3_600.0
+    streams: list[Stream] = field(default_factory=list)
+    stream_of_session: dict[tuple[int, str, str], Stream] = field(default_factory=dict)
 
 
-@dataclass(slots=True, kw_only=True)
-class ScorerCounts:
-    """What happened to rows, since the start. ``scored + duplicates + superseded + late`` plus
-    the rows of open windows = rows observed."""
-
-    observed: int = 0
-    scored: int = 0
-    duplicates: int = 0
-    superseded: int = 0
-    late: int = 0
-    windows: dict[str, int] = field(default_factory=dict)
+_WorldKey = tuple[str, str, int]
 
 
 class Scorer:
-    """Scores every run it is shown. Pure: no clock, no I/O; ``now_ns`` is any monotonic time."""
+    """Scores every run it is shown. Pure: no clock, no I/O; ``now_ns`` is any monotonic time.
 
-    def __init__(self, settings: ScoreSettings | None = None) -> None: ...
+    Not thread-safe: one thread owns a scorer.
+    """
+
+    def __init__(self, settings: ScoreSettings | None = None) -> None:
+        self._settings = settings or ScoreSettings()
+        self._history = History.empty(self._settings.reference_half_life_s)
+        self._worlds: dict[_WorldKey, _World] = {}
+        self._forgotten: list[WindowScores] = []
+        self._clashes = ClashWatch(self._settings.grace_s)
+        self.counts = ScorerCounts()
+        self.late_by_run: dict[str, int] = {}
 
     def observe(self, batch: ObservationBatch, now_ns: int) -> None:
         """Take the rows of ``batch``; windows that became due are given by :meth:`close_due`."""
+        if len(batch) == 0:
+            return
+        self.counts.observed += len(batch)
+        for stream, run_id, part in self._by_stream(batch, now_ns):
+            late = stream.observe(part, now_ns)
+            if late:
+                self.counts.late += late
+                self.late_by_run[run_id] = self.late_by_run.get(run_id, 0) + late
+        self._clashes.observe(batch, now_ns)
+        self._keep_within_limits()
+
+    def alive(self, source: Source, now_ns: int) -> None:
+        """A sign of life (a heartbeat): the rank's open windows are not idle."""
+        for stream in self._streams_of(source):
+            stream.last_alive_at_ns = max(stream.last_alive_at_ns, now_ns)
 
     def finish(self, source: Source, now_ns: int) -> None:
         """The rank has ended: it has passed every window of its stream."""
+        for stream in self._streams_of(source):
+            stream.finish(source, now_ns)
 
     def close_due(self, now_ns: int) -> list[WindowScores]:
         """Close and score the windows that all ranks have passed, or whose wait is over."""
+        due = [*self._forgotten]
+        self._forgotten.clear()
+        newest = self._newest_streams()
+        for stream in self._all_streams():
+            for rows, cause in stream.take_due(now_ns, replaced=id(stream) not in newest):
+                due.append(self._score(rows, stream, cause))
+        self._forget_idle(now_ns)
+        return due
 
-    def close_all(self, now_ns: int) -> list[WindowScores]:
+    def close_all(self) -> list[WindowScores]:
         """Close and score every open window (end of input)."""
+        closed = [*self._forgotten]
+        self._forgotten.clear()
+        for stream in self._all_streams():
+            closed += [self._score(rows, stream, "end") for rows in stream.take_all()]
+        return closed
 
-    def clashes(self, run_id: str) -> tuple[Source, ...]:
-        """Ranks of a run that two live sessions claim; the older session of each pair."""
-        return ()
+    def clashes(self, run_id: str, now_ns: int) -> tuple[Source, ...]:
+        """Sessions that go on sending although a newer session claims their rank."""
+        return self._clashes.live(run_id, now_ns)
+
+    def runs(self) -> tuple[str, ...]:
+        """The runs in memory, in the order in which they were first seen."""
+        return tuple(dict.fromkeys(key[0] for key in self._worlds))
+
+    # --- where rows belong -----------------------------------------------------------------
+
+    def _by_stream(
+        self, batch: ObservationBatch, now_ns: int
+    ) -> Iterator[tuple[Stream, str, ObservationBatch]]:
+        """Split the rows by stream, in the order in which the streams appear."""
+        used = np.unique(batch.source).tolist()
+        streams: dict[int, Stream] = {}
+        codes: dict[int, list[int]] = {}
+        for code in used:
+            stream = self._stream_for(batch, code, now_ns)
+            streams[id(stream)] = stream
+            codes.setdefault(id(stream), []).append(code)
+        for key, stream in streams.items():
+            members = codes[key]
+            rows = batch if len(streams) == 1 else batch.take(np.isin(batch.source, members))
+            yield stream, batch.sources[members[0]].run_id, _only_sources(rows, members)
+
+    def _stream_for(self, batch: ObservationBatch, code: int, now_ns: int) -> Stream:
+        source = batch.sources[code]
+        world = self._worlds.setdefault(_world_key(source), _World())
+        session = (source.rank, *session_of(source))
+        known = world.stream_of_session.get(session)
+        if known is not None:
+            return known
+        steps = batch.step[(batch.source == code) & (batch.step != NO_STEP)]
+        first_step = int(steps[0]) if len(steps) else NO_STEP
+        if not world.streams or world.streams[-1].has_redone(source, first_step):
+            world.streams.append(Stream(self._settings, now_ns))
+        return world.stream_of_session.setdefault(session, world.streams[-1])
+
+    def _streams_of(self, source: Source) -> Iterable[Stream]:
+        world = self._worlds.get(_world_key(source))
+        if world is None:
+            return ()
+        stream = world.stream_of_session.get((source.rank, *session_of(source)))
+        return () if stream is None else (stream,)
+
+    def _all_streams(self) -> list[Stream]:
+        return [stream for world in self._worlds.values() for stream in world.streams]
+
+    def _newest_streams(self) -> set[int]:
+        """Ids of the newest stream of every (run, group); the others have been replaced."""
+        newest: dict[tuple[str, str], tuple[int, Stream]] = {}
+        for (run_id, group, attempt), world in self._worlds.items():
+            if attempt >= newest.get((run_id, group), (-1,))[0]:
+                newest[run_id, group] = attempt, world.streams[-1]
+        return {id(stream) for _, stream in newest.values()}
+
+    # --- scoring and forgetting --------------------------------------------------------------
+
+    def _score(self, rows: ObservationBatch, stream: Stream, cause: ClosedBy) -> WindowScores:
+        scores = score_window(
+            rows,
+            self._history,
+            world_size=stream.world_size,
+            threshold=self._settings.threshold,
+            min_reference_samples=self._settings.min_reference_samples,
+            closed_by=cause,
+        )
+        counts = self.counts
+        counts.duplicates += scores.duplicates
+        counts.superseded += scores.superseded
+        counts.scored += len(rows) - scores.duplicates - scores.superseded
+        counts.windows[cause] = counts.windows.get(cause, 0) + 1
+        return scores
+
+    def _keep_within_limits(self) -> None:
+        runs = self.runs()
+        if len(runs) > self._settings.max_runs:
+            self._forget(min(runs, key=self._last_alive))
+
+    def _forget_idle(self, now_ns: int) -> None:
+        limit_ns = int(self._settings.forget_s * 1e9)
+        for run_id in self.runs():
+            if now_ns - self._last_alive(run_id) >= limit_ns:
+                self._forget(run_id)
+
+    def _last_alive(self, run_id: str) -> int:
+        return max(
+            stream.last_alive_at_ns
+            for key, world in self._worlds.items()
+            if key[0] == run_id
+            for stream in world.streams
+        )
+
+    def _forget(self, run_id: str) -> None:
+        """Score what is open (given by the next call of a close method), then drop the run."""
+        for key in [key for key in self._worlds if key[0] == run_id]:
+            for stream in self._worlds.pop(key).streams:
+                self._forgotten += [self._score(rows, stream, "idle") for rows in stream.take_all()]
+        self.late_by_run.pop(run_id, None)
+        self._clashes.forget(run_id)
+
+
+def _world_key(source: Source) -> _WorldKey:
+    return source.run_id, source.group, source.attempt
+
+
+def _only_sources(rows: ObservationBatch, members: list[int]) -> ObservationBatch:
+    """The same rows with only the sources in ``members`` in the table."""
+    if len(members) == len(rows.sources):
+        return rows
+    new_code = np.full(len(rows.sources), -1, np.int32)
+    new_code[members] = np.arange(len(members), dtype=np.int32)
+    return ObservationBatch(
+        sources=tuple(rows.sources[code] for code in members),
+        sections=rows.sections,
+        kernels=rows.kernels,
+        source=new_code[rows.source],
+        section=rows.section,
+        kernel=rows.kernel,
+        step=rows.step,
+        start_ns=rows.start_ns,
+        duration_s=rows.duration_s,
+        seq=rows.seq,
+    )

@@ -1,0 +1,69 @@
+"""Two live processes that claim one rank: a mistake in the job's set-up, never merged, shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from otel_straggler.model.observation import Ints, ObservationBatch
+from otel_straggler.model.rank import Source
+
+SHOWN_FOR_S = 60.0
+
+
+@dataclass(slots=True)
+class _Claim:
+    source: Source
+    first_start_ns: int
+    clashed_at_ns: int | None = None
+
+
+class ClashWatch:
+    """Remembers who claimed each rank, in order, and who goes on after a newer claim."""
+
+    def __init__(self, tolerance_s: float) -> None:
+        self._tolerance_ns = int(tolerance_s * 1e9)
+        self._claims: dict[tuple[str, str, int, int], list[_Claim]] = {}
+
+    def observe(self, batch: ObservationBatch, now_ns: int) -> None:
+        """An older session clashes once it sends work that began after the newer session's first
+        work by more than the tolerance: a late delivery of old work is no clash."""
+        first, last = _first_and_last_start(batch)
+        for code in np.unique(batch.source).tolist():
+            source = batch.sources[code]
+            key = (source.run_id, source.group, source.attempt, source.rank)
+            claims = self._claims.setdefault(key, [])
+            mine = next((c for c in claims if _same_session(c.source, source)), None)
+            if mine is None:
+                claims.append(_Claim(source, int(first[code])))
+            elif last[code] > claims[-1].first_start_ns + self._tolerance_ns:
+                mine.clashed_at_ns = None if mine is claims[-1] else now_ns
+
+    def live(self, run_id: str, now_ns: int) -> tuple[Source, ...]:
+        """Sessions of the run that clashed within the last minute."""
+        return tuple(
+            claim.source
+            for key, claims in self._claims.items()
+            if key[0] == run_id
+            for claim in claims
+            if claim.clashed_at_ns is not None and now_ns - claim.clashed_at_ns < SHOWN_FOR_S * 1e9
+        )
+
+    def forget(self, run_id: str) -> None:
+        for key in [key for key in self._claims if key[0] == run_id]:
+            del self._claims[key]
+
+
+def _first_and_last_start(batch: ObservationBatch) -> tuple[Ints, Ints]:
+    """Per source code: the first and the last start among its rows."""
+    limits = np.iinfo(np.int64)
+    first = np.full(len(batch.sources), limits.max, np.int64)
+    last = np.full(len(batch.sources), limits.min, np.int64)
+    np.minimum.at(first, batch.source, batch.start_ns)
+    np.maximum.at(last, batch.source, batch.start_ns)
+    return first, last
+
+
+def _same_session(a: Source, b: Source) -> bool:
+    return (a.session_id, a.node) == (b.session_id, b.node)

@@ -1,0 +1,261 @@
+"""Layer 1: the scores of one closed window, composed from the small modules beside this one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from otel_straggler.model.observation import NO_KERNEL, NO_SEQ, NO_STEP, Floats, Ints
+from otel_straggler.model.observation import ObservationBatch as Batch
+from otel_straggler.model.rank import Source
+from otel_straggler.model.scores import Straggler, WindowScores
+from otel_straggler.score.gpu_scores import individual_gpu_scores, relative_gpu_scores
+from otel_straggler.score.medians import GroupedTimes, group_times
+from otel_straggler.score.references import References
+from otel_straggler.score.section_scores import individual_scores, relative_scores, slowdowns
+from otel_straggler.score.stragglers import (
+    find_gpu_stragglers,
+    find_largest_excess,
+    find_section_stragglers,
+)
+
+ClosedBy = Literal["complete", "grace", "idle", "end"]
+MAX_NAMED_MISSING = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Own-history references of sections, of kernels, and of kernels within sections."""
+
+    sections: References
+    kernels: References
+    kernels_by_section: References
+
+    @classmethod
+    def empty(cls, half_life_s: float) -> History:
+        return cls(References(half_life_s), References(half_life_s), References(half_life_s))
+
+
+def without_duplicates(rows: Batch) -> Batch:
+    """Keep the first delivery of every row; rows with ``NO_SEQ`` are all kept.
+
+    Two rows are deliveries of one run if source, section, kernel and seq agree.
+    Cost: O(n log n).
+    """
+    order = np.lexsort((rows.seq, rows.kernel, rows.section, rows.source))
+    again = np.zeros(len(rows), bool)
+    again[1:] = rows.seq[order[1:]] != NO_SEQ
+    for column in (rows.source, rows.section, rows.kernel, rows.seq):
+        ordered = column[order]
+        again[1:] &= ordered[1:] == ordered[:-1]
+    if not again.any():
+        return rows
+    return rows.take(np.sort(order[~again]))
+
+
+def newest_session_per_rank(rows: Batch) -> Batch:
+    """Keep, of several sources with one rank, the rows of the last in ``rows.sources``.
+
+    Two sessions that claim one rank are never merged into one median. Cost: O(n).
+    """
+    newest = {source.rank: code for code, source in enumerate(rows.sources) if code in rows.source}
+    if len(newest) == len(np.unique(rows.source)):
+        return rows
+    return rows.take(np.isin(rows.source, list(newest.values())))
+
+
+def score_window(
+    rows: Batch,
+    history: History,
+    *,
+    world_size: int,
+    threshold: float,
+    min_reference_samples: int,
+    closed_by: ClosedBy,
+) -> WindowScores:
+    """Score the rows of one window of one run, attempt and group.
+
+    Args:
+        rows: at least one row; sources in the order in which they were first seen.
+        history: own-history references; updated by this window.
+        world_size: ranks expected, 0 if unknown (then those with rows).
+        threshold: a score strictly below it lists the rank.
+        min_reference_samples: fewer runs never become a reference.
+
+    Cost: O(n log n + ranks * (sections + kernels)); a dense table of ranks x kernels is held.
+    """
+    delivered = len(rows)
+    distinct = without_duplicates(rows)
+    kept = newest_session_per_rank(distinct)
+    used = np.unique(kept.source)
+    ranked = sorted(used.tolist(), key=lambda code: kept.sources[code].rank)
+    sources = tuple(kept.sources[code] for code in ranked)
+    row_of_source = np.zeros(len(kept.sources), np.int64)
+    row_of_source[ranked] = np.arange(len(ranked))
+    table = _Table(kept, row_of_source[kept.source], sources)
+    end_ns = int((kept.start_ns + (kept.duration_s * 1e9).astype(np.int64)).max())
+
+    sections = table.section_times()
+    eligible = sections.count >= min_reference_samples
+    reference = history.sections.update(
+        table.devices, table.section_names, sections.median_s, eligible, end_ns
+    )
+    relative = relative_scores(sections.median_s, table.peers)
+    individual = individual_scores(sections.median_s, reference)
+    gpu = table.gpu_scores(history, min_reference_samples, end_ns)
+    step_s = table.section_step_s()
+    steps = np.unique(kept.step[kept.step != NO_STEP])
+    present = {s.rank for s in sources}
+    missing = (r for r in range(world_size) if r not in present)
+    stragglers = [
+        *find_section_stragglers(relative, "section_relative", sources, kept.sections, threshold),
+        *find_section_stragglers(
+            individual, "section_individual", sources, kept.sections, threshold
+        ),
+        *find_gpu_stragglers(gpu.relative, "gpu_relative", sources, threshold),
+        *find_gpu_stragglers(gpu.individual, "gpu_individual", sources, threshold),
+    ]
+    first = sources[0]
+    return WindowScores(
+        run_id=first.run_id,
+        job=first.job,
+        group=first.group,
+        attempt=first.attempt,
+        first_step=int(steps[0]) if len(steps) else None,
+        last_step=int(steps[-1]) if len(steps) else None,
+        start_ns=int(kept.start_ns.min()),
+        end_ns=end_ns,
+        n_steps=len(steps),
+        sources=sources,
+        sections=kept.sections,
+        section_median_s=sections.median_s,
+        section_step_s=step_s,
+        section_count=sections.count,
+        section_relative=relative,
+        section_individual=individual,
+        section_slowdown=slowdowns(sections.median_s, table.peers),
+        gpu_relative=gpu.relative,
+        gpu_individual=gpu.individual,
+        gpu_section_relative=gpu.section_relative,
+        gpu_section_individual=gpu.section_individual,
+        stragglers=tuple(sorted(stragglers, key=_worst_first)),
+        largest_excess=find_largest_excess(step_s, table.peers, sources, kept.sections),
+        world_size=world_size or len(sources),
+        missing_ranks=tuple(r for r, _ in zip(missing, range(MAX_NAMED_MISSING), strict=False)),
+        duplicates=delivered - len(distinct),
+        superseded=len(distinct) - len(kept),
+        closed_by=closed_by,
+    )
+
+
+def _worst_first(straggler: Straggler) -> tuple[float, int, str]:
+    return straggler.score, straggler.source.rank, straggler.section
+
+
+@dataclass(frozen=True, slots=True)
+class _GpuScores:
+    relative: Floats
+    individual: Floats
+    section_relative: Floats
+    section_individual: Floats
+
+
+class _Table:
+    """The rows of a window as dense tables with one line per rank."""
+
+    def __init__(self, rows: Batch, line: Ints, sources: Sequence[Source]) -> None:
+        self.rows = rows
+        self.line = line
+        self.n_ranks = len(sources)
+        self.section_names = [s.name for s in rows.sections]
+        roles: dict[str, int] = {}
+        self.peers = np.array([roles.setdefault(s.role, len(roles)) for s in sources], np.int64)
+        self.devices = [device_key(s) for s in sources]
+        self.is_kernel = rows.kernel != NO_KERNEL
+
+    def section_times(self) -> GroupedTimes:
+        """Times of section runs, arrays of (ranks, sections)."""
+        runs = ~self.is_kernel
+        return self._times(
+            self.line[runs], self.rows.section[runs], self.rows.duration_s[runs], self.n_sections
+        )
+
+    @property
+    def n_sections(self) -> int:
+        return len(self.rows.sections)
+
+    def section_step_s(self) -> Floats:
+        """Median over steps of the time a rank spent in a section per step; a row without a
+        step stands for itself."""
+        rows = np.flatnonzero(~self.is_kernel)
+        step = self.rows.step[rows]
+        cell = self.line[rows] * self.n_sections + self.rows.section[rows]
+        alone = step == NO_STEP
+        _, step_code = np.unique(step, return_inverse=True)
+        n_steps = int(step_code.max(initial=0)) + 1
+        key = np.where(alone, -1 - np.arange(len(rows)), cell * n_steps + step_code)
+        keys, position = np.unique(key, return_inverse=True)
+        per_step_s: Floats = np.bincount(position, self.rows.duration_s[rows], len(keys)).astype(
+            np.float64
+        )
+        cell_of_key = np.empty(len(keys), np.int64)
+        cell_of_key[position] = cell
+        times = group_times(cell_of_key, per_step_s, self.n_ranks * self.n_sections)
+        return times.median_s.reshape(self.n_ranks, self.n_sections)
+
+    def gpu_scores(self, history: History, min_samples: int, now_ns: int) -> _GpuScores:
+        """GPU scores over all sections and per section; NCCL and memory records are left out."""
+        compute = np.array([k.kernel_class == "compute" for k in self.rows.kernels], bool)
+        chosen = np.flatnonzero(self.is_kernel)
+        chosen = chosen[compute[self.rows.kernel[chosen]]]
+        none = np.full((self.n_ranks, self.n_sections), np.nan)
+        scores = _GpuScores(
+            np.full(self.n_ranks, np.nan), np.full(self.n_ranks, np.nan), none, none.copy()
+        )
+        if len(chosen) == 0:
+            return scores
+        scores.relative[:], scores.individual[:] = self._kernel_scores(
+            chosen, history.kernels, "", min_samples, now_ns
+        )
+        for s, name in enumerate(self.section_names):
+            inside = chosen[self.rows.section[chosen] == s]
+            if len(inside):
+                scores.section_relative[:, s], scores.section_individual[:, s] = (
+                    self._kernel_scores(
+                        inside, history.kernels_by_section, name, min_samples, now_ns
+                    )
+                )
+        return scores
+
+    def _kernel_scores(
+        self, chosen: Ints, references: References, scope: str, min_samples: int, now_ns: int
+    ) -> tuple[Floats, Floats]:
+        codes, column = np.unique(self.rows.kernel[chosen], return_inverse=True)
+        times = self._times(self.line[chosen], column, self.rows.duration_s[chosen], len(codes))
+        names = [f"{scope}\0{self.rows.kernels[code].name}" for code in codes]
+        reference = references.update(
+            self.devices, names, times.median_s, times.count >= min_samples, now_ns
+        )
+        return (
+            relative_gpu_scores(times.median_s, times.total_s, self.peers),
+            individual_gpu_scores(times.median_s, times.total_s, reference),
+        )
+
+    def _times(self, line: Ints, column: Ints, duration_s: Floats, n_columns: int) -> GroupedTimes:
+        shape = (self.n_ranks, n_columns)
+        times = group_times(line * n_columns + column, duration_s, shape[0] * shape[1])
+        return GroupedTimes(
+            times.median_s.reshape(shape), times.total_s.reshape(shape), times.count.reshape(shape)
+        )
+
+
+def device_key(source: Source) -> tuple[str, str, str, str, str | int]:
+    """What own history belongs to: the device, not the rank number, so that it survives a restart
+    that renumbers the ranks. Without a node and a local rank only the rank itself is left."""
+    device: str | int = source.device or source.local_rank
+    if not source.node or device == -1:
+        device = f"rank {source.rank}"
+    return source.job, source.role, source.group, source.node, device

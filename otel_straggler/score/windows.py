@@ -1,0 +1,94 @@
+"""Which steps are scored together, and when a window can be closed.
+
+A step belongs to the window that was open when the first of its rows was seen, on any rank; so
+ranks that run ahead or lag cannot split a step. Times without a step are handled as "steps" of
+their own: the number of the interval they start in, one interval a window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from otel_straggler.model.observation import NO_STEP, Codes, Ints, ObservationBatch
+
+REMEMBERED_CLOSED_WINDOWS = 256
+
+
+@dataclass(slots=True)
+class OpenWindow:
+    """A window that still takes rows."""
+
+    number: int
+    opened_at_ns: int
+    steps: list[int] = field(default_factory=list)
+    last_step: int = NO_STEP
+    passed_at_ns: int | None = None
+    rows: list[ObservationBatch] = field(default_factory=list)
+
+
+class Windows:
+    """The windows of one stream, in the order in which they were opened."""
+
+    def __init__(self, steps_per_window: int | None) -> None:
+        self._steps_per_window = steps_per_window
+        self._window_of_step: dict[int, int] = {}
+        self._closed_steps: list[list[int]] = []
+        self._oldest_known_step: int | None = None
+        self._opened = 0
+        self.open: dict[int, OpenWindow] = {}
+        self.n_closed = 0
+
+    def assign(self, steps: Ints, now_ns: int) -> Codes:
+        """Window number of every row; -1 for rows of windows that are closed (late rows).
+
+        Cost: O(n log n), and a dictionary access per distinct step.
+        """
+        distinct, first_seen, position = np.unique(steps, return_index=True, return_inverse=True)
+        number = np.empty(len(distinct), np.int32)
+        for i in np.argsort(first_seen):
+            number[i] = self._window_for(int(distinct[i]), now_ns)
+        return number[position]
+
+    def is_late(self, step: int) -> bool:
+        """Whether the step lies in a closed window."""
+        known = self._window_of_step.get(step)
+        if known is None:
+            return self._oldest_known_step is not None and step < self._oldest_known_step
+        return known not in self.open
+
+    def close(self, number: int) -> OpenWindow:
+        """Take the window out; later rows of its steps are late."""
+        self.n_closed += 1
+        window = self.open.pop(number)
+        self._closed_steps.append(window.steps)
+        if len(self._closed_steps) > REMEMBERED_CLOSED_WINDOWS:
+            for step in self._closed_steps.pop(0):
+                del self._window_of_step[step]
+            self._oldest_known_step = min(self._window_of_step, default=None)
+        return window
+
+    def _window_for(self, step: int, now_ns: int) -> int:
+        if self.is_late(step):
+            return -1
+        number = self._window_of_step.get(step)
+        if number is not None:
+            return number
+        window = self._newest_with_room() or self._open_one(now_ns)
+        window.steps.append(step)
+        window.last_step = max(window.last_step, step)
+        self._window_of_step[step] = window.number
+        return window.number
+
+    def _newest_with_room(self) -> OpenWindow | None:
+        newest = self.open.get(self._opened - 1)
+        if newest is None or self._steps_per_window is None:
+            return newest
+        return newest if len(newest.steps) < self._steps_per_window else None
+
+    def _open_one(self, now_ns: int) -> OpenWindow:
+        window = OpenWindow(self._opened, now_ns)
+        self.open[window.number] = window
+        self._opened += 1
+        return window
