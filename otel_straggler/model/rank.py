@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 
 from otel_straggler.semconv import DEFAULT_ROLE
-
-_NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +23,7 @@ class Source:
         world_size: ranks in the group, 0 if unknown.
         role: ranks are compared within a role.
         device: GPU UUID, empty if unknown.
-        parallel: rank in each parallel dimension ("data", "tensor", ...).
+        parallel: pairs of parallel dimension ("data", "tensor", ...) and rank in it.
     """
 
     run_id: str
@@ -41,7 +37,7 @@ class Source:
     world_size: int = 0
     role: str = DEFAULT_ROLE
     device: str = ""
-    parallel: Mapping[str, int] = field(default=_NOTHING, hash=False)
+    parallel: tuple[tuple[str, int], ...] = ()
 
     @property
     def key(self) -> str:
