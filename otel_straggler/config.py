@@ -1,0 +1,80 @@
+"""Settings of a training process, resolved. Who may set what is in ``instrument/configuration``.
+
+Every stage is given its slice: the exporter gets two endpoints, never the environment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Compression = Literal["none", "gzip"]
+Pairs = tuple[tuple[str, str], ...]
+
+DEFAULT_ENDPOINT = "http://127.0.0.1:4318"
+DEFAULT_QUEUE_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where one signal goes, and how.
+
+    Attributes:
+        url: complete, with path.
+        headers: sent with every request.
+        timeout_s: for one request.
+        compression: of request bodies.
+        ca_file, client_cert_file, client_key_file: PEM files for TLS; empty = not set.
+        is_enabled: false if the user switched this signal off.
+    """
+
+    url: str
+    headers: Pairs = ()
+    timeout_s: float = 10.0
+    compression: Compression = "none"
+    ca_file: str = ""
+    client_cert_file: str = ""
+    client_key_file: str = ""
+    is_enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """All that ``configure()`` decided.
+
+    Attributes:
+        run_id, attempt, group, rank, local_rank, world_size, node, service_name, role: identity.
+        resource: further resource attributes, from ``OTEL_RESOURCE_ATTRIBUTES``.
+        traces, metrics: the two endpoints.
+        is_trusted: the endpoint is a scorer by the user's word; otherwise a handshake decides.
+        is_disabled: record nothing, send nothing.
+        heartbeat_s, flush_s, histogram_s: intervals.
+        queue_bytes: encoded requests kept while the collector is away.
+        sample_steps: before a scorer is known, spans of one step in this many are sent.
+        exit_deadline_s: the most that the end of the process waits for telemetry.
+        strict: raise into the caller instead of logging; for tests.
+        handle_sigterm: flush on SIGTERM.
+    """
+
+    run_id: str
+    attempt: int = 0
+    group: str = ""
+    rank: int = 0
+    local_rank: int = -1
+    world_size: int = 0
+    node: str = ""
+    service_name: str = ""
+    role: str = ""
+    resource: Pairs = ()
+    traces: Endpoint
+    metrics: Endpoint
+    is_trusted: bool = True
+    is_disabled: bool = False
+    heartbeat_s: float = 5.0
+    flush_s: float = 1.0
+    histogram_s: float = 60.0
+    queue_bytes: int = DEFAULT_QUEUE_BYTES
+    sample_steps: int = 100
+    exit_deadline_s: float = 2.0
+    strict: bool = False
+    handle_sigterm: bool = True

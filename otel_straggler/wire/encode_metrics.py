@@ -1,0 +1,183 @@
+"""Heartbeats and section histograms to OTLP protobuf: few and small, so upb's classes do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope, KeyValue
+from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+from otel_straggler import semconv
+from otel_straggler._version import __version__
+from otel_straggler.model.heartbeat import Heartbeat
+
+AttributeValue = str | int | float | bool
+Attributes = Mapping[str, AttributeValue]
+_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SectionHistogram:
+    """Cumulative times of one section.
+
+    Attributes:
+        section, kind: whose.
+        bounds_s: upper bounds of all buckets but the last.
+        counts: one more than bounds.
+        sum_s: of all times.
+    """
+
+    section: str
+    kind: str
+    bounds_s: Sequence[float]
+    counts: Sequence[int]
+    sum_s: float
+
+
+def encode_heartbeat(
+    beat: Heartbeat, *, resource: Attributes, info: Attributes, started_at_s: float
+) -> bytes:
+    """The message ``ExportMetricsServiceRequest`` of one sign of life.
+
+    Args:
+        beat: what to say; what is None is left out.
+        resource: identity.
+        info: attributes of ``straggler.rank.info``.
+        started_at_s: since when drops are counted.
+    """
+    now_ns = int((beat.sent_at_s or 0.0) * _NS)
+    metrics = [
+        *_progress(beat, now_ns),
+        *_open_section(beat, now_ns),
+        *_finished(beat, now_ns),
+        *_dropped(beat, now_ns, int(started_at_s * _NS)),
+        _gauge(semconv.RANK_INFO, now_ns, 1, info),
+    ]
+    return _request(metrics, resource)
+
+
+def encode_histograms(
+    histograms: Sequence[SectionHistogram],
+    *,
+    resource: Attributes,
+    started_at_s: float,
+    now_s: float,
+) -> bytes:
+    """The message ``ExportMetricsServiceRequest`` with ``straggler.section.duration``."""
+    points = [_histogram_point(h, int(started_at_s * _NS), int(now_s * _NS)) for h in histograms]
+    data = pb.Histogram(
+        data_points=points, aggregation_temporality=pb.AGGREGATION_TEMPORALITY_CUMULATIVE
+    )
+    return _request([_metric(semconv.SECTION_DURATION, histogram=data)], resource)
+
+
+def _progress(beat: Heartbeat, now_ns: int) -> list[pb.Metric]:
+    metrics = []
+    if beat.sent_at_s is not None:
+        metrics.append(_gauge(semconv.HEARTBEAT, now_ns, beat.sent_at_s))
+    if beat.progress_at_s is not None:
+        metrics.append(_gauge(semconv.PROGRESS, now_ns, beat.progress_at_s, _phase(beat)))
+    if beat.step is not None:
+        metrics.append(_gauge(semconv.PROGRESS_STEP, now_ns, beat.step))
+    return metrics
+
+
+def _open_section(beat: Heartbeat, now_ns: int) -> list[pb.Metric]:
+    if beat.open_time_s is None:
+        return []
+    attributes = {semconv.SECTION: beat.open_section, **_phase(beat)}
+    return [_gauge(semconv.SECTION_OPEN, now_ns, beat.open_time_s, attributes)]
+
+
+def _finished(beat: Heartbeat, now_ns: int) -> list[pb.Metric]:
+    if beat.finished_at_s is None:
+        return []
+    attributes: Attributes = {semconv.OUTCOME: beat.outcome or "unknown"}
+    return [_gauge(semconv.RANK_FINISHED, now_ns, beat.finished_at_s, attributes)]
+
+
+def _dropped(beat: Heartbeat, now_ns: int, start_ns: int) -> list[pb.Metric]:
+    if not beat.dropped:
+        return []
+    points = [
+        pb.NumberDataPoint(
+            attributes=_key_values({semconv.REASON: reason}),
+            start_time_unix_nano=start_ns,
+            time_unix_nano=now_ns,
+            as_int=count,
+        )
+        for reason, count in sorted(beat.dropped.items())
+    ]
+    data = pb.Sum(
+        data_points=points,
+        aggregation_temporality=pb.AGGREGATION_TEMPORALITY_CUMULATIVE,
+        is_monotonic=True,
+    )
+    return [_metric(semconv.RECORDS_DROPPED, sum=data)]
+
+
+def _histogram_point(h: SectionHistogram, start_ns: int, now_ns: int) -> pb.HistogramDataPoint:
+    return pb.HistogramDataPoint(
+        attributes=_key_values({semconv.SECTION: h.section, semconv.SECTION_KIND: h.kind}),
+        start_time_unix_nano=start_ns,
+        time_unix_nano=now_ns,
+        count=sum(h.counts),
+        sum=h.sum_s,
+        bucket_counts=h.counts,
+        explicit_bounds=h.bounds_s,
+    )
+
+
+def _phase(beat: Heartbeat) -> Attributes:
+    return {semconv.PHASE: beat.phase} if beat.phase else {}
+
+
+def _gauge(
+    metric: semconv.Metric, now_ns: int, value: float, attributes: Attributes | None = None
+) -> pb.Metric:
+    point = pb.NumberDataPoint(attributes=_key_values(attributes or {}), time_unix_nano=now_ns)
+    if isinstance(value, int):
+        point.as_int = value
+    else:
+        point.as_double = value
+    return _metric(metric, gauge=pb.Gauge(data_points=[point]))
+
+
+def _metric(metric: semconv.Metric, **data: Any) -> pb.Metric:
+    return pb.Metric(name=metric.name, unit=metric.unit, description=metric.meaning, **data)
+
+
+def _request(metrics: Sequence[pb.Metric], resource: Attributes) -> bytes:
+    scope_metrics = pb.ScopeMetrics(
+        scope=InstrumentationScope(name=semconv.SCOPE_NAME, version=__version__),
+        metrics=metrics,
+        schema_url=semconv.SCHEMA_URL,
+    )
+    resource_metrics = pb.ResourceMetrics(
+        resource=Resource(attributes=_key_values(resource)),
+        scope_metrics=[scope_metrics],
+        schema_url=semconv.SCHEMA_URL,
+    )
+    request = ExportMetricsServiceRequest(resource_metrics=[resource_metrics])
+    encoded: bytes = request.SerializeToString()
+    return encoded
+
+
+def _key_values(attributes: Attributes) -> list[KeyValue]:
+    return [KeyValue(key=str(k), value=_any_value(v)) for k, v in attributes.items()]
+
+
+def _any_value(value: AttributeValue) -> AnyValue:
+    if isinstance(value, bool):
+        return AnyValue(bool_value=value)
+    if isinstance(value, int):
+        return AnyValue(int_value=value)
+    if isinstance(value, float):
+        return AnyValue(double_value=value)
+    return AnyValue(string_value=value.encode("utf-8", "replace").decode())
