@@ -1,0 +1,25 @@
+"""What was lost, by reason: the numbers behind ``straggler.records.dropped``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+RING_FULL: Final = "ring_full"
+QUEUE_FULL: Final = "queue_full"
+REJECTED: Final = "rejected"
+ENCODE_ERROR: Final = "encode_error"
+
+
+class Drops:
+    """Cumulative counts by reason. Written by the exporter thread only."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def add(self, reason: str, count: int) -> None:
+        if count > 0:
+            self._counts[reason] = self._counts.get(reason, 0) + count
+
+    def counts(self) -> dict[str, int]:
+        """A copy: reason -> records lost so far."""
+        return dict(self._counts)

@@ -1,0 +1,174 @@
+"""Encoded span requests on their way out: a queue bounded in bytes, in order, with patience.
+
+The newest telemetry is worth most, so a full queue gives up its oldest request. A request is never
+encoded twice.
+"""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from otel_straggler.config import Endpoint
+from otel_straggler.export.drops import QUEUE_FULL, REJECTED, Drops
+from otel_straggler.transport.http import HttpClient, Response, is_retryable, retry_delay_s
+
+PROTOBUF = "application/x-protobuf"
+_LOG = logging.getLogger("otel_straggler")
+
+
+def client_for(endpoint: Endpoint) -> HttpClient:
+    """A client for one signal."""
+    return HttpClient(
+        endpoint.url,
+        headers=dict(endpoint.headers),
+        timeout_s=endpoint.timeout_s,
+        ca_file=endpoint.ca_file or None,
+        client_cert_file=endpoint.client_cert_file or None,
+        client_key_file=endpoint.client_key_file or None,
+    )
+
+
+def encoded_body(endpoint: Endpoint, body: bytes) -> tuple[bytes, str | None]:
+    """The body as it travels, and its content encoding. Speed matters more than the last byte."""
+    if endpoint.compression == "gzip":
+        return gzip.compress(body, compresslevel=1), "gzip"
+    return body, None
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    body: bytes
+    encoding: str | None
+    spans: int
+
+
+class SpanSender:
+    """Sends span requests in order, one at a time.
+
+    Args:
+        endpoint: where to.
+        client: over which connection.
+        budget_bytes: of waiting requests.
+        drops: where losses are counted.
+        monotonic_s: the clock of waits.
+        on_answer: told every response.
+        rng: numbers in [0, 1) for jitter.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        client: HttpClient,
+        *,
+        budget_bytes: int,
+        drops: Drops,
+        monotonic_s: Callable[[], float],
+        on_answer: Callable[[Response], None],
+        rng: Callable[[], float] | None = None,
+    ) -> None:
+        self._endpoint = endpoint
+        self._client = client
+        self._budget_bytes = budget_bytes
+        self._drops = drops
+        self._monotonic_s = monotonic_s
+        self._on_answer = on_answer
+        self._rng = rng or random.Random().random  # not the user's generator
+        self._queue: deque[_Queued] = deque()
+        self._queued_bytes = 0
+        self._failures = 0
+        self._not_before_s = float("-inf")
+        self._logged: set[int] = set()
+
+    @property
+    def queued_requests(self) -> int:
+        return len(self._queue)
+
+    @property
+    def not_before_s(self) -> float:
+        """When the next try is due."""
+        return self._not_before_s
+
+    def put(self, body: bytes, spans: int) -> None:
+        """Queue a request; make room by giving up the oldest."""
+        body, encoding = encoded_body(self._endpoint, body)
+        self._queue.append(_Queued(body, encoding, spans))
+        self._queued_bytes += len(body)
+        while self._queued_bytes > self._budget_bytes:
+            self._drops.add(QUEUE_FULL, self._take().spans)
+
+    def send(self, until_s: float) -> None:
+        """Send what is queued, until ``until_s`` or the first answer that asks for patience."""
+        while self._queue:
+            now_s = self._monotonic_s()
+            if now_s >= until_s or now_s < self._not_before_s:
+                return
+            self._try_oldest(max(until_s - now_s, self._endpoint.timeout_s))
+
+    def send_before(self, deadline_s: float) -> None:
+        """The same at the end of the process: no try outlives ``deadline_s``."""
+        self._not_before_s = float("-inf")
+        while self._queue and self._not_before_s <= self._monotonic_s() < deadline_s:
+            self._try_oldest(deadline_s - self._monotonic_s())
+
+    def _try_oldest(self, timeout_s: float) -> None:
+        oldest = self._queue[0]
+        response = self._client.post(
+            oldest.body,
+            content_type=PROTOBUF,
+            content_encoding=oldest.encoding,
+            timeout_s=timeout_s,
+        )
+        self._on_answer(response)
+        if response.is_success:
+            self._take()
+            self._note_success(response, oldest.spans)
+        elif is_retryable(response):
+            self._wait(response)
+        else:
+            self._take()
+            self._drops.add(REJECTED, oldest.spans)
+            self._log_once(response.status, "refused spans for good; they are dropped")
+
+    def _take(self) -> _Queued:
+        oldest = self._queue.popleft()
+        self._queued_bytes -= len(oldest.body)
+        return oldest
+
+    def _note_success(self, response: Response, spans: int) -> None:
+        if self._failures:
+            _LOG.info("%s takes spans again", self._endpoint.url)
+        self._failures = 0
+        self._logged.clear()
+        rejected = min(_rejected_spans(response.body), spans)
+        self._drops.add(REJECTED, rejected)
+
+    def _wait(self, response: Response) -> None:
+        self._failures += 1
+        delay_s = retry_delay_s(self._failures, response.retry_after_s, self._rng)
+        self._not_before_s = self._monotonic_s() + delay_s
+        what = f"does not take spans now ({response.error or 'busy'}); they are kept and retried"
+        self._log_once(response.status, what)
+
+    def _log_once(self, status: int, what: str) -> None:
+        if status not in self._logged:
+            self._logged.add(status)
+            _LOG.warning("%s answered %d: it %s.", self._endpoint.url, status, what)
+
+
+def _rejected_spans(body: bytes) -> int:
+    if not body:
+        return 0
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+        ExportTraceServiceResponse,
+    )
+
+    try:
+        return int(ExportTraceServiceResponse.FromString(body).partial_success.rejected_spans)
+    except DecodeError:  # a proxy's idea of success
+        return 0

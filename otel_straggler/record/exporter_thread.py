@@ -1,0 +1,238 @@
+"""The one thread: drains the recorder, encodes, sends, and says that the rank lives.
+
+The thread is a loop around :meth:`Exporter.tick`, which tests call directly.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from otel_straggler.config import ClientSettings
+from otel_straggler.export.drops import ENCODE_ERROR, Drops
+from otel_straggler.export.sender import PROTOBUF, SpanSender, client_for, encoded_body
+from otel_straggler.record.clock import Clock, SystemClock
+from otel_straggler.record.description import Attributes, Topology, resource_attributes
+from otel_straggler.record.handshake import Handshake
+from otel_straggler.record.heartbeats import HeartbeatMaker
+from otel_straggler.record.histograms import SectionHistograms
+from otel_straggler.record.recorder import Epoch, Record, Recorder
+from otel_straggler.record.spans import SpanPacker
+from otel_straggler.record.waker import WAKE, Waker
+from otel_straggler.semconv import Outcome
+
+THREAD_NAME = "otel-straggler"
+_LOG = logging.getLogger("otel_straggler")
+
+
+@dataclass(frozen=True, slots=True)
+class _Flush:
+    """Somebody waits until everything is sent, or the deadline has passed."""
+
+    deadline_s: float
+    outcome: Outcome | None
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+class Exporter:
+    """All that happens off the training thread.
+
+    Args:
+        settings: what ``configure()`` decided.
+        recorder: what is drained.
+        topology: what is known of the rank now.
+        other_losses: counts from outside, by reason.
+        clock: time.
+        rng: numbers in [0, 1) for jitter.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        recorder: Recorder,
+        *,
+        topology: Callable[[], Topology] = Topology,
+        other_losses: Callable[[], dict[str, int]] = dict,
+        clock: Clock | None = None,
+        rng: Callable[[], float] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._recorder = recorder
+        self._topology = topology
+        self._clock = clock or SystemClock()
+        self._drops = Drops()
+        self._handshake = Handshake(settings)
+        self._histograms = SectionHistograms()
+        self._packer = SpanPacker(settings, self._resource, recorder.epoch.generation)
+        self._heartbeats = HeartbeatMaker(
+            settings,
+            recorder,
+            self._clock,
+            topology,
+            lambda: {**other_losses(), **self._drops.counts()},
+        )
+        self._metrics_client = client_for(settings.metrics)
+        self._sender = SpanSender(
+            settings.traces,
+            client_for(settings.traces),
+            budget_bytes=settings.queue_bytes,
+            drops=self._drops,
+            monotonic_s=self._clock.monotonic_s,
+            on_answer=self._handshake.note_traces,
+            rng=rng,
+        )
+        self._started_s = self._clock.monotonic_s()
+        self._next_heartbeat_s = self._started_s
+        self._next_histograms_s = self._started_s + settings.histogram_s
+        self._has_said_outcome = False
+        self._has_logged_error = False
+
+    @property
+    def is_scorer(self) -> bool:
+        """Whether the other side gets all spans."""
+        return self._handshake.is_scorer
+
+    @property
+    def queued_requests(self) -> int:
+        return self._sender.queued_requests
+
+    def tick(self, now_s: float) -> float:
+        """Do what is due at ``now_s`` (monotonic); the time of the next tick."""
+        self._say_alive(now_s)
+        self._collect(now_s)
+        self._say_histograms(now_s)
+        self._sender.send(until_s=now_s + self._settings.flush_s)
+        is_behind = self._clock.monotonic_s() >= now_s + self._settings.flush_s
+        return self._clock.monotonic_s() if is_behind else now_s + self._settings.flush_s
+
+    def flush(self, deadline_s: float, outcome: Outcome | None) -> None:
+        """Send everything before ``deadline_s``; with an outcome, say that the rank has ended."""
+        self._collect(self._clock.monotonic_s())
+        self._sender.send_before(deadline_s)
+        if outcome and not self._has_said_outcome:
+            self._has_said_outcome = True
+            left_s = deadline_s - self._clock.monotonic_s()
+            self._post_metrics(self._heartbeats.heartbeat(outcome), max(left_s, 0.05))
+
+    def survive(self, error: Exception) -> None:
+        """Telemetry never stops training: log the first error, count all."""
+        self._drops.add(ENCODE_ERROR, 1)
+        if not self._has_logged_error:
+            self._has_logged_error = True
+            _LOG.warning("telemetry could not be exported; training goes on", exc_info=error)
+
+    def _resource(self, epoch: Epoch) -> Attributes:
+        return resource_attributes(self._settings, epoch.session_id, self._topology())
+
+    def _collect(self, now_s: float) -> None:
+        offset_ns = self._clock.wall_ns() - self._clock.perf_ns()
+        records = self._recorder.drain()
+        self._handshake.note_spans(len(records), now_s - self._started_s)
+        if not self._handshake.is_scorer:
+            self._histograms.add(records)
+        if self._settings.traces.is_enabled and records:
+            self._queue(records, offset_ns)
+
+    def _queue(self, records: list[Record], offset_ns: int) -> None:
+        try:
+            for request in self._packer.pack(records, offset_ns, self._handshake.one_in):
+                self._sender.put(request.body, request.spans)
+        except Exception as error:  # noqa: BLE001  these records are lost, the next are not
+            self._drops.add(ENCODE_ERROR, len(records) - 1)
+            self.survive(error)
+
+    def _say_alive(self, now_s: float) -> None:
+        if now_s < self._next_heartbeat_s or not self._settings.metrics.is_enabled:
+            return
+        self._next_heartbeat_s = now_s + self._settings.heartbeat_s
+        if not self._has_said_outcome:
+            self._post_metrics(self._heartbeats.heartbeat(), self._settings.heartbeat_s)
+
+    def _say_histograms(self, now_s: float) -> None:
+        if now_s < self._next_histograms_s:
+            return
+        self._next_histograms_s = now_s + self._settings.histogram_s
+        if self._settings.metrics.is_enabled and not self._handshake.is_scorer:
+            body = self._heartbeats.histograms(self._histograms)
+            self._post_metrics(body, self._settings.heartbeat_s)
+
+    def _post_metrics(self, body: bytes, timeout_s: float) -> None:
+        if not self._settings.metrics.is_enabled:
+            return
+        body, encoding = encoded_body(self._settings.metrics, body)
+        response = self._metrics_client.post(
+            body, content_type=PROTOBUF, content_encoding=encoding, timeout_s=timeout_s
+        )
+        self._handshake.note_metrics(response)
+
+
+class ExporterThread:
+    """Runs an :class:`Exporter` until told to stop. A daemon: it never keeps a process alive.
+
+    Args:
+        exporter: what to run.
+        on_bytes: told of bytes that ended a sleep (signal numbers); gives the time, if any, at
+            which it wants to be called again.
+    """
+
+    def __init__(self, exporter: Exporter, on_bytes: Callable[[set[int]], float | None]) -> None:
+        self._exporter = exporter
+        self._on_bytes = on_bytes
+        self._clock = SystemClock()
+        self._flushes: deque[_Flush] = deque()
+        self._is_stopping = False
+        self.waker = Waker()
+        self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def flush(self, timeout_s: float, outcome: Outcome | None = None) -> bool:
+        """Wait until everything is sent, for ``timeout_s`` at most; whether it was in time."""
+        if not self._thread.is_alive():
+            return False
+        flush = _Flush(self._clock.monotonic_s() + timeout_s, outcome)
+        self._flushes.append(flush)
+        self.waker.wake()
+        return flush.done.wait(timeout_s)
+
+    def stop(self) -> None:
+        """Let the thread end after what it is doing now."""
+        self._is_stopping = True
+        self.waker.wake()
+
+    def join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        next_s = self._clock.monotonic_s()
+        while not self._is_stopping:
+            if self._clock.monotonic_s() >= next_s:
+                next_s = self._guarded_tick()
+            self._do_flushes()
+            signals = self.waker.sleep(self._seconds_of_sleep(next_s)) - {WAKE}
+            wanted_s = self._on_bytes(signals)
+            if wanted_s is not None:
+                next_s = min(next_s, wanted_s)
+
+    def _seconds_of_sleep(self, next_s: float) -> float:
+        return 0.0 if self._flushes else next_s - self._clock.monotonic_s()
+
+    def _guarded_tick(self) -> float:
+        try:
+            return self._exporter.tick(self._clock.monotonic_s())
+        except Exception as error:  # noqa: BLE001  the thread outlives every mistake
+            self._exporter.survive(error)
+            return self._clock.monotonic_s() + 1.0
+
+    def _do_flushes(self) -> None:
+        while self._flushes:
+            flush = self._flushes.popleft()
+            try:
+                self._exporter.flush(flush.deadline_s, flush.outcome)
+            except Exception as error:  # noqa: BLE001  whoever waits must not wait in vain
+                self._exporter.survive(error)
+            flush.done.set()

@@ -1,0 +1,260 @@
+"""The recorder in plain Python: a stack per thread, one tuple per run, one bounded queue.
+
+The two functions around the user's code are the hot path. They take no lock: ``deque.append`` and
+``next(count)`` are atomic, and what surrounds a run is one object that is replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from itertools import count
+from time import perf_counter_ns
+from types import TracebackType
+from typing import TypeVar
+
+from otel_straggler.record.recorder import (
+    NO_SPAN,
+    RING_CAPACITY,
+    Context,
+    Epoch,
+    Frame,
+    OpenSection,
+    Progress,
+    Record,
+    WorkSize,
+    new_epoch,
+)
+from otel_straggler.semconv import STEP_SPAN
+
+_MOST_STACKS = 256
+_Self = TypeVar("_Self", bound="PythonTimer")
+
+
+class PythonTimer:
+    """Times what runs inside ``with timer:``. Re-entrant and safe to share between threads."""
+
+    __slots__ = ("__weakref__", "kind", "name")
+
+    def __init__(self, name: str, kind: str) -> None:
+        self.name = name
+        self.kind = kind
+
+    def __enter__(self: _Self) -> _Self:
+        context = RECORDER.context
+        if context is not None:
+            _local.stack.append((self, next(_span_numbers), perf_counter_ns(), context, None))
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        end_ns = perf_counter_ns()
+        stack = _local.stack
+        if stack:
+            frame = stack.pop()
+            if frame[0] is not self:
+                own = _take_own(stack, frame, self)
+                if own is None:
+                    return
+                frame = own
+            ring = RECORDER.ring
+            if len(ring) < RING_CAPACITY:
+                ring.append((frame, stack[-1][1] if stack else NO_SPAN, end_ns, exc_type, stack))
+            else:
+                RECORDER.count_drop()
+
+    def begin(self, work: WorkSize | None) -> None:
+        """``__enter__`` with a work size."""
+        context = RECORDER.context
+        if context is not None:
+            _local.stack.append((self, next(_span_numbers), perf_counter_ns(), context, work))
+
+    def begin_detached(self) -> Record | None:
+        """Begin a run that is on no stack: a coroutine shares its thread with others."""
+        context = RECORDER.context
+        if context is None:
+            return None
+        stack = _local.stack
+        parent = stack[-1][1] if stack else NO_SPAN
+        frame: Frame = (self, next(_span_numbers), perf_counter_ns(), context, None)
+        return (frame, parent, 0, None, stack)
+
+    def end_detached(self, begun: Record | None, error: type[BaseException] | None) -> None:
+        """End what ``begin_detached`` began."""
+        if begun is not None:
+            frame, parent, _, _, stack = begun
+            RECORDER.keep((frame, parent, perf_counter_ns(), error, stack))
+
+
+def _take_own(stack: list[Frame], popped: Frame, timer: PythonTimer) -> Frame | None:
+    """Find the run of ``timer`` deeper in the stack: sections of two coroutines interleave."""
+    stack.append(popped)
+    for at in range(len(stack) - 1, -1, -1):
+        if stack[at][0] is timer:
+            return stack.pop(at)
+    return None  # it began while nothing was recorded
+
+
+class PythonRecorder:
+    """Keeps ended runs in memory; see :class:`otel_straggler.record.recorder.Recorder`."""
+
+    def __init__(self) -> None:
+        self.context: Context | None = None
+        self.epoch = Epoch("", 0)
+        self.ring: deque[Record] = deque()
+        self.stacks: dict[int, list[Frame]] = {}
+        self._dropped = 0
+        self._drop_lock = threading.Lock()
+        self._open_step: Frame | None = None
+        self._last_step: int | None = None
+        self._step_began_ns = 0
+        self._last_end_ns = 0
+        self._stepping: list[Frame] | None = None
+
+    def enable(self) -> None:
+        self.ring.clear()
+        self._dropped = 0
+        self._forget_steps()
+        self.epoch = new_epoch(self.epoch.generation + 1)
+        self.context = Context(self.epoch, None, NO_SPAN, "")
+
+    def disable(self) -> None:
+        self.end_step()
+        self.context = None
+
+    def reset_after_fork(self) -> None:
+        self.context = None
+        self.ring = deque()
+        self.stacks.clear()
+        self._drop_lock = threading.Lock()
+        self._forget_steps()
+        _local.begin_anew()  # this thread's stack is a copy of the parent's
+
+    def begin_step(self, step: int) -> bool:
+        context = self.context
+        if context is None or context.step == step:
+            return False
+        now_ns = perf_counter_ns()
+        self._end_step(now_ns, None)
+        went_back = self._last_step is not None and step < self._last_step
+        if went_back:
+            self.epoch = new_epoch(self.epoch.generation)
+        span = next(_span_numbers)
+        self.context = new = Context(self.epoch, step, span, context.phase)
+        self._open_step = (_STEP, span, now_ns, new, None)
+        self._last_step = step
+        self._step_began_ns = now_ns
+        self._stepping = _local.stack
+        return went_back
+
+    def end_step(self, error: type[BaseException] | None = None) -> None:
+        self._end_step(perf_counter_ns(), error)
+
+    def set_phase(self, phase: str) -> str:
+        context = self.context
+        if context is None:
+            return ""
+        self.context = Context(context.epoch, context.step, context.step_span, phase)
+        return context.phase
+
+    def drain(self) -> list[Record]:
+        take = self.ring.popleft
+        records = [take() for _ in range(len(self.ring))]
+        if records:
+            self._note_progress(records)
+        if len(self.stacks) > _MOST_STACKS:
+            self._forget_idle_stacks()
+        return records
+
+    def open_section(self) -> OpenSection | None:
+        for stack in self._stacks_that_matter():
+            top = _top(stack)
+            if top is not None:
+                return OpenSection(top[0].name, top[2], top[3].phase)
+        return None
+
+    def progress(self) -> Progress:
+        return Progress(self._last_step, max(self._step_began_ns, self._last_end_ns))
+
+    @property
+    def dropped(self) -> int:
+        return self._dropped
+
+    def count_drop(self) -> None:
+        with self._drop_lock:
+            self._dropped += 1
+
+    def keep(self, record: Record) -> None:
+        if len(self.ring) < RING_CAPACITY:
+            self.ring.append(record)
+        else:
+            self.count_drop()
+
+    def _end_step(self, now_ns: int, error: type[BaseException] | None) -> None:
+        frame, self._open_step = self._open_step, None
+        context = self.context
+        if frame is None or context is None:
+            return
+        self.context = Context(context.epoch, None, NO_SPAN, context.phase)
+        self.keep((frame, NO_SPAN, now_ns, error, _local.stack))
+
+    def _forget_steps(self) -> None:
+        self._open_step = None
+        self._last_step = None
+        self._step_began_ns = perf_counter_ns()
+        self._last_end_ns = 0
+        self._stepping = None
+
+    def _note_progress(self, records: list[Record]) -> None:
+        """Runs in a helper thread are no progress of a rank whose training thread counts steps."""
+        stepping = self._stepping
+        for record in reversed(records):
+            if stepping is None or record[4] is stepping:
+                self._last_end_ns = record[2]
+                return
+
+    def _stacks_that_matter(self) -> list[list[Frame]]:
+        if self._stepping is not None:
+            return [self._stepping]
+        main = self.stacks.get(threading.main_thread().ident or 0)
+        others = [s for s in list(self.stacks.values()) if s is not main]
+        others.sort(key=_age_key)
+        return others if main is None else [main, *others]
+
+    def _forget_idle_stacks(self) -> None:
+        for ident, stack in list(self.stacks.items()):
+            if not stack:
+                self.stacks.pop(ident, None)
+
+
+def _top(stack: list[Frame]) -> Frame | None:
+    try:
+        return stack[-1]
+    except IndexError:  # its thread was faster
+        return None
+
+
+def _age_key(stack: list[Frame]) -> int:
+    top = _top(stack)
+    return 0 if top is None else top[2]
+
+
+class _Local(threading.local):
+    """The open runs of each thread. The stack holds plain tuples of the shape of ``Frame``."""
+
+    def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        self.stack: list[Frame] = []
+        RECORDER.stacks[threading.get_ident()] = self.stack
+
+
+_span_numbers = count(1)
+_STEP = PythonTimer(STEP_SPAN, "other")
+RECORDER = PythonRecorder()
+_local = _Local()

@@ -1,0 +1,238 @@
+"""Records to encoded requests: numbers become ids, clocks become Unix time, runs get their seq."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from otel_straggler import semconv
+from otel_straggler.config import ClientSettings
+from otel_straggler.record.recorder import NO_SPAN, Context, Epoch, Record
+from otel_straggler.wire.encode_spans import (
+    AttributeValue,
+    SpanGroup,
+    encode_request,
+    encode_resource,
+    encode_rows,
+)
+from otel_straggler.wire.ids import (
+    WINDOW_NS,
+    Ids,
+    SpanIds,
+    is_sampled,
+    root_span_id,
+    step_trace_id,
+    window_trace_id,
+)
+
+MOST_SPANS = 512
+MOST_BYTES = 1_000_000
+MOST_TEXT = 1024
+"""Characters of a name or phase that are sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An encoded request and how many spans it holds."""
+
+    body: bytes
+    spans: int
+
+
+class _Shape(NamedTuple):
+    """Spans of one shape have one layout on the wire."""
+
+    name: str
+    kind: str
+    phase: str
+    is_step_span: bool
+    has_step: bool
+    has_parent: bool
+    has_microbatch: bool
+    has_tokens: bool
+    is_error: bool
+
+
+class _Row(NamedTuple):
+    """One span, still as numbers."""
+
+    place: int
+    span: int
+    parent: int
+    start_ns: int
+    end_ns: int
+    step: int
+    seq: int
+    microbatch: int
+    tokens: int
+    trace_id: bytes
+
+
+class SpanPacker:
+    """Turns drained records into requests of at most 512 spans and 1 MB, in order of their ends.
+
+    Args:
+        settings: identity.
+        resource: resource attributes of an epoch.
+        generation: records of another one belong to a session that was shut down.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        resource: Callable[[Epoch], Mapping[str, AttributeValue]],
+        generation: int,
+        ids: SpanIds | None = None,
+    ) -> None:
+        self._settings = settings
+        self._resource = resource
+        self._generation = generation
+        self._ids = ids or SpanIds()
+        self._seq: dict[str, int] = {}
+        self._seq_epoch: Epoch | None = None
+        self._window = (-1, b"")
+
+    def pack(self, records: list[Record], offset_ns: int, one_in: int = 1) -> list[Request]:
+        """Encode ``records``.
+
+        Args:
+            records: of any epochs, in order.
+            offset_ns: Unix time minus ``perf_counter_ns``.
+            one_in: keep one step in so many.
+        """
+        groups, epochs = self._grouped(records, offset_ns, one_in)
+        rows: list[bytes] = [b""] * len(epochs)
+        for shape, members in groups.items():
+            pieces = encode_rows(self._columns(shape, members, offset_ns))
+            for member, piece in zip(members, pieces, strict=True):
+                rows[member[0]] = piece
+        return self._requests(rows, epochs)
+
+    def _grouped(
+        self, records: list[Record], offset_ns: int, one_in: int
+    ) -> tuple[dict[_Shape, list[_Row]], list[Epoch]]:
+        groups: dict[_Shape, list[_Row]] = {}
+        epochs: list[Epoch] = []
+        for record in records:
+            context = record[0][3]
+            if context.epoch.generation != self._generation:
+                continue
+            trace_id = context.trace_id or self._trace_id(context, record[0][2] + offset_ns)
+            if one_in == 1 or is_sampled(trace_id, one_in):
+                shape, row = self._row(record, trace_id, len(epochs))
+                groups.setdefault(shape, []).append(row)
+                epochs.append(context.epoch)
+        return groups, epochs
+
+    def _row(self, record: Record, trace_id: bytes, place: int) -> tuple[_Shape, _Row]:
+        (timer, span, start_ns, context, work), enclosing, end_ns, error, _ = record
+        step = context.step
+        is_step_span = span == context.step_span
+        parent = enclosing or (NO_SPAN if is_step_span else context.step_span)
+        microbatch, tokens = work or (-1, -1)
+        name = timer.name[:MOST_TEXT]
+        shape = _Shape(
+            name,
+            timer.kind,
+            context.phase[:MOST_TEXT],
+            is_step_span,
+            step is not None,
+            is_step_span or parent != NO_SPAN,
+            microbatch >= 0,
+            tokens >= 0,
+            error is not None,
+        )
+        row = _Row(
+            place,
+            span,
+            parent,
+            start_ns,
+            max(end_ns, start_ns + 1),
+            -1 if step is None else step,
+            -1 if is_step_span else self._next_seq(context.epoch, name),
+            microbatch,
+            tokens,
+            trace_id,
+        )
+        return shape, row
+
+    def _next_seq(self, epoch: Epoch, name: str) -> int:
+        if epoch is not self._seq_epoch:
+            self._seq_epoch = epoch
+            self._seq = {}
+        seq = self._seq.get(name, 0)
+        self._seq[name] = seq + 1
+        return seq
+
+    def _trace_id(self, context: Context, start_ns: int) -> bytes:
+        run = self._settings
+        if context.step is not None:
+            context.trace_id = step_trace_id(run.run_id, run.attempt, run.group, context.step)
+            return context.trace_id
+        window = start_ns // WINDOW_NS
+        if window != self._window[0]:
+            trace_id = window_trace_id(run.run_id, run.attempt, run.group, run.rank, start_ns)
+            self._window = (window, trace_id)
+        return self._window[1]
+
+    def _columns(self, shape: _Shape, members: list[_Row], offset_ns: int) -> SpanGroup:
+        _, span, parent, start, end, step, seq, microbatch, tokens, traces = zip(
+            *members, strict=True
+        )
+        candidates = {
+            semconv.STEP: (shape.has_step, step),
+            semconv.SEQ: (not shape.is_step_span, seq),
+            semconv.MICROBATCH: (shape.has_microbatch, microbatch),
+            semconv.TOKENS: (shape.has_tokens, tokens),
+        }
+        return SpanGroup(
+            name=shape.name,
+            labels=_labels(shape),
+            numbers={k: np.array(c, np.int64) for k, (is_told, c) in candidates.items() if is_told},
+            trace_ids=np.frombuffer(b"".join(traces), np.uint8).reshape(-1, 16),
+            span_ids=self._ids.of(np.array(span, np.uint64)),
+            parent_ids=self._parents(shape, parent, traces),
+            start_ns=np.array(start, np.int64) + offset_ns,
+            end_ns=np.array(end, np.int64) + offset_ns,
+            is_error=shape.is_error,
+        )
+
+    def _parents(
+        self, shape: _Shape, parents: tuple[int, ...], traces: tuple[bytes, ...]
+    ) -> Ids | None:
+        if shape.is_step_span:
+            roots = b"".join(map(root_span_id, traces))
+            return np.frombuffer(roots, np.dtype("<u8")).astype(np.uint64)
+        return self._ids.of(np.array(parents, np.uint64)) if shape.has_parent else None
+
+    def _requests(self, rows: list[bytes], epochs: list[Epoch]) -> list[Request]:
+        requests: list[Request] = []
+        first = 0
+        size = 0
+        for at, row in enumerate(rows):
+            is_full = at - first == MOST_SPANS or size + len(row) > MOST_BYTES
+            if at > first and (is_full or epochs[at] is not epochs[first]):
+                requests.append(self._request(rows[first:at], epochs[first]))
+                first, size = at, 0
+            size += len(row)
+        if rows:
+            requests.append(self._request(rows[first:], epochs[first]))
+        return requests
+
+    def _request(self, rows: list[bytes], epoch: Epoch) -> Request:
+        resource = encode_resource(self._resource(epoch))
+        return Request(encode_request(resource, rows), len(rows))
+
+
+def _labels(shape: _Shape) -> tuple[tuple[str, str], ...]:
+    """Text attributes: a step span is like a section, but it is none."""
+    labels: list[tuple[str, str]] = []
+    if not shape.is_step_span:
+        labels += [(semconv.SECTION, shape.name), (semconv.SECTION_KIND, shape.kind)]
+    labels.append((semconv.TIME_BASIS, "host"))
+    if shape.phase:
+        labels.append((semconv.PHASE, shape.phase))
+    return tuple(labels)
