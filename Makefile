@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
+NVRX := nvidia-resiliency-ext==0.4.1
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
@@ -15,6 +16,8 @@ $(STAMP): pyproject.toml constraints-dev.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints-dev.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps $(NVRX) || \
+	    echo 'no wheel of $(NVRX) for this Python: the comparison with it is skipped'
 	touch $@
 
 dev: $(STAMP) ## create .venv with everything for development

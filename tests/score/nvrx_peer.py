@@ -1,0 +1,63 @@
+"""One rank of NVRx's own report, run as a process of its own: real code, CPU, gloo.
+
+Reads windows from a JSON file, feeds their statistics (as NVRx computes them) to NVRx's
+ReportGenerator on the default process group, and on rank 0 prints its scores as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from nvidia_resiliency_ext.straggler.reporting import ReportGenerator
+from nvidia_resiliency_ext.straggler.statistics import Statistic
+
+
+def section_summary(durations: list[float]) -> dict[Statistic, float]:
+    times = torch.tensor(durations, dtype=torch.float64)
+    return {Statistic.MED: float(torch.median(times)), Statistic.NUM: len(durations)}
+
+
+def kernel_summary(durations: list[float]) -> dict[Statistic, float]:
+    times = torch.tensor(durations, dtype=torch.float64)
+    return {
+        Statistic.MED: float(torch.quantile(times, 0.5)),
+        Statistic.AVG: float(times.mean()),
+        Statistic.NUM: len(durations),
+    }
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    generator = ReportGenerator(
+        scores_to_compute=["relative_perf_scores", "individual_perf_scores"],
+        gather_on_rank0=True,
+        node_name=f"node-{rank}",
+    )
+    reports = []
+    for window in json.loads(Path(sys.argv[1]).read_text()):
+        mine = window[str(rank)]
+        report = generator.generate_report(
+            {name: section_summary(d) for name, d in mine["sections"].items() if d},
+            {name: kernel_summary(d) for name, d in mine["kernels"].items() if d},
+        )
+        if rank == 0:
+            reports.append(
+                {
+                    "section_relative": report.section_relative_perf_scores,
+                    "section_individual": report.section_individual_perf_scores,
+                    "gpu_relative": report.gpu_relative_perf_scores,
+                    "gpu_individual": report.gpu_individual_perf_scores,
+                }
+            )
+    if rank == 0:
+        print(json.dumps(reports))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
