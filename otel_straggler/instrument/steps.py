@@ -1,0 +1,91 @@
+"""``step()``: which optimizer step the process is in."""
+
+from __future__ import annotations
+
+import logging
+import numbers
+from types import TracebackType
+from typing import cast
+
+from otel_straggler.errors import UsageError, describe
+from otel_straggler.instrument.compiled import Transparent, is_compiling, make_transparent
+from otel_straggler.instrument.guard import GUARD
+from otel_straggler.record.active import RECORDER
+
+_LARGEST = 2**63 - 1
+_LOG = logging.getLogger("otel_straggler")
+
+
+class Step:
+    """A step that has begun. ``with`` ends it; without, the next ``step()`` does."""
+
+    __slots__ = ("_number",)
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __enter__(self) -> Step:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        context = RECORDER.context
+        if context is not None and context.step == self._number:
+            RECORDER.end_step(exc_type)
+
+
+def step(n: int) -> Step:
+    """Begin step ``n`` and end the one before. The same number again goes on with the same step.
+
+    >>> from otel_straggler import step
+    >>> for n in range(2):
+    ...     with step(n):
+    ...         pass
+
+    Args:
+        n: the optimizer step. If it goes back, what follows counts as a restarted rank.
+    """
+    if is_compiling():
+        return cast("Step", Transparent())
+    if RECORDER.context is None:
+        return _NO_STEP
+    number = _valid_number(n)
+    if number is None:
+        return _NO_STEP
+    if RECORDER.begin_step(number):
+        _warn_of_going_back(number)
+    return Step(number)
+
+
+_NO_STEP = Step(-1)
+
+
+def _valid_number(n: object) -> int | None:
+    """A tensor is refused: reading it would wait for the GPU."""
+    if n is not True and n is not False and isinstance(n, numbers.Integral):
+        number = int(n)
+        if 0 <= number <= _LARGEST:
+            return number
+    message = describe(
+        where="step(n)",
+        value=n if isinstance(n, (int, float, str)) else type(n).__name__,
+        expected="a whole number of at least 0",
+        remedy="Pass the optimizer step as a Python int.",
+    )
+    GUARD.note("bad_step", UsageError(message))
+    return None
+
+
+def _warn_of_going_back(number: int) -> None:
+    _LOG.warning(
+        "step(n) went back to %d: what follows counts as a restarted rank. "
+        "Count optimizer steps over all epochs to avoid this.",
+        number,
+    )
+
+
+make_transparent(Step)
