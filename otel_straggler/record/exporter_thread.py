@@ -174,13 +174,16 @@ class ExporterThread:
 
     Args:
         exporter: what to run.
-        on_bytes: told of bytes that ended a sleep (signal numbers); gives the time, if any, at
-            which it wants to be called again.
+
+    Attributes:
+        on_bytes: told of the bytes that ended a sleep (signal numbers); gives the time, if any,
+            at which it wants to be called again.
+        waker: what the thread sleeps on.
     """
 
-    def __init__(self, exporter: Exporter, on_bytes: Callable[[set[int]], float | None]) -> None:
+    def __init__(self, exporter: Exporter) -> None:
         self._exporter = exporter
-        self._on_bytes = on_bytes
+        self.on_bytes: Callable[[set[int]], float | None] = _nothing_to_do
         self._clock = SystemClock()
         self._flushes: deque[_Flush] = deque()
         self._is_stopping = False
@@ -199,13 +202,20 @@ class ExporterThread:
         self.waker.wake()
         return flush.done.wait(timeout_s)
 
-    def stop(self) -> None:
-        """Let the thread end after what it is doing now."""
+    def flush_here(self, timeout_s: float, outcome: Outcome | None) -> None:
+        """Flush in the calling thread, which has to be the exporter's."""
+        try:
+            self._exporter.flush(self._clock.monotonic_s() + timeout_s, outcome)
+        except Exception as error:  # noqa: BLE001  whoever waits must not wait in vain
+            self._exporter.survive(error)
+
+    def stop(self, timeout_s: float) -> bool:
+        """Let the thread end after what it is doing now; whether it has within ``timeout_s``."""
         self._is_stopping = True
         self.waker.wake()
-
-    def join(self, timeout_s: float) -> None:
-        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         next_s = self._clock.monotonic_s()
@@ -214,7 +224,7 @@ class ExporterThread:
                 next_s = self._guarded_tick()
             self._do_flushes()
             signals = self.waker.sleep(self._seconds_of_sleep(next_s)) - {WAKE}
-            wanted_s = self._on_bytes(signals)
+            wanted_s = self.on_bytes(signals)
             if wanted_s is not None:
                 next_s = min(next_s, wanted_s)
 
@@ -231,8 +241,10 @@ class ExporterThread:
     def _do_flushes(self) -> None:
         while self._flushes:
             flush = self._flushes.popleft()
-            try:
-                self._exporter.flush(flush.deadline_s, flush.outcome)
-            except Exception as error:  # noqa: BLE001  whoever waits must not wait in vain
-                self._exporter.survive(error)
+            self.flush_here(flush.deadline_s - self._clock.monotonic_s(), flush.outcome)
             flush.done.set()
+
+
+def _nothing_to_do(signals: set[int]) -> float | None:
+    del signals
+    return None

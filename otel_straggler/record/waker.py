@@ -30,3 +30,8 @@ class Waker:
         with contextlib.suppress(BlockingIOError):
             return set(os.read(self._read_fd, 4096))
         return set()
+
+    def close(self) -> None:
+        """Only once nobody sleeps on it or writes to it any more."""
+        os.close(self._read_fd)
+        os.close(self.write_fd)

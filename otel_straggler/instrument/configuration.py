@@ -1,0 +1,177 @@
+"""Arguments and environment to :class:`~otel_straggler.config.ClientSettings`.
+
+Order for every setting: argument > ``OTEL_STRAGGLER_*`` > ``OTEL_*`` and the launcher > default.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from otel_straggler.config import DEFAULT_QUEUE_BYTES, ClientSettings, Pairs
+from otel_straggler.errors import ConfigError, describe
+from otel_straggler.instrument.endpoints import parse_pairs, resolve_endpoints
+from otel_straggler.instrument.identity import find_place, find_run_id
+
+_LARGEST_RANK = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arguments:
+    """The arguments of ``configure()``, as given."""
+
+    endpoint: str | None = None
+    run_id: str | None = None
+    rank: int | None = None
+    world_size: int | None = None
+    local_rank: int | None = None
+    group: str | None = None
+    service_name: str | None = None
+    role: str | None = None
+    headers: Mapping[str, str] | None = None
+    heartbeat_s: float | None = None
+    flush_s: float | None = None
+    queue_bytes: int | None = None
+    sample_steps: int | None = None
+    exit_deadline_s: float | None = None
+    strict: bool = False
+    handle_sigterm: bool = True
+
+
+def resolve_settings(given: Arguments, env: Mapping[str, str] | None = None) -> ClientSettings:
+    """Settle every setting.
+
+    Raises:
+        ConfigError: an argument or an ``OTEL_STRAGGLER_*`` variable is wrong; says how to fix it.
+    """
+    env = os.environ if env is None else env
+    endpoints = resolve_endpoints(env, given.endpoint, given.headers)
+    place = find_place(env)
+    resource = parse_pairs(env.get("OTEL_RESOURCE_ATTRIBUTES", ""))
+    rank = _count("rank", given.rank, 0, _LARGEST_RANK, place.rank or 0)
+    is_alone = place.rank is None and given.rank is None
+    found_size = place.world_size if place.world_size is not None else int(is_alone)
+    world_size = _count("world_size", given.world_size, 1, _LARGEST_RANK, found_size)
+    _check_rank(rank, world_size)
+    return ClientSettings(
+        run_id=_text("run_id", given.run_id, env) or find_run_id(env),
+        attempt=place.attempt,
+        group=_text("group", given.group, env),
+        rank=rank,
+        local_rank=_count(
+            "local_rank", given.local_rank, 0, _LARGEST_RANK, _or(place.local_rank, -1)
+        ),
+        world_size=world_size,
+        node=resource.get("host.name") or socket.gethostname(),
+        service_name=_service_name(given, env, resource),
+        role=_text("role", given.role, env),
+        resource=_sorted_pairs(resource),
+        traces=endpoints.traces,
+        metrics=endpoints.metrics,
+        is_trusted=endpoints.is_trusted,
+        is_disabled=_is_on(env, "OTEL_SDK_DISABLED") or _is_on(env, "OTEL_STRAGGLER_DISABLED"),
+        heartbeat_s=_seconds("heartbeat_s", given.heartbeat_s, env, 5.0),
+        flush_s=_seconds("flush_s", given.flush_s, env, 1.0),
+        histogram_s=_histogram_s(env),
+        queue_bytes=_count("queue_bytes", given.queue_bytes, 1, 2**40, DEFAULT_QUEUE_BYTES),
+        sample_steps=_count("sample_steps", given.sample_steps, 1, 2**31, 100),
+        exit_deadline_s=_seconds("exit_deadline_s", given.exit_deadline_s, env, 2.0),
+        strict=_flag("strict", given.strict),
+        handle_sigterm=_flag("handle_sigterm", given.handle_sigterm),
+    )
+
+
+def _service_name(given: Arguments, env: Mapping[str, str], resource: Mapping[str, str]) -> str:
+    named = _text("service_name", given.service_name, env)
+    script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else "python"
+    return (
+        named
+        or env.get("OTEL_SERVICE_NAME", "").strip()
+        or resource.get("service.name", "")
+        or script
+    )
+
+
+def _text(name: str, value: object, env: Mapping[str, str]) -> str:
+    if value is None:
+        return env.get(f"OTEL_STRAGGLER_{name.upper()}", "").strip()
+    if isinstance(value, str):
+        return value
+    raise _wrong(name, value, "a text", "Leave it out for the default.")
+
+
+def _count(name: str, value: object, least: int, most: int, default: int) -> int:
+    if value is None:
+        return default
+    if type(value) is int and least <= value <= most:
+        return value
+    raise _wrong(
+        name, value, f"a whole number from {least} to {most}", "Leave it out for the default."
+    )
+
+
+def _check_rank(rank: int, world_size: int) -> None:
+    if world_size and rank >= world_size:
+        expected = f"a rank below the world size of {world_size}"
+        raise _wrong("rank", rank, expected, "Ranks count from 0; check RANK and WORLD_SIZE.")
+
+
+def _seconds(name: str, value: object, env: Mapping[str, str], default: float) -> float:
+    where = f"configure({name}=...)"
+    if value is None:
+        variable = f"OTEL_STRAGGLER_{name.upper()}"
+        text = env.get(variable, "").strip()
+        if not text:
+            return default
+        where, value = variable, _float_or_text(text)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if is_number and math.isfinite(value) and 0 < value <= 86_400:  # type: ignore[arg-type,operator]
+        return float(value)  # type: ignore[arg-type]
+    message = describe(
+        where=where,
+        value=value,
+        expected="seconds above 0, at most a day",
+        remedy=f"Leave it out for the default of {default} s.",
+    )
+    raise ConfigError(message)
+
+
+def _float_or_text(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _histogram_s(env: Mapping[str, str]) -> float:
+    """``OTEL_METRIC_EXPORT_INTERVAL`` is in milliseconds; what is not a number is not used."""
+    text = env.get("OTEL_METRIC_EXPORT_INTERVAL", "").strip()
+    return int(text) / 1000 if text.isdigit() and int(text) > 0 else 60.0
+
+
+def _flag(name: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise _wrong(name, value, "True or False", "Leave it out for the default.")
+
+
+def _is_on(env: Mapping[str, str], name: str) -> bool:
+    return env.get(name, "").strip().lower() in {"true", "1"}
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
+def _sorted_pairs(pairs: Mapping[str, str]) -> Pairs:
+    return tuple(sorted(pairs.items()))
+
+
+def _wrong(name: str, value: object, expected: str, remedy: str) -> ConfigError:
+    where = f"configure({name}=...)"
+    return ConfigError(describe(where=where, value=value, expected=expected, remedy=remedy))

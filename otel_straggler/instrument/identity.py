@@ -1,0 +1,141 @@
+"""Which rank of which run this process is, from launcher, scheduler and torch.distributed.
+
+torch is only looked at if the user's program has already imported it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+_LOG = logging.getLogger("otel_straggler")
+_STORE_KEY = "otel_straggler/run_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Rank and world as found; None = not found."""
+
+    rank: int | None
+    world_size: int | None
+    local_rank: int | None
+    attempt: int
+
+
+def find_place(env: Mapping[str, str]) -> Place:
+    """Look at the launcher's variables, then torch.distributed, then Slurm's.
+
+    >>> find_place({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"})
+    Place(rank=3, world_size=8, local_rank=1, attempt=0)
+    """
+    process_group = initialised_process_group()
+    torch_rank = process_group.get_rank() if process_group else None
+    torch_size = process_group.get_world_size() if process_group else None
+    return Place(
+        rank=_first(_number(env, "RANK"), torch_rank, _number(env, "SLURM_PROCID")),
+        world_size=_first(_number(env, "WORLD_SIZE"), torch_size, _number(env, "SLURM_NTASKS")),
+        local_rank=_first(_number(env, "LOCAL_RANK"), _number(env, "SLURM_LOCALID")),
+        attempt=_number(env, "TORCHELASTIC_RESTART_COUNT") or 0,
+    )
+
+
+def find_run_id(env: Mapping[str, str]) -> str:
+    """Name the run alike on every rank: scheduler, launcher, shared store, or a hash."""
+    return (
+        _scheduler_run_id(env)
+        or _launcher_run_id(env)
+        or _store_run_id()
+        or _hashed_run_id(env)
+        or _lone_run_id()
+    )
+
+
+def initialised_process_group() -> Any:
+    """``torch.distributed`` if it is imported and initialised, else None."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available():
+        return None
+    return distributed if distributed.is_initialized() else None
+
+
+def _scheduler_run_id(env: Mapping[str, str]) -> str:
+    """A job id. A requeued Slurm job keeps its id, so its restart count is part of the name."""
+    slurm = env.get("SLURM_JOB_ID", "")
+    if slurm:
+        restarts = env.get("SLURM_RESTART_COUNT", "0")
+        return f"slurm-{slurm}" if restarts in {"", "0"} else f"slurm-{slurm}-{restarts}"
+    for name, prefix in (("RAY_JOB_ID", "ray"), ("KUBEFLOW_TRAINING_JOB_ID", "k8s")):
+        if env.get(name):
+            return f"{prefix}-{env[name]}"
+    return ""
+
+
+def _launcher_run_id(env: Mapping[str, str]) -> str:
+    run_id = env.get("TORCHELASTIC_RUN_ID", "")
+    return "" if run_id == "none" else run_id
+
+
+def _store_run_id() -> str:
+    """A token that the first rank to come leaves in the default store. Nobody waits for it."""
+    process_group = initialised_process_group()
+    if process_group is None:
+        return ""
+    try:
+        store = process_group.distributed_c10d._get_default_store()  # noqa: SLF001
+        return bytes(store.compare_set(_STORE_KEY, "", f"run-{uuid.uuid4().hex[:12]}")).decode()
+    except Exception as error:  # noqa: BLE001  a store without compare_set
+        _LOG.info("no run id from the store of torch.distributed: %s", error)
+        return ""
+
+
+def _hashed_run_id(env: Mapping[str, str]) -> str:
+    """The rendezvous address and, where all ranks have one launcher, when that was started."""
+    address = env.get("MASTER_ADDR", "")
+    if not address:
+        return ""
+    text = f"{address}:{env.get('MASTER_PORT', '')}"
+    if _is_one_node(env):
+        text += f"|{_start_of_parent()}"
+    else:
+        _LOG.warning(
+            "the run id is made from MASTER_ADDR and MASTER_PORT only, so a later run at the same "
+            "address looks like this one. Set OTEL_STRAGGLER_RUN_ID to the same text on all ranks."
+        )
+    return "run-" + blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _lone_run_id() -> str:
+    return f"run-{uuid.uuid4().hex[:12]}"
+
+
+def _is_one_node(env: Mapping[str, str]) -> bool:
+    world, local = _number(env, "WORLD_SIZE"), _number(env, "LOCAL_WORLD_SIZE")
+    return world is None or local is None or world == local
+
+
+def _start_of_parent() -> str:
+    """Boot id and start of the parent, in ticks since boot (proc(5), field 22 of stat)."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        stat = Path(f"/proc/{os.getppid()}/stat").read_text(encoding="utf-8", errors="replace")
+        return f"{boot}|{stat.rpartition(')')[2].split()[19]}"
+    except (OSError, IndexError):
+        return ""
+
+
+def _number(env: Mapping[str, str], name: str) -> int | None:
+    text = env.get(name, "").strip()
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _first(*found: int | None) -> int | None:
+    return next((value for value in found if value is not None), None)

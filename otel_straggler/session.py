@@ -1,0 +1,271 @@
+"""``configure()`` and ``shutdown()``: from instrument through record to export, in one process.
+
+Here are also the rules for the ends of a process: normal exit, SIGTERM, fork.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from otel_straggler.config import ClientSettings
+from otel_straggler.errors import ConfigError, describe
+from otel_straggler.instrument.configuration import Arguments, resolve_settings
+from otel_straggler.instrument.guard import GUARD
+from otel_straggler.instrument.topology import TOPOLOGY
+from otel_straggler.record.active import RECORDER
+from otel_straggler.record.description import Topology
+from otel_straggler.semconv import OUTCOMES, Outcome
+
+if TYPE_CHECKING:
+    from otel_straggler.record.exporter_thread import Exporter, ExporterThread
+    from otel_straggler.record.termination import Termination
+
+_STOP_S = 0.5
+
+
+class Session:
+    """Telemetry of this process, from ``configure()`` to ``shutdown()``.
+
+    Attributes:
+        settings: what was decided.
+    """
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        self._exporter: Exporter | None = None
+        self._thread: ExporterThread | None = None
+        self._termination: Termination | None = None
+
+    @property
+    def session_id(self) -> str:
+        """16 hex characters; new after a step counter went back."""
+        return RECORDER.epoch.session_id
+
+    @property
+    def is_scorer(self) -> bool:
+        """Whether all spans are sent: the other side is known to score."""
+        return self._exporter is not None and self._exporter.is_scorer
+
+    def start(self) -> None:
+        """Record and send from now on, unless telemetry is switched off."""
+        if self.settings.is_disabled:
+            return
+        # numpy, requests and protobuf are loaded here: two threads must not import them at once.
+        from otel_straggler.record.exporter_thread import Exporter, ExporterThread
+
+        GUARD.begin(is_strict=self.settings.strict)
+        if self.settings.role:
+            TOPOLOGY.add(Topology(role=self.settings.role))
+        RECORDER.enable()
+        self._exporter = Exporter(
+            self.settings,
+            RECORDER,
+            topology=lambda: TOPOLOGY.current,
+            other_losses=GUARD.counts,
+        )
+        self._thread = ExporterThread(self._exporter)
+        self._watch_sigterm(self._thread)
+        self._thread.start()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Send what is recorded; whether that was done within ``timeout_s``."""
+        return self._thread is None or self._thread.flush(timeout_s)
+
+    def close(self, outcome: Outcome, deadline_s: float) -> None:
+        """Stop recording, send what is left and the outcome, all within ``deadline_s``."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        RECORDER.disable()
+        was_in_time = thread.flush(deadline_s, outcome)
+        TOPOLOGY.forget()
+        has_ended = thread.stop(_STOP_S if was_in_time else 0.0)
+        gave_back = self._termination is None or self._termination.uninstall()
+        if has_ended and gave_back:
+            thread.waker.close()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: this session is the parent's; only our signal handler must go."""
+        if self._termination is not None:
+            self._termination.uninstall()
+
+    def _watch_sigterm(self, thread: ExporterThread) -> None:
+        if not self.settings.handle_sigterm:
+            return
+        from otel_straggler.record.termination import Termination
+
+        termination = Termination(
+            thread.flush, thread.flush_here, self.settings.exit_deadline_s, thread.waker.write_fd
+        )
+        if termination.install():
+            self._termination = termination
+            thread.on_bytes = termination.on_bytes
+
+
+class _Process:
+    """What belongs to the process as a whole."""
+
+    def __init__(self) -> None:
+        self.session: Session | None = None
+        self.lock = threading.Lock()
+        self.abandoned: list[Session] = []
+        self.has_exit_hook = False
+
+
+_PROCESS = _Process()
+
+
+def configure(
+    *,
+    endpoint: str | None = None,
+    run_id: str | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    local_rank: int | None = None,
+    group: str | None = None,
+    service_name: str | None = None,
+    role: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    heartbeat_s: float | None = None,
+    flush_s: float | None = None,
+    queue_bytes: int | None = None,
+    sample_steps: int | None = None,
+    exit_deadline_s: float | None = None,
+    strict: bool = False,
+    handle_sigterm: bool = True,
+) -> Session:
+    """Begin to record this process and to send it to a collector.
+
+    What is left out comes from ``OTEL_STRAGGLER_*``, then ``OTEL_*`` and the launcher's variables.
+    Called again with the same settings it changes nothing.
+
+    Args:
+        endpoint: base URL of a collector that scores, OTLP over HTTP.
+        run_id: names the run, alike on all its ranks.
+        rank, world_size, local_rank: place in the world.
+        group: which world, where a job has several.
+        service_name: name of the job.
+        role: ranks are compared within a role.
+        headers: sent with every request.
+        heartbeat_s: seconds between signs of life; 5 if left out.
+        flush_s: seconds between sendings; 1 if left out.
+        queue_bytes: what is kept while the collector is away; 64 MiB if left out.
+        sample_steps: a backend not known to score gets one step in so many; 100 if left out.
+        exit_deadline_s: the most that the end of the process waits; 2 s if left out.
+        strict: raise where telemetry would otherwise log and go on; for tests.
+        handle_sigterm: send what is left when SIGTERM arrives.
+
+    Raises:
+        ConfigError: an argument is wrong, or differs from those of an earlier call.
+    """
+    settings = resolve_settings(
+        Arguments(
+            endpoint=endpoint,
+            run_id=run_id,
+            rank=rank,
+            world_size=world_size,
+            local_rank=local_rank,
+            group=group,
+            service_name=service_name,
+            role=role,
+            headers=headers,
+            heartbeat_s=heartbeat_s,
+            flush_s=flush_s,
+            queue_bytes=queue_bytes,
+            sample_steps=sample_steps,
+            exit_deadline_s=exit_deadline_s,
+            strict=strict,
+            handle_sigterm=handle_sigterm,
+        )
+    )
+    with _PROCESS.lock:
+        if _PROCESS.session is None:
+            _PROCESS.session = _started(settings)
+        elif _PROCESS.session.settings != settings:
+            raise ConfigError(_already_configured(_PROCESS.session.settings, settings))
+        return _PROCESS.session
+
+
+def shutdown(outcome: Outcome | None = None) -> None:
+    """Send what is left and say how the run ended. Safe to call twice, and without configure().
+
+    Args:
+        outcome: "ok", "failed", "cancelled", "preempted" or "unknown". If left out: "ok", unless
+            an exception is on its way or has ended the program.
+
+    Raises:
+        ConfigError: the outcome is none of these.
+    """
+    if outcome is not None and outcome not in OUTCOMES:
+        message = describe(
+            where="shutdown(outcome=...)",
+            value=outcome,
+            expected="one of " + ", ".join(OUTCOMES),
+            remedy="Leave it out to have it found from the exception, if any.",
+        )
+        raise ConfigError(message)
+    _close(outcome or _outcome_of(_pending_exception()))
+
+
+def flush(timeout_s: float = 5.0) -> bool:
+    """Send what is recorded so far and wait for it; False if it took longer than ``timeout_s``."""
+    session = _PROCESS.session
+    return session is None or session.flush(timeout_s)
+
+
+def _started(settings: ClientSettings) -> Session:
+    session = Session(settings)
+    session.start()
+    if not _PROCESS.has_exit_hook:
+        _PROCESS.has_exit_hook = True
+        atexit.register(_close, "unknown")
+    return session
+
+
+def _close(outcome: Outcome) -> None:
+    with _PROCESS.lock:
+        session, _PROCESS.session = _PROCESS.session, None
+    if session is not None:
+        session.close(outcome, session.settings.exit_deadline_s)
+
+
+def _pending_exception() -> BaseException | None:
+    return sys.exc_info()[1] or getattr(sys, "last_exc", getattr(sys, "last_value", None))
+
+
+def _outcome_of(error: BaseException | None) -> Outcome:
+    """What an exception says of the run; leaving by ``sys.exit()`` is no failure."""
+    if error is None or (isinstance(error, SystemExit) and error.code in {None, 0}):
+        return "ok"
+    return "cancelled" if isinstance(error, KeyboardInterrupt) else "failed"
+
+
+def _already_configured(now: ClientSettings, wanted: ClientSettings) -> str:
+    names = [n for n in ClientSettings.__slots__ if getattr(now, n) != getattr(wanted, n)]
+    return describe(
+        where="configure()",
+        value=", ".join(n if n in _SECRET else f"{n}={getattr(wanted, n)!r}" for n in names),
+        expected="the settings of the first call",
+        remedy="Call shutdown() before configuring anew.",
+    )
+
+
+_SECRET = frozenset({"traces", "metrics"})  # their headers may hold tokens
+
+
+def _forget_in_child() -> None:
+    """A forked child (a DataLoader's worker) records nothing and sends nothing, unless asked."""
+    _PROCESS.lock = threading.Lock()
+    RECORDER.reset_after_fork()
+    session, _PROCESS.session = _PROCESS.session, None
+    if session is not None:
+        _PROCESS.abandoned.append(session)  # kept, so that nothing of the parent's is closed
+        session.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
