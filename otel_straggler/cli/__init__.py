@@ -1,0 +1,41 @@
+"""The command line: one file per verb, each parses, calls and prints.
+
+This file loads neither click nor rich, so that it can say in one line how to get them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from otel_straggler.errors import StragglerError
+
+MISSING_EXTRA = 2
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``otel-straggler``; the answer is the exit code."""
+    try:
+        import click
+
+        from otel_straggler.cli.group import otel_straggler
+    except ModuleNotFoundError as missing:
+        if missing.name not in {"click", "rich"}:
+            raise
+        return _say(f"{missing.name} is not installed. Run: pip install 'otel-straggler[cli]'")
+    try:
+        answer = otel_straggler.main(arguments, "otel-straggler", standalone_mode=False)
+    except StragglerError as error:
+        return _say(str(error), error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    return answer if isinstance(answer, int) else 0
+
+
+def _say(message: str, exit_code: int = MISSING_EXTRA) -> int:
+    print(f"otel-straggler: error: {message}", file=sys.stderr)
+    return exit_code

@@ -1,0 +1,8 @@
+"""``python -m otel_straggler.cli``: the same as ``otel-straggler``."""
+
+import sys
+
+from otel_straggler.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
