@@ -1,0 +1,71 @@
+"""What a receiver answers: export responses, and ``google.rpc.Status`` for refusals."""
+
+from __future__ import annotations
+
+import json
+from enum import IntEnum
+from typing import Literal
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceResponse,
+)
+
+Signal = Literal["traces", "metrics", "logs"]
+SIGNALS: tuple[Signal, ...] = ("traces", "metrics", "logs")
+_REJECTED_KEY = {
+    "traces": "rejectedSpans",
+    "metrics": "rejectedDataPoints",
+    "logs": "rejectedLogRecords",
+}
+
+
+class Code(IntEnum):
+    """The codes of ``google.rpc`` that a receiver uses."""
+
+    INVALID_ARGUMENT = 3
+    NOT_FOUND = 5
+    RESOURCE_EXHAUSTED = 8
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+
+
+def success(signal: Signal, rejected: int, message: str, *, is_json: bool) -> bytes:
+    """The export response; a partial success if anything was rejected or there is a message.
+
+    >>> success("traces", 0, "", is_json=True)
+    b'{}'
+    """
+    if not rejected and not message:
+        return b"{}" if is_json else b""
+    if is_json:
+        partial = {_REJECTED_KEY[signal]: str(rejected), "errorMessage": message}
+        return json.dumps({"partialSuccess": partial}).encode()
+    # The three responses have the same layout.
+    response = ExportTraceServiceResponse(
+        partial_success=ExportTracePartialSuccess(rejected_spans=rejected, error_message=message)
+    )
+    encoded: bytes = response.SerializeToString()
+    return encoded
+
+
+def status(code: Code, message: str, *, is_json: bool) -> bytes:
+    """A ``google.rpc.Status``.
+
+    >>> status(Code.INVALID_ARGUMENT, "no", is_json=False)
+    b'\\x08\\x03\\x12\\x02no'
+    """
+    if is_json:
+        return json.dumps({"code": int(code), "message": message}).encode()
+    text = message.encode("utf-8", "replace")[:4096]
+    return b"\x08" + bytes([code]) + b"\x12" + _varint(len(text)) + text
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

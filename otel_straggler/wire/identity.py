@@ -1,0 +1,189 @@
+"""Resource and span attributes -> who sent it. Alias lists make telemetry of other tools readable.
+
+The same few resources come with every request, so answers are remembered by the bytes of the
+resource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from otel_straggler import semconv
+from otel_straggler.model.rank import Source
+
+Value: TypeAlias = str | int | float | bool | None
+Values: TypeAlias = Mapping[str, Value]
+
+NO_RANK = "no_rank"
+BAD_RANK = "bad_rank"
+
+_MAX_RANK = 2**31 - 1
+_REMEMBERED = 65_536
+_MAX_TEXT = 256
+_UNKNOWN_RUN = "unknown_service"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aliases:
+    """Attribute keys that are read as rank, run and so on; the first that is present wins."""
+
+    rank: tuple[str, ...] = semconv.RANK_ALIASES
+    world_size: tuple[str, ...] = semconv.WORLD_SIZE_ALIASES
+    local_rank: tuple[str, ...] = semconv.LOCAL_RANK_ALIASES
+    run_id: tuple[str, ...] = semconv.RUN_ID_ALIASES
+    step: tuple[str, ...] = semconv.STEP_ALIASES
+
+    def identity_keys(self) -> frozenset[str]:
+        """Keys that say who sent, and so may override the resource when on a span."""
+        own = (semconv.GROUP, semconv.RUN_ATTEMPT, semconv.ROLE)
+        return frozenset((*self.rank, *self.world_size, *self.local_rank, *self.run_id, *own))
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A source, or why there is none (``NO_RANK`` or ``BAD_RANK``)."""
+
+    source: Source | None
+    fate: str = ""
+
+
+class Resource:
+    """One resource, read once; span attributes may override what it says."""
+
+    __slots__ = ("_aliases", "_values", "_variants", "identity")
+
+    def __init__(self, values: Values, aliases: Aliases) -> None:
+        self._values = values
+        self._aliases = aliases
+        self._variants: dict[tuple[tuple[str, Value], ...], Identity] = {}
+        self.identity = identify((values,), aliases)
+
+    def overridden_by(self, attributes: Mapping[str, Value]) -> Identity:
+        """The identity where ``attributes`` (of a span or a data point) win."""
+        key = tuple(attributes.items())
+        known = self._variants.get(key)
+        if known is None:
+            if len(self._variants) >= _REMEMBERED:
+                self._variants.clear()
+            known = identify((attributes, self._values), self._aliases)
+            self._variants[key] = known
+        return known
+
+
+class Resources:
+    """Resources by their bytes; safe to use from several threads."""
+
+    def __init__(self, aliases: Aliases) -> None:
+        self._aliases = aliases
+        self._known: dict[bytes, Resource] = {}
+
+    def read(self, message: Any) -> Resource:
+        """The resource of a protobuf message ``Resource``."""
+        key = message.SerializeToString()
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            known = self._known[key] = Resource(read_attributes(message.attributes), self._aliases)
+        return known
+
+
+def identify(layers: tuple[Values, ...], aliases: Aliases) -> Identity:
+    """Read who sent from attributes; earlier layers win over later ones.
+
+    >>> identify(({"rank": "3"}, {"service.name": "job"}), Aliases()).source.run_id
+    'job'
+    """
+    rank_value = _first(layers, aliases.rank)
+    if rank_value is None:
+        return Identity(None, NO_RANK)
+    rank = as_int(rank_value)
+    world_size = as_int(_first(layers, aliases.world_size)) or 0
+    world_size = world_size if 0 < world_size <= _MAX_RANK else 0
+    if rank is None or not 0 <= rank <= (world_size - 1 if world_size else _MAX_RANK):
+        return Identity(None, BAD_RANK)
+    return Identity(_source(layers, aliases, rank, world_size))
+
+
+def _source(layers: tuple[Values, ...], aliases: Aliases, rank: int, world_size: int) -> Source:
+    job = _text(layers, semconv.SERVICE_NAME)
+    local_rank = as_int(_first(layers, aliases.local_rank))
+    run_id = _first(layers, aliases.run_id)
+    session = _text(layers, semconv.SESSION_ID) or _text(layers, semconv.SERVICE_INSTANCE_ID)
+    return Source(
+        run_id=_as_text(run_id) or job or _UNKNOWN_RUN,
+        rank=rank,
+        job=job,
+        group=_text(layers, semconv.GROUP),
+        attempt=max(as_int(_first(layers, (semconv.RUN_ATTEMPT,))) or 0, 0),
+        node=_text(layers, semconv.HOST_NAME),
+        session_id=session,
+        local_rank=-1 if local_rank is None else local_rank,
+        world_size=world_size,
+        role=_text(layers, semconv.ROLE) or semconv.DEFAULT_ROLE,
+        device=_text(layers, semconv.GPU_UUID),
+        parallel=_parallel(layers),
+    )
+
+
+def _parallel(layers: tuple[Values, ...]) -> tuple[tuple[str, int], ...]:
+    ranks = (
+        (d, as_int(_first(layers, (semconv.PARALLEL_RANK[d],))))
+        for d in semconv.PARALLEL_DIMENSIONS
+    )
+    return tuple((d, rank) for d, rank in ranks if rank is not None)
+
+
+def _first(layers: tuple[Values, ...], keys: Iterable[str]) -> Value:
+    for layer in layers:
+        for key in keys:
+            value = layer.get(key)
+            if value is not None and value != "":
+                return value
+    return None
+
+
+def _text(layers: tuple[Values, ...], key: str) -> str:
+    return _as_text(_first(layers, (key,)))
+
+
+def _as_text(value: Value) -> str:
+    return "" if value is None else str(value)[:_MAX_TEXT]
+
+
+def as_int(value: Value) -> int | None:
+    """An integer of 64 bits, or a string of digits; None for anything else.
+
+    >>> as_int("12"), as_int(True), as_int(1.0), as_int("1e3"), as_int(2**63)
+    (12, None, None, None, None)
+    """
+    if isinstance(value, str):
+        digits = value.removeprefix("-")
+        if len(digits) > 19 or not (digits.isascii() and digits.isdigit()):
+            return None
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if -(2**63) <= value < 2**63 else None
+
+
+def read_attributes(pairs: Iterable[Any]) -> dict[str, Value]:
+    """All scalar attributes of protobuf ``KeyValue`` messages."""
+    return {pair.key: read_value(pair.value) for pair in pairs}
+
+
+def read_value(value: Any) -> Value:
+    """The scalar of an ``AnyValue``; None for arrays, maps, bytes and nothing."""
+    number: int = value.int_value
+    if number:
+        return number
+    text: str = value.string_value
+    if text:
+        return text
+    which = value.WhichOneof("value")
+    if which in ("int_value", "string_value", "bool_value", "double_value"):
+        scalar: Value = getattr(value, which)
+        return scalar
+    return None
