@@ -1,0 +1,296 @@
+"""A recorded run from a file or a pipe: CSV, OTLP-JSON or OTLP protobuf, gzipped or not.
+
+The content says what a file is, never its name. OTLP is read as the OpenTelemetry Collector's
+file exporter writes it: one JSON request a line, or protobuf requests with their length before
+them; a single request, pretty-printed or bare, is read too.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Literal, NoReturn, cast
+
+from otel_straggler.errors import InputError, describe
+from otel_straggler.model.observation import ObservationBatch
+from otel_straggler.model.rank import Source
+from otel_straggler.receive.csv import read_csv
+from otel_straggler.receive.merge import merge_batches, overlapping_sessions, split_csv_clashes
+from otel_straggler.wire import decode_spans
+from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
+
+Format = Literal["csv", "otlp-json", "otlp-proto"]
+FORMATS: tuple[Format, ...] = ("csv", "otlp-json", "otlp-proto")
+STDIN = "<stdin>"
+SNIFFED_BYTES = 4_096
+
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_BOM = b"\xef\xbb\xbf"
+_NEVER_IN_TEXT = frozenset((*range(9), *range(14, 27), *range(28, 32)))
+_SCORED = frozenset({decode_spans.ROW, decode_spans.STEP})
+
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """What a file held.
+
+    Attributes:
+        batch: rows in the order of the file.
+        form: what the content turned out to be.
+        not_scored: spans left out, by reason.
+        skipped: requests with metrics or logs.
+        clashes: sessions that claim a rank of their run beside another one.
+    """
+
+    batch: ObservationBatch
+    form: Format
+    not_scored: dict[str, int] = field(default_factory=dict)
+    skipped: int = 0
+    clashes: tuple[Source, ...] = ()
+
+
+def open_input(path: str) -> BinaryIO:
+    """Open ``path``, or standard input for ``-``.
+
+    Raises:
+        InputError: there is no such file, or it cannot be read.
+    """
+    if path == "-":
+        return sys.stdin.buffer
+    if Path(path).is_dir():
+        _fail(path, "a directory", "a file", "Name one file in it.")
+    try:
+        return Path(path).open("rb")
+    except OSError as error:
+        _fail(path, str(error.strerror), "a file that can be read", "Is the path right?")
+
+
+def read_recording(
+    file: BinaryIO, name: str, form: Format | None = None, note: Note = lambda _: None
+) -> Recording:
+    """Read all of ``file``.
+
+    Args:
+        file: open for reading bytes; from its start.
+        name: for messages.
+        form: what it must be; None goes by the content.
+        note: is told what was ignored.
+
+    Raises:
+        InputError: the content is wrong, or nothing in it can be scored.
+    """
+    try:
+        plain = _unzipped(io.BufferedReader(cast("io.RawIOBase", file)), name)
+        found = _sniff(plain.peek(SNIFFED_BYTES)[:SNIFFED_BYTES], name)
+        if form not in (None, found):
+            expected = f"{form}, as --format says"
+            _fail(name, f"content that looks like {found}", expected, f"Use --format {found}.")
+        recording = _READERS[found](plain, name, note)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        _fail(name, str(error), "a complete gzip file", "Was the download or copy cut off?")
+    except OSError as error:
+        _fail(name, str(error.strerror or error), "a file that can be read", "Is the disk well?")
+    if len(recording.batch) == 0:
+        _fail(name, _nothing(recording), "spans of ranks", _remedy_for_nothing(recording))
+    return recording
+
+
+def _unzipped(file: io.BufferedReader, name: str) -> io.BufferedReader:
+    start = file.peek(4)[:4]
+    if not start:
+        _fail(name, "an empty file", "CSV, OTLP-JSON or OTLP protobuf", "There is no data.")
+    if start == _ZSTD:
+        _fail(name, "a file compressed by zstd", "plain or gzip", "Unpack it first: zstd -d.")
+    if start[:2] != _GZIP:
+        return file
+    plain = io.BufferedReader(gzip.GzipFile(fileobj=file))  # type: ignore[type-var]
+    if not plain.peek(1):
+        _fail(name, "gzip of nothing", "CSV, OTLP-JSON or OTLP protobuf", "There is no data.")
+    return plain
+
+
+def _sniff(start: bytes, name: str) -> Format:
+    text = start.removeprefix(_BOM).lstrip()
+    if text[:1] == b"{":
+        return "otlp-json"
+    if not _NEVER_IN_TEXT.isdisjoint(start):
+        return "otlp-proto"
+    if not text:
+        _fail(name, "only blanks", "CSV, OTLP-JSON or OTLP protobuf", "There is no data.")
+    return "csv"
+
+
+def _read_csv(file: io.BufferedReader, name: str, note: Note) -> Recording:
+    batch, clashes = split_csv_clashes(read_csv(file, name, note))
+    return Recording(batch=batch, form="csv", clashes=clashes)
+
+
+# --- OTLP-JSON ---------------------------------------------------------------------------------
+
+
+def _read_json(file: io.BufferedReader, name: str, note: Note) -> Recording:
+    del note
+    decoder = SpanDecoder()
+    spans = _Spans("otlp-json")
+    for document, line in _documents(file, name):
+        if b'"resourceSpans"' in document:
+            try:
+                spans.add(decoder.decode_json(document))
+            except InputError as error:
+                _fail(f"{name}:{line}", _shortened(document), _REQUEST, f"({error})")
+        elif b'"resourceMetrics"' in document or b'"resourceLogs"' in document:
+            spans.skipped += 1
+        else:
+            remedy = "Write it with the Collector's file exporter, or use CSV."
+            _fail(f"{name}:{line}", _shortened(document), f"{_REQUEST} (resourceSpans)", remedy)
+    return spans.recording()
+
+
+_REQUEST = "an OTLP-JSON ExportTraceServiceRequest"
+
+
+def _documents(file: io.BufferedReader, name: str) -> Iterator[tuple[bytes, int]]:
+    """The JSON documents of the file with the line where each begins: one a line or, if the first
+    line is none by itself, pretty-printed."""
+    first = file.readline().removeprefix(_BOM)
+    line = 1
+    while first and not first.strip():
+        first = file.readline()
+        line += 1
+    try:
+        json.loads(first)
+    except ValueError:
+        yield from _pretty_documents(first + file.read(), line, name)
+        return
+    yield first, line
+    for later, content in enumerate(file, line + 1):
+        if content.strip():
+            yield content, later
+
+
+def _pretty_documents(content: bytes, first_line: int, name: str) -> Iterator[tuple[bytes, int]]:
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        line = first_line + content.count(b"\n", 0, error.start)
+        _fail(f"{name}:{line}", content[error.start :][:8], "text in UTF-8", "Is it JSON?")
+    decoder = json.JSONDecoder()
+    at = 0
+    while at < len(text):
+        line = first_line + text.count("\n", 0, at)
+        try:
+            _, end = decoder.raw_decode(text, at)
+        except json.JSONDecodeError as error:
+            bad_line = first_line + error.lineno - 1
+            shown = text[error.pos : error.pos + 40] or "the end of the file"
+            _fail(f"{name}:{bad_line}", shown, f"valid JSON ({error.msg})", "Was it cut off?")
+        yield text[at:end].encode(), line
+        while end < len(text) and text[end].isspace():
+            end += 1
+        at = end
+
+
+# --- OTLP protobuf -----------------------------------------------------------------------------
+
+
+def _read_proto(file: io.BufferedReader, name: str, note: Note) -> Recording:
+    del note
+    decoder = SpanDecoder()
+    spans = _Spans("otlp-proto")
+    if file.peek(1)[:1] == b"\n":  # the tag of resource_spans; a length would be 160 MB and more
+        try:
+            spans.add(decoder.decode(file.read()))
+        except InputError as error:
+            _fail(name, "bytes", "an OTLP protobuf ExportTraceServiceRequest", f"({error})")
+        return spans.recording()
+    for number, (message, offset) in enumerate(_messages(file, name), 1):
+        try:
+            spans.add(decoder.decode(message))
+        except InputError as error:
+            where = f"{name}, message {number} at byte {offset}"
+            _fail(where, _shortened(message), "an ExportTraceServiceRequest", f"({error})")
+    return spans.recording()
+
+
+def _messages(file: io.BufferedReader, name: str) -> Iterator[tuple[bytes, int]]:
+    """Messages with their lengths (4 bytes, big-endian) before them, and where each begins."""
+    offset = 0
+    number = 1
+    while head := file.read(4):
+        length = int.from_bytes(head, "big")
+        message = file.read(length) if len(head) == 4 else b""
+        if len(head) < 4 or len(message) < length:
+            where = f"{name}, message {number} at byte {offset}"
+            expected = f"{length} bytes" if len(head) == 4 else "4 bytes of length"
+            remedy = "Was the file cut off, or is it no file of OTLP protobuf messages?"
+            _fail(where, f"{len(message) or len(head)} bytes", expected, remedy)
+        yield message, offset
+        offset += 4 + length
+        number += 1
+
+
+# --- what both have in common ------------------------------------------------------------------
+
+
+class _Spans:
+    """Decoded requests, collected."""
+
+    def __init__(self, form: Format) -> None:
+        self._form = form
+        self._batches: list[ObservationBatch] = []
+        self._fates: dict[str, int] = {}
+        self.skipped = 0
+
+    def add(self, decoded: DecodedSpans) -> None:
+        if len(decoded.batch):
+            self._batches.append(decoded.batch)
+        for fate, count in decoded.fates.items():
+            self._fates[fate] = self._fates.get(fate, 0) + count
+
+    def recording(self) -> Recording:
+        batch = merge_batches(self._batches)
+        return Recording(
+            batch=batch,
+            form=self._form,
+            not_scored={fate: n for fate, n in self._fates.items() if fate not in _SCORED},
+            skipped=self.skipped,
+            clashes=overlapping_sessions(batch),
+        )
+
+
+_READERS: dict[Format, Callable[[io.BufferedReader, str, Note], Recording]] = {
+    "csv": _read_csv,
+    "otlp-json": _read_json,
+    "otlp-proto": _read_proto,
+}
+
+
+def _nothing(recording: Recording) -> str:
+    told = [f"{n} spans not scored ({reason})" for reason, n in recording.not_scored.items()]
+    if recording.skipped:
+        told.append(f"{recording.skipped} requests of metrics or logs")
+    return "no data: " + (", ".join(told) or "no spans")
+
+
+def _remedy_for_nothing(recording: Recording) -> str:
+    if decode_spans.NO_RANK in recording.not_scored:
+        return "Put training.rank on the resource or on the spans."
+    return "Record the run's traces."
+
+
+def _shortened(content: bytes) -> str:
+    text = content[:60].decode("utf-8", "replace").strip()
+    return text + "..." if len(content) > 60 else text
+
+
+def _fail(where: str, value: object, expected: str, remedy: str) -> NoReturn:
+    raise InputError(describe(where=where, value=value, expected=expected, remedy=remedy)) from None
