@@ -21,7 +21,6 @@ from otel_straggler.errors import InputError
 _MAX_DEPTH = 64
 _IDS = frozenset({"traceId", "spanId", "parentSpanId"})
 _Read = Callable[[Any, str], Any]
-_tables: dict[str, dict[str, _Field]] = {}
 
 
 class _Field:
@@ -33,7 +32,10 @@ class _Field:
         self.name: str = field.name
         self.is_repeated: bool = _is_repeated(field)
         self.table: Descriptor | None = field.message_type
-        self.read: _Read = _reader(field)
+        self.read: _Read | None = None if self.table is not None else _reader(field)
+
+
+_tables: dict[str, dict[str, _Field]] = {}
 
 
 def message_from_json(body: bytes, message_type: Callable[[], Any]) -> Any:
@@ -71,6 +73,7 @@ def _fill(message: Any, value: Any, descriptor: Any, where: str, depth: int) -> 
             child.SetInParent()
             _fill(child, item, field.table, place, depth + 1)
         else:
+            assert field.read is not None
             setattr(message, field.name, field.read(item, place))
 
 
@@ -83,6 +86,7 @@ def _extend(message: Any, field: _Field, items: Any, where: str, depth: int) -> 
         if field.table is not None:
             _fill(target.add(), item, field.table, place, depth + 1)
         else:
+            assert field.read is not None
             target.append(field.read(item, place))
 
 

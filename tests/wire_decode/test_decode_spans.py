@@ -24,9 +24,10 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
 
+from otel_straggler.errors import InputError
 from otel_straggler.model.observation import NO_STEP, Section
-from otel_straggler.wire.decode_metrics import MetricsDecoder
-from otel_straggler.wire.decode_spans import DecodedTraces, MalformedError, TraceDecoder
+from otel_straggler.wire.decode_metrics import MetricDecoder
+from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
 
 OURS = {
     "service.name": "job",
@@ -92,11 +93,11 @@ def as_otlp_json(message: ExportTraceServiceRequest) -> str:
     return json.dumps(document)
 
 
-def decode(message: ExportTraceServiceRequest, *, how: str = "protobuf") -> DecodedTraces:
-    decoder = TraceDecoder()
+def decode(message: ExportTraceServiceRequest, *, how: str = "protobuf") -> DecodedSpans:
+    decoder = SpanDecoder()
     if how == "json":
-        return decoder.decode_json(as_otlp_json(message))
-    return decoder.decode_protobuf(message.SerializeToString())
+        return decoder.decode_json(as_otlp_json(message).encode())
+    return decoder.decode(message.SerializeToString())
 
 
 both_encodings = pytest.mark.parametrize("how", ["protobuf", "json"])
@@ -114,7 +115,7 @@ def test_a_section_span_of_ours_becomes_a_row_with_its_whole_identity(how: str) 
     decoded = decode(request(span(own), scope="otel_straggler"), how=how)
     batch = decoded.batch
     (source,) = batch.sources
-    assert decoded.fates == {"scored": 1}
+    assert decoded.fates == {"row": 1}
     assert (source.run_id, source.attempt, source.rank, source.world_size) == ("run", 2, 3, 8)
     assert (source.job, source.node, source.local_rank) == ("job", "node-3", 1)
     assert (source.role, source.parallel) == ("actor", (("data", 5),))
@@ -122,7 +123,7 @@ def test_a_section_span_of_ours_becomes_a_row_with_its_whole_identity(how: str) 
     assert batch.sections == (Section("fwd", "data"),)
     assert (batch.step.item(), batch.seq.item()) == (7, 41)
     assert (batch.start_ns.item(), batch.duration_s.item()) == (1_000_000_000, 2.0)
-    assert decoded.newest_step == {source: 7}
+    assert decoded.progress[source].step == 7
 
 
 @both_encodings
@@ -132,7 +133,7 @@ def test_the_span_of_a_step_is_progress_and_is_not_scored(how: str) -> None:
         request(span({"training.step": 9}, name="step"), scope="otel_straggler"), how=how
     )
     assert decoded.fates == {"step": 1}
-    assert list(decoded.newest_step.values()) == [9]
+    assert [p.step for p in decoded.progress.values()] == [9]
 
 
 @both_encodings
@@ -191,7 +192,7 @@ def test_a_malformed_span_is_rejected_by_reason_and_the_rest_is_taken(
 ) -> None:
     """One bad span spoils nothing."""
     decoded = decode(request(span(), span(**changes)), how=how)
-    assert decoded.fates == {"scored": 1, reason: 1}
+    assert decoded.fates == {"row": 1, reason: 1}
     assert decoded.rejected == {reason: 1}
     assert len(decoded.batch) == 1
 
@@ -243,8 +244,8 @@ def test_protobuf_and_json_give_the_same_rows() -> None:
 )
 def test_json_that_is_no_request_is_malformed(body: bytes) -> None:
     """One error type, whatever is wrong."""
-    with pytest.raises(MalformedError):
-        TraceDecoder().decode_json(body)
+    with pytest.raises(InputError):
+        SpanDecoder().decode_json(body)
 
 
 def test_unknown_fields_of_json_are_ignored() -> None:
@@ -252,7 +253,7 @@ def test_unknown_fields_of_json_are_ignored() -> None:
     body = json.loads(as_otlp_json(request(span())))
     body["new"] = 1
     body["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["alsoNew"] = {"x": []}
-    assert TraceDecoder().decode_json(json.dumps(body)).fates == {"scored": 1}
+    assert SpanDecoder().decode_json(json.dumps(body).encode()).fates == {"row": 1}
 
 
 @given(st.data())
@@ -264,8 +265,8 @@ def test_mutated_protobuf_is_decoded_or_malformed_never_anything_else(data: st.D
     cut = data.draw(st.integers(0, len(body)))
     for damaged in (bytes(body), bytes(body[:cut])):
         try:
-            decoded = TraceDecoder().decode_protobuf(damaged)
-        except MalformedError:
+            decoded = SpanDecoder().decode(damaged)
+        except InputError:
             continue
         assert sum(decoded.fates.values()) >= len(decoded.batch)
 
@@ -291,17 +292,17 @@ def heartbeat_request(resource: dict[str, Any], **values: float) -> bytes:
 def test_a_heartbeat_says_when_it_was_sent_and_how_far_the_rank_is() -> None:
     """Gauges of one request make one heartbeat."""
     body = heartbeat_request(OURS, heartbeat__timestamp=10.5, progress__step=4.0)
-    decoded = MetricsDecoder().decode_protobuf(body)
+    decoded = MetricDecoder().decode(body)
     (beat,) = decoded.heartbeats
     assert (beat.sent_at_s, beat.step, beat.source.rank) == (10.5, 4, 3)
-    assert decoded.fates == {"heartbeat": 2}
+    assert decoded.points == {"used": 2, "unknown": 0, "no_rank": 0}
 
 
 def test_metrics_of_others_and_of_no_rank_are_counted() -> None:
     """And NaN is no time."""
-    decoder = MetricsDecoder()
-    assert decoder.decode_protobuf(heartbeat_request(OURS, else_=1.0)).fates == {"other": 1}
+    decoder = MetricDecoder()
+    assert decoder.decode(heartbeat_request(OURS, else_=1.0)).points["unknown"] == 1
     body = heartbeat_request({"service.name": "x"}, heartbeat__timestamp=1.0)
-    assert decoder.decode_protobuf(body).fates == {"no_rank": 1}
+    assert decoder.decode(body).points["no_rank"] == 1
     body = heartbeat_request(OURS, heartbeat__timestamp=float("nan"))
-    assert decoder.decode_protobuf(body).fates == {"bad_value": 1}
+    assert decoder.decode(body).heartbeats == ()
