@@ -139,7 +139,7 @@ class _Reading:
         step = numbers.get(semconv.PROGRESS_STEP.name)
         outcome = self._texts.get(semconv.OUTCOME, "unknown")
         finished_at_s = numbers.get(semconv.RANK_FINISHED.name)
-        known = cast("Outcome", outcome if outcome in semconv.OUTCOMES else "unknown")
+        known: Outcome = outcome if outcome in semconv.OUTCOMES else "unknown"
         return Heartbeat(
             source=source,
             sent_at_s=numbers.get(semconv.HEARTBEAT.name),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from struct import Struct
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -29,6 +29,25 @@ from otel_straggler.wire.identity import (
     as_int,
     read_value,
 )
+
+__all__ = [
+    "BAD_ID",
+    "BAD_RANK",
+    "BAD_TIME",
+    "DURATION_NOT_POSITIVE",
+    "ERROR_STATUS",
+    "FATES",
+    "MALFORMED",
+    "NO_NAME",
+    "NO_RANK",
+    "ROW",
+    "STEP",
+    "DecodedSpans",
+    "Progress",
+    "SpanDecoder",
+    "mix_ids",
+    "section_of",
+]
 
 ROW = "row"
 STEP = "step"
@@ -232,7 +251,7 @@ def section_of(name: str, kind: Value, phase: Value) -> Section:
     >>> section_of("forward", "compute", "eval")
     Section(name='eval/forward', kind='eval')
     """
-    own_kind = cast("SectionKind", kind) if kind in _KINDS else "compute"
+    own_kind: SectionKind = kind if kind in _KINDS else "compute"
     name = name[:_MAX_NAME]
     if not phase or phase == name:
         return Section(name, own_kind)

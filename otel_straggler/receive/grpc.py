@@ -1,0 +1,140 @@
+"""OTLP over gRPC: generic handlers on raw bytes, so that decoding is ours and the same as HTTP's.
+
+Per-message decompression is switched off in gRPC: its size limit is checked before it inflates,
+so a small message could fill the memory. The receiver inflates by itself, within the limit.
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from otel_straggler import semconv
+from otel_straggler.errors import UnavailableError
+from otel_straggler.receive.body import BadBodyError, BodyTooLargeError, inflate
+from otel_straggler.receive.intake import Intake, Original, Refused
+from otel_straggler.wire.answers import Code, Signal, success
+
+if TYPE_CHECKING:
+    import grpc
+
+_log = logging.getLogger(__name__)
+
+_METHODS: dict[str, Signal] = {
+    "/opentelemetry.proto.collector.trace.v1.TraceService/Export": "traces",
+    "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export": "metrics",
+    "/opentelemetry.proto.collector.logs.v1.LogsService/Export": "logs",
+}
+_GZIP_MAGIC = b"\x1f\x8b"
+"""No OTLP message begins like this: it would be field 3 with a wire type that does not exist."""
+_THREADS = 4
+_RETRY_MS = "1000"
+
+
+class GrpcServer:
+    """The OTLP/gRPC services.
+
+    Args:
+        intake: takes the requests.
+        max_bytes: largest message, on the wire and decompressed.
+    """
+
+    def __init__(self, intake: Intake, *, max_bytes: int) -> None:
+        self._intake = intake
+        self._max_bytes = max_bytes
+        self._server: Any = None
+
+    def start(self, host: str, port: int) -> int:
+        """Listen; returns the port.
+
+        Raises:
+            UnavailableError: grpcio is missing, or the address is taken.
+        """
+        grpc = _import_grpc()
+        self._server = grpc.server(
+            ThreadPoolExecutor(_THREADS, thread_name_prefix="otlp-grpc"),
+            handlers=[_handlers(grpc, self._export)],
+            options=[
+                ("grpc.max_receive_message_length", self._max_bytes),
+                ("grpc.per_message_decompression", 0),
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_metadata_size", 32 * 1024),
+            ],
+        )
+        try:
+            bound: int = self._server.add_insecure_port(f"{host}:{port}")
+        except RuntimeError as error:
+            msg = f"cannot listen on {host}:{port}: {error}"
+            raise UnavailableError(msg) from error
+        if bound == 0:
+            msg = f"cannot listen on {host}:{port}"
+            raise UnavailableError(msg)
+        self._server.start()
+        return bound
+
+    def stop(self, deadline_s: float) -> None:
+        """Accept nothing more and let the calls that run finish. Safe to call twice."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.stop(deadline_s).wait()
+
+    def _export(self, signal: Signal, message: bytes, context: grpc.ServicerContext) -> bytes:
+        context.send_initial_metadata(((semconv.SCORER_HEADER, semconv.WIRE_VERSION),))
+        is_gzip = message.startswith(_GZIP_MAGIC)
+        original = Original(
+            signal=signal,
+            body=message,
+            content_type="application/x-protobuf",
+            content_encoding="gzip" if is_gzip else "",
+        )
+        try:
+            payload = inflate(message, self._max_bytes) if is_gzip else message
+            accepted = self._intake.receive(signal, payload, is_json=False, original=original)
+        except BodyTooLargeError:
+            message_text = f"the message is larger than {self._max_bytes} bytes"
+            self._refuse(signal, Code.RESOURCE_EXHAUSTED, message_text, context)
+        except BadBodyError as error:
+            self._refuse(signal, Code.INVALID_ARGUMENT, str(error), context)
+        except Refused as refused:
+            self._refuse(signal, refused.code, refused.message, context)
+        self._intake.count_answer(signal, "grpc", "OK")
+        return success(signal, accepted.rejected, accepted.message, is_json=False)
+
+    def _refuse(
+        self, signal: Signal, code: Code, message: str, context: grpc.ServicerContext
+    ) -> NoReturn:
+        import grpc
+
+        self._intake.count_answer(signal, "grpc", code.name)
+        if code is Code.UNAVAILABLE:
+            context.set_trailing_metadata((("grpc-retry-pushback-ms", _RETRY_MS),))
+        context.abort(grpc.StatusCode[code.name], message)
+        raise AssertionError  # abort raises
+
+
+def _handlers(grpc: Any, export: Any) -> Any:
+    def handler(signal: Signal) -> Any:
+        return grpc.unary_unary_rpc_method_handler(
+            lambda message, context: export(signal, message, context)
+        )
+
+    by_method = {method: handler(signal) for method, signal in _METHODS.items()}
+
+    class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
+        def service(self, call: Any) -> Any:
+            return by_method.get(call.method)
+
+    return Handlers()
+
+
+def _import_grpc() -> Any:
+    try:
+        import grpc
+    except ImportError as error:
+        msg = (
+            "the OTLP/gRPC receiver needs grpcio. "
+            "Install it with: pip install 'otel-straggler[collector]'"
+        )
+        raise UnavailableError(msg) from error
+    return grpc

@@ -1,0 +1,101 @@
+"""OTLP over HTTP: which requests are OTLP, and how the OTLP specification wants them answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from otel_straggler import semconv
+from otel_straggler.receive.body import GZIP, IDENTITY
+from otel_straggler.receive.http1 import Head, Request, Response
+from otel_straggler.receive.intake import RETRY_AFTER_S, Intake, Original, Refused
+from otel_straggler.wire.answers import SIGNALS, Code, Signal, status, success
+
+PROTOBUF = "application/x-protobuf"
+JSON = "application/json"
+_PROTOBUF_TYPES = frozenset({PROTOBUF, "application/protobuf"})
+_SIGNAL_OF: dict[str, Signal] = {f"/v1/{signal}": signal for signal in SIGNALS}
+_OFF_LOOP_BYTES = 1024 * 1024
+"""Larger requests are decoded in another thread, so that they delay nobody's heartbeat."""
+
+_STATUS_OF = {Code.INVALID_ARGUMENT: 400, Code.UNAVAILABLE: 503, Code.RESOURCE_EXHAUSTED: 413}
+_CODE_OF = {
+    404: Code.NOT_FOUND,
+    405: Code.UNIMPLEMENTED,
+    413: Code.RESOURCE_EXHAUSTED,
+    415: Code.INVALID_ARGUMENT,
+    500: Code.INTERNAL,
+    501: Code.UNIMPLEMENTED,
+    503: Code.UNAVAILABLE,
+}
+
+
+class OtlpHttp:
+    """The app behind the OTLP port.
+
+    Args:
+        intake: takes the requests.
+        keep_raw: keep compressed bodies as they came (they are forwarded).
+    """
+
+    def __init__(self, intake: Intake, *, keep_raw: bool) -> None:
+        self._intake = intake
+        self.keep_raw = keep_raw
+        self.fixed_headers = {semconv.SCORER_HEADER: semconv.WIRE_VERSION}
+
+    def refuse(self, head: Head) -> Response | None:
+        """Answer by the head alone: wrong path, method, type or coding; or no room."""
+        signal = _SIGNAL_OF.get(head.path)
+        if signal is None:
+            return self.failure(404, f"no such path; OTLP is at {', '.join(_SIGNAL_OF)}", head)
+        if head.method != "POST":
+            refusal = self.failure(405, "OTLP is sent with POST", head)
+            refusal.headers = {"Allow": "POST"}
+            return refusal
+        if _media_type(head) not in (*_PROTOBUF_TYPES, JSON):
+            return self.failure(415, f"Content-Type must be {PROTOBUF} or {JSON}", head)
+        if head.headers.get("content-encoding", "").lower() not in IDENTITY | GZIP:
+            return self.failure(415, "Content-Encoding must be gzip or identity", head)
+        return None
+
+    def is_gzip(self, head: Head) -> bool:
+        return head.headers.get("content-encoding", "").lower() in GZIP
+
+    def respond(self, request: Request) -> Response | Awaitable[Response]:
+        if len(request.content) < _OFF_LOOP_BYTES:
+            return self._answer(request)
+        return asyncio.get_running_loop().run_in_executor(None, self._answer, request)
+
+    def _answer(self, request: Request) -> Response:
+        head = request.head
+        signal = _SIGNAL_OF[head.path]
+        is_json = _media_type(head) == JSON
+        original = Original(
+            signal=signal,
+            body=request.original,
+            content_type=head.headers["content-type"],
+            content_encoding=head.headers.get("content-encoding", ""),
+        )
+        try:
+            accepted = self._intake.receive(
+                signal, request.content, is_json=is_json, original=original
+            )
+        except Refused as refused:
+            return self.failure(_STATUS_OF[refused.code], refused.message, head)
+        self._intake.count_answer(signal, "http", "200")
+        body = success(signal, accepted.rejected, accepted.message, is_json=is_json)
+        return Response(200, body, JSON if is_json else PROTOBUF)
+
+    def failure(self, status_code: int, message: str, head: Head | None) -> Response:
+        """A ``google.rpc.Status`` in the content type of the request."""
+        signal = "other" if head is None else _SIGNAL_OF.get(head.path, "other")
+        self._intake.count_answer(signal, "http", str(status_code))
+        is_json = head is not None and "json" in head.headers.get("content-type", "").lower()
+        code = _CODE_OF.get(status_code, Code.INVALID_ARGUMENT)
+        headers = {"Retry-After": str(RETRY_AFTER_S)} if status_code == 503 else {}
+        body = status(code, message, is_json=is_json)
+        return Response(status_code, body, JSON if is_json else PROTOBUF, headers)
+
+
+def _media_type(head: Head) -> str:
+    return head.headers.get("content-type", "").partition(";")[0].strip().lower()
