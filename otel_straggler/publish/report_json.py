@@ -1,0 +1,161 @@
+"""The report that ``otel-straggler score --json`` and ``/v1/report`` share.
+
+Keys of scores are ranks as strings (``"3"``, or ``"critic/3"`` in a named group); what is unknown
+or not comparable is null. Fields are only ever added within one ``schema_version``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from otel_straggler.model.observation import Floats
+from otel_straggler.model.rank import Source
+from otel_straggler.model.scores import Excess, Straggler, WindowScores
+from otel_straggler.semconv import FORMAT_VERSION
+
+Json: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """What a report says of one run.
+
+    Attributes:
+        windows: as :func:`window_json` gives them, oldest first.
+        clashes: sessions that claim a rank which another live session claims too.
+        counts: rows left out of the scores, by reason.
+    """
+
+    windows: Sequence[Json] = ()
+    clashes: Sequence[Source] = ()
+    counts: Mapping[str, int] | None = None
+
+
+def report_json(runs: Mapping[str, RunReport]) -> Json:
+    """The whole report, ready for :func:`dump_report`."""
+    return {
+        "schema_version": FORMAT_VERSION,
+        "runs": {run_id: _run(run) for run_id, run in runs.items()},
+    }
+
+
+def dump_report(report: Json) -> str:
+    """The report as JSON text; refuses NaN, which is no JSON."""
+    return json.dumps(report, allow_nan=False, separators=(",", ":"))
+
+
+def _run(run: RunReport) -> Json:
+    newest = run.windows[-1] if run.windows else None
+    return {
+        "windows": list(run.windows),
+        "verdicts": [],
+        "run": {
+            "slowdown": None,
+            "waste": None,
+            "m_w": None,
+            "m_s": None,
+            "cause": None,
+            "resolvable_slowdown": None,
+            "coverage": newest["coverage"] if newest else None,
+        },
+        "clashes": [_clash(source) for source in run.clashes],
+        "not_scored": dict(run.counts or {}),
+    }
+
+
+def window_json(window: WindowScores) -> Json:
+    """One window. Cost: O(ranks * sections); a collector keeps it rather than building it again.
+
+    Every table has all ranks of ``ranks`` and all sections of ``sections``.
+    """
+    keys = [source.key for source in window.sources]
+    names = [section.name for section in window.sections]
+    reporting = len(window.sources)
+    return {
+        "first_step": window.first_step,
+        "last_step": window.last_step,
+        "n_steps": window.n_steps,
+        "start_ns": window.start_ns,
+        "end_ns": window.end_ns,
+        "job": window.job,
+        "group": window.group,
+        "attempt": window.attempt,
+        "closed_by": window.closed_by,
+        "section_relative_scores": _table(window.section_relative, keys, names),
+        "section_individual_scores": _table(window.section_individual, keys, names),
+        "gpu_relative_scores": _column(window.gpu_relative, keys),
+        "gpu_individual_scores": _column(window.gpu_individual, keys),
+        "gpu_section_relative_scores": _known(window.gpu_section_relative, keys, names),
+        "gpu_section_individual_scores": _known(window.gpu_section_individual, keys, names),
+        "section_medians_s": _table(window.section_median_s, keys, names),
+        "section_step_s": _table(window.section_step_s, keys, names),
+        "stragglers": [_straggler(s) for s in window.stragglers],
+        "largest_excess": _excess(window.largest_excess),
+        "ranks": {s.key: {"node": s.node, "role": s.role} for s in window.sources},
+        "sections": {section.name: section.kind for section in window.sections},
+        "world_size": window.world_size,
+        "missing_ranks": list(window.missing_ranks),
+        "missing_count": max(0, window.world_size - reporting),
+        "coverage": reporting / max(window.world_size, reporting, 1),
+        "duplicates": window.duplicates,
+        "superseded": window.superseded,
+    }
+
+
+def _column(scores: Floats, keys: list[str]) -> dict[str, float | None]:
+    """Ranks without a score are null; a column without any is empty: there are no GPU data."""
+    values = _nullable(scores)
+    return dict(zip(keys, values, strict=True)) if any(v is not None for v in values) else {}
+
+
+def _table(scores: Floats, keys: list[str], names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    return {
+        name: dict(zip(keys, _nullable(scores[:, s]), strict=True)) for s, name in enumerate(names)
+    }
+
+
+def _known(scores: Floats, keys: list[str], names: list[str]) -> dict[str, dict[str, Any]]:
+    """The sections of which anything is known."""
+    columns = {name: _column(scores[:, s], keys) for s, name in enumerate(names)}
+    return {name: column for name, column in columns.items() if column}
+
+
+def _nullable(values: Floats) -> list[float | None]:
+    return [None if value != value else value for value in values.tolist()]
+
+
+def _straggler(straggler: Straggler) -> Json:
+    return {
+        **_who(straggler.source),
+        "section": straggler.section or None,
+        "kind_of_score": straggler.kind_of_score,
+        "score": straggler.score,
+    }
+
+
+def _excess(excess: Excess | None) -> Json | None:
+    if excess is None:
+        return None
+    return {
+        **_who(excess.source),
+        "section": excess.section,
+        "excess_s": excess.excess_s,
+        "own_s": excess.own_s,
+        "role_median_s": excess.role_median_s,
+    }
+
+
+def _clash(source: Source) -> Json:
+    return {**_who(source), "session_id": source.session_id, "attempt": source.attempt}
+
+
+def _who(source: Source) -> Json:
+    return {
+        "rank": source.rank,
+        "node": source.node,
+        "role": source.role,
+        "group": source.group,
+    }
