@@ -1,0 +1,77 @@
+"""What the client's tests share: a sink, a clean process, an exporter ticked by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from otel_straggler import shutdown
+from otel_straggler.config import ClientSettings, Endpoint
+from otel_straggler.instrument.guard import GUARD
+from otel_straggler.instrument.topology import TOPOLOGY
+from otel_straggler.record.active import RECORDER
+from otel_straggler.record.exporter_thread import Exporter
+from otel_straggler.testing import CapturedRequests, FakeClock
+
+MakeExporter = Callable[..., Exporter]
+
+
+@pytest.fixture(autouse=True)
+def _clean_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No test sees the environment, session or topology of another."""
+    for prefix in ("OTEL_", "SLURM_", "TORCHELASTIC_", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_"):
+        for name in [n for n in __import__("os").environ if n.startswith(prefix)]:
+            monkeypatch.delenv(name)
+    TOPOLOGY.forget()
+    yield
+    shutdown()
+    RECORDER.disable()
+    RECORDER.drain()
+    TOPOLOGY.forget()
+    GUARD.begin(is_strict=False)
+
+
+@pytest.fixture
+def sink() -> Iterator[CapturedRequests]:
+    with CapturedRequests() as captured:
+        yield captured
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def settings(sink: CapturedRequests) -> ClientSettings:
+    """Settings of rank 3 of a run of 8."""
+    return ClientSettings(
+        run_id="run-1",
+        rank=3,
+        world_size=8,
+        local_rank=1,
+        node="node-a",
+        service_name="job",
+        traces=Endpoint(url=sink.url + "/v1/traces"),
+        metrics=Endpoint(url=sink.url + "/v1/metrics"),
+    )
+
+
+@pytest.fixture
+def make_exporter(settings: ClientSettings, clock: FakeClock) -> MakeExporter:
+    """Begin to record; give an exporter without a thread, with other settings where named."""
+
+    def make(**changes: object) -> Exporter:
+        RECORDER.enable()
+        return Exporter(
+            replace(settings, **changes),  # type: ignore[arg-type]
+            RECORDER,
+            topology=lambda: TOPOLOGY.current,
+            other_losses=GUARD.counts,
+            clock=clock,
+            rng=lambda: 0.5,
+        )
+
+    return make

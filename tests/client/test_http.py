@@ -1,0 +1,117 @@
+"""The HTTP client: every failure is an answer."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from otel_straggler.testing import CapturedRequests
+from otel_straggler.transport.http import (
+    NO_ANSWER,
+    HttpClient,
+    Response,
+    is_retryable,
+    retry_delay_s,
+)
+
+TYPE = "application/x-protobuf"
+
+
+def test_a_request_arrives_as_it_was_sent(sink: CapturedRequests) -> None:
+    """Body, path and headers; the answer's headers come back in lower case."""
+    client = HttpClient(sink.url + "/v1/x", headers={"authorization": "Bearer a"})
+    answer = client.post(b"body", content_type=TYPE, headers={"x-run": "1"})
+    (request,) = sink.requests
+    assert (request.path, request.body) == ("/v1/x", b"body")
+    assert request.headers["authorization"] == "Bearer a"
+    assert request.headers["x-run"] == "1"
+    assert request.headers["content-type"] == TYPE
+    assert (answer.status, answer.is_success) == (200, True)
+    assert answer.headers["otel-straggler-scorer"] == "1"
+
+
+def test_netrc_does_not_replace_the_own_authorization(
+    sink: CapturedRequests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``requests`` would send the user's password of that machine instead."""
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    client = HttpClient(sink.url, headers={"authorization": "Bearer a"})
+    client.post(b"", content_type=TYPE)
+    assert sink.requests[0].headers["authorization"] == "Bearer a"
+
+
+def test_a_connection_is_kept(sink: CapturedRequests) -> None:
+    """One TLS handshake for a whole training run, not one a second."""
+    client = HttpClient(sink.url)
+    for _ in range(3):
+        assert client.post(b"", content_type=TYPE).is_success
+    assert client._session is not None
+    (pool,) = client._session.get_adapter(sink.url).poolmanager.pools._container.values()
+    assert (pool.num_connections, pool.num_requests) == (1, 3)
+
+
+def test_nobody_listening_is_an_answer() -> None:
+    """And one that may be tried again."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        answer = HttpClient(f"http://127.0.0.1:{taken.getsockname()[1]}").post(
+            b"", content_type=TYPE
+        )
+    assert answer.status == NO_ANSWER
+    assert "refused" in answer.error
+    assert is_retryable(answer)
+
+
+def test_silence_is_an_answer_after_the_time_out() -> None:
+    """A listening socket that nobody serves takes the connection and says nothing."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        client = HttpClient(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout_s=0.2)
+        answer = client.post(b"", content_type=TYPE)
+    assert answer.status == NO_ANSWER
+    assert "Timeout" in answer.error
+
+
+def test_a_client_works_again_after_a_lost_connection(sink: CapturedRequests) -> None:
+    """With a fresh connection."""
+    client = HttpClient(sink.url)
+    sink.behaviour.drops_connections = True
+    assert client.post(b"", content_type=TYPE).status == NO_ANSWER
+    sink.behaviour.drops_connections = False
+    assert client.post(b"", content_type=TYPE).is_success
+
+
+@pytest.mark.parametrize("option", ["ca_file", "client_cert_file"])
+def test_a_missing_certificate_is_an_answer(option: str) -> None:
+    """It is not found before the first request, and must not end the thread."""
+    client = HttpClient("https://127.0.0.1:1", **{option: "/nowhere.pem"})  # type: ignore[arg-type]
+    answer = client.post(b"", content_type=TYPE)
+    assert answer.status == NO_ANSWER
+    assert "/nowhere.pem" in answer.error
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [(200, False), (400, False), (429, True), (500, False), (502, True), (503, True), (504, True)],
+)
+def test_what_may_be_sent_again(status: int, expected: bool) -> None:
+    """As OTLP's specification lists."""
+    assert is_retryable(Response(status)) is expected
+
+
+def test_delays_are_jittered_and_capped() -> None:
+    """A thousand ranks must not come back in the same moment."""
+    assert retry_delay_s(1, rng=lambda: 0.0) == 0.5
+    assert retry_delay_s(1, rng=lambda: 1.0) == 1.0
+    assert retry_delay_s(50, rng=lambda: 1.0) == 30.0
+
+
+def test_an_absurd_retry_after_is_capped() -> None:
+    """A wrong clock must not silence a rank for a year."""
+    assert Response(503, {"retry-after": "99999999"}).retry_after_s == 300.0
+    assert Response(503, {"retry-after": "-5"}).retry_after_s == 0.0
+    assert Response(503, {}).retry_after_s is None
