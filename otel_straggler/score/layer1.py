@@ -13,7 +13,12 @@ from otel_straggler.model.observation import ObservationBatch as Batch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import Straggler, WindowScores
 from otel_straggler.score.gpu_scores import individual_gpu_scores, relative_gpu_scores
-from otel_straggler.score.medians import GroupedTimes, group_times
+from otel_straggler.score.medians import (
+    GroupedTimes,
+    group_times,
+    number_densely,
+    sum_groups,
+)
 from otel_straggler.score.references import References
 from otel_straggler.score.section_scores import individual_scores, relative_scores, slowdowns
 from otel_straggler.score.stragglers import (
@@ -45,15 +50,32 @@ def without_duplicates(rows: Batch) -> Batch:
     Two rows are deliveries of one run if source, section, kernel and seq agree.
     Cost: O(n log n).
     """
-    order = np.lexsort((rows.seq, rows.kernel, rows.section, rows.source))
+    order = _delivery_order(rows)
+    if order is None:
+        return rows
     again = np.zeros(len(rows), bool)
     again[1:] = rows.seq[order[1:]] != NO_SEQ
     for column in (rows.source, rows.section, rows.kernel, rows.seq):
         ordered = column[order]
         again[1:] &= ordered[1:] == ordered[:-1]
-    if not again.any():
-        return rows
-    return rows.take(np.sort(order[~again]))
+    return rows.take(np.sort(order[~again])) if again.any() else rows
+
+
+def _delivery_order(rows: Batch) -> Ints | None:
+    """An order that puts deliveries of one run side by side, the first one first; None if it is
+    plain that there are none. One packed number per row is several times faster to sort."""
+    if len(rows) == 0 or (rows.seq == NO_SEQ).all():
+        return None
+    low, high = int(rows.seq.min()), int(rows.seq.max())
+    n_seq, n_kernels = high - low + 1, len(rows.kernels) + 1
+    if len(rows.sources) * len(rows.sections) * n_kernels * n_seq >= 2**62:
+        return np.lexsort((rows.seq, rows.kernel, rows.section, rows.source))
+    cell = rows.source.astype(np.int64) * len(rows.sections) + rows.section
+    key = (cell * n_kernels + rows.kernel + 1) * n_seq + (rows.seq - low)
+    ordered = np.sort(key)
+    if not (ordered[1:] == ordered[:-1]).any():
+        return None
+    return np.argsort(key, kind="stable")
 
 
 def newest_session_per_rank(rows: Batch) -> Batch:
@@ -61,8 +83,9 @@ def newest_session_per_rank(rows: Batch) -> Batch:
 
     Two sessions that claim one rank are never merged into one median. Cost: O(n).
     """
-    newest = {source.rank: code for code, source in enumerate(rows.sources) if code in rows.source}
-    if len(newest) == len(np.unique(rows.source)):
+    used = np.flatnonzero(np.bincount(rows.source, minlength=len(rows.sources))).tolist()
+    newest = {rows.sources[code].rank: code for code in used}
+    if len(newest) == len(used):
         return rows
     return rows.take(np.isin(rows.source, list(newest.values())))
 
@@ -90,8 +113,8 @@ def score_window(
     delivered = len(rows)
     distinct = without_duplicates(rows)
     kept = newest_session_per_rank(distinct)
-    used = np.unique(kept.source)
-    ranked = sorted(used.tolist(), key=lambda code: kept.sources[code].rank)
+    used = np.flatnonzero(np.bincount(kept.source, minlength=len(kept.sources))).tolist()
+    ranked = sorted(used, key=lambda code: kept.sources[code].rank)
     sources = tuple(kept.sources[code] for code in ranked)
     row_of_source = np.zeros(len(kept.sources), np.int64)
     row_of_source[ranked] = np.arange(len(ranked))
@@ -107,7 +130,7 @@ def score_window(
     individual = individual_scores(sections.median_s, reference)
     gpu = table.gpu_scores(history, min_reference_samples, end_ns)
     step_s = table.section_step_s()
-    steps = np.unique(kept.step[kept.step != NO_STEP])
+    steps, _ = number_densely(kept.step[kept.step != NO_STEP])
     present = {s.rank for s in sources}
     missing = (r for r in range(world_size) if r not in present)
     stragglers = [
@@ -192,18 +215,17 @@ class _Table:
         step stands for itself."""
         rows = np.flatnonzero(~self.is_kernel)
         step = self.rows.step[rows]
-        cell = self.line[rows] * self.n_sections + self.rows.section[rows]
         alone = step == NO_STEP
-        _, step_code = np.unique(step, return_inverse=True)
-        n_steps = int(step_code.max(initial=0)) + 1
-        key = np.where(alone, -1 - np.arange(len(rows)), cell * n_steps + step_code)
-        keys, position = np.unique(key, return_inverse=True)
-        per_step_s: Floats = np.bincount(position, self.rows.duration_s[rows], len(keys)).astype(
-            np.float64
+        # A row without a step gets a step of its own, behind the last one.
+        apart = step.max(initial=0) + 1 + np.arange(len(rows))
+        distinct, step_code = number_densely(np.where(alone, apart, step))
+        n_steps = max(len(distinct), 1)
+        cell = self.line[rows] * self.n_sections + self.rows.section[rows]
+        n_cells = self.n_ranks * self.n_sections
+        filled, per_step_s = sum_groups(
+            cell * n_steps + step_code, self.rows.duration_s[rows], n_cells * n_steps
         )
-        cell_of_key = np.empty(len(keys), np.int64)
-        cell_of_key[position] = cell
-        times = group_times(cell_of_key, per_step_s, self.n_ranks * self.n_sections)
+        times = group_times(filled // n_steps, per_step_s, n_cells)
         return times.median_s.reshape(self.n_ranks, self.n_sections)
 
     def gpu_scores(self, history: History, min_samples: int, now_ns: int) -> _GpuScores:

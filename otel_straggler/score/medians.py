@@ -37,17 +37,71 @@ def group_times(group: Ints, values_s: Floats, n_groups: int) -> GroupedTimes:
     [2.0, nan, 5.0]
     """
     count = np.bincount(group, minlength=n_groups)
-    median = np.full(n_groups, np.nan)
-    ordered = values_s[np.lexsort((values_s, group))]
-    filled = np.flatnonzero(count)
-    ends = np.cumsum(count)[filled]
-    starts = ends - count[filled]
-    low = (starts + ends - 1) // 2
-    high = (starts + ends) // 2
-    # Halved before adding: the sum of two large times must not overflow, and equal ones stay equal.
-    median[filled] = np.where(low == high, ordered[low], 0.5 * ordered[low] + 0.5 * ordered[high])
     total: Floats = np.bincount(group, values_s, n_groups).astype(np.float64)
+    median = np.full(n_groups, np.nan)
+    filled = np.flatnonzero(count)
+    if len(filled):
+        widest = int(count.max())
+        is_even_enough = widest * len(filled) <= MAX_PADDING * len(values_s)
+        find = _medians_padded if is_even_enough else _medians_sorted
+        median[filled] = find(group, values_s, count[filled])
     return GroupedTimes(median, total, count)
+
+
+MAX_PADDING = 4
+"""Groups of about equal size are sorted as the rows of one table, up to so many times the values;
+that is several times faster than sorting everything at once."""
+
+
+def _medians_padded(group: Ints, values_s: Floats, count: Ints) -> Floats:
+    order = np.argsort(group, kind="stable")  # rows arrive nearly grouped: cheap
+    line = np.repeat(np.arange(len(count)), count)
+    place = np.arange(len(order)) - np.repeat(np.cumsum(count) - count, count)
+    table = np.full((len(count), int(count.max())), np.inf)
+    table[line, place] = values_s[order]
+    table.sort(axis=1)
+    lines = np.arange(len(count))
+    return _middle(table[lines, (count - 1) // 2], table[lines, count // 2])
+
+
+def _medians_sorted(group: Ints, values_s: Floats, count: Ints) -> Floats:
+    ordered = values_s[np.lexsort((values_s, group))]
+    starts = np.cumsum(count) - count
+    return _middle(ordered[starts + (count - 1) // 2], ordered[starts + count // 2])
+
+
+def _middle(low: Floats, high: Floats) -> Floats:
+    """Mean of the two middle values; halved first, so that two large times do not overflow."""
+    return np.where(low == high, low, 0.5 * low + 0.5 * high)
+
+
+def sum_groups(group: Ints, values_s: Floats, n_groups: int) -> tuple[Ints, Floats]:
+    """The groups that have values, in order, and the sum of each.
+
+    Cost: O(n + n_groups) if there are not many more groups than values, else O(n log n).
+    """
+    if n_groups <= MAX_PADDING * len(values_s):
+        filled = np.flatnonzero(np.bincount(group, minlength=n_groups))
+        sums: Floats = np.bincount(group, values_s, n_groups).astype(np.float64)
+        return filled, sums[filled]
+    filled, position = np.unique(group, return_inverse=True)
+    return filled, np.bincount(position, values_s, len(filled)).astype(np.float64)
+
+
+def number_densely(values: Ints) -> tuple[Ints, Ints]:
+    """The distinct values in order, and for each value its number among them.
+
+    Like ``np.unique(..., return_inverse=True)``, without sorting where the range is small.
+    """
+    if len(values) == 0:
+        return values, values
+    low = int(values.min())
+    span = int(values.max()) - low + 1
+    if span > MAX_PADDING * len(values):
+        return np.unique(values, return_inverse=True)
+    seen = np.bincount(values - low, minlength=span) > 0
+    number = np.cumsum(seen) - 1
+    return np.flatnonzero(seen) + low, number[values - low]
 
 
 def median_of_peers(values: Floats, peers: Ints) -> Floats:

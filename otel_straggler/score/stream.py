@@ -20,6 +20,7 @@ from otel_straggler.model.observation import (
 )
 from otel_straggler.model.rank import Source
 from otel_straggler.score.layer1 import ClosedBy
+from otel_straggler.score.medians import number_densely
 from otel_straggler.score.settings import ScoreSettings
 from otel_straggler.score.windows import OpenWindow, Windows
 from otel_straggler.semconv import OTHER_SECTION
@@ -233,7 +234,7 @@ class Stream:
         """The rows of a window, with only the sections that it holds."""
         parts = window.rows
         section = np.concatenate([p.section for p in parts])
-        used, section_code = np.unique(section, return_inverse=True)
+        used, section_code = number_densely(section.astype(np.int64))
         sections = list(self._names.sections.values())
         return ObservationBatch(
             sources=tuple(self._names.sources),
