@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from otel_straggler.model.observation import Floats
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import Excess, Straggler, WindowScores
@@ -69,7 +71,8 @@ def _run(run: RunReport) -> Json:
 def window_json(window: WindowScores) -> Json:
     """One window. Cost: O(ranks * sections); a collector keeps it rather than building it again.
 
-    Every table has all ranks of ``ranks`` and all sections of ``sections``.
+    Tables have all ranks of ``ranks``, and all sections of ``sections`` save where nothing is known
+    of the GPU in a section.
     """
     keys = [source.key for source in window.sources]
     names = [section.name for section in window.sections]
@@ -106,9 +109,7 @@ def window_json(window: WindowScores) -> Json:
 
 
 def _column(scores: Floats, keys: list[str]) -> dict[str, float | None]:
-    """Ranks without a score are null; a column without any is empty: there are no GPU data."""
-    values = _nullable(scores)
-    return dict(zip(keys, values, strict=True)) if any(v is not None for v in values) else {}
+    return dict(zip(keys, _nullable(scores), strict=True))
 
 
 def _table(scores: Floats, keys: list[str], names: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -118,9 +119,9 @@ def _table(scores: Floats, keys: list[str], names: Iterable[str]) -> dict[str, d
 
 
 def _known(scores: Floats, keys: list[str], names: list[str]) -> dict[str, dict[str, Any]]:
-    """The sections of which anything is known."""
-    columns = {name: _column(scores[:, s], keys) for s, name in enumerate(names)}
-    return {name: column for name, column in columns.items() if column}
+    """Only the sections of which anything is known."""
+    known = np.flatnonzero(~np.isnan(scores).all(axis=0)).tolist()
+    return {names[s]: _column(scores[:, s], keys) for s in known}
 
 
 def _nullable(values: Floats) -> list[float | None]:

@@ -112,7 +112,8 @@ def _unzipped(file: io.BufferedReader, name: str) -> io.BufferedReader:
         _fail(name, "a file compressed by zstd", "plain or gzip", "Unpack it first: zstd -d.")
     if start[:2] != _GZIP:
         return file
-    plain = io.BufferedReader(gzip.GzipFile(fileobj=file))  # type: ignore[type-var]
+    unzipped = cast("io.RawIOBase", gzip.GzipFile(fileobj=file))
+    plain: io.BufferedReader = io.BufferedReader(unzipped)
     if not plain.peek(1):
         _fail(name, "gzip of nothing", "CSV, OTLP-JSON or OTLP protobuf", "There is no data.")
     return plain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -18,9 +19,9 @@ def merge_batches(batches: Sequence[ObservationBatch]) -> ObservationBatch:
     """All rows, in order, over common tables. Cost: O(rows + names of every batch)."""
     if not batches:
         return BatchBuilder().build()
-    sources, source = _common(((b.sources, b.source) for b in batches))
-    sections, section = _common(((b.sections, b.section) for b in batches))
-    kernels, kernel = _common(((b.kernels, b.kernel) for b in batches))
+    sources, source = _common((b.sources, b.source) for b in batches)
+    sections, section = _common((b.sections, b.section) for b in batches)
+    kernels, kernel = _common((b.kernels, b.kernel) for b in batches)
     return ObservationBatch(
         sources=sources,
         sections=sections,
@@ -91,7 +92,7 @@ def overlapping_sessions(batch: ObservationBatch) -> tuple[Source, ...]:
     clashing: dict[Source, None] = {}
     for sessions in spans.values():
         ordered = sorted(sessions.values(), key=lambda span: span[:2])
-        for earlier, later in zip(ordered, ordered[1:], strict=False):
+        for earlier, later in itertools.pairwise(ordered):
             if later[0] < earlier[1]:
                 clashing |= {earlier[2]: None, later[2]: None}
     return tuple(clashing)

@@ -1,0 +1,307 @@
+"""A report as people read it: one table per run, worst rank first, and sentences.
+
+Everything here reads the JSON report, so that ``score``, ``top`` and the demo show the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from otel_straggler.semconv import LISTED_KINDS
+
+Json = Mapping[str, Any]
+
+MOST_SENTENCES = 10
+_MOST_NAME = 24
+_CELL = 12
+_RANK_COLUMNS = 22
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+_MARK = "<"
+_NOT_PRINTABLE = re.compile(r"[^\x20-\x7e\u00a1-\ufffd]")
+
+
+def printable(text: str, most: int = 80) -> str:
+    """Text of others, safe for a terminal: no control characters, not too long.
+
+    >>> printable("a\\x1b[31mb", 20)
+    'a?[31mb'
+    """
+    clean = _NOT_PRINTABLE.sub("?", text)
+    return clean if len(clean) <= most else clean[: most - 1] + "~"
+
+
+def duration(seconds: float) -> str:
+    """Seconds with three digits and a unit.
+
+    >>> duration(0.0451), duration(2.5), duration(0.00000123)
+    ('45.1 ms', '2.50 s', '1.23 us')
+    """
+    scale, unit = unit_for(seconds)
+    return f"{digits(seconds / scale)} {unit}"
+
+
+def unit_for(seconds: float) -> tuple[float, str]:
+    """The largest unit in which ``seconds`` is at least 1."""
+    return next((u for u in _UNITS if abs(seconds) >= u[0]), _UNITS[-1])
+
+
+def digits(value: float) -> str:
+    """Three significant digits, without an exponent for numbers of a usual size."""
+    if value >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+
+
+def rank_ranges(ranks: Iterable[int]) -> str:
+    """Ranks in short.
+
+    >>> rank_ranges([1, 2, 3, 7])
+    '1-3, 7'
+    """
+    ranges: list[list[int]] = []
+    for rank in sorted(ranks):
+        if ranges and rank == ranges[-1][1] + 1:
+            ranges[-1][1] = rank
+        else:
+            ranges.append([rank, rank])
+    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ranges)
+
+
+def steps_of(window: Json) -> str:
+    """The steps of a window, in words."""
+    if window["first_step"] is None:
+        return f"{(window['end_ns'] - window['start_ns']) / 1e9:.1f} s without steps"
+    return f"steps {window['first_step']} to {window['last_step']}"
+
+
+# --- sentences ---------------------------------------------------------------------------------
+
+
+def rank_on_node(who: Json) -> str:
+    """``rank 3 on node-1``."""
+    key = f"{who['group']}/{who['rank']}" if who.get("group") else who["rank"]
+    return printable(f"rank {key}" + (f" on {who['node']}" if who["node"] else ""))
+
+
+def straggler_sentence(window: Json, straggler: Json) -> str:
+    """What one entry of ``stragglers`` says."""
+    times = f"{1 / straggler['score']:.2f}x" if straggler["score"] else "infinitely"
+    who = rank_on_node(straggler)
+    kind = straggler["kind_of_score"]
+    if kind == "gpu_relative":
+        return f"{who}: its GPU kernels take {times} as long as on the fastest rank"
+    if kind == "gpu_individual":
+        return f"{who}: its GPU kernels take {times} as long as at its own best"
+    name = printable(straggler["section"], _MOST_NAME * 2)
+    medians = window["section_medians_s"][straggler["section"]]
+    own_s = medians[_key(straggler)]
+    best_s = own_s * straggler["score"]
+    against = "the fastest rank" if kind == "section_relative" else "its own best"
+    return f"{who}: {name} takes {times} {against} ({duration(own_s)} against {duration(best_s)})"
+
+
+def excess_sentence(window: Json) -> str:
+    """Where most time is lost; empty if no rank is slower than its peers."""
+    excess = window.get("largest_excess")
+    if not excess:
+        return ""
+    section = printable(excess["section"], _MOST_NAME * 2)
+    own, peers = duration(excess["own_s"]), duration(excess["role_median_s"])
+    return (
+        f"most time lost: {rank_on_node(excess)} in {section}, {duration(excess['excess_s'])}"
+        f" a step over the median of its peers ({own} against {peers})"
+    )
+
+
+def missing_sentence(window: Json) -> str:
+    """Ranks that were expected, or that the numbering suggests; empty if none is missing."""
+    if window["missing_ranks"]:
+        named = window["missing_ranks"][:1000]
+        more = window["missing_count"] - len(named)
+        tail = f" and {more} more" if more > 0 else ""
+        expected = window["world_size"]
+        return f"no data from rank {rank_ranges(named)}{tail} ({expected} ranks expected)"
+    seen = {int(key) for key in window["ranks"] if key.isdigit()}
+    gaps = sorted(set(range(max(seen, default=-1) + 1)) - seen)[:1000]
+    if not gaps or len(seen) < 2:
+        return ""
+    return f"no data from rank {rank_ranges(gaps)}, to judge by the numbers of the others"
+
+
+def _key(who: Json) -> str:
+    return f"{who['group']}/{who['rank']}" if who.get("group") else str(who["rank"])
+
+
+# --- the table ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreTable:
+    """Ranks x sections of one window, as wide as the terminal allows.
+
+    Attributes:
+        window: of a report.
+        most_ranks: lines at most; the worst ranks are shown.
+    """
+
+    window: Json
+    most_ranks: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns, left_out = self._columns(options.max_width)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+        table.add_column("rank", justify="right", no_wrap=True)
+        table.add_column("node", no_wrap=True, max_width=_MOST_NAME, overflow="ellipsis")
+        units = {name: self._unit(name) for name in columns}
+        for name in columns:
+            kind = self.window["sections"][name]
+            head = Text(printable(name, _MOST_NAME))
+            head.append(f"\n{kind}, {units[name][1]}", style="dim not bold")
+            table.add_column(head, justify="right", overflow="fold", min_width=_CELL)
+        has_gpu = any(v is not None for v in self.window["gpu_relative_scores"].values())
+        if has_gpu:
+            table.add_column("GPU", justify="right", no_wrap=True)
+        shown = worst_first(self.window)[: self.most_ranks]
+        for key in shown:
+            cells = [self._cell(key, name, units[name][0]) for name in columns]
+            gpu = [self._gpu_cell(key)] if has_gpu else []
+            node = printable(self.window["ranks"][key]["node"], _MOST_NAME)
+            table.add_row(Text(key), Text(node), *cells, *gpu)
+        yield table
+        yield from self._footnotes(len(shown), left_out)
+
+    def _columns(self, width: int) -> tuple[list[str], list[str]]:
+        """Sections that fit, in the order of the step; the worst ones go first for a place."""
+        room = max(1, (width - _RANK_COLUMNS) // (_CELL + 3))
+        names = list(self.window["sections"])
+        lowest = {name: self._lowest(name) for name in names}
+        chosen = set(sorted(names, key=lambda name: lowest[name])[:room])
+        return [n for n in names if n in chosen], [n for n in names if n not in chosen]
+
+    def _lowest(self, name: str) -> float:
+        is_listed = self.window["sections"][name] in LISTED_KINDS
+        scores = self.window["section_relative_scores"][name].values()
+        return min((s for s in scores if s is not None), default=1.0) + (0.0 if is_listed else 1.0)
+
+    def _unit(self, name: str) -> tuple[float, str]:
+        medians = self.window["section_medians_s"][name].values()
+        return unit_for(max((m for m in medians if m is not None), default=1.0))
+
+    def _cell(self, key: str, name: str, scale: float) -> Text:
+        median_s = self.window["section_medians_s"][name].get(key)
+        score = self.window["section_relative_scores"][name].get(key)
+        if median_s is None:
+            return Text("no data", style="dim")
+        text = Text(f"{digits(median_s / scale)} ")
+        if self.window["sections"][name] not in LISTED_KINDS:
+            return text.append("  " + _score(score), style="dim").append(" ")
+        if (key, name) in _listed(self.window):
+            return text.append(f" {_score(score)}{_MARK}", style="bold red")
+        return text.append("  " + _score(score)).append(" ")
+
+    def _gpu_cell(self, key: str) -> Text:
+        is_listed = (key, None) in _listed(self.window)
+        score = _score(self.window["gpu_relative_scores"].get(key))
+        return Text(score + _MARK, style="bold red") if is_listed else Text(score + " ")
+
+    def _footnotes(self, shown: int, left_out: Sequence[str]) -> Iterator[Text]:
+        more = len(self.window["ranks"]) - shown
+        if more > 0:
+            yield Text(f"{more:,} more ranks, none of them slower than these", style="dim")
+        if left_out:
+            names = ", ".join(printable(name, _MOST_NAME) for name in left_out[:8])
+            tail = ", ..." if len(left_out) > 8 else ""
+            yield Text(f"{len(left_out)} sections without room: {names}{tail}", style="dim")
+
+
+def _score(score: float | None) -> str:
+    return "  - " if score is None else f"{score:.2f}"
+
+
+def _listed(window: Json) -> frozenset[tuple[str, str | None]]:
+    return frozenset((_key(s), s["section"]) for s in window["stragglers"])
+
+
+def worst_first(window: Json) -> list[str]:
+    """Ranks by their lowest score that can list them, then by number."""
+    lowest = dict.fromkeys(window["ranks"], 2.0)
+    columns = [
+        window[table][name]
+        for table in ("section_relative_scores", "section_individual_scores")
+        for name, kind in window["sections"].items()
+        if kind in LISTED_KINDS
+    ]
+    for column in (*columns, window["gpu_relative_scores"], window["gpu_individual_scores"]):
+        for key, score in column.items():
+            if score is not None and score < lowest[key]:
+                lowest[key] = score
+    listed = {key for key, _ in _listed(window)}
+    place = {key: i for i, key in enumerate(lowest)}
+    return sorted(lowest, key=lambda key: (key not in listed, round(lowest[key], 2), place[key]))
+
+
+# --- one run -----------------------------------------------------------------------------------
+
+
+def run_lines(run: Json) -> Iterator[Text]:
+    """Sentences below the table of the newest window."""
+    window = run["windows"][-1]
+    stragglers = window["stragglers"]
+    for straggler in stragglers[:MOST_SENTENCES]:
+        yield Text(straggler_sentence(window, straggler), style="bold")
+    if len(stragglers) > MOST_SENTENCES:
+        yield Text(f"and {len(stragglers) - MOST_SENTENCES:,} more entries under the threshold")
+    if not stragglers:
+        yield Text("no straggler: every score is at or above the threshold", style="green")
+    if excess := excess_sentence(window):
+        yield Text(excess, style="" if stragglers else "dim")
+    if missing := missing_sentence(window):
+        yield Text(missing, style="bold yellow")
+    for clash in run.get("clashes", ())[:MOST_SENTENCES]:
+        yield Text(f"clash: {rank_on_node(clash)} is not the only process that claims this rank; "
+                   "one is scored, the others are left out", style="bold yellow")  # fmt: skip
+
+
+def run_title(run_id: str, window: Json) -> Text:
+    """Which run, how many ranks on how many nodes, which steps."""
+    nodes = {rank["node"] for rank in window["ranks"].values() if rank["node"]}
+    where = f" on {len(nodes):,} node{'s' * (len(nodes) != 1)}" if nodes else ""
+    count = len(window["ranks"])
+    attempt = f", attempt {window['attempt']}" if window["attempt"] else ""
+    group = f", group {printable(window['group'])}" if window["group"] else ""
+    title = Text(f"run {printable(run_id)}", style="bold")
+    told = f": {count:,} rank{'s' * (count != 1)}{where}, {steps_of(window)}{attempt}{group}"
+    return title.append(told, style="not bold")
+
+
+def windows_lines(windows: Sequence[Json]) -> Iterator[Text]:
+    """What all windows have in common: who was listed how often."""
+    if len(windows) < 2:
+        return
+    seen: dict[tuple[str, str | None], list[tuple[float, Json, Json]]] = {}
+    for window in windows:
+        best: dict[tuple[str, str | None], tuple[float, Json, Json]] = {}
+        for straggler in window["stragglers"]:
+            entry = (straggler["score"], straggler, window)
+            best.setdefault((_key(straggler), straggler["section"]), entry)
+        for subject, entry in best.items():
+            seen.setdefault(subject, []).append(entry)
+    yield Text(f"{len(windows):,} windows; the table shows the newest", style="dim")
+    ordered = sorted(seen.values(), key=lambda entries: (-len(entries), entries[0][0]))
+    for entries in ordered[:MOST_SENTENCES]:
+        score, straggler, window = min(entries, key=lambda entry: entry[0])
+        what = printable(straggler["section"] or "GPU kernels", _MOST_NAME * 2)
+        yield Text(
+            f"{rank_on_node(straggler)}: {what} under the threshold in {len(entries)} of"
+            f" {len(windows)} windows, worst {1 / score:.2f}x in {steps_of(window)}"
+        )
+    if len(ordered) > MOST_SENTENCES:
+        yield Text(f"and {len(ordered) - MOST_SENTENCES:,} more ranks and sections")

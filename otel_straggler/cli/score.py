@@ -1,0 +1,191 @@
+"""``otel-straggler score``: the scores of a recorded run."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import BinaryIO, cast
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from otel_straggler.cli.report_table import (
+    ScoreTable,
+    printable,
+    run_lines,
+    run_title,
+    windows_lines,
+)
+from otel_straggler.errors import ConfigError, describe
+from otel_straggler.model.scores import WindowScores
+from otel_straggler.publish.report_json import (
+    Json,
+    RunReport,
+    dump_report,
+    report_json,
+    window_json,
+)
+from otel_straggler.receive.files import (
+    FORMATS,
+    STDIN,
+    Format,
+    Recording,
+    open_input,
+    read_recording,
+)
+from otel_straggler.score.scorer import Scorer, ScoreSettings
+
+ALL_RANKS = 64
+"""Up to so many ranks, all are shown."""
+WORST_RANKS = 20
+ROWS_AT_ONCE = 65_536
+SHOW_PROGRESS_BYTES = 8_000_000
+WIDTH_WITHOUT_TERMINAL = 160
+
+
+@click.command(short_help="Score a recorded run: CSV, OTLP-JSON lines or OTLP protobuf.")
+@click.argument("file", default="-")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["auto", *FORMATS]),
+    default="auto",
+    show_default=True,
+    help="What FILE must be; auto goes by its content.",
+)
+@click.option("--window-steps", type=int, help="Steps of a window.  [default: one for all]")
+@click.option(
+    "--threshold", type=float, default=ScoreSettings().threshold, show_default=True,
+    help="A score below it lists the rank as a straggler.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, all windows.")
+def command(
+    file: str, form: str, window_steps: int | None, threshold: float, as_json: bool
+) -> None:
+    """Score a recorded run: CSV, OTLP-JSON lines or OTLP protobuf, also gzipped.
+
+    FILE is a path, or - for standard input (the default). The exit code is 0 whether or not a
+    straggler is found, 2 if FILE cannot be read or scored.
+    """
+    settings = _settings(window_steps, threshold)
+    name = STDIN if file == "-" else file
+    chosen = None if form == "auto" else cast("Format", form)
+    with _shown_progress(open_input(file), name) as content:
+        recording = read_recording(content, name, chosen, _note)
+    windows, scorer = score_recording(recording, settings)
+    _tell_what_is_left_out(recording, scorer, name)
+    report = report_json(_runs(windows, recording))
+    if as_json:
+        click.echo(dump_report(report))
+    else:
+        _print(report)
+
+
+def _settings(window_steps: int | None, threshold: float) -> ScoreSettings:
+    if not 0.0 < threshold <= 1.0:
+        expected = "a number above 0 and at most 1"
+        remedy = "The default is 0.75."
+        raise ConfigError(
+            describe(where="--threshold", value=threshold, expected=expected, remedy=remedy)
+        )
+    if window_steps is not None and window_steps < 1:
+        remedy = "Leave it out to score the whole file as one window."
+        raise ConfigError(
+            describe(
+                where="--window-steps", value=window_steps, expected="at least 1", remedy=remedy
+            )
+        )
+    return ScoreSettings(window_steps=window_steps, threshold=threshold, max_runs=2**62)
+
+
+def score_recording(
+    recording: Recording, settings: ScoreSettings
+) -> tuple[list[WindowScores], Scorer]:
+    """Score all rows in order of their starts; ties keep the order of the file."""
+    rows = recording.batch.take(np.argsort(recording.batch.start_ns, kind="stable"))
+    scorer = Scorer(settings)
+    at_once = ROWS_AT_ONCE if settings.window_steps else len(rows)
+    for first in range(0, len(rows), at_once):
+        part = rows.take(np.arange(first, min(first + at_once, len(rows))))
+        scorer.observe(part, int(part.start_ns[-1]))
+    return scorer.close_all(), scorer
+
+
+def _runs(windows: list[WindowScores], recording: Recording) -> dict[str, RunReport]:
+    by_run: dict[str, list[Json]] = {}
+    for window in sorted(windows, key=lambda w: w.start_ns):
+        by_run.setdefault(window.run_id, []).append(window_json(window))
+    return {
+        run_id: RunReport(
+            windows=found,
+            clashes=[s for s in recording.clashes if s.run_id == run_id],
+            counts=recording.not_scored,
+        )
+        for run_id, found in by_run.items()
+    }
+
+
+def _print(report: Json) -> None:
+    console = Console(highlight=False)
+    if not console.is_terminal and console.width == 80:
+        console.width = WIDTH_WITHOUT_TERMINAL
+    for number, (run_id, run) in enumerate(report["runs"].items()):
+        if number:
+            console.print()
+        newest = run["windows"][-1]
+        console.print(run_title(run_id, newest))
+        count = len(newest["ranks"])
+        console.print(ScoreTable(newest, count if count <= ALL_RANKS else WORST_RANKS))
+        for line in (*run_lines(run), *windows_lines(run["windows"])):
+            console.print(line, soft_wrap=not console.is_terminal)
+
+
+# --- standard error ----------------------------------------------------------------------------
+
+
+def _note(text: str) -> None:
+    click.echo(f"otel-straggler: note: {printable(text, 400)}", err=True)
+
+
+def _tell_what_is_left_out(recording: Recording, scorer: Scorer, name: str) -> None:
+    if recording.not_scored:
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in recording.not_scored.items())
+        _note(f"{name}: spans left out: {reasons}")
+    if recording.skipped:
+        _note(f"{name}: {recording.skipped:,} requests of metrics or logs skipped")
+    counts = scorer.counts
+    told = (
+        (counts.duplicates, "spans were delivered twice and count once"),
+        (counts.superseded, "rows left out: a newer process claims the same rank"),
+        (counts.late, "rows came after their window was closed"),
+    )
+    for count, what in told:
+        if count:
+            _note(f"{name}: {count:,} {what}")
+
+
+@contextlib.contextmanager
+def _shown_progress(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
+    """A bar on standard error while a big file is read, if somebody watches."""
+    size = _size(file)
+    if not sys.stderr.isatty() or size < SHOW_PROGRESS_BYTES:
+        with file:
+            yield file
+        return
+    columns = (TextColumn("reading {task.description}"), BarColumn(), DownloadColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+        shown = Text(printable(name, 40)).plain.replace("[", r"\[")
+        with progress.wrap_file(file, total=size, description=shown) as watched:
+            yield watched
+
+
+def _size(file: BinaryIO) -> int:
+    try:
+        return file.seek(0, 2) - file.seek(0) if file.seekable() else 0
+    except OSError:
+        return 0
