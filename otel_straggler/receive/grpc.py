@@ -6,20 +6,17 @@ so a small message could fill the memory. The receiver inflates by itself, withi
 
 from __future__ import annotations
 
-import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from otel_straggler import semconv
 from otel_straggler.errors import UnavailableError
 from otel_straggler.receive.body import BadBodyError, BodyTooLargeError, inflate
-from otel_straggler.receive.intake import Intake, Original, Refused
-from otel_straggler.wire.answers import Code, Signal, success
+from otel_straggler.receive.handler import PROTOBUF, Handler, Request, Signal
+from otel_straggler.wire.answers import Code, success
 
 if TYPE_CHECKING:
     import grpc
-
-_log = logging.getLogger(__name__)
 
 _METHODS: dict[str, Signal] = {
     "/opentelemetry.proto.collector.trace.v1.TraceService/Export": "traces",
@@ -29,19 +26,18 @@ _METHODS: dict[str, Signal] = {
 _GZIP_MAGIC = b"\x1f\x8b"
 """No OTLP message begins like this: it would be field 3 with a wire type that does not exist."""
 _THREADS = 4
-_RETRY_MS = "1000"
 
 
 class GrpcServer:
     """The OTLP/gRPC services.
 
     Args:
-        intake: takes the requests.
+        handler: takes the requests.
         max_bytes: largest message, on the wire and decompressed.
     """
 
-    def __init__(self, intake: Intake, *, max_bytes: int) -> None:
-        self._intake = intake
+    def __init__(self, handler: Handler, *, max_bytes: int) -> None:
+        self._handler = handler
         self._max_bytes = max_bytes
         self._server: Any = None
 
@@ -82,35 +78,35 @@ class GrpcServer:
     def _export(self, signal: Signal, message: bytes, context: grpc.ServicerContext) -> bytes:
         context.send_initial_metadata(((semconv.SCORER_HEADER, semconv.WIRE_VERSION),))
         is_gzip = message.startswith(_GZIP_MAGIC)
-        original = Original(
-            signal=signal,
-            body=message,
-            content_type="application/x-protobuf",
-            content_encoding="gzip" if is_gzip else "",
-        )
         try:
             payload = inflate(message, self._max_bytes) if is_gzip else message
-            accepted = self._intake.receive(signal, payload, is_json=False, original=original)
         except BodyTooLargeError:
-            message_text = f"the message is larger than {self._max_bytes} bytes"
-            self._refuse(signal, Code.RESOURCE_EXHAUSTED, message_text, context)
+            text = f"the message is larger than {self._max_bytes} bytes"
+            _abort(context, Code.RESOURCE_EXHAUSTED, text)
         except BadBodyError as error:
-            self._refuse(signal, Code.INVALID_ARGUMENT, str(error), context)
-        except Refused as refused:
-            self._refuse(signal, refused.code, refused.message, context)
-        self._intake.count_answer(signal, "grpc", "OK")
-        return success(signal, accepted.rejected, accepted.message, is_json=False)
+            _abort(context, Code.INVALID_ARGUMENT, str(error))
+        request = Request(
+            signal=signal,
+            content_type=PROTOBUF,
+            body=payload,
+            raw_body=message,
+            content_encoding="gzip" if is_gzip else "",
+        )
+        answer = self._handler.handle(request)
+        if answer.status == "malformed":
+            _abort(context, Code.INVALID_ARGUMENT, answer.message)
+        if answer.status != "ok":
+            pushback_ms = str(answer.retry_after_s * 1000)
+            context.set_trailing_metadata((("grpc-retry-pushback-ms", pushback_ms),))
+            _abort(context, Code.UNAVAILABLE, answer.message)
+        return success(signal, answer.rejected, answer.message, is_json=False)
 
-    def _refuse(
-        self, signal: Signal, code: Code, message: str, context: grpc.ServicerContext
-    ) -> NoReturn:
-        import grpc
 
-        self._intake.count_answer(signal, "grpc", code.name)
-        if code is Code.UNAVAILABLE:
-            context.set_trailing_metadata((("grpc-retry-pushback-ms", _RETRY_MS),))
-        context.abort(grpc.StatusCode[code.name], message)
-        raise AssertionError  # abort raises
+def _abort(context: grpc.ServicerContext, code: Code, message: str) -> NoReturn:
+    import grpc
+
+    context.abort(grpc.StatusCode[code.name], message)
+    raise AssertionError  # abort raises
 
 
 def _handlers(grpc: Any, export: Any) -> Any:

@@ -7,23 +7,21 @@ from collections.abc import Awaitable
 
 from otel_straggler import semconv
 from otel_straggler.receive.body import GZIP, IDENTITY
+from otel_straggler.receive.handler import JSON, PROTOBUF, SIGNALS, Answer, Handler, Signal
+from otel_straggler.receive.handler import Request as OtlpRequest
 from otel_straggler.receive.http1 import Head, Request, Response
-from otel_straggler.receive.intake import RETRY_AFTER_S, Intake, Original, Refused
-from otel_straggler.wire.answers import SIGNALS, Code, Signal, status, success
+from otel_straggler.wire.answers import Code, status, success
 
-PROTOBUF = "application/x-protobuf"
-JSON = "application/json"
 _PROTOBUF_TYPES = frozenset({PROTOBUF, "application/protobuf"})
 _SIGNAL_OF: dict[str, Signal] = {f"/v1/{signal}": signal for signal in SIGNALS}
 _OFF_LOOP_BYTES = 1024 * 1024
 """Larger requests are decoded in another thread, so that they delay nobody's heartbeat."""
 
-_STATUS_OF = {Code.INVALID_ARGUMENT: 400, Code.UNAVAILABLE: 503, Code.RESOURCE_EXHAUSTED: 413}
+_STATUS_OF = {"malformed": 400, "busy": 503, "stopping": 503}
 _CODE_OF = {
     404: Code.NOT_FOUND,
     405: Code.UNIMPLEMENTED,
     413: Code.RESOURCE_EXHAUSTED,
-    415: Code.INVALID_ARGUMENT,
     500: Code.INTERNAL,
     501: Code.UNIMPLEMENTED,
     503: Code.UNAVAILABLE,
@@ -34,19 +32,18 @@ class OtlpHttp:
     """The app behind the OTLP port.
 
     Args:
-        intake: takes the requests.
+        handler: takes the requests.
         keep_raw: keep compressed bodies as they came (they are forwarded).
     """
 
-    def __init__(self, intake: Intake, *, keep_raw: bool) -> None:
-        self._intake = intake
+    def __init__(self, handler: Handler, *, keep_raw: bool) -> None:
+        self._handler = handler
         self.keep_raw = keep_raw
         self.fixed_headers = {semconv.SCORER_HEADER: semconv.WIRE_VERSION}
 
     def refuse(self, head: Head) -> Response | None:
         """Answer by the head alone: wrong path, method, type or coding; or no room."""
-        signal = _SIGNAL_OF.get(head.path)
-        if signal is None:
+        if head.path not in _SIGNAL_OF:
             return self.failure(404, f"no such path; OTLP is at {', '.join(_SIGNAL_OF)}", head)
         if head.method != "POST":
             refusal = self.failure(405, "OTLP is sent with POST", head)
@@ -54,12 +51,14 @@ class OtlpHttp:
             return refusal
         if _media_type(head) not in (*_PROTOBUF_TYPES, JSON):
             return self.failure(415, f"Content-Type must be {PROTOBUF} or {JSON}", head)
-        if head.headers.get("content-encoding", "").lower() not in IDENTITY | GZIP:
+        if _coding(head) not in IDENTITY | GZIP:
             return self.failure(415, "Content-Encoding must be gzip or identity", head)
+        if self._handler.is_busy():
+            return self.failure(503, "not able to take requests now; send it again later", head)
         return None
 
     def is_gzip(self, head: Head) -> bool:
-        return head.headers.get("content-encoding", "").lower() in GZIP
+        return _coding(head) in GZIP
 
     def respond(self, request: Request) -> Response | Awaitable[Response]:
         if len(request.content) < _OFF_LOOP_BYTES:
@@ -70,32 +69,38 @@ class OtlpHttp:
         head = request.head
         signal = _SIGNAL_OF[head.path]
         is_json = _media_type(head) == JSON
-        original = Original(
-            signal=signal,
-            body=request.original,
-            content_type=head.headers["content-type"],
-            content_encoding=head.headers.get("content-encoding", ""),
-        )
-        try:
-            accepted = self._intake.receive(
-                signal, request.content, is_json=is_json, original=original
+        answer = self._handler.handle(
+            OtlpRequest(
+                signal=signal,
+                content_type=JSON if is_json else PROTOBUF,
+                body=request.content,
+                raw_body=request.original,
+                content_encoding="gzip" if self.keep_raw and self.is_gzip(head) else "",
             )
-        except Refused as refused:
-            return self.failure(_STATUS_OF[refused.code], refused.message, head)
-        self._intake.count_answer(signal, "http", "200")
-        body = success(signal, accepted.rejected, accepted.message, is_json=is_json)
+        )
+        if answer.status != "ok":
+            return self._refusal(answer, head)
+        body = success(signal, answer.rejected, answer.message, is_json=is_json)
         return Response(200, body, JSON if is_json else PROTOBUF)
+
+    def _refusal(self, answer: Answer, head: Head) -> Response:
+        response = self.failure(_STATUS_OF[answer.status], answer.message, head)
+        if response.status == 503:
+            response.headers = {"Retry-After": str(answer.retry_after_s)}
+        return response
 
     def failure(self, status_code: int, message: str, head: Head | None) -> Response:
         """A ``google.rpc.Status`` in the content type of the request."""
-        signal = "other" if head is None else _SIGNAL_OF.get(head.path, "other")
-        self._intake.count_answer(signal, "http", str(status_code))
         is_json = head is not None and "json" in head.headers.get("content-type", "").lower()
         code = _CODE_OF.get(status_code, Code.INVALID_ARGUMENT)
-        headers = {"Retry-After": str(RETRY_AFTER_S)} if status_code == 503 else {}
+        headers = {"Retry-After": "1"} if status_code == 503 else {}
         body = status(code, message, is_json=is_json)
         return Response(status_code, body, JSON if is_json else PROTOBUF, headers)
 
 
 def _media_type(head: Head) -> str:
     return head.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _coding(head: Head) -> str:
+    return head.headers.get("content-encoding", "").strip().lower()

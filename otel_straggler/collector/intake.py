@@ -1,0 +1,129 @@
+"""The handler behind every OTLP receiver: admit, decode, hand over to the worker, count."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from typing import Protocol
+
+from otel_straggler.collector.admission import Admission
+from otel_straggler.errors import InputError
+from otel_straggler.receive.handler import JSON, Answer, Request
+from otel_straggler.wire.decode_metrics import DecodedMetrics, MetricDecoder
+from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
+from otel_straggler.wire.identity import Aliases
+
+
+class Consumer(Protocol):
+    """Takes what was received. Called from several threads; must not wait."""
+
+    def take_spans(self, spans: DecodedSpans, size: int) -> None:
+        """Spans to score; ``size`` bytes are reserved until the consumer releases them."""
+
+    def take_metrics(self, metrics: DecodedMetrics, size: int) -> None:
+        """Signs of life; ``size`` bytes are reserved until the consumer releases them."""
+
+    def take_original(self, request: Request) -> None:
+        """The request as it came, after it was taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakeCounts:
+    """Counters since the start.
+
+    Attributes:
+        answers: requests by (signal, answer).
+        fates: spans by fate; see ``wire.decode_spans``.
+        points: data points by use.
+    """
+
+    answers: dict[tuple[str, str], int]
+    fates: dict[str, int]
+    points: dict[str, int]
+
+
+class Intake:
+    """Implements ``receive.handler.Handler``. One for all receivers of a collector.
+
+    A request is answered "ok" once its rows are with the consumer, and only then.
+    """
+
+    def __init__(
+        self, consumer: Consumer, admission: Admission, aliases: Aliases | None = None
+    ) -> None:
+        self._consumer = consumer
+        self._admission = admission
+        self._spans = SpanDecoder(aliases)
+        self._metrics = MetricDecoder(aliases)
+        self._lock = threading.Lock()
+        self._is_open = True
+        self._answers: Counter[tuple[str, str]] = Counter()
+        self._fates: Counter[str] = Counter()
+        self._points: Counter[str] = Counter()
+
+    def close(self) -> None:
+        """Refuse everything from now on: the collector is about to stop."""
+        self._is_open = False
+
+    def is_busy(self) -> bool:
+        return not self._is_open or self._admission.is_full
+
+    def handle(self, request: Request) -> Answer:
+        """Take one request; never raises for what is in it."""
+        answer = self._take(request)
+        with self._lock:
+            self._answers[request.signal, answer.status] += 1
+        return answer
+
+    def counts(self) -> IntakeCounts:
+        with self._lock:
+            return IntakeCounts(
+                answers=dict(self._answers), fates=dict(self._fates), points=dict(self._points)
+            )
+
+    def _take(self, request: Request) -> Answer:
+        if not self._is_open:
+            return Answer(status="stopping", message="the collector is shutting down")
+        size = len(request.body)
+        if not self._admission.reserve(size):
+            return Answer(status="busy", message="too much waits to be scored; send it again later")
+        try:
+            answer = self._hand_over(request, size)
+        except InputError as error:
+            self._admission.release(size)
+            return Answer(status="malformed", message=str(error))
+        except BaseException:
+            self._admission.release(size)
+            raise
+        self._consumer.take_original(request)
+        return answer
+
+    def _hand_over(self, request: Request, size: int) -> Answer:
+        body, is_json = request.body, request.content_type == JSON
+        if request.signal == "traces":
+            spans = self._spans.decode_json(body) if is_json else self._spans.decode(body)
+            self._count(self._fates, spans.fates)
+            self._consumer.take_spans(spans, size)
+            return _partial(spans)
+        if request.signal == "metrics":
+            metrics = self._metrics.decode_json(body) if is_json else self._metrics.decode(body)
+            self._count(self._points, metrics.points)
+            self._consumer.take_metrics(metrics, size)
+        else:
+            self._admission.release(size)
+        return Answer(status="ok")
+
+    def _count(self, counter: Counter[str], counts: dict[str, int]) -> None:
+        with self._lock:
+            counter.update(counts)
+
+
+def _partial(spans: DecodedSpans) -> Answer:
+    rejected = spans.rejected
+    if not rejected:
+        return Answer(status="ok")
+    reasons = ", ".join(f"{reason}: {count}" for reason, count in sorted(rejected.items()))
+    return Answer(
+        status="ok", rejected=sum(rejected.values()), message=f"malformed spans: {reasons}"
+    )
