@@ -1,0 +1,200 @@
+"""``otel-straggler top``: the scores of a running collector, live."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.live import Live
+from rich.text import Text
+
+from otel_straggler.cli.report_table import (
+    ScoreTable,
+    excess_sentence,
+    missing_sentence,
+    printable,
+    rank_on_node,
+    run_title,
+    straggler_sentence,
+)
+from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
+from otel_straggler.publish.report_json import Json
+from otel_straggler.semconv import FORMAT_VERSION
+
+DEFAULT_COLLECTOR = "http://127.0.0.1:9464"
+TIMEOUT_S = 5.0
+MOST_SENTENCES = 5
+_LINES_AROUND = 9
+_ROOM_WITHOUT_TERMINAL = 64
+
+
+@click.command(short_help="Watch the scores of a running collector in the terminal.")
+@click.option(
+    "--collector", default=DEFAULT_COLLECTOR, show_default=True, help="Its --metrics address."
+)
+@click.option("--run", "run_id", help="Show this run.  [default: the one with the newest window]")
+@click.option("--interval", default=1.0, show_default=True, help="Seconds between looks.")
+@click.option("--once", is_flag=True, help="Look once, print, and end.")
+def command(collector: str, run_id: str | None, interval: float, once: bool) -> None:
+    """Watch the scores of a running collector. Ends with Ctrl-C."""
+    url = _report_url(collector)
+    if not 0.1 <= interval <= 3600.0:
+        expected = "0.1 to 3600 seconds"
+        raise ConfigError(
+            describe(where="--interval", value=interval, expected=expected, remedy="Try 1.")
+        )
+    console = Console(highlight=False)
+    if once:
+        console.print(View(_report_with(fetch_report(url), run_id), run_id, collector))
+    elif console.is_terminal:
+        with Live(Text("looking ..."), console=console, screen=True, auto_refresh=False) as live:
+            for view in _views(url, run_id, collector, interval):
+                live.update(view, refresh=True)
+    else:
+        for view in _views(url, run_id, collector, interval):
+            console.print(view)
+
+
+def fetch_report(url: str) -> Json:
+    """The report of a collector.
+
+    Raises:
+        UnavailableError: nobody answers there.
+        InputError: somebody else answers there.
+    """
+    request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310 (checked by _report_url)
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
+            report: Any = json.load(answer)
+    except urllib.error.HTTPError as error:
+        raise _no_collector(url, f"HTTP {error.code}") from error
+    except ValueError as error:
+        raise _no_collector(url, "no JSON") from error
+    except OSError as error:
+        reason = getattr(error, "reason", None) or error
+        remedy = "Is it running, and is this its --metrics address?"
+        expected = "the report of a collector"
+        raise UnavailableError(
+            describe(where=url, value=str(reason), expected=expected, remedy=remedy)
+        ) from error
+    if not isinstance(report, dict) or not isinstance(report.get("runs"), dict):
+        raise _no_collector(url, "JSON without runs")
+    if report.get("schema_version") != FORMAT_VERSION:
+        raise _no_collector(url, f"schema_version {report.get('schema_version')}")
+    return report
+
+
+def _no_collector(url: str, value: str) -> InputError:
+    expected = f"a report with schema_version {FORMAT_VERSION}"
+    remedy = "Is another program, or another version of the collector, listening there?"
+    return InputError(describe(where=url, value=value, expected=expected, remedy=remedy))
+
+
+def _report_url(collector: str) -> str:
+    if not collector.startswith(("http://", "https://")):
+        expected = f"a URL such as {DEFAULT_COLLECTOR}"
+        remedy = "Give the address that the collector prints as 'metrics'."
+        raise ConfigError(
+            describe(where="--collector", value=collector, expected=expected, remedy=remedy)
+        )
+    return collector.rstrip("/").removesuffix("/v1/report") + "/v1/report"
+
+
+def _report_with(report: Json, run_id: str | None) -> Json:
+    if run_id is not None and run_id not in report["runs"]:
+        known = ", ".join(map(printable, list(report["runs"])[:10])) or "it has no run yet"
+        remedy = "Leave --run out for the newest."
+        raise ConfigError(
+            describe(where="--run", value=run_id, expected=f"one of: {known}", remedy=remedy)
+        )
+    return report
+
+
+def _views(url: str, run_id: str | None, collector: str, interval_s: float) -> Iterator[View]:
+    """One view after each look, for ever. A collector that does not answer is shown as such."""
+    report: Json | None = None
+    seen_at_s = 0.0
+    while True:
+        trouble = ""
+        try:
+            report = fetch_report(url)
+            seen_at_s = time.monotonic()
+        except (UnavailableError, InputError) as error:
+            age = f", last report {time.monotonic() - seen_at_s:.0f} s ago" if report else ""
+            trouble = f"{error}{age}"
+        yield View(report, run_id, collector, trouble)
+        time.sleep(interval_s)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One look at a report, as large as the terminal allows.
+
+    Attributes:
+        report: None before the first answer.
+        run_id: the run to show, None for the one with the newest window.
+        collector: address, for messages.
+        trouble: why there is no newer report; empty if there is.
+    """
+
+    report: Json | None
+    run_id: str | None
+    collector: str
+    trouble: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from self._head()
+        if self.report is None:
+            return
+        runs = self.report["runs"]
+        shown = self.run_id if self.run_id is not None else _newest(runs)
+        if shown is None or not runs.get(shown, {}).get("windows"):
+            yield Text(self._waiting(), style="yellow")
+            return
+        window = runs[shown]["windows"][-1]
+        room = console.height if console.is_terminal else _ROOM_WITHOUT_TERMINAL
+        sentences = list(_sentences(runs[shown], window))
+        yield run_title(shown, window)
+        yield ScoreTable(window, max(3, room - _LINES_AROUND - len(sentences)))
+        yield from sentences
+        if len(runs) > 1:
+            others = ", ".join(printable(run, 30) for run in list(runs)[:6] if run != shown)
+            yield Text(f"{len(runs) - 1} other runs: {others} (--run)", style="dim", no_wrap=True)
+
+    def _head(self) -> Iterator[RenderableType]:
+        if self.trouble:
+            yield Text(f"no answer: {printable(self.trouble, 300)}", style="bold white on red")
+
+    def _waiting(self) -> str:
+        if self.run_id is not None:
+            return f"no window of run {printable(self.run_id)} yet at {self.collector}"
+        return f"no window yet at {self.collector}: waiting for ranks to finish the first steps"
+
+
+def _newest(runs: Json) -> str | None:
+    ends = {run_id: run["windows"][-1]["end_ns"] for run_id, run in runs.items() if run["windows"]}
+    return max(ends, key=lambda run_id: ends[run_id], default=None)
+
+
+def _sentences(run: Json, window: Json) -> Iterator[Text]:
+    stragglers = window["stragglers"]
+    for straggler in stragglers[:MOST_SENTENCES]:
+        yield Text(straggler_sentence(window, straggler), style="bold red")
+    if len(stragglers) > MOST_SENTENCES:
+        yield Text(f"and {len(stragglers) - MOST_SENTENCES:,} more entries under the threshold")
+    if not stragglers:
+        yield Text("no straggler", style="green")
+    elif excess := excess_sentence(window):
+        yield Text(excess)
+    if missing := missing_sentence(window):
+        yield Text(missing, style="bold yellow")
+    if clashes := run.get("clashes"):
+        yield Text(f"{len(clashes)} processes claim a rank of another, first "
+                   f"{rank_on_node(clashes[0])}", style="bold yellow")  # fmt: skip
