@@ -27,6 +27,7 @@ SECTIONS = (
 _WAIT_AT = 3
 TYPICAL_S = np.array([0.012, 0.030, 0.055, 0.004, 0.009])
 """Seconds of a section on a healthy rank; of the waiting section once the last rank has come."""
+MOST_ROWS = 20_000_000
 NEW_YEAR_2026_NS = 1_767_225_600_000_000_000
 
 
@@ -39,7 +40,7 @@ class Plan:
         slow_rank: the rank that is slow or missing; for ``slow_host``, its whole node.
         section: where it is slow.
         slowdown: own time / usual time there.
-        onset_step: first slow step.
+        onset_step: first slow step; of ``missing_rank``, the first that is missing.
         noise: standard deviation of every time, as a fraction of it.
         seed: of all random numbers; the same plan gives the same run.
         run_id, start_ns: of the run.
@@ -58,14 +59,17 @@ class Plan:
     start_ns: int = NEW_YEAR_2026_NS
 
     def __post_init__(self) -> None:
-        for name, least in (("ranks", 1), ("steps", 1), ("ranks_per_node", 1), ("onset_step", 0)):
+        for name, least in _LEAST.items():
             _check(name, getattr(self, name) >= least, self, f"at least {least}")
+        most = MOST_ROWS // (len(SECTIONS) * self.ranks)
+        _check("steps", self.steps <= most, self, f"at most {most} for {self.ranks} ranks")
         _check("slow_rank", 0 <= self.slow_rank < self.ranks, self, f"0 to {self.ranks - 1}")
         _check("slowdown", 1.0 <= self.slowdown < 1e3, self, "at least 1 and below 1000")
         _check("noise", 0.0 <= self.noise <= 0.5, self, "0 to 0.5")
         _check("section", self.section in _LOCAL, self, "one of " + ", ".join(_LOCAL))
 
 
+_LEAST = {"ranks": 1, "steps": 1, "ranks_per_node": 1, "onset_step": 0, "seed": 0}
 _LOCAL = tuple(section.name for section in SECTIONS if section.name != WAIT)
 
 
@@ -148,8 +152,9 @@ def _observe(plan: Plan, truth: Truth) -> ObservationBatch:
     flat_ns = duration_ns.transpose(1, 0, 2).reshape(plan.ranks, -1)
     end_ns = plan.start_ns + np.cumsum(flat_ns, axis=1)
     start_ns = end_ns - flat_ns
-    present = [rank for rank in range(plan.ranks) if rank not in truth.missing]
-    return _rows(plan, present, start_ns[present], flat_ns[present])
+    rows = _rows(plan, start_ns, flat_ns)
+    is_gone = np.isin(rows.source, truth.missing) & (rows.step >= plan.onset_step)
+    return rows.take(~is_gone)
 
 
 def _durations(plan: Plan, truth: Truth) -> Floats:
@@ -173,20 +178,20 @@ def _waits(duration_s: Floats) -> Floats:
     return np.asarray(arrival.max(axis=1, keepdims=True) - arrival)
 
 
-def _rows(plan: Plan, ranks: list[int], start_ns: Ints, duration_ns: Ints) -> ObservationBatch:
+def _rows(plan: Plan, start_ns: Ints, duration_ns: Ints) -> ObservationBatch:
     """(ranks, steps * sections) times as rows, in order of their starts."""
     count = len(SECTIONS)
-    place = np.tile(np.arange(plan.steps * count), len(ranks))
-    source = np.repeat(np.arange(len(ranks), dtype=np.int32), plan.steps * count)
+    place = np.tile(np.arange(plan.steps * count), plan.ranks)
+    source = np.repeat(np.arange(plan.ranks, dtype=np.int32), plan.steps * count)
     rows = ObservationBatch(
-        sources=tuple(_source(plan, rank) for rank in ranks),
+        sources=tuple(_source(plan, rank) for rank in range(plan.ranks)),
         sections=SECTIONS,
         source=source,
         section=(place % count).astype(np.int32),
         kernel=np.full(len(place), NO_KERNEL, np.int32),
         step=place // count,
         start_ns=start_ns.ravel(),
-        duration_s=duration_ns.ravel() * 1e-9,
+        duration_s=duration_ns.ravel() / 1e9,
         seq=place // count,
     )
     return rows.take(np.argsort(rows.start_ns, kind="stable"))
