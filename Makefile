@@ -50,8 +50,8 @@ bench: dev ## every number of the README
 soak: dev ## the long doses: ten demos in a row
 	$(BIN)/python -m benchmarks.soak
 
-fuzz: dev ## more random inputs for the decoders than the tests take
-	$(BIN)/python -m benchmarks.fuzz
+fuzz: dev ## the property and mutation tests with 20,000 examples each
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest --timeout 3600 -m hypothesis tests
 
 clean: ## remove what make made
 	rm -rf $(VENV) build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

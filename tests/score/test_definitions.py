@@ -6,7 +6,7 @@ import math
 import statistics
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_straggler.model.observation import BatchBuilder, Kernel, ObservationBatch, Section
@@ -88,7 +88,6 @@ def assert_same(found: dict, expected: dict) -> None:
 
 
 @given(windows())
-@settings(max_examples=300, deadline=None)
 def test_relative_section_scores_are_best_median_over_own_median(window: dict) -> None:
     """relative = fastest peer's median / own median, among the ranks of the role that ran it."""
     median = {(r, s): m for (r, s, _), m in medians(window, of_kernels=False).items()}
@@ -103,7 +102,6 @@ def test_relative_section_scores_are_best_median_over_own_median(window: dict) -
 
 
 @given(st.lists(windows(), min_size=1, max_size=4))
-@settings(max_examples=150, deadline=None)
 def test_individual_section_scores_are_own_best_median_over_own_median(sequence: list) -> None:
     """individual = smallest own median so far / own median; short windows never set the best."""
     best: dict[tuple[int, str], float] = {}
@@ -123,7 +121,6 @@ def test_individual_section_scores_are_own_best_median_over_own_median(sequence:
 
 
 @given(windows())
-@settings(max_examples=300, deadline=None)
 def test_gpu_scores_are_time_weighted_means_over_common_kernels(window: dict) -> None:
     """gpu relative = sum of w * best / own over the kernels that all compared ranks ran."""
     pooled: dict[tuple[int, str], list[float]] = {}
@@ -152,7 +149,6 @@ def test_gpu_scores_are_time_weighted_means_over_common_kernels(window: dict) ->
 
 
 @given(st.lists(windows(), min_size=1, max_size=3))
-@settings(max_examples=100, deadline=None)
 def test_individual_gpu_scores_use_every_kernel_of_the_rank(sequence: list) -> None:
     """gpu individual = time-weighted mean of own best / own over all of the rank's kernels."""
     best: dict[tuple[int, str], float] = {}
@@ -190,7 +186,6 @@ def test_individual_gpu_scores_use_every_kernel_of_the_rank(sequence: list) -> N
 
 
 @given(windows(), st.floats(1e-3, 1e3))
-@settings(max_examples=100, deadline=None)
 def test_scores_do_not_depend_on_the_unit_of_time(window: dict, factor: float) -> None:
     """Multiplying every time by one factor changes no relative score."""
     scaled = {cell: [d * factor for d in durations] for cell, durations in window.items()}
@@ -200,7 +195,6 @@ def test_scores_do_not_depend_on_the_unit_of_time(window: dict, factor: float) -
 
 
 @given(windows(), st.randoms(use_true_random=False))
-@settings(max_examples=100, deadline=None)
 def test_scores_do_not_depend_on_the_order_of_rows(window: dict, random: object) -> None:
     """A window is a set of rows."""
     batch = batch_of(window)
