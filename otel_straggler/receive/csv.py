@@ -307,7 +307,6 @@ def _find_the_bad_row(rows: list[list[str]], columns: list[str], name: str, line
         if row:
             try:
                 table.add([row])
-                continue
             except _RefusedError as refused:
                 _fail(name, line, *refused.cell)
             except ValueError:

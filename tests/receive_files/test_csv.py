@@ -1,0 +1,206 @@
+"""CSV: what is accepted, and how each wrong file is named."""
+
+import numpy as np
+import pytest
+
+from otel_straggler.errors import InputError
+from otel_straggler.model.observation import NO_KERNEL, NO_SEQ, NO_STEP
+from otel_straggler.receive.csv import ROWS_AT_ONCE, read_csv
+
+HEADER = "run_id,rank,node,role,section,kind,step,start_ns,duration_s"
+ROW = "run-1,0,node-0,default,forward,compute,0,1000,0.5"
+
+
+def lines_of(*lines: str) -> list[bytes]:
+    return [f"{line}\n".encode() for line in lines]
+
+
+def read(*lines: str, header: str = HEADER):
+    return read_csv(lines_of(header, *lines), "run.csv")
+
+
+def refusal(*lines: str, header: str = HEADER) -> str:
+    with pytest.raises(InputError) as refused:
+        read(*lines, header=header)
+    return str(refused.value)
+
+
+def row(**cells: str) -> str:
+    known = dict(zip(HEADER.split(","), ROW.split(","), strict=True))
+    return ",".join((known | cells).values())
+
+
+def test_a_row_becomes_an_observation() -> None:
+    """Every column of a row is found again in the batch."""
+    batch = read(row(rank="3", role="critic", step="7"))
+    source = batch.sources[batch.source[0]]
+    section = batch.sections[batch.section[0]]
+    assert (source.run_id, source.rank, source.node, source.role) == (
+        "run-1",
+        3,
+        "node-0",
+        "critic",
+    )
+    assert (section.name, section.kind) == ("forward", "compute")
+    assert (batch.step[0], batch.start_ns[0], batch.duration_s[0]) == (7, 1000, 0.5)
+
+
+def test_columns_may_stand_in_any_order() -> None:
+    """The header says which column is which."""
+    names, cells = HEADER.split(","), ROW.split(",")
+    turned = read(",".join(reversed(cells)), header=",".join(reversed(names)))
+    plain = read(ROW)
+    assert turned.sources == plain.sources
+    assert turned.duration_s.tolist() == plain.duration_s.tolist()
+
+
+def test_repeated_rows_are_distinct_runs() -> None:
+    """A CSV carries no sequence numbers: nothing in it is a second delivery."""
+    assert read(ROW, ROW).seq.tolist() == [NO_SEQ, NO_SEQ]
+
+
+def test_a_row_with_a_kernel_is_a_kernel_duration() -> None:
+    """The other rows are section runs; the class may be told or is read from the name."""
+    batch = read(
+        f"{ROW},,",
+        f"{ROW},gemm,",
+        f"{ROW},ncclDevKernel_AllReduce,",
+        f"{ROW},copy,memory",
+        header=f"{HEADER},kernel,kernel_class",
+    )
+    classes = [k if k == NO_KERNEL else batch.kernels[k].kernel_class for k in batch.kernel]
+    assert classes == [NO_KERNEL, "compute", "nccl", "memory"]
+
+
+def test_topology_columns_reach_the_source() -> None:
+    """dp, pp, tp and their kin are ranks in the parallel dimensions; an empty cell is unknown."""
+    batch = read(f"{ROW},1,,2", header=f"{HEADER},dp,pp,local_rank")
+    assert batch.sources[0].parallel == (("data", 1),)
+    assert batch.sources[0].local_rank == 2
+
+
+def test_an_empty_step_means_none() -> None:
+    """Rows without steps are scored by time."""
+    assert read(row(step=""), row(step="4")).step.tolist() == [NO_STEP, 4]
+
+
+def test_unknown_columns_are_ignored_with_one_note() -> None:
+    """A file may carry more than is scored; that is said once, not per row."""
+    notes: list[str] = []
+    read_csv(lines_of(f"{HEADER},loss,lr", f"{ROW},1,2", f"{ROW},3,4"), "run.csv", notes.append)
+    assert notes == ["run.csv: columns that mean nothing here are ignored: loss, lr"]
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_accepted() -> None:
+    """Spreadsheets write both."""
+    batch = read_csv([b"\xef\xbb\xbf" + f"{HEADER}\r\n".encode(), f"{ROW}\r\n".encode()], "run.csv")
+    assert len(batch) == 1
+
+
+def test_blank_lines_are_skipped() -> None:
+    """A trailing empty line is no row."""
+    assert len(read(ROW, "", ROW, "")) == 2
+
+
+def test_a_quoted_name_may_hold_a_comma_and_a_line_break() -> None:
+    """And the lines after it are still counted right."""
+    name = '"data,\nloading"'
+    assert read(row(section=name)).sections[0].name == "data,\nloading"
+    assert refusal(row(section=name), row(rank="x")).startswith("run.csv:4, column rank")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "expected"),
+    [
+        ("duration_s", "fast", "seconds, finite and above 0"),
+        ("duration_s", "", "seconds, finite and above 0"),
+        ("duration_s", "nan", "seconds, finite and above 0"),
+        ("duration_s", "inf", "seconds, finite and above 0"),
+        ("duration_s", "0", "seconds, finite and above 0"),
+        ("duration_s", "-0.5", "seconds, finite and above 0"),
+        ("duration_s", "1e300", "seconds, finite and above 0"),
+        ("duration_s", "1_0", "seconds, finite and above 0"),
+        ("rank", "-1", "a whole number of at least 0"),
+        ("rank", "1.5", "a whole number of at least 0"),
+        ("rank", "", "a whole number of at least 0"),
+        ("rank", "99999999999", "a whole number of at least 0"),
+        ("kind", "gpu", "one of compute, data, wait, checkpoint, eval, other"),
+        ("section", "", "a name"),
+        ("run_id", "", "a name"),
+        ("step", "-1", "a whole number of at least 0"),
+        ("step", "1.0", "a whole number of at least 0"),
+        ("step", "9" * 30, "a whole number of at least 0"),
+        ("start_ns", "1.7e18", "a whole number from 0"),
+        ("start_ns", "-5", "a whole number from 0"),
+        ("start_ns", "9" * 30, "a whole number from 0"),
+    ],
+)
+def test_a_wrong_cell_is_named_with_line_column_value_and_expectation(
+    column: str, value: str, expected: str
+) -> None:
+    """The user can go straight to the cell."""
+    message = refusal(ROW, ROW, row(**{column: value}))
+    assert message.startswith(f"run.csv:4, column {column}: got {value!r}; expected {expected}")
+
+
+def test_a_wrong_cell_deep_in_the_file_is_named_by_its_line() -> None:
+    """Rows are converted in chunks, but the message is about one row."""
+    rows = [ROW] * (ROWS_AT_ONCE + 10)
+    rows[-1] = row(duration_s="-1")
+    assert refusal(*rows).startswith(f"run.csv:{len(rows) + 1}, column duration_s")
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "two", "1.5"])
+def test_a_microbatch_is_a_count(value: str) -> None:
+    """It is validated even though layer 1 does not use it."""
+    message = refusal(f"{ROW},{value}", header=f"{HEADER},microbatch")
+    assert message.startswith(f"run.csv:2, column microbatch: got {value!r}; expected a whole")
+
+
+def test_an_unknown_kernel_class_is_refused() -> None:
+    """Only compute, nccl and memory have a meaning."""
+    message = refusal(f"{ROW},gemm,fast", header=f"{HEADER},kernel,kernel_class")
+    assert "column kernel_class: got 'fast'; expected one of compute, nccl, memory" in message
+
+
+def test_a_row_with_a_cell_too_few_is_named() -> None:
+    """The number of cells is that of the header."""
+    message = refusal(ROW, "run-1,0,node-0")
+    assert message.startswith("run.csv:3: got '3 cells'; expected 9, as in the header")
+
+
+@pytest.mark.parametrize("column", HEADER.split(","))
+def test_a_missing_column_is_named(column: str) -> None:
+    """All nine columns are needed."""
+    header = ",".join(c for c in HEADER.split(",") if c != column)
+    assert f"expected a header with a column {column!r}" in refusal(ROW, header=header)
+
+
+def test_a_column_that_stands_twice_is_refused() -> None:
+    """Nobody can know which one counts."""
+    message = refusal(f"{ROW},1", header=f"{HEADER},rank")
+    assert message.startswith("run.csv:1, column rank: got '2 columns of this name'; expected one")
+
+
+def test_a_header_without_rows_is_no_data() -> None:
+    """An empty report would look like a healthy run."""
+    assert "expected rows below the header. There is no data to score." in refusal()
+
+
+def test_text_that_is_no_utf8_is_named_by_its_line() -> None:
+    """The line is counted, the bytes are shown."""
+    with pytest.raises(InputError, match=r"run.csv:3: got b'\\xff\\xfe.*; expected text in UTF-8"):
+        read_csv([*lines_of(HEADER, ROW), b"run-1,\xff\xfe,x\n"], "run.csv")
+
+
+def test_a_quote_that_is_never_closed_is_refused() -> None:
+    """The reader's complaint becomes a message with a place."""
+    assert "expected a line of CSV" in refusal('run-1,0,"node-0')
+
+
+def test_columns_have_the_types_that_scoring_expects() -> None:
+    """int32 codes, int64 times, float64 seconds."""
+    batch = read(ROW)
+    assert batch.source.dtype == batch.section.dtype == batch.kernel.dtype == np.int32
+    assert batch.step.dtype == batch.start_ns.dtype == batch.seq.dtype == np.int64
+    assert batch.duration_s.dtype == np.float64
