@@ -84,27 +84,23 @@ class Session:
         RECORDER.disable()
         was_in_time = thread.flush(deadline_s, outcome)
         TOPOLOGY.forget()
-        has_ended = thread.stop(_STOP_S if was_in_time else 0.0)
-        gave_back = self._termination is None or self._termination.uninstall()
-        if has_ended and gave_back:
-            thread.waker.close()
+        thread.stop(_STOP_S if was_in_time else 0.0)
+        if self._termination is not None:
+            self._termination.uninstall()
 
     def leave_to_parent(self) -> None:
         """In a forked child: this session is the parent's; only our signal handler must go."""
         if self._termination is not None:
-            self._termination.uninstall()
+            self._termination.leave_to_parent()
 
     def _watch_sigterm(self, thread: ExporterThread) -> None:
         if not self.settings.handle_sigterm:
             return
         from otel_straggler.record.termination import Termination
 
-        termination = Termination(
-            thread.flush, thread.flush_here, self.settings.exit_deadline_s, thread.waker.write_fd
-        )
+        termination = Termination(thread.flush, self.settings.exit_deadline_s)
         if termination.install():
             self._termination = termination
-            thread.on_bytes = termination.on_bytes
 
 
 class _Process:

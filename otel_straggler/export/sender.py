@@ -13,6 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
 from otel_straggler.config import Endpoint
 from otel_straggler.export.drops import QUEUE_FULL, REJECTED, Drops
 from otel_straggler.transport.http import HttpClient, Response, is_retryable, retry_delay_s
@@ -107,7 +110,7 @@ class SpanSender:
             now_s = self._monotonic_s()
             if now_s >= until_s or now_s < self._not_before_s:
                 return
-            self._try_oldest(max(until_s - now_s, self._endpoint.timeout_s))
+            self._try_oldest(self._endpoint.timeout_s)
 
     def send_before(self, deadline_s: float) -> None:
         """The same at the end of the process: no try outlives ``deadline_s``."""
@@ -163,11 +166,6 @@ class SpanSender:
 def _rejected_spans(body: bytes) -> int:
     if not body:
         return 0
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-        ExportTraceServiceResponse,
-    )
-
     try:
         return int(ExportTraceServiceResponse.FromString(body).partial_success.rejected_spans)
     except DecodeError:  # a proxy's idea of success

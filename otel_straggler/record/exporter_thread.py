@@ -21,7 +21,7 @@ from otel_straggler.record.heartbeats import HeartbeatMaker
 from otel_straggler.record.histograms import SectionHistograms
 from otel_straggler.record.recorder import Epoch, Record, Recorder
 from otel_straggler.record.spans import SpanPacker
-from otel_straggler.record.waker import WAKE, Waker
+from otel_straggler.record.waker import Waker
 from otel_straggler.semconv import Outcome
 
 THREAD_NAME = "otel-straggler"
@@ -174,20 +174,14 @@ class ExporterThread:
 
     Args:
         exporter: what to run.
-
-    Attributes:
-        on_bytes: told of the bytes that ended a sleep (signal numbers); gives the time, if any,
-            at which it wants to be called again.
-        waker: what the thread sleeps on.
     """
 
     def __init__(self, exporter: Exporter) -> None:
         self._exporter = exporter
-        self.on_bytes: Callable[[set[int]], float | None] = _nothing_to_do
         self._clock = SystemClock()
         self._flushes: deque[_Flush] = deque()
         self._is_stopping = False
-        self.waker = Waker()
+        self._waker = Waker()
         self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
 
     def start(self) -> None:
@@ -199,23 +193,17 @@ class ExporterThread:
             return False
         flush = _Flush(self._clock.monotonic_s() + timeout_s, outcome)
         self._flushes.append(flush)
-        self.waker.wake()
+        self._waker.wake()
         return flush.done.wait(timeout_s)
 
-    def flush_here(self, timeout_s: float, outcome: Outcome | None) -> None:
-        """Flush in the calling thread, which has to be the exporter's."""
-        try:
-            self._exporter.flush(self._clock.monotonic_s() + timeout_s, outcome)
-        except Exception as error:  # noqa: BLE001  whoever waits must not wait in vain
-            self._exporter.survive(error)
-
-    def stop(self, timeout_s: float) -> bool:
-        """Let the thread end after what it is doing now; whether it has within ``timeout_s``."""
+    def stop(self, timeout_s: float) -> None:
+        """Let the thread end after what it is doing now; wait ``timeout_s`` for it."""
         self._is_stopping = True
-        self.waker.wake()
+        self._waker.wake()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        if not self._thread.is_alive():
+            self._waker.close()
 
     def _run(self) -> None:
         next_s = self._clock.monotonic_s()
@@ -223,10 +211,7 @@ class ExporterThread:
             if self._clock.monotonic_s() >= next_s:
                 next_s = self._guarded_tick()
             self._do_flushes()
-            signals = self.waker.sleep(self._seconds_of_sleep(next_s)) - {WAKE}
-            wanted_s = self.on_bytes(signals)
-            if wanted_s is not None:
-                next_s = min(next_s, wanted_s)
+            self._waker.sleep(self._seconds_of_sleep(next_s))
 
     def _seconds_of_sleep(self, next_s: float) -> float:
         return 0.0 if self._flushes else next_s - self._clock.monotonic_s()
@@ -241,10 +226,8 @@ class ExporterThread:
     def _do_flushes(self) -> None:
         while self._flushes:
             flush = self._flushes.popleft()
-            self.flush_here(flush.deadline_s - self._clock.monotonic_s(), flush.outcome)
+            try:
+                self._exporter.flush(flush.deadline_s, flush.outcome)
+            except Exception as error:  # noqa: BLE001  whoever waits must not wait in vain
+                self._exporter.survive(error)
             flush.done.set()
-
-
-def _nothing_to_do(signals: set[int]) -> float | None:
-    del signals
-    return None

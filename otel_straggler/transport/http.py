@@ -123,6 +123,7 @@ class HttpClient:
         self._verify: str | bool = ca_file or True
         self._certificate = _certificate(client_cert_file, client_key_file)
         self._session: requests.Session | None = None
+        _preload()
 
     def post(
         self,
@@ -177,6 +178,15 @@ class HttpClient:
             # Without an auth object requests looks into ~/.netrc and replaces our own header.
             self._session.auth = _keep_own_headers
         return self._session
+
+
+def _preload() -> None:
+    """Import now what posting needs: a fork while a thread imports leaves the child half of it."""
+    import encodings.idna
+
+    import requests
+
+    del encodings, requests
 
 
 def _keep_own_headers(request: requests.PreparedRequest) -> requests.PreparedRequest:

@@ -1,0 +1,322 @@
+"""How a process ends: exit, SIGTERM, fork. Each test runs a real process against a sink."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from otel_straggler import semconv
+from otel_straggler.testing import CapturedRequests
+
+SIGTERMED = -signal.SIGTERM
+BOUND_S = 60
+HEAD = """
+import ctypes, os, signal, sys, threading, time
+import otel_straggler as o
+url = sys.argv[1]
+def configure(**more):
+    return o.configure(**{"endpoint": url, "run_id": "r", "rank": 0, "world_size": 1, **more})
+def ready():
+    print("ready", flush=True)
+"""
+
+
+@contextmanager
+def process(body: str, url: str, *, timeout_ms: int = 10_000) -> Iterator[subprocess.Popen[str]]:
+    """Run ``body`` in a process of its own; it is killed at the latest when the block ends."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", HEAD + textwrap.dedent(body), url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={"OTEL_EXPORTER_OTLP_TIMEOUT": str(timeout_ms), "PATH": "/usr/bin:/bin"},
+    )
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.communicate(timeout=BOUND_S)
+
+
+def wait_ready(child: subprocess.Popen[str]) -> None:
+    assert child.stdout is not None
+    line = child.stdout.readline()
+    assert line == "ready\n", child.stderr.read() if child.stderr else ""
+
+
+def run(body: str, url: str, *, timeout_ms: int = 10_000) -> subprocess.Popen[str]:
+    """Run ``body`` to its end."""
+    with process(body, url, timeout_ms=timeout_ms) as child:
+        child.wait(BOUND_S)
+        return child
+
+
+def names(sink: CapturedRequests) -> list[str]:
+    return [span.name for span in sink.spans()]
+
+
+def outcomes(sink: CapturedRequests) -> list[str]:
+    return [p.attributes["outcome"] for p in sink.points(semconv.RANK_FINISHED)]
+
+
+@contextmanager
+def black_hole() -> Iterator[str]:
+    """An address that takes connections and never answers."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        yield f"http://127.0.0.1:{silent.getsockname()[1]}"
+
+
+RECORD_THEN = """
+configure(flush_s=3600)
+time.sleep(0.3)  # the first tick is over: what follows is sent by nobody but the ending
+with o.section("last"):
+    pass
+"""
+
+
+def test_a_program_that_just_ends_loses_nothing(sink: CapturedRequests) -> None:
+    """Nobody called shutdown(), so nobody knows how it went."""
+    assert run(RECORD_THEN, sink.url).returncode == 0
+    assert names(sink) == ["last"]
+    assert outcomes(sink) == ["unknown"]
+
+
+def test_a_program_that_fails_loses_nothing(sink: CapturedRequests) -> None:
+    """An exception that reaches the top is no explicit end either."""
+    assert run(RECORD_THEN + "raise ValueError('boom')", sink.url).returncode == 1
+    assert names(sink) == ["last"]
+    assert outcomes(sink) == ["unknown"]
+
+
+STUCK_IN_A_REQUEST = """
+configure(flush_s=0.05, heartbeat_s=0.1)  # a heartbeat gives up soon, spans do not
+with o.section("last"):
+    pass
+time.sleep(1.0)
+"""
+
+WAYS_TO_BE_BUSY = {
+    "asleep": "time.sleep(3600)",
+    "computing in Python": "while True: pass",
+    "waiting for a lock": "lock = threading.Lock(); lock.acquire(); lock.acquire()",
+    "in a system call": "ctypes.CDLL(None).pause()",
+    "blocked in C for ever": """
+libc = ctypes.CDLL(None)
+mutex = ctypes.create_string_buffer(64)
+libc.pthread_mutex_lock(mutex)
+libc.pthread_mutex_lock(mutex)
+""",
+}
+
+
+@pytest.mark.parametrize("busy", WAYS_TO_BE_BUSY)
+def test_sigterm_ends_the_process_by_the_signal_after_a_flush(
+    sink: CapturedRequests, busy: str
+) -> None:
+    """Whatever the main thread is doing, even if it never runs Python again."""
+    body = RECORD_THEN + "ready()\n" + WAYS_TO_BE_BUSY[busy]
+    with process(body, sink.url) as child:
+        wait_ready(child)
+        child.terminate()
+        assert child.wait(BOUND_S) == SIGTERMED
+    assert names(sink) == ["last"]
+    assert outcomes(sink) == ["unknown"]
+
+
+@pytest.mark.parametrize("busy", ["asleep", "blocked in C for ever"])
+def test_sigterm_does_not_wait_for_a_collector_that_never_answers(busy: str) -> None:
+    """The time-out of a request is a thousand seconds here; the deadline is 2."""
+    body = STUCK_IN_A_REQUEST + "ready()\n" + WAYS_TO_BE_BUSY[busy]
+    with black_hole() as url, process(body, url, timeout_ms=1_000_000) as child:
+        wait_ready(child)
+        child.terminate()
+        assert child.wait(BOUND_S) == SIGTERMED
+
+
+@pytest.mark.parametrize("last", ["", "o.shutdown()", "o.flush(timeout_s=0.1)"])
+def test_the_exit_does_not_wait_for_a_collector_that_never_answers(last: str) -> None:
+    """Neither does an explicit end."""
+    with black_hole() as url:
+        assert run(STUCK_IN_A_REQUEST + last, url, timeout_ms=1_000_000).returncode == 0
+
+
+def test_a_handler_of_the_users_own_is_called_after_the_flush(sink: CapturedRequests) -> None:
+    """It decides what happens next; here the program goes on and ends well."""
+    body = """
+    has_come = threading.Event()
+    def own(signum, frame):
+        has_come.set()
+    signal.signal(signal.SIGTERM, own)
+    configure(flush_s=3600)
+    time.sleep(0.3)
+    with o.section("before"): pass
+    ready()
+    while not has_come.is_set():
+        time.sleep(0.01)
+    with o.section("after"): pass
+    o.shutdown()
+    assert signal.getsignal(signal.SIGTERM) is own
+    """
+    with process(body, sink.url) as child:
+        wait_ready(child)
+        child.terminate()
+        assert child.wait(BOUND_S) == 0
+    assert names(sink) == ["before", "after"]
+    assert outcomes(sink) == ["ok"]
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN); configure()",
+        "configure(handle_sigterm=False)",
+        "t = threading.Thread(target=configure); t.start(); t.join()",
+    ],
+    ids=["ignored", "not wanted", "not the main thread"],
+)
+def test_sigterm_is_left_alone_where_it_is_not_ours(sink: CapturedRequests, setup: str) -> None:
+    """No handler, no wakeup descriptor."""
+    body = f"""
+    before = signal.getsignal(signal.SIGTERM)
+    {setup}
+    now = signal.getsignal(signal.SIGTERM)
+    assert now is before or now is signal.SIG_IGN
+    assert signal.set_wakeup_fd(-1) == -1
+    """
+    assert run(body, sink.url).returncode == 0
+
+
+def test_a_wakeup_descriptor_of_others_is_left_alone(sink: CapturedRequests) -> None:
+    """Without one the process could become deaf, so no handler is installed either."""
+    body = """
+    a, b = os.pipe()
+    os.set_blocking(b, False)
+    signal.set_wakeup_fd(b)
+    configure()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.set_wakeup_fd(-1) == b
+    """
+    assert run(body, sink.url).returncode == 0
+
+
+@pytest.mark.parametrize("where", ["main thread", "other thread"])
+def test_after_shutdown_sigterm_is_as_before(sink: CapturedRequests, where: str) -> None:
+    """Even if another thread shut down and the main thread never runs Python again."""
+    end = {
+        "main thread": "o.shutdown()",
+        "other thread": "t = threading.Thread(target=o.shutdown); t.start(); t.join()",
+    }[where]
+    body = RECORD_THEN + end + "\nready()\n" + WAYS_TO_BE_BUSY["blocked in C for ever"]
+    with process(body, sink.url) as child:
+        wait_ready(child)
+        child.terminate()
+        assert child.wait(BOUND_S) == SIGTERMED
+    assert outcomes(sink) == ["ok"]
+
+
+def test_sigkill_loses_at_most_one_flush_interval(sink: CapturedRequests) -> None:
+    """What has been flushed is there."""
+    body = """
+    configure(flush_s=0.05)
+    for n in range(10**9):
+        with o.step(n), o.section("forward"):
+            time.sleep(0.001)
+    """
+    with process(body, sink.url) as child:
+        sink.wait_for(lambda s: len(s.spans()) > 20)
+        child.kill()
+        child.wait(BOUND_S)
+    seqs = [s.attributes["straggler.seq"] for s in sink.spans() if s.name == "forward"]
+    assert seqs == list(range(len(seqs)))
+
+
+def test_a_forked_child_records_nothing_and_sends_nothing(sink: CapturedRequests) -> None:
+    """A DataLoader's worker is no rank, and leaves the parent's session alone."""
+    body = """
+    configure(flush_s=3600)
+    with o.step(1), o.section("outer"):
+        pid = os.fork()
+        if pid == 0:
+            assert [t.name for t in threading.enumerate()] == ["MainThread"]
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+            assert signal.set_wakeup_fd(-1) == -1
+            with o.step(2), o.section("child"), o.phase("eval"):
+                pass
+            o.flush()
+            o.shutdown()
+            sys.exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    with o.section("parent"): pass
+    o.shutdown()
+    """
+    child = run(body, sink.url)
+    assert child.returncode == 0
+    assert names(sink) == ["outer", "step", "parent"]
+    assert outcomes(sink) == ["ok"]
+
+
+def test_sigterm_to_a_forked_child_ends_only_the_child(sink: CapturedRequests) -> None:
+    """A DataLoader stops its workers this way; the parent must not take it for its own."""
+    body = """
+    configure(flush_s=3600, exit_deadline_s=0.2)
+    r, w = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(w, b"x")
+        time.sleep(3600)
+    os.read(r, 1)
+    os.kill(pid, signal.SIGTERM)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM
+    ctypes.CDLL(None).usleep(1_500_000)  # no bytecode runs meanwhile
+    o.shutdown()
+    """
+    assert run(body, sink.url).returncode == 0
+    assert outcomes(sink) == ["ok"]
+
+
+def test_a_forked_child_may_have_a_session_of_its_own(sink: CapturedRequests) -> None:
+    """Launchers fork their ranks."""
+    body = """
+    configure(flush_s=3600)
+    pid = os.fork()
+    if pid == 0:
+        configure(rank=1, world_size=2)
+        with o.section("child"): pass
+        o.shutdown()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    with o.section("parent"): pass
+    o.shutdown()
+    """
+    assert run(body, sink.url).returncode == 0
+    found = {s.name: s.resource for s in sink.spans()}
+    assert {n: r["training.rank"] for n, r in found.items()} == {"child": 1, "parent": 0}
+    assert len({r["straggler.session.id"] for r in found.values()}) == 2
+
+
+def test_workers_of_a_data_loader_stay_silent(sink: CapturedRequests) -> None:
+    """Their sections cost nothing and reach nobody."""
+    pytest.importorskip("torch")
+    body = """
+    import torch
+    class Numbers(torch.utils.data.Dataset):
+        def __len__(self): return 8
+        @o.section("getitem", kind="data")
+        def __getitem__(self, i): return i
+    configure(flush_s=3600)
+    loader = torch.utils.data.DataLoader(Numbers(), num_workers=2, multiprocessing_context="fork")
+    for _ in loader: pass
+    with o.section("parent"): pass
+    o.shutdown()
+    """
+    assert run(body, sink.url).returncode == 0
+    assert names(sink) == ["parent"]
