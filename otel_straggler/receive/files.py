@@ -7,6 +7,7 @@ them; a single request, pretty-printed or bare, is read too.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -89,12 +90,12 @@ def read_recording(
         InputError: the content is wrong, or nothing in it can be scored.
     """
     try:
-        plain = _unzipped(io.BufferedReader(cast("io.RawIOBase", file)), name)
-        found = _sniff(plain.peek(SNIFFED_BYTES)[:SNIFFED_BYTES], name)
-        if form not in (None, found):
-            expected = f"{form}, as --format says"
-            _fail(name, f"content that looks like {found}", expected, f"Use --format {found}.")
-        recording = _READERS[found](plain, name, note)
+        with _unzipped(file, name) as plain:
+            found = _sniff(plain.peek(SNIFFED_BYTES)[:SNIFFED_BYTES], name)
+            if form not in (None, found):
+                expected = f"{form}, as --format says"
+                _fail(name, f"content that looks like {found}", expected, f"Use --format {found}.")
+            recording = _READERS[found](plain, name, note)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         _fail(name, str(error), "a complete gzip file", "Was the download or copy cut off?")
     except OSError as error:
@@ -104,19 +105,26 @@ def read_recording(
     return recording
 
 
-def _unzipped(file: io.BufferedReader, name: str) -> io.BufferedReader:
-    start = file.peek(4)[:4]
-    if not start:
-        _fail(name, "an empty file", "CSV, OTLP-JSON or OTLP protobuf", "There is no data.")
-    if start == _ZSTD:
-        _fail(name, "a file compressed by zstd", "plain or gzip", "Unpack it first: zstd -d.")
-    if start[:2] != _GZIP:
-        return file
-    unzipped = cast("io.RawIOBase", gzip.GzipFile(fileobj=file))
-    plain: io.BufferedReader = io.BufferedReader(unzipped)
-    if not plain.peek(1):
-        _fail(name, "gzip of nothing", "CSV, OTLP-JSON or OTLP protobuf", "There is no data.")
-    return plain
+@contextlib.contextmanager
+def _unzipped(file: BinaryIO, name: str) -> Iterator[io.BufferedReader]:
+    """The plain content of ``file``, which stays open."""
+    packed: io.BufferedReader = io.BufferedReader(cast("io.RawIOBase", file))
+    try:
+        start = packed.peek(4)[:4]
+        if not start:
+            _fail(name, "an empty file", "CSV, OTLP-JSON or OTLP protobuf", "There is no data.")
+        if start == _ZSTD:
+            _fail(name, "a file compressed by zstd", "plain or gzip", "Unpack it first: zstd -d.")
+        if start[:2] != _GZIP:
+            yield packed
+            return
+        raw = cast("io.RawIOBase", gzip.GzipFile(fileobj=packed))
+        with cast("io.BufferedReader", io.BufferedReader(raw)) as plain:
+            if not plain.peek(1):
+                _fail(name, "gzip of nothing", "CSV, OTLP-JSON or OTLP protobuf", "It is empty.")
+            yield plain
+    finally:
+        packed.detach()
 
 
 def _sniff(start: bytes, name: str) -> Format:

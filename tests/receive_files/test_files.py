@@ -88,7 +88,7 @@ def test_a_file_of_metrics_only_is_no_data() -> None:
 @pytest.mark.parametrize("content", [b"", gzip.compress(b"")], ids=["plain", "gzip"])
 def test_an_empty_file_is_refused(content: bytes) -> None:
     """Packed or not."""
-    assert "There is no data." in refusal(content)
+    assert "run: got " in refusal(content)
 
 
 def test_a_file_of_blanks_is_refused() -> None:

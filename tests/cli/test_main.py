@@ -1,0 +1,83 @@
+"""What every verb has in common: help, errors, exit codes."""
+
+import subprocess
+import sys
+
+import otel_straggler
+
+
+def test_help_names_every_verb(otel_straggler) -> None:
+    """One line each."""
+    answer = otel_straggler("--help")
+    assert answer.returncode == 0
+    for verb in (b"collector", b"score", b"simulate", b"top"):
+        assert verb in answer.stdout
+
+
+def test_version_is_printed(call) -> None:
+    """The version of the installed package."""
+    assert call("--version") == (
+        0, f"otel-straggler, version {otel_straggler.__version__}\n", "",
+    )  # fmt: skip
+
+
+def test_help_loads_neither_numpy_nor_torch_nor_grpc() -> None:
+    """So that it answers at once."""
+    code = (
+        "import sys, otel_straggler.cli as c; c.main(['--help']);"
+        "print([m for m in ('numpy', 'torch', 'grpc', 'google.protobuf') if m in sys.modules])"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, timeout=60, check=True
+    )
+    assert answer.stdout.splitlines()[-1] == b"[]"
+
+
+def test_without_click_one_line_says_what_to_install() -> None:
+    """The base install of a training image has no command line."""
+    code = (
+        "import sys; sys.modules['click'] = None;"
+        "from otel_straggler.cli import main; sys.exit(main(['score']))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, timeout=60, check=False
+    )
+    assert answer.returncode == 2
+    assert answer.stderr == (
+        b"otel-straggler: error: click is not installed. Run: pip install 'otel-straggler[cli]'\n"
+    )
+
+
+def test_an_unknown_verb_is_refused(call) -> None:
+    """With the exit code of wrong use."""
+    code, _, errors = call("scroe")
+    assert code == 2
+    assert "No such command 'scroe'" in errors
+
+
+def test_an_error_is_one_line_without_a_traceback(otel_straggler) -> None:
+    """On standard error, with exit code 2."""
+    answer = otel_straggler("score", "nowhere.csv")
+    assert answer.returncode == 2
+    assert answer.stdout == b""
+    assert answer.stderr == (
+        b"otel-straggler: error: nowhere.csv: got 'No such file or directory'; "
+        b"expected a file that can be read. Is the path right?\n"
+    )
+
+
+def test_a_reader_that_goes_away_is_no_error(recorded) -> None:
+    """``otel-straggler score run.csv | head -1`` ends quietly."""
+    path = recorded(ranks=64, steps=5)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "otel_straggler.cli", "score", str(path), "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    errors = process.stderr.read()
+    process.stderr.close()
+    process.wait(timeout=60)
+    assert errors == b""

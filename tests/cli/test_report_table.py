@@ -1,0 +1,88 @@
+"""The table and the sentences: what fits, what is marked, how numbers are written."""
+
+import pytest
+from rich.console import Console
+
+from otel_straggler.cli.report_table import (
+    ScoreTable,
+    digits,
+    duration,
+    missing_sentence,
+    rank_ranges,
+    worst_first,
+)
+from otel_straggler.publish.report_json import window_json
+from otel_straggler.score.scorer import Scorer, ScoreSettings
+from otel_straggler.simulate.scenarios import Plan, simulate
+
+
+@pytest.fixture
+def window() -> dict:
+    scorer = Scorer(ScoreSettings(window_steps=None))
+    scorer.observe(simulate("one_slow_rank", Plan(ranks=6, steps=10, slow_rank=2)).batch, 0)
+    (scored,) = scorer.close_all()
+    return window_json(scored)
+
+
+def drawn(window: dict, width: int, most_ranks: int = 64) -> str:
+    console = Console(width=width, highlight=False, color_system=None)
+    with console.capture() as capture:
+        console.print(ScoreTable(window, most_ranks))
+    return capture.get()
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+def test_the_table_fits_the_terminal_and_keeps_the_worst_section(window, width) -> None:
+    """Where there is no room, the sections that look healthy go first, and that is said."""
+    text = drawn(window, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "forward" in text.splitlines()[1]
+    if width < 80:
+        assert "sections without room: " in text
+
+
+def test_only_the_worst_ranks_are_shown(window) -> None:
+    """The first line is the slow rank; the rest is counted."""
+    text = drawn(window, 120, most_ranks=2)
+    assert text.splitlines()[4].split()[0] == "2"
+    assert "4 more ranks, none of them slower than these" in text
+
+
+def test_a_rank_without_data_in_a_section_says_so(window) -> None:
+    """No data is a state, not a number."""
+    window["section_medians_s"]["forward"]["0"] = None
+    window["section_relative_scores"]["forward"]["0"] = None
+    assert "no data" in drawn(window, 120)
+
+
+def test_ranks_are_ordered_by_their_lowest_score(window) -> None:
+    """A listed rank comes before all others."""
+    assert worst_first(window)[0] == "2"
+    assert sorted(worst_first(window)) == list("012345")
+
+
+def test_missing_ranks_are_told_in_ranges(window) -> None:
+    """And how many more there are than are named."""
+    window |= {"missing_ranks": [6, 7, 8, 12], "missing_count": 4, "world_size": 13}
+    assert missing_sentence(window) == "no data from rank 6-8, 12 (13 ranks expected)"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(123.0, "123 s"), (1.0, "1.00 s"), (0.0999, "99.9 ms"), (9.996e-3, "10.0 ms"),
+     (5e-6, "5.00 us"), (3e-9, "3.00 ns")],
+)  # fmt: skip
+def test_durations_have_three_digits_and_a_unit(seconds: float, text: str) -> None:
+    """As people say them."""
+    assert duration(seconds) == text
+
+
+def test_digits_never_show_an_exponent() -> None:
+    """Also for large numbers."""
+    assert digits(123456.0) == "123456"
+
+
+def test_a_single_rank_is_a_range_of_its_own() -> None:
+    """No dash where there is nothing between."""
+    assert rank_ranges([4]) == "4"
+    assert rank_ranges([]) == ""

@@ -1,0 +1,178 @@
+"""``otel-straggler top``: what it shows of a collector, and what of none.
+
+The reports come from a plain HTTP server, so that each state can be set up; the real collector is
+watched in tests/end_to_end.
+"""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+
+class Reports(ThreadingHTTPServer):
+    """Answers /v1/report with ``answer``."""
+
+    answer: bytes = b""
+    status: int = 200
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        server = self.server
+        assert isinstance(server, Reports)
+        self.send_response(server.status if self.path == "/v1/report" else 404)
+        self.end_headers()
+        self.wfile.write(server.answer)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def collector() -> Iterator[Reports]:
+    with Reports(("127.0.0.1", 0), _Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join(timeout=10)
+
+
+@pytest.fixture
+def report(call, recorded):
+    """The JSON report of a simulated run."""
+
+    def build(scenario: str = "one_slow_rank", **plan: object) -> bytes:
+        return call("score", recorded(scenario, **plan), "--json")[1].encode()
+
+    return build
+
+
+def test_the_newest_window_is_shown_worst_rank_first(call, collector, report) -> None:
+    """The same table as ``score`` shows."""
+    collector.answer = report()
+    code, output, _ = call("top", "--collector", collector.url, "--once")
+    assert code == 0
+    assert "run simulated: 8 ranks on 2 nodes, steps 0 to 99" in output
+    assert output.splitlines()[5].split()[:2] == ["5", "node-1"]
+    assert "rank 5 on node-1: forward takes 1.5" in output
+
+
+def test_a_collector_without_a_window_is_no_error(call, collector) -> None:
+    """It says what it waits for."""
+    collector.answer = b'{"schema_version": 1, "runs": {}}'
+    code, output, _ = call("top", "--collector", collector.url, "--once")
+    assert code == 0
+    assert "waiting for ranks to finish the first steps" in output
+
+
+def test_an_unknown_run_is_refused_with_those_that_are_there(call, collector, report) -> None:
+    """So that a wrong name can be corrected."""
+    collector.answer = report()
+    code, _, errors = call("top", "--collector", collector.url, "--once", "--run", "other")
+    assert code == 2
+    assert "--run: got 'other'; expected one of: simulated" in errors
+
+
+def test_a_collector_that_does_not_answer_is_an_error_once(call, collector) -> None:
+    """With the address and what to check."""
+    url = collector.url
+    collector.server_close()
+    code, _, errors = call("top", "--collector", url, "--once")
+    assert code == 2
+    assert f"{url}/v1/report: got " in errors
+    assert "Is it running, and is this its --metrics address?" in errors
+
+
+@pytest.mark.parametrize(
+    ("status", "answer"), [(404, b""), (200, b"<html>"), (200, b"[]"), (200, b'{"runs": {}}')]
+)
+def test_another_program_at_the_address_is_told(call, collector, status, answer) -> None:
+    """A wrong port is the most usual mistake."""
+    collector.status, collector.answer = status, answer
+    code, _, errors = call("top", "--collector", collector.url, "--once")
+    assert code == 2
+    assert "Is another program, or another version of the collector, listening there?" in errors
+
+
+def test_a_watcher_survives_a_collector_that_goes_and_comes(collector, report) -> None:
+    """Live, in a terminal: trouble is shown above the last report, and goes away again."""
+    collector.answer = report()
+    with _terminal("top", "--collector", collector.url, "--interval", "0.1") as screen:
+        screen.wait_for(b"rank 5 on node-1: forward")
+        collector.status = 503
+        screen.wait_for(b"no answer:")
+        collector.status, collector.answer = 200, report("healthy")
+        screen.wait_for(b"no straggler")
+
+
+class _terminal:  # noqa: N801 (used like a function)
+    """The command in a pseudo-terminal of 100 x 30."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._arguments = arguments
+
+    def __enter__(self) -> "_terminal":
+        self._master, slave = pty.openpty()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "otel_straggler.cli", *self._arguments],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=os.environ | {"COLUMNS": "100", "LINES": "30", "TERM": "xterm"},
+        )
+        os.close(slave)
+        return self
+
+    def wait_for(self, text: bytes) -> None:
+        """Read the screen until ``text`` appears; the time-out of the test run is the limit."""
+        seen = b""
+        while text not in seen:
+            seen = (seen + os.read(self._master, 65_536))[-200_000:]
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait(timeout=30)
+        os.close(self._master)
+
+
+def test_a_thousand_ranks_fit_a_small_terminal(collector, report) -> None:
+    """The worst ranks, and how many more there are, within the height of the terminal."""
+    collector.answer = report(ranks=1000, steps=2, slow_rank=999)
+    with _terminal("top", "--collector", collector.url, "--interval", "0.1") as screen:
+        screen.wait_for(b"more ranks, none of them slower than these")
+        screen.wait_for(b"rank 999 on node-249: forward")
+
+
+def test_interval_and_address_are_checked(call) -> None:
+    """Before anything is fetched."""
+    assert "--interval: got 0.0; expected 0.1 to 3600 seconds" in call("top", "--interval", 0)[2]
+    assert "--collector: got 'here'; expected a URL" in call("top", "--collector", "here")[2]
+
+
+def test_the_same_report_is_printed_without_a_terminal(collector, report) -> None:
+    """In a pipe every look is a block of plain lines."""
+    collector.answer = report()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "otel_straggler.cli", "top", "--collector", collector.url],
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(12)]
+    process.terminate()
+    process.wait(timeout=30)
+    process.stdout.close()
+    assert any(b"run simulated: 8 ranks" in line for line in lines)
+    assert not any(b"\x1b" in line for line in lines)
+    assert json.loads(collector.answer)["schema_version"] == 1
