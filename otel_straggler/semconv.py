@@ -230,6 +230,29 @@ COLLECTOR_FORWARDED = Metric(
 COLLECTOR_START = Metric(
     "straggler.collector.start.timestamp", "s", "gauge", "when this collector started"
 )
+COLLECTOR_ROWS = Metric(
+    "straggler.collector.rows", "{row}", "counter", "section runs, by what became of them"
+)
+COLLECTOR_POINTS = Metric(
+    "straggler.collector.points", "{point}", "counter", "data points received, by use"
+)
+COLLECTOR_FORWARD_QUEUE = Metric(
+    "straggler.collector.forward_queue", "By", "gauge", "request bytes that wait to be forwarded"
+)
+OVER_RANKS: Final = {
+    metric.name: Metric(
+        f"{metric.name}.over_ranks", metric.unit, "gauge", f"quantiles over ranks: {metric.meaning}"
+    )
+    for metric in (
+        SECTION_RELATIVE,
+        SECTION_INDIVIDUAL,
+        SECTION_MEDIAN,
+        SECTION_SLOWDOWN,
+        GPU_RELATIVE,
+        GPU_INDIVIDUAL,
+    )
+}
+"""What stands for the ranks whose series were folded by the budget; label ``quantile``."""
 
 NO_DATA: Final = "no_data"
 

@@ -45,7 +45,8 @@ class GrpcServer:
         """Listen; returns the port.
 
         Raises:
-            UnavailableError: grpcio is missing, or the address is taken.
+            UnavailableError: grpcio is missing.
+            OSError: the address is taken.
         """
         grpc = _import_grpc()
         self._server = grpc.server(
@@ -58,14 +59,14 @@ class GrpcServer:
                 ("grpc.max_metadata_size", 32 * 1024),
             ],
         )
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
-            bound: int = self._server.add_insecure_port(f"{host}:{port}")
+            bound: int = self._server.add_insecure_port(address)
         except RuntimeError as error:
-            msg = f"cannot listen on {host}:{port}: {error}"
-            raise UnavailableError(msg) from error
+            raise OSError(str(error)) from error
         if bound == 0:
-            msg = f"cannot listen on {host}:{port}"
-            raise UnavailableError(msg)
+            msg = f"cannot listen on {address}"
+            raise OSError(msg)
         self._server.start()
         return bound
 

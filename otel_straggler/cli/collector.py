@@ -1,0 +1,71 @@
+"""``otel-straggler collector``: receive OTLP from every rank, score it, serve what was found."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import threading
+
+import click
+
+from otel_straggler.collector.settings import load_settings
+
+
+@click.command(short_help="Receive OTLP from every rank, score it, serve metrics and reports.")
+@click.option("--otlp-http", metavar="HOST:PORT", help="OTLP/HTTP.  [default: 127.0.0.1:4318]")
+@click.option("--otlp-grpc", metavar="HOST:PORT", help="OTLP/gRPC.  [default: 127.0.0.1:4317]")
+@click.option(
+    "--metrics", metavar="HOST:PORT",
+    help="/metrics, /v1/report, /healthz, /readyz.  [default: 127.0.0.1:9464]",
+)  # fmt: skip
+@click.option("--forward", metavar="URL", help="Pass all requests on, untouched, to URL/v1/...")
+@click.option("--window-seconds", type=float, metavar="S", help="Windows of spans without a step.")
+@click.option("--window-steps", type=int, metavar="N", help="Steps that are scored together.")
+@click.option(
+    "--config", metavar="FILE", help="YAML; docs/collector.yaml has all settings. Flags win."
+)
+def command(
+    otlp_http: str | None,
+    otlp_grpc: str | None,
+    metrics: str | None,
+    forward: str | None,
+    window_seconds: float | None,
+    window_steps: int | None,
+    config: str | None,
+) -> None:
+    """Receive OTLP from every rank, score it, serve metrics and reports.
+
+    The first line on standard output, once all ports are open, is a JSON object with the
+    addresses. Port 0 picks a free one. SIGTERM and SIGINT score what was received, then end.
+    """
+    settings = load_settings(
+        config,
+        {
+            "receivers.otlp_http": otlp_http,
+            "receivers.otlp_grpc": otlp_grpc,
+            "metrics.listen": metrics,
+            "forward.url": forward,
+            "scoring.window_seconds": window_seconds,
+            "scoring.window_steps": window_steps,
+        },
+    )
+    _log_to_stderr()
+    from otel_straggler.collector.service import Collector
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    collector = Collector(settings)
+    addresses = collector.start()
+    click.echo(json.dumps(addresses))
+    sys.stdout.flush()
+    stop.wait()
+    collector.stop()
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )

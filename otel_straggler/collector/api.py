@@ -1,0 +1,115 @@
+"""The address for people and scrapers: /metrics, /v1/report, /healthz, /readyz.
+
+It only reads snapshots. A browser on the same machine can be made to send requests here under
+a foreign name (DNS rebinding), so the Host header must be a name that belongs to this server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from otel_straggler import semconv
+from otel_straggler.publish.prometheus import CONTENT_TYPE
+from otel_straggler.receive.http1 import Head, Request, Response
+
+_JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pages:
+    """Where the answers come from.
+
+    Attributes:
+        metrics: text of /metrics.
+        report: body of /v1/report; may take a while, so it is called on another thread.
+        is_healthy: the process can do its work.
+        is_ready: it can take data now.
+    """
+
+    metrics: Callable[[], bytes]
+    report: Callable[[], bytes]
+    is_healthy: Callable[[], bool]
+    is_ready: Callable[[], bool]
+
+
+class Api:
+    """The app behind the metrics port.
+
+    Args:
+        pages: what to serve.
+        allowed_hosts: further names that a Host header may carry.
+    """
+
+    keep_raw = False
+
+    def __init__(self, pages: Pages, allowed_hosts: tuple[str, ...] = ()) -> None:
+        self._pages = pages
+        self._names = {"localhost", socket.gethostname().lower()}
+        self._names.update(host.lower() for host in allowed_hosts)
+        self.fixed_headers = {
+            semconv.SCORER_HEADER: semconv.WIRE_VERSION,
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "no-store",
+        }
+        self._routes: dict[str, Callable[[], Response | Awaitable[Response]]] = {
+            "/metrics": self._metrics,
+            "/v1/report": self._report,
+            "/healthz": lambda: _state(pages.is_healthy()),
+            "/readyz": lambda: _state(pages.is_ready()),
+        }
+
+    def refuse(self, head: Head) -> Response | None:
+        if not self.is_own_name(head.headers.get("host", "")):
+            text = "this Host is not served; name it in metrics.allowed_hosts if it is yours"
+            return self.failure(403, text, head)
+        if head.path not in self._routes:
+            return self.failure(404, f"no such path; there are {', '.join(self._routes)}", head)
+        if head.method not in ("GET", "HEAD"):
+            refusal = self.failure(405, "only GET and HEAD", head)
+            refusal.headers = {"Allow": "GET, HEAD"}
+            return refusal
+        return None
+
+    def is_own_name(self, host: str) -> bool:
+        """Whether a Host header names this server. An address cannot be rebound, a name can.
+
+        No Host at all is HTTP/1.0, which no browser speaks.
+        """
+        name = host.strip().lower()
+        if name.startswith("["):
+            name = name[1:].partition("]")[0]
+        elif name.count(":") == 1:
+            name = name.partition(":")[0]
+        if not name or name in self._names:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+    def is_gzip(self, head: Head) -> bool:  # noqa: ARG002 - there are no bodies to inflate
+        return False
+
+    def respond(self, request: Request) -> Response | Awaitable[Response]:
+        return self._routes[request.head.path]()
+
+    def failure(self, status: int, message: str, head: Head | None) -> Response:  # noqa: ARG002
+        return Response(status, json.dumps({"error": message}).encode(), _JSON)
+
+    def _metrics(self) -> Response:
+        return Response(200, self._pages.metrics(), CONTENT_TYPE)
+
+    async def _report(self) -> Response:
+        body = await asyncio.get_running_loop().run_in_executor(None, self._pages.report)
+        return Response(200, body, _JSON)
+
+
+def _state(is_good: bool) -> Response:
+    body = json.dumps({"status": "ok" if is_good else "unavailable"}).encode()
+    return Response(200 if is_good else 503, body, _JSON)

@@ -1,0 +1,62 @@
+"""Liveness as series. They are never folded: a silent rank must always be seen."""
+
+from __future__ import annotations
+
+from otel_straggler import semconv
+from otel_straggler.collector.liveness import RankLife, World
+from otel_straggler.publish.prometheus import Families, label, labels
+from otel_straggler.publish.score_series import rank_labels
+
+
+def live_families(run_id: str, worlds: dict[str, World], constant_labels: str) -> Families:
+    """The series of one run: per rank, and of the run as a whole."""
+    families = Families()
+    for group, world in worlds.items():
+        for life in world.ranks.values():
+            _add_rank(families, life, constant_labels)
+        _add_world(families, run_id, group, world, constant_labels)
+    return families
+
+
+def _add_rank(families: Families, life: RankLife, constant_labels: str) -> None:
+    text = f"{rank_labels(life.source)},{constant_labels}"
+    for metric, at_s in (
+        (semconv.LAST_HEARTBEAT, life.sent_at_s),
+        (semconv.LAST_PROGRESS, life.progress_at_s),
+    ):
+        here_s = life.here(at_s)
+        if here_s is not None:
+            families.add(metric, text, here_s)
+    if life.step is not None:
+        families.add(semconv.RANK_STEP, text, life.step)
+    finished_at_s = life.here(life.finished_at_s)
+    if finished_at_s is not None:
+        outcome = label("outcome", life.outcome or "unknown")
+        families.add(semconv.RANK_FINISHED, f"{outcome},{text}", finished_at_s)
+    for reason, count in life.dropped.items():
+        families.add(semconv.RECORDS_DROPPED, f"{label('reason', reason)},{text}", count)
+    families.add(semconv.RANK_INFO, f"{_description(life)},{text}", 1)
+
+
+def _description(life: RankLife) -> str:
+    """What else is known of a rank, under the names that OpenTelemetry's translator gives."""
+    source = life.source
+    known: dict[str, object] = {
+        semconv.RUN_ATTEMPT: source.attempt,
+        semconv.SESSION_ID: source.session_id,
+        semconv.LOCAL_RANK: source.local_rank if source.local_rank >= 0 else "",
+        semconv.GPU_UUID: source.device,
+    }
+    known.update((semconv.PARALLEL_RANK[d], rank) for d, rank in source.parallel)
+    return labels(**{str(key).replace(".", "_"): value for key, value in known.items()})
+
+
+def _add_world(
+    families: Families, run_id: str, group: str, world: World, constant_labels: str
+) -> None:
+    job = next((life.source.job for life in world.ranks.values()), "")
+    text = f"{labels(run_id=run_id, job_name=job, group=group)},{constant_labels}"
+    families.add(semconv.RUN_WORLD_SIZE, text, max(world.world_size, len(world.ranks)))
+    finished_at_s = world.finished_at_s
+    if finished_at_s is not None:
+        families.add(semconv.RUN_FINISHED, text, finished_at_s)

@@ -1,0 +1,60 @@
+"""What the collector says about itself. Counters are read when somebody scrapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from otel_straggler import semconv
+from otel_straggler.collector.intake import IntakeCounts
+from otel_straggler.collector.worker import WorkerCounts
+from otel_straggler.publish.prometheus import Families, labels
+from otel_straggler.semconv import Metric
+from otel_straggler.wire.decode_spans import FATES, MALFORMED, NO_RANK, ROW, STEP
+
+_FATE_OF = {ROW: "scored", STEP: "step", NO_RANK: "no_rank"}
+_ROW_FATES = ("scored", "duplicate", "superseded", "late")
+
+
+def self_families(
+    *,
+    collector_id: str,
+    started_at_s: float,
+    waiting_bytes: int,
+    runs: int,
+    intake: IntakeCounts,
+    worker: WorkerCounts,
+    forwarded: Mapping[str, int] | None,
+    forward_queue_bytes: int,
+) -> Families:
+    """The collector's own series."""
+    families = Families()
+
+    def add(metric: Metric, value: float, **extra: object) -> None:
+        families.add(metric, labels(**extra, collector=collector_id), value)
+
+    add(semconv.COLLECTOR_START, started_at_s)
+    add(semconv.COLLECTOR_QUEUE, waiting_bytes)
+    add(semconv.COLLECTOR_RUNS, runs)
+    for fate in FATES:
+        group, reason = _named(fate)
+        add(semconv.COLLECTOR_SPANS, intake.fates.get(fate, 0), fate=group, reason=reason)
+    for use, count in sorted(intake.points.items()):
+        add(semconv.COLLECTOR_POINTS, count, use=use)
+    for (signal, answer), count in sorted(intake.answers.items()):
+        add(semconv.COLLECTOR_REQUESTS, count, signal=signal, answer=answer)
+    for row_fate in _ROW_FATES:
+        add(semconv.COLLECTOR_ROWS, worker.rows.get(row_fate, 0), fate=row_fate)
+    for cause in ("complete", "grace", "idle", "end"):
+        add(semconv.COLLECTOR_WINDOWS, worker.windows.get(cause, 0), cause=cause)
+    if forwarded is not None:
+        add(semconv.COLLECTOR_FORWARD_QUEUE, forward_queue_bytes)
+        for outcome in ("sent", "refused", "dropped"):
+            add(semconv.COLLECTOR_FORWARDED, forwarded.get(outcome, 0), outcome=outcome)
+    return families
+
+
+def _named(fate: str) -> tuple[str, str]:
+    """Fate and reason of a span, as labels."""
+    if fate in _FATE_OF:
+        return _FATE_OF[fate], ""
+    return ("rejected" if fate in MALFORMED else "not_scored"), fate

@@ -1,0 +1,134 @@
+"""The listening sockets of a collector, on one event loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from otel_straggler.collector.settings import CollectorSettings, parse_address
+from otel_straggler.errors import UnavailableError, describe
+from otel_straggler.receive.handler import Handler
+
+_Result = TypeVar("_Result")
+_START_S = 30.0
+
+
+class Servers:
+    """OTLP over HTTP and gRPC, and the metrics address.
+
+    ``start`` gives the addresses; ``stop_receiving`` and ``stop`` may be called in any state.
+    """
+
+    def __init__(self, settings: CollectorSettings, handler: Handler, api: Any) -> None:
+        http1 = _http1()
+        from otel_straggler.receive.grpc import GrpcServer
+        from otel_straggler.receive.http import OtlpHttp
+
+        receivers = settings.receivers
+        limits = http1.HttpLimits(
+            body_bytes=receivers.max_body_bytes, buffered_bytes=receivers.max_waiting_bytes
+        )
+        app = OtlpHttp(handler, keep_raw=settings.forward.is_on)
+        self._settings = settings
+        self._http = http1.HttpServer(app, limits)
+        self._metrics = http1.HttpServer(api, http1.HttpLimits(body_bytes=1024))
+        self._grpc = GrpcServer(handler, max_bytes=receivers.max_body_bytes)
+        self._loop = _new_loop()
+        self._thread = threading.Thread(target=self._run, name="straggler-servers", daemon=True)
+
+    def start(self) -> dict[str, str]:
+        """Listen on all addresses; returns them with their real ports.
+
+        Raises:
+            UnavailableError: an address is taken, or a package is missing.
+        """
+        self._thread.start()
+        receivers = self._settings.receivers
+        try:
+            return {
+                "otlp_http": self._listen(self._http, receivers.otlp_http, "--otlp-http"),
+                "otlp_grpc": self._listen_grpc(receivers.otlp_grpc, "--otlp-grpc"),
+                "metrics": self._listen(self._metrics, self._settings.metrics.listen, "--metrics"),
+            }
+        except BaseException:
+            self.stop_receiving(0.0)
+            self.stop()
+            raise
+
+    def stop_receiving(self, deadline_s: float) -> None:
+        """Accept no more telemetry; requests that have begun are finished."""
+        self._call(self._http.stop(deadline_s))
+        self._grpc.stop(deadline_s)
+
+    def stop(self) -> None:
+        """Stop the metrics address and the loop."""
+        self._call(self._metrics.stop(1.0))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
+
+    def _call(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_START_S)
+
+    def _listen(self, server: Any, address: str, flag: str) -> str:
+        host, port = parse_address(address, where=flag)
+        try:
+            bound_host, bound_port = self._call(server.start(host, port))
+        except OSError as error:
+            raise _taken(flag, address, error) from None
+        return _joined(bound_host, bound_port)
+
+    def _listen_grpc(self, address: str, flag: str) -> str:
+        host, port = parse_address(address, where=flag)
+        try:
+            bound = self._grpc.start(host, port)
+        except OSError as error:
+            raise _taken(flag, address, error) from None
+        return _joined(host, bound)
+
+
+def _taken(flag: str, address: str, error: OSError) -> UnavailableError:
+    return UnavailableError(
+        describe(
+            where=flag,
+            value=address,
+            expected="an address of this machine whose port is free",
+            remedy=f"Choose another port, or 0 for a free one ({error}).",
+        )
+    )
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _http1() -> Any:
+    try:
+        from otel_straggler.receive import http1
+    except ImportError as error:
+        msg = (
+            f"the collector needs {error.name}. "
+            "Install it with: pip install 'otel-straggler[collector]'"
+        )
+        raise UnavailableError(msg) from error
+    return http1
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's, where it is installed."""
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        return loop
+    return asyncio.new_event_loop()

@@ -1,0 +1,120 @@
+"""The collector: receive → score → publish, wired from the last stage to the first."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+from otel_straggler.collector.admission import Admission
+from otel_straggler.collector.intake import Intake
+from otel_straggler.collector.self_metrics import self_families
+from otel_straggler.collector.servers import Servers
+from otel_straggler.collector.settings import CollectorSettings
+from otel_straggler.collector.worker import Worker
+from otel_straggler.publish.forward import Forwardable, Forwarder
+from otel_straggler.receive.handler import Request
+from otel_straggler.wire.decode_metrics import DecodedMetrics
+from otel_straggler.wire.decode_spans import DecodedSpans
+
+STOP_DEADLINE_S = 5.0
+
+
+class Collector:
+    """One collector in this process. ``start`` and ``stop`` once each.
+
+    >>> from otel_straggler.collector.settings import MetricsSettings, ReceiverSettings
+    >>> free = "127.0.0.1:0"
+    >>> collector = Collector(CollectorSettings(
+    ...     receivers=ReceiverSettings(otlp_http=free, otlp_grpc=free),
+    ...     metrics=MetricsSettings(listen=free)))
+    >>> sorted(collector.start())
+    ['metrics', 'otlp_grpc', 'otlp_http']
+    >>> collector.stop()
+    """
+
+    def __init__(self, settings: CollectorSettings | None = None) -> None:
+        from otel_straggler.collector.api import Api, Pages
+
+        self._settings = settings or CollectorSettings()
+        self._started_at_s = time.time()
+        address = f"{socket.gethostname()}:{self._settings.metrics.listen.rpartition(':')[2]}"
+        self._id = self._settings.metrics.collector_id or address
+        self._admission = Admission(self._settings.receivers.max_waiting_bytes)
+        self._forwarder = _forwarder(self._settings)
+        self._worker = Worker(self._settings, self._admission, self._id)
+        self._intake = Intake(self, self._admission)
+        pages = Pages(
+            metrics=self.metrics_page,
+            report=lambda: self._worker.snapshot.report.body,
+            is_healthy=lambda: self._worker.is_alive,
+            is_ready=lambda: self._worker.is_alive and not self._intake.is_busy(),
+        )
+        api = Api(pages, self._settings.metrics.allowed_hosts)
+        self._servers = Servers(self._settings, self._intake, api)
+
+    def start(self) -> dict[str, str]:
+        """Listen and work; returns the addresses by name.
+
+        Raises:
+            UnavailableError: an address is taken, or a package is missing.
+        """
+        addresses = self._servers.start()
+        self._worker.start()
+        if self._forwarder is not None:
+            self._forwarder.start()
+        return addresses
+
+    def stop(self, deadline_s: float = STOP_DEADLINE_S) -> None:
+        """Accept nothing more, score what was accepted, close the windows, pass on what waits.
+
+        Args:
+            deadline_s: for what depends on others: open requests, and the forwarder's sink.
+        """
+        self._servers.stop_receiving(deadline_s)
+        self._intake.close()
+        self._worker.stop()
+        if self._forwarder is not None:
+            self._forwarder.stop(deadline_s)
+        self._servers.stop()
+
+    def metrics_page(self) -> bytes:
+        """The text of /metrics."""
+        snapshot = self._worker.snapshot
+        forwarder = self._forwarder
+        own = self_families(
+            collector_id=self._id,
+            started_at_s=self._started_at_s,
+            waiting_bytes=self._admission.waiting_bytes,
+            runs=snapshot.runs,
+            intake=self._intake.counts(),
+            worker=self._worker.counts(),
+            forwarded=None if forwarder is None else forwarder.counts(),
+            forward_queue_bytes=0 if forwarder is None else forwarder.queued_bytes,
+        )
+        return snapshot.page + own.render()
+
+    # --- what the intake hands over ----------------------------------------------------------
+
+    def take_spans(self, spans: DecodedSpans, size: int) -> None:
+        self._worker.take(spans, size)
+
+    def take_metrics(self, metrics: DecodedMetrics, size: int) -> None:
+        self._worker.take(metrics, size)
+
+    def take_original(self, request: Request) -> None:
+        if self._forwarder is not None:
+            self._forwarder.put(
+                Forwardable(
+                    signal=request.signal,
+                    body=request.raw_body,
+                    content_type=request.content_type,
+                    content_encoding=request.content_encoding,
+                )
+            )
+
+
+def _forwarder(settings: CollectorSettings) -> Forwarder | None:
+    forward = settings.forward
+    if not forward.is_on:
+        return None
+    return Forwarder(forward.url, max_queue_bytes=forward.max_queue_bytes)

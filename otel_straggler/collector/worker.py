@@ -1,0 +1,235 @@
+"""The one thread that scores. Receivers hand over columns; pages read what it has published."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from otel_straggler.collector.admission import Admission
+from otel_straggler.collector.board import Board, Snapshot
+from otel_straggler.collector.liveness import Liveness
+from otel_straggler.collector.settings import CollectorSettings
+from otel_straggler.model.rank import Source
+from otel_straggler.score.scorer import Scorer
+from otel_straggler.wire.decode_metrics import DecodedMetrics
+from otel_straggler.wire.decode_spans import DecodedSpans
+
+_log = logging.getLogger(__name__)
+
+_TICK_S = 0.1
+_SHORTEST_TICK_NS = 20_000_000
+_AT_ONCE = 256
+"""Items taken from the queue before due windows are looked for."""
+_REFRESH_S = 1.0
+_STALLED_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """What a receiver handed over, when, and how many bytes are reserved for it."""
+
+    content: DecodedSpans | DecodedMetrics
+    size: int
+    now_ns: int
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerCounts:
+    """What the scorer did so far: rows and windows by fate."""
+
+    rows: dict[str, int]
+    windows: dict[str, int]
+    failures: int = 0
+
+
+class Worker:
+    """Scores what it is given, in order, on its own thread (or step by step, in tests).
+
+    Args:
+        settings: of the collector.
+        admission: where the reserved bytes are given back.
+        collector_id: value of the ``collector`` label.
+        monotonic_ns, wall_s: clocks.
+    """
+
+    def __init__(
+        self,
+        settings: CollectorSettings,
+        admission: Admission,
+        collector_id: str,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
+        scoring = settings.scoring
+        self._admission = admission
+        self._monotonic_ns = monotonic_ns
+        self._wall_s = wall_s
+        self._forget_s = scoring.forget_run_seconds
+        self._max_runs = scoring.max_runs
+        self._scorer = Scorer(scoring.for_scorer())
+        self._liveness = Liveness()
+        self._board = Board(
+            collector_id=collector_id,
+            keep_s=settings.metrics.keep_scores_seconds,
+            series_budget=settings.metrics.series_budget,
+        )
+        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="straggler-scorer", daemon=True)
+        self._is_dirty = True
+        self._published_at_ns = 0
+        self._publishing_took_ns = 0
+        self._ticked_at_ns = monotonic_ns()
+        self._failures = 0
+        self.snapshot = Snapshot()
+
+    # --- from any thread --------------------------------------------------------------------
+
+    def take(self, content: DecodedSpans | DecodedMetrics, size: int) -> None:
+        self._queue.put(_Item(content, size, self._monotonic_ns(), self._wall_s()))
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Score all that was handed over, close every window, publish, end."""
+        self._queue.put(None)
+        self._thread.join()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs and is not stuck."""
+        stalled_ns = self._monotonic_ns() - self._ticked_at_ns
+        return self._thread.is_alive() and stalled_ns < _STALLED_S * 1e9
+
+    def counts(self) -> WorkerCounts:
+        counts = self._scorer.counts
+        rows = {
+            "scored": counts.scored,
+            "duplicate": counts.duplicates,
+            "superseded": counts.superseded,
+            "late": counts.late,
+        }
+        return WorkerCounts(rows=rows, windows=dict(counts.windows), failures=self._failures)
+
+    # --- the worker's thread ----------------------------------------------------------------
+
+    def _run(self) -> None:
+        is_running = True
+        while is_running:
+            is_running = self._take_queued(_TICK_S)
+            if self._monotonic_ns() - self._ticked_at_ns >= _SHORTEST_TICK_NS:
+                self._guarded(self.tick)
+        self._guarded(self.finish)
+
+    def _take_queued(self, wait_s: float) -> bool:
+        """Process what waits; False once told to stop."""
+        try:
+            item = self._queue.get(timeout=wait_s)
+            for _ in range(_AT_ONCE):
+                if item is None:
+                    return False
+                self.process(item)
+                item = self._queue.get_nowait()
+            if item is None:
+                return False
+            self.process(item)
+        except queue.Empty:
+            pass
+        return True
+
+    def process_queued(self) -> None:
+        """Process all that waits, now (for tests that run without the thread)."""
+        while True:
+            try:
+                item = self._queue.get_nowait()
+            except queue.Empty:
+                return
+            if item is not None:
+                self.process(item)
+
+    def process(self, item: _Item) -> None:
+        """Score one hand-over. A failure is logged and counted; the next item goes on."""
+        try:
+            if isinstance(item.content, DecodedSpans):
+                self._take_spans(item.content, item)
+            else:
+                self._take_metrics(item.content, item)
+        except Exception:  # noqa: BLE001 - logged and counted; scoring goes on
+            self._failures += 1
+            _log.exception("a request could not be scored")
+        finally:
+            self._admission.release(item.size)
+        self._is_dirty = True
+
+    def _take_spans(self, spans: DecodedSpans, item: _Item) -> None:
+        for source, progress in spans.progress.items():
+            self._liveness.take_progress(source, progress, item.now_s)
+        self._scorer.observe(spans.batch, item.now_ns)
+
+    def _take_metrics(self, metrics: DecodedMetrics, item: _Item) -> None:
+        for beat in metrics.heartbeats:
+            self._liveness.take_heartbeat(beat, item.now_s)
+            if beat.finished_at_s is None:
+                self._scorer.alive(beat.source, item.now_ns)
+            else:
+                self._scorer.finish(beat.source, item.now_ns)
+
+    def tick(self) -> None:
+        """Close the windows that are due, forget what is over, publish what has changed."""
+        now_ns, now_s = self._monotonic_ns(), self._wall_s()
+        self._ticked_at_ns = now_ns
+        for window in self._scorer.close_due(now_ns):
+            self._board.take(window, now_s)
+            self._is_dirty = True
+        # A fifth of the time at most goes into pages: a large run is shown a little later.
+        pause_ns = max(_TICK_S * 1e9, 5 * self._publishing_took_ns)
+        since_ns = now_ns - self._published_at_ns
+        if since_ns >= (pause_ns if self._is_dirty else max(_REFRESH_S * 1e9, pause_ns)):
+            self._publish(now_ns, now_s)
+            self._publishing_took_ns = self._monotonic_ns() - now_ns
+
+    def finish(self) -> None:
+        """Close every window and publish a last time."""
+        now_ns, now_s = self._monotonic_ns(), self._wall_s()
+        for window in self._scorer.close_all():
+            self._board.take(window, now_s)
+        self._publish(now_ns, now_s)
+
+    def _publish(self, now_ns: int, now_s: float) -> None:
+        self._forget(now_s)
+        self._board.follow(self._liveness, now_s)
+        self._board.drop_unshown()
+        clashes = {run_id: self._clashes(run_id, now_ns, now_s) for run_id in self._liveness.runs()}
+        self.snapshot = self._board.snapshot(
+            self._liveness, clashes, dict(self._scorer.late_by_run)
+        )
+        self._is_dirty = False
+        self._published_at_ns = now_ns
+
+    def _forget(self, now_s: float) -> None:
+        gone = (
+            *self._liveness.idle_runs(now_s, self._forget_s),
+            *self._liveness.longest_idle_runs(self._max_runs),
+        )
+        self._liveness.forget(gone)
+        self._board.forget(gone)
+
+    def _clashes(self, run_id: str, now_ns: int, now_s: float) -> tuple[Source, ...]:
+        found = (
+            *self._scorer.clashes(run_id, now_ns),
+            *self._liveness.clashes(run_id, now_s),
+        )
+        by_session = {(s.group, s.attempt, s.rank, s.session_id, s.node): s for s in found}
+        return tuple(by_session.values())
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception:  # noqa: BLE001 - logged and counted; scoring goes on
+            self._failures += 1
+            _log.exception("scoring failed; it goes on with the next request")

@@ -1,0 +1,74 @@
+"""Prometheus' text format 0.0.4, put together from pieces that are formatted once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from otel_straggler.semconv import Metric
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+def label(name: str, value: object) -> str:
+    r"""One label, escaped.
+
+    >>> label("node", 'a"b\\c')
+    'node="a\\"b\\\\c"'
+    """
+    return f'{name}="{str(value).translate(_ESCAPES)}"'
+
+
+def labels(**values: object) -> str:
+    """Several labels, in order.
+
+    >>> labels(run_id="r", rank=3)
+    'run_id="r",rank="3"'
+    """
+    return ",".join(label(name, value) for name, value in values.items())
+
+
+def sample(metric: Metric, label_text: str, value: float) -> str:
+    """One line. ``value`` must be finite: what is not known is left out, never NaN."""
+    return f"{metric.prometheus_name}{{{label_text}}} {value!r}\n"
+
+
+class Families:
+    """Lines by metric. All lines of a metric must stand together, whatever run they are of."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Metric, list[str]] = {}
+
+    def add(self, metric: Metric, label_text: str, value: float) -> None:
+        self._lines.setdefault(metric, []).append(sample(metric, label_text, value))
+
+    def extend(self, other: Families) -> None:
+        for metric, lines in other._lines.items():
+            self._lines.setdefault(metric, []).extend(lines)
+
+    def __len__(self) -> int:
+        """How many series."""
+        return sum(len(lines) for lines in self._lines.values())
+
+    def render(self) -> bytes:
+        """The page.
+
+        >>> families = Families()
+        >>> families.add(Metric("a.b", "s", "gauge", "what it is"), 'x="1"', 2)
+        >>> print(families.render().decode(), end="")
+        # HELP a_b_seconds what it is
+        # TYPE a_b_seconds gauge
+        a_b_seconds{x="1"} 2
+        """
+        parts: list[str] = []
+        for metric, lines in sorted(self._lines.items(), key=lambda item: item[0].name):
+            parts.extend(_header(metric))
+            parts.extend(lines)
+        return "".join(parts).encode()
+
+
+def _header(metric: Metric) -> Iterable[str]:
+    name = metric.prometheus_name
+    meaning = metric.meaning.replace("\\", r"\\").replace("\n", r"\n")
+    return f"# HELP {name} {meaning}\n", f"# TYPE {name} {metric.kind}\n"

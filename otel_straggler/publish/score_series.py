@@ -1,0 +1,368 @@
+"""Scores of a run as series, within a budget.
+
+Only numbers are kept; lines are formatted for what is shown. What does not fit is folded: of the
+ranks, those that are flagged and the worst keep their series, and quantiles over all ranks stand
+for the others. A metric says how many series are folded, so nothing is missing in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from otel_straggler import semconv
+from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.model.rank import Source
+from otel_straggler.model.scores import WindowScores
+from otel_straggler.publish.prometheus import Families, label, labels
+from otel_straggler.semconv import Metric
+
+Sections: TypeAlias = tuple[int, ...]
+"""Which sections of a window are meant, by column."""
+
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+_SECTION_SCORES = (semconv.SECTION_RELATIVE, semconv.SECTION_INDIVIDUAL)
+_RANK_SCORES = (semconv.GPU_RELATIVE, semconv.GPU_INDIVIDUAL)
+_REST = (semconv.SECTION_MEDIAN, semconv.SECTION_SLOWDOWN)
+FOLDABLE = (*_SECTION_SCORES, *_RANK_SCORES, *_REST)
+_COLUMN = {
+    semconv.SECTION_RELATIVE: "section_relative",
+    semconv.SECTION_INDIVIDUAL: "section_individual",
+    semconv.SECTION_MEDIAN: "section_median_s",
+    semconv.SECTION_SLOWDOWN: "section_slowdown",
+    semconv.GPU_RELATIVE: "gpu_relative",
+    semconv.GPU_INDIVIDUAL: "gpu_individual",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _RankScores:
+    """Where the newest scores of a rank stand."""
+
+    window: WindowScores
+    row: int
+    scored_at_s: float
+
+    @property
+    def source(self) -> Source:
+        return self.window.sources[self.row]
+
+
+@dataclass(slots=True)
+class _Group:
+    """The newest scores of one group, by step windows and by time windows."""
+
+    attempt: int
+    by_step: dict[int, _RankScores] = field(default_factory=dict)
+    by_time: dict[int, _RankScores] = field(default_factory=dict)
+    newest_by_step: WindowScores | None = None
+    newest_by_time: WindowScores | None = None
+
+    @property
+    def newest(self) -> WindowScores | None:
+        """The newest window; windows by step are preferred."""
+        return self.newest_by_step or self.newest_by_time
+
+    @property
+    def kinds(self) -> tuple[dict[int, _RankScores], dict[int, _RankScores]]:
+        return self.by_step, self.by_time
+
+
+class RunScores:
+    """What one run shows of its scores. One thread owns it."""
+
+    def __init__(self, run_id: str, *, keep_s: float) -> None:
+        self.run_id = run_id
+        self._keep_s = keep_s
+        self._groups: dict[str, _Group] = {}
+
+    def take(self, window: WindowScores, now_s: float) -> None:
+        """Show a closed window. Ranks that are not in it keep their last scores for a while."""
+        group = self._groups.get(window.group)
+        if group is None or window.attempt > group.attempt:
+            group = self._groups[window.group] = _Group(window.attempt)
+        if window.attempt < group.attempt:
+            return
+        if window.first_step is None:
+            table, group.newest_by_time = group.by_time, window
+        else:
+            table, group.newest_by_step = group.by_step, window
+        for row, source in enumerate(window.sources):
+            table[source.rank] = _RankScores(window, row, now_s)
+
+    def keep_only(self, group_name: str, attempt: int, ranks: Iterable[int]) -> bool:
+        """Forget older attempts and ranks that are no longer in the world; True on a change."""
+        group = self._groups.get(group_name)
+        if group is None:
+            return False
+        if group.attempt < attempt:
+            del self._groups[group_name]
+            return True
+        alive = set(ranks)
+        gone = [(t, rank) for t in group.kinds for rank in t if rank not in alive]
+        for table, rank in gone:
+            del table[rank]
+        return bool(gone)
+
+    def expire(self, now_s: float) -> bool:
+        """Drop scores that nothing has renewed for long; True on a change."""
+        limit_s = now_s - self._keep_s
+        changed = False
+        for group in self._groups.values():
+            for table in group.kinds:
+                for rank in [r for r, scores in table.items() if scores.scored_at_s < limit_s]:
+                    del table[rank]
+                    changed = True
+        return changed
+
+    def newest_windows(self) -> list[WindowScores]:
+        """The newest closed window of every group."""
+        return [group.newest for group in self._groups.values() if group.newest is not None]
+
+    # --- series ----------------------------------------------------------------------------
+
+    def families(self, constant_labels: str, budget: int) -> Families:
+        """All series of the run's scores.
+
+        Args:
+            constant_labels: label text that ends every line.
+            budget: series of :data:`FOLDABLE` that may be shown; those about whole ranks and the
+                run are always shown.
+        """
+        families = Families()
+        for name, group in self._groups.items():
+            self._add_run(families, name, group, constant_labels)
+        self._add_ranks(families, constant_labels)
+        folding = _Folding.choose(self._shown(), budget)
+        for scores, sections in self._shown():
+            _add_scores(families, scores, sections, folding, self._tail(constant_labels, scores))
+        if folding.folds:
+            for name, group in self._groups.items():
+                self._add_quantiles(families, name, group, folding, constant_labels)
+        for metric in FOLDABLE:
+            texts = labels(run_id=self.run_id, family=metric.prometheus_name), constant_labels
+            families.add(semconv.COLLECTOR_SERIES_FOLDED, ",".join(texts), folding.folded[metric])
+        return families
+
+    def _shown(self) -> list[tuple[_RankScores, Sections]]:
+        """Scores of every rank with the sections to show: by step, and by time what has no step."""
+        shown = []
+        all_of: dict[int, Sections] = {}
+        for group in self._groups.values():
+            for scores in group.by_step.values():
+                window = scores.window
+                every = all_of.setdefault(id(window), tuple(range(len(window.sections))))
+                shown.append((scores, every))
+            for rank, scores in group.by_time.items():
+                stepped = group.by_step.get(rank)
+                names = {s.name for s in stepped.window.sections} if stepped else set()
+                sections = enumerate(scores.window.sections)
+                rest = tuple(i for i, section in sections if section.name not in names)
+                shown.append((scores, rest))
+        return shown
+
+    def _tail(self, constant_labels: str, scores: _RankScores) -> str:
+        source = scores.source
+        return rank_labels(source) + "," + constant_labels
+
+    def _add_run(self, families: Families, name: str, group: _Group, constant_labels: str) -> None:
+        newest = group.newest
+        if newest is None:
+            return
+        text = labels(run_id=self.run_id, job_name=newest.job, group=name) + "," + constant_labels
+        reporting = len(newest.sources)
+        expected = max(newest.world_size, reporting, 1)
+        families.add(semconv.RUN_RANKS_REPORTING, text, reporting)
+        families.add(semconv.RUN_COVERAGE, text, reporting / expected)
+
+    def _add_ranks(self, families: Families, constant_labels: str) -> None:
+        """Per rank: whether it straggles, and when it was scored."""
+        for group in self._groups.values():
+            newest = group.newest
+            flagged = set() if newest is None else {s.source.rank for s in newest.stragglers}
+            for rank, scores in {**group.by_time, **group.by_step}.items():
+                text = self._tail(constant_labels, scores)
+                families.add(semconv.RANK_LAST_SCORED, text, scores.scored_at_s)
+                if scores.window is group.newest_by_step or scores.window is group.newest_by_time:
+                    families.add(semconv.RANK_STRAGGLING, text, int(rank in flagged))
+
+    def _add_quantiles(
+        self,
+        families: Families,
+        name: str,
+        group: _Group,
+        folding: _Folding,
+        constant_labels: str,
+    ) -> None:
+        newest = group.newest
+        if newest is None:
+            return
+        text = labels(run_id=self.run_id, job_name=newest.job, group=name) + "," + constant_labels
+        for metric in (m for m in FOLDABLE if folding.folded[m]):
+            values: Floats = getattr(newest, _COLUMN[metric])
+            over = semconv.OVER_RANKS[metric.name]
+            if values.ndim == 1:
+                _add_quantiles_of(families, over, text, values)
+                continue
+            for s, section in enumerate(newest.sections):
+                section_text = label("section", section.name) + "," + text
+                _add_quantiles_of(families, over, section_text, values[:, s])
+
+
+@dataclass(slots=True)
+class _Folding:
+    """Which ranks keep their series.
+
+    Attributes:
+        scores, rest: rows (``id`` of a :class:`_RankScores`) that are shown; None = all.
+        folded: series left out, by metric.
+    """
+
+    scores: frozenset[int] | None
+    rest: frozenset[int] | None
+    folded: dict[Metric, int]
+
+    @property
+    def folds(self) -> bool:
+        return any(self.folded.values())
+
+    @classmethod
+    def choose(cls, shown: list[tuple[_RankScores, Sections]], budget: int) -> _Folding:
+        """Scores first, then the rest; within what does not fit, flagged and worst ranks first."""
+        score_metrics = (*_SECTION_SCORES, *_RANK_SCORES)
+        counter = _Counter()
+        counts = {
+            m: np.array([counter.count(m, s, rows) for s, rows in shown], np.int64)
+            for m in FOLDABLE
+        }
+        scores = _sum_of(counts, score_metrics)
+        rest = _sum_of(counts, _REST)
+        ids = [id(s) for s, _ in shown]
+        if sum(scores) + sum(rest) <= budget:
+            return cls(None, None, dict.fromkeys(FOLDABLE, 0))
+        order = _worst_first([s for s, _ in shown])
+        sections = max((len(rows) for _, rows in shown), default=0)
+        if sum(scores) + len(QUANTILES) * sections * len(_REST) <= budget:
+            left = budget - sum(scores) - len(QUANTILES) * sections * len(_REST)
+            kept = _fitting(order, rest, left)
+            rest_ids = frozenset(ids[i] for i in kept)
+            folded = _left_out(counts, _REST, kept, len(ids))
+            return cls(None, rest_ids, folded)
+        left = budget - len(QUANTILES) * (sections * 4 + len(_RANK_SCORES))
+        kept = _fitting(order, [a + b for a, b in zip(scores, rest, strict=True)], left)
+        kept_ids = frozenset(ids[i] for i in kept)
+        return cls(kept_ids, kept_ids, _left_out(counts, FOLDABLE, kept, len(ids)))
+
+
+def _sum_of(counts: Mapping[Metric, Ints], metrics: Iterable[Metric]) -> list[int]:
+    """Series per row, over ``metrics``."""
+    columns = [counts[metric].tolist() for metric in metrics]
+    return [sum(row) for row in zip(*columns, strict=True)]
+
+
+def _left_out(
+    counts: Mapping[Metric, Ints],
+    folded: Iterable[Metric],
+    kept: list[int],
+    n: int,
+) -> dict[Metric, int]:
+    out = np.ones(n, bool)
+    out[kept] = False
+    return {
+        metric: int(column[out].sum()) if metric in folded else 0
+        for metric, column in counts.items()
+    }
+
+
+def _worst_first(shown: list[_RankScores]) -> list[int]:
+    """Flagged ranks by their score, then the others by their lowest relative score."""
+    worst: dict[int, Floats] = {}
+    listed: dict[int, dict[int, float]] = {}
+    for scores in shown:
+        window = scores.window
+        if id(window) not in worst:
+            table = np.column_stack([window.section_relative, window.gpu_relative])
+            worst[id(window)] = np.nanmin(
+                np.where(np.isnan(table), np.inf, table), axis=1, initial=np.inf
+            )
+            lowest: dict[int, float] = {}
+            for s in window.stragglers:
+                lowest[s.source.rank] = min(s.score, lowest.get(s.source.rank, np.inf))
+            listed[id(window)] = lowest
+
+    def key(i: int) -> tuple[bool, float]:
+        window, row = shown[i].window, shown[i].row
+        flagged_at = listed[id(window)].get(window.sources[row].rank)
+        if flagged_at is not None:
+            return False, flagged_at
+        return True, float(worst[id(window)][row])
+
+    return sorted(range(len(shown)), key=key)
+
+
+def _fitting(order: list[int], sizes: list[int], left: int) -> list[int]:
+    kept = []
+    for i in order:
+        left -= sizes[i]
+        if left < 0:
+            break
+        kept.append(i)
+    return kept
+
+
+class _Counter:
+    """Counts the series of a rank, window by window."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, Metric, Sections], list[int]] = {}
+
+    def count(self, metric: Metric, scores: _RankScores, sections: Sections) -> int:
+        key = (id(scores.window), metric, sections)
+        known = self._known.get(key)
+        if known is None:
+            finite = np.isfinite(getattr(scores.window, _COLUMN[metric]))
+            rows = finite[:, list(sections)].sum(axis=1) if finite.ndim == 2 else finite
+            known = self._known[key] = rows.astype(np.int64).tolist()
+        return known[scores.row]
+
+
+def _add_scores(
+    families: Families, scores: _RankScores, sections: Sections, folding: _Folding, text: str
+) -> None:
+    window, row = scores.window, scores.row
+    shows_scores = folding.scores is None or id(scores) in folding.scores
+    shows_rest = folding.rest is None or id(scores) in folding.rest
+    metrics = (_SECTION_SCORES if shows_scores else ()) + (_REST if shows_rest else ())
+    names = [label("section", window.sections[s].name) + "," + text for s in sections]
+    for metric in metrics:
+        values: list[float] = getattr(window, _COLUMN[metric])[row, list(sections)].tolist()
+        for section_text, value in zip(names, values, strict=True):
+            if value == value:  # no NaN
+                families.add(metric, section_text, value)
+    for metric in _RANK_SCORES if shows_scores else ():
+        value = float(getattr(window, _COLUMN[metric])[row])
+        if value == value:
+            families.add(metric, text, value)
+
+
+def _add_quantiles_of(families: Families, over: Metric, text: str, values: Floats) -> None:
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return
+    for q, value in zip(QUANTILES, np.quantile(known, QUANTILES).tolist(), strict=True):
+        families.add(over, label("quantile", q) + "," + text, value)
+
+
+def rank_labels(source: Source) -> str:
+    return labels(
+        run_id=source.run_id,
+        job_name=source.job,
+        group=source.group,
+        rank=source.rank,
+        node=source.node,
+        role=source.role,
+    )
