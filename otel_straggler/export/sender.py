@@ -154,13 +154,14 @@ class SpanSender:
         self._failures += 1
         delay_s = retry_delay_s(self._failures, response.retry_after_s, self._rng)
         self._not_before_s = self._monotonic_s() + delay_s
-        what = f"does not take spans now ({response.error or 'busy'}); they are kept and retried"
-        self._log_once(response.status, what)
+        self._log_once(response.status, "does not take spans now; they are kept and retried")
+        _LOG.debug("%s: %s", self._endpoint.url, response.error)
 
     def _log_once(self, status: int, what: str) -> None:
         if status not in self._logged:
             self._logged.add(status)
-            _LOG.warning("%s answered %d: it %s.", self._endpoint.url, status, what)
+            answer = f"answered {status}" if status else "did not answer"
+            _LOG.warning("%s %s: it %s.", self._endpoint.url, answer, what)
 
 
 def _rejected_spans(body: bytes) -> int:

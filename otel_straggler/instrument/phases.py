@@ -8,7 +8,7 @@ from typing import cast
 from otel_straggler.errors import UsageError, describe
 from otel_straggler.instrument.compiled import Transparent, is_compiling, make_transparent
 from otel_straggler.instrument.guard import GUARD
-from otel_straggler.instrument.sections import Section
+from otel_straggler.instrument.sections import MOST_TEXT, Section
 from otel_straggler.record.active import RECORDER
 from otel_straggler.semconv import OTHER_SECTION, PHASE_KINDS
 
@@ -49,7 +49,7 @@ def phase(name: str) -> Phase:
     if is_compiling():
         return cast("Phase", Transparent())
     if isinstance(name, str) and name:
-        return Phase(name)
+        return Phase(name[:MOST_TEXT])
     message = describe(
         where="phase(name)",
         value=name,
@@ -57,7 +57,7 @@ def phase(name: str) -> Phase:
         remedy="Use phase('eval') or phase('checkpoint').",
     )
     GUARD.note("bad_phase", UsageError(message))
-    return Phase(str(name) or OTHER_SECTION)
+    return Phase(str(name)[:MOST_TEXT] or OTHER_SECTION)
 
 
 make_transparent(Phase)

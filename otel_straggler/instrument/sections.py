@@ -18,6 +18,8 @@ from otel_straggler.semconv import OTHER_SECTION, SECTION_KINDS, SectionKind
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _MOST_INTERNED = 10_000
 _LARGEST = 2**63 - 1
+MOST_TEXT = 1024
+"""Characters of a name that are kept."""
 
 
 class Section(SectionTimer):
@@ -120,7 +122,7 @@ def _new_section(name: str, kind: str) -> Section:
 
 def _valid_name(name: object) -> str:
     if isinstance(name, str) and name:
-        return name
+        return name[:MOST_TEXT]
     what = describe(
         where="section(name)",
         value=name,
@@ -128,7 +130,7 @@ def _valid_name(name: object) -> str:
         remedy="Name the piece of the step, for example section('forward').",
     )
     GUARD.note("bad_section", UsageError(what))
-    return str(name) or OTHER_SECTION
+    return str(name)[:MOST_TEXT] or OTHER_SECTION
 
 
 def _valid_kind(kind: object) -> str:

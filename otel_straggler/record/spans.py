@@ -10,7 +10,14 @@ import numpy as np
 
 from otel_straggler import semconv
 from otel_straggler.config import ClientSettings
-from otel_straggler.record.recorder import NO_SPAN, Context, Epoch, Record
+from otel_straggler.record.recorder import (
+    NO_SPAN,
+    Context,
+    Epoch,
+    Record,
+    SectionTimer,
+    WorkSize,
+)
 from otel_straggler.wire.encode_spans import (
     AttributeValue,
     SpanGroup,
@@ -30,8 +37,9 @@ from otel_straggler.wire.ids import (
 
 MOST_SPANS = 512
 MOST_BYTES = 1_000_000
-MOST_TEXT = 1024
-"""Characters of a name or phase that are sent."""
+
+
+_NO_WORK = WorkSize()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +64,12 @@ class _Shape(NamedTuple):
     is_error: bool
 
 
-class _Row(NamedTuple):
-    """One span, still as numbers."""
+_Key = tuple[SectionTimer, str, bool, bool, bool, bool, bool, bool]
+"""What decides the shape of a span, as it stands in a record."""
 
-    place: int
-    span: int
-    parent: int
-    start_ns: int
-    end_ns: int
-    step: int
-    seq: int
-    microbatch: int
-    tokens: int
-    trace_id: bytes
+_Row = tuple[int, int, int, int, int, int, int, int, int, bytes]
+"""One span, still as numbers: place, span, parent, start, end, step, seq, microbatch, tokens, trace
+id. A plain tuple: there is one per span."""
 
 
 class SpanPacker:
@@ -105,7 +106,7 @@ class SpanPacker:
         """
         groups, epochs = self._grouped(records, offset_ns, one_in)
         rows: list[bytes] = [b""] * len(epochs)
-        for shape, members in groups.items():
+        for shape, members in groups:
             pieces = encode_rows(self._columns(shape, members, offset_ns))
             for member, piece in zip(members, pieces, strict=True):
                 rows[member[0]] = piece
@@ -113,8 +114,8 @@ class SpanPacker:
 
     def _grouped(
         self, records: list[Record], offset_ns: int, one_in: int
-    ) -> tuple[dict[_Shape, list[_Row]], list[Epoch]]:
-        groups: dict[_Shape, list[_Row]] = {}
+    ) -> tuple[list[tuple[_Shape, list[_Row]]], list[Epoch]]:
+        groups: dict[_Key, list[_Row]] = {}
         epochs: list[Epoch] = []
         for record in records:
             context = record[0][3]
@@ -122,42 +123,44 @@ class SpanPacker:
                 continue
             trace_id = context.trace_id or self._trace_id(context, record[0][2] + offset_ns)
             if one_in == 1 or is_sampled(trace_id, one_in):
-                shape, row = self._row(record, trace_id, len(epochs))
-                groups.setdefault(shape, []).append(row)
+                key, row = self._row(record, trace_id, len(epochs))
+                members = groups.get(key)
+                if members is None:
+                    groups[key] = members = []
+                members.append(row)
                 epochs.append(context.epoch)
-        return groups, epochs
+        return [(_shape(key), members) for key, members in groups.items()], epochs
 
-    def _row(self, record: Record, trace_id: bytes, place: int) -> tuple[_Shape, _Row]:
+    def _row(self, record: Record, trace_id: bytes, place: int) -> tuple[_Key, _Row]:
         (timer, span, start_ns, context, work), enclosing, end_ns, error, _ = record
         step = context.step
         is_step_span = span == context.step_span
         parent = enclosing or (NO_SPAN if is_step_span else context.step_span)
-        microbatch, tokens = work or (-1, -1)
-        name = timer.name[:MOST_TEXT]
-        shape = _Shape(
-            name,
-            timer.kind,
-            context.phase[:MOST_TEXT],
+        microbatch, tokens = work or _NO_WORK
+        has_parent = is_step_span or parent != NO_SPAN
+        key = (
+            timer,
+            context.phase,
             is_step_span,
             step is not None,
-            is_step_span or parent != NO_SPAN,
+            has_parent,
             microbatch >= 0,
             tokens >= 0,
             error is not None,
         )
-        row = _Row(
+        row = (
             place,
             span,
             parent,
             start_ns,
-            max(end_ns, start_ns + 1),
+            end_ns if end_ns > start_ns else start_ns + 1,
             -1 if step is None else step,
-            -1 if is_step_span else self._next_seq(context.epoch, name),
+            -1 if is_step_span else self._next_seq(context.epoch, timer.name),
             microbatch,
             tokens,
             trace_id,
         )
-        return shape, row
+        return key, row
 
     def _next_seq(self, epoch: Epoch, name: str) -> int:
         if epoch is not self._seq_epoch:
@@ -225,6 +228,11 @@ class SpanPacker:
     def _request(self, rows: list[bytes], epoch: Epoch) -> Request:
         resource = encode_resource(self._resource(epoch))
         return Request(encode_request(resource, rows), len(rows))
+
+
+def _shape(key: _Key) -> _Shape:
+    timer, phase, *told = key
+    return _Shape(timer.name, timer.kind, phase, *told)
 
 
 def _labels(shape: _Shape) -> tuple[tuple[str, str], ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -22,7 +23,7 @@ MakeExporter = Callable[..., Exporter]
 def _clean_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No test sees the environment, session or topology of another."""
     for prefix in ("OTEL_", "SLURM_", "TORCHELASTIC_", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_"):
-        for name in [n for n in __import__("os").environ if n.startswith(prefix)]:
+        for name in [n for n in os.environ if n.startswith(prefix)]:
             monkeypatch.delenv(name)
     TOPOLOGY.forget()
     yield
