@@ -127,8 +127,8 @@ def _views(url: str, run_id: str | None, collector: str, interval_s: float) -> I
             report = fetch_report(url)
             seen_at_s = time.monotonic()
         except (UnavailableError, InputError) as error:
-            age = f", last report {time.monotonic() - seen_at_s:.0f} s ago" if report else ""
-            trouble = f"{error}{age}"
+            age = f"last report {time.monotonic() - seen_at_s:.0f} s ago; " if report else ""
+            trouble = f"{age}{error}"
         yield View(report, run_id, collector, trouble)
         time.sleep(interval_s)
 
@@ -163,14 +163,17 @@ class View:
         sentences = list(_sentences(runs[shown], window))
         yield run_title(shown, window)
         yield ScoreTable(window, max(3, room - _LINES_AROUND - len(sentences)))
-        yield from sentences
+        for sentence in sentences:
+            sentence.no_wrap, sentence.overflow = True, "ellipsis"
+            yield sentence
         if len(runs) > 1:
             others = ", ".join(printable(run, 30) for run in list(runs)[:6] if run != shown)
             yield Text(f"{len(runs) - 1} other runs: {others} (--run)", style="dim", no_wrap=True)
 
     def _head(self) -> Iterator[RenderableType]:
         if self.trouble:
-            yield Text(f"no answer: {printable(self.trouble, 300)}", style="bold white on red")
+            text = f"no answer: {printable(self.trouble, 300)}"
+            yield Text(text, style="bold white on red", no_wrap=True, overflow="ellipsis")
 
     def _waiting(self) -> str:
         if self.run_id is not None:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from otel_straggler.model.observation import Floats
+from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import Excess, Straggler, WindowScores
 from otel_straggler.semconv import FORMAT_VERSION
@@ -95,11 +95,14 @@ def window_json(window: WindowScores) -> Json:
         "gpu_section_individual_scores": _known(window.gpu_section_individual, keys, names),
         "section_medians_s": _table(window.section_median_s, keys, names),
         "section_step_s": _table(window.section_step_s, keys, names),
+        "section_slowdowns": _table(window.section_slowdown, keys, names),
+        "section_counts": _table(window.section_count, keys, names),
         "stragglers": [_straggler(s) for s in window.stragglers],
         "largest_excess": _excess(window.largest_excess),
         "ranks": {s.key: {"node": s.node, "role": s.role} for s in window.sources},
         "sections": {section.name: section.kind for section in window.sections},
         "world_size": window.world_size,
+        "ranks_reporting": reporting,
         "missing_ranks": list(window.missing_ranks),
         "missing_count": max(0, window.world_size - reporting),
         "coverage": reporting / max(window.world_size, reporting, 1),
@@ -112,9 +115,11 @@ def _column(scores: Floats, keys: list[str]) -> dict[str, float | None]:
     return dict(zip(keys, _nullable(scores), strict=True))
 
 
-def _table(scores: Floats, keys: list[str], names: Iterable[str]) -> dict[str, dict[str, Any]]:
+def _table(
+    values: Floats | Ints, keys: list[str], names: Iterable[str]
+) -> dict[str, dict[str, Any]]:
     return {
-        name: dict(zip(keys, _nullable(scores[:, s]), strict=True)) for s, name in enumerate(names)
+        name: dict(zip(keys, _nullable(values[:, s]), strict=True)) for s, name in enumerate(names)
     }
 
 
@@ -124,7 +129,7 @@ def _known(scores: Floats, keys: list[str], names: list[str]) -> dict[str, dict[
     return {names[s]: _column(scores[:, s], keys) for s in known}
 
 
-def _nullable(values: Floats) -> list[float | None]:
+def _nullable(values: Floats | Ints) -> list[float | None]:
     return [None if value != value else value for value in values.tolist()]
 
 
