@@ -18,7 +18,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_straggler.config import Endpoint
 from otel_straggler.export.drops import QUEUE_FULL, REJECTED, Drops
-from otel_straggler.transport.http import HttpClient, Response, is_retryable, retry_delay_s
+from otel_straggler.transport.http import (
+    NO_ANSWER,
+    HttpClient,
+    Response,
+    is_retryable,
+    retry_delay_s,
+)
 
 PROTOBUF = "application/x-protobuf"
 _LOG = logging.getLogger("otel_straggler")
@@ -84,6 +90,7 @@ class SpanSender:
         self._queue: deque[_Queued] = deque()
         self._queued_bytes = 0
         self._failures = 0
+        self._found_nobody = False
         self._not_before_s = float("-inf")
         self._logged: set[int] = set()
 
@@ -95,6 +102,12 @@ class SpanSender:
     def not_before_s(self) -> float:
         """When the next try is due."""
         return self._not_before_s
+
+    def note_reachable(self) -> None:
+        """Another request got through: if this one found nobody, it need not wait any longer.
+        A server that asked for patience still gets it."""
+        if self._found_nobody:
+            self._not_before_s = float("-inf")
 
     def put(self, body: bytes, spans: int) -> None:
         """Queue a request; make room by giving up the oldest."""
@@ -146,12 +159,14 @@ class SpanSender:
         if self._failures:
             _LOG.info("%s takes spans again", self._endpoint.url)
         self._failures = 0
+        self._found_nobody = False
         self._logged.clear()
         rejected = min(_rejected_spans(response.body), spans)
         self._drops.add(REJECTED, rejected)
 
     def _wait(self, response: Response) -> None:
         self._failures += 1
+        self._found_nobody = response.status == NO_ANSWER
         delay_s = retry_delay_s(self._failures, response.retry_after_s, self._rng)
         self._not_before_s = self._monotonic_s() + delay_s
         self._log_once(response.status, "does not take spans now; they are kept and retried")

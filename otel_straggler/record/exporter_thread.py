@@ -167,6 +167,8 @@ class Exporter:
             body, content_type=PROTOBUF, content_encoding=encoding, timeout_s=timeout_s
         )
         self._handshake.note_metrics(response)
+        if response.is_success:
+            self._sender.note_reachable()
 
 
 class ExporterThread:

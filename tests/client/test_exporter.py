@@ -257,6 +257,21 @@ def test_heartbeats_come_every_five_seconds_and_are_never_kept(
     assert [p.value - 1.7e9 for p in sink.points(semconv.HEARTBEAT)] == [11.0]
 
 
+def test_spans_follow_the_first_heartbeat_that_gets_through(
+    make_exporter: MakeExporter, sink: CapturedRequests, clock: FakeClock
+) -> None:
+    """After a long outage the wait between tries is half a minute; scores need not wait for it."""
+    exporter = make_exporter()
+    sink.behaviour.drops_connections = True
+    run_steps(1)
+    for _ in range(120):
+        tick(exporter, clock)
+    sink.behaviour.drops_connections = False
+    for _ in range(5):
+        tick(exporter, clock)
+    assert [span.name for span in sink.spans()] == ["forward", "step"]
+
+
 def test_losses_are_told(
     make_exporter: MakeExporter, sink: CapturedRequests, clock: FakeClock
 ) -> None:
