@@ -5,9 +5,11 @@ Everything here reads the JSON report, so that ``score``, ``top`` and the demo s
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from rich import box
@@ -21,11 +23,21 @@ Json = Mapping[str, Any]
 
 MOST_SENTENCES = 10
 _MOST_NAME = 24
-_CELL = 12
-_RANK_COLUMNS = 22
+_MOST_NODE = 20
+_CELL = 11
+_GPU_COLUMN = 7
+_WIDTH_WITHOUT_TERMINAL = 160
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _MARK = "<"
 _NOT_PRINTABLE = re.compile(r"[^\x20-\x7e\u00a1-\ufffd]")
+
+
+def report_console() -> Console:
+    """Where reports are printed: as wide as the terminal, wide where there is none."""
+    console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _WIDTH_WITHOUT_TERMINAL
+    return console
 
 
 def printable(text: str, most: int = 80) -> str:
@@ -143,7 +155,7 @@ def _key(who: Json) -> str:
 # --- the table ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ScoreTable:
     """Ranks x sections of one window, as wide as the terminal allows.
 
@@ -157,34 +169,46 @@ class ScoreTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         columns, left_out = self._columns(options.max_width)
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-        table.add_column("rank", justify="right", no_wrap=True)
-        table.add_column("node", no_wrap=True, max_width=_MOST_NAME, overflow="ellipsis")
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
+        table.add_column("rank", justify="right", no_wrap=True, min_width=4)
+        table.add_column("node", no_wrap=True, max_width=_MOST_NODE, overflow="ellipsis")
         units = {name: self._unit(name) for name in columns}
         for name in columns:
             kind = self.window["sections"][name]
             head = Text(printable(name, _MOST_NAME))
             head.append(f"\n{kind}, {units[name][1]}", style="dim not bold")
-            table.add_column(head, justify="right", overflow="fold", min_width=_CELL)
-        has_gpu = any(v is not None for v in self.window["gpu_relative_scores"].values())
-        if has_gpu:
+            table.add_column(head, justify="right", no_wrap=True, min_width=_CELL)
+        if self._has_gpu:
             table.add_column("GPU", justify="right", no_wrap=True)
         shown = worst_first(self.window)[: self.most_ranks]
         for key in shown:
             cells = [self._cell(key, name, units[name][0]) for name in columns]
-            gpu = [self._gpu_cell(key)] if has_gpu else []
-            node = printable(self.window["ranks"][key]["node"], _MOST_NAME)
+            gpu = [self._gpu_cell(key)] if self._has_gpu else []
+            node = printable(self.window["ranks"][key]["node"], _MOST_NODE)
             table.add_row(Text(key), Text(node), *cells, *gpu)
-        yield table
+        yield from (Text(""), table, Text(""))
         yield from self._footnotes(len(shown), left_out)
 
     def _columns(self, width: int) -> tuple[list[str], list[str]]:
         """Sections that fit, in the order of the step; the worst ones go first for a place."""
-        room = max(1, (width - _RANK_COLUMNS) // (_CELL + 3))
+        nodes = (len(rank["node"]) for rank in self.window["ranks"].values())
+        room = width - 6 - min(_MOST_NODE, max(nodes, default=0)) - _GPU_COLUMN * self._has_gpu
         names = list(self.window["sections"])
-        lowest = {name: self._lowest(name) for name in names}
-        chosen = set(sorted(names, key=lambda name: lowest[name])[:room])
+        chosen: set[str] = set()
+        for name in sorted(names, key=self._lowest):
+            room -= max(_CELL, min(len(name), _MOST_NAME)) + 1
+            if room < 0 and chosen:
+                break
+            chosen.add(name)
         return [n for n in names if n in chosen], [n for n in names if n not in chosen]
+
+    @cached_property
+    def _listed(self) -> frozenset[tuple[str, str | None]]:
+        return _listed(self.window)
+
+    @cached_property
+    def _has_gpu(self) -> bool:
+        return any(v is not None for v in self.window["gpu_relative_scores"].values())
 
     def _lowest(self, name: str) -> float:
         is_listed = self.window["sections"][name] in LISTED_KINDS
@@ -202,13 +226,13 @@ class ScoreTable:
             return Text("no data", style="dim")
         text = Text(f"{digits(median_s / scale)} ")
         if self.window["sections"][name] not in LISTED_KINDS:
-            return text.append("  " + _score(score), style="dim").append(" ")
-        if (key, name) in _listed(self.window):
-            return text.append(f" {_score(score)}{_MARK}", style="bold red")
-        return text.append("  " + _score(score)).append(" ")
+            return text.append(_score(score), style="dim").append(" ")
+        if (key, name) in self._listed:
+            return text.append(_score(score) + _MARK, style="bold red")
+        return text.append(_score(score)).append(" ")
 
     def _gpu_cell(self, key: str) -> Text:
-        is_listed = (key, None) in _listed(self.window)
+        is_listed = (key, None) in self._listed
         score = _score(self.window["gpu_relative_scores"].get(key))
         return Text(score + _MARK, style="bold red") if is_listed else Text(score + " ")
 

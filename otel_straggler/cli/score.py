@@ -16,6 +16,7 @@ from rich.text import Text
 from otel_straggler.cli.report_table import (
     ScoreTable,
     printable,
+    report_console,
     run_lines,
     run_title,
     windows_lines,
@@ -44,7 +45,6 @@ ALL_RANKS = 64
 WORST_RANKS = 20
 ROWS_AT_ONCE = 65_536
 SHOW_PROGRESS_BYTES = 8_000_000
-WIDTH_WITHOUT_TERMINAL = 160
 
 
 @click.command(short_help="Score a recorded run: CSV, OTLP-JSON lines or OTLP protobuf.")
@@ -130,9 +130,7 @@ def _runs(windows: list[WindowScores], recording: Recording) -> dict[str, RunRep
 
 
 def _print(report: Json) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal and console.width == 80:
-        console.width = WIDTH_WITHOUT_TERMINAL
+    console = report_console()
     for number, (run_id, run) in enumerate(report["runs"].items()):
         if number:
             console.print()

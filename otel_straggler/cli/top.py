@@ -21,6 +21,7 @@ from otel_straggler.cli.report_table import (
     missing_sentence,
     printable,
     rank_on_node,
+    report_console,
     run_title,
     straggler_sentence,
 )
@@ -50,7 +51,7 @@ def command(collector: str, run_id: str | None, interval: float, once: bool) -> 
         raise ConfigError(
             describe(where="--interval", value=interval, expected=expected, remedy="Try 1.")
         )
-    console = Console(highlight=False)
+    console = report_console()
     if once:
         console.print(View(_report_with(fetch_report(url), run_id), run_id, collector))
     elif console.is_terminal:
