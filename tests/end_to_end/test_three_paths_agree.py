@@ -1,0 +1,132 @@
+"""A file, a live collector and the score core itself say the same of the same run."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otel_straggler.publish.report_json import window_json
+from otel_straggler.score.scorer import Scorer, ScoreSettings
+from otel_straggler.simulate.scenarios import SCENARIOS, Plan, Scenario, simulate
+from otel_straggler.simulate.writers import as_json_line, encode_requests, write_csv
+
+WINDOW_STEPS = 20
+PLAN = Plan(steps=WINDOW_STEPS + 5, slow_rank=5, slowdown=1.6, section="backward", seed=11)
+COMMAND = (sys.executable, "-m", "otel_straggler.cli")
+LONGEST_S = 60
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def collector() -> Iterator[dict[str, str]]:
+    """A fresh collector, without a history of these ranks; gives its ready line."""
+    ports = [
+        word
+        for name in ("otlp-http", "otlp-grpc", "metrics")
+        for word in (f"--{name}", "127.0.0.1:0")
+    ]
+    process = subprocess.Popen(
+        [*COMMAND, "collector", *ports, "--window-steps", str(WINDOW_STEPS)],
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    alarm = threading.Timer(LONGEST_S, process.kill)
+    alarm.start()
+    yield json.loads(process.stdout.readline())
+    alarm.cancel()
+    process.terminate()
+    process.wait(timeout=LONGEST_S)
+    process.stdout.close()
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_three_paths_agree(name: str, collector: dict[str, str], tmp_path: Path) -> None:
+    """CSV, OTLP-JSON, OTLP over HTTP and plain calls give the same scores and stragglers."""
+    run = simulate(name, replace(PLAN, run_id=name))
+    expected = by_scorer(run)
+    assert listed(expected) == {(rank, section) for rank, section in run.truth.slow}
+    for window in (
+        by_csv(run, tmp_path),
+        by_otlp_json(run, tmp_path),
+        by_collector(run, collector),
+    ):
+        assert (window["first_step"], window["last_step"]) == (0, WINDOW_STEPS - 1)
+        assert listed(window) == listed(expected)
+        for table in ("section_relative_scores", "section_individual_scores", "section_medians_s"):
+            agree(window[table], expected[table])
+
+
+def listed(window: Json) -> set[tuple[int, str]]:
+    return {(s["rank"], s["section"]) for s in window["stragglers"]}
+
+
+def agree(one: Json, other: Json) -> None:
+    """The same ranks and sections; the same numbers to 1e-9."""
+    assert {name: set(column) for name, column in one.items()} == {
+        name: set(column) for name, column in other.items()
+    }
+    for name, column in other.items():
+        assert one[name] == pytest.approx(column, rel=1e-9)
+
+
+def by_scorer(run: Scenario) -> Json:
+    """The pure core, fed at once."""
+    scorer = Scorer(ScoreSettings(window_steps=WINDOW_STEPS))
+    scorer.observe(run.batch.take(np.argsort(run.batch.start_ns, kind="stable")), now_ns=0)
+    return window_json(scorer.close_all()[0])
+
+
+def by_csv(run: Scenario, folder: Path) -> Json:
+    path = folder / "run.csv"
+    path.write_text("".join(write_csv(run.batch)))
+    return by_score(path, run)
+
+
+def by_otlp_json(run: Scenario, folder: Path) -> Json:
+    path = folder / "run.jsonl"
+    path.write_text("".join(map(as_json_line, encode_requests(run.batch))))
+    return by_score(path, run)
+
+
+def by_score(path: Path, run: Scenario) -> Json:
+    """The command, on a file."""
+    options = ("--window-steps", str(WINDOW_STEPS), "--json")
+    answer = subprocess.run(
+        [*COMMAND, "score", str(path), *options],
+        stdout=subprocess.PIPE,
+        timeout=LONGEST_S,
+        check=True,
+    )
+    return json.loads(answer.stdout)["runs"][run.plan.run_id]["windows"][0]
+
+
+def by_collector(run: Scenario, addresses: dict[str, str]) -> Json:
+    """A live collector, over HTTP: it closes the first window when the ranks have passed it."""
+    for body in encode_requests(run.batch):
+        post(f"http://{addresses['otlp_http']}/v1/traces", body)
+    deadline_s = time.monotonic() + LONGEST_S
+    while time.monotonic() < deadline_s:
+        with urllib.request.urlopen(f"http://{addresses['metrics']}/v1/report") as answer:
+            runs = json.load(answer)["runs"]
+        windows = runs.get(run.plan.run_id, {}).get("windows")
+        if windows:
+            return windows[0]
+        time.sleep(0.1)
+    pytest.fail("the collector closed no window")
+
+
+def post(url: str, body: bytes) -> None:
+    request = urllib.request.Request(
+        url, data=body, headers={"Content-Type": "application/x-protobuf"}
+    )
+    with urllib.request.urlopen(request, timeout=LONGEST_S) as answer:
+        assert answer.status == 200
