@@ -87,18 +87,21 @@ class Board:
     """Collects what is to be shown. One thread owns it.
 
     Args:
-        collector_id: value of the ``collector`` label of every series.
         keep_s: how long a rank's last scores stay.
         series_budget: series per run.
     """
 
-    def __init__(self, *, collector_id: str, keep_s: float, series_budget: int) -> None:
-        self._constant_labels = labels(collector=collector_id)
+    def __init__(self, *, keep_s: float, series_budget: int) -> None:
+        self._constant_labels = labels(collector="")
         self._keep_s = keep_s
         self._budget = series_budget
         self._runs: dict[str, RunScores] = {}
         self._shown: dict[int, ShownWindow] = {}
         self._rendered: dict[str, tuple[int, Families]] = {}
+
+    def sign(self, collector_id: str) -> None:
+        """Set the label ``collector``, which every series carries."""
+        self._constant_labels = labels(collector=collector_id)
 
     def take(self, window: WindowScores, now_s: float) -> None:
         scores = self._runs.get(window.run_id)

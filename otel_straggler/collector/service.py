@@ -37,11 +37,10 @@ class Collector:
 
         self._settings = settings or CollectorSettings()
         self._started_at_s = time.time()
-        address = f"{socket.gethostname()}:{self._settings.metrics.listen.rpartition(':')[2]}"
-        self._id = self._settings.metrics.collector_id or address
+        self._id = self._settings.metrics.collector_id
         self._admission = Admission(self._settings.receivers.max_waiting_bytes)
         self._forwarder = _forwarder(self._settings)
-        self._worker = Worker(self._settings, self._admission, self._id)
+        self._worker = Worker(self._settings, self._admission)
         self._intake = Intake(self, self._admission)
         pages = Pages(
             metrics=self.metrics_page,
@@ -59,7 +58,9 @@ class Collector:
             UnavailableError: an address is taken, or a package is missing.
         """
         addresses = self._servers.start()
-        self._worker.start()
+        if not self._id:
+            self._id = f"{socket.gethostname()}:{addresses['metrics'].rpartition(':')[2]}"
+        self._worker.start(self._id)
         if self._forwarder is not None:
             self._forwarder.start()
         return addresses

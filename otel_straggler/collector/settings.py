@@ -31,7 +31,7 @@ class MetricsSettings:
 
     Attributes:
         allowed_hosts: further names that a Host header may carry, beside loopback and the address.
-        collector_id: value of the ``collector`` label; the address if empty.
+        collector_id: value of the ``collector`` label; host name and port if empty.
         series_budget: series per run.
         keep_scores_seconds: how long a rank's last scores stay without a new window.
     """

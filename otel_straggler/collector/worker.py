@@ -53,7 +53,6 @@ class Worker:
     Args:
         settings: of the collector.
         admission: where the reserved bytes are given back.
-        collector_id: value of the ``collector`` label.
         monotonic_ns, wall_s: clocks.
     """
 
@@ -61,7 +60,6 @@ class Worker:
         self,
         settings: CollectorSettings,
         admission: Admission,
-        collector_id: str,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
@@ -74,7 +72,6 @@ class Worker:
         self._scorer = Scorer(scoring.for_scorer())
         self._liveness = Liveness()
         self._board = Board(
-            collector_id=collector_id,
             keep_s=settings.metrics.keep_scores_seconds,
             series_budget=settings.metrics.series_budget,
         )
@@ -92,7 +89,9 @@ class Worker:
     def take(self, content: DecodedSpans | DecodedMetrics, size: int) -> None:
         self._queue.put(_Item(content, size, self._monotonic_ns(), self._wall_s()))
 
-    def start(self) -> None:
+    def start(self, collector_id: str) -> None:
+        """Begin; ``collector_id`` is the value of the label ``collector``."""
+        self._board.sign(collector_id)
         self._thread.start()
 
     def stop(self) -> None:
