@@ -52,7 +52,7 @@ def run_demo(seed: int) -> dict:
         check=False,
     )
     if not demo.stdout:
-        error = demo.stderr[-2000:]
+        error = demo.stderr[-500:]
         return {"right": False, "seconds": time.monotonic() - began, "error": error}
     told = json.loads(demo.stdout)
     found = told["found"] and {key: told["found"][key] for key in ("rank", "section", "excess_s")}

@@ -22,10 +22,12 @@ from rich.panel import Panel
 from rich.text import Text
 
 from otel_straggler.cli.top import View, fetch_report
+from otel_straggler.errors import StragglerError, UnavailableError
 
 RUN = "demo"
 WINDOW_STEPS = 20
 NEWEST = 3
+PATIENCE_S = 15
 LONGEST_S = 300
 INTRODUCTION = """
 Four ranks train a network for {steps} steps. Half-way, one of them becomes slow.
@@ -39,12 +41,19 @@ class Watch:
 
     def __init__(self, collector: Collector) -> None:
         self._url = f"{collector.url}/v1/report"
+        self._answered_at = time.monotonic()
         self.report = None
         self.windows: list[dict] = []
 
     def look(self) -> dict | None:
         """The newest window, if it is one not seen before."""
-        self.report = fetch_report(self._url)
+        try:
+            self.report = fetch_report(self._url)
+            self._answered_at = time.monotonic()
+        except UnavailableError:
+            if time.monotonic() - self._answered_at > PATIENCE_S:
+                raise
+            return None
         windows = self.report["runs"].get(RUN, {}).get("windows", [])
         if not windows or windows[-1] in self.windows:
             return None
@@ -70,7 +79,7 @@ def main() -> int:
         watch = train_and_watch(options, console)
     except KeyboardInterrupt:
         return 130
-    except (RuntimeError, OSError) as error:
+    except (StragglerError, RuntimeError, OSError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 2
     found = watch.verdict()
