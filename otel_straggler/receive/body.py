@@ -5,6 +5,9 @@ from __future__ import annotations
 import zlib
 
 _GZIP = 16 + zlib.MAX_WBITS
+_SLICE_BYTES = 64 * 1024
+_MAX_MEMBERS = 1024
+"""gzip may be many members in a row. Each costs time before it yields a byte; nobody needs more."""
 IDENTITY = frozenset({"", "identity"})
 GZIP = frozenset({"gzip", "x-gzip"})
 
@@ -28,15 +31,14 @@ class Body:
 
     def __init__(self, limit: int, *, is_gzip: bool = False, keep_raw: bool = False) -> None:
         self._limit = limit
-        self._parts: list[bytes] = []
-        self._size = 0
+        self._content = _Pieces()
         self._raw_size = 0
-        self._inflater = zlib.decompressobj(_GZIP) if is_gzip else None
-        self._raw: list[bytes] | None = [] if keep_raw and is_gzip else None
+        self._inflater = _Inflater() if is_gzip else None
+        self._raw = _Pieces() if keep_raw and is_gzip else None
 
     @property
     def held_bytes(self) -> int:
-        return self._size + (self._raw_size if self._raw is not None else 0)
+        return self._content.size + (self._raw.size if self._raw is not None else 0)
 
     def feed(self, piece: bytes) -> None:
         """Take the next piece as it came from the wire.
@@ -49,11 +51,11 @@ class Body:
         if self._raw_size > self._limit:
             raise BodyTooLargeError
         if self._raw is not None:
-            self._raw.append(piece)
+            self._raw.add(piece)
         if self._inflater is None:
-            self._keep(piece)
+            self._content.add(piece)
         else:
-            self._inflate(piece)
+            self._inflater.feed(piece, self._content, self._limit)
 
     def finish(self) -> bytes:
         """The content.
@@ -61,36 +63,84 @@ class Body:
         Raises:
             BadBodyError: gzip ends in the middle.
         """
-        if self._inflater is not None and self._raw_size and not self._inflater.eof:
-            msg = "the gzip stream ends in the middle"
-            raise BadBodyError(msg)
-        content = b"".join(self._parts)
-        self._parts = [content]
-        return content
+        if self._inflater is not None and not self._inflater.is_complete:
+            raise BadBodyError("the gzip stream ends in the middle")
+        return self._content.joined()
 
     def original(self) -> bytes:
         """The body as it came, still encoded."""
-        return b"".join(self._raw) if self._raw is not None else b"".join(self._parts)
+        return (self._content if self._raw is None else self._raw).joined()
 
-    def _keep(self, piece: bytes) -> None:
-        self._size += len(piece)
-        if self._size > self._limit:
-            self._parts.clear()
+
+class _Pieces:
+    """Bytes that grow. One piece stays as it is; thousands of tiny ones become one buffer."""
+
+    __slots__ = ("_first", "_rest")
+
+    def __init__(self) -> None:
+        self._first = b""
+        self._rest: bytearray | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self._first) if self._rest is None else len(self._rest)
+
+    def add(self, piece: bytes) -> None:
+        if self._rest is not None:
+            self._rest += piece
+        elif self._first:
+            self._rest = bytearray(self._first)
+            self._rest += piece
+            self._first = b""
+        else:
+            self._first = piece
+
+    def joined(self) -> bytes:
+        if self._rest is not None:
+            self._first, self._rest = bytes(self._rest), None
+        return self._first
+
+
+class _Inflater:
+    """gzip as it arrives, of one member or of several."""
+
+    def __init__(self) -> None:
+        self._member = zlib.decompressobj(_GZIP)
+        self._members = 1
+        self._has_input = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Nothing at all is complete too: an empty body is an empty request."""
+        return self._member.eof or not self._has_input
+
+    def feed(self, piece: bytes, content: _Pieces, limit: int) -> None:
+        for start in range(0, len(piece), _SLICE_BYTES):  # what is left over is copied per member
+            rest = piece[start : start + _SLICE_BYTES]
+            while rest:
+                rest = self._feed_member(rest, content, limit)
+
+    def _feed_member(self, piece: bytes, content: _Pieces, limit: int) -> bytes:
+        self._has_input = True
+        if self._member.eof:
+            piece = piece.lstrip(b"\0")  # padding between members is usual
+            if not piece:
+                return b""
+            self._begin_member()
+        try:
+            inflated = self._member.decompress(piece, limit - content.size + 1)
+        except zlib.error as error:
+            raise BadBodyError(f"not gzip: {error}") from error
+        content.add(inflated)
+        if content.size > limit:
             raise BodyTooLargeError
-        self._parts.append(piece)
+        return self._member.unconsumed_tail or self._member.unused_data
 
-    def _inflate(self, piece: bytes) -> None:
-        while piece:
-            inflater = self._inflater
-            assert inflater is not None
-            if inflater.eof:  # gzip may hold several members, one after the other
-                inflater = self._inflater = zlib.decompressobj(_GZIP)
-            try:
-                self._keep(inflater.decompress(piece, self._limit - self._size + 1))
-            except zlib.error as error:
-                msg = f"not gzip: {error}"
-                raise BadBodyError(msg) from error
-            piece = inflater.unconsumed_tail or inflater.unused_data
+    def _begin_member(self) -> None:
+        self._members += 1
+        if self._members > _MAX_MEMBERS:
+            raise BadBodyError(f"more than {_MAX_MEMBERS} gzip members; send one")
+        self._member = zlib.decompressobj(_GZIP)
 
 
 def inflate(content: bytes, limit: int) -> bytes:

@@ -6,17 +6,20 @@ so a small message could fill the memory. The receiver inflates by itself, withi
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from otel_straggler import semconv
 from otel_straggler.errors import UnavailableError
 from otel_straggler.receive.body import BadBodyError, BodyTooLargeError, inflate
-from otel_straggler.receive.handler import PROTOBUF, Handler, Request, Signal
+from otel_straggler.receive.handler import PROTOBUF, Answer, Handler, Request, Signal
 from otel_straggler.wire.answers import Code, success
 
 if TYPE_CHECKING:
     import grpc
+
+_log = logging.getLogger(__name__)
 
 _METHODS: dict[str, Signal] = {
     "/opentelemetry.proto.collector.trace.v1.TraceService/Export": "traces",
@@ -26,6 +29,9 @@ _METHODS: dict[str, Signal] = {
 _GZIP_MAGIC = b"\x1f\x8b"
 """No OTLP message begins like this: it would be field 3 with a wire type that does not exist."""
 _THREADS = 4
+_STREAMS = 64
+"""Calls at once of one client; further ones wait in the client, not in our memory."""
+_BUSY = Answer(status="busy", message="not able to take requests now; send it again later")
 
 
 class GrpcServer:
@@ -56,6 +62,7 @@ class GrpcServer:
                 ("grpc.max_receive_message_length", self._max_bytes),
                 ("grpc.per_message_decompression", 0),
                 ("grpc.so_reuseport", 0),
+                ("grpc.max_concurrent_streams", _STREAMS),
                 ("grpc.max_metadata_size", 32 * 1024),
             ],
         )
@@ -78,6 +85,8 @@ class GrpcServer:
 
     def _export(self, signal: Signal, message: bytes, context: grpc.ServicerContext) -> bytes:
         context.send_initial_metadata(((semconv.SCORER_HEADER, semconv.WIRE_VERSION),))
+        if self._handler.is_busy():
+            _refuse(context, _BUSY)
         is_gzip = message.startswith(_GZIP_MAGIC)
         try:
             payload = inflate(message, self._max_bytes) if is_gzip else message
@@ -93,14 +102,38 @@ class GrpcServer:
             raw_body=message,
             content_encoding="gzip" if is_gzip else "",
         )
-        answer = self._handler.handle(request)
+        answer = self._ask(request, context)
         if answer.status == "malformed":
             _abort(context, Code.INVALID_ARGUMENT, answer.message)
         if answer.status != "ok":
-            pushback_ms = str(answer.retry_after_s * 1000)
-            context.set_trailing_metadata((("grpc-retry-pushback-ms", pushback_ms),))
-            _abort(context, Code.UNAVAILABLE, answer.message)
+            _refuse(context, answer)
         return success(signal, answer.rejected, answer.message, is_json=False)
+
+    def _ask(self, request: Request, context: grpc.ServicerContext) -> Answer:
+        try:
+            return self._handler.handle(request)
+        except Exception:  # noqa: BLE001 - logged; the server lives on
+            _log.exception("a request could not be answered")
+            _abort(context, Code.INTERNAL, "internal error")
+
+
+def _refuse(context: grpc.ServicerContext, answer: Answer) -> NoReturn:
+    """UNAVAILABLE with RetryInfo: in the status, as OTLP has it, and where gRPC itself looks."""
+    from google.protobuf.duration_pb2 import Duration
+    from google.rpc.error_details_pb2 import RetryInfo
+    from google.rpc.status_pb2 import Status
+
+    retry = RetryInfo(retry_delay=Duration(seconds=answer.retry_after_s))
+    status = Status(code=int(Code.UNAVAILABLE), message=answer.message)
+    status.details.add().Pack(retry)
+    context.set_trailing_metadata(
+        (
+            ("grpc-status-details-bin", status.SerializeToString()),
+            ("google.rpc.retryinfo-bin", retry.SerializeToString()),  # where Python's SDK looks
+            ("grpc-retry-pushback-ms", str(answer.retry_after_s * 1000)),
+        )
+    )
+    _abort(context, Code.UNAVAILABLE, answer.message)
 
 
 def _abort(context: grpc.ServicerContext, code: Code, message: str) -> NoReturn:

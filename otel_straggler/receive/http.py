@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections import Counter
 from collections.abc import Awaitable
 
 from otel_straggler import semconv
@@ -40,6 +42,14 @@ class OtlpHttp:
         self._handler = handler
         self.keep_raw = keep_raw
         self.fixed_headers = {semconv.SCORER_HEADER: semconv.WIRE_VERSION}
+        self._answers: Counter[tuple[str, int]] = Counter()
+        self._lock = threading.Lock()  # large requests are answered in other threads
+
+    @property
+    def answers(self) -> dict[tuple[str, int], int]:
+        """Answers so far by (signal, status); signal is empty if no signal was asked for."""
+        with self._lock:
+            return dict(self._answers)
 
     def refuse(self, head: Head) -> Response | None:
         """Answer by the head alone: wrong path, method, type or coding; or no room."""
@@ -81,6 +91,7 @@ class OtlpHttp:
         if answer.status != "ok":
             return self._refusal(answer, head)
         body = success(signal, answer.rejected, answer.message, is_json=is_json)
+        self._count(signal, 200)
         return Response(200, body, JSON if is_json else PROTOBUF)
 
     def _refusal(self, answer: Answer, head: Head) -> Response:
@@ -92,10 +103,16 @@ class OtlpHttp:
     def failure(self, status_code: int, message: str, head: Head | None) -> Response:
         """A ``google.rpc.Status`` in the content type of the request."""
         is_json = head is not None and "json" in head.headers.get("content-type", "").lower()
+        signal = "" if head is None else _SIGNAL_OF.get(head.path, "")
+        self._count(signal, status_code)
         code = _CODE_OF.get(status_code, Code.INVALID_ARGUMENT)
         headers = {"Retry-After": "1"} if status_code == 503 else {}
         body = status(code, message, is_json=is_json)
         return Response(status_code, body, JSON if is_json else PROTOBUF, headers)
+
+    def _count(self, signal: str, status_code: int) -> None:
+        with self._lock:
+            self._answers[signal, status_code] += 1
 
 
 def _media_type(head: Head) -> str:

@@ -1,0 +1,68 @@
+"""The head of a request: read, judged, and written again without its wish to upgrade."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+from otel_straggler.receive.http_messages import Head
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+_HOP_BY_HOP = frozenset({b"upgrade", b"connection", b"http2-settings"})
+_KNOWN_VERSIONS = frozenset({"1.0", "1.1"})
+
+
+def read_head(parser: Any, target: bytes, raw: RawHeaders) -> Head:
+    """Build the head from what the parser gave."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in raw:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1").strip()
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    path, query = _split_target(target.decode("latin-1"))
+    method = parser.get_method().decode("latin-1")
+    return Head(method, path, parser.get_http_version(), headers, query)
+
+
+def problem_of(head: Head, raw: RawHeaders) -> tuple[int, str] | None:
+    """Why a request must not be read any further: its framing or its addressee is unclear.
+
+    llhttp has refused the rest: two lengths, a length beside a coding, bare line feeds.
+    """
+    coding = head.headers.get("transfer-encoding")
+    if head.version not in _KNOWN_VERSIONS:
+        return 505, "only HTTP/1.0 and HTTP/1.1 are spoken here"
+    if head.method == "CONNECT":
+        return 405, "this is no proxy"
+    if coding is not None and head.version == "1.0":
+        return 400, "Transfer-Encoding does not exist in HTTP/1.0"
+    if coding is not None and coding.lower() != "chunked":
+        return 501, "the only Transfer-Encoding is chunked"
+    if coding is not None and "content-length" in head.headers:
+        return 400, "both Content-Length and Transfer-Encoding"
+    hosts = sum(name.lower() == b"host" for name, _ in raw)
+    if hosts > 1 or (hosts == 0 and head.version == "1.1"):
+        return 400, "there must be one Host header"
+    if head.headers.get("expect", "").lower() not in ("", "100-continue"):
+        return 417, "the only expectation is 100-continue"
+    return None
+
+
+def without_upgrade(head: Head, target: bytes, raw: RawHeaders, *, keep_alive: bool) -> bytes:
+    """Write the head again. A server may ignore Upgrade (RFC 9110, 7.8); the parser cannot."""
+    lines = [f"{head.method} ".encode() + target + f" HTTP/{head.version}".encode()]
+    lines += [n + b": " + v for n, v in raw if n.lower() not in _HOP_BY_HOP]
+    lines.append(b"Connection: keep-alive" if keep_alive else b"Connection: close")
+    return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def _split_target(target: str) -> tuple[str, str]:
+    """Split a target in origin or absolute form into path and query.
+
+    >>> _split_target("http://host:4318/v1/%74races?x=1")
+    ('/v1/traces', 'x=1')
+    """
+    if not target.startswith("/") and "://" in target:
+        target = "/" + target.partition("://")[2].partition("/")[2]
+    path, _, query = target.partition("#")[0].partition("?")
+    return unquote(path), query

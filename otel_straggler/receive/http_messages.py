@@ -1,0 +1,88 @@
+"""What an HTTP server and the app behind it say to each other, and what a client may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpLimits:
+    """What a peer may ask for.
+
+    Attributes:
+        body_bytes: largest body, on the wire and decompressed.
+        header_bytes: request line and headers together; trailers likewise.
+        connections: open at once; further ones are refused.
+        buffered_bytes: bodies in the making, over all connections.
+        header_timeout_s: from the first byte of a request to the end of its headers.
+        request_timeout_s: from the first byte of a request to the end of its body.
+        idle_timeout_s: between requests, and for a peer that does not read its answers.
+        linger_s: that a closing connection still reads, so that no reset destroys the answer.
+    """
+
+    body_bytes: int = 64 * 1024 * 1024
+    header_bytes: int = 32 * 1024
+    connections: int = 4096
+    buffered_bytes: int = 256 * 1024 * 1024
+    header_timeout_s: float = 10.0
+    request_timeout_s: float = 60.0
+    idle_timeout_s: float = 60.0
+    linger_s: float = 2.0
+
+
+@dataclass(slots=True)
+class Head:
+    """Request line and headers; names in lower case, repeated headers joined by a comma.
+
+    The path is percent-decoded; the origin of an absolute target is cut off.
+    """
+
+    method: str
+    path: str
+    version: str
+    headers: dict[str, str]
+    query: str = ""
+
+
+@dataclass(slots=True)
+class Request:
+    """A complete request; ``content`` is decoded, ``original`` as it came."""
+
+    head: Head
+    content: bytes
+    original: bytes
+
+
+@dataclass(slots=True)
+class Response:
+    """An answer; ``close`` ends the connection after it."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    close: bool = False
+
+
+class App(Protocol):
+    """What a server does with requests. All methods are called on the event loop.
+
+    An exception is a bug of the app: it is logged, and the request is answered with 500.
+    """
+
+    fixed_headers: Mapping[str, str]
+    keep_raw: bool
+
+    def refuse(self, head: Head) -> Response | None:
+        """Answer a request by its head alone, or None to go on reading."""
+
+    def is_gzip(self, head: Head) -> bool:
+        """Whether the body has to be inflated."""
+
+    def respond(self, request: Request) -> Response | Awaitable[Response]:
+        """Answer a complete request."""
+
+    def failure(self, status: int, message: str, head: Head | None) -> Response:
+        """Word an answer to a request that could not be read."""
