@@ -65,6 +65,35 @@ def test_three_paths_agree(name: str, collector: dict[str, str], tmp_path: Path)
             agree(window[table], expected[table])
 
 
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_window_of_a_live_collector_is_that_of_the_core(
+    name: str, collector: dict[str, str]
+) -> None:
+    """Also later windows, whose individual scores stand on those before, agree to 1e-9."""
+    plan = replace(PLAN, run_id=name, steps=4 * WINDOW_STEPS, onset_step=2 * WINDOW_STEPS)
+    run = simulate(name, plan)
+    scorer = Scorer(ScoreSettings(window_steps=WINDOW_STEPS))
+    scorer.observe(run.batch.take(np.argsort(run.batch.start_ns, kind="stable")), now_ns=0)
+    expected = [window_json(window) for window in scorer.close_all()][:-1]
+    assert len(expected) == 3
+    for number, window in enumerate(windows_as_they_close(run, collector)):
+        assert window["first_step"] == number * WINDOW_STEPS
+        assert listed(window) == listed(expected[number])
+        assert window["missing_ranks"] == expected[number]["missing_ranks"]
+        for table in ("section_relative_scores", "section_individual_scores", "section_medians_s"):
+            agree(window[table], expected[number][table])
+
+
+def windows_as_they_close(run: Scenario, addresses: dict[str, str]) -> Iterator[Json]:
+    """Send one window's steps at a time; each closes the window before it."""
+    for first in range(0, run.plan.steps, WINDOW_STEPS):
+        is_now = (run.batch.step >= first) & (run.batch.step < first + WINDOW_STEPS)
+        for body in encode_requests(run.batch.take(is_now)):
+            post(f"http://{addresses['otlp_http']}/v1/traces", body)
+        if first:
+            yield newest_window(run, addresses, first - WINDOW_STEPS)
+
+
 def listed(window: Json) -> set[tuple[int, str]]:
     return {(s["rank"], s["section"]) for s in window["stragglers"]}
 
@@ -113,15 +142,21 @@ def by_collector(run: Scenario, addresses: dict[str, str]) -> Json:
     """A live collector, over HTTP: it closes the first window when the ranks have passed it."""
     for body in encode_requests(run.batch):
         post(f"http://{addresses['otlp_http']}/v1/traces", body)
+    return newest_window(run, addresses, 0)
+
+
+def newest_window(run: Scenario, addresses: dict[str, str], first_step: int) -> Json:
+    """The window that begins there, once it is the newest."""
     deadline_s = time.monotonic() + LONGEST_S
     while time.monotonic() < deadline_s:
         with urllib.request.urlopen(f"http://{addresses['metrics']}/v1/report") as answer:
             runs = json.load(answer)["runs"]
         windows = runs.get(run.plan.run_id, {}).get("windows")
-        if windows:
-            return windows[0]
+        if windows and windows[-1]["first_step"] == first_step:
+            newest: Json = windows[-1]
+            return newest
         time.sleep(0.1)
-    pytest.fail("the collector closed no window")
+    pytest.fail(f"the collector closed no window that begins with step {first_step}")
 
 
 def post(url: str, body: bytes) -> None:
