@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Coroutine
+from importlib import import_module
 from typing import Any, TypeVar
 
 from otel_straggler.collector.settings import CollectorSettings, parse_address
@@ -23,7 +24,7 @@ class Servers:
     """
 
     def __init__(self, settings: CollectorSettings, handler: Handler, api: Any) -> None:
-        http1 = _http1()
+        from otel_straggler.receive import http1
         from otel_straggler.receive.grpc import GrpcServer
         from otel_straggler.receive.http import OtlpHttp
 
@@ -31,7 +32,7 @@ class Servers:
         limits = http1.HttpLimits(
             body_bytes=receivers.max_body_bytes, buffered_bytes=receivers.max_waiting_bytes
         )
-        app = OtlpHttp(handler, keep_raw=settings.forward.is_on)
+        app: Any = OtlpHttp(handler, keep_raw=settings.forward.is_on)
         self._settings = settings
         self._http = http1.HttpServer(app, limits)
         self._metrics = http1.HttpServer(api, http1.HttpLimits(body_bytes=1024))
@@ -112,16 +113,21 @@ def _joined(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _http1() -> Any:
-    try:
-        from otel_straggler.receive import http1
-    except ImportError as error:
-        msg = (
-            f"the collector needs {error.name}. "
-            "Install it with: pip install 'otel-straggler[collector]'"
-        )
-        raise UnavailableError(msg) from error
-    return http1
+def require_packages() -> None:
+    """Say which package is missing before anything fails half-way.
+
+    Raises:
+        UnavailableError: a package of the extra ``collector`` is not installed.
+    """
+    for name in ("httptools", "grpc"):
+        try:
+            import_module(name)
+        except ImportError as error:
+            msg = (
+                f"the collector needs the package {name}, which is not installed. "
+                "Install it with: pip install 'otel-straggler[collector]'"
+            )
+            raise UnavailableError(msg) from error
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

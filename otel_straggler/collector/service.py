@@ -8,7 +8,7 @@ import time
 from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.intake import Intake
 from otel_straggler.collector.self_metrics import self_families
-from otel_straggler.collector.servers import Servers
+from otel_straggler.collector.servers import Servers, require_packages
 from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.collector.worker import Worker
 from otel_straggler.publish.forward import Forwardable, Forwarder
@@ -33,6 +33,7 @@ class Collector:
     """
 
     def __init__(self, settings: CollectorSettings | None = None) -> None:
+        require_packages()
         from otel_straggler.collector.api import Api, Pages
 
         self._settings = settings or CollectorSettings()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from otel_straggler.errors import ConfigError, describe
+from otel_straggler.errors import ConfigError, UnavailableError, describe
 from otel_straggler.score.settings import ScoreSettings
 
 MiB = 1024 * 1024
@@ -209,6 +209,8 @@ def _slice(kind: type[_Slice], values: Any, where: str) -> _Slice:
 
 
 def _typed(where: str, name: str, value: Any, kind: type) -> Any:
+    if name == "mode" and value is False:  # YAML reads a bare off as a boolean
+        return "off"
     if kind is tuple and isinstance(value, list) and all(isinstance(v, str) for v in value):
         return tuple(value)
     if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -254,8 +256,14 @@ def _refuse_key(where: str, key: object, kind: Any) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    import yaml
-
+    try:
+        import yaml
+    except ImportError as error:
+        msg = (
+            "--config needs the package PyYAML, which is not installed. "
+            "Install it with: pip install 'otel-straggler[collector]'"
+        )
+        raise UnavailableError(msg) from error
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

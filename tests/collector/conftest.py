@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
+import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -264,3 +266,25 @@ class Kit:
 @pytest.fixture(scope="session")
 def kit() -> type[Kit]:
     return Kit
+
+
+def _server(name: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        sentence = f"{name} is not installed (make servers): the real server was not tried"
+        if os.environ.get("CI"):
+            pytest.fail(sentence)
+        pytest.skip(sentence)
+    return path
+
+
+@pytest.fixture
+def prometheus() -> str:
+    """The program; without it a failure under CI, else a skip."""
+    return _server("prometheus")
+
+
+@pytest.fixture
+def promtool() -> str:
+    """The program; without it a failure under CI, else a skip."""
+    return _server("promtool")

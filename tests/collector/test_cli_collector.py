@@ -1,0 +1,109 @@
+"""``otel-straggler collector`` as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "otel_straggler.cli", "collector"]
+FREE = ["--otlp-http", "127.0.0.1:0", "--otlp-grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
+
+
+@pytest.fixture
+def process() -> Iterator[Any]:
+    """A collector on free ports, and its addresses."""
+    started = subprocess.Popen(
+        [*COMMAND, *FREE, "--window-steps", "4"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with started:
+        assert started.stdout is not None
+        started.addresses = json.loads(started.stdout.readline())  # type: ignore[attr-defined]
+        yield started
+        if started.poll() is None:
+            started.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_until_a_signal_and_ends_with_zero(
+    process: Any, kit: Any, number: signal.Signals
+) -> None:
+    """The first line has the addresses; logs go to standard error."""
+    addresses = process.addresses
+    assert sorted(addresses) == ["metrics", "otlp_grpc", "otlp_http"]
+    headers = {"Content-Type": "application/x-protobuf"}
+    body = kit.spans_of(kit.rank(0, 1), range(8))
+    assert kit.ask(addresses["otlp_http"], "POST", "/v1/traces", body, headers).status == 200
+    kit.eventually(
+        lambda: (
+            kit.ask(addresses["metrics"], "GET", "/v1/report").json()["runs"]["run"]["windows"]
+            if "run" in kit.ask(addresses["metrics"], "GET", "/v1/report").json()["runs"]
+            else None
+        )
+    )
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "")
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("flag", ["--otlp-http", "--otlp-grpc", "--metrics"])
+def test_a_taken_port_names_its_flag(flag: str) -> None:
+    """Exit code 2, no traceback."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ended = run([*FREE, flag, address])
+    assert ended.returncode == 2
+    assert flag in ended.stderr
+    assert address in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert ended.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--config", "/nowhere.yaml"], "--config"),
+        (["--window-steps", "0"], "--window-steps"),
+        (["--window-seconds", "nan"], "--window-seconds"),
+        (["--otlp-http", "4318"], "--otlp-http"),
+        (["--forward", "gateway"], "--forward"),
+    ],
+)
+def test_wrong_settings_end_with_two_and_one_sentence(arguments: list[str], expected: str) -> None:
+    """Named by flag."""
+    ended = run([*FREE, *arguments])
+    assert ended.returncode == 2
+    assert expected in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_missing_packages_name_the_extra(tmp_path: Path) -> None:
+    """A training image has no httptools; the collector's host needs it."""
+    (tmp_path / "httptools.py").write_text("raise ModuleNotFoundError(name='httptools')\n")
+    ended = run(FREE, PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    assert ended.returncode == 2
+    assert "pip install 'otel-straggler[collector]'" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def run(arguments: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **environment},
+    )

@@ -1,0 +1,95 @@
+"""Settings: the example file is the defaults; whatever is wrong is named with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from otel_straggler.collector.settings import FLAG_OF, CollectorSettings, load_settings
+from otel_straggler.errors import ConfigError
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "collector.yaml"
+
+
+def test_the_example_file_has_every_setting_with_its_default() -> None:
+    """It can be copied and changed line by line."""
+    import dataclasses
+
+    import yaml
+
+    assert load_settings(EXAMPLE, {}) == CollectorSettings()
+    document = yaml.safe_load(EXAMPLE.read_text())
+    defaults = dataclasses.asdict(CollectorSettings())
+    assert {k: set(v) for k, v in document.items()} == {k: set(v) for k, v in defaults.items()}
+
+
+def test_flags_win_over_the_file(tmp_path: Path) -> None:
+    """And the file over the defaults."""
+    file = tmp_path / "c.yaml"
+    file.write_text("scoring: {window_steps: 7, window_seconds: 3}\nmetrics:\n")
+    settings = load_settings(file, {"scoring.window_steps": 9, "receivers.otlp_http": None})
+    assert settings.scoring.window_steps == 9
+    assert settings.scoring.window_seconds == 3.0
+    assert settings.receivers == CollectorSettings().receivers
+
+
+def test_a_url_alone_turns_forwarding_on() -> None:
+    """``mode: off`` turns it off again."""
+    on = load_settings(None, {"forward.url": "http://gateway:4318"})
+    assert on.forward.is_on
+    assert not CollectorSettings().forward.is_on
+
+
+def test_mode_off_is_off_though_yaml_calls_it_false(tmp_path: Path) -> None:
+    """YAML 1.1 reads a bare off as a boolean."""
+    file = tmp_path / "c.yaml"
+    file.write_text("forward:\n  url: http://gateway:4318\n  mode: off\n")
+    assert not load_settings(file, {}).forward.is_on
+
+
+WRONG = {
+    "unknown key": ("scoring:\n  window_step: 5\n", ["scoring", "window_step", "window_steps"]),
+    "unknown part": ("score:\n  a: 5\n", ["score", "scoring"]),
+    "wrong type": (
+        "scoring:\n  window_steps: many\n",
+        ["scoring.window_steps", "'many'", "integer"],
+    ),
+    "a boolean is no number": ("scoring:\n  window_steps: true\n", ["window_steps", "True"]),
+    "out of range": ("scoring:\n  threshold: 1.5\n", ["scoring.threshold", "1.5", "at most 1"]),
+    "not a number": ("scoring:\n  grace_seconds: .nan\n", ["scoring.grace_seconds", "nan"]),
+    "no port": ("receivers:\n  otlp_http: localhost\n", ["otlp_http", "localhost", "HOST:PORT"]),
+    "not a list": ("metrics:\n  allowed_hosts: a\n", ["allowed_hosts", "list"]),
+    "not a mapping": ("scoring: 5\n", ["scoring", "5", "mapping"]),
+    "a list": ("- 5\n", ["c.yaml", "mapping"]),
+    "no url": ("forward:\n  url: gateway:4318\n", ["forward.url", "gateway:4318", "http://"]),
+    "unknown mode": ("forward:\n  mode: some\n", ["forward.mode", "some", "all"]),
+    "no YAML": ("scoring: {\n", ["c.yaml:2", "not YAML"]),
+    "a tab": ("scoring:\n\tthreshold: 1\n", ["c.yaml:2", "not YAML"]),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, what: str) -> None:
+    """File and key, value, expectation, remedy; in one sentence without a traceback."""
+    text, expected = WRONG[what]
+    file = tmp_path / "c.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load_settings(file, {})
+    message = str(error.value)
+    for part in ("c.yaml", *expected):
+        assert part in message
+
+
+def test_a_missing_file_and_a_bad_flag_are_named(tmp_path: Path) -> None:
+    """By the flag that gave them."""
+    with pytest.raises(ConfigError, match="--config"):
+        load_settings(tmp_path / "none.yaml", {})
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="--config"):
+        load_settings(tmp_path / "binary", {})
+    bad = {"receivers.otlp_http": "x", "scoring.window_steps": 0, "forward.url": "ftp://x"}
+    for key, value in bad.items():
+        with pytest.raises(ConfigError, match=FLAG_OF[key]):
+            load_settings(None, {key: value})
