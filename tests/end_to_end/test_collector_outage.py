@@ -1,0 +1,46 @@
+"""Training does not need its collector."""
+
+import time
+from pathlib import Path
+
+import pytest
+from processes import Training
+
+STEPS = 160
+LONGEST_S = 150
+
+
+@pytest.mark.demo
+def test_training_outlives_its_collector_and_is_scored_by_the_next_one(
+    start_collector, watch, tmp_path: Path
+):
+    """Killed in mid-training; a new one on the same ports scores complete windows again."""
+    first = start_collector("--window-steps=20")
+    flags = ("--steps", STEPS, "--slow-rank", 2, "--say-every", 10)
+    training = Training(first.endpoint, "outage", tmp_path / "log", *flags)
+    try:
+        watch(first, "outage").wait_for(lambda window: window["first_step"] == 0)
+        first.kill()
+        told = training.last_line
+        wait_until(lambda: training.last_line != told or training.exit_code is not None)
+        assert training.exit_code is None, training.log
+        second = start_collector("--window-steps=20", addresses=first.addresses)
+        assert second.addresses == first.addresses
+        again = watch(second, "outage")
+        full = again.wait_for(lambda w: w["closed_by"] == "complete" and w["n_steps"] == 20)
+        last = again.wait_for(lambda w: w["last_step"] == STEPS - 1)
+        assert training.wait(LONGEST_S) == 0, training.log
+    finally:
+        training.close()
+    for window in (full, last):  # windows begin at the first step that the new collector sees
+        assert window["n_steps"] == window["last_step"] - window["first_step"] + 1
+        assert sorted(window["ranks"]) == ["0", "1", "2", "3"]
+        assert (window["coverage"], window["missing_ranks"]) == (1.0, [])
+    assert (last["largest_excess"]["rank"], last["largest_excess"]["section"]) == (2, "forward")
+
+
+def wait_until(is_so) -> None:
+    ends_at = time.monotonic() + LONGEST_S
+    while not is_so():
+        assert time.monotonic() < ends_at
+        time.sleep(0.05)
