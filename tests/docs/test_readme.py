@@ -1,0 +1,71 @@
+"""What the README shows is what happens."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import otel_straggler
+from otel_straggler.testing import CapturedRequests
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def test_the_lines_for_a_training_loop_send_the_sections_they_name() -> None:
+    """The Python block runs as it stands, with a model and batches to go with it."""
+    (code,) = blocks("python")
+    with CapturedRequests() as sink:
+        code = code.replace("http://127.0.0.1:4318", sink.url)
+        names = {"batches": range(3), "model": abs, "sync_gradients": lambda: None}
+        try:
+            exec(compile(code, "README.md", "exec"), names)
+        finally:
+            otel_straggler.shutdown()
+        sections = [span.name for span in sink.spans() if span.name != "step"]
+    assert sections.count("forward") == sections.count("gradient_sync") == 3
+
+
+def test_the_simulated_run_prints_the_table_of_the_readme() -> None:
+    """Line by line, as far as it is shown."""
+    command = [sys.executable, "-m", "otel_straggler.cli"]
+    simulated = subprocess.run(
+        [*command, "simulate", "--ranks", "8", "--slow-rank", "5"],
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=60,
+    )
+    scored = subprocess.run(
+        [*command, "score", "-"],
+        input=simulated.stdout,
+        env={k: v for k, v in os.environ.items() if k != "COLUMNS"},
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=60,
+    )
+    printed = {line.rstrip() for line in scored.stdout.decode().splitlines()}
+    (shown,) = [block for block in blocks("") if block.lstrip().startswith("data_loading")]
+    for line in shown.splitlines():
+        if line.strip() != "...":
+            assert line.rstrip() in printed
+
+
+def test_every_file_that_the_readme_links_to_exists() -> None:
+    """No dead link within the repository."""
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
+    assert targets
+    assert [t for t in targets if not (ROOT / t).exists()] == []
+
+
+def test_every_make_target_that_the_readme_names_exists() -> None:
+    """make demo, make test, make dev, make bench."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in set(re.findall(r"`?make ([a-z]+)", README)):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
