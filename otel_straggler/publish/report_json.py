@@ -7,6 +7,7 @@ or not comparable is null. Fields are only ever added within one ``schema_versio
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -130,7 +131,7 @@ def _known(scores: Floats, keys: list[str], names: list[str]) -> dict[str, dict[
 
 
 def _nullable(values: Floats | Ints) -> list[float | None]:
-    return [None if value != value else value for value in values.tolist()]
+    return [value if math.isfinite(value) else None for value in values.tolist()]
 
 
 def _straggler(straggler: Straggler) -> Json:

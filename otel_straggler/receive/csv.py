@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import csv
 import math
+import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -34,6 +36,7 @@ from otel_straggler.semconv import (
     KERNEL_CLASSES,
     NCCL_KERNEL_MARKS,
     SECTION_KINDS,
+    KernelClass,
 )
 
 if TYPE_CHECKING:
@@ -51,7 +54,10 @@ PARALLEL = {
 OPTIONAL = ("kernel", "kernel_class", *PARALLEL, "local_rank", "microbatch")
 ROWS_AT_ONCE = 16_384
 LARGEST_INTEGER = 2**62
-LONGEST_S = 1e9
+SHORTEST_S, LONGEST_S = 1e-12, 1e9
+_A_DURATION = "seconds, finite, above 0 and at most 1e9"
+_MOST_SHOWN = 80
+_MEMORY = re.compile(r"\[?(cuda )?mem(cpy|set)", re.IGNORECASE)
 
 Names = tuple[str, ...]
 Note = Callable[[str], None]
@@ -78,7 +84,9 @@ def read_csv(lines: Iterable[bytes], name: str, note: Note = lambda _: None) -> 
 
     Cost: about 3 us a row in time; 48 bytes a row stay.
     """
-    reader = csv.reader(map(bytes.decode, lines), strict=True)
+    rest = iter(lines)
+    first = next(rest, b"").removeprefix(BOM_UTF8)
+    reader = csv.reader(map(bytes.decode, chain([first], rest)), strict=True)
     try:
         return _read(reader, name, note)
     except UnicodeDecodeError as error:
@@ -111,12 +119,10 @@ def _read(reader: Reader, name: str, note: Note) -> ObservationBatch:
 
 def _header(cells: list[str], name: str, note: Note) -> list[str]:
     columns = [cell.strip() for cell in cells]
-    if columns:
-        columns[0] = columns[0].removeprefix("\ufeff")
     for column in REQUIRED:
         if column not in columns:
             _fail(
-                name, 1, "", ",".join(columns)[:120], f"a header with a column {column!r}",
+                name, 1, "", ",".join(columns), f"a header with a column {column!r}",
                 f"Required columns: {','.join(REQUIRED)}.",
             )  # fmt: skip
     for column in columns:
@@ -134,12 +140,16 @@ def _header(cells: list[str], name: str, note: Note) -> list[str]:
 class _Codes(dict[Names, int]):
     """Texts to codes. A text that is new is read once and gets the next code."""
 
-    def __init__(self, read: Callable[[Names], object]) -> None:
+    def __init__(self, columns: Iterable[str], read: Callable[[Names], object]) -> None:
         super().__init__()
+        self._columns = tuple(columns)
         self._read = read
         self.table: list[object] = []
 
     def __missing__(self, texts: Names) -> int:
+        for column, text in zip(self._columns, texts, strict=True):
+            if "\0" in text:
+                raise _RefusedError(column, text, "text without a NUL byte", "Is the file broken?")
         meaning = self._read(texts)
         if meaning is None:
             self[texts] = NO_KERNEL
@@ -156,9 +166,9 @@ class _Table:
         self._columns = columns
         told = [c for c in (*PARALLEL, "local_rank") if c in columns]
         self._identity = ["run_id", "rank", "node", "role", *told]
-        self._sources = _Codes(self._source)
-        self._sections = _Codes(_section)
-        self._kernels = _Codes(_kernel)
+        self._sources = _Codes(self._identity, self._source)
+        self._sections = _Codes(("section", "kind"), _section)
+        self._kernels = _Codes(("kernel", "kernel_class"), _kernel)
         self._microbatches: set[str] = {""}
         self._parts: list[tuple[object, ...]] = []
 
@@ -248,13 +258,18 @@ def _kernel(texts: Names) -> Kernel | None:
     if not name:
         return None
     if not kernel_class:
-        is_nccl = any(mark in name.lower() for mark in NCCL_KERNEL_MARKS)
-        return Kernel(name, "nccl" if is_nccl else "compute")
+        return Kernel(name, _class_by_name(name))
     for known in KERNEL_CLASSES:
         if kernel_class == known:
             return Kernel(name, known)
     expected = "one of " + ", ".join(KERNEL_CLASSES)
     raise _RefusedError("kernel_class", kernel_class, expected, "Leave it empty to go by the name.")
+
+
+def _class_by_name(name: str) -> KernelClass:
+    if any(mark in name.lower() for mark in NCCL_KERNEL_MARKS):
+        return "nccl"
+    return "memory" if _MEMORY.match(name) else "compute"
 
 
 def _steps(cells: Names) -> Ints:
@@ -283,14 +298,18 @@ def _has_bar(cells: Names) -> bool:
 
 def _durations(cells: Names) -> Floats:
     durations = np.array(list(map(float, cells)), np.float64)
-    if not (durations > 0).all() or durations.max() > LONGEST_S or _has_bar(cells):
+    is_right = (durations >= SHORTEST_S) & (durations <= LONGEST_S)  # NaN is neither
+    if not is_right.all() or _has_bar(cells):
         raise ValueError
     return durations
 
 
 def _whole_number(column: str, text: str, at_least: int = 0) -> int:
-    if text.strip().isascii() and text.strip().isdigit() and at_least <= int(text) < 2**31:
-        return int(text)
+    digits = text.strip()
+    if digits.isascii() and digits.isdigit() and len(digits) <= 10:
+        number = int(digits)
+        if at_least <= number < 2**31:
+            return number
     remedy = "Remove the fraction." if "." in text else "Correct the cell."
     raise _RefusedError(column, text, f"a whole number of at least {at_least}", remedy)
 
@@ -325,7 +344,7 @@ def _bad_number(cells: dict[str, str]) -> tuple[str, str, str, str]:
         remedy = "Write nanoseconds since 1970, without a fraction or an exponent."
         return "start_ns", start, f"a whole number from 0 to {LARGEST_INTEGER}", remedy
     remedy = "Was it measured with a monotonic clock, and in seconds?"
-    return "duration_s", cells["duration_s"], "seconds, finite and above 0", remedy
+    return "duration_s", cells["duration_s"], _A_DURATION, remedy
 
 
 def _is(text: str, kind: Callable[[str], float], lowest: float, highest: float) -> bool:
@@ -340,5 +359,7 @@ def _lines_of(row: list[str]) -> int:
 
 
 def _fail(name: str, line: int, column: str, value: object, expected: str, remedy: str) -> NoReturn:
+    if isinstance(value, str) and len(value) > _MOST_SHOWN:
+        value = f"{value[:_MOST_SHOWN]}... ({len(value):,} characters)"
     where = f"{name}:{line}" + (f", column {column}" if column else "")
     raise InputError(describe(where=where, value=value, expected=expected, remedy=remedy)) from None

@@ -129,9 +129,10 @@ def _unzipped(file: BinaryIO, name: str) -> Iterator[io.BufferedReader]:
 
 def _sniff(start: bytes, name: str) -> Format:
     text = start.removeprefix(_BOM).lstrip()
-    if text[:1] == b"{":
+    if text[:1] in (b"{", b"["):
         return "otlp-json"
-    if not _NEVER_IN_TEXT.isdisjoint(start):
+    is_text_so_far = start[:1] >= b" "  # a length before a message, or the tag of a field, is not
+    if not is_text_so_far and not _NEVER_IN_TEXT.isdisjoint(start):
         return "otlp-proto"
     if not text:
         _fail(name, "only blanks", "CSV, OTLP-JSON or OTLP protobuf", "There is no data.")
@@ -154,7 +155,7 @@ def _read_json(file: io.BufferedReader, name: str, note: Note) -> Recording:
         if b'"resourceSpans"' in document:
             try:
                 spans.add(decoder.decode_json(document))
-            except InputError as error:
+            except (InputError, RecursionError) as error:
                 _fail(f"{name}:{line}", _shortened(document), _REQUEST, f"({error})")
         elif b'"resourceMetrics"' in document or b'"resourceLogs"' in document:
             spans.skipped += 1
@@ -177,7 +178,7 @@ def _documents(file: io.BufferedReader, name: str) -> Iterator[tuple[bytes, int]
         line += 1
     try:
         json.loads(first)
-    except ValueError:
+    except (ValueError, RecursionError):
         yield from _pretty_documents(first + file.read(), line, name)
         return
     yield first, line
@@ -202,6 +203,9 @@ def _pretty_documents(content: bytes, first_line: int, name: str) -> Iterator[tu
             bad_line = first_line + error.lineno - 1
             shown = text[error.pos : error.pos + 40] or "the end of the file"
             _fail(f"{name}:{bad_line}", shown, f"valid JSON ({error.msg})", "Was it cut off?")
+        except RecursionError:
+            shown = _shortened(content)
+            _fail(f"{name}:{line}", shown, "JSON of a usual depth", "Is it telemetry?")
         yield text[at:end].encode(), line
         while end < len(text) and text[end].isspace():
             end += 1

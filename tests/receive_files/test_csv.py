@@ -97,6 +97,35 @@ def test_a_byte_order_mark_and_windows_line_ends_are_accepted() -> None:
     assert len(batch) == 1
 
 
+def test_a_byte_order_mark_before_a_quoted_header_is_accepted() -> None:
+    """As pandas writes it with QUOTE_ALL and utf-8-sig."""
+    header = ",".join(f'"{column}"' for column in HEADER.split(","))
+    assert len(read_csv([b"\xef\xbb\xbf" + f"{header}\n".encode(), *lines_of(ROW)], "run.csv")) == 1
+
+
+def test_copies_and_fills_of_memory_are_a_class_of_their_own() -> None:
+    """Told by the names that CUPTI and the PyTorch profiler give them."""
+    names = ("[CUDA memcpy HtoD]", "Memset (Device)", "fused_memcpy_kernel")
+    batch = read(*(f"{ROW},{name}" for name in names), header=f"{HEADER},kernel")
+    assert [batch.kernels[k].kernel_class for k in batch.kernel] == ["memory", "memory", "compute"]
+
+
+def test_a_nul_byte_is_refused_wherever_it_is() -> None:
+    """It is never part of a name."""
+    message = refusal(ROW, row(section="for\0ward"))
+    assert message.startswith(
+        "run.csv:3, column section: got 'for\\x00ward'; expected text without"
+    )
+
+
+def test_a_value_of_thousands_of_characters_is_shortened() -> None:
+    """And blamed on its own column."""
+    message = refusal(row(rank="9" * 5000))
+    assert message.startswith("run.csv:2, column rank: got '999")
+    assert "... (5,000 characters)" in message
+    assert len(message) < 300
+
+
 def test_blank_lines_are_skipped() -> None:
     """A trailing empty line is no row."""
     assert len(read(ROW, "", ROW, "")) == 2
@@ -112,14 +141,15 @@ def test_a_quoted_name_may_hold_a_comma_and_a_line_break() -> None:
 @pytest.mark.parametrize(
     ("column", "value", "expected"),
     [
-        ("duration_s", "fast", "seconds, finite and above 0"),
-        ("duration_s", "", "seconds, finite and above 0"),
-        ("duration_s", "nan", "seconds, finite and above 0"),
-        ("duration_s", "inf", "seconds, finite and above 0"),
-        ("duration_s", "0", "seconds, finite and above 0"),
-        ("duration_s", "-0.5", "seconds, finite and above 0"),
-        ("duration_s", "1e300", "seconds, finite and above 0"),
-        ("duration_s", "1_0", "seconds, finite and above 0"),
+        ("duration_s", "fast", "seconds, finite, above 0 and at most 1e9"),
+        ("duration_s", "", "seconds, finite, above 0 and at most 1e9"),
+        ("duration_s", "nan", "seconds, finite, above 0 and at most 1e9"),
+        ("duration_s", "inf", "seconds, finite, above 0 and at most 1e9"),
+        ("duration_s", "0", "seconds, finite, above 0 and at most 1e9"),
+        ("duration_s", "-0.5", "seconds, finite, above 0 and at most 1e9"),
+        ("duration_s", "1e-320", "seconds, finite, above 0 and at most 1e9"),
+        ("duration_s", "1e300", "seconds, finite, above 0 and at most 1e9"),
+        ("duration_s", "1_0", "seconds, finite, above 0 and at most 1e9"),
         ("rank", "-1", "a whole number of at least 0"),
         ("rank", "1.5", "a whole number of at least 0"),
         ("rank", "", "a whole number of at least 0"),

@@ -114,6 +114,17 @@ def test_json_that_is_no_otlp_is_refused() -> None:
     assert "expected an OTLP-JSON ExportTraceServiceRequest" in refusal(b'{"rank": 1}\n')
 
 
+@pytest.mark.parametrize("content", [b"{" * 200_000, b'{"resourceSpans":' + b"[" * 200_000])
+def test_json_of_absurd_depth_is_refused(content: bytes) -> None:
+    """A parser that gives up is an answer, not a crash."""
+    assert refusal(content).startswith("run:1: got '{")
+
+
+def test_a_csv_with_a_nul_byte_is_still_a_csv() -> None:
+    """The message is about the byte, not about protobuf."""
+    assert "text without a NUL byte" in refusal(CSV.replace(b"forward", b"for\0ward", 1))
+
+
 @pytest.mark.parametrize("cut", [2, 5, len(PROTO) // 3, len(PROTO) - 1])
 def test_a_protobuf_file_that_is_cut_off_is_named_by_message_and_byte(cut: int) -> None:
     """Wherever it is cut."""
