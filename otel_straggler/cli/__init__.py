@@ -5,6 +5,7 @@ This file loads neither click nor rich, so that it can say in one line how to ge
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -33,9 +34,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
+    except OSError as error:  # readers name theirs; what is left is output to a full disk
+        _give_up_output()
+        where = error.filename or "output"
+        return _say(f"{where}: {error.strerror or error}. Is there room, and may you write there?")
     return answer if isinstance(answer, int) else 0
 
 
 def _say(message: str, exit_code: int = MISSING_EXTRA) -> int:
     print(f"otel-straggler: error: {message}", file=sys.stderr)
     return exit_code
+
+
+def _give_up_output() -> None:
+    """What is still in the buffer cannot be written either; the interpreter must not try."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -122,6 +122,8 @@ def _unzipped(file: BinaryIO, name: str) -> Iterator[io.BufferedReader]:
         with cast("io.BufferedReader", io.BufferedReader(raw)) as plain:
             if not plain.peek(1):
                 _fail(name, "gzip of nothing", "CSV, OTLP-JSON or OTLP protobuf", "It is empty.")
+            if plain.peek(2)[:2] == _GZIP:
+                _fail(name, "gzip within gzip", "one layer of it", "Unpack it first: gunzip.")
             yield plain
     finally:
         packed.detach()
@@ -223,7 +225,12 @@ def _read_proto(file: io.BufferedReader, name: str, note: Note) -> Recording:
         try:
             spans.add(decoder.decode(file.read()))
         except InputError as error:
-            _fail(name, "bytes", "an OTLP protobuf ExportTraceServiceRequest", f"({error})")
+            _fail(
+                name,
+                "bytes that are none",
+                "an OTLP protobuf ExportTraceServiceRequest",
+                f"({error})",
+            )
         return spans.recording()
     for number, (message, offset) in enumerate(_messages(file, name), 1):
         try:

@@ -1,5 +1,6 @@
 """What every verb has in common: help, errors, exit codes."""
 
+import signal
 import subprocess
 import sys
 
@@ -80,4 +81,37 @@ def test_a_reader_that_goes_away_is_no_error(recorded) -> None:
     errors = process.stderr.read()
     process.stderr.close()
     process.wait(timeout=60)
-    assert errors == b""
+    assert errors.strip() == b""
+
+
+def test_output_to_a_full_disk_is_one_line(recorded) -> None:
+    """Not a traceback, whichever way it is printed."""
+    for option in ((), ("--json",)):
+        with open("/dev/full", "wb") as full:  # noqa: PTH123 (a device)
+            answer = subprocess.run(
+                [sys.executable, "-m", "otel_straggler.cli", "score", str(recorded()), *option],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                timeout=60,
+                check=False,
+            )
+        assert answer.returncode == 2
+        assert answer.stderr == (
+            b"otel-straggler: error: output: No space left on device. "
+            b"Is there room, and may you write there?\n"
+        )
+
+
+def test_ctrl_c_ends_quietly_with_130() -> None:
+    """As every program that was interrupted."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "otel_straggler.cli", "top", "--collector", "http://127.0.0.1:9"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.strip() == b""

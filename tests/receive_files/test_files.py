@@ -153,6 +153,11 @@ def test_gzip_that_is_cut_off_is_refused() -> None:
     assert "expected a complete gzip file" in refusal(gzip.compress(CSV * 50)[:-20])
 
 
+def test_gzip_within_gzip_is_named() -> None:
+    """It happens when a packed file is packed again on its way."""
+    assert "got 'gzip within gzip'" in refusal(gzip.compress(gzip.compress(CSV)))
+
+
 def test_zstd_is_named() -> None:
     """The file exporter can write it; this reader cannot read it."""
     assert "Unpack it first: zstd -d." in refusal(b"\x28\xb5\x2f\xfd" + bytes(20))
