@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource as ResourceMessage
+
 from otel_straggler import semconv
 from otel_straggler.model.rank import Source
 
@@ -82,11 +84,21 @@ class Resources:
     def read(self, message: Any) -> Resource:
         """The resource of a protobuf message ``Resource``."""
         key = message.SerializeToString()
-        known = self._known.get(key)
-        if known is None:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            known = self._known[key] = Resource(read_attributes(message.attributes), self._aliases)
+        return self._known.get(key) or self._learn(key, message)
+
+    def read_bytes(self, encoded: bytes) -> Resource:
+        """The resource of an encoded message ``Resource``.
+
+        Raises:
+            DecodeError: it is none.
+        """
+        known = self._known.get(encoded)
+        return known or self._learn(encoded, ResourceMessage.FromString(encoded))
+
+    def _learn(self, key: bytes, message: Any) -> Resource:
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        known = self._known[key] = Resource(read_attributes(message.attributes), self._aliases)
         return known
 
 

@@ -1,0 +1,327 @@
+"""Spans on their way to columns: what became of each, whoever parsed it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler import semconv
+from otel_straggler.model.observation import NO_SEQ, NO_STEP, Ints, ObservationBatch, Section
+from otel_straggler.model.rank import Source
+from otel_straggler.semconv import SectionKind
+from otel_straggler.wire.identity import (
+    BAD_RANK,
+    NO_RANK,
+    Aliases,
+    Identity,
+    Resource,
+    Value,
+    as_int,
+    read_value,
+)
+
+ROW = "row"
+STEP = "step"
+BAD_ID = "bad_id"
+BAD_TIME = "bad_time"
+NO_NAME = "no_name"
+DURATION_NOT_POSITIVE = "duration_not_positive"
+ERROR_STATUS = "error_status"
+
+FATES = (
+    ROW, STEP, NO_RANK, ERROR_STATUS,
+    BAD_ID, BAD_RANK, BAD_TIME, NO_NAME, DURATION_NOT_POSITIVE,
+)  # fmt: skip
+MALFORMED = frozenset({BAD_ID, BAD_RANK, BAD_TIME, NO_NAME, DURATION_NOT_POSITIVE})
+"""Fates of spans that the sender is told were rejected."""
+
+_STATUS_ERROR = 2
+_MAX_NS = 2**63 - 1
+_MAX_NAME = 256
+_NO_TRACE = bytes(16)
+_NO_SPAN = bytes(8)
+_KINDS = frozenset(semconv.SECTION_KINDS)
+_IDS = Struct("<QQQ")
+_MASK = 2**64 - 1
+_SECTION_KEYS = (semconv.SECTION, semconv.SECTION_KIND, semconv.PHASE, semconv.SEQ)
+_MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93)
+
+Found = dict[str, Value]
+"""The attributes of a span that mean something here."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far one source has come, as its spans say."""
+
+    step: int = NO_STEP
+    end_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedSpans:
+    """One trace request.
+
+    Attributes:
+        batch: the rows to score.
+        fates: spans by what became of them; the sum is the number of spans received.
+        progress: newest step (``NO_STEP`` if none) and newest end per source.
+    """
+
+    batch: ObservationBatch
+    fates: dict[str, int]
+    progress: dict[Source, Progress] = field(default_factory=dict)
+
+    @property
+    def rejected(self) -> dict[str, int]:
+        """Malformed spans, by reason."""
+        return {fate: count for fate, count in self.fates.items() if fate in MALFORMED}
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Which attributes of a span mean something.
+
+    Attributes:
+        identity: those that say who sent it, and so override the resource.
+        wanted: all.
+        numbers: those whose value differs from span to span.
+    """
+
+    aliases: Aliases
+    identity: frozenset[str]
+    wanted: frozenset[str]
+    numbers: frozenset[str]
+
+    @classmethod
+    def of(cls, aliases: Aliases) -> Keys:
+        identity = aliases.identity_keys()
+        numbers = frozenset((*aliases.step, semconv.SEQ))
+        return cls(aliases, identity, identity.union(numbers, _SECTION_KEYS), numbers)
+
+    def find(self, span: Any) -> Found:
+        """The attributes of a protobuf ``Span`` that mean something."""
+        wanted = self.wanted
+        found = {}
+        for pair in span.attributes:
+            key = pair.key
+            if key in wanted:
+                found[key] = read_value(pair.value)
+        return found
+
+    def who(self, resource: Resource, found: Found) -> Identity:
+        """Who sent the span."""
+        if self.identity.isdisjoint(found):
+            return resource.identity
+        return resource.overridden_by({k: v for k, v in found.items() if k in self.identity})
+
+    def step_key(self, found: Found) -> str | None:
+        """The attribute that holds the step: the first alias that is there."""
+        return next((key for key in self.aliases.step if key in found), None)
+
+
+SectionKey = tuple[str, Value, Value]
+"""Name, kind and phase of a section as a span gives them."""
+
+
+class Rows:
+    """The spans of one request, in the order in which they came."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self._single: list[tuple[int, int, int, int, int, int, int]] = []
+        self._many: list[npt.NDArray[np.int64]] = []
+        self._sources: dict[Source, int] = {}
+        self._section_codes: dict[SectionKey, int] = {}
+        self._sections: dict[Section, int] = {}
+        self._fates: dict[str, int] = {}
+        self._progress: dict[Source, Progress] = {}
+        self._count = 0
+        self._is_mixed = False  # rows do not stand in the order in which they came
+
+    def add(self, span: Any, resource: Resource, *, is_own: bool, index: int | None = None) -> None:
+        """Take one protobuf ``Span``; ``index`` is its place, if they do not come in order."""
+        place = self._count if index is None else index
+        self._count += 1
+        self._is_mixed |= index is not None
+        fate = self._add(span, resource, is_own, place)
+        self._fates[fate] = self._fates.get(fate, 0) + 1
+
+    def _add(self, span: Any, resource: Resource, is_own: bool, place: int) -> str:
+        trace_id: bytes = span.trace_id
+        span_id: bytes = span.span_id
+        if len(trace_id) != 16 or len(span_id) != 8 or trace_id == _NO_TRACE or span_id == _NO_SPAN:
+            return BAD_ID
+        found = self._keys.find(span)
+        identity = self._keys.who(resource, found)
+        if identity.source is None:
+            return identity.fate
+        start_ns: int = span.start_time_unix_nano
+        end_ns: int = span.end_time_unix_nano
+        fate = _fate_of_times(start_ns, end_ns)
+        if fate:
+            return fate
+        step = step_of(found, self._keys)
+        self._note_progress(identity.source, step, end_ns)
+        key, fate = shape_of(span, found, is_own=is_own)
+        if key is None:
+            return fate
+        seq = as_int(found.get(semconv.SEQ))
+        if seq is None:
+            seq = mix_ids(trace_id, span_id)
+        code = self._sources.setdefault(identity.source, len(self._sources))
+        self._single.append((place, code, self._section(key), step, start_ns, end_ns, seq))
+        return ROW
+
+    def count(self, fate: str, spans: int) -> None:
+        """Take spans that are no rows."""
+        if spans:
+            self._fates[fate] = self._fates.get(fate, 0) + spans
+
+    def add_columns(
+        self,
+        places: Ints,
+        source: Source,
+        section: SectionKey,
+        columns: tuple[Ints | int, Ints, Ints, Ints | int],
+    ) -> None:
+        """Take spans of one source and section that are rows: step, start, end, seq."""
+        self.count(ROW, len(places))
+        code = self._sources.setdefault(source, len(self._sources))
+        block = np.empty((len(places), 7), np.int64)
+        block[:, 0] = places
+        block[:, 1] = code
+        block[:, 2] = self._section(section)
+        for number, column in enumerate(columns, 3):
+            block[:, number] = column
+        self._many.append(block)
+        self._is_mixed = True
+
+    def note_progress(self, source: Source, steps: Ints | int, ends_ns: Ints) -> None:
+        """Take how far spans of one source have come."""
+        step = steps if isinstance(steps, int) else int(steps.max())
+        self._note_progress(source, step, int(ends_ns.max()))
+
+    def _note_progress(self, source: Source, step: int, end_ns: int) -> None:
+        progress = self._progress.get(source)
+        if progress is None:
+            progress = self._progress[source] = Progress()
+        if step > progress.step:
+            progress.step = step
+        if end_ns > progress.end_ns:
+            progress.end_ns = end_ns
+
+    def _section(self, key: SectionKey) -> int:
+        code = self._section_codes.get(key)
+        if code is None:
+            code = self._sections.setdefault(section_of(*key), len(self._sections))
+            self._section_codes[key] = code
+        return code
+
+    def build(self) -> DecodedSpans:
+        return DecodedSpans(batch=self._batch(), fates=self._fates, progress=self._progress)
+
+    def _batch(self) -> ObservationBatch:
+        single = np.array(self._single, np.int64).reshape(-1, 7)
+        sources, sections = tuple(self._sources), tuple(self._sections)
+        if self._is_mixed:
+            table = np.concatenate([single, *self._many])
+            table = table[np.argsort(table[:, 0], kind="stable")]
+            sources = _in_order(sources, table[:, 1])
+            sections = _in_order(sections, table[:, 2])
+        else:
+            table = single
+        columns = table.T
+        return ObservationBatch(
+            sources=sources,
+            sections=sections,
+            source=columns[1].astype(np.int32),
+            section=columns[2].astype(np.int32),
+            kernel=np.full(len(table), -1, np.int32),
+            step=columns[3].copy(),
+            start_ns=columns[4].copy(),
+            duration_s=(columns[5] - columns[4]) * 1e-9,
+            seq=columns[6].copy(),
+        )
+
+
+_Named = TypeVar("_Named")
+
+
+def _in_order(names: tuple[_Named, ...], codes: Ints) -> tuple[_Named, ...]:
+    """Names by first appearance; ``codes`` are renumbered in place."""
+    if len(names) < 2:
+        return names
+    first = np.full(len(names), len(codes), np.int64)
+    np.minimum.at(first, codes, np.arange(len(codes)))
+    order = np.argsort(first, kind="stable")
+    number = np.empty(len(names), np.int64)
+    number[order] = np.arange(len(names))
+    codes[:] = number[codes]
+    return tuple(names[i] for i in order.tolist())
+
+
+def shape_of(span: Any, found: Found, *, is_own: bool) -> tuple[SectionKey | None, str]:
+    """The section that a span is scored as; None and its fate if it is not."""
+    name = found.get(semconv.SECTION) or span.name
+    if not name:
+        return None, NO_NAME
+    if is_own and name == semconv.STEP_SPAN and semconv.SECTION not in found:
+        return None, STEP
+    if span.status.code == _STATUS_ERROR:
+        return None, ERROR_STATUS
+    return (str(name), found.get(semconv.SECTION_KIND), found.get(semconv.PHASE)), ROW
+
+
+def step_of(found: Found, keys: Keys) -> int:
+    key = keys.step_key(found)
+    step = None if key is None else as_int(found[key])
+    return NO_STEP if step is None or step < 0 else step
+
+
+def section_of(name: str, kind: Value, phase: Value) -> Section:
+    """Name and kind under which a section is scored; a phase keeps it apart from training.
+
+    >>> section_of("forward", "compute", "eval")
+    Section(name='eval/forward', kind='eval')
+    """
+    own_kind: SectionKind = kind if kind in _KINDS else "compute"
+    name = name[:_MAX_NAME]
+    if not phase or phase == name:
+        return Section(name, own_kind)
+    phase_name = str(phase)[:_MAX_NAME]
+    return Section(f"{phase_name}/{name}", semconv.PHASE_KINDS.get(phase_name, own_kind))
+
+
+def mix_ids(trace_id: bytes, span_id: bytes) -> int:
+    """64 bits of trace id and span id: the same in every delivery of a span.
+
+    >>> mix_ids(bytes(15) + b"a", bytes(7) + b"b") == mix_ids(bytes(15) + b"a", bytes(7) + b"c")
+    False
+    """
+    low, high, span = _IDS.unpack(trace_id + span_id)
+    mixed = (low * _MIX[0] ^ high * _MIX[1] ^ span * _MIX[2]) & _MASK
+    mixed ^= mixed >> 32
+    signed = mixed - (mixed >> 63 << 64)
+    return signed if signed != NO_SEQ else 0
+
+
+def mix_columns(
+    low: npt.NDArray[np.uint64], high: npt.NDArray[np.uint64], span: npt.NDArray[np.uint64]
+) -> Ints:
+    """:func:`mix_ids` for many: the halves of the trace ids, and the span ids, little-endian."""
+    mixed = low * np.uint64(_MIX[0]) ^ high * np.uint64(_MIX[1]) ^ span * np.uint64(_MIX[2])
+    mixed ^= mixed >> np.uint64(32)
+    signed: Ints = mixed.view(np.int64)
+    signed[signed == NO_SEQ] = 0
+    return signed
+
+
+def _fate_of_times(start_ns: int, end_ns: int) -> str:
+    if not (0 < start_ns <= _MAX_NS and 0 < end_ns <= _MAX_NS):
+        return BAD_TIME
+    return "" if end_ns > start_ns else DURATION_NOT_POSITIVE

@@ -1,0 +1,192 @@
+"""Requests read as columns mean exactly what they mean span by span."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from otel_straggler import semconv
+from otel_straggler.errors import InputError
+from otel_straggler.simulate.scenarios import Plan, simulate
+from otel_straggler.simulate.writers import encode_requests
+from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
+
+BASE_NS = 1_790_000_000_000_000_000
+
+
+def same(a: DecodedSpans, b: DecodedSpans) -> bool:
+    """Equal in every column, table and count."""
+    assert a.fates == b.fates
+    assert a.progress == b.progress
+    for field in dataclasses.fields(a.batch):
+        left, right = getattr(a.batch, field.name), getattr(b.batch, field.name)
+        if isinstance(left, np.ndarray):
+            np.testing.assert_array_equal(left, right, field.name)
+            assert left.dtype == right.dtype
+        else:
+            assert left == right, field.name
+    return True
+
+
+def one_by_one(body: bytes) -> DecodedSpans | None:
+    """Decoded with upb's classes alone; None if it is no request."""
+    try:
+        return SpanDecoder()._decode(ExportTraceServiceRequest.FromString(body))
+    except DecodeError:
+        return None
+
+
+def as_columns(decoder: SpanDecoder, body: bytes) -> DecodedSpans | str | None:
+    """Decoded as columns; None if it is no request, "unfamiliar" if columns do not fit it."""
+    try:
+        return decoder._decode_columns(body) or "unfamiliar"
+    except DecodeError:
+        return None
+
+
+def agree(decoder: SpanDecoder, body: bytes) -> None:
+    columns = as_columns(decoder, body)
+    if columns == "unfamiliar":
+        return
+    expected = one_by_one(body)
+    assert (columns is None) == (expected is None)
+    if expected is not None:
+        assert isinstance(columns, DecodedSpans)
+        same(columns, expected)
+
+
+def request(rng: random.Random, spans: int) -> ExportTraceServiceRequest:
+    """A request with spans of few shapes, and some strange ones among them."""
+    message = ExportTraceServiceRequest()
+    for number in range(rng.choice([1, 1, 2])):
+        resource_spans = message.resource_spans.add(schema_url="https://example")
+        attributes = resource_spans.resource.attributes
+        attributes.add(key="service.name").value.string_value = "job"
+        if rng.random() < 0.8:
+            attributes.add(key="training.rank").value.int_value = number
+            attributes.add(key="training.world_size").value.int_value = 4
+        for _ in range(rng.choice([1, 1, 2])):
+            scope_spans = resource_spans.scope_spans.add()
+            if rng.random() < 0.9:
+                scope_spans.scope.name = rng.choice([semconv.SCOPE_NAME, "other"])
+            for _ in range(spans):
+                add_span(rng, scope_spans.spans.add())
+    return message
+
+
+def add_span(rng: random.Random, span: Any) -> None:
+    span.trace_id = rng.choice([rng.randbytes(16)] * 30 + [bytes(16), b"short", b""])
+    span.span_id = rng.choice([rng.randbytes(8)] * 30 + [bytes(8), b"x"])
+    if rng.random() < 0.5:
+        span.parent_span_id = rng.randbytes(8)
+    span.name = rng.choice(["forward", "backward", "step", "größe"] * 5 + [""])
+    span.kind = rng.choice([1, 1, 3])
+    start = BASE_NS + rng.randrange(10**12)
+    span.start_time_unix_nano = rng.choice([start] * 30 + [0, 2**63])
+    span.end_time_unix_nano = start + rng.choice([rng.randrange(1, 10**9)] * 30 + [0, -5])
+    put = span.attributes.add
+    if rng.random() < 0.8:
+        put(key=semconv.SECTION).value.string_value = span.name
+        put(key=semconv.SEQ).value.int_value = rng.choice([rng.randrange(300)] * 20 + [-1, 2**62])
+    step = rng.random()
+    if step < 0.8:
+        put(key=semconv.STEP).value.int_value = rng.choice([rng.randrange(300)] * 20 + [-1])
+    elif step < 0.85:
+        put(key=semconv.STEP).value.string_value = str(rng.randrange(100))
+    elif step < 0.9:
+        put(key="iteration").value.int_value = rng.randrange(100)
+        put(key="dl.iteration").value.int_value = rng.randrange(100)
+    for key, chance in (("tokens", 0.5), ("loss", 0.3), ("flag", 0.2), ("list", 0.1)):
+        if rng.random() < chance:
+            value = put(key=key).value
+            if key == "tokens":
+                value.int_value = rng.choice([5, 7, -3, rng.randrange(10**6)])
+            elif key == "loss":
+                value.double_value = rng.random()
+            elif key == "flag":
+                value.bool_value = rng.random() < 0.5
+            else:
+                value.array_value.values.add().int_value = rng.randrange(9)
+    odd = rng.random()
+    if odd < 0.03:
+        span.status.code = 2
+    elif odd < 0.06:
+        put(key="rank").value.int_value = rng.randrange(-1, 5)
+    elif odd < 0.08:
+        span.events.add(name="e")
+    elif odd < 0.1:
+        put(key=semconv.PHASE).value.string_value = "eval"
+        put(key=semconv.SECTION_KIND).value.string_value = rng.choice(["data", "nonsense"])
+    elif odd < 0.12:
+        put(key=semconv.SEQ).value.string_value = rng.choice(["7", "x"])
+    elif odd < 0.14:
+        span.trace_state = "a=b"
+
+
+@given(st.integers(0, 2**32), st.integers(1, 120))
+def test_columns_mean_what_spans_mean(seed: int, spans: int) -> None:
+    """Rows, order, tables, counts, progress; with layouts learnt from other requests."""
+    rng = random.Random(seed)
+    decoder = SpanDecoder()
+    for _ in range(3):
+        agree(decoder, request(rng, spans).SerializeToString())
+
+
+@given(st.integers(0, 2**32), st.integers(1, 12))
+def test_a_mangled_request_means_the_same_or_nothing(seed: int, changes: int) -> None:
+    """Whatever upb refuses is refused as columns too; whatever it takes means the same."""
+    rng = random.Random(seed)
+    decoder = SpanDecoder()
+    good = request(rng, 40).SerializeToString()
+    agree(decoder, good)
+    body = bytearray(good)
+    for _ in range(changes):
+        at = rng.randrange(len(body))
+        kind = rng.randrange(4)
+        if kind == 0:
+            body[at] = rng.randrange(256)
+        elif kind == 1:
+            body[at] ^= 1 << rng.randrange(8)
+        elif kind == 2:
+            del body[at : at + rng.choice([1, 1, 8, 200])]
+        else:
+            body[at:at] = rng.randbytes(rng.choice([1, 2, 8]))
+        if not body:
+            break
+    agree(decoder, bytes(body))
+    try:
+        decoded = decoder.decode(bytes(body))
+    except InputError:
+        assert one_by_one(bytes(body)) is None
+    else:
+        expected = one_by_one(bytes(body))
+        assert expected is not None
+        same(decoded, expected)
+
+
+def test_requests_of_our_own_encoder_are_read_as_columns() -> None:
+    """The usual case takes the fast way, all of it."""
+    decoder = SpanDecoder()
+    batch = simulate("one_slow_rank", Plan(ranks=2, slow_rank=1, steps=200)).batch
+    for body in encode_requests(batch):
+        columns = as_columns(decoder, body)
+        expected = one_by_one(body)
+        assert isinstance(columns, DecodedSpans)
+        assert expected is not None
+        same(columns, expected)
+
+
+@pytest.mark.parametrize("cut", [1, 50, 3000, 6000])
+def test_a_truncated_request_is_refused_as_a_whole(cut: int) -> None:
+    """Nothing of it is taken."""
+    [body, *_] = encode_requests(simulate("healthy", Plan(ranks=2, slow_rank=1, steps=50)).batch)
+    with pytest.raises(InputError, match="ExportTraceServiceRequest"):
+        SpanDecoder().decode(body[:-cut])
