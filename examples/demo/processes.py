@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -24,10 +25,11 @@ class Collector:
     def __init__(self, *flags: str, addresses: dict[str, str] | None = None) -> None:
         where = addresses or dict.fromkeys(("otlp_http", "otlp_grpc", "metrics"), "127.0.0.1:0")
         ports = [word for name, at in where.items() for word in (f"--{_dashed(name)}", at)]
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close())
         self._process = subprocess.Popen(
             [sys.executable, "-m", "otel_straggler.cli", "collector", *ports, *flags],
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._errors,
             start_new_session=True,
         )
         self.addresses = self._read_ready_line()
@@ -49,6 +51,7 @@ class Collector:
     def close(self) -> None:
         _end(self._process)
         self._process.stdout.close()
+        self._errors.close()
 
     def _read_ready_line(self) -> dict[str, str]:
         alarm = threading.Timer(_READY_WITHIN_S, self._process.kill)
@@ -56,8 +59,11 @@ class Collector:
         line = self._process.stdout.readline()
         alarm.cancel()
         if not line:
+            exit_code = self._process.wait()
+            self._errors.seek(0)
+            told = self._errors.read().decode(errors="replace")[-2000:]
             self.close()
-            msg = f"the collector did not start (exit code {self._process.returncode})"
+            msg = f"the collector did not start (exit code {exit_code})\n{told}"
             raise RuntimeError(msg)
         return json.loads(line)
 

@@ -7,18 +7,24 @@ import time
 
 import otel_straggler
 
-FIRST, SECOND = (0.01, 0.03)
-"""Seconds of the section in the first attempt and in the second."""
+FIRST_S, SECOND_S = 0.01, 0.03
+"""Of the section, in the first attempt and in the second."""
 
-is_first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
-otel_straggler.configure(endpoint=sys.argv[1], run_id="restarted")
-for n in range(40):
-    with otel_straggler.step(n), otel_straggler.section("forward"):
-        time.sleep(FIRST if is_first else SECOND)
-    if is_first and n == 24:
-        otel_straggler.flush()
-        if os.environ["RANK"] == "1":
-            time.sleep(1)  # rank 0 has sent its steps too
-            os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(60)  # as in a collective: until torchrun ends it
-otel_straggler.shutdown()
+
+def main() -> None:
+    is_first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+    otel_straggler.configure(endpoint=sys.argv[1], run_id="restarted")
+    for n in range(40):
+        with otel_straggler.step(n), otel_straggler.section("forward"):
+            time.sleep(FIRST_S if is_first else SECOND_S)
+        if is_first and n == 24:
+            otel_straggler.flush()
+            if os.environ["RANK"] == "1":
+                time.sleep(1)  # rank 0 has sent its steps too
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(60)  # as in a collective: until torchrun ends it
+    otel_straggler.shutdown()
+
+
+if __name__ == "__main__":
+    main()
