@@ -103,21 +103,32 @@ def rank_on_node(who: Json) -> str:
     return printable(f"rank {key}" + (f" on {who['node']}" if who["node"] else ""))
 
 
-def straggler_sentence(window: Json, straggler: Json) -> str:
-    """What one entry of ``stragglers`` says."""
-    times = f"{1 / straggler['score']:.2f}x" if straggler["score"] else "infinitely"
-    who = rank_on_node(straggler)
-    kind = straggler["kind_of_score"]
-    if kind == "gpu_relative":
-        return f"{who}: its GPU kernels take {times} as long as on the fastest rank"
-    if kind == "gpu_individual":
-        return f"{who}: its GPU kernels take {times} as long as at its own best"
-    name = printable(straggler["section"], _MOST_NAME * 2)
-    medians = window["section_medians_s"][straggler["section"]]
-    own_s = medians[_key(straggler)]
-    best_s = own_s * straggler["score"]
-    against = "the fastest rank" if kind == "section_relative" else "its own best"
-    return f"{who}: {name} takes {times} {against} ({duration(own_s)} against {duration(best_s)})"
+def straggler_sentences(window: Json) -> list[str]:
+    """One sentence for each rank and section that is listed, lowest score first; what two kinds
+    of score say of the same is one sentence."""
+    found: dict[tuple[str, str | None], list[Json]] = {}
+    for straggler in window["stragglers"]:
+        found.setdefault((_key(straggler), straggler["section"]), []).append(straggler)
+    return [_sentence(window, entries) for entries in found.values()]
+
+
+def _sentence(window: Json, entries: list[Json]) -> str:
+    first = entries[0]
+    kinds = {entry["kind_of_score"].partition("_")[2]: entry["score"] for entry in entries}
+    is_gpu = first["section"] is None
+    what = "its GPU kernels take" if is_gpu else f"{_section_name(first)} takes"
+    told = []
+    for kind, reference in (("relative", "the fastest rank"), ("individual", "its own best")):
+        if kind in kinds:
+            told.append(f"{1 / kinds[kind]:.2f}x {reference}")
+            if not is_gpu:
+                own_s = window["section_medians_s"][first["section"]][_key(first)]
+                told[-1] += f" ({duration(own_s)} against {duration(own_s * kinds[kind])})"
+    return f"{rank_on_node(first)}: {what} {' and '.join(told)}"
+
+
+def _section_name(who: Json) -> str:
+    return printable(who["section"], _MOST_NAME * 2)
 
 
 def excess_sentence(window: Json) -> str:
@@ -125,7 +136,7 @@ def excess_sentence(window: Json) -> str:
     excess = window.get("largest_excess")
     if not excess:
         return ""
-    section = printable(excess["section"], _MOST_NAME * 2)
+    section = _section_name(excess)
     own, peers = duration(excess["own_s"]), duration(excess["role_median_s"])
     return (
         f"most time lost: {rank_on_node(excess)} in {section}, {duration(excess['excess_s'])}"
@@ -278,11 +289,12 @@ def worst_first(window: Json) -> list[str]:
 def run_lines(run: Json) -> Iterator[Text]:
     """Sentences below the table of the newest window."""
     window = run["windows"][-1]
-    stragglers = window["stragglers"]
-    for straggler in stragglers[:MOST_SENTENCES]:
-        yield Text(straggler_sentence(window, straggler), style="bold")
+    stragglers = straggler_sentences(window)
+    for sentence in stragglers[:MOST_SENTENCES]:
+        yield Text(sentence, style="bold")
     if len(stragglers) > MOST_SENTENCES:
-        yield Text(f"and {len(stragglers) - MOST_SENTENCES:,} more entries under the threshold")
+        more = len(stragglers) - MOST_SENTENCES
+        yield Text(f"and {more:,} more ranks and sections under the threshold")
     if not stragglers:
         yield Text("no straggler: every score is at or above the threshold", style="green")
     if excess := excess_sentence(window):

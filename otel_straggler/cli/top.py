@@ -23,7 +23,7 @@ from otel_straggler.cli.report_table import (
     rank_on_node,
     report_console,
     run_title,
-    straggler_sentence,
+    straggler_sentences,
 )
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
 from otel_straggler.publish.report_json import Json
@@ -188,11 +188,12 @@ def _newest(runs: Json) -> str | None:
 
 
 def _sentences(run: Json, window: Json) -> Iterator[Text]:
-    stragglers = window["stragglers"]
-    for straggler in stragglers[:MOST_SENTENCES]:
-        yield Text(straggler_sentence(window, straggler), style="bold red")
+    stragglers = straggler_sentences(window)
+    for sentence in stragglers[:MOST_SENTENCES]:
+        yield Text(sentence, style="bold red")
     if len(stragglers) > MOST_SENTENCES:
-        yield Text(f"and {len(stragglers) - MOST_SENTENCES:,} more entries under the threshold")
+        more = len(stragglers) - MOST_SENTENCES
+        yield Text(f"and {more:,} more ranks and sections under the threshold")
     if not stragglers:
         yield Text("no straggler", style="green")
     elif excess := excess_sentence(window):

@@ -9,6 +9,7 @@ from otel_straggler.cli.report_table import (
     duration,
     missing_sentence,
     rank_ranges,
+    straggler_sentences,
     worst_first,
 )
 from otel_straggler.publish.report_json import window_json
@@ -59,6 +60,16 @@ def test_ranks_are_ordered_by_their_lowest_score(window) -> None:
     """A listed rank comes before all others."""
     assert worst_first(window)[0] == "2"
     assert sorted(worst_first(window)) == list("012345")
+
+
+def test_two_kinds_of_score_of_one_section_are_one_sentence(window) -> None:
+    """Slower than its peers, and slower than it was: one fact for a person."""
+    individual = {**window["stragglers"][0], "kind_of_score": "section_individual", "score": 0.5}
+    window["stragglers"].append(individual)
+    (sentence,) = straggler_sentences(window)
+    assert "takes 1.5" in sentence
+    assert " the fastest rank (" in sentence
+    assert " and 2.00x its own best (" in sentence
 
 
 def test_missing_ranks_are_told_in_ranges(window) -> None:

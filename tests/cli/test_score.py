@@ -179,7 +179,7 @@ def test_kernel_rows_give_gpu_scores(call, tmp_path) -> None:
     path.write_text("\n".join(lines))
     window = windows_of(call("score", path, "--json")[1], "run-1")[0]
     assert window["gpu_relative_scores"] == {"0": 1.0, "1": 0.5}
-    assert "rank 1 on n: its GPU kernels take 2.00x as long as on the" in call("score", path)[1]
+    assert "rank 1 on n: its GPU kernels take 2.00x the fastest rank" in call("score", path)[1]
 
 
 def test_names_of_others_cannot_control_the_terminal(call, tmp_path) -> None:
