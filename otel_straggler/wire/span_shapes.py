@@ -84,8 +84,12 @@ def _scope_part(body: bytes, resource: bytes, begin: int, end: int) -> ScopePart
     sizes: list[int] = []
     at = begin
     while at < end:
-        if body[at] == _SPAN_TAG:  # nearly always; so it is read without ceremony
-            size, content = varint_at(body, at + 1, end)
+        if body[at] == _SPAN_TAG:  # nearly always, with a size of two bytes: read it in line
+            low, high = body[at + 1 : at + 3] if at + 3 <= end else (0x80, 0x80)
+            if low >= 0x80 > high:
+                size, content = low & 0x7F | high << 7, at + 3
+            else:
+                size, content = varint_at(body, at + 1, end)
             at = content + size
             offsets.append(content)
             sizes.append(size)
