@@ -23,6 +23,8 @@ from otel_straggler.semconv import Metric
 Sections: TypeAlias = tuple[int, ...]
 """Which sections of a window are meant, by column."""
 
+_ALWAYS_SHOWN = 100
+"""Flagged ranks that keep their scores even where liveness alone fills the budget."""
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 _SECTION_SCORES = (semconv.SECTION_RELATIVE, semconv.SECTION_INDIVIDUAL)
@@ -130,15 +132,16 @@ class RunScores:
 
         Args:
             constant_labels: label text that ends every line.
-            budget: series of :data:`FOLDABLE` that may be shown; those about whole ranks and the
-                run are always shown.
+            budget: series that may be shown. Those about whole ranks and the run are never
+                folded; :data:`FOLDABLE` get what they leave.
         """
         families = Families()
         for name, group in self._groups.items():
             self._add_run(families, name, group, constant_labels)
         self._add_ranks(families, constant_labels)
-        folding = _Folding.choose(self._shown(), budget)
-        for scores, sections in self._shown():
+        shown = self._shown()
+        folding = _Folding.choose(shown, budget - len(families) - len(FOLDABLE))
+        for scores, sections in shown:
             _add_scores(families, scores, sections, folding, self._tail(constant_labels, scores))
         if folding.folds:
             for name, group in self._groups.items():
@@ -244,16 +247,17 @@ class _Folding:
         ids = [id(s) for s, _ in shown]
         if sum(scores) + sum(rest) <= budget:
             return cls(None, None, dict.fromkeys(FOLDABLE, 0))
-        order = _worst_first([s for s, _ in shown])
+        order, flagged = _worst_first([s for s, _ in shown])
+        always = min(flagged, _ALWAYS_SHOWN)
         sections = max((len(rows) for _, rows in shown), default=0)
         if sum(scores) + len(QUANTILES) * sections * len(_REST) <= budget:
             left = budget - sum(scores) - len(QUANTILES) * sections * len(_REST)
-            kept = _fitting(order, rest, left)
+            kept = _fitting(order, rest, left, always)
             rest_ids = frozenset(ids[i] for i in kept)
             folded = _left_out(counts, _REST, kept, len(ids))
             return cls(None, rest_ids, folded)
         left = budget - len(QUANTILES) * (sections * 4 + len(_RANK_SCORES))
-        kept = _fitting(order, [a + b for a, b in zip(scores, rest, strict=True)], left)
+        kept = _fitting(order, [a + b for a, b in zip(scores, rest, strict=True)], left, always)
         kept_ids = frozenset(ids[i] for i in kept)
         return cls(kept_ids, kept_ids, _left_out(counts, FOLDABLE, kept, len(ids)))
 
@@ -278,8 +282,9 @@ def _left_out(
     }
 
 
-def _worst_first(shown: list[_RankScores]) -> list[int]:
-    """Flagged ranks by their score, then the others by their lowest relative score."""
+def _worst_first(shown: list[_RankScores]) -> tuple[list[int], int]:
+    """Flagged ranks by their score, then the others by their lowest relative score; and how many
+    are flagged."""
     worst: dict[int, Floats] = {}
     listed: dict[int, dict[int, float]] = {}
     for scores in shown:
@@ -301,14 +306,17 @@ def _worst_first(shown: list[_RankScores]) -> list[int]:
             return False, flagged_at
         return True, float(worst[id(window)][row])
 
-    return sorted(range(len(shown)), key=key)
+    keys = [key(i) for i in range(len(shown))]
+    flagged = sum(not is_unflagged for is_unflagged, _ in keys)
+    return sorted(range(len(shown)), key=keys.__getitem__), flagged
 
 
-def _fitting(order: list[int], sizes: list[int], left: int) -> list[int]:
+def _fitting(order: list[int], sizes: list[int], left: int, always: int) -> list[int]:
+    """The first of ``order`` that fit, and the first ``always`` whether they fit or not."""
     kept = []
-    for i in order:
+    for place, i in enumerate(order):
         left -= sizes[i]
-        if left < 0:
+        if left < 0 and place >= always:
             break
         kept.append(i)
     return kept

@@ -78,6 +78,12 @@ def window(
     )
 
 
+def never_folded(scores: RunScores) -> int:
+    """Series about whole ranks, the run, and the folding itself."""
+    names = {metric.prometheus_name for metric in FOLDABLE}
+    return sum(len(lines) for name, lines in shown(scores).items() if name not in names)
+
+
 def shown(scores: RunScores, budget: int = 50_000) -> dict[str, list[tuple[dict[str, str], float]]]:
     text = scores.families(CONSTANT, budget).render().decode()
     found: dict[str, list[tuple[dict[str, str], float]]] = {}
@@ -159,7 +165,8 @@ def test_sections_with_and_without_steps_are_shown_once() -> None:
 
 def test_within_the_budget_nothing_is_folded() -> None:
     """And the page says 0, rather than nothing."""
-    page = shown(run_scores(window([0, 1])), budget=8)
+    scores = run_scores(window([0, 1]))
+    page = shown(scores, budget=8 + never_folded(scores))
     folded = page["straggler_collector_series_folded"]
     assert {labels["family"] for labels, _ in folded} == {m.prometheus_name for m in FOLDABLE}
     assert {value for _, value in folded} == {0}
@@ -170,7 +177,7 @@ def test_the_rest_is_folded_before_scores_are() -> None:
     """Medians and slowdowns go first; the worst ranks keep theirs."""
     relative = np.linspace(0.99, 0.5, 100)
     scores = run_scores(window(list(range(100)), relative=relative, flagged=(99,)))
-    page = shown(scores, budget=300)
+    page = shown(scores, budget=300 + never_folded(scores))
     assert len(ranks_of(page, semconv.SECTION_RELATIVE)) == 100
     kept = ranks_of(page, semconv.SECTION_MEDIAN)
     assert kept == list(range(100 - len(kept), 100))
@@ -186,7 +193,7 @@ def test_flagged_ranks_keep_their_scores_before_all_others() -> None:
     """Even if another rank has a lower score in a kind that is not listed."""
     relative = np.linspace(0.99, 0.5, 1000)
     scores = run_scores(window(list(range(1000)), relative=relative, flagged=(3, 4)))
-    page = shown(scores, budget=60)
+    page = shown(scores, budget=60 + never_folded(scores))
     kept = ranks_of(page, semconv.SECTION_RELATIVE)
     assert {3, 4, 999}.issubset(kept)
     assert ranks_of(page, semconv.RANK_STRAGGLING) == list(range(1000))
@@ -210,7 +217,7 @@ def test_a_page_never_exceeds_its_budget_and_says_what_is_missing(
     )
     scores = run_scores(window(list(range(n_ranks)), names, relative=relative))
     everything = shown(scores, budget=10**9)
-    page = shown(scores, budget=budget)
+    page = shown(scores, budget=budget + never_folded(scores))
     folded = {labels["family"]: v for labels, v in page["straggler_collector_series_folded"]}
     for metric in FOLDABLE:
         name = metric.prometheus_name
@@ -218,3 +225,9 @@ def test_a_page_never_exceeds_its_budget_and_says_what_is_missing(
     quantiles = sum(len(v) for name, v in page.items() if "over_ranks" in name)
     lines = sum(len(page.get(metric.prometheus_name, [])) for metric in FOLDABLE)
     assert lines + quantiles <= max(budget, len(QUANTILES) * (4 * n_sections + 2))
+
+
+def test_flagged_ranks_are_shown_even_if_nothing_fits() -> None:
+    """What pages somebody must be there to look at."""
+    scores = run_scores(window(list(range(50)), flagged=(7,)))
+    assert ranks_of(shown(scores, budget=0), semconv.SECTION_RELATIVE) == [7]
