@@ -9,7 +9,6 @@ would keep its host waiting; this keeps the demo's timing alike on a laptop and 
 """
 
 import argparse
-import json
 import os
 import time
 from contextlib import contextmanager
@@ -44,7 +43,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     generator = torch.Generator().manual_seed(options.seed + rank)
     device = Device(options, rank)
-    step_s = []
+    times = open_times(options.step_times) if rank == 0 else None
 
     for n in range(options.steps):
         began = time.perf_counter()
@@ -62,16 +61,21 @@ def main() -> None:
             with section("optimizer"), device.busy("optimizer", n):
                 optimizer.step()
                 optimizer.zero_grad()
-        step_s.append(time.perf_counter() - began)
+        if times:
+            print(time.time(), time.perf_counter() - began, file=times, flush=True)
         if rank == 0 and (n + 1) % options.say_every == 0:
             with torch.no_grad():
                 right = (network(test_images).argmax(1) == test_labels).float().mean().item()
             print(f"step {n + 1:4d}   loss {loss.item():.3f}   accuracy {right:.1%}", flush=True)
 
     otel_straggler.shutdown()
-    if options.step_times and rank == 0:
-        Path(options.step_times).write_text(json.dumps(step_s))
+    if times:
+        times.close()
     dist.destroy_process_group()
+
+
+def open_times(path: str):
+    return Path(path).open("w") if path else None
 
 
 class Device:
@@ -80,6 +84,7 @@ class Device:
     def __init__(self, options: argparse.Namespace, rank: int) -> None:
         self.slow_section = options.slow_section if rank == options.slow_rank else ""
         self.slow_from = options.steps // 2
+        self.is_paced = not options.unpaced
 
     @contextmanager
     def busy(self, name: str, n: int):
@@ -87,7 +92,8 @@ class Device:
         if name == self.slow_section and n >= self.slow_from:
             until += SLOWER_BY_S
         yield
-        time.sleep(max(0.0, until - time.perf_counter()))
+        if self.is_paced:
+            time.sleep(max(0.0, until - time.perf_counter()))
 
 
 def average_gradients(model: torch.nn.Module, world: int) -> None:
@@ -116,7 +122,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--slow-rank", type=int, default=-1, help="-1: none")
     parser.add_argument("--slow-section", choices=["data_loading", "forward"], default="forward")
     parser.add_argument("--say-every", type=int, default=40, help="steps")
-    parser.add_argument("--step-times", default="", help="write rank 0's step times to this file")
+    parser.add_argument("--step-times", default="", help="file for rank 0's: end and seconds")
+    parser.add_argument("--unpaced", action="store_true", help="do not wait as for a GPU")
     return parser.parse_args()
 
 
