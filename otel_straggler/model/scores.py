@@ -56,7 +56,7 @@ class WindowScores:
         largest_excess: the rank and section that lose most against their role, if any is slower.
         world_size: ranks expected; missing_ranks: those without a row, at most 1,000 named.
         duplicates, superseded: rows left out because they were delivered twice, or because a
-            newer session holds the same rank.
+            another session holds the same rank and has more rows.
         closed_by: "complete" (all ranks passed it), "grace" (some did not in time), "idle", "end".
     """
 

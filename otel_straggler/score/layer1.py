@@ -78,16 +78,20 @@ def _delivery_order(rows: Batch) -> Ints | None:
     return np.argsort(key, kind="stable")
 
 
-def newest_session_per_rank(rows: Batch) -> Batch:
-    """Keep, of several sources with one rank, the rows of the last in ``rows.sources``.
+def one_session_per_rank(rows: Batch) -> Batch:
+    """Keep, of several sources with one rank, the one with most rows; of equals the last in
+    ``rows.sources``, which is the newest.
 
     Two sessions that claim one rank are never merged into one median. Cost: O(n).
     """
-    used = np.flatnonzero(np.bincount(rows.source, minlength=len(rows.sources))).tolist()
-    newest = {rows.sources[code].rank: code for code in used}
-    if len(newest) == len(used):
-        return rows
-    return rows.take(np.isin(rows.source, list(newest.values())))
+    count = np.bincount(rows.source, minlength=len(rows.sources))
+    used = np.flatnonzero(count).tolist()
+    kept: dict[int, int] = {}
+    for code in used:
+        rank = rows.sources[code].rank
+        if rank not in kept or count[code] >= count[kept[rank]]:
+            kept[rank] = code
+    return rows if len(kept) == len(used) else rows.take(np.isin(rows.source, list(kept.values())))
 
 
 def score_window(
@@ -112,7 +116,7 @@ def score_window(
     """
     delivered = len(rows)
     distinct = without_duplicates(rows)
-    kept = newest_session_per_rank(distinct)
+    kept = one_session_per_rank(distinct)
     used = np.flatnonzero(np.bincount(kept.source, minlength=len(kept.sources))).tolist()
     ranked = sorted(used, key=lambda code: kept.sources[code].rank)
     sources = tuple(kept.sources[code] for code in ranked)

@@ -150,7 +150,7 @@ def test_a_restart_within_an_attempt_starts_a_new_incarnation(scorer: Scorer) ->
 
 def test_one_rank_that_rejoins_goes_on_in_the_same_windows(scorer: Scorer) -> None:
     """A replaced process that continues where its peers are needs no new incarnation; in the
-    window of the change the newer session is scored alone."""
+    window of the change the session with more rows is scored alone."""
     scorer.observe(rows(source(0), range(5)), 0)
     scorer.observe(rows(source(1), range(2)), 0)
     scorer.observe(rows(source(1, "new"), range(2, 5), 3.0), S)
@@ -368,3 +368,17 @@ def test_rows_of_several_ranks_in_one_batch_go_to_one_window(scorer: Scorer) -> 
     (window,) = scorer.close_due(0)
     assert ranks_of(window) == [0, 1]
     assert window.section_relative[:, 0].tolist() == [1.0, 0.5]
+
+
+def test_a_stray_row_does_not_replace_a_rank() -> None:
+    """Two nodes claim rank 1; the one with a single row does not speak for it."""
+    scorer = Scorer(ScoreSettings(window_steps=None))
+    builder = BatchBuilder()
+    for step in range(6):
+        for who, duration_s in ((source(0), 1.0), (source(1), 2.0)):
+            builder.add(who, Section("f"), step=step, start_ns=step, duration_s=duration_s)
+    builder.add(source(1, node="elsewhere"), Section("f"), step=6, start_ns=6, duration_s=1.0)
+    scorer.observe(builder.build(), 0)
+    (window,) = scorer.close_all()
+    assert window.section_relative.ravel().tolist() == [1.0, 0.5]
+    assert window.superseded == 1
