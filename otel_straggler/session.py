@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from otel_straggler.config import ClientSettings
 from otel_straggler.errors import ConfigError, describe
-from otel_straggler.instrument.configuration import Arguments, resolve_settings
 from otel_straggler.instrument.guard import GUARD
 from otel_straggler.instrument.topology import TOPOLOGY
 from otel_straggler.record.active import RECORDER
@@ -159,6 +158,9 @@ def configure(
     Raises:
         ConfigError: an argument is wrong, or differs from those of an earlier call.
     """
+    # Half of what `import otel_straggler` would cost; only who configures needs it.
+    from otel_straggler.instrument.configuration import Arguments, resolve_settings
+
     settings = resolve_settings(
         Arguments(
             endpoint=endpoint,
