@@ -55,7 +55,7 @@ OPTIONAL = ("kernel", "kernel_class", *PARALLEL, "local_rank", "microbatch")
 ROWS_AT_ONCE = 16_384
 LARGEST_INTEGER = 2**62
 SHORTEST_S, LONGEST_S = 1e-12, 1e9
-_A_DURATION = "seconds, finite, above 0 and at most 1e9"
+_A_DURATION = "seconds above 0, finite, 1e-12 to 1e9"
 _MOST_SHOWN = 80
 _MEMORY = re.compile(r"\[?(cuda )?mem(cpy|set)", re.IGNORECASE)
 
