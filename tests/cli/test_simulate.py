@@ -1,0 +1,49 @@
+"""`otel-straggler simulate` as users call it."""
+
+from __future__ import annotations
+
+import pytest
+
+from otel_straggler.testing import CapturedRequests
+
+
+@pytest.mark.parametrize(
+    ("arguments", "place", "value"),
+    [
+        (("--ranks", "0"), "ranks", "0"),
+        (("--slow-rank", "9"), "slow_rank", "9"),
+        (("--slowdown", "0.5"), "slowdown", "0.5"),
+        (("--section", "x"), "section", "x"),
+        (("--steps", "-1"), "steps", "-1"),
+        (("-o", "/nonexistent/x"), "--output", "/nonexistent/x"),
+    ],
+)
+def test_a_wrong_value_is_one_line_with_place_value_and_remedy(
+    call, arguments: tuple[str, ...], place: str, value: str
+) -> None:
+    """Exit code 2, nothing on standard output."""
+    code, out, err = call("simulate", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("otel-straggler: error: ")
+    assert err.count("\n") == 1
+    for part in (place, value, "expected"):
+        assert part in err
+
+
+def test_a_run_can_be_sent_to_a_collector(call) -> None:
+    """Every rank in requests of its own."""
+    with CapturedRequests() as sink:
+        code, _, err = call("simulate", "--ranks", "3", "--steps", "5", "--send", sink.url)
+        spans = sink.spans()
+    assert code == 0, err
+    assert {span.resource["training.rank"] for span in spans} == {0, 1, 2}
+    assert sum(span.name == "forward" for span in spans) == 15
+
+
+def test_nobody_at_the_address_is_one_line(call) -> None:
+    """With the address and what to look at."""
+    code, _, err = call("simulate", "--ranks", "2", "--send", "http://127.0.0.1:9")
+    assert code == 2
+    assert "http://127.0.0.1:9" in err
+    assert "Is a collector running there?" in err
+    assert "Traceback" not in err
