@@ -29,6 +29,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         answer = otel_straggler.main(arguments, "otel-straggler", standalone_mode=False)
     except StragglerError as error:
         return _say(str(error), error.exit_code)
+    except click.UsageError as error:
+        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+            error.show()  # its message is the help
+            return error.exit_code
+        command = error.ctx.command_path if error.ctx else "otel-straggler"
+        message = error.format_message().rstrip(".")
+        return _say(f"{message}. Run '{command} --help' for what is accepted.")
     except click.ClickException as error:
         error.show()
         return error.exit_code

@@ -4,6 +4,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 import otel_straggler
 
 
@@ -115,3 +117,23 @@ def test_ctrl_c_ends_quietly_with_130() -> None:
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert errors.strip() == b""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("score", "--window-steps", "x"), "'--window-steps': 'x' is not a valid integer"),
+        (("scor",), "No such command 'scor'"),
+        (("top", "--nothing"), "No such option"),
+    ],
+)
+def test_a_wrong_option_is_one_line_with_the_way_out(
+    call, arguments: tuple[str, ...], said: str
+) -> None:
+    """Exit code 2, and where the accepted ones are listed."""
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.startswith("otel-straggler: error: ")
+    assert "--help' for what is accepted." in err
+    assert err.count("\n") == 1
