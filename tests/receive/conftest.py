@@ -108,15 +108,17 @@ def read_until(client: socket.socket, end: bytes) -> bytes:
 def split_replies(data: bytes, *, is_head: bool = False) -> list[Reply]:
     """Take answers apart by their own framing; interim answers count too."""
     replies = []
-    while data:
-        head, end, data = data.partition(b"\r\n\r\n")
-        assert end, head
-        first, *lines = head.decode().split("\r\n")
+    at = 0
+    while at < len(data):
+        end = data.find(b"\r\n\r\n", at)
+        assert end >= 0, data[at:]
+        first, *lines = data[at:end].decode().split("\r\n")
         headers = {n.lower(): v for n, _, v in (line.partition(": ") for line in lines)}
+        at = end + 4
         size = 0 if is_head else int(headers.get("content-length", "0"))
-        replies.append(Reply(int(first.split(" ")[1]), headers, data[:size]))
-        assert len(data) >= size, "the answer was cut off"
-        data = data[size:]
+        assert len(data) >= at + size, "the answer was cut off"
+        replies.append(Reply(int(first.split(" ")[1]), headers, data[at : at + size]))
+        at += size
     return replies
 
 
