@@ -239,6 +239,15 @@ COLLECTOR_POINTS = Metric(
 COLLECTOR_FORWARD_QUEUE = Metric(
     "straggler.collector.forward_queue", "By", "gauge", "request bytes that wait to be forwarded"
 )
+COLLECTOR_HTTP_ANSWERS = Metric(
+    "straggler.collector.http_answers", "{answer}", "counter", "OTLP/HTTP answers, by status"
+)
+COLLECTOR_FAILURES = Metric(
+    "straggler.collector.failures",
+    "{failure}",
+    "counter",
+    "mistakes of ours, survived; see the log",
+)
 OVER_RANKS: Final = {
     metric.name: Metric(
         f"{metric.name}.over_ranks", metric.unit, "gauge", f"quantiles over ranks: {metric.meaning}"

@@ -23,6 +23,7 @@ def self_families(
     runs: int,
     intake: IntakeCounts,
     worker: WorkerCounts,
+    http_answers: Mapping[tuple[str, int], int],
     forwarded: Mapping[str, int] | None,
     forward_queue_bytes: int,
 ) -> Families:
@@ -42,6 +43,9 @@ def self_families(
         add(semconv.COLLECTOR_POINTS, count, use=use)
     for (signal, answer), count in sorted(intake.answers.items()):
         add(semconv.COLLECTOR_REQUESTS, count, signal=signal, answer=answer)
+    for (signal, status), count in sorted(http_answers.items()):
+        add(semconv.COLLECTOR_HTTP_ANSWERS, count, signal=signal, status=status)
+    add(semconv.COLLECTOR_FAILURES, worker.failures)
     for row_fate in _ROW_FATES:
         add(semconv.COLLECTOR_ROWS, worker.rows.get(row_fate, 0), fate=row_fate)
     for cause in ("complete", "grace", "idle", "end"):

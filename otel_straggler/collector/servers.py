@@ -32,13 +32,19 @@ class Servers:
         limits = http1.HttpLimits(
             body_bytes=receivers.max_body_bytes, buffered_bytes=receivers.max_waiting_bytes
         )
-        app: Any = OtlpHttp(handler, keep_raw=settings.forward.is_on)
+        self._otlp = OtlpHttp(handler, keep_raw=settings.forward.is_on)
+        app: Any = self._otlp
         self._settings = settings
         self._http = http1.HttpServer(app, limits)
         self._metrics = http1.HttpServer(api, http1.HttpLimits(body_bytes=1024))
         self._grpc = GrpcServer(handler, max_bytes=receivers.max_body_bytes)
         self._loop = _new_loop()
         self._thread = threading.Thread(target=self._run, name="straggler-servers", daemon=True)
+
+    @property
+    def http_answers(self) -> dict[tuple[str, int], int]:
+        """Answers of the OTLP/HTTP port by (signal, status), refusals by the head included."""
+        return self._otlp.answers
 
     def start(self) -> dict[str, str]:
         """Listen on all addresses; returns them with their real ports.

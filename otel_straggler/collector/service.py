@@ -90,6 +90,7 @@ class Collector:
             runs=snapshot.runs,
             intake=self._intake.counts(),
             worker=self._worker.counts(),
+            http_answers=self._servers.http_answers,
             forwarded=None if forwarder is None else forwarder.counts(),
             forward_queue_bytes=0 if forwarder is None else forwarder.queued_bytes,
         )

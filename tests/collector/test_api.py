@@ -52,6 +52,18 @@ def test_other_requests_are_refused_in_json(
     assert ("allow" in answer.headers) == (status == 405)
 
 
+def test_requests_refused_by_their_head_are_counted_too(live: Any, kit: Any) -> None:
+    """A sender with the wrong path or type is visible to whoever runs the collector."""
+    otlp = live.addresses["otlp_http"]
+    for method, path in (("GET", "/v1/traces"), ("POST", "/v1/nothing")):
+        kit.ask(otlp, method, path)
+    page = live.get("/metrics").body.decode()
+    counted = [line for line in page.splitlines() if "_http_answers_total{" in line]
+    assert any('signal="traces"' in line and 'status="405"' in line for line in counted)
+    assert any('signal=""' in line and 'status="404"' in line for line in counted)
+    assert all(line.endswith(" 1") for line in counted)
+
+
 def test_a_foreign_host_name_is_refused(start: Any) -> None:
     """A page on the web cannot make a browser read this address under its own name."""
     live = start(metrics__allowed_hosts=("grafana.internal",))
