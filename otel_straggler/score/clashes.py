@@ -50,8 +50,9 @@ class ClashWatch:
             if claim.clashed_at_ns is not None and now_ns - claim.clashed_at_ns < SHOWN_FOR_S * 1e9
         )
 
-    def forget(self, run_id: str) -> None:
-        for key in [key for key in self._claims if key[0] == run_id]:
+    def forget(self, *prefix: str | int) -> None:
+        """Drop the claims of a run, or of a run, group and attempt."""
+        for key in [key for key in self._claims if key[: len(prefix)] == prefix]:
             del self._claims[key]
 
 

@@ -27,6 +27,9 @@ class _World:
 
 
 _WorldKey = tuple[str, str, int]
+RETIRE_S = 60.0
+"""An attempt that has been replaced, and silent for so long, is let go: a job with a hundred
+restarts must not hold a hundred worlds."""
 
 
 class Scorer:
@@ -39,6 +42,7 @@ class Scorer:
         self._settings = settings or ScoreSettings()
         self._history = History.empty(self._settings.reference_half_life_s)
         self._worlds: dict[_WorldKey, _World] = {}
+        self._retired_attempt: dict[tuple[str, str], int] = {}
         self._forgotten: list[WindowScores] = []
         self._clashes = ClashWatch(self._settings.grace_s)
         self.counts = ScorerCounts()
@@ -50,10 +54,7 @@ class Scorer:
             return
         self.counts.observed += len(batch)
         for stream, run_id, part in self._by_stream(batch, now_ns):
-            late = stream.observe(part, now_ns)
-            if late:
-                self.counts.late += late
-                self.late_by_run[run_id] = self.late_by_run.get(run_id, 0) + late
+            self._count_late(run_id, stream.observe(part, now_ns))
         self._clashes.observe(batch, now_ns)
         self._keep_within_limits()
 
@@ -75,6 +76,7 @@ class Scorer:
         for stream in self._all_streams():
             for rows, cause in stream.take_due(now_ns, replaced=id(stream) not in newest):
                 due.append(self._score(rows, stream, cause))
+        self._retire_old_attempts(now_ns)
         self._forget_idle(now_ns)
         return due
 
@@ -105,12 +107,17 @@ class Scorer:
         streams: dict[int, Stream] = {}
         codes: dict[int, list[int]] = {}
         for code in used:
-            stream = self._stream_for(batch.sources[code], int(first_step[code]), now_ns)
+            source = batch.sources[code]
+            if source.attempt <= self._retired_attempt.get((source.run_id, source.group), -1):
+                self._count_late(source.run_id, int((batch.source == code).sum()))
+                continue
+            stream = self._stream_for(source, int(first_step[code]), now_ns)
             streams[id(stream)] = stream
             codes.setdefault(id(stream), []).append(code)
         for key, stream in streams.items():
             members = codes[key]
-            rows = batch if len(streams) == 1 else batch.take(np.isin(batch.source, members))
+            is_all = len(members) == len(used)
+            rows = batch if is_all else batch.take(np.isin(batch.source, members))
             yield stream, batch.sources[members[0]].run_id, _only_sources(rows, members)
 
     def _stream_for(self, source: Source, first_step: int, now_ns: int) -> Stream:
@@ -141,6 +148,11 @@ class Scorer:
                 newest[run_id, group] = attempt, world.streams[-1]
         return {id(stream) for _, stream in newest.values()}
 
+    def _count_late(self, run_id: str, rows: int) -> None:
+        if rows:
+            self.counts.late += rows
+            self.late_by_run[run_id] = self.late_by_run.get(run_id, 0) + rows
+
     # --- scoring and forgetting --------------------------------------------------------------
 
     def _score(self, rows: ObservationBatch, stream: Stream, cause: ClosedBy) -> WindowScores:
@@ -164,6 +176,22 @@ class Scorer:
         if len(runs) > self._settings.max_runs:
             self._forget(min(runs, key=self._last_alive))
 
+    def _retire_old_attempts(self, now_ns: int) -> None:
+        newest: dict[tuple[str, str], int] = {}
+        for run_id, group, attempt in self._worlds:
+            newest[run_id, group] = max(attempt, newest.get((run_id, group), attempt))
+        for key, world in list(self._worlds.items()):
+            run_id, group, attempt = key
+            last_row_ns = max(stream.last_row_at_ns for stream in world.streams)
+            is_open = any(stream.has_open_windows for stream in world.streams)
+            if attempt == newest[run_id, group] or is_open:
+                continue
+            if now_ns - last_row_ns >= RETIRE_S * 1e9:
+                del self._worlds[key]
+                self._clashes.forget(run_id, group, attempt)
+                known = self._retired_attempt.get((run_id, group), -1)
+                self._retired_attempt[run_id, group] = max(known, attempt)
+
     def _forget_idle(self, now_ns: int) -> None:
         limit_ns = int(self._settings.forget_s * 1e9)
         for run_id in self.runs():
@@ -180,9 +208,11 @@ class Scorer:
 
     def _forget(self, run_id: str) -> None:
         """Score what is open (given by the next call of a close method), then drop the run."""
-        for key in [key for key in self._worlds if key[0] == run_id]:
-            for stream in self._worlds.pop(key).streams:
+        for world_key in [key for key in self._worlds if key[0] == run_id]:
+            for stream in self._worlds.pop(world_key).streams:
                 self._forgotten += [self._score(rows, stream, "idle") for rows in stream.take_all()]
+        for key in [key for key in self._retired_attempt if key[0] == run_id]:
+            del self._retired_attempt[key]
         self.late_by_run.pop(run_id, None)
         self._clashes.forget(run_id)
 

@@ -382,3 +382,35 @@ def test_a_stray_row_does_not_replace_a_rank() -> None:
     (window,) = scorer.close_all()
     assert window.section_relative.ravel().tolist() == [1.0, 0.5]
     assert window.superseded == 1
+
+
+def test_an_attempt_that_was_replaced_is_let_go(scorer: Scorer) -> None:
+    """A minute after its last row; what still arrives for it is late, not scored once more."""
+    for attempt in range(5):
+        for rank in (0, 1):
+            who = source(rank, f"a{attempt}", attempt=attempt)
+            scorer.observe(rows(who, range(5)), attempt * 100 * S)
+        scorer.close_due(attempt * 100 * S)
+        scorer.close_due((attempt * 100 + 90) * S)
+    assert len(scorer._worlds) == 1
+    before = scorer.counts.late
+    scorer.observe(rows(source(0, "a1", attempt=1), range(5)), 500 * S)
+    assert scorer.counts.late - before == 5
+    accounted = scorer.counts.scored + scorer.counts.late
+    assert accounted == scorer.counts.observed
+
+
+def test_a_late_row_of_an_old_attempt_does_not_hide_the_rest_of_its_batch(scorer: Scorer) -> None:
+    """An agent's batch may hold both."""
+    for attempt in (0, 1):
+        scorer.observe(rows(source(0, f"a{attempt}", attempt=attempt, world_size=1), range(5)), 0)
+    scorer.close_due(5 * S)
+    scorer.close_due(70 * S)
+    builder = BatchBuilder()
+    for attempt in (0, 1):
+        who = source(0, f"a{attempt}", attempt=attempt, world_size=1)
+        builder.add(who, Section("forward"), step=7, start_ns=7 * S, duration_s=1.0, seq=7)
+    scorer.observe(builder.build(), 71 * S)
+    windows = scorer.close_all()
+    assert [(w.attempt, w.last_step) for w in windows] == [(1, 7)]
+    assert scorer.counts.late == 1
