@@ -14,7 +14,8 @@ LONGEST_S = 150
 def test_training_outlives_its_collector_and_is_scored_by_the_next_one(
     start_collector, watch, tmp_path: Path
 ):
-    """Killed in mid-training; a new one on the same ports scores complete windows again."""
+    """Killed in mid-training; on the same ports the very first window of the next one is complete,
+    and it begins no later than one window after that collector was there."""
     first = start_collector("--window-steps=20")
     flags = ("--steps", STEPS, "--slow-rank", 2, "--say-every", 10)
     training = Training(first.endpoint, "outage", tmp_path / "log", *flags)
@@ -26,13 +27,17 @@ def test_training_outlives_its_collector_and_is_scored_by_the_next_one(
         assert training.exit_code is None, training.log
         second = start_collector("--window-steps=20", addresses=first.addresses)
         assert second.addresses == first.addresses
+        step_when_back = int(training.last_line.split()[1])
         again = watch(second, "outage")
         full = again.wait_for(lambda w: w["closed_by"] == "complete" and w["n_steps"] == 20)
         last = again.wait_for(lambda w: w["last_step"] == STEPS - 1)
         assert training.wait(LONGEST_S) == 0, training.log
     finally:
         training.close()
-    for window in (full, last):  # windows begin at the first step that the new collector sees
+    back = again.windows[0]
+    assert (back["closed_by"], back["n_steps"]) == ("complete", 20)
+    assert back["first_step"] <= step_when_back + 20
+    for window in (back, full, last):  # windows begin at the first step that the new collector sees
         assert window["n_steps"] == window["last_step"] - window["first_step"] + 1
         assert sorted(window["ranks"]) == ["0", "1", "2", "3"]
         assert (window["coverage"], window["missing_ranks"]) == (1.0, [])
