@@ -116,7 +116,6 @@ Outcome = Literal["ok", "failed", "cancelled", "preempted", "unknown"]
 OUTCOMES: Final[tuple[Outcome, ...]] = ("ok", "failed", "cancelled", "preempted", "unknown")
 
 # --- data-point attributes of what the collector publishes -----------------------------------
-POINT_LABELS: Final = ("run_id", "job_name", "group", "rank", "node", "role", "section")
 OUTCOME: Final = Attribute("outcome", "how the rank ended, one of OUTCOMES")
 REASON: Final = Attribute("reason", "why a record or span was not used")
 
@@ -158,9 +157,6 @@ RECORDS_DROPPED = Metric(
 RANK_INFO = Metric("straggler.rank.info", "{info}", "gauge", "rank description; always 1")
 SECTION_DURATION = Metric(
     "straggler.section.duration", "s", "histogram", "section times of one rank"
-)
-KERNEL_DURATION = Metric(
-    "straggler.kernel.duration", "s", "histogram", "CUDA kernel times of one rank"
 )
 
 # --- from the collector -----------------------------------------------------------------------
@@ -262,8 +258,6 @@ OVER_RANKS: Final = {
     )
 }
 """What stands for the ranks whose series were folded by the budget; label ``quantile``."""
-
-NO_DATA: Final = "no_data"
 
 FORMAT_VERSION: Final = 1
 """``schema_version`` of the JSON that ``score --json`` and ``/v1/report`` share."""

@@ -142,11 +142,17 @@ class Scorer:
 
     def _newest_streams(self) -> set[int]:
         """Ids of the newest stream of every (run, group); the others have been replaced."""
-        newest: dict[tuple[str, str], tuple[int, Stream]] = {}
-        for (run_id, group, attempt), world in self._worlds.items():
-            if attempt >= newest.get((run_id, group), (-1,))[0]:
-                newest[run_id, group] = attempt, world.streams[-1]
-        return {id(stream) for _, stream in newest.values()}
+        return {
+            id(self._worlds[run_id, group, attempt].streams[-1])
+            for (run_id, group), attempt in self._newest_attempts().items()
+        }
+
+    def _newest_attempts(self) -> dict[tuple[str, str], int]:
+        """By (run, group)."""
+        newest: dict[tuple[str, str], int] = {}
+        for run_id, group, attempt in self._worlds:
+            newest[run_id, group] = max(attempt, newest.get((run_id, group), attempt))
+        return newest
 
     def _count_late(self, run_id: str, rows: int) -> None:
         if rows:
@@ -177,9 +183,7 @@ class Scorer:
             self._forget(min(runs, key=self._last_alive))
 
     def _retire_old_attempts(self, now_ns: int) -> None:
-        newest: dict[tuple[str, str], int] = {}
-        for run_id, group, attempt in self._worlds:
-            newest[run_id, group] = max(attempt, newest.get((run_id, group), attempt))
+        newest = self._newest_attempts()
         for key, world in list(self._worlds.items()):
             run_id, group, attempt = key
             last_row_ns = max(stream.last_row_at_ns for stream in world.streams)
