@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 
 from otel_straggler.config import ClientSettings
 from otel_straggler.errors import ConfigError, describe
+from otel_straggler.export.drops import INBOX_FULL
 from otel_straggler.instrument.guard import GUARD
 from otel_straggler.instrument.topology import TOPOLOGY
 from otel_straggler.record.active import RECORDER
 from otel_straggler.record.description import Topology
+from otel_straggler.record.recording import RECORDING, Inbox
 from otel_straggler.semconv import OUTCOMES, Outcome
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class Session:
         self._exporter: Exporter | None = None
         self._thread: ExporterThread | None = None
         self._termination: Termination | None = None
+        self._inbox: Inbox | None = None
 
     @property
     def session_id(self) -> str:
@@ -60,12 +63,13 @@ class Session:
         GUARD.begin(is_strict=self.settings.strict)
         if self.settings.role:
             TOPOLOGY.add(Topology(role=self.settings.role))
-        RECORDER.enable()
+        self._inbox = Inbox(RECORDING)
         self._exporter = Exporter(
             self.settings,
             RECORDER,
+            take=self._inbox.take,
             topology=lambda: TOPOLOGY.current,
-            other_losses=GUARD.counts,
+            other_losses=self._losses,
         )
         self._thread = ExporterThread(self._exporter)
         self._watch_sigterm(self._thread)
@@ -84,6 +88,8 @@ class Session:
         was_in_time = thread.flush(deadline_s, outcome)
         TOPOLOGY.forget()
         thread.stop(_STOP_S if was_in_time else 0.0)
+        if self._inbox is not None:
+            self._inbox.close()
         if self._termination is not None:
             self._termination.uninstall()
 
@@ -91,6 +97,12 @@ class Session:
         """In a forked child: this session is the parent's; only our signal handler must go."""
         if self._termination is not None:
             self._termination.leave_to_parent()
+
+    def _losses(self) -> dict[str, int]:
+        losses = GUARD.counts()
+        if self._inbox is not None and self._inbox.lost:
+            losses[INBOX_FULL] = self._inbox.lost
+        return losses
 
     def _watch_sigterm(self, thread: ExporterThread) -> None:
         if not self.settings.handle_sigterm:
@@ -260,6 +272,7 @@ def _forget_in_child() -> None:
     """A forked child (a DataLoader's worker) records nothing and sends nothing, unless asked."""
     _PROCESS.lock = threading.Lock()
     RECORDER.reset_after_fork()
+    RECORDING.reset_after_fork()
     session, _PROCESS.session = _PROCESS.session, None
     if session is not None:
         _PROCESS.abandoned.append(session)  # kept, so that nothing of the parent's is closed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 RING_FULL: Final = "ring_full"
+INBOX_FULL: Final = "inbox_full"
 QUEUE_FULL: Final = "queue_full"
 REJECTED: Final = "rejected"
 ENCODE_ERROR: Final = "encode_error"

@@ -43,6 +43,7 @@ class Exporter:
     Args:
         settings: what ``configure()`` decided.
         recorder: what is drained.
+        take: gives the records since the last time; the recorder's own drain if left out.
         topology: what is known of the rank now.
         other_losses: counts from outside, by reason.
         clock: time.
@@ -54,13 +55,14 @@ class Exporter:
         settings: ClientSettings,
         recorder: Recorder,
         *,
+        take: Callable[[], list[Record]] | None = None,
         topology: Callable[[], Topology] = Topology,
         other_losses: Callable[[], dict[str, int]] = dict,
         clock: Clock | None = None,
         rng: Callable[[], float] | None = None,
     ) -> None:
         self._settings = settings
-        self._recorder = recorder
+        self._take = take or recorder.drain
         self._topology = topology
         self._clock = clock or SystemClock()
         self._drops = Drops()
@@ -129,7 +131,7 @@ class Exporter:
 
     def _collect(self, now_s: float) -> None:
         offset_ns = self._clock.wall_ns() - self._clock.perf_ns()
-        records = self._recorder.drain()
+        records = self._take()
         self._handshake.note_spans(len(records), now_s - self._started_s)
         if not self._handshake.is_scorer:
             self._histograms.add(records)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from itertools import count
 from time import perf_counter_ns
 from types import TracebackType
@@ -62,10 +63,11 @@ class PythonTimer:
                     return
                 frame = own
             ring = RECORDER.ring
+            record = (frame, stack[-1][1] if stack else NO_SPAN, end_ns, exc_type, stack)
             if len(ring) < RING_CAPACITY:
-                ring.append((frame, stack[-1][1] if stack else NO_SPAN, end_ns, exc_type, stack))
+                ring.append(record)
             else:
-                RECORDER.count_drop()
+                RECORDER.overflow(record)
 
     def begin(self, work: WorkSize | None) -> None:
         """``__enter__`` with a work size."""
@@ -107,6 +109,7 @@ class PythonRecorder:
         self.epoch = Epoch("", 0)
         self.ring: deque[Record] = deque()
         self.stacks: dict[int, list[Frame]] = {}
+        self.when_full: Callable[[], None] | None = None
         self._dropped = 0
         self._drop_lock = threading.Lock()
         self._open_step: Frame | None = None
@@ -128,6 +131,7 @@ class PythonRecorder:
 
     def reset_after_fork(self) -> None:
         self.context = None
+        self.when_full = None
         self.ring = deque()
         self.stacks.clear()
         self._drop_lock = threading.Lock()
@@ -184,7 +188,13 @@ class PythonRecorder:
     def dropped(self) -> int:
         return self._dropped
 
-    def count_drop(self) -> None:
+    def overflow(self, record: Record) -> None:
+        """The ring is full: have it emptied on the spot, if somebody does that, or lose the run."""
+        if self.when_full is not None:
+            self.when_full()
+            if len(self.ring) < RING_CAPACITY:
+                self.ring.append(record)
+                return
         with self._drop_lock:
             self._dropped += 1
 
@@ -192,7 +202,7 @@ class PythonRecorder:
         if len(self.ring) < RING_CAPACITY:
             self.ring.append(record)
         else:
-            self.count_drop()
+            self.overflow(record)
 
     def _end_step(self, now_ns: int, error: type[BaseException] | None) -> None:
         frame, self._open_step = self._open_step, None

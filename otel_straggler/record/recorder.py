@@ -7,6 +7,7 @@ takes its place there, and nothing else changes.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Protocol, TypeVar
@@ -89,6 +90,8 @@ class Recorder(Protocol):
 
     context: Context | None
     epoch: Epoch
+    when_full: Callable[[], None] | None
+    """What empties a full ring on the spot, where no thread does; None: runs are lost."""
 
     def enable(self) -> None:
         """Start recording into an empty ring, under a new session id."""

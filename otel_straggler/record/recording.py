@@ -1,0 +1,92 @@
+"""The ring is emptied once, for all who listen: the exporter, the report in process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from otel_straggler.record.active import RECORDER
+from otel_straggler.record.recorder import RING_CAPACITY, Record, Recorder
+
+Listener = Callable[[list[Record]], None]
+
+
+class Recording:
+    """Who wants the records of this process. It records while anybody does.
+
+    Args:
+        recorder: what is emptied.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._listeners: list[Listener] = []
+        self._lock = threading.RLock()  # a section may end inside a signal handler
+
+    def listen(self, listener: Listener, *, begins_anew: bool) -> None:
+        """Give all records from now on to ``listener``, in batches.
+
+        Args:
+            begins_anew: with a new session id, even if somebody listens already.
+        """
+        with self._lock:
+            self.pull()
+            is_first = not self._listeners
+            self._listeners.append(listener)
+            if is_first or begins_anew:
+                self._recorder.enable()
+
+    def unlisten(self, listener: Listener) -> None:
+        """Give ``listener`` what is left; record no longer if it was the last."""
+        with self._lock:
+            self.pull()
+            self._listeners.remove(listener)
+            if not self._listeners:
+                self._recorder.disable()
+            elif self._recorder.context is None:
+                self._recorder.enable()
+
+    def pull(self) -> None:
+        """Empty the ring. Cost: O(records), and what the listeners do with them."""
+        with self._lock:
+            records = self._recorder.drain()
+            if records:
+                for listener in self._listeners:
+                    listener(records)
+
+    def reset_after_fork(self) -> None:
+        """Nobody listens in a child."""
+        self._listeners = []
+        self._lock = threading.RLock()
+
+
+class Inbox:
+    """Records that wait for one reader, who takes them when it has the time."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._records: list[Record] = []
+        self._lost = 0
+        recording.listen(self._put, begins_anew=True)
+
+    def take(self) -> list[Record]:
+        """All records since the last time, in order of their ends."""
+        self._recording.pull()
+        records, self._records = self._records, []
+        return records
+
+    @property
+    def lost(self) -> int:
+        """Records given up because the reader did not come."""
+        return self._lost
+
+    def close(self) -> None:
+        self._recording.unlisten(self._put)
+
+    def _put(self, records: list[Record]) -> None:
+        room = max(0, RING_CAPACITY - len(self._records))
+        self._records += records[:room]
+        self._lost += max(0, len(records) - room)
+
+
+RECORDING = Recording(RECORDER)

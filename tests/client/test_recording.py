@@ -1,0 +1,90 @@
+"""The ring is emptied once, for all who listen."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from otel_straggler import configure, section, shutdown
+from otel_straggler.record import recording
+from otel_straggler.record.active import RECORDER
+from otel_straggler.record.recorder import Record
+from otel_straggler.record.recording import RECORDING, Inbox
+from otel_straggler.testing import CapturedRequests
+
+
+def run(name: str) -> None:
+    with section(name):
+        pass
+
+
+def names(records: list[Record]) -> list[str]:
+    return [record[0][0].name for record in records]
+
+
+@pytest.fixture
+def heard() -> Iterator[list[Record]]:
+    """All records, as a second listener gets them."""
+    records: list[Record] = []
+    RECORDING.listen(records.extend, begins_anew=False)
+    yield records
+    RECORDING._listeners.clear()
+    RECORDER.disable()
+
+
+def test_every_listener_gets_every_record_once() -> None:
+    """Two readers see the same runs, whoever empties the ring."""
+    one, two = Inbox(RECORDING), Inbox(RECORDING)
+    run("a")
+    assert names(one.take()) == ["a"]
+    run("b")
+    assert names(two.take()) == ["a", "b"]
+    assert names(one.take()) == ["b"]
+    one.close()
+    two.close()
+    assert RECORDER.context is None
+
+
+def test_a_report_goes_on_when_telemetry_is_configured_and_shut_down(
+    heard: list[Record], sink: CapturedRequests
+) -> None:
+    """configure() and shutdown() begin a new session id; the other listener misses no run."""
+    run("before")
+    configure(endpoint=sink.url, run_id="r")
+    first = RECORDER.epoch
+    run("during")
+    shutdown()
+    assert RECORDER.epoch != first
+    run("after")
+    RECORDING.pull()
+    assert names(heard) == ["before", "during", "after"]
+    assert [span.name for span in sink.spans()] == ["during"]
+
+
+def test_a_reader_that_does_not_come_loses_the_newest_and_knows_how_many(
+    monkeypatch: pytest.MonkeyPatch, heard: list[Record]
+) -> None:
+    """Memory stays bounded while somebody else empties the ring."""
+    inbox = Inbox(RECORDING)
+    monkeypatch.setattr(recording, "RING_CAPACITY", 3)
+    for name in "abcde":
+        run(name)
+        RECORDING.pull()
+    assert names(inbox.take()) == ["a", "b", "c"]
+    assert inbox.lost == 2
+    assert names(heard) == ["a", "b", "c", "d", "e"]
+
+
+def test_a_full_ring_is_emptied_on_the_spot_where_no_thread_does(
+    monkeypatch: pytest.MonkeyPatch, heard: list[Record]
+) -> None:
+    """Without an exporter thread nothing is lost, however rarely anybody asks."""
+    monkeypatch.setattr("otel_straggler.record.python_recorder.RING_CAPACITY", 2)
+    RECORDER.when_full = RECORDING.pull
+    try:
+        for name in "abcde":
+            run(name)
+        RECORDING.pull()
+        assert names(heard) == ["a", "b", "c", "d", "e"]
+        assert RECORDER.dropped == 0
+    finally:
+        RECORDER.when_full = None
