@@ -264,5 +264,7 @@ FORMAT_VERSION: Final = 1
 
 NCCL_KERNEL_MARKS: Final = ("nccldev", "ncclkernel", "ncclsymk", "nvshmem", "deep_ep", "rccl")
 """Lower-case marks of communication kernels, over all naming generations of NCCL and its kin."""
+MEMORY_MARKS: Final = ("memcpy", "memset", "cuda memcpy", "cuda memset")
+"""How the names of copies and fills begin, in lower case."""
 KernelClass = Literal["compute", "nccl", "memory"]
 KERNEL_CLASSES: Final[tuple[KernelClass, ...]] = ("compute", "nccl", "memory")

@@ -201,6 +201,12 @@ def configure(
         return _PROCESS.session
 
 
+def current() -> ClientSettings | None:
+    """The settings of the session that ``configure()`` began; None if there is none."""
+    session = _PROCESS.session
+    return None if session is None or session.settings.is_disabled else session.settings
+
+
 def shutdown(outcome: Outcome | None = None) -> None:
     """Send what is left and say how the run ended. Safe to call twice, and without configure().
 

@@ -12,8 +12,10 @@ import json
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from urllib.parse import parse_qsl
 
 from otel_straggler import semconv
+from otel_straggler.collector.board import ReportQuery
 from otel_straggler.publish.prometheus import CONTENT_TYPE
 from otel_straggler.receive.http1 import Head, Request, Response
 
@@ -26,13 +28,14 @@ class Pages:
 
     Attributes:
         metrics: text of /metrics.
-        report: body of /v1/report; may take a while, so it is called on another thread.
+        report: body of /v1/report, or the part of it that a query asks for; may take a while, so
+            it is called on another thread.
         is_healthy: the process can do its work.
         is_ready: it can take data now.
     """
 
     metrics: Callable[[], bytes]
-    report: Callable[[], bytes]
+    report: Callable[[ReportQuery], bytes]
     is_healthy: Callable[[], bool]
     is_ready: Callable[[], bool]
 
@@ -56,11 +59,11 @@ class Api:
             "X-Content-Type-Options": "nosniff",
             "Cache-Control": "no-store",
         }
-        self._routes: dict[str, Callable[[], Response | Awaitable[Response]]] = {
+        self._routes: dict[str, Callable[[Head], Response | Awaitable[Response]]] = {
             "/metrics": self._metrics,
             "/v1/report": self._report,
-            "/healthz": lambda: _state(pages.is_healthy()),
-            "/readyz": lambda: _state(pages.is_ready()),
+            "/healthz": lambda _: _state(pages.is_healthy()),
+            "/readyz": lambda _: _state(pages.is_ready()),
         }
 
     def refuse(self, head: Head) -> Response | None:
@@ -97,17 +100,34 @@ class Api:
         return False
 
     def respond(self, request: Request) -> Response | Awaitable[Response]:
-        return self._routes[request.head.path]()
+        return self._routes[request.head.path](request.head)
 
     def failure(self, status: int, message: str, head: Head | None) -> Response:  # noqa: ARG002
         return Response(status, json.dumps({"error": message}).encode(), _JSON)
 
-    def _metrics(self) -> Response:
+    def _metrics(self, head: Head) -> Response:  # noqa: ARG002
         return Response(200, self._pages.metrics(), CONTENT_TYPE)
 
-    async def _report(self) -> Response:
-        body = await asyncio.get_running_loop().run_in_executor(None, self._pages.report)
+    async def _report(self, head: Head) -> Response:
+        try:
+            query = _query(head.query)
+        except ValueError:
+            text = "rank must be a whole number; known are run, group and rank"
+            return self.failure(400, text, head)
+        loop = asyncio.get_running_loop()
+        body = await loop.run_in_executor(None, self._pages.report, query)
         return Response(200, body, _JSON)
+
+
+def _query(text: str) -> ReportQuery:
+    """Read ``run``, ``group`` and ``rank``; ValueError for a rank that is no number."""
+    given = dict(parse_qsl(text, keep_blank_values=True))
+    rank = given.get("rank")
+    return ReportQuery(
+        run_id=given.get("run"),
+        group=given.get("group"),
+        rank=None if rank is None else int(rank),
+    )
 
 
 def _state(is_good: bool) -> Response:

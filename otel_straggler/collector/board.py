@@ -16,6 +16,7 @@ from otel_straggler.publish.report_json import (
     Json,
     RunReport,
     dump_report,
+    of_one_rank,
     report_json,
     window_json,
 )
@@ -34,6 +35,22 @@ class ShownWindow:
         if self._json is None:
             self._json = window_json(self.window)
         return self._json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportQuery:
+    """Which part of the report is wanted; None = all."""
+
+    run_id: str | None = None
+    group: str | None = None
+    rank: int | None = None
+
+    @property
+    def is_for_all(self) -> bool:
+        return self == ALL
+
+
+ALL = ReportQuery()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,17 +78,36 @@ class ReportSnapshot:
                 self._body = dump_report(self._json()).encode()
             return self._body
 
-    def _json(self) -> Json:
+    def part(self, query: ReportQuery) -> bytes:
+        """What a query asks for. Cost: O(size of the answer), once the windows have their JSON."""
+        if query.is_for_all:
+            return self.body
+        with self._lock:
+            return dump_report(self._json(query)).encode()
+
+    def _json(self, query: ReportQuery = ALL) -> Json:
         return report_json(
             {
                 run_id: RunReport(
-                    windows=[shown.json for shown in run.windows],
+                    windows=[
+                        _part_of(shown, query)
+                        for shown in run.windows
+                        if query.group in (None, shown.window.group)
+                    ],
                     clashes=run.clashes,
                     counts={"late": run.late_rows},
                 )
                 for run_id, run in self._runs.items()
+                if query.run_id in (None, run_id)
             }
         )
+
+
+def _part_of(shown: ShownWindow, query: ReportQuery) -> Json:
+    if query.rank is None:
+        return shown.json
+    group = shown.window.group
+    return of_one_rank(shown.json, f"{group}/{query.rank}" if group else str(query.rank))
 
 
 @dataclass(frozen=True, slots=True)

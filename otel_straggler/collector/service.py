@@ -6,6 +6,7 @@ import socket
 import time
 
 from otel_straggler.collector.admission import Admission
+from otel_straggler.collector.board import ReportQuery
 from otel_straggler.collector.intake import Intake
 from otel_straggler.collector.self_metrics import self_families
 from otel_straggler.collector.servers import Servers, require_packages
@@ -45,12 +46,15 @@ class Collector:
         self._intake = Intake(self, self._admission)
         pages = Pages(
             metrics=self.metrics_page,
-            report=lambda: self._worker.snapshot.report.body,
+            report=self._report_part,
             is_healthy=lambda: self._worker.is_alive,
             is_ready=lambda: self._worker.is_alive and not self._intake.is_busy(),
         )
         api = Api(pages, self._settings.metrics.allowed_hosts)
         self._servers = Servers(self._settings, self._intake, api)
+
+    def _report_part(self, query: ReportQuery) -> bytes:
+        return self._worker.snapshot.report.part(query)
 
     def start(self) -> dict[str, str]:
         """Listen and work; returns the addresses by name.

@@ -74,7 +74,7 @@ def resolve_settings(given: Arguments, env: Mapping[str, str] | None = None) -> 
         traces=endpoints.traces,
         metrics=endpoints.metrics,
         is_trusted=endpoints.is_trusted,
-        is_disabled=_is_on(env, "OTEL_SDK_DISABLED") or _is_on(env, "OTEL_STRAGGLER_DISABLED"),
+        is_disabled=is_switched_off(env),
         heartbeat_s=_seconds("heartbeat_s", given.heartbeat_s, env, 5.0),
         flush_s=_seconds("flush_s", given.flush_s, env, 1.0),
         histogram_s=_histogram_s(env),
@@ -84,6 +84,11 @@ def resolve_settings(given: Arguments, env: Mapping[str, str] | None = None) -> 
         strict=_flag("strict", given.strict),
         handle_sigterm=_flag("handle_sigterm", given.handle_sigterm),
     )
+
+
+def is_switched_off(env: Mapping[str, str]) -> bool:
+    """Whether the user switched all telemetry off."""
+    return _is_on(env, "OTEL_SDK_DISABLED") or _is_on(env, "OTEL_STRAGGLER_DISABLED")
 
 
 def _service_name(given: Arguments, env: Mapping[str, str], resource: Mapping[str, str]) -> str:

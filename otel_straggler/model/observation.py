@@ -9,7 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from otel_straggler.model.rank import Source
-from otel_straggler.semconv import KernelClass, SectionKind
+from otel_straggler.semconv import (
+    MEMORY_MARKS,
+    NCCL_KERNEL_MARKS,
+    PHASE_KINDS,
+    KernelClass,
+    SectionKind,
+)
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Codes: TypeAlias = npt.NDArray[np.int32]
@@ -28,6 +34,16 @@ class Section:
     name: str
     kind: SectionKind = "compute"
 
+    def in_phase(self, phase: str) -> Section:
+        """As it is scored in a declared phase: apart from training, and with the kind of the phase.
+
+        >>> Section("forward").in_phase("eval")
+        Section(name='eval/forward', kind='eval')
+        """
+        if not phase or phase == self.name:
+            return self
+        return Section(f"{phase}/{self.name}", PHASE_KINDS.get(phase, self.kind))
+
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
@@ -35,6 +51,18 @@ class Kernel:
 
     name: str
     kernel_class: KernelClass = "compute"
+
+
+def kernel_class_of(name: str) -> KernelClass:
+    """The class of a kernel that comes without one, by its name.
+
+    >>> kernel_class_of("ncclSymkDevKernel_AllReduce_RSxLD_AGxST(ncclSymkDevWorkArgs4K)")
+    'nccl'
+    """
+    lower = name.lower()
+    if any(mark in lower for mark in NCCL_KERNEL_MARKS):
+        return "nccl"
+    return "memory" if lower.lstrip("[").startswith(MEMORY_MARKS) else "compute"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,6 +112,33 @@ def window_json(window: WindowScores) -> Json:
     }
 
 
+def of_one_rank(window: Json, key: str) -> Json:
+    """A window of :func:`window_json` with the tables of one rank only. Cost: O(sections)."""
+    part = dict(window)
+    for table in _BY_SECTION:
+        part[table] = {name: _only(column, key) for name, column in window[table].items()}
+    for column in _BY_RANK:
+        part[column] = _only(window[column], key)
+    return part
+
+
+_BY_SECTION = (
+    "section_relative_scores",
+    "section_individual_scores",
+    "gpu_section_relative_scores",
+    "gpu_section_individual_scores",
+    "section_medians_s",
+    "section_step_s",
+    "section_slowdowns",
+    "section_counts",
+)
+_BY_RANK = ("gpu_relative_scores", "gpu_individual_scores", "ranks")
+
+
+def _only(column: Json, key: str) -> Json:
+    return {key: column[key]} if key in column else {}
+
+
 def _column(scores: Floats, keys: list[str]) -> dict[str, float | None]:
     return dict(zip(keys, _nullable(scores), strict=True))
 

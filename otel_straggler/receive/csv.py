@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import csv
 import math
-import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable
 from itertools import chain, islice
@@ -29,14 +28,13 @@ from otel_straggler.model.observation import (
     Kernel,
     ObservationBatch,
     Section,
+    kernel_class_of,
 )
 from otel_straggler.model.rank import Source
 from otel_straggler.semconv import (
     DEFAULT_ROLE,
     KERNEL_CLASSES,
-    NCCL_KERNEL_MARKS,
     SECTION_KINDS,
-    KernelClass,
 )
 
 if TYPE_CHECKING:
@@ -57,7 +55,6 @@ LARGEST_INTEGER = 2**62
 SHORTEST_S, LONGEST_S = 1e-12, 1e9
 _A_DURATION = "seconds above 0, finite, 1e-12 to 1e9"
 _MOST_SHOWN = 80
-_MEMORY = re.compile(r"\[?(cuda )?mem(cpy|set)", re.IGNORECASE)
 
 Names = tuple[str, ...]
 Note = Callable[[str], None]
@@ -258,18 +255,12 @@ def _kernel(texts: Names) -> Kernel | None:
     if not name:
         return None
     if not kernel_class:
-        return Kernel(name, _class_by_name(name))
+        return Kernel(name, kernel_class_of(name))
     for known in KERNEL_CLASSES:
         if kernel_class == known:
             return Kernel(name, known)
     expected = "one of " + ", ".join(KERNEL_CLASSES)
     raise _RefusedError("kernel_class", kernel_class, expected, "Leave it empty to go by the name.")
-
-
-def _class_by_name(name: str) -> KernelClass:
-    if any(mark in name.lower() for mark in NCCL_KERNEL_MARKS):
-        return "nccl"
-    return "memory" if _MEMORY.match(name) else "compute"
 
 
 def _steps(cells: Names) -> Ints:

@@ -185,6 +185,10 @@ class PythonRecorder:
         return Progress(self._last_step, max(self._step_began_ns, self._last_end_ns))
 
     @property
+    def pending(self) -> int:
+        return len(self.ring)
+
+    @property
     def dropped(self) -> int:
         return self._dropped
 

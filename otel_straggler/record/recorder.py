@@ -121,6 +121,10 @@ class Recorder(Protocol):
         """The last step begun, or the last section run ended."""
 
     @property
+    def pending(self) -> int:
+        """Ended runs that wait to be drained."""
+
+    @property
     def dropped(self) -> int:
         """Section runs lost to a full ring."""
 

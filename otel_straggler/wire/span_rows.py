@@ -290,11 +290,7 @@ def section_of(name: str, kind: Value, phase: Value) -> Section:
     Section(name='eval/forward', kind='eval')
     """
     own_kind: SectionKind = kind if kind in _KINDS else "compute"
-    name = name[:_MAX_NAME]
-    if not phase or phase == name:
-        return Section(name, own_kind)
-    phase_name = str(phase)[:_MAX_NAME]
-    return Section(f"{phase_name}/{name}", semconv.PHASE_KINDS.get(phase_name, own_kind))
+    return Section(name[:_MAX_NAME], own_kind).in_phase(str(phase or "")[:_MAX_NAME])
 
 
 def mix_ids(trace_id: bytes, span_id: bytes) -> int:

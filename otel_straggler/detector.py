@@ -1,0 +1,310 @@
+"""``Detector``: the drop-in face for code written against NVRx's straggler package.
+
+    from otel_straggler import detector as straggler   # was: from nvidia_resiliency_ext import ...
+
+The same calls, with or without a GPU. What differs on purpose is in docs/from-nvrx.md.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from itertools import count
+from typing import Any
+
+from otel_straggler import session
+from otel_straggler.errors import UsageError
+from otel_straggler.instrument.callables import CallableId, Decorator, WrappedCallables
+from otel_straggler.instrument.compiled import Transparent, is_compiling
+from otel_straggler.instrument.configuration import Arguments, is_switched_off, resolve_settings
+from otel_straggler.instrument.every_nth import EveryNth
+from otel_straggler.instrument.sections import section
+from otel_straggler.record.active import RECORDER
+from otel_straggler.record.recording import RECORDING
+from otel_straggler.report import arguments
+from otel_straggler.report.collected import CollectedReports, Wanted
+from otel_straggler.report.interval import ReportInterval
+from otel_straggler.report.reporter import ReportSettings
+from otel_straggler.report.types import Report, Statistic, StragglerId
+from otel_straggler.report.window import ReportWindow
+from otel_straggler.semconv import DEFAULT_ROLE
+
+__all__ = ["CallableId", "Detector", "Report", "Statistic", "StragglerId"]
+
+_DEFAULT_PAGES = "http://127.0.0.1:9464"
+_PULL_AT = 4096
+
+
+class Detector:
+    """Times sections, and scores the ranks against each other and against their own past.
+
+    A process has one, so there are only class methods. All ranks call ``generate_report`` (or
+    ``generate_report_if_interval_elapsed``, every iteration) at the same place in their loops.
+
+    Attributes:
+        initialized: between ``initialize()`` and ``shutdown()``.
+        scores_to_compute, gather_on_rank0, profiling_interval, report_time_interval: as given.
+    """
+
+    initialized: bool = False
+    scores_to_compute: Sequence[str] = ()
+    gather_on_rank0: bool = True
+    profiling_interval: int = 1
+    report_time_interval: float = 60.0
+    _state: _Running | None = None
+    _wrapped = WrappedCallables()
+    _is_child: bool = False
+
+    def __new__(cls) -> Detector:
+        message = "Detector is never instantiated: call Detector.initialize() and the like"
+        raise UsageError(message)
+
+    @classmethod
+    def initialize(
+        cls,
+        scores_to_compute: Sequence[str] | str = "all",
+        gather_on_rank0: bool = True,
+        profiling_interval: int = 1,
+        report_time_interval: float = 60.0,
+        node_name: str | None = None,
+        *,
+        endpoint: str | None = None,
+        tracer_provider: Any = None,
+        process_group: Any = None,
+        role: str | None = None,
+        report_from: arguments.ReportFrom = "process_group",
+        collector: str | None = None,
+    ) -> None:
+        """Begin. Without an endpoint nothing is sent and no thread is started.
+
+        Args:
+            scores_to_compute: "all", or a list of "relative_perf_scores" and
+                "individual_perf_scores".
+            gather_on_rank0: give the first rank of the group the scores of all, and the others
+                None; else every rank gets its own.
+            profiling_interval: time every so many-th run of each section.
+            report_time_interval: seconds between reports of
+                ``generate_report_if_interval_elapsed``.
+            node_name: in reports; the host name if left out.
+            endpoint: of a collector; spans and heartbeats go there, as after ``configure()``.
+                ``OTEL_STRAGGLER_ENDPOINT`` does the same.
+            tracer_provider: an SDK TracerProvider that gets a sample of the spans.
+            process_group: whose ranks are compared, by collectives in this group only; the
+                default group, if there is one at the time of a report, if left out.
+            role: ranks are compared within a role.
+            report_from: "collector" reads the report over HTTP instead: no collective, at most
+                0.2 s, None if there is none.
+            collector: address of the collector's pages for that; ``OTEL_STRAGGLER_COLLECTOR``, or
+                port 9464 of this machine, if left out.
+
+        Raises:
+            UsageError: already initialized. ConfigError: an argument is wrong.
+        """
+        if cls.initialized:
+            message = "Detector is initialized already; call Detector.shutdown() first"
+            raise UsageError(message)
+        wanted = arguments.checked_scores(scores_to_compute)
+        interval = arguments.checked_number("profiling_interval", profiling_interval, 1)
+        time_interval = arguments.checked_number("report_time_interval", report_time_interval, 0)
+        is_collected = arguments.is_from_collector(report_from)
+        state = _Running(
+            ReportSettings(
+                relative=arguments.RELATIVE in wanted,
+                individual=arguments.INDIVIDUAL in wanted,
+                gather=bool(gather_on_rank0),
+                node=node_name or socket.gethostname(),
+                role=role or os.environ.get("OTEL_STRAGGLER_ROLE", "") or DEFAULT_ROLE,
+            ),
+            process_group=process_group,
+            interval=ReportInterval(time_interval, int(interval), time.monotonic),
+        )
+        state.begin(endpoint, tracer_provider, role)
+        if is_collected:
+            state.collected = _collected(collector, gather=bool(gather_on_rank0))
+        cls.scores_to_compute = wanted
+        cls.gather_on_rank0 = bool(gather_on_rank0)
+        cls.profiling_interval = int(interval)
+        cls.report_time_interval = time_interval
+        cls._state = state
+        cls.initialized = True
+
+    @classmethod
+    def detection_section(
+        cls, name: str | None = None, profile_cuda: bool = True
+    ) -> AbstractContextManager[Any]:
+        """Time what runs inside ``with``; as a decorator, every call.
+
+        Args:
+            name: the caller's file and line if left out.
+            profile_cuda: whether a GPU timing tier, if one is on, may time kernels in it.
+
+        Raises:
+            UsageError: before ``initialize()``.
+        """
+        if is_compiling():
+            return Transparent()
+        state = cls._state
+        if state is None:
+            return _not_running(cls._is_child)
+        if name is None:
+            caller = sys._getframe(1)  # noqa: SLF001
+            name = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+        if cls.profiling_interval == 1:
+            return section(name, "compute", profile_cuda)
+        return EveryNth(section(name, "compute", profile_cuda), _is_turn)
+
+    @classmethod
+    def wrap_callables(cls, callable_ids: Sequence[CallableId], profile_cuda: bool = True) -> None:
+        """Time every call of these callables; of coroutine functions, until they return.
+
+        Raises:
+            UsageError: one of them cannot be timed; those before it are.
+        """
+        is_plain = cls.initialized and cls.profiling_interval == 1
+        for callable_id in callable_ids:
+            name = str(callable_id)
+            decorate: Decorator = (
+                section(name, "compute", profile_cuda)
+                if is_plain
+                else EveryNth(section(name, "compute", profile_cuda), _is_turn)
+            )
+            cls._wrapped.wrap(callable_id, decorate)
+
+    @classmethod
+    def restore_original_callables(cls) -> None:
+        """Put back what ``wrap_callables`` replaced, exactly."""
+        cls._wrapped.restore()
+
+    @classmethod
+    def generate_report(cls) -> Report | None:
+        """Score what ran since the last report. All ranks of the group must call it.
+
+        Returns:
+            None on other ranks than the first if gathered.
+
+        Raises:
+            UsageError: before ``initialize()``, or the ranks were initialized differently.
+
+        Cost: two small collectives if gathered, else one; none for individual scores alone. Two
+            more whenever a rank has a new section. No device is synchronised.
+        """
+        return cls._running().report()
+
+    @classmethod
+    def generate_report_if_interval_elapsed(cls) -> Report | None:
+        """Count an iteration; ``generate_report()`` if the interval has passed, else None."""
+        state = cls._running()
+        state.count_iteration()
+        return state.report() if state.interval.is_elapsed else None
+
+    @classmethod
+    def is_interval_elapsed(cls) -> bool:
+        """Whether the last ``generate_report_if_interval_elapsed()`` made a report."""
+        return cls._running().interval.is_elapsed
+
+    @classmethod
+    def shutdown(cls) -> None:
+        """Restore callables, stop timing, end the telemetry that ``initialize()`` began."""
+        cls._wrapped.restore()
+        state, cls._state = cls._state, None
+        cls.initialized = False
+        if state is not None:
+            state.end()
+
+    @classmethod
+    def _running(cls) -> _Running:
+        if cls._state is None:
+            message = "Detector is not initialized; call Detector.initialize() first"
+            raise UsageError(message)
+        return cls._state
+
+    @classmethod
+    def _forget_in_child(cls) -> None:
+        cls.initialized = False
+        cls._is_child = cls._state is not None or cls._is_child
+        cls._state = None
+
+
+class _Running:
+    """What lives between ``initialize()`` and ``shutdown()``."""
+
+    def __init__(
+        self, settings: ReportSettings, *, process_group: Any, interval: ReportInterval
+    ) -> None:
+        self.window = ReportWindow(settings, process_group)
+        self.interval = interval
+        self.collected: CollectedReports | None = None
+        self.is_off = is_switched_off(os.environ)
+        self._turns: dict[str, count[int]] = {}
+        self._has_session = False
+
+    def begin(self, endpoint: str | None, tracer_provider: Any, role: str | None) -> None:
+        if self.is_off:
+            return
+        self.window.check_group()
+        named = endpoint or os.environ.get("OTEL_STRAGGLER_ENDPOINT", "").strip()
+        if named or tracer_provider is not None:
+            self._has_session = session.current() is None
+            session.configure(endpoint=endpoint, role=role)
+        self.window.begin()
+        if session.current() is None:
+            RECORDER.when_full = RECORDING.pull
+
+    def end(self) -> None:
+        if self.is_off:
+            return
+        RECORDER.when_full = None
+        if self._has_session:
+            session.shutdown()
+        self.window.end()
+
+    def is_turn(self, name: str, every: int) -> bool:
+        turn = self._turns.get(name)
+        if turn is None:
+            turn = self._turns.setdefault(name, count())
+        return next(turn) % every == 0
+
+    def count_iteration(self) -> None:
+        if RECORDER.pending > _PULL_AT:
+            RECORDING.pull()
+        peers = self.window.alone if self.is_off or self.collected else self.window.peers
+        self.interval.count(peers)
+
+    def report(self) -> Report | None:
+        if self.is_off:
+            return self.window.empty()
+        if self.collected is not None:
+            return self.window.completed(self.collected)
+        return self.window.report()
+
+
+def _is_turn(name: str) -> bool:
+    state = Detector._state  # noqa: SLF001
+    return state is not None and state.is_turn(name, Detector.profiling_interval)
+
+
+def _not_running(is_child: bool) -> Transparent:
+    """A forked worker of an initialized process records nothing; anybody else forgot a call."""
+    if is_child:
+        return Transparent()
+    message = "Detector is not initialized; call Detector.initialize() first"
+    raise UsageError(message)
+
+
+def _collected(address: str | None, *, gather: bool) -> CollectedReports:
+    settings = session.current() or resolve_settings(Arguments())
+    wanted = Wanted(
+        url=address or os.environ.get("OTEL_STRAGGLER_COLLECTOR", "").strip() or _DEFAULT_PAGES,
+        run_id=settings.run_id,
+        group=settings.group,
+        own_rank=settings.rank,
+        is_whole=gather,
+    )
+    return CollectedReports(wanted)
+
+
+os.register_at_fork(after_in_child=Detector._forget_in_child)  # noqa: SLF001

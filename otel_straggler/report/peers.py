@@ -1,0 +1,163 @@
+"""The ranks a report compares, and the three things they do together.
+
+Every call but those of :class:`Alone` is a collective: all ranks of the group make it, in the same
+order. ``collectives`` counts them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from otel_straggler.errors import UsageError, describe
+from otel_straggler.model.observation import Floats
+
+
+class Peers(Protocol):
+    """A group of ranks.
+
+    Attributes:
+        ranks: global ranks, in the order of the group.
+        rank: the own one.
+        collectives: calls so far.
+    """
+
+    ranks: tuple[int, ...]
+    rank: int
+    collectives: int
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the rank that gathers."""
+
+    def minimum(self, values: Floats) -> Floats:
+        """Element by element over all ranks."""
+
+    def gather(self, values: Floats) -> list[Floats] | None:
+        """The arrays of all ranks on the first, in the order of the group; None on the others."""
+
+    def exchange(self, message: bytes, longest: int) -> list[bytes]:
+        """Give every rank the messages of all; ``longest`` of them is known to all."""
+
+
+class Alone:
+    """One rank by itself: no process group, no collective."""
+
+    def __init__(self, rank: int) -> None:
+        self.ranks: tuple[int, ...] = (rank,)
+        self.rank = rank
+        self.collectives = 0
+
+    @property
+    def is_first(self) -> bool:
+        return True
+
+    def minimum(self, values: Floats) -> Floats:
+        return values
+
+    def gather(self, values: Floats) -> list[Floats] | None:
+        return [values]
+
+    def exchange(self, message: bytes, longest: int) -> list[bytes]:  # noqa: ARG002
+        return [message]
+
+
+class TorchPeers:
+    """The ranks of a ``torch.distributed`` process group, on whichever device its backend needs.
+
+    Only this group is ever used, so ranks outside of it are never waited for. Each call takes as
+    long as the group's own time-out allows if a rank does not come.
+
+    Args:
+        group: None for the default group.
+
+    Raises:
+        UsageError: this rank is not in the group, or the group is no process group.
+    """
+
+    def __init__(self, group: Any = None) -> None:
+        import torch
+        from torch import distributed as dist
+
+        self._torch = torch
+        self._dist = dist
+        self.group = dist.group.WORLD if group is None else group
+        self.ranks = _global_ranks(dist, self.group)
+        self.rank: int = dist.get_rank()
+        if self.rank not in self.ranks:
+            message = describe(
+                where="process_group",
+                value=f"a group of ranks {list(self.ranks)}",
+                expected=f"a group with this rank, {self.rank}",
+                remedy="Give every rank the group that it belongs to.",
+            )
+            raise UsageError(message)
+        self.device = _device(torch, dist, self.group)
+        self.collectives = 0
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == self.ranks[0]
+
+    def minimum(self, values: Floats) -> Floats:
+        shared = self._tensor(values)
+        self._dist.all_reduce(shared, op=self._dist.ReduceOp.MIN, group=self.group)
+        self.collectives += 1
+        return self._array(shared)
+
+    def gather(self, values: Floats) -> list[Floats] | None:
+        own = self._tensor(values)
+        parts = [self._torch.empty_like(own) for _ in self.ranks] if self.is_first else None
+        self._dist.gather(own, parts, dst=self.ranks[0], group=self.group)
+        self.collectives += 1
+        return None if parts is None else [self._array(part) for part in parts]
+
+    def exchange(self, message: bytes, longest: int) -> list[bytes]:
+        own = self._torch.zeros(longest, dtype=self._torch.uint8)
+        own[: len(message)] = self._torch.frombuffer(bytearray(message or b"\0"), dtype=own.dtype)[
+            : len(message)
+        ]
+        own = own.to(self.device)
+        parts = [self._torch.empty_like(own) for _ in self.ranks]
+        self._dist.all_gather(parts, own, group=self.group)
+        self.collectives += 1
+        return [part.cpu().numpy().tobytes().rstrip(b"\0") for part in parts]
+
+    def _tensor(self, values: Floats) -> Any:
+        return self._torch.from_numpy(np.array(values)).to(self.device)
+
+    def _array(self, tensor: Any) -> Floats:
+        array: Floats = tensor.cpu().numpy()
+        return array
+
+
+def _global_ranks(dist: Any, group: Any) -> tuple[int, ...]:
+    try:
+        return tuple(dist.get_process_group_ranks(group))
+    except (KeyError, ValueError, TypeError, AttributeError):
+        pass
+    message = describe(
+        where="process_group",
+        value=group,
+        expected="a group of torch.distributed that this rank belongs to",
+        remedy="Pass what torch.distributed.new_group() gave, or leave it out for the default.",
+    )
+    raise UsageError(message)
+
+
+def _device(torch: Any, dist: Any, group: Any) -> Any:
+    """Where tensors must lie: on the CPU if any backend of the group serves it (a mixed
+    ``cpu:gloo,cuda:nccl`` group does), else on the current device of the first that it serves."""
+    served = {
+        pair.partition(":")[0]
+        for pair in str(dist.get_backend_config(group)).split(",")
+        if ":" in pair
+    }
+    if not served:
+        served = {"cuda"} if dist.get_backend(group) == "nccl" else {"cpu"}
+    if "cpu" in served:
+        return torch.device("cpu")
+    kind = min(served)
+    module = getattr(torch, kind)
+    return torch.device(kind, module.current_device())

@@ -1,0 +1,126 @@
+"""What a report is, in the shape that code written against NVRx's straggler package expects."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from otel_straggler.semconv import LISTED_KINDS, SectionKind
+
+Scores = Mapping[int, float]
+"""Rank -> score in (0, 1]; NaN = no data, or nothing to compare with."""
+SectionScores = Mapping[str, Scores]
+
+
+class Statistic(enum.Enum):
+    """What is told of the times of one section or kernel.
+
+    Sections in milliseconds, kernels in microseconds, as in NVRx. ``MED`` is the true median (the
+    mean of the middle two of an even number), ``STD`` that of a sample (NaN for one run), ``NUM``
+    the number of runs.
+    """
+
+    MIN = enum.auto()
+    MAX = enum.auto()
+    MED = enum.auto()
+    AVG = enum.auto()
+    STD = enum.auto()
+    NUM = enum.auto()
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"Statistic.{self.name}"
+
+
+Summary = Mapping[Statistic, float]
+
+
+@dataclass(frozen=True)
+class StragglerId:
+    """A rank that a threshold lists, and where it runs."""
+
+    rank: int
+    node: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Scores of one window: 1.0 is the best, 0.5 is twice as slow.
+
+    Gathered (``gather_on_rank0``), the report of the first rank has the scores of all ranks; else
+    every rank has its own. Ranks are global ranks.
+
+    Attributes:
+        gpu_relative_perf_scores: against the fastest rank, over kernels that all compared ran.
+        section_relative_perf_scores: against the fastest rank, by section.
+        gpu_individual_perf_scores: against the rank's own best so far.
+        section_individual_perf_scores: the same by section.
+        rank_to_node: of all ranks that are known.
+        local_section_summaries: statistics of this rank's sections, milliseconds.
+        local_kernel_summaries: statistics of this rank's kernels, microseconds.
+        generate_report_elapsed_time: what the report took, milliseconds.
+        gather_on_rank0: whether it was gathered.
+        rank: whose report it is.
+        section_kinds: kind of each section; sections that wait are scored but never listed.
+    """
+
+    gpu_relative_perf_scores: Scores = field(default_factory=dict)
+    section_relative_perf_scores: SectionScores = field(default_factory=dict)
+    gpu_individual_perf_scores: Scores = field(default_factory=dict)
+    section_individual_perf_scores: SectionScores = field(default_factory=dict)
+    rank_to_node: Mapping[int, str] = field(default_factory=dict)
+    local_section_summaries: Mapping[str, Summary] = field(default_factory=dict)
+    local_kernel_summaries: Mapping[str, Summary] = field(default_factory=dict)
+    generate_report_elapsed_time: float = 0.0
+    gather_on_rank0: bool = True
+    rank: int | None = None
+    section_kinds: Mapping[str, SectionKind] = field(default_factory=dict)
+
+    def identify_stragglers(
+        self,
+        gpu_rel_threshold: float = 0.75,
+        section_rel_threshold: float = 0.75,
+        gpu_indiv_threshold: float = 0.75,
+        section_indiv_threshold: float = 0.75,
+    ) -> dict[str, set[StragglerId] | dict[str, set[StragglerId]]]:
+        """The ranks with a score strictly below its threshold. NaN is never below.
+
+        Returns:
+            ``straggler_gpus_relative`` and ``straggler_gpus_individual``: sets;
+            ``straggler_sections_relative`` and ``straggler_sections_individual``: a set for every
+            section that has any.
+        """
+        return {
+            "straggler_gpus_relative": self._below(
+                self.gpu_relative_perf_scores, gpu_rel_threshold
+            ),
+            "straggler_gpus_individual": self._below(
+                self.gpu_individual_perf_scores, gpu_indiv_threshold
+            ),
+            "straggler_sections_relative": self._sections_below(
+                self.section_relative_perf_scores, section_rel_threshold
+            ),
+            "straggler_sections_individual": self._sections_below(
+                self.section_individual_perf_scores, section_indiv_threshold
+            ),
+        }
+
+    def _below(self, scores: Scores, threshold: float) -> set[StragglerId]:
+        return {
+            StragglerId(rank, self.rank_to_node.get(rank, ""))
+            for rank, score in scores.items()
+            if score < threshold
+        }
+
+    def _sections_below(
+        self, tables: SectionScores, threshold: float
+    ) -> dict[str, set[StragglerId]]:
+        listed = {
+            section: self._below(scores, threshold)
+            for section, scores in tables.items()
+            if self.section_kinds.get(section, "compute") in LISTED_KINDS
+        }
+        return {section: ranks for section, ranks in listed.items() if ranks}

@@ -1,0 +1,200 @@
+"""The reports of one process: collects what its sections take, and scores it when asked."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from otel_straggler.errors import StragglerError
+from otel_straggler.instrument.identity import find_place, initialised_process_group
+from otel_straggler.model.observation import Section, kernel_class_of
+from otel_straggler.record.recording import RECORDING
+from otel_straggler.report.collected import CollectedReports
+from otel_straggler.report.peers import Alone, Peers, TorchPeers
+from otel_straggler.report.reporter import GroupScores, Reporter, ReportSettings
+from otel_straggler.report.samples import SectionSamples, merged
+from otel_straggler.report.summaries import NO_TIMES, section_summaries, times_of
+from otel_straggler.report.types import Report, SectionScores, Summary
+
+_LOG = logging.getLogger("otel_straggler")
+_MS_S, _US_S = 1e-3, 1e-6
+
+
+class ReportWindow:
+    """From one report to the next.
+
+    Args:
+        settings: what to score and how.
+        process_group: a ``torch.distributed`` group, or None for the default group, looked for at
+            every report; without one, the rank is alone.
+        kernel_summaries: gives the kernels of the window, in microseconds.
+        wall_ns: the clock that references fade by.
+    """
+
+    def __init__(
+        self,
+        settings: ReportSettings,
+        process_group: Any = None,
+        *,
+        kernel_summaries: Callable[[], Mapping[str, Summary]] = dict,
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._settings = settings
+        self._process_group = process_group
+        self._kernel_summaries = kernel_summaries
+        self._wall_ns = wall_ns
+        self._reporter = Reporter(settings)
+        self._samples = SectionSamples()
+        self._peers: Peers | None = None
+        self._has_logged = False
+
+    def begin(self) -> None:
+        """Listen to what is recorded."""
+        RECORDING.listen(self._samples.add, begins_anew=False)
+
+    def end(self) -> None:
+        RECORDING.unlisten(self._samples.add)
+
+    def peers(self) -> Peers:
+        """The group as it is now."""
+        found = self._process_group
+        if found is None:
+            distributed = initialised_process_group()
+            if distributed is None:
+                return self._met(self.alone())
+            found = distributed.group.WORLD
+        if isinstance(self._peers, TorchPeers) and self._peers.group is found:
+            return self._peers
+        return self._met(TorchPeers(found))
+
+    def alone(self) -> Peers:
+        """This rank by itself, whatever groups there are."""
+        distributed = initialised_process_group()
+        rank = distributed.get_rank() if distributed else find_place(os.environ).rank
+        return Alone(rank or 0)
+
+    def check_group(self) -> None:
+        """UsageError if a group was given that this rank cannot report over."""
+        if self._process_group is not None:
+            self.peers()
+
+    def empty(self) -> Report | None:
+        """What a report is while everything is switched off."""
+        rank = self.alone().rank
+        if self._settings.gather and rank != 0:
+            return None
+        return Report(gather_on_rank0=self._settings.gather, rank=rank)
+
+    def completed(self, collected: CollectedReports) -> Report | None:
+        """The collector's report with this rank's own summaries; begins a new window."""
+        began_ns = time.perf_counter_ns()
+        _, summaries = self._taken()
+        report = collected.newest()
+        if report is None:
+            return None
+        return replace(
+            report,
+            local_section_summaries=summaries,
+            local_kernel_summaries=self._kernel_summaries(),
+            generate_report_elapsed_time=(time.perf_counter_ns() - began_ns) / 1e6,
+        )
+
+    def report(self) -> Report | None:
+        """Score the window and begin a new one. A collective over the process group.
+
+        Returns:
+            None where the scores were gathered on another rank. If the ranks could not be
+            compared, a report without scores, and one line in the log.
+
+        Cost: see ``report/reporter.py``.
+        """
+        began_ns = time.perf_counter_ns()
+        sections, summaries = self._taken()
+        all_kernels = self._kernel_summaries()
+        kernels = {k: v for k, v in all_kernels.items() if kernel_class_of(k) == "compute"}
+        rank: int | None = None
+        try:
+            peers = self.peers()
+            rank = peers.rank
+            scores = self._reporter.score(
+                peers,
+                times_of(summaries, _MS_S),
+                sections,
+                times_of(kernels, _US_S) if kernels else NO_TIMES,
+                self._wall_ns(),
+            )
+        except StragglerError:
+            raise
+        except Exception as error:  # noqa: BLE001  a broken group must not end the training here
+            self._log_once(error)
+            scores = GroupScores.none()
+        if scores is None:
+            return None
+        return _report_of(
+            scores,
+            self._settings,
+            rank=rank,
+            nodes={**self._reporter.nodes, **({} if rank is None else {rank: self._settings.node})},
+            sections=summaries,
+            kernels=kernels,
+            elapsed_ms=(time.perf_counter_ns() - began_ns) / 1e6,
+        )
+
+    def _taken(self) -> tuple[list[Section], dict[str, Summary]]:
+        RECORDING.pull()
+        durations_s = merged(self._samples.take())
+        summaries = section_summaries(durations_s)
+        return [section for section in durations_s if section.name in summaries], summaries
+
+    def _met(self, peers: Peers) -> Peers:
+        """A group that was made anew may hold processes that know nothing yet."""
+        if isinstance(self._peers, Alone) and isinstance(peers, Alone):
+            return self._peers
+        self._reporter.forget_group()
+        self._peers = peers
+        return peers
+
+    def _log_once(self, error: Exception) -> None:
+        if not self._has_logged:
+            self._has_logged = True
+            _LOG.warning("ranks could not be compared; training goes on", exc_info=error)
+
+
+def _report_of(
+    scores: GroupScores,
+    settings: ReportSettings,
+    *,
+    rank: int | None,
+    nodes: dict[int, str],
+    sections: Mapping[str, Summary],
+    kernels: Mapping[str, Summary],
+    elapsed_ms: float,
+) -> Report:
+    def column(values: list[float]) -> dict[int, float]:
+        return dict(zip(scores.ranks, values, strict=True))
+
+    def table(values: list[list[float]]) -> SectionScores:
+        return {s.name: column(by_rank) for s, by_rank in zip(scores.sections, values, strict=True)}
+
+    is_relative, is_individual = settings.relative, settings.individual
+    return Report(
+        gpu_relative_perf_scores=column(scores.gpu_relative.tolist()) if is_relative else {},
+        section_relative_perf_scores=(
+            table(scores.section_relative.T.tolist()) if is_relative else {}
+        ),
+        gpu_individual_perf_scores=column(scores.gpu_individual.tolist()) if is_individual else {},
+        section_individual_perf_scores=(
+            table(scores.section_individual.T.tolist()) if is_individual else {}
+        ),
+        rank_to_node=nodes,
+        local_section_summaries=sections,
+        local_kernel_summaries=kernels,
+        generate_report_elapsed_time=elapsed_ms,
+        gather_on_rank0=settings.gather,
+        rank=rank,
+        section_kinds={section.name: section.kind for section in scores.sections},
+    )

@@ -1,0 +1,266 @@
+"""One rank of a gloo group, run as a process of its own: does what it is told, line by line.
+
+A line of standard input is JSON, ``{"do": name, "with": {...}}``; the answer is a line of JSON on
+standard output. Functions here are what tests have the ranks do.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+import torch.distributed as dist
+
+from otel_straggler import section
+from otel_straggler.detector import Detector, Report, Statistic
+from otel_straggler.errors import UsageError
+from otel_straggler.model.observation import Section
+from otel_straggler.record.active import RECORDER
+from otel_straggler.record.recorder import NO_SPAN, Context, Epoch
+from otel_straggler.report.peers import TorchPeers
+from otel_straggler.report.reporter import Reporter, ReportSettings
+from otel_straggler.report.summaries import times_of
+from otel_straggler.report.window import ReportWindow
+
+Json = dict[str, Any]
+NOW_NS = 1_700_000_000_000_000_000
+
+
+def spend(durations_s: dict[str, list[float]], kinds: dict[str, str] | None = None) -> None:
+    """Record section runs of these lengths, without waiting for them."""
+    context = RECORDER.context or Context(Epoch("", 0), None, NO_SPAN, "")
+    for name, lengths_s in durations_s.items():
+        timer = section(name, (kinds or {}).get(name, "compute"))
+        for length_s in lengths_s:
+            frame = (timer, -1, 0, context, None)
+            RECORDER.keep((frame, NO_SPAN, round(length_s * 1e9), None, []))
+
+
+def told(report: Report | None) -> Json | None:
+    """A report as JSON."""
+    if report is None:
+        return None
+    return {
+        "gpu_relative": report.gpu_relative_perf_scores,
+        "gpu_individual": report.gpu_individual_perf_scores,
+        "section_relative": report.section_relative_perf_scores,
+        "section_individual": report.section_individual_perf_scores,
+        "nodes": report.rank_to_node,
+        "sections": _named(report.local_section_summaries),
+        "kernels": _named(report.local_kernel_summaries),
+        "elapsed_ms": report.generate_report_elapsed_time,
+        "gather": report.gather_on_rank0,
+        "rank": report.rank,
+        "stragglers": {
+            what: sorted([s.rank, s.node] for s in found)
+            if isinstance(found, set)
+            else {name: sorted([s.rank, s.node] for s in ids) for name, ids in found.items()}
+            for what, found in report.identify_stragglers().items()
+        },
+    }
+
+
+def _named(summaries: Any) -> Json:
+    return {
+        name: {str(key): value for key, value in summary.items()}
+        for name, summary in summaries.items()
+    }
+
+
+def windows(
+    settings: Json, rows: list[Json], group: list[int] | None = None, kinds: Any = None
+) -> Json:
+    """Report windows of given section times (seconds) and kernel statistics (µs).
+
+    Every row: ``sections`` {name: [seconds]} and ``kernels`` {name: [median, mean, runs]}.
+    """
+    process_group = None if group is None else dist.new_group(group)
+    if group is not None and dist.get_rank() not in group:
+        return {"reports": [], "collectives": []}
+    kernels: dict[str, dict[Statistic, float]] = {}
+    window = ReportWindow(
+        ReportSettings(**settings),
+        process_group,
+        kernel_summaries=lambda: kernels,
+        wall_ns=lambda: NOW_NS,
+    )
+    window.begin()
+    reports, collectives = [], []
+    for row in rows:
+        spend(row.get("sections", {}), kinds)
+        kernels = {
+            name: {Statistic.MED: med, Statistic.AVG: avg, Statistic.NUM: num}
+            for name, (med, avg, num) in row.get("kernels", {}).items()
+        }
+        before = window.peers().collectives
+        reports.append(told(window.report()))
+        collectives.append(window.peers().collectives - before)
+    window.end()
+    return {"reports": reports, "collectives": collectives}
+
+
+def detector(options: Json, rows: list[dict[str, list[float]]], groups: Any = None) -> list[Any]:
+    """The same through ``Detector``; of several groups, this rank's own is given to it."""
+    made = [dist.new_group(ranks) for ranks in groups or []]
+    mine = next(
+        (g for g, ranks in zip(made, groups or [], strict=True) if dist.get_rank() in ranks), None
+    )
+    Detector.initialize(**options, process_group=mine)
+    try:
+        reports = []
+        for row in rows:
+            spend(row)
+            reports.append(told(Detector.generate_report()))
+        return reports
+    finally:
+        Detector.shutdown()
+
+
+def sleepers(lengths_s: dict[str, float], runs: int) -> Json | None:
+    """Sections that really take their time, opened by hand, by decorator and by wrapping."""
+    Detector.initialize(node_name=f"node-{dist.get_rank()}")
+    try:
+        for _ in range(runs):
+            for name, length_s in lengths_s.items():
+                with Detector.detection_section(name, profile_cuda=False):
+                    time.sleep(length_s)
+        return told(Detector.generate_report())
+    finally:
+        Detector.shutdown()
+
+
+def loop(options: Json, step_s: float, steps: int) -> list[int]:
+    """At which iterations a training loop of such steps got or helped to make a report."""
+    Detector.initialize(**options)
+    try:
+        made = []
+        for step in range(1, steps + 1):
+            time.sleep(step_s)
+            Detector.generate_report_if_interval_elapsed()
+            if Detector.is_interval_elapsed():
+                made.append(step)
+        return made
+    finally:
+        Detector.shutdown()
+
+
+def broken_group() -> Json | None:
+    """A report whose collective fails."""
+    Detector.initialize()
+    try:
+        peers = TorchPeers()
+
+        def fail(_: Any) -> Any:
+            raise RuntimeError("connection reset by peer")
+
+        peers.minimum = fail  # type: ignore[method-assign]
+        window = Detector._running().window
+        window._peers = peers
+        spend({"a": [1.0] * 5})
+        return told(Detector.generate_report())
+    finally:
+        Detector.shutdown()
+
+
+def disagreeing(individual: bool, message: str) -> bool:
+    """Whether a report with settings of this rank's own is refused."""
+    window = ReportWindow(ReportSettings(individual=individual))
+    window.begin()
+    try:
+        window.report()
+    except UsageError as error:
+        return message in str(error)
+    finally:
+        window.end()
+    return False
+
+
+def summaries(rows: list[Json]) -> list[Json | None]:
+    """Our scores of statistics given as [median, mean, runs], sections in ms and kernels in µs."""
+    reporter = Reporter(ReportSettings())
+    answers: list[Json | None] = []
+    for row in rows:
+        sections, kernels = (
+            {
+                name: {Statistic.MED: med, Statistic.AVG: avg, Statistic.NUM: num}
+                for name, (med, avg, num) in row[what].items()
+            }
+            for what in ("sections", "kernels")
+        )
+        scores = reporter.score(
+            TorchPeers(),
+            times_of(sections, 1e-3),
+            [Section(name) for name in sections],
+            times_of(kernels, 1e-6),
+            NOW_NS,
+        )
+        if scores is None:
+            answers.append(None)
+            continue
+        names = [section.name for section in scores.sections]
+        answers.append(
+            {
+                "gpu_relative": dict(enumerate(scores.gpu_relative.tolist())),
+                "gpu_individual": dict(enumerate(scores.gpu_individual.tolist())),
+                "section_relative": {
+                    name: dict(enumerate(column))
+                    for name, column in zip(names, scores.section_relative.T.tolist(), strict=True)
+                },
+                "section_individual": {
+                    name: dict(enumerate(column))
+                    for name, column in zip(
+                        names, scores.section_individual.T.tolist(), strict=True
+                    )
+                },
+            }
+        )
+    return answers
+
+
+def nvrx_windows(rows: list[Json]) -> list[Json | None]:
+    """What NVRx's own ReportGenerator says of the same statistics; see test_against_nvrx."""
+    from nvidia_resiliency_ext.straggler.reporting import ReportGenerator
+    from nvidia_resiliency_ext.straggler.statistics import Statistic as Theirs
+
+    generator = ReportGenerator(
+        ["relative_perf_scores", "individual_perf_scores"], node_name="node"
+    )
+    answers = []
+    for row in rows:
+        report = generator.generate_report(
+            *[
+                {
+                    name: {Theirs.MED: med, Theirs.AVG: avg, Theirs.NUM: num}
+                    for name, (med, avg, num) in row[what].items()
+                }
+                for what in ("sections", "kernels")
+            ]
+        )
+        answers.append(
+            report
+            and {
+                "gpu_relative": report.gpu_relative_perf_scores,
+                "gpu_individual": report.gpu_individual_perf_scores,
+                "section_relative": report.section_relative_perf_scores,
+                "section_individual": report.section_individual_perf_scores,
+            }
+        )
+    return answers
+
+
+def main() -> None:
+    """Answer until standard input ends."""
+    dist.init_process_group("gloo")
+    answers, sys.stdout = sys.stdout, sys.stderr
+    for line in sys.stdin:
+        order = json.loads(line)
+        result = globals()[order["do"]](**order["with"])
+        dist.barrier()
+        print(json.dumps(result), file=answers, flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
