@@ -53,4 +53,4 @@ class ReportInterval:
     def _estimated(self, peers: Peers) -> int:
         own = self._interval_s / max(statistics.median(self._times_s), 1e-9)
         largest = -float(peers.minimum(np.array([-own]))[0])
-        return max(int(largest), self._least, 1)
+        return max(round(largest), self._least, 1)

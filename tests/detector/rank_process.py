@@ -74,22 +74,25 @@ def windows(
 ) -> Json:
     """Report windows of given section times (seconds) and kernel statistics (µs).
 
-    Every row: ``sections`` {name: [seconds]} and ``kernels`` {name: [median, mean, runs]}.
+    Every row: ``sections`` {name: [seconds]}, ``kernels`` {name: [median, mean, runs]}, and
+    ``now_ns``, the end of the window.
     """
     process_group = None if group is None else dist.new_group(group)
     if group is not None and dist.get_rank() not in group:
         return {"reports": [], "collectives": []}
     kernels: dict[str, dict[Statistic, float]] = {}
+    now_ns = NOW_NS
     window = ReportWindow(
         ReportSettings(**settings),
         process_group,
         kernel_summaries=lambda: kernels,
-        wall_ns=lambda: NOW_NS,
+        wall_ns=lambda: now_ns,
     )
     window.begin()
     reports, collectives = [], []
     for row in rows:
         spend(row.get("sections", {}), kinds)
+        now_ns = row.get("now_ns", NOW_NS)
         kernels = {
             name: {Statistic.MED: med, Statistic.AVG: avg, Statistic.NUM: num}
             for name, (med, avg, num) in row.get("kernels", {}).items()
