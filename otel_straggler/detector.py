@@ -22,7 +22,7 @@ from otel_straggler.instrument.callables import CallableId, Decorator, WrappedCa
 from otel_straggler.instrument.compiled import Transparent, is_compiling
 from otel_straggler.instrument.configuration import Arguments, is_switched_off, resolve_settings
 from otel_straggler.instrument.every_nth import EveryNth
-from otel_straggler.instrument.sections import section
+from otel_straggler.instrument.sections import Section, section
 from otel_straggler.record.active import RECORDER
 from otel_straggler.record.recording import RECORDING
 from otel_straggler.report import arguments
@@ -36,7 +36,9 @@ from otel_straggler.semconv import DEFAULT_ROLE
 __all__ = ["CallableId", "Detector", "Report", "Statistic", "StragglerId"]
 
 _DEFAULT_PAGES = "http://127.0.0.1:9464"
-_PULL_AT = 4096
+_PULL_EVERY = 1024
+"""Runs that a report finds in the ring at most, so that it never waits for many."""
+_MOST_KEPT = 10_000
 
 
 class Detector:
@@ -154,7 +156,10 @@ class Detector:
             caller = sys._getframe(1)  # noqa: SLF001
             name = f"{caller.f_code.co_filename}:{caller.f_lineno}"
         if cls.profiling_interval == 1:
-            return section(name, "compute", profile_cuda)
+            found = _sections.get((name, profile_cuda))
+            if found is not None:
+                return found
+            return _keep(name, profile_cuda)
         return EveryNth(section(name, "compute", profile_cuda), _is_turn)
 
     @classmethod
@@ -252,12 +257,12 @@ class _Running:
             session.configure(endpoint=endpoint, role=role)
         self.window.begin()
         if session.current() is None:
-            RECORDER.when_full = RECORDING.pull
+            RECORDER.empty_here(RECORDING.pull, _PULL_EVERY)
 
     def end(self) -> None:
         if self.is_off:
             return
-        RECORDER.when_full = None
+        RECORDER.empty_here(None)
         if self._has_session:
             session.shutdown()
         self.window.end()
@@ -269,8 +274,6 @@ class _Running:
         return next(turn) % every == 0
 
     def count_iteration(self) -> None:
-        if RECORDER.pending > _PULL_AT:
-            RECORDING.pull()
         peers = self.window.alone if self.is_off or self.collected else self.window.peers
         self.interval.count(peers)
 
@@ -280,6 +283,17 @@ class _Running:
         if self.collected is not None:
             return self.window.completed(self.collected)
         return self.window.report()
+
+
+_sections: dict[tuple[str, bool], Section] = {}
+
+
+def _keep(name: str, profile_cuda: bool) -> Section:
+    """Found faster the next time; names that vary do not fill the memory."""
+    made = section(name, "compute", profile_cuda)
+    if len(_sections) < _MOST_KEPT:
+        _sections[name, profile_cuda] = made
+    return made
 
 
 def _is_turn(name: str) -> bool:

@@ -64,7 +64,7 @@ class PythonTimer:
                 frame = own
             ring = RECORDER.ring
             record = (frame, stack[-1][1] if stack else NO_SPAN, end_ns, exc_type, stack)
-            if len(ring) < RING_CAPACITY:
+            if len(ring) < RECORDER.capacity:
                 ring.append(record)
             else:
                 RECORDER.overflow(record)
@@ -109,7 +109,8 @@ class PythonRecorder:
         self.epoch = Epoch("", 0)
         self.ring: deque[Record] = deque()
         self.stacks: dict[int, list[Frame]] = {}
-        self.when_full: Callable[[], None] | None = None
+        self.capacity = RING_CAPACITY
+        self._when_full: Callable[[], None] | None = None
         self._dropped = 0
         self._drop_lock = threading.Lock()
         self._open_step: Frame | None = None
@@ -131,7 +132,7 @@ class PythonRecorder:
 
     def reset_after_fork(self) -> None:
         self.context = None
-        self.when_full = None
+        self.empty_here(None)
         self.ring = deque()
         self.stacks.clear()
         self._drop_lock = threading.Lock()
@@ -149,7 +150,7 @@ class PythonRecorder:
             self.epoch = new_epoch(self.epoch.generation)
         span = next(_span_numbers)
         self.context = new = Context(self.epoch, step, span, context.phase)
-        self._open_step = (_STEP, span, now_ns, new, None)
+        self._open_step = (STEP_TIMER, span, now_ns, new, None)
         self._last_step = step
         self._step_began_ns = now_ns
         self._stepping = _local.stack
@@ -185,25 +186,25 @@ class PythonRecorder:
         return Progress(self._last_step, max(self._step_began_ns, self._last_end_ns))
 
     @property
-    def pending(self) -> int:
-        return len(self.ring)
-
-    @property
     def dropped(self) -> int:
         return self._dropped
 
+    def empty_here(self, pull: Callable[[], None] | None, every: int = RING_CAPACITY) -> None:
+        self._when_full = pull
+        self.capacity = every
+
     def overflow(self, record: Record) -> None:
         """The ring is full: have it emptied on the spot, if somebody does that, or lose the run."""
-        if self.when_full is not None:
-            self.when_full()
-            if len(self.ring) < RING_CAPACITY:
-                self.ring.append(record)
-                return
-        with self._drop_lock:
-            self._dropped += 1
+        if self._when_full is not None:
+            self._when_full()
+        if len(self.ring) < self.capacity:
+            self.ring.append(record)
+        else:
+            with self._drop_lock:
+                self._dropped += 1
 
     def keep(self, record: Record) -> None:
-        if len(self.ring) < RING_CAPACITY:
+        if len(self.ring) < self.capacity:
             self.ring.append(record)
         else:
             self.overflow(record)
@@ -269,6 +270,6 @@ class _Local(threading.local):
 
 
 _span_numbers = count(1)
-_STEP = PythonTimer(STEP_SPAN, "other")
+STEP_TIMER = PythonTimer(STEP_SPAN, "other")
 RECORDER = PythonRecorder()
 _local = _Local()

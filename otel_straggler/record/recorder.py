@@ -90,8 +90,6 @@ class Recorder(Protocol):
 
     context: Context | None
     epoch: Epoch
-    when_full: Callable[[], None] | None
-    """What empties a full ring on the spot, where no thread does; None: runs are lost."""
 
     def enable(self) -> None:
         """Start recording into an empty ring, under a new session id."""
@@ -108,6 +106,10 @@ class Recorder(Protocol):
     def end_step(self, error: type[BaseException] | None = None) -> None:
         """End the open step, if any."""
 
+    def empty_here(self, pull: Callable[[], None] | None, every: int = RING_CAPACITY) -> None:
+        """Where no thread drains: have ``pull`` do it after ``every`` runs, in the thread that ends
+        the last of them. None: runs that find the ring full are lost."""
+
     def set_phase(self, phase: str) -> str:
         """Declare a phase and give the one before."""
 
@@ -119,10 +121,6 @@ class Recorder(Protocol):
 
     def progress(self) -> Progress:
         """The last step begun, or the last section run ended."""
-
-    @property
-    def pending(self) -> int:
-        """Ended runs that wait to be drained."""
 
     @property
     def dropped(self) -> int:

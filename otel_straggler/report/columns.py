@@ -11,8 +11,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from otel_straggler.errors import UsageError, describe
 from otel_straggler.model.observation import Section
 from otel_straggler.semconv import SectionKind
 
@@ -30,11 +31,12 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """What a rank says of itself."""
+    """What a rank says of itself; ``settings`` must be the same on all."""
 
     rank: int
     node: str
     role: str
+    settings: str
 
 
 @dataclass(slots=True)
@@ -52,7 +54,7 @@ class Columns:
     kinds: dict[str, SectionKind] = field(default_factory=dict)
     _digest: bytes = b""
 
-    def message(self, me: Member, sections: Iterable[Section], kernels: Iterable[str]) -> bytes:
+    def news(self, me: Member, sections: Iterable[Section], kernels: Iterable[str]) -> bytes:
         """What this rank has to tell; empty if the others know it all."""
         new_sections = [
             (s.name, s.kind)
@@ -63,6 +65,7 @@ class Columns:
         if self.members.get(me.rank) == me and not new_sections and not new_kernels:
             return b""
         told = {
+            **self._state(me),
             "rank": me.rank,
             "node": me.node,
             "role": me.role,
@@ -71,12 +74,30 @@ class Columns:
         }
         return json.dumps(told).encode()
 
-    def learn(self, messages: Iterable[bytes]) -> None:
-        """Take in what all ranks told, in the order of the group."""
-        for message in messages:
-            if message:
-                self._digest = blake2b(self._digest + message, digest_size=6).digest()
-                self._take(json.loads(message))
+    def no_news(self, me: Member) -> bytes:
+        """What a rank says that has nothing to tell; shorter than any news."""
+        return json.dumps(self._state(me)).encode()
+
+    def learn(self, messages: Iterable[bytes]) -> bool:
+        """Take in what all ranks told, in the order of the group.
+
+        Returns:
+            False if the ranks did not hold the same tables before; then nothing is learned.
+
+        Raises:
+            UsageError: the ranks do not have the same settings.
+        """
+        told = [(message, json.loads(message)) for message in messages]
+        settings = {each["settings"] for _, each in told}
+        if len(settings) > 1:
+            raise UsageError(_disagreement(sorted(settings)))
+        if len({each["digest"] for _, each in told}) > 1:
+            return False
+        for message, each in told:
+            if "rank" in each:
+                self._digest = blake2b(self._digest + message, digest_size=8).digest()
+                self._take(each)
+        return True
 
     def forget(self) -> None:
         """Begin anew; all ranks must."""
@@ -90,23 +111,36 @@ class Columns:
         return len(self.place) > MOST_COLUMNS
 
     @property
-    def fingerprint(self) -> int:
-        """The same number on ranks that learned the same; below 2**48, so exact as a float."""
-        return int.from_bytes(self._digest, "big")
+    def has_kernels(self) -> bool:
+        """Whether any rank ever told of a kernel."""
+        return any(column.what == "kernel" for column in self.place)
 
     @property
     def section_names(self) -> list[str]:
         """All sections of all roles, in the order learned."""
         return list(self.kinds)
 
-    def _take(self, told: dict[str, object]) -> None:
-        rank, node, role = told["rank"], told["node"], told["role"]
-        self.members[rank] = Member(rank=rank, node=node, role=role)  # type: ignore[index,arg-type]
-        for name, kind in told["sections"]:  # type: ignore[attr-defined]
+    def _state(self, me: Member) -> dict[str, Any]:
+        return {"digest": self._digest.hex(), "settings": me.settings}
+
+    def _take(self, told: dict[str, Any]) -> None:
+        role = told["role"]
+        member = Member(rank=told["rank"], node=told["node"], role=role, settings=told["settings"])
+        self.members[member.rank] = member
+        for name, kind in told["sections"]:
             self.kinds.setdefault(name, kind)
-            self.place.setdefault(Column(role, "section", name), len(self.place))  # type: ignore[arg-type]
-        for name in told["kernels"]:  # type: ignore[attr-defined]
-            self.place.setdefault(Column(role, "kernel", name), len(self.place))  # type: ignore[arg-type]
+            self.place.setdefault(Column(role, "section", name), len(self.place))
+        for name in told["kernels"]:
+            self.place.setdefault(Column(role, "kernel", name), len(self.place))
+
+
+def _disagreement(settings: list[str]) -> str:
+    return describe(
+        where="report over the process group",
+        value=" and ".join(settings),
+        expected="the same settings on all ranks",
+        remedy="Call Detector.initialize() with the same arguments everywhere.",
+    )
 
 
 def kernel_hash(name: str) -> str:

@@ -2,37 +2,36 @@
 
 A report makes few collectives, and small ones:
 
-1. the smallest median of every section and kernel over the ranks (one ``all_reduce``);
-2. if it is gathered, every rank's scores to the first rank (one ``gather``).
+1. does any rank have a name that the others have not heard of? (``all_reduce`` of one number; if
+   so, names are exchanged by one ``all_gather``);
+2. gathered: every rank's medians and own scores to the first rank (``gather``), which compares
+   them with the functions of ``score/``, as the collector does;
+3. not gathered, or where kernels are compared: the smallest medians over the ranks
+   (``all_reduce``), with which every rank scores itself.
 
-Only when a rank has a name that the others have not heard of, two more come between: names are
-exchanged (``all_gather``) and the first is made again. Individual scores that are not gathered need
-none. Every rank scores itself with the functions of ``score/``, as the collector does.
+Kernels are many, so their medians are never gathered. Individual scores that are not gathered need
+no collective.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
+from typing import Literal
 
 import numpy as np
 
-from otel_straggler.errors import UsageError, describe
-from otel_straggler.model.observation import Floats, Section
+from otel_straggler.model.observation import Floats, Ints, Section
 from otel_straggler.report.columns import Column, Columns, Member, kernel_hash
 from otel_straggler.report.peers import Peers
 from otel_straggler.report.summaries import Times
 from otel_straggler.score.gpu_scores import individual_gpu_scores
 from otel_straggler.score.own_scores import gpu_relative_to_best, relative_to_best
 from otel_straggler.score.references import References
-from otel_straggler.score.section_scores import individual_scores
+from otel_straggler.score.section_scores import individual_scores, relative_scores
 
 MOST_KERNELS = 2_000
 """Kernels that one rank compares: those in which it spends most time."""
-_HEAD = 3
-_SMALLEST = 256
 _LACKS = -1.0
 _DEVICE = ("this device",)
 
@@ -129,15 +128,15 @@ class Reporter:
 
         Cost: O(names) on every rank, O(ranks * sections) on the first if gathered.
         """
-        kernels = _longest(kernels)
-        row = _Row(kinds, sections, kernels)
-        if self._settings.individual:
+        row = _Row(kinds, sections, _longest(kernels))
+        wanted = self._settings
+        if wanted.individual:
             self._score_individually(row, now_ns)
-        if self._settings.relative or self._settings.gather:
-            best_s = self._agree(peers, row)
-            if self._settings.relative:
-                self._score_relatively(row, best_s)
-        scores = self._gathered(peers, row) if self._settings.gather else row.alone(peers.rank)
+        if wanted.relative or wanted.gather:
+            self._agree(peers, row)
+        if wanted.relative and (self._columns.has_kernels or not wanted.gather):
+            self._score_relatively(peers, row)
+        scores = self._gathered(peers, row) if wanted.gather else row.alone(peers.rank)
         if self._columns.is_full:
             self._columns.forget()
         return scores
@@ -145,6 +144,24 @@ class Reporter:
     def forget_group(self) -> None:
         """The group is another one: its names have to be agreed anew."""
         self._columns.forget()
+
+    def _agree(self, peers: Peers, row: _Row) -> None:
+        """All ranks hold the same tables, with all names of all ranks, when this is done."""
+        while True:
+            me = self._me(peers)
+            news = self._columns.news(me, row.kinds, row.hashes)
+            longest = -int(peers.minimum(np.array([-float(len(news))]))[0])
+            if longest == 0:
+                return
+            told = peers.exchange(news or self._columns.no_news(me), longest)
+            if self._columns.learn(told):
+                return
+            self._columns.forget()
+
+    def _me(self, peers: Peers) -> Member:
+        own = self._settings
+        settings = f"relative={own.relative}, individual={own.individual}, gather={own.gather}"
+        return Member(rank=peers.rank, node=own.node, role=own.role, settings=settings)
 
     def _score_individually(self, row: _Row, now_ns: int) -> None:
         least = self._settings.min_reference_samples
@@ -164,88 +181,56 @@ class Reporter:
             individual_gpu_scores(kernels.median_s[None], kernels.total_s[None], reference)[0]
         )
 
-    def _score_relatively(self, row: _Row, best_s: Floats) -> None:
-        section_s = best_s[self._places("section", row.sections.names)]
-        row.section_relative = relative_to_best(row.sections.median_s, section_s)
-        kernel_s = best_s[self._places("kernel", row.hashes)]
-        kernel_s = np.where(kernel_s == _LACKS, np.nan, kernel_s)
-        row.gpu_relative = gpu_relative_to_best(row.kernels.median_s, row.kernels.total_s, kernel_s)
+    def _score_relatively(self, peers: Peers, row: _Row) -> None:
+        sections = self._places("section", row.sections.names)
+        kernels = self._places("kernel", row.hashes)
+        values = np.full(len(self._columns.place), np.inf)
+        if len(kernels):
+            values[self._kernels_of_role()] = _LACKS
+        values[sections], values[kernels] = row.sections.median_s, row.kernels.median_s
+        best_s = peers.minimum(values)
+        row.section_relative = relative_to_best(row.sections.median_s, best_s[sections])
+        common_s = np.where(best_s[kernels] == _LACKS, np.nan, best_s[kernels])
+        row.gpu_relative = gpu_relative_to_best(row.kernels.median_s, row.kernels.total_s, common_s)
 
-    def _agree(self, peers: Peers, row: _Row) -> Floats:
-        """Smallest medians over the ranks, by place; exchanges names first where they are new."""
-        me = Member(rank=peers.rank, node=self._settings.node, role=self._settings.role)
-        was_told = False
-        while True:
-            message = self._columns.message(me, row.kinds, row.hashes)
-            values = self._values(row)
-            mark = float(self._fingerprint())
-            shared = peers.minimum(np.concatenate([[-float(len(message)), mark, -mark], values]))
-            if shared[1] != -shared[2]:
-                if was_told:
-                    raise UsageError(_disagreement(self._settings))
-                self._columns.forget()
-                was_told = True
-            elif shared[0] < 0:
-                self._columns.learn(peers.exchange(message, -int(shared[0])))
-            else:
-                return shared[_HEAD:]
-
-    def _values(self, row: _Row) -> Floats:
-        """This rank's medians at their places; infinite where it has nothing to say, and
-        ``_LACKS`` for kernels of its role that it did not run, if it ran any."""
-        size = _SMALLEST
-        while size < len(self._columns.place):
-            size *= 2
-        values = np.full(size, np.inf)
-        if not self._settings.relative:
-            return values
-        if row.hashes:
-            role = self._settings.role
-            values[
-                [
-                    place
-                    for column, place in self._columns.place.items()
-                    if column.what == "kernel" and column.role == role
-                ]
-            ] = _LACKS
-        for what, names, times in (
-            ("section", row.sections.names, row.sections),
-            ("kernel", row.hashes, row.kernels),
-        ):
-            known = self._places(what, names)
-            told = known >= 0
-            values[known[told]] = times.median_s[told]
-        return values
-
-    def _places(self, what: str, names: Sequence[str]) -> np.ndarray:
+    def _places(self, what: Literal["section", "kernel"], names: Sequence[str]) -> Ints:
         place, role = self._columns.place, self._settings.role
-        return np.array([place.get(Column(role, what, n), -1) for n in names], np.intp)  # type: ignore[arg-type]
+        return np.array([place[Column(role, what, name)] for name in names], np.intp)
 
-    def _fingerprint(self) -> int:
-        """Of the agreed names and of the settings that decide which collectives are made."""
-        settings = (self._settings.relative, self._settings.individual, self._settings.gather)
-        mixed = blake2b(json.dumps(settings).encode(), digest_size=6).digest()
-        return self._columns.fingerprint ^ int.from_bytes(mixed, "big")
+    def _kernels_of_role(self) -> list[int]:
+        return [
+            place
+            for column, place in self._columns.place.items()
+            if column.what == "kernel" and column.role == self._settings.role
+        ]
 
     def _gathered(self, peers: Peers, row: _Row) -> GroupScores | None:
         names = self._columns.section_names
         at = {name: i for i, name in enumerate(names)}
         own = [at[name] for name in row.sections.names]
         packed = np.full((2, 1 + len(names)), np.nan)
-        packed[0, 0], packed[1, 0] = row.gpu_relative, row.gpu_individual
-        packed[0, 1:][own], packed[1, 1:][own] = row.section_relative, row.section_individual
+        packed[:, 0] = row.gpu_relative, row.gpu_individual
+        packed[0, 1:][own], packed[1, 1:][own] = row.sections.median_s, row.section_individual
         parts = peers.gather(packed)
         if parts is None:
             return None
         table = np.stack(parts)
+        relative = np.full_like(table[:, 0, 1:], np.nan)
+        if self._settings.relative:
+            relative = relative_scores(table[:, 0, 1:], self._roles(peers))
         return GroupScores(
             ranks=peers.ranks,
             sections=tuple(Section(name, self._columns.kinds[name]) for name in names),
-            section_relative=table[:, 0, 1:],
+            section_relative=relative,
             section_individual=table[:, 1, 1:],
             gpu_relative=table[:, 0, 0],
             gpu_individual=table[:, 1, 0],
         )
+
+    def _roles(self, peers: Peers) -> Ints:
+        numbers: dict[str, int] = {}
+        roles = [self._columns.members[rank].role for rank in peers.ranks]
+        return np.array([numbers.setdefault(role, len(numbers)) for role in roles], np.int64)
 
 
 class _Row:
@@ -281,14 +266,4 @@ def _longest(kernels: Times) -> Times:
         kernels.median_s[kept],
         kernels.total_s[kept],
         kernels.count[kept],
-    )
-
-
-def _disagreement(settings: ReportSettings) -> str:
-    return describe(
-        where="report over the process group",
-        value=f"relative={settings.relative}, individual={settings.individual}, "
-        f"gather_on_rank0={settings.gather} on this rank",
-        expected="the same on all ranks",
-        remedy="Call Detector.initialize() with the same arguments everywhere.",
     )

@@ -1,58 +1,116 @@
-"""The section times of this rank since the last report, within bounded memory."""
+"""The section times of this rank since the last report, within bounded memory.
+
+Records come in batches and are taken apart by column, because a report waits for it.
+"""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 
-from otel_straggler.model.observation import Floats, Section
-from otel_straggler.record.recorder import Record
-from otel_straggler.semconv import OTHER_SECTION
+from otel_straggler.model.observation import Ints, Section
+from otel_straggler.record.active import STEP_TIMER
+from otel_straggler.record.recorder import Context, Record, SectionTimer
+from otel_straggler.semconv import OTHER_SECTION, SectionKind
 
 MOST_RUNS = 8192
 """Runs kept per section, the newest; NVRx keeps as many."""
 MOST_SECTIONS = 1000
+_ERROR = itemgetter(3)
+
+
+class _Key(NamedTuple):
+    name: str
+    kind: SectionKind
+    phase: str
+
+
+class _Runs:
+    """The newest runs of one section, as chunks."""
+
+    __slots__ = ("chunks", "count")
+
+    def __init__(self) -> None:
+        self.chunks: list[Ints] = []
+        self.count = 0
+
+    def add(self, lengths_ns: Ints) -> None:
+        self.chunks.append(lengths_ns)
+        self.count += len(lengths_ns)
+        if self.count > 2 * MOST_RUNS:
+            self.chunks = [self.newest()]
+            self.count = MOST_RUNS
+
+    def newest(self) -> Ints:
+        joined = self.chunks[0] if len(self.chunks) == 1 else np.concatenate(self.chunks)
+        return joined[-MOST_RUNS:]
 
 
 class SectionSamples:
     """Takes records as they are drained, gives the times of every section.
 
-    State: 8 bytes and a Python int per run kept.
+    State: 8 bytes per run, of at most 16,384 runs per section.
     """
 
-    def __init__(self, most_runs: int = MOST_RUNS) -> None:
-        self._most_runs = most_runs
-        self._runs: dict[tuple[str, str, str], deque[int]] = {}
+    def __init__(self) -> None:
+        self._runs: dict[_Key, _Runs] = {}
 
     def add(self, records: list[Record]) -> None:
-        """Keep the durations; a run that an exception ended says nothing about speed."""
-        for (timer, span, start_ns, context, _), _, end_ns, error, _ in records:
-            if error is None and span != context.step_span:
-                key = (timer.name, timer.kind, context.phase)
-                runs = self._runs.get(key)
-                if runs is None:
-                    runs = self._begin(key)
-                runs.append(max(1, end_ns - start_ns))
+        """Keep the durations; a run that an exception ended says nothing about speed.
 
-    def take(self) -> dict[Section, Floats]:
-        """Durations in seconds by section as it is scored, oldest first; then begin anew."""
+        Cost: about 0.2 µs per record.
+        """
+        count = len(records)
+        lengths_ns = np.fromiter((r[2] - r[0][2] for r in records), np.int64, count)
+        lengths_ns = np.maximum(1, lengths_ns)
+        codes, keys = _coded([r[0][0] for r in records], [r[0][3] for r in records])
+        used = codes >= 0
+        if any(map(_ERROR, records)):
+            used &= np.fromiter((r[3] is None for r in records), bool, count)
+        order = np.argsort(codes[used], kind="stable")
+        bounds = np.searchsorted(codes[used][order], np.arange(len(keys) + 1))
+        lengths_ns = lengths_ns[used][order]
+        for at, key in enumerate(keys):
+            first, last = int(bounds[at]), int(bounds[at + 1])
+            if last > first:
+                self._of(key).add(lengths_ns[first:last])
+
+    def take(self) -> list[tuple[Section, Ints]]:
+        """Every section as it is scored, each name once, with its durations in nanoseconds, oldest
+        first; then begin anew. A section that was opened with two kinds has the first."""
         taken, self._runs = self._runs, {}
-        return {
-            Section(name, kind).in_phase(phase): np.array(runs, np.int64) / 1e9  # type: ignore[arg-type]
-            for (name, kind, phase), runs in taken.items()
-        }
+        by_name: dict[str, tuple[Section, list[Ints]]] = {}
+        for key, runs in taken.items():
+            section = Section(key.name, key.kind)
+            section = section.in_phase(key.phase) if key.phase else section
+            if section.name in by_name:
+                by_name[section.name][1].append(runs.newest())
+            else:
+                by_name[section.name] = (section, [runs.newest()])
+        return [
+            (section, parts[0] if len(parts) == 1 else np.concatenate(parts))
+            for section, parts in by_name.values()
+        ]
 
-    def _begin(self, key: tuple[str, str, str]) -> deque[int]:
-        if len(self._runs) >= MOST_SECTIONS:
-            key = (OTHER_SECTION, "other", "")
-        return self._runs.setdefault(key, deque(maxlen=self._most_runs))
+    def _of(self, key: _Key) -> _Runs:
+        if key not in self._runs and len(self._runs) >= MOST_SECTIONS:
+            key = _Key(OTHER_SECTION, "other", "")
+        return self._runs.setdefault(key, _Runs())
 
 
-def merged(times: Mapping[Section, Floats]) -> dict[Section, Floats]:
-    """One entry per name: a section that was opened with two kinds has the first."""
-    by_name: dict[str, tuple[Section, list[Floats]]] = {}
-    for section, durations_s in times.items():
-        by_name.setdefault(section.name, (section, []))[1].append(durations_s)
-    return {section: np.concatenate(parts) for section, parts in by_name.values()}
+def _coded(timers: list[SectionTimer], contexts: list[Context]) -> tuple[Ints, list[_Key]]:
+    """A number per record, -1 for a step's own span, and what the numbers stand for."""
+    if any(context.phase for context in set(contexts)):
+        pairs = [(t, context.phase) for t, context in zip(timers, contexts, strict=True)]
+        numbers = {pair: at for at, pair in enumerate(dict.fromkeys(pairs))}
+        codes = np.array([numbers[pair] for pair in pairs], np.int64)
+    else:  # nearly always, and four times as fast
+        alone = {timer: at for at, timer in enumerate(dict.fromkeys(timers))}
+        codes = np.array(list(map(alone.__getitem__, timers)), np.int64)
+        numbers = {(timer, ""): at for timer, at in alone.items()}
+    for (timer, _), number in numbers.items():
+        if timer is STEP_TIMER:
+            codes[codes == number] = -1
+    return codes, [_Key(t.name, t.kind, phase) for t, phase in numbers]  # type: ignore[arg-type]

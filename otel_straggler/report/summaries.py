@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,8 @@ from otel_straggler.model.observation import Floats, Ints, Section
 from otel_straggler.report.types import Statistic, Summary
 from otel_straggler.score.medians import group_times
 
-_MS_PER_S = 1e3
+_S_PER_NS = 1e-9
+_MS_PER_NS = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,10 @@ NO_TIMES = Times((), np.empty(0), np.empty(0), np.empty(0, np.int64))
 
 
 def times_of(summaries: Mapping[str, Summary], unit_s: float) -> Times:
-    """The same from statistics in units of ``unit_s`` seconds; names without a run are left out."""
+    """From statistics in units of ``unit_s`` seconds; names without a run are left out."""
     used = {name: each for name, each in summaries.items() if each[Statistic.NUM] > 0}
+    if not used:
+        return NO_TIMES
     median, mean, count = (
         np.array([each[key] for each in used.values()], np.float64)
         for key in (Statistic.MED, Statistic.AVG, Statistic.NUM)
@@ -43,28 +46,56 @@ def times_of(summaries: Mapping[str, Summary], unit_s: float) -> Times:
     return Times(tuple(used), median * unit_s, mean * count * unit_s, count.astype(np.int64))
 
 
-def section_summaries(durations_s: Mapping[Section, Floats]) -> dict[str, Summary]:
-    """All statistics of every section that ran, in milliseconds. Cost: O(n log n)."""
-    used = {section.name: runs * _MS_PER_S for section, runs in durations_s.items() if len(runs)}
-    if not used:
-        return {}
-    values = np.concatenate(list(used.values()))
-    lengths = np.array([len(runs) for runs in used.values()])
-    starts = np.cumsum(lengths) - lengths
-    grouped = group_times(np.repeat(np.arange(len(used)), lengths), values, len(used))
-    mean = grouped.total_s / lengths
-    off = values - np.repeat(mean, lengths)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        deviation = np.sqrt(np.add.reduceat(off * off, starts) / (lengths - 1))
-    columns: Sequence[Sequence[float]] = (
-        np.minimum.reduceat(values, starts).tolist(),
-        np.maximum.reduceat(values, starts).tolist(),
-        grouped.median_s.tolist(),
-        mean.tolist(),
-        deviation.tolist(),
-        lengths.tolist(),
-    )
-    return {
-        name: dict(zip(Statistic, numbers, strict=True))
-        for name, numbers in zip(used, zip(*columns, strict=True), strict=True)
-    }
+class SectionStatistics(Mapping[str, Summary]):
+    """All statistics of every section that ran, in milliseconds.
+
+    A mapping whose entries are made when they are looked at: most reports are not.
+
+    Args:
+        samples: sections with their durations in nanoseconds, each name once, none empty.
+
+    Attributes:
+        sections: in the order given.
+        times: the same for scoring, in seconds.
+
+    Cost: O(n log n).
+    """
+
+    def __init__(self, samples: Sequence[tuple[Section, Ints]]) -> None:
+        self.sections = [section for section, _ in samples]
+        names = tuple(section.name for section in self.sections)
+        self._place = {name: at for at, name in enumerate(names)}
+        self._columns = _NO_COLUMNS
+        self.times = NO_TIMES
+        if names:
+            self._fill(names, [lengths_ns for _, lengths_ns in samples])
+
+    def __getitem__(self, name: str) -> Summary:
+        at = self._place[name]
+        return dict(zip(Statistic, self._columns[:, at].tolist(), strict=True))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._place)
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def _fill(self, names: tuple[str, ...], samples_ns: list[Ints]) -> None:
+        values = np.concatenate(samples_ns).astype(np.float64)
+        count = np.fromiter(map(len, samples_ns), np.int64, len(names))
+        starts = np.cumsum(count) - count
+        grouped = group_times(np.repeat(np.arange(len(names)), count), values, len(names))
+        mean = grouped.total_s / count
+        off = values - np.repeat(mean, count)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            deviation = np.sqrt(np.add.reduceat(off * off, starts) / (count - 1))
+        self.times = Times(names, grouped.median_s * _S_PER_NS, grouped.total_s * _S_PER_NS, count)
+        least, most = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+        lengths = np.stack([least, most, grouped.median_s, mean, deviation]) * _MS_PER_NS
+        self._columns = np.concatenate([lengths, count[None].astype(np.float64)])
+
+
+_NO_COLUMNS = np.empty((len(Statistic), 0))

@@ -11,17 +11,17 @@ from typing import Any
 
 from otel_straggler.errors import StragglerError
 from otel_straggler.instrument.identity import find_place, initialised_process_group
-from otel_straggler.model.observation import Section, kernel_class_of
+from otel_straggler.model.observation import kernel_class_of
 from otel_straggler.record.recording import RECORDING
 from otel_straggler.report.collected import CollectedReports
 from otel_straggler.report.peers import Alone, Peers, TorchPeers
 from otel_straggler.report.reporter import GroupScores, Reporter, ReportSettings
-from otel_straggler.report.samples import SectionSamples, merged
-from otel_straggler.report.summaries import NO_TIMES, section_summaries, times_of
+from otel_straggler.report.samples import SectionSamples
+from otel_straggler.report.summaries import SectionStatistics, times_of
 from otel_straggler.report.types import Report, SectionScores, Summary
 
 _LOG = logging.getLogger("otel_straggler")
-_MS_S, _US_S = 1e-3, 1e-6
+_US_S = 1e-6
 
 
 class ReportWindow:
@@ -92,13 +92,13 @@ class ReportWindow:
     def completed(self, collected: CollectedReports) -> Report | None:
         """The collector's report with this rank's own summaries; begins a new window."""
         began_ns = time.perf_counter_ns()
-        _, summaries = self._taken()
+        sections = self._taken()
         report = collected.newest()
         if report is None:
             return None
         return replace(
             report,
-            local_section_summaries=summaries,
+            local_section_summaries=sections,
             local_kernel_summaries=self._kernel_summaries(),
             generate_report_elapsed_time=(time.perf_counter_ns() - began_ns) / 1e6,
         )
@@ -113,7 +113,7 @@ class ReportWindow:
         Cost: see ``report/reporter.py``.
         """
         began_ns = time.perf_counter_ns()
-        sections, summaries = self._taken()
+        sections = self._taken()
         all_kernels = self._kernel_summaries()
         kernels = {k: v for k, v in all_kernels.items() if kernel_class_of(k) == "compute"}
         rank: int | None = None
@@ -122,15 +122,16 @@ class ReportWindow:
             rank = peers.rank
             scores = self._reporter.score(
                 peers,
-                times_of(summaries, _MS_S),
-                sections,
-                times_of(kernels, _US_S) if kernels else NO_TIMES,
+                sections.times,
+                sections.sections,
+                times_of(kernels, _US_S),
                 self._wall_ns(),
             )
         except StragglerError:
             raise
         except Exception as error:  # noqa: BLE001  a broken group must not end the training here
             self._log_once(error)
+            self._reporter.forget_group()
             scores = GroupScores.none()
         if scores is None:
             return None
@@ -139,16 +140,14 @@ class ReportWindow:
             self._settings,
             rank=rank,
             nodes={**self._reporter.nodes, **({} if rank is None else {rank: self._settings.node})},
-            sections=summaries,
+            sections=sections,
             kernels=kernels,
             elapsed_ms=(time.perf_counter_ns() - began_ns) / 1e6,
         )
 
-    def _taken(self) -> tuple[list[Section], dict[str, Summary]]:
+    def _taken(self) -> SectionStatistics:
         RECORDING.pull()
-        durations_s = merged(self._samples.take())
-        summaries = section_summaries(durations_s)
-        return [section for section in durations_s if section.name in summaries], summaries
+        return SectionStatistics(self._samples.take())
 
     def _met(self, peers: Peers) -> Peers:
         """A group that was made anew may hold processes that know nothing yet."""

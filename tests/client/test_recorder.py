@@ -8,7 +8,6 @@ import threading
 import pytest
 
 from otel_straggler import phase, section, step
-from otel_straggler.record import python_recorder
 from otel_straggler.record.active import RECORDER
 from otel_straggler.record.recorder import Record
 
@@ -149,7 +148,7 @@ def test_sections_of_two_tasks_may_overlap() -> None:
 
 def test_a_full_ring_drops_and_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded; what is lost is known."""
-    monkeypatch.setattr(python_recorder, "RING_CAPACITY", 3)
+    monkeypatch.setattr(RECORDER, "capacity", 3)
     for _ in range(5):
         with section("s"):
             pass

@@ -75,11 +75,10 @@ def test_a_reader_that_does_not_come_loses_the_newest_and_knows_how_many(
 
 
 def test_a_full_ring_is_emptied_on_the_spot_where_no_thread_does(
-    monkeypatch: pytest.MonkeyPatch, heard: list[Record]
+    heard: list[Record],
 ) -> None:
     """Without an exporter thread nothing is lost, however rarely anybody asks."""
-    monkeypatch.setattr("otel_straggler.record.python_recorder.RING_CAPACITY", 2)
-    RECORDER.when_full = RECORDING.pull
+    RECORDER.empty_here(RECORDING.pull, 2)
     try:
         for name in "abcde":
             run(name)
@@ -87,4 +86,4 @@ def test_a_full_ring_is_emptied_on_the_spot_where_no_thread_does(
         assert names(heard) == ["a", "b", "c", "d", "e"]
         assert RECORDER.dropped == 0
     finally:
-        RECORDER.when_full = None
+        RECORDER.empty_here(None)

@@ -167,6 +167,22 @@ def broken_group() -> Json | None:
         Detector.shutdown()
 
 
+def forgetful(forgets: bool) -> Json:
+    """Three reports; before the second, a rank may forget what was agreed."""
+    window = ReportWindow(ReportSettings(), wall_ns=lambda: NOW_NS)
+    window.begin()
+    reports, collectives = [], []
+    for number in range(3):
+        if number == 1 and forgets:
+            window._reporter.forget_group()
+        spend({"a": [0.25 * (dist.get_rank() + 1)] * 5})
+        before = window.peers().collectives
+        reports.append(told(window.report()))
+        collectives.append(window.peers().collectives - before)
+    window.end()
+    return {"reports": reports, "collectives": collectives}
+
+
 def disagreeing(individual: bool, message: str) -> bool:
     """Whether a report with settings of this rank's own is refused."""
     window = ReportWindow(ReportSettings(individual=individual))

@@ -225,7 +225,8 @@ def test_only_the_scores_that_are_wanted_are_computed(
 
 
 def test_collectives_are_few_and_counted(ranks: Any) -> None:
-    """Two a report; four when a rank has a new section; none for individual scores alone."""
+    """Two a report, one more when a rank has a new section, one more to compare kernels; none for
+    individual scores alone."""
     many = {f"section {n}": [0.01] for n in range(900)}
 
     def by_rank(rank: int) -> list[Json]:
@@ -235,19 +236,34 @@ def test_collectives_are_few_and_counted(ranks: Any) -> None:
         return [{"sections": s} for s in (some, some, wide, wide, {**wide, **only_here}, some)]
 
     for settings, expected in (
-        ({}, [4, 2, 4, 2, 4, 2]),
-        ({"gather": False}, [3, 1, 3, 1, 3, 1]),
-        ({"relative": False}, [4, 2, 4, 2, 4, 2]),
+        ({}, [3, 2, 3, 2, 3, 2]),
+        ({"gather": False}, [3, 2, 3, 2, 3, 2]),
+        ({"relative": False}, [3, 2, 3, 2, 3, 2]),
         ({"relative": False, "gather": False}, [0] * 6),
     ):
         answers = ranks.do("windows", *rows(by_rank), settings=settings)
         assert [answer["collectives"] for answer in answers] == [expected] * 4
+    gpu = [{"kernels": {"gemm": kernel(1.0)}}, {"kernels": {"gemm": kernel(1.0)}}, {}]
+    answers = ranks.do("windows", *rows(lambda _: gpu), settings={})
+    assert [answer["collectives"] for answer in answers] == [[4, 3, 3]] * 4
+
+
+def test_a_rank_whose_report_broke_off_finds_back_into_the_group(ranks: Any) -> None:
+    """It has forgotten the agreed names; the others notice, and all agree anew."""
+    answers = ranks.do("forgetful", *[{"forgets": rank == 2} for rank in range(4)])
+    reports = answers[0]["reports"]
+    assert [r["section_relative"]["a"] for r in reports] == [
+        {0: 1.0, 1: 0.5, 2: 1 / 3, 3: 0.25}
+    ] * 3
+    assert [answer["collectives"] for answer in answers] == [[3, 5, 2]] * 4
 
 
 def test_ranks_that_were_initialized_differently_are_told_so_together(ranks: Any) -> None:
     """All raise; none waits for a collective that another never makes."""
     answers = ranks.do(
-        "disagreeing", *[{"individual": rank != 2} for rank in range(4)], message="the same on all"
+        "disagreeing",
+        *[{"individual": rank != 2} for rank in range(4)],
+        message="the same settings on all ranks",
     )
     assert answers == [True] * 4
 
