@@ -21,7 +21,11 @@ def checked_scores(given: object) -> tuple[str, ...]:
     known = (RELATIVE, INDIVIDUAL)
     if given == "all":
         return known
-    if isinstance(given, Sequence) and given and all(name in known for name in given):
+    if (
+        isinstance(given, Sequence)
+        and not isinstance(given, str)
+        and all(n in known for n in given)
+    ):
         return tuple(given)
     raise _wrong("scores_to_compute", given, f'"all", or a list of {RELATIVE} and {INDIVIDUAL}')
 
