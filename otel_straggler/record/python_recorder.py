@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from itertools import count
 from time import perf_counter_ns
 from types import TracebackType
@@ -107,6 +108,7 @@ class PythonRecorder:
         self.epoch = Epoch("", 0)
         self.ring: deque[Record] = deque()
         self.stacks: dict[int, list[Frame]] = {}
+        self.on_step: Callable[[Context], None] | None = None
         self._dropped = 0
         self._drop_lock = threading.Lock()
         self._open_step: Frame | None = None
@@ -128,6 +130,7 @@ class PythonRecorder:
 
     def reset_after_fork(self) -> None:
         self.context = None
+        self.on_step = None
         self.ring = deque()
         self.stacks.clear()
         self._drop_lock = threading.Lock()
@@ -144,7 +147,10 @@ class PythonRecorder:
         if went_back:
             self.epoch = new_epoch(self.epoch.generation)
         span = next(_span_numbers)
-        self.context = new = Context(self.epoch, step, span, context.phase)
+        new = Context(self.epoch, step, span, context.phase)
+        if self.on_step is not None:
+            self.on_step(new)
+        self.context = new
         self._open_step = (_STEP, span, now_ns, new, None)
         self._last_step = step
         self._step_began_ns = now_ns
@@ -158,7 +164,9 @@ class PythonRecorder:
         context = self.context
         if context is None:
             return ""
-        self.context = Context(context.epoch, context.step, context.step_span, phase)
+        new = Context(context.epoch, context.step, context.step_span, phase)
+        new.fate = context.fate
+        self.context = new
         return context.phase
 
     def drain(self) -> list[Record]:
@@ -176,6 +184,10 @@ class PythonRecorder:
             if top is not None:
                 return OpenSection(top[0].name, top[2], top[3].phase)
         return None
+
+    def all_stacks(self) -> list[list[Frame]]:
+        """Copies of the stacks of all threads."""
+        return [list(stack) for stack in list(self.stacks.values())]
 
     def progress(self) -> Progress:
         return Progress(self._last_step, max(self._step_began_ns, self._last_end_ns))
@@ -229,6 +241,15 @@ class PythonRecorder:
         for ident, stack in list(self.stacks.items()):
             if not stack:
                 self.stacks.pop(ident, None)
+
+
+def thread_stack() -> list[Frame]:
+    """The open runs of this thread, innermost last."""
+    return _local.stack
+
+
+def next_span_number() -> int:
+    return next(_span_numbers)
 
 
 def _top(stack: list[Frame]) -> Frame | None:
