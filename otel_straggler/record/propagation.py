@@ -47,7 +47,7 @@ class PropagatedRun(WorkSize):
     Attributes:
         trace_id, fate: of the run's trace; no fate = it could not be found out.
         span: what user code finds as the current span; None = nothing was put there.
-        context: the context that was put in place.
+        context: the context that was put in place, until the run ends.
         surroundings: the context as it was found.
         parent: the current span as it was found, if it is of the same trace.
         links: to the current span as it was found, if this is the root of another trace.
@@ -152,12 +152,13 @@ _active: list[Propagation] = []
 
 def _put_in(run: PropagatedRun, fate: Fate, is_root: bool, own: SpanContext) -> None:
     found = run.surroundings = get_current()
-    around = get_current_span(found).get_span_context()
-    if around.trace_id == own.trace_id:
-        if around.trace_flags.sampled >= fate.flags.sampled:
-            run.parent = around
-    elif is_root and around.is_valid:
-        run.links = (Link(around),)
+    if _SPAN_KEY in found:
+        around = get_current_span(found).get_span_context()
+        if around.trace_id == own.trace_id:
+            if around.trace_flags.sampled >= fate.flags.sampled:
+                run.parent = around
+        elif is_root and around.is_valid:
+            run.links = (Link(around),)
     run.span = NonRecordingSpan(own)
     run.context = OtelContext({**found, _SPAN_KEY: run.span, _RUN_KEY: run})
     run.is_open = True
@@ -169,6 +170,7 @@ def _take_out(run: PropagatedRun) -> None:
     current = get_current()
     if current.get(_RUN_KEY) is run:
         attach(_without(current, run))
+    run.context = None  # each would keep the other alive until the garbage is collected
 
 
 def _without(context: OtelContext, run: PropagatedRun) -> OtelContext:
@@ -183,7 +185,8 @@ def _without(context: OtelContext, run: PropagatedRun) -> OtelContext:
     for key in (_RUN_KEY, _SPAN_KEY):
         if key not in values and key in before:
             values[key] = before[key]
-    return OtelContext(values)
+    is_before = len(values) == len(before) and all(before.get(k) is v for k, v in values.items())
+    return before if is_before else OtelContext(values)
 
 
 def _enter(self: PythonTimer) -> PythonTimer:
@@ -210,10 +213,17 @@ def _exit(
     exc: BaseException | None,
     traceback: TracebackType | None,
 ) -> None:
-    run = next((frame[4] for frame in reversed(thread_stack()) if frame[0] is self), None)
+    run = _newest_run_of(self)
     _PLAIN["__exit__"](self, exc_type, exc, traceback)
-    if isinstance(run, PropagatedRun) and run.is_open:
+    if _is_open(run):
         _take_out(run)
+
+
+def _newest_run_of(timer: PythonTimer) -> WorkSize | None:
+    for frame in reversed(thread_stack()):
+        if frame[0] is timer:
+            return frame[4]
+    return None
 
 
 def _begin_detached(self: PythonTimer) -> Record | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Generator, Iterator
 from contextvars import copy_context
@@ -17,6 +18,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from otel_straggler import flush, phase, section, shutdown, step
 from otel_straggler.export.drops import SDK_RATE
 from otel_straggler.instrument.sections import Section
+from otel_straggler.record.propagation import PropagatedRun
 from otel_straggler.record.python_recorder import PythonTimer
 from otel_straggler.testing import CapturedRequests
 from otel_straggler.wire.ids import step_trace_id
@@ -293,6 +295,23 @@ def test_a_section_that_ends_in_another_context_breaks_nothing(application: Appl
         assert current() == here
 
 
+def test_propagated_sections_leave_no_work_for_the_garbage_collector(
+    application: Application,
+) -> None:
+    """A training that has switched it off does not grow."""
+    gc.collect()
+    gc.disable()
+    try:
+        for n in range(20):
+            with step(n), section("outer"), section("inner"), user(application, "user"):
+                pass
+        assert flush()
+        application.exporter.clear()
+        assert [o for o in gc.get_objects() if type(o) is PropagatedRun] == []
+    finally:
+        gc.enable()
+
+
 def test_processors_see_the_baggage_around_a_section(make_application: MakeApplication) -> None:
     """The parent context of the span is the user's, as for a span of the user."""
     from .test_sampler import Remember
@@ -320,12 +339,12 @@ def test_the_sampler_decides_once_per_step_for_ours_and_theirs(
     made = make_application(ParentBased(sampler))
     made.configure(propagate_context=True)
     for n in range(4):
-        with step(n), section("a"), phase("eval"), user(made, f"user {n}"):
+        with step(n), section("a"), phase("eval"), section("b"), user(made, f"user {n}"):
             assert current().trace_flags.sampled == (n % 2 == 0)
     assert flush()
     assert [name for _, name, _ in sampler.questions] == ["step"] * 4
     assert sorted(span.name for span in made.spans()) == sorted(
-        ["step", "a", "eval", "user 0", "step", "a", "eval", "user 2"]
+        ["step", "a", "eval", "b", "user 0", "step", "a", "eval", "b", "user 2"]
     )
 
 
