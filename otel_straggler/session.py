@@ -86,10 +86,11 @@ class Session:
 
     def flush(self, timeout_s: float, outcome: Outcome | None = None) -> bool:
         """Send what is recorded; whether that was done within ``timeout_s``."""
-        if self._thread is None:
+        thread = self._thread
+        if thread is None:
             return True
         deadline_s = time.monotonic() + timeout_s
-        was_in_time = self._thread.flush(timeout_s, outcome)
+        was_in_time = thread.flush(timeout_s, outcome)
         return (self._sdk is None or self._sdk.wait_for_flush(deadline_s)) and was_in_time
 
     def close(self, outcome: Outcome, deadline_s: float) -> None:

@@ -74,7 +74,6 @@ class SdkFeed:
         self._spends = spends
         self._sleep = sleep
         self._inbox: deque[tuple[list[Record], int]] = deque()
-        self._inbox_size = 0
         self._held: dict[int, _Held] = {}
         self._fates: dict[int, Fate] = {}
         self._seq: dict[str, int] = {}
@@ -84,10 +83,10 @@ class SdkFeed:
 
     def put(self, records: list[Record]) -> None:
         """Hand over drained records. Never waits."""
-        if self._inbox_size + len(records) > RING_CAPACITY:
+        waiting = sum(len(batch) for batch, _ in list(self._inbox))
+        if waiting + len(records) > RING_CAPACITY:
             self._drops.add(SDK_QUEUE_FULL, len(records))
             return
-        self._inbox_size += len(records)
         self._inbox.append((records, time.time_ns() - time.perf_counter_ns()))
 
     def tick(self, now_s: float) -> float:
@@ -118,7 +117,6 @@ class SdkFeed:
         at_once: list[tuple[int, SdkSpan]] = []
         while self._inbox:
             records, offset_ns = self._inbox.popleft()
-            self._inbox_size -= len(records)
             for record in records:
                 if record[0][3].epoch.generation == self._generation:
                     self._take(record, offset_ns, now_s, at_once)

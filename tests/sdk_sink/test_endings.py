@@ -12,6 +12,8 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from otel_straggler import flush, section, shutdown, step
+from otel_straggler.export.drops import SDK_QUEUE_FULL
+from otel_straggler.record import sdk_feed
 from otel_straggler.testing import CapturedRequests
 
 from .conftest import Application, MakeApplication
@@ -124,9 +126,11 @@ class Hangs(SpanProcessor):
     """An exporter whose backend never answers."""
 
     def __init__(self) -> None:
+        self.hangs = threading.Event()
         self.released = threading.Event()
 
     def on_end(self, span: ReadableSpan) -> None:
+        self.hangs.set()
         self.released.wait(30)
 
 
@@ -146,3 +150,29 @@ def test_a_processor_that_hangs_holds_up_neither_training_nor_heartbeats(
     processor.released.set()
     assert flush()
     assert len(application.spans()) == 2
+
+
+def test_records_that_wait_for_a_hung_processor_are_bounded_and_counted(
+    make_application: MakeApplication, sink: CapturedRequests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory does not grow; the collector still gets everything."""
+    monkeypatch.setattr(sdk_feed, "RING_CAPACITY", 10)
+    processor = Hangs()
+    application = make_application(None, processor)
+    application.configure(endpoint=sink.url, heartbeat_s=0.02, flush_s=0.02)
+    with section("a"):
+        pass
+    assert processor.hangs.wait(20)
+    for n in range(30):
+        with section("a"):
+            pass
+        sink.wait_for(lambda s, n=n: len(s.spans()) == n + 2)
+    sink.wait_for(lambda s: lost(s) == 20)
+    processor.released.set()
+    assert flush()
+    assert len(application.spans()) == 11
+
+
+def lost(sink: CapturedRequests) -> float:
+    counted = [p.value for p in sink.points() if p.attributes.get("reason") == SDK_QUEUE_FULL]
+    return counted[-1] if counted else 0.0
