@@ -41,10 +41,10 @@ class Session:
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
+        self._sdk: SdkSink | None = None
         self._exporter: Exporter | None = None
         self._thread: ExporterThread | None = None
         self._termination: Termination | None = None
-        self._sdk: SdkSink | None = None
 
     @property
     def session_id(self) -> str:
@@ -106,13 +106,6 @@ class Session:
         if self._termination is not None:
             self._termination.uninstall()
 
-    def leave_to_parent(self) -> None:
-        """In a forked child: this session is the parent's; only our signal handler must go."""
-        if self._termination is not None:
-            self._termination.leave_to_parent()
-        if self._sdk is not None:
-            self._sdk.leave_to_parent()
-
     def _sdk_sink(self, span_ids: SpanIds) -> SdkSink | None:
         if self.settings.tracer_provider is None:
             return None
@@ -120,15 +113,22 @@ class Session:
 
         return SdkSink(self.settings, span_ids, lambda: TOPOLOGY.current)
 
-    def _losses(self) -> dict[str, int]:
-        return GUARD.counts() if self._sdk is None else {**GUARD.counts(), **self._sdk.losses()}
-
     def _stop_threads(self, timeout_s: float) -> None:
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.stop(timeout_s)
         if self._sdk is not None:
             self._sdk.stop(timeout_s)
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: this session is the parent's; only our signal handler must go."""
+        if self._termination is not None:
+            self._termination.leave_to_parent()
+        if self._sdk is not None:
+            self._sdk.leave_to_parent()
+
+    def _losses(self) -> dict[str, int]:
+        return GUARD.counts() if self._sdk is None else {**GUARD.counts(), **self._sdk.losses()}
 
     def _watch_sigterm(self) -> None:
         if not self.settings.handle_sigterm:

@@ -148,13 +148,13 @@ class Exporter:
     def _collect(self, now_s: float) -> None:
         offset_ns = self._clock.wall_ns() - self._clock.perf_ns()
         records = self._recorder.drain()
-        if self._bystander is not None and records:
-            self._bystander.put(records)
         self._handshake.note_spans(len(records), now_s - self._started_s)
         if self._settings.metrics.is_enabled and not self._handshake.is_scorer:
             self._histograms.add(records)
         if self._settings.traces.is_enabled and records:
             self._queue(records, offset_ns)
+        if self._bystander is not None and records:
+            self._bystander.put(records)
 
     def _queue(self, records: list[Record], offset_ns: int) -> None:
         try:

@@ -108,7 +108,6 @@ class PythonRecorder:
         self.epoch = Epoch("", 0)
         self.ring: deque[Record] = deque()
         self.stacks: dict[int, list[Frame]] = {}
-        self.on_step: Callable[[Context], None] | None = None
         self._dropped = 0
         self._drop_lock = threading.Lock()
         self._open_step: Frame | None = None
@@ -116,6 +115,7 @@ class PythonRecorder:
         self._step_began_ns = 0
         self._last_end_ns = 0
         self._stepping: list[Frame] | None = None
+        self.on_step: Callable[[Context], None] | None = None
 
     def enable(self) -> None:
         self.ring.clear()
@@ -130,11 +130,11 @@ class PythonRecorder:
 
     def reset_after_fork(self) -> None:
         self.context = None
-        self.on_step = None
         self.ring = deque()
         self.stacks.clear()
         self._drop_lock = threading.Lock()
         self._forget_steps()
+        self.on_step = None
         _local.begin_anew()  # this thread's stack is a copy of the parent's
 
     def begin_step(self, step: int) -> bool:
