@@ -54,6 +54,9 @@ class ClientSettings:
         exit_deadline_s: the most that the end of the process waits for telemetry.
         strict: raise into the caller instead of logging; for tests.
         handle_sigterm: flush on SIGTERM.
+        tracer_provider: the application's SDK provider that gets spans too; None = none.
+        propagate_context: spans of user code become children of the section they start in.
+        sdk_spans_per_s: the most that the provider gets; whole steps are left out above it.
     """
 
     run_id: str
@@ -78,3 +81,6 @@ class ClientSettings:
     exit_deadline_s: float = 2.0
     strict: bool = False
     handle_sigterm: bool = True
+    tracer_provider: object | None = None
+    propagate_context: bool = False
+    sdk_spans_per_s: float = 100.0

@@ -17,7 +17,7 @@ from itertools import count
 from typing import Any
 
 from otel_straggler import session
-from otel_straggler.errors import UsageError
+from otel_straggler.errors import ConfigError, UsageError
 from otel_straggler.instrument.callables import CallableId, Decorator, WrappedCallables
 from otel_straggler.instrument.compiled import Transparent, is_compiling
 from otel_straggler.instrument.configuration import Arguments, is_switched_off, resolve_settings
@@ -125,8 +125,11 @@ class Detector:
             interval=ReportInterval(time_interval, int(interval), time.monotonic),
         )
         state.begin(endpoint, tracer_provider, role)
-        if is_collected:
-            state.collected = _collected(collector, gather=bool(gather_on_rank0))
+        try:
+            state.collected = _collected(collector, gather_on_rank0) if is_collected else None
+        except ConfigError:
+            state.end()
+            raise
         cls.scores_to_compute = wanted
         cls.gather_on_rank0 = bool(gather_on_rank0)
         cls.profiling_interval = int(interval)
@@ -245,16 +248,17 @@ class _Running:
         self.collected: CollectedReports | None = None
         self.is_off = is_switched_off(os.environ)
         self._turns: dict[str, count[int]] = {}
-        self._has_session = False
+        self._owns_session = False
 
     def begin(self, endpoint: str | None, tracer_provider: Any, role: str | None) -> None:
         if self.is_off:
             return
         self.window.check_group()
-        named = endpoint or os.environ.get("OTEL_STRAGGLER_ENDPOINT", "").strip()
-        if named or tracer_provider is not None:
-            self._has_session = session.current() is None
-            session.configure(endpoint=endpoint, role=role)
+        is_first = session.current() is None
+        named = os.environ.get("OTEL_STRAGGLER_ENDPOINT", "").strip() if is_first else ""
+        if endpoint is not None or tracer_provider is not None or named:
+            session.configure(endpoint=endpoint, role=role, tracer_provider=tracer_provider)
+            self._owns_session = is_first
         self.window.begin()
         if session.current() is None:
             RECORDER.empty_here(RECORDING.pull, _PULL_EVERY)
@@ -263,7 +267,7 @@ class _Running:
         if self.is_off:
             return
         RECORDER.empty_here(None)
-        if self._has_session:
+        if self._owns_session:
             session.shutdown()
         self.window.end()
 
@@ -309,14 +313,14 @@ def _not_running(is_child: bool) -> Transparent:
     raise UsageError(message)
 
 
-def _collected(address: str | None, *, gather: bool) -> CollectedReports:
+def _collected(address: str | None, is_whole: bool) -> CollectedReports:
     settings = session.current() or resolve_settings(Arguments())
     wanted = Wanted(
         url=address or os.environ.get("OTEL_STRAGGLER_COLLECTOR", "").strip() or _DEFAULT_PAGES,
         run_id=settings.run_id,
         group=settings.group,
         own_rank=settings.rank,
-        is_whole=gather,
+        is_whole=bool(is_whole),
     )
     return CollectedReports(wanted)
 

@@ -9,6 +9,7 @@ import atexit
 import os
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,12 @@ from otel_straggler.record.recording import RECORDING, Inbox
 from otel_straggler.semconv import OUTCOMES, Outcome
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
     from otel_straggler.record.exporter_thread import Exporter, ExporterThread
+    from otel_straggler.record.sdk_sink import SdkSink
     from otel_straggler.record.termination import Termination
+    from otel_straggler.wire.ids import SpanIds
 
 _STOP_S = 0.5
 
@@ -38,6 +43,7 @@ class Session:
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
+        self._sdk: SdkSink | None = None
         self._exporter: Exporter | None = None
         self._thread: ExporterThread | None = None
         self._termination: Termination | None = None
@@ -59,7 +65,10 @@ class Session:
             return
         # numpy, requests and protobuf are loaded here: two threads must not import them at once.
         from otel_straggler.record.exporter_thread import Exporter, ExporterThread
+        from otel_straggler.wire.ids import SpanIds
 
+        span_ids = SpanIds()
+        self._sdk = self._sdk_sink(span_ids)
         GUARD.begin(is_strict=self.settings.strict)
         if self.settings.role:
             TOPOLOGY.add(Topology(role=self.settings.role))
@@ -70,46 +79,72 @@ class Session:
             take=self._inbox.take,
             topology=lambda: TOPOLOGY.current,
             other_losses=self._losses,
+            bystander=self._sdk,
+            span_ids=span_ids,
         )
         self._thread = ExporterThread(self._exporter)
-        self._watch_sigterm(self._thread)
+        self._watch_sigterm()
         self._thread.start()
+        if self._sdk is not None:
+            self._sdk.start(RECORDER.epoch.generation)
 
-    def flush(self, timeout_s: float) -> bool:
+    def flush(self, timeout_s: float, outcome: Outcome | None = None) -> bool:
         """Send what is recorded; whether that was done within ``timeout_s``."""
-        return self._thread is None or self._thread.flush(timeout_s)
+        thread = self._thread
+        if thread is None:
+            return True
+        deadline_s = time.monotonic() + timeout_s
+        was_in_time = thread.flush(timeout_s, outcome)
+        return (self._sdk is None or self._sdk.wait_for_flush(deadline_s)) and was_in_time
 
     def close(self, outcome: Outcome, deadline_s: float) -> None:
         """Stop recording, send what is left and the outcome, all within ``deadline_s``."""
-        thread, self._thread = self._thread, None
-        if thread is None:
+        if self._thread is None:
             return
+        if self._sdk is not None:
+            self._sdk.stop_propagating()
         RECORDER.disable()
-        was_in_time = thread.flush(deadline_s, outcome)
+        was_in_time = self.flush(deadline_s, outcome)
         TOPOLOGY.forget()
-        thread.stop(_STOP_S if was_in_time else 0.0)
+        self._stop_threads(_STOP_S if was_in_time else 0.0)
         if self._inbox is not None:
             self._inbox.close()
         if self._termination is not None:
             self._termination.uninstall()
 
+    def _sdk_sink(self, span_ids: SpanIds) -> SdkSink | None:
+        if self.settings.tracer_provider is None:
+            return None
+        from otel_straggler.record.sdk_sink import SdkSink
+
+        return SdkSink(self.settings, span_ids, lambda: TOPOLOGY.current)
+
+    def _stop_threads(self, timeout_s: float) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.stop(timeout_s)
+        if self._sdk is not None:
+            self._sdk.stop(timeout_s)
+
     def leave_to_parent(self) -> None:
         """In a forked child: this session is the parent's; only our signal handler must go."""
         if self._termination is not None:
             self._termination.leave_to_parent()
+        if self._sdk is not None:
+            self._sdk.leave_to_parent()
 
     def _losses(self) -> dict[str, int]:
         losses = GUARD.counts()
         if self._inbox is not None and self._inbox.lost:
             losses[INBOX_FULL] = self._inbox.lost
-        return losses
+        return losses if self._sdk is None else {**losses, **self._sdk.losses()}
 
-    def _watch_sigterm(self, thread: ExporterThread) -> None:
+    def _watch_sigterm(self) -> None:
         if not self.settings.handle_sigterm:
             return
         from otel_straggler.record.termination import Termination
 
-        termination = Termination(thread.flush, self.settings.exit_deadline_s)
+        termination = Termination(self.flush, self.settings.exit_deadline_s)
         if termination.install():
             self._termination = termination
 
@@ -145,6 +180,9 @@ def configure(
     exit_deadline_s: float | None = None,
     strict: bool = False,
     handle_sigterm: bool = True,
+    tracer_provider: TracerProvider | str | None = None,
+    propagate_context: bool = False,
+    sdk_spans_per_s: float | None = None,
 ) -> Session:
     """Begin to record this process and to send it to a collector.
 
@@ -166,6 +204,15 @@ def configure(
         exit_deadline_s: the most that the end of the process waits; 2 s if left out.
         strict: raise where telemetry would otherwise log and go on; for tests.
         handle_sigterm: send what is left when SIGTERM arrives.
+        tracer_provider: the application's own provider of ``opentelemetry-sdk``, or "global" for
+            the one that is set globally now. Its processors get a sample of the spans, with its
+            resource and by its sampler. Unless a collector is named as well (``endpoint`` or
+            ``OTEL_STRAGGLER_ENDPOINT``), this package then opens no connection of its own: no
+            heartbeats, no scores. The provider is flushed with ours, never shut down.
+        propagate_context: spans that user code starts inside a section become its children; the
+            provider's sampler decides once per step. Costs some microseconds per section.
+        sdk_spans_per_s: the most spans for the provider; whole steps are left out above it; 100
+            if left out.
 
     Raises:
         ConfigError: an argument is wrong, or differs from those of an earlier call.
@@ -191,6 +238,9 @@ def configure(
             exit_deadline_s=exit_deadline_s,
             strict=strict,
             handle_sigterm=handle_sigterm,
+            tracer_provider=tracer_provider,
+            propagate_context=propagate_context,
+            sdk_spans_per_s=sdk_spans_per_s,
         )
     )
     with _PROCESS.lock:

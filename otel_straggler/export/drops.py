@@ -9,6 +9,9 @@ INBOX_FULL: Final = "inbox_full"
 QUEUE_FULL: Final = "queue_full"
 REJECTED: Final = "rejected"
 ENCODE_ERROR: Final = "encode_error"
+SDK_RATE: Final = "sdk_rate"
+SDK_ERROR: Final = "sdk_error"
+SDK_QUEUE_FULL: Final = "sdk_queue_full"
 
 
 class Drops:

@@ -15,7 +15,13 @@ from pathlib import Path
 
 from otel_straggler.config import DEFAULT_QUEUE_BYTES, ClientSettings, Pairs
 from otel_straggler.errors import ConfigError, describe
-from otel_straggler.instrument.endpoints import parse_pairs, resolve_endpoints
+from otel_straggler.instrument.endpoints import (
+    NO_ENDPOINTS,
+    Endpoints,
+    names_scorer,
+    parse_pairs,
+    resolve_endpoints,
+)
 from otel_straggler.instrument.identity import find_place, find_run_id
 
 _LARGEST_RANK = 2**31 - 1
@@ -41,6 +47,9 @@ class Arguments:
     exit_deadline_s: float | None = None
     strict: bool = False
     handle_sigterm: bool = True
+    tracer_provider: object | None = None
+    propagate_context: bool = False
+    sdk_spans_per_s: float | None = None
 
 
 def resolve_settings(given: Arguments, env: Mapping[str, str] | None = None) -> ClientSettings:
@@ -50,7 +59,7 @@ def resolve_settings(given: Arguments, env: Mapping[str, str] | None = None) -> 
         ConfigError: an argument or an ``OTEL_STRAGGLER_*`` variable is wrong; says how to fix it.
     """
     env = os.environ if env is None else env
-    endpoints = resolve_endpoints(env, given.endpoint, given.headers)
+    endpoints = _endpoints(given, env)
     place = find_place(env)
     resource = parse_pairs(env.get("OTEL_RESOURCE_ATTRIBUTES", ""))
     rank = _count("rank", given.rank, 0, _LARGEST_RANK, place.rank or 0)
@@ -83,6 +92,50 @@ def resolve_settings(given: Arguments, env: Mapping[str, str] | None = None) -> 
         exit_deadline_s=_seconds("exit_deadline_s", given.exit_deadline_s, env, 2.0),
         strict=_flag("strict", given.strict),
         handle_sigterm=_flag("handle_sigterm", given.handle_sigterm),
+        tracer_provider=_tracer_provider(given),
+        propagate_context=_with_provider("propagate_context", given, given.propagate_context),
+        sdk_spans_per_s=_sdk_spans_per_s(given),
+    )
+
+
+def _endpoints(given: Arguments, env: Mapping[str, str]) -> Endpoints:
+    """With a provider the application sends, unless a collector is named as well."""
+    if given.tracer_provider is not None and not names_scorer(env, given.endpoint):
+        return NO_ENDPOINTS
+    return resolve_endpoints(env, given.endpoint, given.headers)
+
+
+def _tracer_provider(given: Arguments) -> object | None:
+    if given.tracer_provider is None:
+        return None
+    from otel_straggler.export.sdk_provider import checked_provider
+
+    return checked_provider(given.tracer_provider)
+
+
+def _with_provider(name: str, given: Arguments, value: bool) -> bool:
+    if not _flag(name, value) or given.tracer_provider is not None:
+        return value
+    raise _wrong(
+        name,
+        value,
+        "a tracer_provider beside it: the one whose tracers start the spans",
+        "Pass it, for example tracer_provider='global', or leave this out.",
+    )
+
+
+def _sdk_spans_per_s(given: Arguments) -> float:
+    value = given.sdk_spans_per_s
+    if value is None:
+        return 100.0
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if is_number and 0 < value <= 1_000_000 and given.tracer_provider is not None:
+        return float(value)
+    raise _wrong(
+        "sdk_spans_per_s",
+        value,
+        "a number above 0, at most a million, and a tracer_provider beside it",
+        "Leave it out for the default of 100.",
     )
 
 

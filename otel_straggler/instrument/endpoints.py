@@ -48,6 +48,19 @@ def resolve_endpoints(
     )
 
 
+def names_scorer(env: Mapping[str, str], endpoint: str | None) -> bool:
+    """Whether the user named a collector that scores."""
+    return endpoint is not None or bool(env.get("OTEL_STRAGGLER_ENDPOINT", "").strip())
+
+
+NO_ENDPOINTS = Endpoints(
+    traces=Endpoint(url=DEFAULT_ENDPOINT + "/v1/traces", is_enabled=False),
+    metrics=Endpoint(url=DEFAULT_ENDPOINT + "/v1/metrics", is_enabled=False),
+    is_trusted=False,
+)
+"""Nothing is sent by us."""
+
+
 def parse_pairs(text: str) -> dict[str, str]:
     """Read ``key=value,key=value`` with percent-encoded values.
 

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from otel_straggler.config import ClientSettings
 from otel_straggler.export.drops import ENCODE_ERROR, Drops
@@ -23,6 +24,7 @@ from otel_straggler.record.recorder import Epoch, Record, Recorder
 from otel_straggler.record.spans import SpanPacker
 from otel_straggler.record.waker import Waker
 from otel_straggler.semconv import Outcome
+from otel_straggler.wire.ids import SpanIds
 
 THREAD_NAME = "otel-straggler"
 _LOG = logging.getLogger("otel_straggler")
@@ -37,6 +39,15 @@ class _Flush:
     done: threading.Event = field(default_factory=threading.Event)
 
 
+class Bystander(Protocol):
+    """Gets the records too, and must never make the exporter wait."""
+
+    def put(self, records: list[Record]) -> None: ...
+
+    def begin_flush(self, deadline_s: float) -> None:
+        """Somebody waits for all that was put, until ``deadline_s``."""
+
+
 class Exporter:
     """All that happens off the training thread.
 
@@ -46,6 +57,8 @@ class Exporter:
         take: gives the records since the last time; the recorder's own drain if left out.
         topology: what is known of the rank now.
         other_losses: counts from outside, by reason.
+        bystander: gets the records too.
+        span_ids: by number; its own if left out.
         clock: time.
         rng: numbers in [0, 1) for jitter.
     """
@@ -58,17 +71,20 @@ class Exporter:
         take: Callable[[], list[Record]] | None = None,
         topology: Callable[[], Topology] = Topology,
         other_losses: Callable[[], dict[str, int]] = dict,
+        bystander: Bystander | None = None,
+        span_ids: SpanIds | None = None,
         clock: Clock | None = None,
         rng: Callable[[], float] | None = None,
     ) -> None:
         self._settings = settings
         self._take = take or recorder.drain
         self._topology = topology
+        self._bystander = bystander
         self._clock = clock or SystemClock()
         self._drops = Drops()
         self._handshake = Handshake(settings)
         self._histograms = SectionHistograms()
-        self._packer = SpanPacker(settings, self._resource, recorder.epoch.generation)
+        self._packer = SpanPacker(settings, self._resource, recorder.epoch.generation, span_ids)
         self._heartbeats = HeartbeatMaker(
             settings,
             recorder,
@@ -113,6 +129,8 @@ class Exporter:
     def flush(self, deadline_s: float, outcome: Outcome | None) -> None:
         """Send everything before ``deadline_s``; with an outcome, say that the rank has ended."""
         self._collect(self._clock.monotonic_s())
+        if self._bystander is not None:
+            self._bystander.begin_flush(deadline_s)
         self._sender.send_before(deadline_s)
         if outcome and not self._has_said_outcome:
             self._has_said_outcome = True
@@ -133,10 +151,12 @@ class Exporter:
         offset_ns = self._clock.wall_ns() - self._clock.perf_ns()
         records = self._take()
         self._handshake.note_spans(len(records), now_s - self._started_s)
-        if not self._handshake.is_scorer:
+        if self._settings.metrics.is_enabled and not self._handshake.is_scorer:
             self._histograms.add(records)
         if self._settings.traces.is_enabled and records:
             self._queue(records, offset_ns)
+        if self._bystander is not None and records:
+            self._bystander.put(records)
 
     def _queue(self, records: list[Record], offset_ns: int) -> None:
         try:
@@ -173,32 +193,50 @@ class Exporter:
             self._sender.note_reachable()
 
 
+class Ticking(Protocol):
+    """What a thread can run; see :class:`Exporter`."""
+
+    def tick(self, now_s: float) -> float: ...
+
+    def flush(self, deadline_s: float, outcome: Outcome | None) -> None: ...
+
+    def survive(self, error: Exception) -> None: ...
+
+
 class ExporterThread:
     """Runs an :class:`Exporter` until told to stop. A daemon: it never keeps a process alive.
 
     Args:
         exporter: what to run.
+        name: of the thread.
     """
 
-    def __init__(self, exporter: Exporter) -> None:
+    def __init__(self, exporter: Ticking, name: str = THREAD_NAME) -> None:
         self._exporter = exporter
         self._clock = SystemClock()
         self._flushes: deque[_Flush] = deque()
         self._is_stopping = False
         self._waker = Waker()
-        self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def flush(self, timeout_s: float, outcome: Outcome | None = None) -> bool:
         """Wait until everything is sent, for ``timeout_s`` at most; whether it was in time."""
+        done = self.begin_flush(self._clock.monotonic_s() + timeout_s, outcome)
+        return done is not None and done.wait(timeout_s)
+
+    def begin_flush(
+        self, deadline_s: float, outcome: Outcome | None = None
+    ) -> threading.Event | None:
+        """The same without waiting; None if the thread is gone."""
         if not self._thread.is_alive():
-            return False
-        flush = _Flush(self._clock.monotonic_s() + timeout_s, outcome)
+            return None
+        flush = _Flush(deadline_s, outcome)
         self._flushes.append(flush)
         self._waker.wake()
-        return flush.done.wait(timeout_s)
+        return flush.done
 
     def stop(self, timeout_s: float) -> None:
         """Let the thread end after what it is doing now; wait ``timeout_s`` for it."""

@@ -118,6 +118,7 @@ class PythonRecorder:
         self._step_began_ns = 0
         self._last_end_ns = 0
         self._stepping: list[Frame] | None = None
+        self.on_step: Callable[[Context], None] | None = None
 
     def enable(self) -> None:
         self.ring.clear()
@@ -137,6 +138,7 @@ class PythonRecorder:
         self.stacks.clear()
         self._drop_lock = threading.Lock()
         self._forget_steps()
+        self.on_step = None
         _local.begin_anew()  # this thread's stack is a copy of the parent's
 
     def begin_step(self, step: int) -> bool:
@@ -149,7 +151,10 @@ class PythonRecorder:
         if went_back:
             self.epoch = new_epoch(self.epoch.generation)
         span = next(_span_numbers)
-        self.context = new = Context(self.epoch, step, span, context.phase)
+        new = Context(self.epoch, step, span, context.phase)
+        if self.on_step is not None:
+            self.on_step(new)
+        self.context = new
         self._open_step = (STEP_TIMER, span, now_ns, new, None)
         self._last_step = step
         self._step_began_ns = now_ns
@@ -163,7 +168,9 @@ class PythonRecorder:
         context = self.context
         if context is None:
             return ""
-        self.context = Context(context.epoch, context.step, context.step_span, phase)
+        new = Context(context.epoch, context.step, context.step_span, phase)
+        new.fate = context.fate
+        self.context = new
         return context.phase
 
     def drain(self) -> list[Record]:
@@ -182,6 +189,10 @@ class PythonRecorder:
                 return OpenSection(top[0].name, top[2], top[3].phase)
         return None
 
+    def all_stacks(self) -> list[list[Frame]]:
+        """Copies of the stacks of all threads."""
+        return [list(stack) for stack in list(self.stacks.values())]
+
     def progress(self) -> Progress:
         return Progress(self._last_step, max(self._step_began_ns, self._last_end_ns))
 
@@ -197,8 +208,7 @@ class PythonRecorder:
         """The ring is full: have it emptied on the spot, if somebody does that, or lose the run."""
         if self._when_full is not None:
             self._when_full()
-        if len(self.ring) < self.capacity:
-            self.ring.append(record)
+            self.ring.append(record)  # other threads may have filled it again
         else:
             with self._drop_lock:
                 self._dropped += 1
@@ -244,6 +254,15 @@ class PythonRecorder:
         for ident, stack in list(self.stacks.items()):
             if not stack:
                 self.stacks.pop(ident, None)
+
+
+def thread_stack() -> list[Frame]:
+    """The open runs of this thread, innermost last."""
+    return _local.stack
+
+
+def next_span_number() -> int:
+    return next(_span_numbers)
 
 
 def _top(stack: list[Frame]) -> Frame | None:

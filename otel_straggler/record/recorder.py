@@ -10,7 +10,10 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from otel_straggler.export.sdk import Fate
 
 RING_CAPACITY = 65_536
 NO_SPAN = 0
@@ -41,9 +44,10 @@ class Context:
         step_span: its span number, ``NO_SPAN`` outside of one.
         phase: the declared phase, empty outside of one.
         trace_id: kept here by the exporter once computed.
+        fate: of the step in the application's own tracing, where that is decided at its start.
     """
 
-    __slots__ = ("epoch", "phase", "step", "step_span", "trace_id")
+    __slots__ = ("epoch", "fate", "phase", "step", "step_span", "trace_id")
 
     def __init__(self, epoch: Epoch, step: int | None, step_span: int, phase: str) -> None:
         self.epoch = epoch
@@ -51,6 +55,7 @@ class Context:
         self.step_span = step_span
         self.phase = phase
         self.trace_id: bytes | None = None
+        self.fate: Fate | None = None
 
 
 class WorkSize(NamedTuple):

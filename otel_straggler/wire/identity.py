@@ -39,7 +39,7 @@ class Aliases:
 
     def identity_keys(self) -> frozenset[str]:
         """Keys that say who sent, and so may override the resource when on a span."""
-        own = (semconv.GROUP, semconv.RUN_ATTEMPT, semconv.ROLE)
+        own = (semconv.GROUP, semconv.RUN_ATTEMPT, semconv.ROLE, semconv.SESSION_ID)
         return frozenset((*self.rank, *self.world_size, *self.local_rank, *self.run_id, *own))
 
 

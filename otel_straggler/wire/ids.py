@@ -17,9 +17,10 @@ Ids = npt.NDArray[np.uint64]
 WINDOW_NS = 30_000_000_000
 """Length of a trace for spans without a step."""
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
+_GOLDEN = 0x9E3779B97F4A7C15
+_MIX_1 = 0xBF58476D1CE4E5B9
+_MIX_2 = 0x94D049BB133111EB
+_MASK = 2**64 - 1
 
 
 def step_trace_id(run_id: str, attempt: int, group: str, step: int) -> bytes:
@@ -59,7 +60,7 @@ class SpanIds:
 
     def __init__(self, seed: int | None = None) -> None:
         drawn = int.from_bytes(os.urandom(8), "little") if seed is None else seed
-        self._seed = np.uint64(drawn)
+        self._seed = drawn
 
     def of(self, numbers: npt.NDArray[np.uint64]) -> Ids:
         """Ids of the spans with these numbers; never 0, which OTLP reserves for "none".
@@ -68,9 +69,22 @@ class SpanIds:
         >>> len(set(ids.tolist()))
         4
         """
-        z: Ids = self._seed + numbers * _GOLDEN
-        z = (z ^ (z >> np.uint64(30))) * _MIX_1
-        z = (z ^ (z >> np.uint64(27))) * _MIX_2
+        z: Ids = np.uint64(self._seed) + numbers * np.uint64(_GOLDEN)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(_MIX_1)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(_MIX_2)
         z ^= z >> np.uint64(31)
         z[z == 0] = 1
         return z
+
+    def one(self, number: int) -> int:
+        """The id of one span as OpenTelemetry's SDK writes it: its bytes on the wire, big-endian.
+
+        >>> ids = SpanIds(seed=1)
+        >>> ids.one(7).to_bytes(8, "big") == ids.of(np.array([7], np.uint64)).tobytes()
+        True
+        """
+        z = (self._seed + number * _GOLDEN) & _MASK
+        z = (z ^ (z >> 30)) * _MIX_1 & _MASK
+        z = (z ^ (z >> 27)) * _MIX_2 & _MASK
+        z ^= z >> 31
+        return int.from_bytes((z or 1).to_bytes(8, "little"), "big")

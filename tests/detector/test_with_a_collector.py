@@ -15,7 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+import otel_straggler.session
 from otel_straggler import configure, section, step
 from otel_straggler.collector.service import Collector
 from otel_straggler.collector.settings import (
@@ -282,3 +286,32 @@ def test_a_detector_joins_telemetry_that_is_configured_and_leaves_it_running(liv
         pass
     assert session.flush(10.0)
     assert eventually(lambda: "r" in live.report())
+
+
+def test_telemetry_that_is_configured_later_outlives_the_detector(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the environment names an endpoint that a first session uses already."""
+    Detector.initialize()
+    session = configure(endpoint=live.endpoint, run_id="later")
+    Detector.shutdown()
+    assert otel_straggler.session.current() is session.settings
+    monkeypatch.setenv("OTEL_STRAGGLER_ENDPOINT", live.endpoint)
+    Detector.initialize()
+    Detector.shutdown()
+    assert otel_straggler.session.current() is session.settings
+
+
+def test_an_application_with_a_tracer_provider_gets_the_spans_too() -> None:
+    """``tracer_provider=`` as for configure()."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    Detector.initialize(tracer_provider=provider)
+    with Detector.detection_section("forward"):
+        pass
+    report = Detector.generate_report()
+    Detector.shutdown()
+    assert report is not None
+    assert list(report.local_section_summaries) == ["forward"]
+    assert [span.name for span in exporter.get_finished_spans()] == ["forward"]

@@ -11,6 +11,7 @@ PROMISED = {
     "01_report_from_a_simulated_run.py": "rank 5 on node-1: forward takes 1.50x",
     "02_spans_to_a_collector.py": "rank 1 is slow in data_loading",
     "03_score_plain_opentelemetry_spans.py": "times as long in forward as the fastest rank",
+    "04_own_tracer_provider.py": "attention is a child of forward, which is a child of step",
 }
 
 

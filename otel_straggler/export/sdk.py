@@ -1,0 +1,232 @@
+"""Finished spans into the application's SDK TracerProvider: its processors, resource and limits.
+
+The application's tracer is copied, and the copy gets an id generator and a sampler of ours: span
+and trace id are those of the wire, and the application's sampler has been asked once per trace.
+Nothing of the provider itself changes. All of it is public API of the SDK since 1.24.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import Tracer, TracerProvider
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
+from opentelemetry.trace import (
+    INVALID_SPAN,
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    StatusCode,
+    TraceFlags,
+    TraceState,
+    set_span_in_context,
+)
+
+from otel_straggler.export.sdk_provider import tracer_of
+
+AttributeValue = str | int | float | bool
+Attributes = dict[str, AttributeValue]
+
+_RANDOM = getattr(TraceFlags, "RANDOM_TRACE_ID", 0)  # the API of 2024 does not know it
+_NOT_SAMPLED = TraceFlags(_RANDOM)
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED | _RANDOM)
+_EMPTY = Context()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fate:
+    """What becomes of the spans of one trace on this rank.
+
+    Attributes:
+        decision: of the application's sampler; DROP if nothing is built.
+        flags, trace_state: of every span context of the trace.
+        added: attributes that the sampler gave.
+        links: of the step span.
+    """
+
+    decision: Decision
+    flags: TraceFlags = _NOT_SAMPLED
+    trace_state: TraceState | None = None
+    added: Mapping[str, Any] | None = None
+    links: tuple[Link, ...] = ()
+
+    @property
+    def is_built(self) -> bool:
+        return self.decision is not Decision.DROP
+
+    def span_context(self, trace_id: int, span_id: int) -> SpanContext:
+        """The identity of a span of this trace, in this process."""
+        return SpanContext(trace_id, span_id, False, self.flags, self.trace_state)
+
+
+OVER_RATE = Fate(Decision.DROP)
+"""There was no room for the trace."""
+FAILED = Fate(Decision.DROP)
+"""The sampler raised."""
+
+
+class SdkSpan(NamedTuple):
+    """A span that has ended.
+
+    Attributes:
+        name: of the span.
+        trace_id, span_id: as the SDK writes them.
+        parent: None for a root.
+        surroundings: what else the context around it held (baggage).
+        start_ns, end_ns: Unix time.
+        attributes: without those of the sampler.
+        links: to other traces.
+        is_error: its status.
+        fate: of its trace.
+    """
+
+    name: str
+    trace_id: int
+    span_id: int
+    parent: SpanContext | None
+    surroundings: Context
+    start_ns: int
+    end_ns: int
+    attributes: Attributes
+    links: tuple[Link, ...]
+    is_error: bool
+    fate: Fate
+
+
+class SpanBuilder:
+    """Makes spans of the application's SDK.
+
+    Args:
+        provider: the application's.
+        on_error: told what the application's processors or sampler raise.
+
+    Raises:
+        ConfigError: the provider's tracers are not the SDK's.
+    """
+
+    def __init__(self, provider: TracerProvider, on_error: Callable[[Exception], None]) -> None:
+        self._provider = provider
+        self._on_error = on_error
+        self._original = tracer_of(provider)
+        self._ids = _GivenIds()
+        self._sampler = _GivenSampler()
+        self._tracer = self._own_tracer()
+
+    def resource_has(self, key: str, value: AttributeValue) -> bool:
+        """Whether the application's resource says this already."""
+        return self._original.resource.attributes.get(key) == value
+
+    def decide(
+        self, name: str, trace_id: int, attributes: Attributes, links: tuple[Link, ...] = ()
+    ) -> Fate:
+        """Ask the application's sampler, as for a root span. Any thread may."""
+        try:
+            result = self._provider.sampler.should_sample(
+                _EMPTY, trace_id, name, SpanKind.INTERNAL, dict(attributes), links
+            )
+            return _fate_of(result, attributes, links)
+        except Exception as error:  # noqa: BLE001  the application's code
+            self._on_error(error)
+            return FAILED
+
+    def refresh(self) -> None:
+        """Follow what the application has changed in its provider (after a fork, by a rule)."""
+        self._tracer = self._own_tracer()
+
+    def start(self, span: SdkSpan) -> Span | None:
+        """Begin a span; None if a processor raised."""
+        self._ids.trace_id, self._ids.span_id = span.trace_id, span.span_id
+        self._sampler.fate = span.fate
+        parent = INVALID_SPAN if span.parent is None else NonRecordingSpan(span.parent)
+        context = set_span_in_context(parent, span.surroundings)
+        added = span.fate.added
+        try:
+            return self._tracer.start_span(
+                span.name,
+                context,
+                SpanKind.INTERNAL,
+                {**span.attributes, **added} if added else span.attributes,
+                span.links,
+                span.start_ns,
+            )
+        except Exception as error:  # noqa: BLE001  the application's code
+            self._on_error(error)
+            return None
+
+    def end(self, span: SdkSpan, started: Span) -> None:
+        """End what ``start`` gave."""
+        try:
+            if span.is_error:
+                started.set_status(StatusCode.ERROR)
+            started.end(span.end_ns)
+        except Exception as error:  # noqa: BLE001  the application's code
+            self._on_error(error)
+
+    def force_flush(self, timeout_s: float) -> None:
+        """Have the application's processors send. Some versions take longer than they may."""
+        try:
+            self._provider.force_flush(max(1, round(timeout_s * 1000)))
+        except Exception as error:  # noqa: BLE001  the application's code
+            self._on_error(error)
+
+    def _own_tracer(self) -> Tracer:
+        tracer = copy.copy(self._original)
+        tracer.id_generator = self._ids
+        tracer.sampler = self._sampler
+        return tracer
+
+
+def _fate_of(result: SamplingResult, attributes: Attributes, links: tuple[Link, ...]) -> Fate:
+    given: Mapping[str, Any] = result.attributes or {}
+    return Fate(
+        decision=result.decision,
+        flags=_SAMPLED if result.decision is Decision.RECORD_AND_SAMPLE else _NOT_SAMPLED,
+        trace_state=result.trace_state,
+        added={k: v for k, v in given.items() if k not in attributes or attributes[k] != v},
+        links=links,
+    )
+
+
+class _GivenIds(IdGenerator):
+    """Hands out the ids it was given. The SDK's own draws from the user's ``random``."""
+
+    trace_id = 0
+    span_id = 0
+
+    def generate_trace_id(self) -> int:
+        return self.trace_id
+
+    def generate_span_id(self) -> int:
+        return self.span_id
+
+    def is_trace_id_random(self) -> bool:
+        """A hash is as good as random."""
+        return True
+
+
+class _GivenSampler(Sampler):
+    """Repeats what the application's sampler has said of the trace."""
+
+    fate = FAILED
+
+    def should_sample(
+        self,
+        parent_context: Context | None,  # noqa: ARG002
+        trace_id: int,  # noqa: ARG002
+        name: str,  # noqa: ARG002
+        kind: SpanKind | None = None,  # noqa: ARG002
+        attributes: Any = None,
+        links: Any = None,  # noqa: ARG002
+        trace_state: TraceState | None = None,  # noqa: ARG002
+    ) -> SamplingResult:
+        return SamplingResult(self.fate.decision, attributes, self.fate.trace_state)
+
+    def get_description(self) -> str:
+        return "otel_straggler: once per step"
