@@ -108,9 +108,52 @@ RUN_ID_ALIASES: Final = (
     "nv.dl.run_id",
     "dl.run_id",
     "nemo.run.id",
+    "nv.dl.job.uuid",
     "training_job.id",
 )
-STEP_ALIASES: Final = (str(STEP), "nv.dl.iteration", "dl.iteration", "iteration")
+STEP_ALIASES: Final = (
+    str(STEP),
+    "nv.dl.iteration",
+    "dl.iteration",
+    "megatron.iteration",
+    "iteration",
+    "global_step",
+    "step",
+)
+ROLE_ALIASES: Final = (str(ROLE),)
+SECTION_ALIASES: Final = (str(SECTION),)
+SPAN_TRUNCATED: Final = "nemo.span.truncated"
+"""NeMo Lens sets it on a span that was still open at shutdown: its end says nothing."""
+
+# Spans of known instrumentations, by patterns of their names: NeMo Lens in Megatron-LM, dd-trace.
+KNOWN_KINDS: Final[dict[SectionKind, tuple[str, ...]]] = {
+    "wait": (
+        "pytorch.allreduce",
+        "pytorch.allgather*",
+        "pytorch.broadcast",
+        "pytorch.reducescatter*",
+        "pytorch.barrier",
+        "pytorch.grad_comm",
+        "megatron.p2p.*",
+        "megatron.pp.*",
+        "megatron.grad_sync.*",
+    ),
+    "data": ("pytorch.data_load",),
+    "checkpoint": ("megatron.save_checkpoint*", "megatron.load_checkpoint*"),
+    "eval": ("megatron.evaluate*",),
+    "other": ("megatron.model_init",),
+}
+UNSCORED_SPANS: Final = (
+    "pytorch.rank",
+    "pytorch.step",
+    "pytorch.kernel",
+    "megatron.pretrain",
+    "megatron.train",
+    "megatron.train_step",
+)
+"""Spans that last as long as the process (dd-trace ends ``pytorch.rank`` every 600 s and begins it
+anew) or a whole step, which is equally long on all ranks that wait for each other; and kernels,
+which have one name for all."""
 
 Outcome = Literal["ok", "failed", "cancelled", "preempted", "unknown"]
 OUTCOMES: Final[tuple[Outcome, ...]] = ("ok", "failed", "cancelled", "preempted", "unknown")

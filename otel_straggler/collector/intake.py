@@ -13,6 +13,7 @@ from otel_straggler.receive.handler import JSON, Answer, Request
 from otel_straggler.wire.decode_metrics import DecodedMetrics, MetricDecoder
 from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
 from otel_straggler.wire.identity import Aliases
+from otel_straggler.wire.span_names import SpanNames
 
 
 class Consumer(Protocol):
@@ -50,11 +51,15 @@ class Intake:
     """
 
     def __init__(
-        self, consumer: Consumer, admission: Admission, aliases: Aliases | None = None
+        self,
+        consumer: Consumer,
+        admission: Admission,
+        aliases: Aliases | None = None,
+        names: SpanNames | None = None,
     ) -> None:
         self._consumer = consumer
         self._admission = admission
-        self._spans = SpanDecoder(aliases)
+        self._spans = SpanDecoder(aliases, names)
         self._metrics = MetricDecoder(aliases)
         self._lock = threading.Lock()
         self._is_open = True

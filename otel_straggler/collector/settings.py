@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from otel_straggler import semconv
 from otel_straggler.errors import ConfigError, UnavailableError, describe
 from otel_straggler.score.settings import ScoreSettings
+from otel_straggler.wire.identity import Aliases
+from otel_straggler.wire.span_names import SpanNames
 
 MiB = 1024 * 1024
 
@@ -74,6 +77,54 @@ class ScoringSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttributeSettings:
+    """Further attribute keys that say who sent and what, beside the built-in ones of
+    :mod:`otel_straggler.semconv`, over which they win; of several present the first is read.
+
+    Attributes:
+        rank, world_size, local_rank, run_id, role: on a resource, a span or a data point.
+        step: the optimizer step of a span.
+        section: the section of a span, in place of its name.
+    """
+
+    rank: tuple[str, ...] = ()
+    world_size: tuple[str, ...] = ()
+    local_rank: tuple[str, ...] = ()
+    run_id: tuple[str, ...] = ()
+    role: tuple[str, ...] = ()
+    step: tuple[str, ...] = ()
+    section: tuple[str, ...] = ()
+
+    def aliases(self) -> Aliases:
+        keys = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return Aliases().extended(**keys)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanSettings:
+    """Which plain spans are scored and as what kind, by patterns of their names (globs); see
+    :class:`SpanNames`. A list replaces the default."""
+
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = semconv.UNSCORED_SPANS
+    wait: tuple[str, ...] = semconv.KNOWN_KINDS["wait"]
+    data: tuple[str, ...] = semconv.KNOWN_KINDS["data"]
+    checkpoint: tuple[str, ...] = semconv.KNOWN_KINDS["checkpoint"]
+    eval: tuple[str, ...] = semconv.KNOWN_KINDS["eval"]
+    other: tuple[str, ...] = semconv.KNOWN_KINDS["other"]
+
+    def names(self) -> SpanNames:
+        kinds: dict[semconv.SectionKind, tuple[str, ...]] = {
+            "wait": self.wait,
+            "data": self.data,
+            "checkpoint": self.checkpoint,
+            "eval": self.eval,
+            "other": self.other,
+        }
+        return SpanNames(self.include, self.exclude, kinds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardSettings:
     """Where requests go on to, untouched. Mode "off" or "all"; a URL alone means "all"."""
 
@@ -92,8 +143,14 @@ class CollectorSettings:
 
     receivers: ReceiverSettings = field(default_factory=ReceiverSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    attributes: AttributeSettings = field(default_factory=AttributeSettings)
+    spans: SpanSettings = field(default_factory=SpanSettings)
     scoring: ScoringSettings = field(default_factory=ScoringSettings)
     forward: ForwardSettings = field(default_factory=ForwardSettings)
+
+
+def _are_words(values: tuple[str, ...]) -> bool:
+    return all(value and value == value.strip() for value in values)
 
 
 _RULES: dict[str, tuple[str, Any]] = {
@@ -112,6 +169,14 @@ _RULES: dict[str, tuple[str, Any]] = {
     "max_section_names": ("an integer of at least 1", lambda v: v >= 1),
     "max_runs": ("an integer of at least 1", lambda v: v >= 1),
     "forget_run_seconds": ("a number above 0", lambda v: v > 0),
+    **{
+        f.name: ("a list of attribute keys without blanks around them", _are_words)
+        for f in dataclasses.fields(AttributeSettings)
+    },
+    **{
+        f.name: ("a list of patterns of span names, such as train.*", _are_words)
+        for f in dataclasses.fields(SpanSettings)
+    },
     "mode": ('"off" or "all"', lambda v: v in ("", "off", "all")),
     "url": (
         "an http:// or https:// URL without a path of its own, e.g. http://gateway:4318",
@@ -289,7 +354,7 @@ def _read(path: Path) -> dict[str, Any]:
             describe(
                 where=str(path),
                 value=document,
-                expected="a mapping with receivers, metrics, scoring, forward",
+                expected="a mapping with receivers, metrics, attributes, spans, scoring, forward",
                 remedy="See docs/collector.yaml for every setting.",
             )
         )
