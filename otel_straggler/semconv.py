@@ -275,6 +275,12 @@ COLLECTOR_ROWS = Metric(
 COLLECTOR_POINTS = Metric(
     "straggler.collector.points", "{point}", "counter", "data points received, by use"
 )
+COLLECTOR_SECTION_TIMES = Metric(
+    "straggler.collector.section_times",
+    "{point}",
+    "counter",
+    "points of section histograms, by what became of them",
+)
 COLLECTOR_FORWARD_QUEUE = Metric(
     "straggler.collector.forward_queue", "By", "gauge", "request bytes that wait to be forwarded"
 )
