@@ -11,6 +11,7 @@ import contextlib
 import gzip
 import io
 import json
+import math
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -18,13 +19,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Literal, NoReturn, cast
 
+from otel_straggler import semconv
 from otel_straggler.errors import InputError, describe
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
+from otel_straggler.model.section_times import SectionTimes
 from otel_straggler.receive.csv import read_csv
 from otel_straggler.receive.merge import merge_batches, overlapping_sessions, split_csv_clashes
 from otel_straggler.wire import decode_spans
+from otel_straggler.wire.decode_metrics import DecodedMetrics, MetricDecoder
 from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
+from otel_straggler.wire.histogram_deltas import HistogramDeltas, process_of
+from otel_straggler.wire.pseudo_runs import rows_at_most, rows_of
 
 Format = Literal["csv", "otlp-json", "otlp-proto"]
 FORMATS: tuple[Format, ...] = ("csv", "otlp-json", "otlp-proto")
@@ -35,6 +41,7 @@ _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _BOM = b"\xef\xbb\xbf"
 _NEVER_IN_TEXT = frozenset((*range(9), *range(14, 27), *range(28, 32)))
+_MOST_ROWS = 4_000_000
 _SCORED = frozenset({decode_spans.ROW, decode_spans.STEP})
 
 Note = Callable[[str], None]
@@ -48,7 +55,7 @@ class Recording:
         batch: rows in the order of the file.
         form: what the content turned out to be.
         not_scored: spans left out, by reason.
-        skipped: requests with metrics or logs.
+        skipped: requests with logs, or with metrics other than section histograms.
         clashes: sessions that claim a rank of their run beside another one.
     """
 
@@ -151,7 +158,7 @@ def _read_csv(file: io.BufferedReader, name: str, note: Note) -> Recording:
 
 def _read_json(file: io.BufferedReader, name: str, note: Note) -> Recording:
     del note
-    decoder = SpanDecoder()
+    decoder, metrics = SpanDecoder(), MetricDecoder()
     spans = _Spans("otlp-json")
     for document, line in _documents(file, name):
         if b'"resourceSpans"' in document:
@@ -159,6 +166,12 @@ def _read_json(file: io.BufferedReader, name: str, note: Note) -> Recording:
                 spans.add(decoder.decode_json(document))
             except (InputError, RecursionError) as error:
                 _fail(f"{name}:{line}", _shortened(document), _REQUEST, f"({error})")
+        elif _SECTION_DURATION in document:
+            try:
+                spans.add_metrics(metrics.decode_json(document))
+            except (InputError, RecursionError) as error:
+                expected = "an OTLP-JSON ExportMetricsServiceRequest"
+                _fail(f"{name}:{line}", _shortened(document), expected, f"({error})")
         elif b'"resourceMetrics"' in document or b'"resourceLogs"' in document:
             spans.skipped += 1
         else:
@@ -168,6 +181,7 @@ def _read_json(file: io.BufferedReader, name: str, note: Note) -> Recording:
 
 
 _REQUEST = "an OTLP-JSON ExportTraceServiceRequest"
+_SECTION_DURATION = f'"{semconv.SECTION_DURATION.name}"'.encode()
 
 
 def _documents(file: io.BufferedReader, name: str) -> Iterator[tuple[bytes, int]]:
@@ -268,6 +282,8 @@ class _Spans:
         self._form = form
         self._batches: list[ObservationBatch] = []
         self._fates: dict[str, int] = {}
+        self._deltas = HistogramDeltas(math.inf)
+        self._times: list[SectionTimes] = []
         self.skipped = 0
 
     def add(self, decoded: DecodedSpans) -> None:
@@ -276,8 +292,14 @@ class _Spans:
         for fate, count in decoded.fates.items():
             self._fates[fate] = self._fates.get(fate, 0) + count
 
+    def add_metrics(self, decoded: DecodedMetrics) -> None:
+        """Take section histograms; a request without any is skipped."""
+        self.skipped += not decoded.section_times
+        added = map(self._deltas.take, decoded.section_times)
+        self._times += [times for times in added if times is not None]
+
     def recording(self) -> Recording:
-        batch = merge_batches(self._batches)
+        batch = merge_batches([*self._batches, *self._histogram_rows()])
         return Recording(
             batch=batch,
             form=self._form,
@@ -285,6 +307,18 @@ class _Spans:
             skipped=self.skipped,
             clashes=overlapping_sessions(batch),
         )
+
+    def _histogram_rows(self) -> list[ObservationBatch]:
+        """Of sections that the same process does not send as spans: no run counts twice."""
+        in_spans = {
+            (process_of(batch.sources[source]), batch.sections[section].name)
+            for batch in self._batches
+            for source, section in set(
+                zip(batch.source.tolist(), batch.section.tolist(), strict=True)
+            )
+        }
+        kept = [t for t in self._times if (process_of(t.source), t.section.name) not in in_spans]
+        return [rows_of(kept, rows_at_most(len(kept), _MOST_ROWS))] if kept else []
 
 
 _READERS: dict[Format, Callable[[io.BufferedReader, str, Note], Recording]] = {

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from otel_straggler.model.rank import Source
 from otel_straggler.model.section_times import Buckets, SectionTimes
 
 ADDED = "added"
@@ -57,7 +58,7 @@ class HistogramDeltas:
 
     def _take(self, times: SectionTimes) -> tuple[str, SectionTimes | None]:
         known = self._newest.setdefault(times.source.run_id, {})
-        key = process_of(times), times.section.name
+        key = process_of(times.source), times.section.name
         before = known.get(key)
         if before is None:
             if self._series >= _MOST_SERIES:
@@ -89,7 +90,7 @@ def _began_earlier(times: SectionTimes, before: _Newest) -> bool:
     return times.is_cumulative and 0 < times.start_ns < before.start_ns
 
 
-def process_of(times: SectionTimes) -> _Process:
+def process_of(source: Source) -> _Process:
     """What tells two processes apart."""
-    s = times.source
-    return s.run_id, s.group, s.attempt, s.rank, s.session_id, s.node
+    identity = source.run_id, source.group, source.attempt, source.rank
+    return *identity, source.session_id, source.node
