@@ -28,11 +28,12 @@ _Process = tuple[int, str, str]
 class _Round:
     """What one world of ranks has told since the round before."""
 
-    expected: frozenset[_Process] | None
-    """Who told in the round before; None in the first round."""
-    opened_at_ns: int = 0
+    expected: frozenset[_Process] | None = None
+    """Who told in the round before; None if there was none."""
     interval_ns: float = 0.0
-    told: dict[_Process, None] = field(default_factory=dict)
+    """The longest of any point so far."""
+    opened_at_ns: int = 0
+    told: set[_Process] = field(default_factory=set)
     times: list[SectionTimes] = field(default_factory=list)
     ahead_ns: list[int] = field(default_factory=list)
     """Sender's clock at the end of a point minus our clock when it came."""
@@ -43,7 +44,7 @@ class _Round:
             self.opened_at_ns = now_ns
         if times.start_ns:
             self.interval_ns = max(self.interval_ns, times.end_ns - times.start_ns)
-        self.told[_process(times.source)] = None
+        self.told.add(_process(times.source))
         self.world_size = max(self.world_size, times.source.world_size)
         self.times.append(times)
         self.ahead_ns.append(times.end_ns - now_ns)
@@ -51,7 +52,7 @@ class _Round:
     def is_complete(self) -> bool:
         if self.expected is None:
             return 0 < self.world_size <= len(self.told)
-        return self.expected <= self.told.keys()
+        return self.expected <= self.told
 
     def is_over(self, now_ns: int, grace_ns: float) -> bool:
         """Whether every rank that lives has had the time to tell."""
@@ -78,32 +79,31 @@ class Rounds:
         """Hold what one rank has added."""
         source = times.source
         key = (source.run_id, source.group, source.attempt)
-        self._rounds.setdefault(key, _Round(expected=None)).take(times, now_ns)
+        self._rounds.setdefault(key, _Round()).take(times, now_ns)
 
     def due(self, now_ns: int) -> list[ObservationBatch]:
         """The rows of rounds in which every rank has told, or that have waited long enough."""
-        return [
-            self._close(key, now_ns)
-            for key, held in list(self._rounds.items())
-            if held.times
-            and (
-                held.is_complete()
-                or held.is_over(now_ns, self._grace_ns)
-                or len(held.times) >= _MOST_HELD
-            )
-        ]
+        due = [key for key, held in self._rounds.items() if self._is_due(held, now_ns)]
+        return [self._close(key, now_ns) for key in due]
 
     def all(self, now_ns: int) -> list[ObservationBatch]:
         """The rows of every round (end of input)."""
-        return [self._close(key, now_ns) for key, held in list(self._rounds.items()) if held.times]
+        held = [key for key, held in self._rounds.items() if held.times]
+        return [self._close(key, now_ns) for key in held]
 
     def forget(self, run_ids: tuple[str, ...]) -> None:
         for key in [key for key in self._rounds if key[0] in run_ids]:
             del self._rounds[key]
 
+    def _is_due(self, held: _Round, now_ns: int) -> bool:
+        if not held.times:
+            return False
+        is_full = len(held.times) >= _MOST_HELD
+        return is_full or held.is_complete() or held.is_over(now_ns, self._grace_ns)
+
     def _close(self, key: _WorldKey, now_ns: int) -> ObservationBatch:
         held = self._rounds[key]
-        self._rounds[key] = _Round(expected=frozenset(held.told))
+        self._rounds[key] = _Round(frozenset(held.told), held.interval_ns)
         return held.rows(now_ns)
 
 

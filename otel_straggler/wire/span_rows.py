@@ -129,10 +129,13 @@ class Keys:
         """The attribute that holds the step: the first alias that is there."""
         return next((key for key in self.aliases.step if key in found), None)
 
-    def section_of(self, span: Any, found: Found) -> str:
-        """What the span calls its section; its own name if nothing else."""
-        named = next((found[key] for key in self.aliases.section if found.get(key)), None)
-        return span.name if named is None else str(named)
+    def plain_name(self, span: Any, found: Found) -> str:
+        """What a span without ``straggler.section`` is scored under."""
+        for key in self.aliases.section:
+            if found.get(key):
+                return str(found[key])
+        name: str = span.name
+        return name
 
 
 SectionKey = tuple[str, Value, Value]
@@ -278,21 +281,23 @@ def _in_order(names: tuple[_Named, ...], codes: Ints) -> tuple[_Named, ...]:
 
 def shape_of(span: Any, found: Found, keys: Keys, *, is_own: bool) -> tuple[SectionKey | None, str]:
     """The section that a span is scored as; None and its fate if it is not."""
-    name = keys.section_of(span, found)
-    is_plain = semconv.SECTION not in found
-    if not name:
-        return None, NO_NAME
-    if is_own and is_plain and name == semconv.STEP_SPAN:
-        return None, STEP
-    if is_plain and not keys.names.is_scored(name):
-        return None, EXCLUDED
+    kind = found.get(semconv.SECTION_KIND)
+    section = found.get(semconv.SECTION)
+    if section:
+        name = str(section)
+    else:
+        name = keys.plain_name(span, found)
+        if not name:
+            return None, NO_NAME
+        if is_own and name == semconv.STEP_SPAN:
+            return None, STEP
+        if not keys.names.is_scored(name):
+            return None, EXCLUDED
+        kind = kind or keys.names.kind_of(name)
     if span.status.code == _STATUS_ERROR:
         return None, ERROR_STATUS
-    if found.get(semconv.SPAN_TRUNCATED) in (True, "true"):
+    if semconv.SPAN_TRUNCATED in found and found[semconv.SPAN_TRUNCATED] in (True, "true"):
         return None, TRUNCATED
-    kind = found.get(semconv.SECTION_KIND)
-    if kind is None and is_plain:
-        kind = keys.names.kind_of(name)
     return (name, kind, found.get(semconv.PHASE)), ROW
 
 

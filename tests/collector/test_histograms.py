@@ -177,6 +177,20 @@ def test_another_process_of_the_rank_is_not_kept_out_by_spans_of_the_first() -> 
     assert bench.times == {"scored": 1}
 
 
+def test_the_last_words_of_a_restarted_rank_are_no_clash() -> None:
+    """They may come together with the first ones of the new process."""
+    bench = Bench()
+    for number in (0, 1):
+        bench.metrics(histograms_of(number, 40, 60.0))
+    for number in (0, 1):
+        bench.wait(10.0)
+        bench.metrics(histograms_of(number, 20, 80.0, session_id=f"{number + 9:016x}"))
+    bench.worker.finish()
+    assert bench.times == {"scored": 2 * 2 * 2}
+    assert bench.rows["late"] == 0
+    assert json.loads(bench.worker.snapshot.report.body)["runs"]["run"]["clashes"] == []
+
+
 def test_a_rank_that_ran_nothing_makes_no_progress() -> None:
     """Its exporter lives on and repeats the same counts: that is what a hang looks like."""
     bench = Bench()

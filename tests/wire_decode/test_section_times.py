@@ -96,6 +96,21 @@ def test_the_median_of_fine_exponential_buckets_is_off_by_half_a_per_cent_at_mos
     assert np.median(rows) == pytest.approx(np.median(times_s), rel=0.005)
 
 
+def test_the_median_of_two_heaps_lies_in_the_larger_one() -> None:
+    """By one run in a thousand: what stands for the runs must not move the middle."""
+    rows = run_times_s(point(explicit([0.002] * 500 + [2.0] * 501)))
+    assert 1.0 < np.median(rows) <= 2.5
+
+
+def test_the_worst_case_of_half_a_per_cent_is_kept() -> None:
+    """All times at the lower edge of their bucket, and the one in the middle the last in it."""
+    at, far = 2 ** (3 / 128) * (1 + 1e-12), 2 ** (500 / 128)
+    times_s = [at] * 101 + [far] * 100
+    rows = run_times_s(point(exponential(times_s, 7)))
+    assert np.median(rows) == pytest.approx(at, rel=0.005)
+    assert np.median(rows) > at * 1.004
+
+
 @given(many_times, repeats)
 def test_rows_have_the_sum_that_was_measured(times_s: list[float], again: int) -> None:
     """And every row lies in its bucket."""
