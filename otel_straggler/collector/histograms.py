@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-import numpy as np
-
 from otel_straggler.collector.rounds import Rounds
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
@@ -84,14 +82,11 @@ class SectionsInSpans:
         return section in self._of.get(source.run_id, {}).get(_process(source), ())
 
     def note(self, batch: ObservationBatch) -> None:
-        """Cost: O(rows) in NumPy, and a look-up per source and section in the batch."""
-        n_sections = len(batch.sections)
-        cells = np.bincount(batch.source.astype(np.int64) * n_sections + batch.section)
-        names: dict[int, set[str]] = {}
-        for cell in np.flatnonzero(cells).tolist():
-            names.setdefault(cell // n_sections, set()).add(batch.sections[cell % n_sections].name)
-        for code, found in names.items():
-            self._note(batch.sources[code], found)
+        names: dict[int, tuple[Source, set[str]]] = {}
+        for source, section in batch.pairs():
+            names.setdefault(id(source), (source, set()))[1].add(section.name)
+        for source, found in names.values():
+            self._note(source, found)
 
     def forget(self, run_ids: Iterable[str]) -> None:
         for run_id in run_ids:

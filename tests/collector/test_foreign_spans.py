@@ -52,6 +52,20 @@ def test_a_recorded_file_lists_the_slow_rank_and_its_section(name: str, tmp_path
     check(window, slow_sections)
 
 
+def test_a_recorded_file_is_read_by_the_settings_of_the_collector(tmp_path: Path) -> None:
+    """``--config`` names attributes and patterns for both."""
+    file, config = tmp_path / "x.json", tmp_path / "c.yaml"
+    file.write_text(as_json_line(lens(int, "mpi")))
+    bare = CliRunner().invoke(score, [str(file)])
+    assert bare.exit_code != 0
+    config.write_text("attributes: {rank: [mpi.rank]}\nspans: {include: [megatron.forward*]}\n")
+    result = CliRunner().invoke(score, [str(file), "--json", "--config", str(config)])
+    assert result.exit_code == 0, result.output
+    [window] = json.loads(result.stdout)["runs"]["4711"]["windows"]
+    assert set(window["sections"]) == {"megatron.forward_backward"}
+    check(window, {"megatron.forward_backward"})
+
+
 @every_set
 def test_a_live_collector_lists_the_slow_rank_and_its_section(
     start: Callable[..., Any], kit: Any, name: str

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_straggler.collector.settings import FLAG_OF, CollectorSettings, load_settings
+from otel_straggler.collector.settings import CollectorSettings
+from otel_straggler.collector.settings_file import FLAG_OF, load_settings
 from otel_straggler.errors import ConfigError
 from otel_straggler.semconv import RANK_ALIASES, STEP_ALIASES
 
