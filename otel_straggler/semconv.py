@@ -120,8 +120,13 @@ STEP_ALIASES: Final = (
     "global_step",
     "step",
 )
-ROLE_ALIASES: Final = (str(ROLE),)
+ROLE_ALIASES: Final = (str(ROLE), "nv.dl.role")
 SECTION_ALIASES: Final = (str(SECTION),)
+SESSION_ALIASES: Final = (str(SESSION_ID), "nv.dl.run.uuid", str(SERVICE_INSTANCE_ID))
+"""What tells a restarted rank from the one before; NeMo Lens keeps ``service.instance.id``."""
+PARALLEL_RANK_ALIASES: Final = {
+    d: (str(key), f"dl.{d}_parallel.rank") for d, key in PARALLEL_RANK.items()
+}
 SPAN_TRUNCATED: Final = "nemo.span.truncated"
 """NeMo Lens sets it on a span that was still open at shutdown: its end says nothing."""
 

@@ -140,7 +140,6 @@ def _source(layers: tuple[Values, ...], aliases: Aliases, rank: int, world_size:
     job = _text(layers, semconv.SERVICE_NAME)
     local_rank = as_int(_first(layers, aliases.local_rank))
     run_id = _first(layers, aliases.run_id)
-    session = _text(layers, semconv.SESSION_ID) or _text(layers, semconv.SERVICE_INSTANCE_ID)
     return Source(
         run_id=_as_text(run_id) or job or _UNKNOWN_RUN,
         rank=rank,
@@ -148,7 +147,7 @@ def _source(layers: tuple[Values, ...], aliases: Aliases, rank: int, world_size:
         group=_text(layers, semconv.GROUP),
         attempt=max(as_int(_first(layers, (semconv.RUN_ATTEMPT,))) or 0, 0),
         node=_text(layers, semconv.HOST_NAME),
-        session_id=session,
+        session_id=_as_text(_first(layers, semconv.SESSION_ALIASES)),
         local_rank=-1 if local_rank is None else local_rank,
         world_size=world_size,
         role=_as_text(_first(layers, aliases.role)) or semconv.DEFAULT_ROLE,
@@ -158,10 +157,7 @@ def _source(layers: tuple[Values, ...], aliases: Aliases, rank: int, world_size:
 
 
 def _parallel(layers: tuple[Values, ...]) -> tuple[tuple[str, int], ...]:
-    ranks = (
-        (d, as_int(_first(layers, (semconv.PARALLEL_RANK[d],))))
-        for d in semconv.PARALLEL_DIMENSIONS
-    )
+    ranks = ((d, as_int(_first(layers, keys))) for d, keys in semconv.PARALLEL_RANK_ALIASES.items())
     return tuple((d, rank) for d, rank in ranks if rank is not None)
 
 

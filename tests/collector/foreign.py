@@ -69,6 +69,9 @@ def lens(rank_value: Callable[[int], Any] = int, prefix: str = "nv.dl") -> bytes
             "host.name": f"node-{number // 2}",
             f"{prefix}.rank": rank_value(number),
             f"{prefix}.world_size": rank_value(RANKS),
+            "nv.dl.role": "trainer",
+            "nv.dl.run.uuid": "second-start",
+            "dl.pipeline_parallel.rank": number // 2,
             "slurm.job.id": "4711",
         }
         rank = Rank(request, number, who)

@@ -108,6 +108,14 @@ def test_kinds_come_from_the_names_of_known_spans() -> None:
     }
 
 
+def test_who_a_rank_of_nemo_lens_is() -> None:
+    """Role, place in the pipeline, and which start of the job: its instance id is always the same."""
+    [source, *_] = [s for s in SpanDecoder().decode(lens()).batch.sources if s.rank == SLOW]
+    assert (source.role, source.parallel) == ("trainer", (("pipeline", 1),))
+    assert (source.session_id, source.node) == ("second-start", "node-1")
+    assert (source.run_id, source.job, source.world_size) == ("4711", "megatron-lm", RANKS)
+
+
 def test_the_user_says_which_spans_are_scored_and_as_what() -> None:
     """By patterns that cover the whole name; a kind on the span wins."""
     names = SpanNames(["*.forward*"], ["*_backward"], {"wait": ["pytorch.*"]})
