@@ -14,6 +14,7 @@ from otel_straggler.wire.histogram_deltas import ADDED, HistogramDeltas
 SPANS_WIN = "spans_win"
 _FRESH_S = 300.0
 _MOST_PROCESSES = 1_000_000
+_MOST_NAMES = 4_096
 _Process = tuple[str, int, int, str, str]
 
 
@@ -70,40 +71,40 @@ class Histograms:
 
 
 class SectionsInSpans:
-    """Which sections every process sends as spans. Processes with the same sections share one set:
-    a hundred thousand ranks cost a few MB. Beyond a million it begins anew."""
+    """Which sections every process sends as spans: a bit per section, so that a hundred thousand
+    ranks cost some tens of MB. Of more than a million processes, or 4,096 names, it begins anew."""
 
     def __init__(self) -> None:
-        self._of: dict[str, dict[_Process, frozenset[str]]] = {}
-        self._sets: dict[frozenset[str], frozenset[str]] = {}
+        self._bits: dict[str, int] = {}
+        self._of: dict[str, dict[_Process, int]] = {}
         self._processes = 0
 
     def has(self, source: Source, section: str) -> bool:
-        return section in self._of.get(source.run_id, {}).get(_process(source), ())
+        sent = self._of.get(source.run_id, {}).get(_process(source), 0)
+        return bool(sent & self._bits.get(section, 0))
 
     def note(self, batch: ObservationBatch) -> None:
-        names: dict[int, tuple[Source, set[str]]] = {}
         for source, section in batch.pairs():
-            names.setdefault(id(source), (source, set()))[1].add(section.name)
-        for source, found in names.values():
-            self._note(source, found)
+            known = self._of.setdefault(source.run_id, {})
+            process = _process(source)
+            self._make_room(process not in known, section.name not in self._bits)
+            if process not in known:
+                self._processes += 1
+            bit = self._bits.setdefault(section.name, 1 << len(self._bits))
+            known[process] = known.get(process, 0) | bit
 
     def forget(self, run_ids: Iterable[str]) -> None:
         for run_id in run_ids:
             self._processes -= len(self._of.pop(run_id, ()))
+        if not self._of:
+            self._bits = {}
 
-    def _note(self, source: Source, names: set[str]) -> None:
-        known = self._of.setdefault(source.run_id, {})
-        process = _process(source)
-        before = known.get(process)
-        if before is not None and names <= before:
-            return
-        if before is None:
-            self._processes += 1
-        merged = frozenset(names if before is None else names | before)
-        known[process] = self._sets.setdefault(merged, merged)
-        if self._processes > _MOST_PROCESSES or len(self._sets) > _MOST_PROCESSES:
-            self._of, self._sets, self._processes = {}, {}, 0
+    def _make_room(self, is_new_process: bool, is_new_name: bool) -> None:
+        too_many = is_new_process and self._processes >= _MOST_PROCESSES
+        if too_many or (is_new_name and len(self._bits) >= _MOST_NAMES):
+            self._bits, self._processes = {}, 0
+            for known in self._of.values():
+                known.clear()
 
 
 def _process(source: Source) -> _Process:

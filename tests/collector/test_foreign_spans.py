@@ -109,11 +109,21 @@ def test_kinds_come_from_the_names_of_known_spans() -> None:
 
 
 def test_who_a_rank_of_nemo_lens_is() -> None:
-    """Role, place in the pipeline, and which start of the job: its instance id is always the same."""
+    """Role, place in the pipeline, and which start of the job it is."""
     [source, *_] = [s for s in SpanDecoder().decode(lens()).batch.sources if s.rank == SLOW]
     assert (source.role, source.parallel) == ("trainer", (("pipeline", 1),))
     assert (source.session_id, source.node) == ("second-start", "node-1")
     assert (source.run_id, source.job, source.world_size) == ("4711", "megatron-lm", RANKS)
+
+
+def test_names_beyond_the_limit_are_scored_as_one(live: Any, kit: Any) -> None:
+    """Two hundred of a run have scores of their own; a name with a number in it cannot grow."""
+    names = {f"layer {n}": 0.1 for n in range(250)}
+    live.post(kit.spans_of(kit.rank(0, 1), range(5), names))
+    sections = kit.eventually(lambda: live.windows() and live.windows()[0]["sections"])
+    assert len(sections) == 201
+    assert sections["<other>"] == "other"
+    assert live.spans() == {"scored": 5 * 250}
 
 
 def test_the_user_says_which_spans_are_scored_and_as_what() -> None:

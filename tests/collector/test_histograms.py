@@ -12,6 +12,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 
 from otel_straggler import semconv
+from otel_straggler.collector import histograms
 from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.settings import CollectorSettings, ScoringSettings
 from otel_straggler.collector.worker import Worker
@@ -33,12 +34,12 @@ def histograms_of(
     number: int, runs: int, at_s: float, times_s: dict[str, float] | None = None, **who: Any
 ) -> bytes:
     """The cumulative histograms of one rank: all runs of a section take the same time."""
-    histograms = []
+    found = []
     for section, seconds in (times_s or SECTIONS).items():
         taken_s = seconds * (1.7 if number == SLOW else 1.0)
         counts = [0] * (len(BOUNDS_S) + 1)
         counts[sum(bound < taken_s for bound in BOUNDS_S)] = runs
-        histograms.append(
+        found.append(
             SectionHistogram(
                 section=section, kind=KINDS[section], bounds_s=BOUNDS_S, counts=counts,
                 sum_s=taken_s * runs,
@@ -46,7 +47,7 @@ def histograms_of(
         )  # fmt: skip
     source = rank(number, **{"world_size": RANKS, **who})
     return encode_histograms(
-        histograms, resource=resource_of(source), started_at_s=START_S, now_s=START_S + at_s
+        found, resource=resource_of(source), started_at_s=START_S, now_s=START_S + at_s
     )
 
 
@@ -201,6 +202,20 @@ def test_a_rank_that_ran_nothing_makes_no_progress() -> None:
     bench.metrics(histograms_of(0, 40, 120.0))
     assert bench.times == {"scored": 2, "empty": 2}
     assert world.ranks[0].progress_at_s == before_s
+
+
+def test_who_sends_spans_is_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many names or processes cost a second look, never the memory."""
+    monkeypatch.setattr(histograms, "_MOST_NAMES", 8)
+    monkeypatch.setattr(histograms, "_MOST_PROCESSES", 5)
+    spans, decoder = histograms.SectionsInSpans(), SpanDecoder()
+    for number in range(23):
+        source, section = rank(number, 99), f"s{number % 11}"
+        spans.note(decoder.decode(spans_of(source, [1], {section: 0.1})).batch)
+        assert spans.has(source, section)
+        assert not spans.has(source, "another")
+        assert len(spans._bits) <= 8
+        assert sum(map(len, spans._of.values())) == spans._processes <= 5
 
 
 def test_nothing_of_a_forgotten_run_is_kept() -> None:
