@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml constraints-dev.txt
 
 dev: $(STAMP) ## create .venv with everything for development
 
-servers: ## install the real servers that tests start (Debian's packages; needs root or sudo)
+servers: ## install what tests start and send with (Debian's packages, npm; needs root or sudo)
 	@tests/servers/install
 
 format: dev ## rewrite the code in the house format
@@ -54,4 +54,4 @@ fuzz: dev ## the property and mutation tests with 20,000 examples each
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest --timeout 3600 -m hypothesis tests
 
 clean: ## remove what make made
-	rm -rf $(VENV) build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) tests/interop/javascript/node_modules build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

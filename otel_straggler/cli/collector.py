@@ -10,7 +10,7 @@ import threading
 
 import click
 
-from otel_straggler.collector.settings import load_settings
+from otel_straggler.collector.settings_file import load_settings
 
 
 @click.command(short_help="Receive OTLP from every rank, score it, serve metrics and reports.")

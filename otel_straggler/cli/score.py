@@ -30,6 +30,7 @@ from otel_straggler.publish.report_json import (
     report_json,
     window_json,
 )
+from otel_straggler.receive.collected import Decoders
 from otel_straggler.receive.files import (
     FORMATS,
     STDIN,
@@ -39,6 +40,8 @@ from otel_straggler.receive.files import (
     read_recording,
 )
 from otel_straggler.score.scorer import Scorer, ScoreSettings
+from otel_straggler.wire.decode_metrics import MetricDecoder
+from otel_straggler.wire.decode_spans import SpanDecoder
 
 ALL_RANKS = 64
 """Up to so many ranks, all are shown."""
@@ -62,9 +65,19 @@ SHOW_PROGRESS_BYTES = 8_000_000
     "--threshold", type=float, default=ScoreSettings().threshold, show_default=True,
     help="A score below it lists the rank as a straggler.",
 )  # fmt: skip
+@click.option(
+    "--config",
+    metavar="FILE",
+    help="Settings of the collector: of them, attributes and spans hold.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, all windows.")
 def command(
-    file: str, form: str, window_steps: int | None, threshold: float, as_json: bool
+    file: str,
+    form: str,
+    window_steps: int | None,
+    threshold: float,
+    config: str | None,
+    as_json: bool,
 ) -> None:
     """Score a recorded run: CSV, OTLP-JSON lines or OTLP protobuf, also gzipped.
 
@@ -74,8 +87,9 @@ def command(
     settings = _settings(window_steps, threshold)
     name = STDIN if file == "-" else file
     chosen = None if form == "auto" else cast("Format", form)
+    decoders = _decoders(config)
     with _shown_progress(open_input(file), name) as content:
-        recording = read_recording(content, name, chosen, _note)
+        recording = read_recording(content, name, chosen, _note, decoders)
     windows, scorer = score_recording(recording, settings)
     _tell_what_is_left_out(recording, scorer, name)
     report = report_json(_runs(windows, recording))
@@ -100,6 +114,16 @@ def _settings(window_steps: int | None, threshold: float) -> ScoreSettings:
             )
         )
     return ScoreSettings(window_steps=window_steps, threshold=threshold, max_runs=2**62)
+
+
+def _decoders(config: str | None) -> Decoders:
+    if config is None:
+        return Decoders()
+    from otel_straggler.collector.settings_file import load_settings
+
+    settings = load_settings(config, {})
+    aliases = settings.attributes.aliases()
+    return Decoders(SpanDecoder(aliases, settings.spans.names()), MetricDecoder(aliases))
 
 
 def score_recording(

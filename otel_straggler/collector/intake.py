@@ -13,6 +13,7 @@ from otel_straggler.receive.handler import JSON, Answer, Request
 from otel_straggler.wire.decode_metrics import DecodedMetrics, MetricDecoder
 from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
 from otel_straggler.wire.identity import Aliases
+from otel_straggler.wire.span_names import SpanNames
 
 
 class Consumer(Protocol):
@@ -50,11 +51,15 @@ class Intake:
     """
 
     def __init__(
-        self, consumer: Consumer, admission: Admission, aliases: Aliases | None = None
+        self,
+        consumer: Consumer,
+        admission: Admission,
+        aliases: Aliases | None = None,
+        names: SpanNames | None = None,
     ) -> None:
         self._consumer = consumer
         self._admission = admission
-        self._spans = SpanDecoder(aliases)
+        self._spans = SpanDecoder(aliases, names)
         self._metrics = MetricDecoder(aliases)
         self._lock = threading.Lock()
         self._is_open = True
@@ -105,13 +110,13 @@ class Intake:
             spans = self._spans.decode_json(body) if is_json else self._spans.decode(body)
             self._count(self._fates, spans.fates)
             self._consumer.take_spans(spans, size)
-            return _partial(spans)
+            return _partial(spans.rejected, "spans")
         if request.signal == "metrics":
             metrics = self._metrics.decode_json(body) if is_json else self._metrics.decode(body)
             self._count(self._points, metrics.points)
             self._consumer.take_metrics(metrics, size)
-        else:
-            self._admission.release(size)
+            return _partial(metrics.rejected, "data points")
+        self._admission.release(size)
         return Answer(status="ok")
 
     def _count(self, counter: Counter[str], counts: dict[str, int]) -> None:
@@ -119,11 +124,10 @@ class Intake:
             counter.update(counts)
 
 
-def _partial(spans: DecodedSpans) -> Answer:
-    rejected = spans.rejected
+def _partial(rejected: dict[str, int], what: str) -> Answer:
     if not rejected:
         return Answer(status="ok")
     reasons = ", ".join(f"{reason}: {count}" for reason, count in sorted(rejected.items()))
     return Answer(
-        status="ok", rejected=sum(rejected.values()), message=f"malformed spans: {reasons}"
+        status="ok", rejected=sum(rejected.values()), message=f"malformed {what}: {reasons}"
     )

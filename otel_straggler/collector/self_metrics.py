@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from otel_straggler import semconv
+from otel_straggler.collector.histograms import SPANS_WIN
 from otel_straggler.collector.intake import IntakeCounts
 from otel_straggler.collector.worker import WorkerCounts
 from otel_straggler.publish.prometheus import Families, labels
 from otel_straggler.semconv import Metric
 from otel_straggler.wire.decode_spans import FATES, MALFORMED, NO_RANK, ROW, STEP
+from otel_straggler.wire.histogram_deltas import BASELINE, EMPTY, OVER_LIMIT, REPEATED
 
 _FATE_OF = {ROW: "scored", STEP: "step", NO_RANK: "no_rank"}
+_SECTION_TIMES = ("scored", SPANS_WIN, BASELINE, REPEATED, EMPTY, OVER_LIMIT)
 _ROW_FATES = ("scored", "duplicate", "superseded", "late")
 
 
@@ -48,6 +51,8 @@ def self_families(
     add(semconv.COLLECTOR_FAILURES, worker.failures)
     for row_fate in _ROW_FATES:
         add(semconv.COLLECTOR_ROWS, worker.rows.get(row_fate, 0), fate=row_fate)
+    for fate in _SECTION_TIMES:
+        add(semconv.COLLECTOR_SECTION_TIMES, worker.section_times.get(fate, 0), fate=fate)
     for cause in ("complete", "grace", "idle", "end"):
         add(semconv.COLLECTOR_WINDOWS, worker.windows.get(cause, 0), cause=cause)
     if forwarded is not None:

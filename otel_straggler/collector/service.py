@@ -43,7 +43,8 @@ class Collector:
         self._admission = Admission(self._settings.receivers.max_waiting_bytes)
         self._forwarder = _forwarder(self._settings)
         self._worker = Worker(self._settings, self._admission)
-        self._intake = Intake(self, self._admission)
+        aliases, names = self._settings.attributes.aliases(), self._settings.spans.names()
+        self._intake = Intake(self, self._admission, aliases, names)
         pages = Pages(
             metrics=self.metrics_page,
             report=self._report_part,

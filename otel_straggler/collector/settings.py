@@ -1,16 +1,16 @@
-"""The collector's settings: defaults, a YAML file, flags; each wins over the one before."""
+"""The collector's settings and their defaults; ``settings_file`` reads them from YAML and flags."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from otel_straggler.errors import ConfigError, UnavailableError, describe
+from otel_straggler import semconv
+from otel_straggler.errors import ConfigError, describe
 from otel_straggler.score.settings import ScoreSettings
+from otel_straggler.wire.identity import Aliases
+from otel_straggler.wire.span_names import SpanNames
 
 MiB = 1024 * 1024
 
@@ -74,6 +74,54 @@ class ScoringSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttributeSettings:
+    """Further attribute keys that say who sent and what, beside the built-in ones of
+    :mod:`otel_straggler.semconv`, over which they win; of several present the first is read.
+
+    Attributes:
+        rank, world_size, local_rank, run_id, role: on a resource, a span or a data point.
+        step: the optimizer step of a span.
+        section: the section of a span, in place of its name.
+    """
+
+    rank: tuple[str, ...] = ()
+    world_size: tuple[str, ...] = ()
+    local_rank: tuple[str, ...] = ()
+    run_id: tuple[str, ...] = ()
+    role: tuple[str, ...] = ()
+    step: tuple[str, ...] = ()
+    section: tuple[str, ...] = ()
+
+    def aliases(self) -> Aliases:
+        keys = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return Aliases().extended(**keys)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanSettings:
+    """Which plain spans are scored and as what kind, by patterns of their names (globs); see
+    :class:`SpanNames`. A list replaces the default."""
+
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = semconv.UNSCORED_SPANS
+    wait: tuple[str, ...] = semconv.KNOWN_KINDS["wait"]
+    data: tuple[str, ...] = semconv.KNOWN_KINDS["data"]
+    checkpoint: tuple[str, ...] = semconv.KNOWN_KINDS["checkpoint"]
+    eval: tuple[str, ...] = semconv.KNOWN_KINDS["eval"]
+    other: tuple[str, ...] = semconv.KNOWN_KINDS["other"]
+
+    def names(self) -> SpanNames:
+        kinds: dict[semconv.SectionKind, tuple[str, ...]] = {
+            "wait": self.wait,
+            "data": self.data,
+            "checkpoint": self.checkpoint,
+            "eval": self.eval,
+            "other": self.other,
+        }
+        return SpanNames(self.include, self.exclude, kinds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardSettings:
     """Where requests go on to, untouched. Mode "off" or "all"; a URL alone means "all"."""
 
@@ -92,11 +140,17 @@ class CollectorSettings:
 
     receivers: ReceiverSettings = field(default_factory=ReceiverSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    attributes: AttributeSettings = field(default_factory=AttributeSettings)
+    spans: SpanSettings = field(default_factory=SpanSettings)
     scoring: ScoringSettings = field(default_factory=ScoringSettings)
     forward: ForwardSettings = field(default_factory=ForwardSettings)
 
 
-_RULES: dict[str, tuple[str, Any]] = {
+def _are_words(values: tuple[str, ...]) -> bool:
+    return all(value and value == value.strip() for value in values)
+
+
+RULES: dict[str, tuple[str, Any]] = {
     "max_body_bytes": ("an integer of at least 1024", lambda v: v >= 1024),
     "max_waiting_bytes": ("an integer of at least 1048576", lambda v: v >= MiB),
     "max_queue_bytes": ("an integer of at least 1048576", lambda v: v >= MiB),
@@ -112,14 +166,21 @@ _RULES: dict[str, tuple[str, Any]] = {
     "max_section_names": ("an integer of at least 1", lambda v: v >= 1),
     "max_runs": ("an integer of at least 1", lambda v: v >= 1),
     "forget_run_seconds": ("a number above 0", lambda v: v > 0),
+    **{
+        f.name: ("a list of attribute keys without blanks around them", _are_words)
+        for f in dataclasses.fields(AttributeSettings)
+    },
+    **{
+        f.name: ("a list of patterns of span names, such as train.*", _are_words)
+        for f in dataclasses.fields(SpanSettings)
+    },
     "mode": ('"off" or "all"', lambda v: v in ("", "off", "all")),
     "url": (
         "an http:// or https:// URL without a path of its own, e.g. http://gateway:4318",
         lambda v: not v or v.startswith(("http://", "https://")),
     ),
 }
-_ADDRESSES = frozenset({"otlp_http", "otlp_grpc", "listen"})
-_TYPE_NAMES = {int: "an integer", float: "a number", str: "text", tuple: "a list of text"}
+ADDRESSES = frozenset({"otlp_http", "otlp_grpc", "listen"})
 
 
 def parse_address(text: str, *, where: str) -> tuple[str, int]:
@@ -143,154 +204,3 @@ def parse_address(text: str, *, where: str) -> tuple[str, int]:
             )
         )
     return host, int(port)
-
-
-def load_settings(path: str | Path | None, flags: Mapping[str, Any]) -> CollectorSettings:
-    """Read the file, then let flags win.
-
-    Args:
-        path: YAML file; None for the defaults.
-        flags: {"section.key": value}; None means not given. Errors name ``flags``' keys through
-            :data:`FLAG_OF`.
-
-    Raises:
-        ConfigError: a key is unknown, a value has the wrong type or is out of range, the file is
-            missing or no YAML.
-    """
-    document = _read(Path(path)) if path is not None else {}
-    slices: dict[str, Any] = {}
-    for section in dataclasses.fields(CollectorSettings):
-        slices[section.name] = _slice(
-            section.default_factory,  # type: ignore[arg-type]
-            document.pop(section.name, None),
-            f"{path}: {section.name}",
-        )
-    if document:
-        _refuse_key(str(path), next(iter(document)), CollectorSettings)
-    for key, value in flags.items():
-        if value is not None:
-            section_name, _, name = key.partition(".")
-            checked = _checked(FLAG_OF[key], name, value)
-            slices[section_name] = dataclasses.replace(slices[section_name], **{name: checked})
-    return CollectorSettings(**slices)
-
-
-FLAG_OF = {
-    "receivers.otlp_http": "--otlp-http",
-    "receivers.otlp_grpc": "--otlp-grpc",
-    "metrics.listen": "--metrics",
-    "forward.url": "--forward",
-    "scoring.window_seconds": "--window-seconds",
-    "scoring.window_steps": "--window-steps",
-}
-
-_Slice = TypeVar("_Slice")
-
-
-def _slice(kind: type[_Slice], values: Any, where: str) -> _Slice:
-    if values is None:
-        return kind()
-    if not isinstance(values, dict):
-        raise ConfigError(
-            describe(
-                where=where,
-                value=values,
-                expected="a mapping of settings",
-                remedy="Indent the settings under it, one 'key: value' a line.",
-            )
-        )
-    types = {f.name: type(getattr(kind(), f.name)) for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    checked = {}
-    for name, value in values.items():
-        if name not in types:
-            _refuse_key(where, name, kind)
-        checked[name] = _checked(f"{where}.{name}", name, _typed(where, name, value, types[name]))
-    return kind(**checked)
-
-
-def _typed(where: str, name: str, value: Any, kind: type) -> Any:
-    if name == "mode" and value is False:  # YAML reads a bare off as a boolean
-        return "off"
-    if kind is tuple and isinstance(value, list) and all(isinstance(v, str) for v in value):
-        return tuple(value)
-    if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    if type(value) is kind and kind is not tuple:
-        return value
-    raise ConfigError(
-        describe(
-            where=f"{where}.{name}",
-            value=value,
-            expected=_RULES.get(name, (_TYPE_NAMES[kind],))[0],
-            remedy="Correct it, or remove the line for the default.",
-        )
-    )
-
-
-def _checked(where: str, name: str, value: Any) -> Any:
-    if name in _ADDRESSES:
-        parse_address(value, where=where)
-    expected, holds = _RULES.get(name, ("", lambda _: True))
-    if (isinstance(value, float) and not math.isfinite(value)) or not holds(value):
-        raise ConfigError(
-            describe(
-                where=where,
-                value=value,
-                expected=expected,
-                remedy="Correct it, or leave it out for the default.",
-            )
-        )
-    return value
-
-
-def _refuse_key(where: str, key: object, kind: Any) -> None:
-    known = ", ".join(f.name for f in dataclasses.fields(kind))
-    raise ConfigError(
-        describe(
-            where=where,
-            value=key,
-            expected=f"one of {known}",
-            remedy="Correct the spelling, or remove it.",
-        )
-    )
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        import yaml
-    except ImportError as error:
-        msg = (
-            "--config needs the package PyYAML, which is not installed. "
-            "Install it with: pip install 'otel-straggler[collector]'"
-        )
-        raise UnavailableError(msg) from error
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            describe(
-                where="--config",
-                value=str(path),
-                expected="a readable UTF-8 file",
-                remedy=f"Check the path and its permissions ({error}).",
-            )
-        ) from None
-    except yaml.YAMLError as error:
-        line = getattr(getattr(error, "problem_mark", None), "line", -1) + 1
-        problem = getattr(error, "problem", None) or "cannot be read"
-        raise ConfigError(
-            f"{path}:{line}: not YAML: {problem}; expected 'key: value' lines. "
-            "See docs/collector.yaml for every setting."
-        ) from None
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise ConfigError(
-            describe(
-                where=str(path),
-                value=document,
-                expected="a mapping with receivers, metrics, scoring, forward",
-                remedy="See docs/collector.yaml for every setting.",
-            )
-        )
-    return document

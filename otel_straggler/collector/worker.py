@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.board import Board, Snapshot
+from otel_straggler.collector.histograms import Histograms
 from otel_straggler.collector.liveness import Liveness
 from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.model.rank import Source
 from otel_straggler.score.scorer import Scorer
 from otel_straggler.wire.decode_metrics import DecodedMetrics
-from otel_straggler.wire.decode_spans import DecodedSpans
+from otel_straggler.wire.decode_spans import DecodedSpans, Progress
 
 _log = logging.getLogger(__name__)
 
@@ -40,10 +41,11 @@ class _Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerCounts:
-    """What the scorer did so far: rows and windows by fate."""
+    """What the scorer did so far: rows, windows and points of histograms by fate."""
 
     rows: dict[str, int]
     windows: dict[str, int]
+    section_times: dict[str, int]
     failures: int = 0
 
 
@@ -70,6 +72,7 @@ class Worker:
         self._forget_s = scoring.forget_run_seconds
         self._max_runs = scoring.max_runs
         self._scorer = Scorer(scoring.for_scorer())
+        self._histograms = Histograms(scoring.grace_seconds)
         self._liveness = Liveness()
         self._board = Board(
             keep_s=settings.metrics.keep_scores_seconds,
@@ -113,7 +116,12 @@ class Worker:
             "superseded": counts.superseded,
             "late": counts.late,
         }
-        return WorkerCounts(rows=rows, windows=dict(counts.windows), failures=self._failures)
+        return WorkerCounts(
+            rows=rows,
+            windows=dict(counts.windows),
+            section_times=self._histograms.counts(),
+            failures=self._failures,
+        )
 
     # --- the worker's thread ----------------------------------------------------------------
 
@@ -168,6 +176,7 @@ class Worker:
     def _take_spans(self, spans: DecodedSpans, item: _Item) -> None:
         for source, progress in spans.progress.items():
             self._liveness.take_progress(source, progress, item.now_s)
+        self._histograms.note_spans(spans.batch)
         self._scorer.observe(spans.batch, item.now_ns)
 
     def _take_metrics(self, metrics: DecodedMetrics, item: _Item) -> None:
@@ -177,11 +186,17 @@ class Worker:
                 self._scorer.alive(beat.source, item.now_ns)
             else:
                 self._scorer.finish(beat.source, item.now_ns)
+        for times in metrics.section_times:
+            if self._histograms.take(times, item.now_ns):
+                progress = Progress(end_ns=times.end_ns)
+                self._liveness.take_progress(times.source, progress, item.now_s)
 
     def tick(self) -> None:
         """Close the windows that are due, forget what is over, publish what has changed."""
         now_ns, now_s = self._monotonic_ns(), self._wall_s()
         self._ticked_at_ns = now_ns
+        for rows in self._histograms.due(now_ns):
+            self._scorer.observe(rows, now_ns)
         for window in self._scorer.close_due(now_ns):
             self._board.take(window, now_s)
             self._is_dirty = True
@@ -195,6 +210,8 @@ class Worker:
     def finish(self) -> None:
         """Close every window and publish a last time."""
         now_ns, now_s = self._monotonic_ns(), self._wall_s()
+        for rows in self._histograms.all(now_ns):
+            self._scorer.observe(rows, now_ns)
         for window in self._scorer.close_all():
             self._board.take(window, now_s)
         self._publish(now_ns, now_s)
@@ -215,6 +232,7 @@ class Worker:
             *self._liveness.idle_runs(now_s, self._forget_s),
             *self._liveness.longest_idle_runs(self._max_runs),
         )
+        self._histograms.forget(gone)
         self._liveness.forget(gone)
         self._board.forget(gone)
 

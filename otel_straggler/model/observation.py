@@ -94,6 +94,13 @@ class ObservationBatch:
     def __len__(self) -> int:
         return len(self.duration_s)
 
+    def pairs(self) -> list[tuple[Source, Section]]:
+        """Which sections every source has rows of. Cost: O(rows + sources * sections)."""
+        n_sections = len(self.sections)
+        cells = np.bincount(self.source.astype(np.int64) * n_sections + self.section)
+        found = (divmod(cell, n_sections) for cell in np.flatnonzero(cells).tolist())
+        return [(self.sources[source], self.sections[section]) for source, section in found]
+
     def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> ObservationBatch:
         """The same tables with only ``rows``."""
         return ObservationBatch(

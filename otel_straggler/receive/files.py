@@ -14,20 +14,16 @@ import json
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Literal, NoReturn, cast
+from typing import BinaryIO, NoReturn, cast
 
+from otel_straggler import semconv
 from otel_straggler.errors import InputError, describe
-from otel_straggler.model.observation import ObservationBatch
-from otel_straggler.model.rank import Source
+from otel_straggler.receive.collected import FORMATS, Collected, Decoders, Format, Recording
 from otel_straggler.receive.csv import read_csv
-from otel_straggler.receive.merge import merge_batches, overlapping_sessions, split_csv_clashes
+from otel_straggler.receive.merge import split_csv_clashes
 from otel_straggler.wire import decode_spans
-from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
 
-Format = Literal["csv", "otlp-json", "otlp-proto"]
-FORMATS: tuple[Format, ...] = ("csv", "otlp-json", "otlp-proto")
 STDIN = "<stdin>"
 SNIFFED_BYTES = 4_096
 
@@ -35,28 +31,10 @@ _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _BOM = b"\xef\xbb\xbf"
 _NEVER_IN_TEXT = frozenset((*range(9), *range(14, 27), *range(28, 32)))
-_SCORED = frozenset({decode_spans.ROW, decode_spans.STEP})
+
+__all__ = ["FORMATS", "STDIN", "Format", "Recording", "open_input", "read_recording"]
 
 Note = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
-    """What a file held.
-
-    Attributes:
-        batch: rows in the order of the file.
-        form: what the content turned out to be.
-        not_scored: spans left out, by reason.
-        skipped: requests with metrics or logs.
-        clashes: sessions that claim a rank of their run beside another one.
-    """
-
-    batch: ObservationBatch
-    form: Format
-    not_scored: dict[str, int] = field(default_factory=dict)
-    skipped: int = 0
-    clashes: tuple[Source, ...] = ()
 
 
 def open_input(path: str) -> BinaryIO:
@@ -76,7 +54,11 @@ def open_input(path: str) -> BinaryIO:
 
 
 def read_recording(
-    file: BinaryIO, name: str, form: Format | None = None, note: Note = lambda _: None
+    file: BinaryIO,
+    name: str,
+    form: Format | None = None,
+    note: Note = lambda _: None,
+    decoders: Decoders | None = None,
 ) -> Recording:
     """Read all of ``file``.
 
@@ -85,6 +67,7 @@ def read_recording(
         name: for messages.
         form: what it must be; None goes by the content.
         note: is told what was ignored.
+        decoders: say which attributes and span names mean something in OTLP.
 
     Raises:
         InputError: the content is wrong, or nothing in it can be scored.
@@ -95,7 +78,7 @@ def read_recording(
             if form not in (None, found):
                 expected = f"{form}, as --format says"
                 _fail(name, f"content that looks like {found}", expected, f"Use --format {found}.")
-            recording = _READERS[found](plain, name, note)
+            recording = _READERS[found](plain, name, note, decoders or Decoders())
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         _fail(name, str(error), "a complete gzip file", "Was the download or copy cut off?")
     except OSError as error:
@@ -141,7 +124,8 @@ def _sniff(start: bytes, name: str) -> Format:
     return "csv"
 
 
-def _read_csv(file: io.BufferedReader, name: str, note: Note) -> Recording:
+def _read_csv(file: io.BufferedReader, name: str, note: Note, decoders: Decoders) -> Recording:
+    del decoders
     batch, clashes = split_csv_clashes(read_csv(file, name, note))
     return Recording(batch=batch, form="csv", clashes=clashes)
 
@@ -149,25 +133,31 @@ def _read_csv(file: io.BufferedReader, name: str, note: Note) -> Recording:
 # --- OTLP-JSON ---------------------------------------------------------------------------------
 
 
-def _read_json(file: io.BufferedReader, name: str, note: Note) -> Recording:
+def _read_json(file: io.BufferedReader, name: str, note: Note, decoders: Decoders) -> Recording:
     del note
-    decoder = SpanDecoder()
-    spans = _Spans("otlp-json")
+    told = Collected("otlp-json")
     for document, line in _documents(file, name):
         if b'"resourceSpans"' in document:
             try:
-                spans.add(decoder.decode_json(document))
+                told.add_spans(decoders.spans.decode_json(document))
             except (InputError, RecursionError) as error:
                 _fail(f"{name}:{line}", _shortened(document), _REQUEST, f"({error})")
+        elif _SECTION_DURATION in document:
+            try:
+                told.add_metrics(decoders.metrics.decode_json(document))
+            except (InputError, RecursionError) as error:
+                expected = "an OTLP-JSON ExportMetricsServiceRequest"
+                _fail(f"{name}:{line}", _shortened(document), expected, f"({error})")
         elif b'"resourceMetrics"' in document or b'"resourceLogs"' in document:
-            spans.skipped += 1
+            told.skipped += 1
         else:
             remedy = "Write it with the Collector's file exporter, or use CSV."
             _fail(f"{name}:{line}", _shortened(document), f"{_REQUEST} (resourceSpans)", remedy)
-    return spans.recording()
+    return told.recording()
 
 
 _REQUEST = "an OTLP-JSON ExportTraceServiceRequest"
+_SECTION_DURATION = f'"{semconv.SECTION_DURATION.name}"'.encode()
 
 
 def _documents(file: io.BufferedReader, name: str) -> Iterator[tuple[bytes, int]]:
@@ -217,13 +207,12 @@ def _pretty_documents(content: bytes, first_line: int, name: str) -> Iterator[tu
 # --- OTLP protobuf -----------------------------------------------------------------------------
 
 
-def _read_proto(file: io.BufferedReader, name: str, note: Note) -> Recording:
+def _read_proto(file: io.BufferedReader, name: str, note: Note, decoders: Decoders) -> Recording:
     del note
-    decoder = SpanDecoder()
-    spans = _Spans("otlp-proto")
+    told = Collected("otlp-proto")
     if file.peek(1)[:1] == b"\n":  # the tag of resource_spans; a length would be 160 MB and more
         try:
-            spans.add(decoder.decode(file.read()))
+            told.add_spans(decoders.spans.decode(file.read()))
         except InputError as error:
             _fail(
                 name,
@@ -231,14 +220,14 @@ def _read_proto(file: io.BufferedReader, name: str, note: Note) -> Recording:
                 "an OTLP protobuf ExportTraceServiceRequest",
                 f"({error})",
             )
-        return spans.recording()
+        return told.recording()
     for number, (message, offset) in enumerate(_messages(file, name), 1):
         try:
-            spans.add(decoder.decode(message))
+            told.add_spans(decoders.spans.decode(message))
         except InputError as error:
             where = f"{name}, message {number} at byte {offset}"
             _fail(where, _shortened(message), "an ExportTraceServiceRequest", f"({error})")
-    return spans.recording()
+    return told.recording()
 
 
 def _messages(file: io.BufferedReader, name: str) -> Iterator[tuple[bytes, int]]:
@@ -261,33 +250,7 @@ def _messages(file: io.BufferedReader, name: str) -> Iterator[tuple[bytes, int]]
 # --- what both have in common ------------------------------------------------------------------
 
 
-class _Spans:
-    """Decoded requests, collected."""
-
-    def __init__(self, form: Format) -> None:
-        self._form = form
-        self._batches: list[ObservationBatch] = []
-        self._fates: dict[str, int] = {}
-        self.skipped = 0
-
-    def add(self, decoded: DecodedSpans) -> None:
-        if len(decoded.batch):
-            self._batches.append(decoded.batch)
-        for fate, count in decoded.fates.items():
-            self._fates[fate] = self._fates.get(fate, 0) + count
-
-    def recording(self) -> Recording:
-        batch = merge_batches(self._batches)
-        return Recording(
-            batch=batch,
-            form=self._form,
-            not_scored={fate: n for fate, n in self._fates.items() if fate not in _SCORED},
-            skipped=self.skipped,
-            clashes=overlapping_sessions(batch),
-        )
-
-
-_READERS: dict[Format, Callable[[io.BufferedReader, str, Note], Recording]] = {
+_READERS: dict[Format, Callable[[io.BufferedReader, str, Note, Decoders], Recording]] = {
     "csv": _read_csv,
     "otlp-json": _read_json,
     "otlp-proto": _read_proto,

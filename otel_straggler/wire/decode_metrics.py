@@ -1,11 +1,11 @@
-"""OTLP metrics requests -> heartbeats. Metrics that are not ours are counted and left alone."""
+"""OTLP metrics requests -> heartbeats and section times. Metrics that are not ours are counted and
+left alone. Who sent a point is said on its resource, or on the point."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
@@ -16,9 +16,19 @@ from otel_straggler import semconv
 from otel_straggler.errors import InputError
 from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
+from otel_straggler.model.section_times import SectionTimes
 from otel_straggler.semconv import Outcome
+from otel_straggler.wire.decode_histograms import section_times
 from otel_straggler.wire.decode_json import message_from_json
-from otel_straggler.wire.identity import Aliases, Resource, Resources, Value, read_attributes
+from otel_straggler.wire.identity import (
+    BAD_RANK,
+    NO_RANK,
+    Aliases,
+    Resource,
+    Resources,
+    Value,
+    read_attributes,
+)
 
 _MAX_S = 2.0**63 / 1e9
 _MAX_STEP = 2.0**62
@@ -27,17 +37,29 @@ _MAX_REASONS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedMetrics:
-    """One metrics request: signs of life, and how many data points were of what use."""
+    """One metrics request: signs of life, section times, and data points by what they were.
+
+    ``used`` points make heartbeats, ``section_times`` histograms of sections, ``unknown`` ones
+    are metrics of others (or no numbers), ``no_rank`` ones of ours do not say who sent them.
+    """
 
     heartbeats: tuple[Heartbeat, ...]
+    section_times: tuple[SectionTimes, ...] = ()
     points: dict[str, int]
+
+    @property
+    def rejected(self) -> dict[str, int]:
+        """Malformed points, by reason."""
+        return {use: count for use, count in self.points.items() if use in _MALFORMED and count}
 
 
 class MetricDecoder:
     """Decodes metrics requests; safe to use from several threads."""
 
     def __init__(self, aliases: Aliases | None = None) -> None:
-        self._resources = Resources(aliases or Aliases())
+        self._aliases = aliases or Aliases()
+        self._process_keys = self._aliases.process_keys()
+        self._resources = Resources(self._aliases)
 
     def decode(self, body: bytes) -> DecodedMetrics:
         """Decode binary protobuf.
@@ -62,45 +84,73 @@ class MetricDecoder:
         return self._decode(message_from_json(body, ExportMetricsServiceRequest))
 
     def _decode(self, request: Any) -> DecodedMetrics:
-        heartbeats = []
-        points = {"used": 0, "unknown": 0, "no_rank": 0}
+        taken = _Taken()
         for resource_metrics in request.resource_metrics:
             resource = self._resources.read(resource_metrics.resource)
-            metrics = [m for scope in resource_metrics.scope_metrics for m in scope.metrics]
-            beat = _heartbeat(resource, metrics, points)
-            if beat is not None:
-                heartbeats.append(beat)
-        return DecodedMetrics(heartbeats=tuple(heartbeats), points=points)
+            for scope_metrics in resource_metrics.scope_metrics:
+                for metric in scope_metrics.metrics:
+                    self._take(metric, resource, taken)
+            taken.end_resource()
+        return DecodedMetrics(
+            heartbeats=tuple(taken.heartbeats),
+            section_times=tuple(taken.section_times),
+            points=taken.points,
+        )
 
-
-def _heartbeat(
-    resource: Resource, metrics: Iterable[Any], points: dict[str, int]
-) -> Heartbeat | None:
-    source = resource.identity.source
-    reading = _Reading()
-    used = 0
-    for metric in metrics:
-        for point in _number_points(metric):
-            if source is None:
-                points["no_rank"] += 1
-            elif reading.take(metric.name, point):
-                used += 1
+    def _take(self, metric: Any, resource: Resource, taken: _Taken) -> None:
+        which = metric.WhichOneof("data")
+        if which is None:
+            return
+        data_points = getattr(metric, which).data_points
+        if which not in _DATA_OF.get(metric.name, ()):
+            taken.points["unknown"] += len(data_points)
+            return
+        for point in data_points:
+            found = read_attributes(point.attributes)
+            told = {key: value for key, value in found.items() if key in self._process_keys}
+            identity = resource.overridden_by(told) if told else resource.identity
+            if identity.source is None:
+                taken.points[identity.fate] += 1
+            elif metric.name == semconv.SECTION_DURATION.name:
+                taken.take_times(
+                    section_times(metric, which, point, identity.source, found, self._aliases)
+                )
             else:
-                points["unknown"] += 1
-    points["used"] += used
-    if source is None or not used:
-        return None
-    if reading.info:
-        described = resource.overridden_by(reading.info).source
-        source = described or source
-    return reading.beat(source)
+                taken.take_number(metric.name, point, found, identity.source, (resource, told))
 
 
-def _number_points(metric: Any) -> Iterable[Any]:
-    which = metric.WhichOneof("data")
-    if which in ("gauge", "sum"):
-        return cast("Iterable[Any]", getattr(metric, which).data_points)
-    return ()
+class _Taken:
+    """Collects what a request says, one resource after the other."""
+
+    def __init__(self) -> None:
+        self.points = dict.fromkeys(_USES, 0)
+        self.heartbeats: list[Heartbeat] = []
+        self.section_times: list[SectionTimes] = []
+        self._readings: dict[Source, tuple[_Reading, tuple[Resource, dict[str, Value]]]] = {}
+
+    def take_times(self, times: SectionTimes | None) -> None:
+        self.points["malformed" if times is None else "section_times"] += 1
+        if times is not None:
+            self.section_times.append(times)
+
+    def take_number(
+        self,
+        name: str,
+        point: Any,
+        found: dict[str, Value],
+        source: Source,
+        told_by: tuple[Resource, dict[str, Value]],
+    ) -> None:
+        reading, _ = self._readings.setdefault(source, (_Reading(), told_by))
+        self.points["used" if reading.take(name, point, found) else "unknown"] += 1
+
+    def end_resource(self) -> None:
+        """Make a heartbeat of every process that spoke."""
+        for source, (reading, (resource, told)) in self._readings.items():
+            if not reading.is_empty:
+                described = resource.overridden_by({**reading.info, **told}).source
+                self.heartbeats.append(reading.beat(described or source))
+        self._readings.clear()
 
 
 class _Reading:
@@ -112,25 +162,29 @@ class _Reading:
         self._texts: dict[str, str] = {}
         self._dropped: dict[str, int] = {}
 
-    def take(self, name: str, point: Any) -> bool:
-        """Take one data point; False if it is not one of ours, or makes no sense."""
+    @property
+    def is_empty(self) -> bool:
+        return not (self.info or self._numbers or self._dropped)
+
+    def take(self, name: str, point: Any, found: dict[str, Value]) -> bool:
+        """Take one data point and its attributes; False if it makes no sense."""
         if name == semconv.RANK_INFO.name:
-            self.info = read_attributes(point.attributes)
+            self.info = found
             return True
         number = _number(point)
         if number is None or not 0 <= number <= _LARGEST.get(name, -1.0):
             return False
         if name == semconv.RECORDS_DROPPED.name:
-            self._take_dropped(point, int(number))
+            self._take_dropped(found, int(number))
             return True
         self._numbers[name] = number
-        for key, value in read_attributes(point.attributes).items():
+        for key, value in found.items():
             if key in _TEXTS and isinstance(value, str):
                 self._texts[key] = value[:256]
         return True
 
-    def _take_dropped(self, point: Any, count: int) -> None:
-        reason = read_attributes(point.attributes).get(semconv.REASON)
+    def _take_dropped(self, found: dict[str, Value], count: int) -> None:
+        reason = found.get(semconv.REASON)
         if len(self._dropped) < _MAX_REASONS:
             self._dropped[str(reason or "unknown")[:256]] = count
 
@@ -162,6 +216,12 @@ _LARGEST = {
     semconv.RANK_FINISHED.name: _MAX_S,
     semconv.RECORDS_DROPPED.name: _MAX_STEP,
 }
+_DATA_OF = {
+    **dict.fromkeys((*_LARGEST, semconv.RANK_INFO.name), ("gauge", "sum")),
+    semconv.SECTION_DURATION.name: ("histogram", "exponential_histogram"),
+}
+_USES = ("used", "section_times", "unknown", NO_RANK, BAD_RANK, "malformed")
+_MALFORMED = frozenset({BAD_RANK, "malformed"})
 _TEXTS = frozenset((semconv.SECTION, semconv.PHASE, semconv.OUTCOME))
 
 

@@ -15,16 +15,19 @@ from otel_straggler.errors import InputError
 from otel_straggler.wire.decode_json import message_from_json
 from otel_straggler.wire.identity import BAD_RANK, NO_RANK, Aliases, Resources
 from otel_straggler.wire.span_layouts import UnfamiliarError
+from otel_straggler.wire.span_names import SpanNames
 from otel_straggler.wire.span_rows import (
     BAD_ID,
     BAD_TIME,
     DURATION_NOT_POSITIVE,
     ERROR_STATUS,
+    EXCLUDED,
     FATES,
     MALFORMED,
     NO_NAME,
     ROW,
     STEP,
+    TRUNCATED,
     DecodedSpans,
     Keys,
     Progress,
@@ -40,12 +43,14 @@ __all__ = [
     "BAD_TIME",
     "DURATION_NOT_POSITIVE",
     "ERROR_STATUS",
+    "EXCLUDED",
     "FATES",
     "MALFORMED",
     "NO_NAME",
     "NO_RANK",
     "ROW",
     "STEP",
+    "TRUNCATED",
     "DecodedSpans",
     "Progress",
     "SpanDecoder",
@@ -59,8 +64,8 @@ _LEAST_BYTES_FOR_COLUMNS = 4_096
 class SpanDecoder:
     """Decodes trace requests; safe to use from several threads."""
 
-    def __init__(self, aliases: Aliases | None = None) -> None:
-        self._keys = Keys.of(aliases or Aliases())
+    def __init__(self, aliases: Aliases | None = None, names: SpanNames | None = None) -> None:
+        self._keys = Keys.of(aliases or Aliases(), names or SpanNames())
         self._resources = Resources(self._keys.aliases)
         self._shapes = Shapes(self._keys)
 

@@ -7,7 +7,7 @@ resource.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource as ResourceMessage
@@ -36,11 +36,28 @@ class Aliases:
     local_rank: tuple[str, ...] = semconv.LOCAL_RANK_ALIASES
     run_id: tuple[str, ...] = semconv.RUN_ID_ALIASES
     step: tuple[str, ...] = semconv.STEP_ALIASES
+    role: tuple[str, ...] = semconv.ROLE_ALIASES
+    section: tuple[str, ...] = semconv.SECTION_ALIASES
+
+    def extended(self, **keys: tuple[str, ...]) -> Aliases:
+        """The same with more keys, which win over those that were there.
+
+        >>> Aliases(rank=("a", "b")).extended(rank=("c", "a")).rank
+        ('c', 'a', 'b')
+        """
+        merged = {
+            name: tuple(dict.fromkeys((*more, *getattr(self, name)))) for name, more in keys.items()
+        }
+        return replace(self, **merged)
+
+    def process_keys(self) -> frozenset[str]:
+        """Keys that say which process sent."""
+        own = (semconv.GROUP, semconv.RUN_ATTEMPT, semconv.SESSION_ID)
+        return frozenset((*self.rank, *self.world_size, *self.local_rank, *self.run_id, *own))
 
     def identity_keys(self) -> frozenset[str]:
         """Keys that say who sent, and so may override the resource when on a span."""
-        own = (semconv.GROUP, semconv.RUN_ATTEMPT, semconv.ROLE, semconv.SESSION_ID)
-        return frozenset((*self.rank, *self.world_size, *self.local_rank, *self.run_id, *own))
+        return self.process_keys().union(self.role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +140,6 @@ def _source(layers: tuple[Values, ...], aliases: Aliases, rank: int, world_size:
     job = _text(layers, semconv.SERVICE_NAME)
     local_rank = as_int(_first(layers, aliases.local_rank))
     run_id = _first(layers, aliases.run_id)
-    session = _text(layers, semconv.SESSION_ID) or _text(layers, semconv.SERVICE_INSTANCE_ID)
     return Source(
         run_id=_as_text(run_id) or job or _UNKNOWN_RUN,
         rank=rank,
@@ -131,20 +147,17 @@ def _source(layers: tuple[Values, ...], aliases: Aliases, rank: int, world_size:
         group=_text(layers, semconv.GROUP),
         attempt=max(as_int(_first(layers, (semconv.RUN_ATTEMPT,))) or 0, 0),
         node=_text(layers, semconv.HOST_NAME),
-        session_id=session,
+        session_id=_as_text(_first(layers, semconv.SESSION_ALIASES)),
         local_rank=-1 if local_rank is None else local_rank,
         world_size=world_size,
-        role=_text(layers, semconv.ROLE) or semconv.DEFAULT_ROLE,
+        role=_as_text(_first(layers, aliases.role)) or semconv.DEFAULT_ROLE,
         device=_text(layers, semconv.GPU_UUID),
         parallel=_parallel(layers),
     )
 
 
 def _parallel(layers: tuple[Values, ...]) -> tuple[tuple[str, int], ...]:
-    ranks = (
-        (d, as_int(_first(layers, (semconv.PARALLEL_RANK[d],))))
-        for d in semconv.PARALLEL_DIMENSIONS
-    )
+    ranks = ((d, as_int(_first(layers, keys))) for d, keys in semconv.PARALLEL_RANK_ALIASES.items())
     return tuple((d, rank) for d, rank in ranks if rank is not None)
 
 
@@ -162,15 +175,20 @@ def _text(layers: tuple[Values, ...], key: str) -> str:
 
 
 def _as_text(value: Value) -> str:
+    """A number of a sender that knows only doubles loses its ``.0``."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     return "" if value is None else str(value)[:_MAX_TEXT]
 
 
 def as_int(value: Value) -> int | None:
-    """An integer of 64 bits, or a string of digits; None for anything else.
+    """An integer of 64 bits, also as a double or as a string of digits; None for anything else.
 
-    >>> as_int("12"), as_int(True), as_int(1.0), as_int("1e3"), as_int(2**63)
-    (12, None, None, None, None)
+    >>> as_int("12"), as_int(3.0), as_int(True), as_int(1.5), as_int("1e3"), as_int(2**63)
+    (12, 3, None, None, None, None)
     """
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     if isinstance(value, str):
         digits = value.removeprefix("-")
         if len(digits) > 19 or not (digits.isascii() and digits.isdigit()):

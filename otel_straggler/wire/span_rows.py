@@ -23,6 +23,7 @@ from otel_straggler.wire.identity import (
     as_int,
     read_value,
 )
+from otel_straggler.wire.span_names import SpanNames
 
 ROW = "row"
 STEP = "step"
@@ -31,9 +32,11 @@ BAD_TIME = "bad_time"
 NO_NAME = "no_name"
 DURATION_NOT_POSITIVE = "duration_not_positive"
 ERROR_STATUS = "error_status"
+EXCLUDED = "excluded"
+TRUNCATED = "truncated"
 
 FATES = (
-    ROW, STEP, NO_RANK, ERROR_STATUS,
+    ROW, STEP, NO_RANK, ERROR_STATUS, EXCLUDED, TRUNCATED,
     BAD_ID, BAD_RANK, BAD_TIME, NO_NAME, DURATION_NOT_POSITIVE,
 )  # fmt: skip
 MALFORMED = frozenset({BAD_ID, BAD_RANK, BAD_TIME, NO_NAME, DURATION_NOT_POSITIVE})
@@ -47,7 +50,7 @@ _NO_SPAN = bytes(8)
 _KINDS = frozenset(semconv.SECTION_KINDS)
 _IDS = Struct("<QQQ")
 _MASK = 2**64 - 1
-_SECTION_KEYS = (semconv.SECTION, semconv.SECTION_KIND, semconv.PHASE, semconv.SEQ)
+_SECTION_KEYS = (semconv.SECTION_KIND, semconv.PHASE, semconv.SEQ, semconv.SPAN_TRUNCATED)
 _MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93)
 
 Found = dict[str, Value]
@@ -87,21 +90,24 @@ class Keys:
     """Which attributes of a span mean something.
 
     Attributes:
+        names: which plain spans are scored.
         identity: those that say who sent it, and so override the resource.
         wanted: all.
         numbers: those whose value differs from span to span.
     """
 
     aliases: Aliases
+    names: SpanNames
     identity: frozenset[str]
     wanted: frozenset[str]
     numbers: frozenset[str]
 
     @classmethod
-    def of(cls, aliases: Aliases) -> Keys:
+    def of(cls, aliases: Aliases, names: SpanNames) -> Keys:
         identity = aliases.identity_keys()
         numbers = frozenset((*aliases.step, semconv.SEQ))
-        return cls(aliases, identity, identity.union(numbers, _SECTION_KEYS), numbers)
+        wanted = identity.union(numbers, aliases.section, _SECTION_KEYS)
+        return cls(aliases, names, identity, wanted, numbers)
 
     def find(self, span: Any) -> Found:
         """The attributes of a protobuf ``Span`` that mean something."""
@@ -122,6 +128,14 @@ class Keys:
     def step_key(self, found: Found) -> str | None:
         """The attribute that holds the step: the first alias that is there."""
         return next((key for key in self.aliases.step if key in found), None)
+
+    def plain_name(self, span: Any, found: Found) -> str:
+        """What a span without ``straggler.section`` is scored under."""
+        for key in self.aliases.section:
+            if found.get(key):
+                return str(found[key])
+        name: str = span.name
+        return name
 
 
 SectionKey = tuple[str, Value, Value]
@@ -167,7 +181,7 @@ class Rows:
             return fate
         step = step_of(found, self._keys)
         self._note_progress(identity.source, step, end_ns)
-        key, fate = shape_of(span, found, is_own=is_own)
+        key, fate = shape_of(span, found, self._keys, is_own=is_own)
         if key is None:
             return fate
         seq = as_int(found.get(semconv.SEQ))
@@ -265,16 +279,26 @@ def _in_order(names: tuple[_Named, ...], codes: Ints) -> tuple[_Named, ...]:
     return tuple(names[i] for i in order.tolist())
 
 
-def shape_of(span: Any, found: Found, *, is_own: bool) -> tuple[SectionKey | None, str]:
+def shape_of(span: Any, found: Found, keys: Keys, *, is_own: bool) -> tuple[SectionKey | None, str]:
     """The section that a span is scored as; None and its fate if it is not."""
-    name = found.get(semconv.SECTION) or span.name
-    if not name:
-        return None, NO_NAME
-    if is_own and name == semconv.STEP_SPAN and semconv.SECTION not in found:
-        return None, STEP
+    kind = found.get(semconv.SECTION_KIND)
+    section = found.get(semconv.SECTION)
+    if section:
+        name = str(section)
+    else:
+        name = keys.plain_name(span, found)
+        if not name:
+            return None, NO_NAME
+        if is_own and name == semconv.STEP_SPAN:
+            return None, STEP
+        if not keys.names.is_scored(name):
+            return None, EXCLUDED
+        kind = kind or keys.names.kind_of(name)
     if span.status.code == _STATUS_ERROR:
         return None, ERROR_STATUS
-    return (str(name), found.get(semconv.SECTION_KIND), found.get(semconv.PHASE)), ROW
+    if semconv.SPAN_TRUNCATED in found and found[semconv.SPAN_TRUNCATED] in (True, "true"):
+        return None, TRUNCATED
+    return (name, kind, found.get(semconv.PHASE)), ROW
 
 
 def step_of(found: Found, keys: Keys) -> int:

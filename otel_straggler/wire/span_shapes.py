@@ -146,7 +146,7 @@ class Shape:
         span = Span.FromString(content)
         layout = Layout.of(content, keys.numbers, keys.wanted - keys.numbers)
         found = keys.find(span)
-        section, fate = shape_of(span, found, is_own=is_own)
+        section, fate = shape_of(span, found, keys, is_own=is_own)
         step_key = keys.step_key(found)
         return cls(
             layout=layout,

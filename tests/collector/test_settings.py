@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from otel_straggler.collector.settings import FLAG_OF, CollectorSettings, load_settings
+from otel_straggler.collector.settings import CollectorSettings
+from otel_straggler.collector.settings_file import FLAG_OF, load_settings
 from otel_straggler.errors import ConfigError
+from otel_straggler.semconv import RANK_ALIASES, STEP_ALIASES
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "collector.yaml"
 
@@ -32,6 +34,21 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
     assert settings.scoring.window_steps == 9
     assert settings.scoring.window_seconds == 3.0
     assert settings.receivers == CollectorSettings().receivers
+
+
+def test_attributes_and_patterns_reach_the_decoder(tmp_path: Path) -> None:
+    """Keys are added to the built-in ones, patterns replace the defaults."""
+    file = tmp_path / "c.yaml"
+    file.write_text(
+        "attributes: {rank: [mpi.rank]}\nspans: {exclude: [life.*], wait: ['*.sync']}\n"
+    )
+    settings = load_settings(file, {})
+    assert settings.attributes.aliases().rank == ("mpi.rank", *RANK_ALIASES)
+    assert settings.attributes.aliases().step == STEP_ALIASES
+    names = settings.spans.names()
+    found = {name: (names.is_scored(name), names.kind_of(name)) for name in ("life.x", "a.sync")}
+    assert found == {"life.x": (False, "compute"), "a.sync": (True, "wait")}
+    assert names.is_scored("pytorch.rank")
 
 
 def test_a_url_alone_turns_forwarding_on() -> None:
@@ -63,6 +80,15 @@ WRONG = {
     "not a mapping": ("scoring: 5\n", ["scoring", "5", "mapping"]),
     "a list": ("- 5\n", ["c.yaml", "mapping"]),
     "no url": ("forward:\n  url: gateway:4318\n", ["forward.url", "gateway:4318", "http://"]),
+    "no list of keys": (
+        "attributes:\n  rank: mpi.rank\n",
+        ["attributes.rank", "list of attribute"],
+    ),
+    "an empty key": ("attributes:\n  step: ['']\n", ["attributes.step", "without blanks"]),
+    "a key that is no text": ("attributes:\n  run_id: [5]\n", ["attributes.run_id", "[5]"]),
+    "unknown attribute": ("attributes:\n  node: [a]\n", ["attributes", "node", "local_rank"]),
+    "no pattern": ("spans:\n  exclude: [' a']\n", ["spans.exclude", "' a'", "patterns"]),
+    "unknown kind": ("spans:\n  compute: [a]\n", ["spans", "compute", "checkpoint"]),
     "unknown mode": ("forward:\n  mode: some\n", ["forward.mode", "some", "all"]),
     "no YAML": ("scoring: {\n", ["c.yaml:2", "not YAML"]),
     "a tab": ("scoring:\n\tthreshold: 1\n", ["c.yaml:2", "not YAML"]),

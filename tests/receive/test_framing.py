@@ -32,6 +32,9 @@ def bodies(sink: Sink) -> list[bytes]:
         (post(b"abc").replace(b"Host: collector:4318", b"hOST:collector:4318  "), b"abc"),
         (post(b"abc").replace(b"HTTP/1.1\r\nHost: collector:4318", b"HTTP/1.0"), b"abc"),
         (post(b"abc").replace(b"x-protobuf", b"x-protobuf; charset=utf-8"), b"abc"),
+        (post(b"abc", content_type="json; charset=utf-8"), b"abc"),
+        (post(b"abc").replace(b" /v1/traces", b" http://x:1/v1/traces?a=b"), b"abc"),
+        (chunked(b"".join(b"1\r\n%c\r\n" % c for c in b"abc") + b"0\r\n\r\n"), b"abc"),
     ],
 )
 def test_legal_framings_deliver_the_body(
@@ -57,7 +60,13 @@ def test_legal_framings_deliver_the_body(
         (post(b"abc").replace(b"Length: 3", b"Length: -3"), 400),
         (post(b"abc").replace(b"Length: 3", b"Length: +3"), 400),
         (post(b"abc").replace(b"Length: 3", b"Length: 3, 3"), 400),
+        (post(b"abc").replace(b"Length: 3", b"Length: 0x3"), 400),
         (post(b"abc").replace(b"Length: 3", b"Length: 99999999999999999999999"), 400),
+        (post(b"abc").replace(b"Length: 3", b"Length : 3"), 400),
+        (chunked(b"0x3\r\nabc\r\n0\r\n\r\n"), 400),
+        (chunked(b"3\nabc\n0\n\n"), 400),
+        (HEAD.encode() + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 501),
+        (HEAD.encode() + b"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n", 400),
         (HEAD.encode() + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
         (HEAD.encode() + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", 400),
         (
@@ -178,6 +187,23 @@ def test_head_is_refused_without_a_body(receiver: Receiver) -> None:
     (reply,) = split_replies(data, is_head=True)
     assert (reply.status, reply.headers["allow"]) == (405, "POST")
     assert data.endswith(b"\r\n\r\n")
+
+
+def test_a_request_behind_a_head_is_answered(receiver: Receiver, sink: Sink) -> None:
+    """Its Content-Length says what a GET would have got, and no body follows."""
+    with receiver.connect() as client:
+        client.sendall(b"HEAD /v1/traces HTTP/1.1\r\nHost: a\r\n\r\n")
+        (refused,) = split_replies(read_until(client, b"\r\n\r\n"), is_head=True)
+        client.sendall(post(b"abc"))
+        (reply,) = split_replies(read_until(client, b"\r\n\r\n"))
+    assert (refused.status, reply.status) == (405, 200)
+    assert bodies(sink) == [b"abc"]
+
+
+def test_connection_close_is_honoured_and_said(receiver: Receiver) -> None:
+    """The client need not close its side."""
+    (reply,) = receiver.send(post(b"abc", "Connection: close"), half_close=False)
+    assert (reply.status, reply.headers["connection"]) == (200, "close")
 
 
 def test_a_client_that_leaves_in_the_middle_leaves_nothing_behind(

@@ -116,7 +116,9 @@ def test_a_busy_service_refuses_before_it_reads_the_body(receiver: Receiver, sin
     ("request_bytes", "status"),
     [
         (post(b"x", path="/v1/profiles"), 404),
+        (post(b"x", path="/v1/traces/"), 404),
         (post(b"x").replace(b"POST", b"PUT"), 405),
+        (b"OPTIONS /v1/traces HTTP/1.1\r\nHost: a\r\n\r\n", 405),
         (post(b"x", content_type="xml"), 415),
         (post(b"x").replace(b"Content-Type", b"X-Type"), 415),
         (post(b"x", "Content-Encoding: br"), 415),
@@ -144,6 +146,7 @@ def test_what_is_no_otlp_is_refused_and_the_connection_lives_on(
         (b"abc", "identity"),
         (gzip.compress(b"abc"), "gzip"),
         (gzip.compress(b"abc"), "GZIP"),
+        (gzip.compress(b"abc"), "x-gzip"),
         (gzip.compress(b"a") + gzip.compress(b"") + gzip.compress(b"bc"), "gzip"),
         (gzip.compress(b"abc") + b"\0" * 7, "gzip"),
         (gzip.compress(b"ab") + b"\0" * 7 + gzip.compress(b"c"), "gzip"),

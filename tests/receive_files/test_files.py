@@ -6,12 +6,18 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from google.protobuf.json_format import MessageToDict
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
 
 from otel_straggler.errors import InputError
 from otel_straggler.receive.files import Recording, open_input, read_recording
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import as_json_line, encode_requests, frame, write_csv
+from otel_straggler.wire.encode_metrics import SectionHistogram, encode_histograms
 
 RUN = simulate("one_slow_rank", Plan(ranks=2, steps=3, slow_rank=1)).batch
 REQUESTS = list(encode_requests(RUN))
@@ -58,6 +64,60 @@ def test_requests_of_metrics_and_logs_are_skipped_and_counted() -> None:
     recording = read(b'{"resourceMetrics":[]}\n' + JSON_LINES + b'\n{"resourceLogs":[]}\n')
     assert recording.skipped == 2
     assert len(recording.batch) == len(RUN)
+
+
+def histograms(runs: int, at_s: float) -> bytes:
+    """Cumulative section times of the two ranks, one request a line; rank 1 takes twice as long."""
+    lines = []
+    for rank in (0, 1):
+        slow_s = 0.1 * (1 + rank)
+        values = {"section": "exchange", "kind": "compute", "bounds_s": [0.05, 0.15, 0.3]}
+        counts = [0, runs, 0, 0] if rank == 0 else [0, 0, runs, 0]
+        times = SectionHistogram(**values, counts=counts, sum_s=slow_s * runs)
+        resource = {"training.rank": rank, "training.run.id": "run", "straggler.session.id": "a"}
+        body = encode_histograms([times], resource=resource, started_at_s=1.0, now_s=at_s)
+        message = ExportMetricsServiceRequest.FromString(body)
+        lines.append(json.dumps(MessageToDict(message, use_integers_for_enums=True)).encode())
+    return b"\n".join(lines) + b"\n"
+
+
+def test_section_histograms_of_a_file_are_scored() -> None:
+    """Cumulative points count once; a file may hold nothing else."""
+    recording = read(histograms(10, 61.0) + histograms(30, 121.0) + histograms(30, 121.0))
+    batch = recording.batch
+    assert recording.skipped == 0
+    assert [(s.rank, s.run_id) for s in batch.sources] == [(0, "run"), (1, "run")]
+    for code, seconds in enumerate((0.1, 0.2)):
+        times_s = batch.duration_s[batch.source == code]
+        assert len(times_s) == 30
+        assert (np.mean(times_s), np.median(times_s)) == pytest.approx((seconds, seconds))
+    assert batch.start_ns.min() >= 10**9
+    assert batch.start_ns.max() <= 121 * 10**9
+
+
+def test_section_histograms_beside_spans_of_the_section_are_left_out() -> None:
+    """No run counts twice."""
+    spans = json.loads(JSON_LINES.splitlines()[0])
+    for pair in spans["resourceSpans"][0]["resource"]["attributes"]:
+        if pair["key"] == "straggler.session.id":
+            pair["value"] = {"stringValue": "a"}
+    [told] = [s for s in read(json.dumps(spans).encode()).batch.sources if s.rank == 0]
+    assert (told.session_id, told.rank) == ("a", 0)
+    names = {s.name for s in RUN.sections}
+    same = histograms(30, 61.0).replace(b"exchange", min(names).encode())
+    resource = json.dumps(spans["resourceSpans"][0]["resource"]).encode()
+    lines = [json.loads(line) for line in same.splitlines()]
+    lines[0]["resourceMetrics"][0]["resource"] = json.loads(resource)
+    document = json.dumps(spans).encode() + b"\n" + json.dumps(lines[0]).encode()
+    assert len(read(document).batch) == len(read(json.dumps(spans).encode()).batch)
+
+
+def test_a_bad_metrics_line_is_named_by_its_number() -> None:
+    """As a bad line of spans is."""
+    bad = b'{"resourceMetrics": [{"scopeMetrics": [{"metrics": "straggler.section.duration"}]}]}'
+    message = refusal(JSON_LINES + bad)
+    assert message.startswith(f"run:{len(REQUESTS) + 1}: got '")
+    assert "expected an OTLP-JSON ExportMetricsServiceRequest" in message
 
 
 def test_bad_spans_are_counted_by_reason_and_the_others_scored() -> None:

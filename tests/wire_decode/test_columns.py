@@ -87,7 +87,8 @@ def add_span(rng: random.Random, span: Any) -> None:
     span.span_id = rng.choice([rng.randbytes(8)] * 30 + [bytes(8), b"x"])
     if rng.random() < 0.5:
         span.parent_span_id = rng.randbytes(8)
-    span.name = rng.choice(["forward", "backward", "step", "größe"] * 5 + [""])
+    names = ["forward", "backward", "step", "größe", "pytorch.barrier", "pytorch.rank"]
+    span.name = rng.choice(names * 4 + [""])
     span.kind = rng.choice([1, 1, 3])
     start = BASE_NS + rng.randrange(10**12)
     span.start_time_unix_nano = rng.choice([start] * 30 + [0, 2**63])
@@ -129,6 +130,12 @@ def add_span(rng: random.Random, span: Any) -> None:
         put(key=semconv.SEQ).value.string_value = rng.choice(["7", "x"])
     elif odd < 0.14:
         span.trace_state = "a=b"
+    elif odd < 0.16:
+        put(key=semconv.SPAN_TRUNCATED).value.bool_value = rng.random() < 0.5
+    elif odd < 0.18:
+        put(key="rank").value.double_value = rng.choice([2.0, 2.5])
+    elif odd < 0.2:
+        put(key="global_step").value.double_value = float(rng.randrange(100))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 120))

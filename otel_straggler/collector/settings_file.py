@@ -1,0 +1,165 @@
+"""Settings from a YAML file and flags: flags win over the file, the file over the defaults."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from otel_straggler.collector.settings import ADDRESSES, RULES, CollectorSettings, parse_address
+from otel_straggler.errors import ConfigError, UnavailableError, describe
+
+_TYPE_NAMES = {int: "an integer", float: "a number", str: "text", tuple: "a list of text"}
+
+
+def load_settings(path: str | Path | None, flags: Mapping[str, Any]) -> CollectorSettings:
+    """Read the file, then let flags win.
+
+    Args:
+        path: YAML file; None for the defaults.
+        flags: {"section.key": value}; None means not given. Errors name ``flags``' keys through
+            :data:`FLAG_OF`.
+
+    Raises:
+        ConfigError: a key is unknown, a value has the wrong type or is out of range, the file is
+            missing or no YAML.
+    """
+    document = _read(Path(path)) if path is not None else {}
+    slices: dict[str, Any] = {}
+    for section in dataclasses.fields(CollectorSettings):
+        slices[section.name] = _slice(
+            section.default_factory,  # type: ignore[arg-type]
+            document.pop(section.name, None),
+            f"{path}: {section.name}",
+        )
+    if document:
+        _refuse_key(str(path), next(iter(document)), CollectorSettings)
+    for key, value in flags.items():
+        if value is not None:
+            section_name, _, name = key.partition(".")
+            checked = _checked(FLAG_OF[key], name, value)
+            slices[section_name] = dataclasses.replace(slices[section_name], **{name: checked})
+    return CollectorSettings(**slices)
+
+
+FLAG_OF = {
+    "receivers.otlp_http": "--otlp-http",
+    "receivers.otlp_grpc": "--otlp-grpc",
+    "metrics.listen": "--metrics",
+    "forward.url": "--forward",
+    "scoring.window_seconds": "--window-seconds",
+    "scoring.window_steps": "--window-steps",
+}
+
+_Slice = TypeVar("_Slice")
+
+
+def _slice(kind: type[_Slice], values: Any, where: str) -> _Slice:
+    if values is None:
+        return kind()
+    if not isinstance(values, dict):
+        raise ConfigError(
+            describe(
+                where=where,
+                value=values,
+                expected="a mapping of settings",
+                remedy="Indent the settings under it, one 'key: value' a line.",
+            )
+        )
+    types = {f.name: type(getattr(kind(), f.name)) for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    checked = {}
+    for name, value in values.items():
+        if name not in types:
+            _refuse_key(where, name, kind)
+        checked[name] = _checked(f"{where}.{name}", name, _typed(where, name, value, types[name]))
+    return kind(**checked)
+
+
+def _typed(where: str, name: str, value: Any, kind: type) -> Any:
+    if name == "mode" and value is False:  # YAML reads a bare off as a boolean
+        return "off"
+    if kind is tuple and isinstance(value, list) and all(isinstance(v, str) for v in value):
+        return tuple(value)
+    if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is kind and kind is not tuple:
+        return value
+    raise ConfigError(
+        describe(
+            where=f"{where}.{name}",
+            value=value,
+            expected=RULES.get(name, (_TYPE_NAMES[kind],))[0],
+            remedy="Correct it, or remove the line for the default.",
+        )
+    )
+
+
+def _checked(where: str, name: str, value: Any) -> Any:
+    if name in ADDRESSES:
+        parse_address(value, where=where)
+    expected, holds = RULES.get(name, ("", lambda _: True))
+    if (isinstance(value, float) and not math.isfinite(value)) or not holds(value):
+        raise ConfigError(
+            describe(
+                where=where,
+                value=value,
+                expected=expected,
+                remedy="Correct it, or leave it out for the default.",
+            )
+        )
+    return value
+
+
+def _refuse_key(where: str, key: object, kind: Any) -> None:
+    known = ", ".join(f.name for f in dataclasses.fields(kind))
+    raise ConfigError(
+        describe(
+            where=where,
+            value=key,
+            expected=f"one of {known}",
+            remedy="Correct the spelling, or remove it.",
+        )
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        import yaml
+    except ImportError as error:
+        msg = (
+            "--config needs the package PyYAML, which is not installed. "
+            "Install it with: pip install 'otel-straggler[collector]'"
+        )
+        raise UnavailableError(msg) from error
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            describe(
+                where="--config",
+                value=str(path),
+                expected="a readable UTF-8 file",
+                remedy=f"Check the path and its permissions ({error}).",
+            )
+        ) from None
+    except yaml.YAMLError as error:
+        line = getattr(getattr(error, "problem_mark", None), "line", -1) + 1
+        problem = getattr(error, "problem", None) or "cannot be read"
+        raise ConfigError(
+            f"{path}:{line}: not YAML: {problem}; expected 'key: value' lines. "
+            "See docs/collector.yaml for every setting."
+        ) from None
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ConfigError(
+            describe(
+                where=str(path),
+                value=document,
+                expected="a mapping with receivers, metrics, attributes, spans, scoring, forward",
+                remedy="See docs/collector.yaml for every setting.",
+            )
+        )
+    return document

@@ -1,0 +1,118 @@
+"""Times of section runs that were counted by the sender: histograms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from otel_straggler.model.observation import Floats, Ints, Section
+from otel_straggler.model.rank import Source
+
+Edges: TypeAlias = tuple[Floats, Floats, Ints]
+"""Lower and upper edges in seconds, and counts, of buckets that hold something, ascending."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Buckets:
+    """Counts of times by length: explicit buckets, or exponential ones.
+
+    Attributes:
+        counts: (n,) runs per bucket.
+        bounds: (n - 1,) explicit upper bounds of all buckets but the last, in ``unit_s``.
+        scale: of exponential buckets, where bucket i ends at 2 ** ((i + 1) / 2 ** scale);
+            None for explicit ones.
+        first: index of the first exponential bucket.
+        zero, zero_bound: runs at or below a bound that exponential buckets cannot tell from 0.
+        sum: of all times, None if unknown.
+        unit_s: seconds per unit of bounds and sum.
+    """
+
+    counts: Ints
+    bounds: tuple[float, ...] = ()
+    scale: int | None = None
+    first: int = 0
+    zero: int = 0
+    zero_bound: float = 0.0
+    sum: float | None = None
+    unit_s: float = 1.0
+
+    def __len__(self) -> int:
+        """Runs counted."""
+        return int(self.counts.sum()) + self.zero
+
+    @property
+    def sum_s(self) -> float | None:
+        return None if self.sum is None else self.sum * self.unit_s
+
+    def minus(self, older: Buckets) -> Buckets | None:
+        """What was counted since ``older``; None if it is not an earlier state of this one.
+
+        The scale of exponential buckets may have become coarser meanwhile.
+        """
+        if (self.scale is None) != (older.scale is None) or self.unit_s != older.unit_s:
+            return None
+        before = self._older_counts(older)
+        if before is None:
+            return None
+        counts, zero = self.counts - before, self.zero - older.zero
+        if zero < 0 or (counts < 0).any():
+            return None
+        known = self.sum is not None and older.sum is not None
+        total = self.sum - older.sum if known else None  # type: ignore[operator]
+        return replace(self, counts=counts, zero=zero, sum=total)
+
+    def _older_counts(self, older: Buckets) -> Ints | None:
+        """The counts of ``older`` in the buckets of this one; None if they do not fit."""
+        if self.scale is None or older.scale is None:
+            return older.counts if self.bounds == older.bounds else None
+        finer = older.scale - self.scale
+        filled = np.flatnonzero(older.counts)
+        place = ((filled + older.first) >> finer) - self.first if finer >= 0 else None
+        if place is None or ((place < 0) | (place >= len(self.counts))).any():
+            return None
+        return np.bincount(
+            place, weights=older.counts[filled].astype(float), minlength=len(self.counts)
+        ).astype(np.int64)
+
+    def edges(self) -> Edges:
+        """The buckets that hold something. The last explicit one ends at infinity."""
+        lower, upper = self._all_edges()
+        counts = self.counts
+        if self.scale is not None and self.zero:
+            lower, upper = np.append(0.0, lower), np.append(self.zero_bound, upper)
+            counts = np.append(self.zero, counts)
+        filled = counts > 0
+        edges_s = np.maximum(lower[filled], 0.0), np.maximum(upper[filled], 0.0)
+        return edges_s[0] * self.unit_s, edges_s[1] * self.unit_s, counts[filled]
+
+    def _all_edges(self) -> tuple[Floats, Floats]:
+        if self.scale is None:
+            bounds = np.array([0.0, *self.bounds, np.inf])
+            return bounds[:-1], bounds[1:]
+        index = np.arange(self.first, self.first + len(self.counts) + 1)
+        bounds = np.exp2(index * 2.0**-self.scale)
+        return bounds[:-1], bounds[1:]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SectionTimes:
+    """How long one rank took for the runs of one section, over an interval.
+
+    Attributes:
+        source, section: whose.
+        start_ns, end_ns: the interval on the sender's clock; start is 0 if unknown.
+        is_cumulative: the counts are since ``start_ns``, and a later point holds them again.
+        buckets: the times.
+        min_s, max_s: bounds of the times; None if unknown.
+    """
+
+    source: Source
+    section: Section
+    start_ns: int
+    end_ns: int
+    is_cumulative: bool
+    buckets: Buckets
+    min_s: float | None = None
+    max_s: float | None = None

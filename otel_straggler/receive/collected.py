@@ -1,0 +1,96 @@
+"""The decoded requests of an OTLP file, on their way to one batch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from otel_straggler.model.observation import ObservationBatch
+from otel_straggler.model.rank import Source
+from otel_straggler.model.section_times import SectionTimes
+from otel_straggler.receive.merge import merge_batches, overlapping_sessions
+from otel_straggler.wire import decode_spans
+from otel_straggler.wire.decode_metrics import DecodedMetrics, MetricDecoder
+from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
+from otel_straggler.wire.histogram_deltas import HistogramDeltas, process_of
+from otel_straggler.wire.pseudo_runs import rows_at_most, rows_of
+
+Format = Literal["csv", "otlp-json", "otlp-proto"]
+FORMATS: tuple[Format, ...] = ("csv", "otlp-json", "otlp-proto")
+
+_MOST_ROWS = 4_000_000
+_SCORED = frozenset({decode_spans.ROW, decode_spans.STEP})
+
+
+@dataclass(frozen=True, slots=True)
+class Decoders:
+    """What reads OTLP."""
+
+    spans: SpanDecoder = field(default_factory=SpanDecoder)
+    metrics: MetricDecoder = field(default_factory=MetricDecoder)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """What a file held.
+
+    Attributes:
+        batch: rows in the order of the file.
+        form: what the content turned out to be.
+        not_scored: spans left out, by reason.
+        skipped: requests with logs, or with metrics other than section histograms.
+        clashes: sessions that claim a rank of their run beside another one.
+    """
+
+    batch: ObservationBatch
+    form: Format
+    not_scored: dict[str, int] = field(default_factory=dict)
+    skipped: int = 0
+    clashes: tuple[Source, ...] = ()
+
+
+class Collected:
+    """Decoded requests, collected."""
+
+    def __init__(self, form: Format) -> None:
+        self._form = form
+        self._batches: list[ObservationBatch] = []
+        self._fates: dict[str, int] = {}
+        self._deltas = HistogramDeltas(math.inf)
+        self._times: list[SectionTimes] = []
+        self.skipped = 0
+
+    def add_spans(self, decoded: DecodedSpans) -> None:
+        if len(decoded.batch):
+            self._batches.append(decoded.batch)
+        for fate, count in decoded.fates.items():
+            self._fates[fate] = self._fates.get(fate, 0) + count
+
+    def add_metrics(self, decoded: DecodedMetrics) -> None:
+        """Take section histograms; a request without any is skipped."""
+        self.skipped += not decoded.section_times
+        added = map(self._deltas.take, decoded.section_times)
+        self._times += [times for times in added if times is not None]
+
+    def recording(self) -> Recording:
+        batch = merge_batches([*self._batches, *self._histogram_rows()])
+        return Recording(
+            batch=batch,
+            form=self._form,
+            not_scored={fate: n for fate, n in self._fates.items() if fate not in _SCORED},
+            skipped=self.skipped,
+            clashes=overlapping_sessions(batch),
+        )
+
+    def _histogram_rows(self) -> list[ObservationBatch]:
+        """Of sections that the same process does not send as spans: no run counts twice."""
+        if not self._times:
+            return []
+        in_spans = {
+            (process_of(source), section.name)
+            for batch in self._batches
+            for source, section in batch.pairs()
+        }
+        kept = [t for t in self._times if (process_of(t.source), t.section.name) not in in_spans]
+        return [rows_of(kept, rows_at_most(len(kept), _MOST_ROWS))]

@@ -1,0 +1,152 @@
+"""Counted times -> rows that the score core takes for section runs.
+
+A histogram says how many runs fell into a bucket, not how long each took. Rows are placed within
+their bucket: evenly around one relative position, the same in all buckets, that makes their sum
+the sum that the sender measured. So times that lie close together, all in one wide bucket, keep
+their mean, though nothing is known of them but the bucket.
+
+**Error.** The median of the rows lies within the bucket that holds the median of the times (for an
+even number of runs: between the two buckets that hold the two in the middle, as the median itself),
+so it is off by at most the width of that bucket; where it is exponential with scale 7 or more, by
+at most 0.5 %. Times above the last explicit bound have no bucket's width: without a maximum they
+lie between the bound and what the sum allows for.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from otel_straggler.model.observation import (
+    NO_KERNEL,
+    NO_SEQ,
+    NO_STEP,
+    Floats,
+    Ints,
+    ObservationBatch,
+    Section,
+)
+from otel_straggler.model.rank import Source
+from otel_straggler.model.section_times import SectionTimes
+
+MOST_ROWS = 255
+"""Rows of one histogram. Odd, so that the one in the middle is the median of all its runs."""
+FEWEST_ROWS = 5
+_SHORTEST_S = 1e-9
+_MARGIN = 0.08
+"""Rows keep off the edges of exponential buckets by this part of their width: at scale 7 a bucket
+is 0.543 % wide, and 0.92 of that is under 0.5 %."""
+_GOLDEN = 0.6180339887498949
+
+
+def rows_at_most(histograms: int, total: int) -> int:
+    """Rows of each of so many histograms, for about ``total`` rows together; odd.
+
+    >>> rows_at_most(10, 1_000_000), rows_at_most(10_000, 1_000_000), rows_at_most(10**6, 10**6)
+    (255, 99, 5)
+    """
+    each = min(MOST_ROWS, max(FEWEST_ROWS, total // max(histograms, 1)))
+    return each if each % 2 else each - 1
+
+
+def run_times_s(times: SectionTimes, most_rows: int = MOST_ROWS) -> Floats:
+    """Times of runs, ascending: as many as were counted, or the ``most_rows`` (odd) at evenly
+    spaced ranks among them if there are more."""
+    lower, width, counts = _filled(times)
+    runs = int(counts.sum())
+    if runs == 0:
+        return np.empty(0)
+    middle, spread = _placement(times, lower, width, counts)
+    wanted = min(runs, most_rows)
+    ranks = (np.arange(wanted) + 0.5) * (runs / wanted) - 0.5
+    before = np.floor(ranks)
+
+    def time_of(rank: Floats) -> Floats:
+        ends = np.cumsum(counts)
+        bucket = np.searchsorted(ends, rank, side="right")
+        place = (rank - (ends[bucket] - counts[bucket]) + 0.5) / counts[bucket]
+        found: Floats = lower[bucket] + width[bucket] * (middle + (2.0 * place - 1.0) * spread)
+        return found
+
+    low, high = time_of(before), time_of(np.ceil(ranks))
+    found: Floats = np.maximum(low + (high - low) * (ranks - before), _SHORTEST_S)
+    return found
+
+
+def _filled(times: SectionTimes) -> tuple[Floats, Floats, Floats]:
+    """Lower edges, widths and counts of the buckets that hold something, cut to what is known."""
+    lower, upper, counts = times.buckets.edges()
+    if times.min_s is not None:
+        lower = np.maximum(lower, np.minimum(times.min_s, upper))
+    if times.max_s is not None:
+        upper = np.minimum(upper, np.maximum(times.max_s, lower))
+    if len(upper) and not np.isfinite(upper[-1]):
+        upper[-1] = _upper_by_sum(times.buckets.sum_s, lower, counts)
+    return lower, upper - lower, counts.astype(float)
+
+
+def _upper_by_sum(sum_s: float | None, lower: Floats, counts: Ints) -> float:
+    """Where the last bucket may end on average, if all others are as short as they can be."""
+    if sum_s is None:
+        return float(lower[-1])
+    rest = sum_s - float((lower[:-1] * counts[:-1]).sum())
+    return max(float(lower[-1]), rest / float(counts[-1]))
+
+
+def _placement(
+    times: SectionTimes, lower: Floats, width: Floats, counts: Floats
+) -> tuple[float, float]:
+    """Relative position around which rows lie in their bucket, and how far on either side."""
+    room = float((width * counts).sum())
+    sum_s = times.buckets.sum_s
+    middle = 0.5
+    if sum_s is not None and room > 0.0:
+        told = (sum_s - float((lower * counts).sum())) / room
+        middle = told if 0.0 <= told <= 1.0 else 0.5
+    margin = 0.0 if times.buckets.scale is None else _MARGIN
+    middle = min(max(middle, margin), 1.0 - margin)
+    return middle, min(middle - margin, 1.0 - margin - middle)
+
+
+def rows_of(
+    times: list[SectionTimes], most_rows: int, at_ns: int | None = None
+) -> ObservationBatch:
+    """Rows without a step, of any number of histograms.
+
+    Args:
+        times: what was counted, in no other histogram.
+        most_rows: of each; odd.
+        at_ns: start of all rows; None spreads those of each histogram over its interval, long and
+            short ones alike.
+    """
+    sources: dict[Source, int] = {}
+    sections: dict[Section, int] = {}
+    durations = [run_times_s(t, most_rows) for t in times]
+    sizes = [len(d) for d in durations]
+    source_codes = [sources.setdefault(t.source, len(sources)) for t in times]
+    section_codes = [sections.setdefault(t.section, len(sections)) for t in times]
+    total = sum(sizes)
+    starts = [
+        np.full(n, at_ns, np.int64) if at_ns is not None else _spread(t, n)
+        for t, n in zip(times, sizes, strict=True)
+    ]
+    return ObservationBatch(
+        sources=tuple(sources),
+        sections=tuple(sections),
+        source=np.repeat(np.array(source_codes, np.int32), sizes),
+        section=np.repeat(np.array(section_codes, np.int32), sizes),
+        kernel=np.full(total, NO_KERNEL, np.int32),
+        step=np.full(total, NO_STEP, np.int64),
+        start_ns=np.concatenate([np.empty(0, np.int64), *starts]),
+        duration_s=np.concatenate([np.empty(0), *durations]),
+        seq=np.full(total, NO_SEQ, np.int64),
+    )
+
+
+def _spread(times: SectionTimes, rows: int) -> Ints:
+    """Starts over the interval; neighbours in length lie far apart."""
+    length_ns = times.end_ns - times.start_ns if times.start_ns else 0
+    order = np.argsort((np.arange(rows) * _GOLDEN) % 1.0, kind="stable")
+    places = np.empty(rows)
+    places[order] = (np.arange(rows) + 0.5) / max(rows, 1)
+    starts: Ints = times.end_ns - length_ns + (places * length_ns).astype(np.int64)
+    return starts
