@@ -301,6 +301,28 @@ def test_an_unknown_endpoint_gets_a_sample_and_histograms(
     assert [p.count for p in last.histogram.data_points] == [500]
 
 
+def test_histograms_keep_an_evaluation_apart(
+    make_exporter: MakeExporter, sink: CapturedRequests, clock: FakeClock
+) -> None:
+    """As spans do: its sections have the name and kind under which they are scored."""
+    sink.behaviour.is_scorer = False
+    exporter = make_exporter(is_trusted=False)
+    run_steps(2)
+    with phase("eval"), section("forward"):
+        pass
+    tick(exporter, clock, after_s=60.0)
+    last = sink.requests[1].decode().resource_metrics[0].scope_metrics[0].metrics[0]
+    told = {
+        tuple(a.value.string_value for a in point.attributes): point.count
+        for point in last.histogram.data_points
+    }
+    assert told == {
+        ("forward", "compute"): 2,
+        ("eval/forward", "eval"): 1,
+        ("eval", "eval"): 1,
+    }
+
+
 def test_the_sample_has_no_gaps_in_its_sequence(
     make_exporter: MakeExporter, sink: CapturedRequests, clock: FakeClock
 ) -> None:
