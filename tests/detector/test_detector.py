@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from otel_straggler import detector as straggler
-from otel_straggler import section
+from otel_straggler import phase, section, step
 from otel_straggler.detector import CallableId, Detector, Report, Statistic, StragglerId
 from otel_straggler.errors import ConfigError, UsageError
 from otel_straggler.record.active import RECORDER
+from otel_straggler.report import samples
 from otel_straggler.report.interval import ReportInterval
 from otel_straggler.report.peers import Alone
 
@@ -186,6 +187,31 @@ def test_plain_sections_are_in_the_report_too() -> None:
     with section("plain", kind="data"):
         pass
     assert counts(Detector.generate_report()) == {"plain": 1}
+
+
+def test_sections_of_an_evaluation_are_apart_and_steps_are_no_sections() -> None:
+    """The same name in a declared phase is another section, with the kind of the phase."""
+    Detector.initialize()
+    for number in range(3):
+        with step(number):
+            run("forward")
+    with phase("eval"), step(3):
+        run("forward", 2)
+    report = Detector.generate_report()
+    assert counts(report) == {"forward": 3, "eval/forward": 2, "eval": 1}
+    assert report is not None
+    assert report.section_kinds == {"forward": "compute", "eval/forward": "eval", "eval": "eval"}
+
+
+def test_more_sections_than_are_kept_apart_count_as_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Names that vary fill neither the memory nor the report."""
+    monkeypatch.setattr(samples, "MOST_SECTIONS", 2)
+    Detector.initialize()
+    for number in range(4):
+        run(f"section {number}")
+    assert counts(Detector.generate_report()) == {"section 0": 1, "section 1": 1, "<other>": 2}
 
 
 def test_profiling_interval_times_every_nth_run() -> None:
