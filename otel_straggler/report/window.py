@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from otel_straggler.errors import StragglerError
+from otel_straggler.instrument.guard import GUARD
 from otel_straggler.instrument.identity import find_place, initialised_process_group
 from otel_straggler.model.observation import kernel_class_of
 from otel_straggler.record.recording import RECORDING
@@ -99,7 +100,7 @@ class ReportWindow:
         return replace(
             report,
             local_section_summaries=sections,
-            local_kernel_summaries=self._kernel_summaries(),
+            local_kernel_summaries=self._kernels(),
             generate_report_elapsed_time=(time.perf_counter_ns() - began_ns) / 1e6,
         )
 
@@ -113,9 +114,7 @@ class ReportWindow:
         Cost: see ``report/reporter.py``.
         """
         began_ns = time.perf_counter_ns()
-        sections = self._taken()
-        all_kernels = self._kernel_summaries()
-        kernels = {k: v for k, v in all_kernels.items() if kernel_class_of(k) == "compute"}
+        sections, kernels = self._taken(), self._kernels()
         rank: int | None = None
         try:
             peers = self.peers()
@@ -130,7 +129,7 @@ class ReportWindow:
         except StragglerError:
             raise
         except Exception as error:  # noqa: BLE001  a broken group must not end the training here
-            self._log_once(error)
+            self._survive(error)
             self._reporter.forget_group()
             scores = GroupScores.none()
         if scores is None:
@@ -146,8 +145,22 @@ class ReportWindow:
         )
 
     def _taken(self) -> SectionStatistics:
-        RECORDING.pull()
-        return SectionStatistics(self._samples.take())
+        """A rank that fails here still takes part in the report: the others wait for it."""
+        try:
+            RECORDING.pull()
+            return SectionStatistics(self._samples.take())
+        except Exception as error:  # noqa: BLE001
+            self._survive(error)
+            return SectionStatistics([])
+
+    def _kernels(self) -> dict[str, Summary]:
+        """Kernels that compute; how long the others take says how long they waited or copied."""
+        try:
+            found = self._kernel_summaries()
+        except Exception as error:  # noqa: BLE001
+            self._survive(error)
+            return {}
+        return {name: each for name, each in found.items() if kernel_class_of(name) == "compute"}
 
     def _met(self, peers: Peers) -> Peers:
         """A group that was made anew may hold processes that know nothing yet."""
@@ -157,7 +170,10 @@ class ReportWindow:
         self._peers = peers
         return peers
 
-    def _log_once(self, error: Exception) -> None:
+    def _survive(self, error: Exception) -> None:
+        """Telemetry never stops training: log the first error."""
+        if GUARD.is_strict:
+            raise error
         if not self._has_logged:
             self._has_logged = True
             _LOG.warning("ranks could not be compared; training goes on", exc_info=error)

@@ -183,6 +183,22 @@ def forgetful(forgets: bool) -> Json:
     return {"reports": reports, "collectives": collectives}
 
 
+def unreadable(fails: bool) -> Json | None:
+    """A report in which this rank's own samples and kernels may be broken."""
+
+    def broken() -> Any:
+        raise ZeroDivisionError
+
+    window = ReportWindow(ReportSettings(), kernel_summaries=broken if fails else dict)
+    window.begin()
+    spend({"a": [0.25 * (dist.get_rank() + 1)] * 5})
+    if fails:
+        window._samples.take = broken  # type: ignore[method-assign]
+    report = window.report()
+    window.end()
+    return told(report)
+
+
 def disagreeing(individual: bool, message: str) -> bool:
     """Whether a report with settings of this rank's own is refused."""
     window = ReportWindow(ReportSettings(individual=individual))

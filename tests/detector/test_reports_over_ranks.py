@@ -359,6 +359,14 @@ def test_a_broken_group_ends_no_training(ranks: Any) -> None:
     assert report["sections"]["a"]["NUM"] == 5
 
 
+def test_a_rank_that_cannot_read_its_own_times_still_takes_part(ranks: Any) -> None:
+    """The others wait for it in the collective; they are compared without it."""
+    answers = ranks.do("unreadable", *[{"fails": rank == 1} for rank in range(4)])
+    scores = answers[0]["section_relative"]["a"]
+    assert math.isnan(scores.pop(1))
+    assert scores == pytest.approx({0: 1.0, 2: 1 / 3, 3: 1 / 4})
+
+
 # --- when a report is due ------------------------------------------------------------------------
 
 
