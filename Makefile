@@ -7,7 +7,7 @@ NVRX := nvidia-resiliency-ext==0.4.1
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help dev servers check format test demo bench soak fuzz examples clean
+.PHONY: help dev servers check format test neighbours demo bench soak fuzz examples clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -37,6 +37,9 @@ check: dev ## format, lint, types, import contracts
 
 test: dev servers check ## all that CI runs
 	$(BIN)/python -m pytest
+
+neighbours: dev ## the package beside old and new libraries, on Python 3.10 to 3.13
+	$(BIN)/python -m pytest -m neighbours tests/neighbours
 
 demo: dev ## a real distributed training with one slow rank, found by the collector
 	$(BIN)/python examples/demo/run.py $(DEMO_FLAGS)
