@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import cast
 
 from otel_straggler.errors import UsageError, describe
-from otel_straggler.instrument.compiled import Transparent, is_compiling, make_transparent
+from otel_straggler.instrument.compiled import is_compiling, make_transparent, transparent
 from otel_straggler.instrument.guard import GUARD
 from otel_straggler.record.active import RECORDER
 
@@ -50,7 +50,7 @@ def step(n: int) -> Step:
         n: the optimizer step. If it goes back, what follows counts as a restarted rank.
     """
     if is_compiling():
-        return cast("Step", Transparent())
+        return cast("Step", transparent())
     if RECORDER.context is None:
         return _NO_STEP
     number = _valid_number(n)
