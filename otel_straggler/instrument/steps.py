@@ -39,7 +39,7 @@ class Step:
 
 
 def step(n: int) -> Step:
-    """Begin step ``n`` and end the one before. The same number again goes on with the same step.
+    """Begin step ``n`` and end the one before. Inside it the same number changes nothing.
 
     >>> from otel_straggler import step
     >>> for n in range(2):
@@ -51,11 +51,12 @@ def step(n: int) -> Step:
     """
     if is_compiling():
         return cast("Step", transparent())
-    if RECORDER.context is None:
+    context = RECORDER.context
+    if context is None:
         return _NO_STEP
     number = _valid_number(n)
-    if number is None:
-        return _NO_STEP
+    if number is None or number == context.step:
+        return _NO_STEP  # what began the step also ends it
     if RECORDER.begin_step(number):
         _warn_of_going_back(number)
     return Step(number)
