@@ -24,6 +24,7 @@ HERE = Path(__file__).parent
 NEWEST = ROOT / "constraints-dev.txt"
 LONGEST_S = 600
 TOOLS = ("pytest", "pytest-timeout", "hypothesis")
+OWN_TOOLS = ("grpcio",)  # tests of the client may use it as a server
 COLLECTOR_TOOLS = (
     "otel-straggler[collector,cli]",
     "prometheus-client",
@@ -147,6 +148,7 @@ def _steps(environment: Environment, wheel: Path, folder: Path, interpreter: str
     yield run("tools", [*pip, *TOOLS])
     yield _pytest("base", BASE_FACTS, folder)
     if environment.has_own_tests:
+        yield run("own tools", [*pip, *OWN_TOOLS])
         yield _pytest("own tests", OWN_TESTS, folder)
     if environment.has_collector:
         yield run("extras", [*pip, f"{wheel}[collector,cli]", *COLLECTOR_TOOLS])
