@@ -32,7 +32,7 @@ COLLECTOR_TOOLS = (
 )
 BASE_FACTS = ("neighbours/base_facts.py",)
 OWN_TESTS = ("client", "score", "wire_decode", "simulate", "receive_files")
-COLLECTOR_TESTS = ("cli", "collector/test_cli_collector.py", "collector/test_ingest.py", "receive")
+COLLECTOR_TESTS = ("cli", "collector/test_cli_collector.py", "receive")
 
 
 @dataclass(frozen=True)
