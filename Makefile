@@ -7,7 +7,7 @@ NVRX := nvidia-resiliency-ext==0.4.1
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help dev servers check format test demo bench soak fuzz examples clean
+.PHONY: help dev servers check format test neighbours demo bench bench-peers soak fuzz examples clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,9 @@ check: dev ## format, lint, types, import contracts
 test: dev servers check ## all that CI runs
 	$(BIN)/python -m pytest
 
+neighbours: dev ## the package beside old and new libraries, on Python 3.10 to 3.13
+	$(BIN)/python -m pytest -m neighbours tests/neighbours
+
 demo: dev ## a real distributed training with one slow rank, found by the collector
 	$(BIN)/python examples/demo/run.py $(DEMO_FLAGS)
 
@@ -47,6 +50,9 @@ examples: dev ## run every example
 bench: dev ## every number of the README
 	$(BIN)/python -m benchmarks
 
+bench-peers: ## reports beside NVRx's own, in an environment with both (.venv-peers)
+	@benchmarks/bench-peers $(PYTHON) .venv-peers $(TORCH) $(NVRX)
+
 soak: dev ## the long doses: ten demos in a row
 	$(BIN)/python -m benchmarks.soak
 
@@ -54,4 +60,4 @@ fuzz: dev ## the property and mutation tests with 20,000 examples each
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest --timeout 3600 -m hypothesis tests
 
 clean: ## remove what make made
-	rm -rf $(VENV) tests/interop/javascript/node_modules build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peers tests/interop/javascript/node_modules build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

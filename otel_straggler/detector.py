@@ -19,7 +19,7 @@ from typing import Any
 from otel_straggler import session
 from otel_straggler.errors import ConfigError, UsageError
 from otel_straggler.instrument.callables import CallableId, Decorator, WrappedCallables
-from otel_straggler.instrument.compiled import Transparent, is_compiling
+from otel_straggler.instrument.compiled import Transparent, is_compiling, transparent
 from otel_straggler.instrument.configuration import Arguments, is_switched_off, resolve_settings
 from otel_straggler.instrument.every_nth import EveryNth
 from otel_straggler.instrument.sections import Section, section
@@ -151,7 +151,7 @@ class Detector:
             UsageError: before ``initialize()``.
         """
         if is_compiling():
-            return Transparent()
+            return transparent()
         state = cls._state
         if state is None:
             return _not_running(cls._is_child)
@@ -308,7 +308,7 @@ def _is_turn(name: str) -> bool:
 def _not_running(is_child: bool) -> Transparent:
     """A forked worker of an initialized process records nothing; anybody else forgot a call."""
     if is_child:
-        return Transparent()
+        return transparent()
     message = "Detector is not initialized; call Detector.initialize() first"
     raise UsageError(message)
 

@@ -1,9 +1,9 @@
 """Transparency under ``torch.compile``: in a traced region a section is nothing at all.
 
-Dynamo refuses context managers that exist before the traced function runs. So it is told, once it
-is loaded, to put a fresh :class:`Transparent` in the place of every section it meets; and the
-functions of the public face give one when they are traced themselves. Neither torch nor Dynamo is
-ever imported from here.
+Dynamo refuses context managers that exist before the traced function runs, and breaks no graph
+inside one that it does not know. So it is told, once it is loaded, to take every section it meets
+for a null context; and the functions of the public face give :func:`transparent` when they are
+traced themselves. Neither torch nor Dynamo is ever imported from here.
 """
 
 from __future__ import annotations
@@ -48,7 +48,12 @@ class Transparent:
         return self
 
 
-_EXAMPLE = Transparent()
+_TRANSPARENT = Transparent()
+
+
+def transparent() -> Transparent:
+    """What stands for every section, step and phase in a traced region."""
+    return _TRANSPARENT
 
 
 def make_transparent(*types: type) -> None:
@@ -60,7 +65,7 @@ def make_transparent(*types: type) -> None:
         sys.meta_path.insert(0, _DynamoWatch())
 
 
-_transparent_types: set[type] = set()
+_transparent_types: set[type] = {Transparent}
 
 
 def _teach_dynamo() -> None:
@@ -69,26 +74,77 @@ def _teach_dynamo() -> None:
         from torch._dynamo.variables.builder import VariableBuilder
 
         handlers = VariableBuilder._type_dispatch()  # noqa: SLF001
+        build = _builder_of(_variable_class())
         for transparent_type in _transparent_types:
-            handlers[transparent_type] = _build_transparent
+            handlers[transparent_type] = build
     except Exception as error:  # noqa: BLE001  an unknown version of torch
-        _LOG.info("sections inside torch.compile may break graphs here: %s", error)
+        _warn_once(error)
 
 
-def _build_transparent(builder: Any, value: object) -> Any:
-    from torch._dynamo.guards import GuardBuilder
-    from torch._dynamo.source import AttrSource
-    from torch._dynamo.variables.base import VariableTracker
+def _variable_class() -> Any:
+    """How Dynamo tracks a section: as ``contextlib.nullcontext``, so graphs may break inside."""
+    from torch._dynamo.variables.ctx_manager import NullContextVariable
 
-    del value  # whichever section it is, it does nothing here
-    builder.install_guards(GuardBuilder.TYPE_MATCH)
-    module = builder.tx.import_source(__name__)
-    of_class = AttrSource(module, Transparent.__name__)
-    made = VariableTracker.build(builder.tx, Transparent, of_class).call_function(
-        builder.tx, [], {}
-    )
-    made.source = AttrSource(module, "_EXAMPLE")  # what guards on its methods look at
-    return made
+    class TransparentVariable(NullContextVariable):  # type: ignore[misc,unused-ignore]
+        def enter(self, tx: Any) -> Any:  # noqa: ARG002 (Dynamo's signature)
+            return self
+
+        def call_method(self, tx: Any, name: str, args: Any, kwargs: Any) -> Any:
+            if name in {"run", "__enter__"}:
+                return self
+            if name == "__exit__":
+                return self.exit(tx)
+            return super().call_method(tx, name, args, kwargs)
+
+        def call_function(self, tx: Any, args: Any, kwargs: Any) -> Any:  # noqa: ARG002
+            return args[0]  # as a decorator
+
+        def python_type(self) -> type:
+            return Transparent
+
+        def module_name(self) -> str:  # with fn_name: what opens it again after a graph break
+            return __name__
+
+        def fn_name(self) -> str:
+            return transparent.__name__
+
+    return TransparentVariable
+
+
+def _builder_of(variable_class: Any) -> Callable[[Any, object], Any]:
+    def build(builder: Any, value: object) -> Any:
+        try:
+            from torch._dynamo.guards import GuardBuilder
+
+            builder.install_guards(GuardBuilder.TYPE_MATCH)
+            return variable_class(source=builder.source)
+        except Exception as error:  # noqa: BLE001  an unknown version of torch
+            _warn_once(error)
+            _unteach(builder, build)
+            return builder(value)  # as an object of which nothing is known
+
+    return build
+
+
+def _unteach(builder: Any, build: Callable[[Any, object], Any]) -> None:
+    handlers = builder._type_dispatch()  # noqa: SLF001
+    for known in [t for t, handler in handlers.items() if handler is build]:
+        del handlers[known]
+
+
+def _warn_once(error: Exception) -> None:
+    global _has_warned  # noqa: PLW0603  one line a process
+    if not _has_warned:
+        _has_warned = True
+        _LOG.warning(
+            "sections inside torch.compile break graphs with this torch, of which we do not know "
+            "the inside (%s: %s); leave them outside of what is compiled, or upgrade",
+            type(error).__name__,
+            error,
+        )
+
+
+_has_warned = False
 
 
 class _DynamoWatch(MetaPathFinder):

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import cast
 
 from otel_straggler.errors import UsageError, describe
-from otel_straggler.instrument.compiled import Transparent, is_compiling, make_transparent
+from otel_straggler.instrument.compiled import is_compiling, make_transparent, transparent
 from otel_straggler.instrument.guard import GUARD
 from otel_straggler.record.active import RECORDER
 
@@ -39,7 +39,7 @@ class Step:
 
 
 def step(n: int) -> Step:
-    """Begin step ``n`` and end the one before. The same number again goes on with the same step.
+    """Begin step ``n`` and end the one before. Inside it the same number changes nothing.
 
     >>> from otel_straggler import step
     >>> for n in range(2):
@@ -50,12 +50,13 @@ def step(n: int) -> Step:
         n: the optimizer step. If it goes back, what follows counts as a restarted rank.
     """
     if is_compiling():
-        return cast("Step", Transparent())
-    if RECORDER.context is None:
+        return cast("Step", transparent())
+    context = RECORDER.context
+    if context is None:
         return _NO_STEP
     number = _valid_number(n)
-    if number is None:
-        return _NO_STEP
+    if number is None or number == context.step:
+        return _NO_STEP  # what began the step also ends it
     if RECORDER.begin_step(number):
         _warn_of_going_back(number)
     return Step(number)

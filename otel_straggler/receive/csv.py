@@ -55,6 +55,7 @@ LARGEST_INTEGER = 2**62
 SHORTEST_S, LONGEST_S = 1e-12, 1e9
 _A_DURATION = "seconds above 0, finite, 1e-12 to 1e9"
 _MOST_SHOWN = 80
+_NO_NUL = ("text without a NUL byte", "Is the file broken?")
 
 Names = tuple[str, ...]
 Note = Callable[[str], None]
@@ -92,6 +93,8 @@ def read_csv(lines: Iterable[bytes], name: str, note: Note = lambda _: None) -> 
             "text in UTF-8", "Convert the file, for example with iconv.",
         )  # fmt: skip
     except csv.Error as error:
+        if "NUL" in str(error):  # Python 3.10 reads no line with one
+            _fail(name, reader.line_num, "", "a NUL byte", *_NO_NUL)
         _fail(
             name, reader.line_num, "", str(error), "a line of CSV",
             "Quote cells with commas, quotes or line breaks as RFC 4180 says.",
@@ -146,7 +149,7 @@ class _Codes(dict[Names, int]):
     def __missing__(self, texts: Names) -> int:
         for column, text in zip(self._columns, texts, strict=True):
             if "\0" in text:
-                raise _RefusedError(column, text, "text without a NUL byte", "Is the file broken?")
+                raise _RefusedError(column, text, *_NO_NUL)
         meaning = self._read(texts)
         if meaning is None:
             self[texts] = NO_KERNEL

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from otel_straggler.model.observation import Section
-from otel_straggler.record.recorder import Epoch, Record
+from otel_straggler.record.recorder import Epoch, Record, is_failure
 from otel_straggler.semconv import STEP_SPAN
 from otel_straggler.wire.encode_metrics import SectionHistogram
 
@@ -31,7 +31,7 @@ class SectionHistograms:
     def add(self, records: list[Record]) -> None:
         """Count ``records``; failed runs say nothing about speed."""
         for (timer, span, start_ns, context, _), _, end_ns, error, _ in records:
-            if error is None and span != context.step_span:
+            if not is_failure(error) and span != context.step_span:
                 key = (timer.name, timer.kind)
                 if context.phase:  # an evaluation is compared with evaluations
                     section = Section(timer.name, timer.kind).in_phase(context.phase)  # type: ignore[arg-type]

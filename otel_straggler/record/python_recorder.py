@@ -29,6 +29,7 @@ from otel_straggler.record.recorder import (
 from otel_straggler.semconv import STEP_SPAN
 
 _MOST_STACKS = 256
+_MOST_OPEN = 1_000
 _Self = TypeVar("_Self", bound="PythonTimer")
 
 
@@ -58,12 +59,16 @@ class PythonTimer:
         if stack:
             frame = stack.pop()
             if frame[0] is not self:
-                own = _take_own(stack, frame, self)
-                if own is None:
-                    return
-                frame = own
+                _end_deeper(stack, frame, self, end_ns, exc_type)
+                return
+            if not stack:
+                parent = NO_SPAN
+            elif stack[-1][3] is frame[3]:
+                parent = stack[-1][1]
+            else:
+                parent = _parent_of(frame, stack)
             ring = RECORDER.ring
-            record = (frame, stack[-1][1] if stack else NO_SPAN, end_ns, exc_type, stack)
+            record = (frame, parent, end_ns, exc_type, stack)
             if len(ring) < RECORDER.capacity:
                 ring.append(record)
             else:
@@ -81,9 +86,8 @@ class PythonTimer:
         if context is None:
             return None
         stack = _local.stack
-        parent = stack[-1][1] if stack else NO_SPAN
         frame: Frame = (self, next(_span_numbers), perf_counter_ns(), context, None)
-        return (frame, parent, 0, None, stack)
+        return (frame, _parent_of(frame, stack), 0, None, stack)
 
     def end_detached(self, begun: Record | None, error: type[BaseException] | None) -> None:
         """End what ``begin_detached`` began."""
@@ -92,13 +96,30 @@ class PythonTimer:
             RECORDER.keep((frame, parent, perf_counter_ns(), error, stack))
 
 
-def _take_own(stack: list[Frame], popped: Frame, timer: PythonTimer) -> Frame | None:
-    """Find the run of ``timer`` deeper in the stack: sections of two coroutines interleave."""
+def _parent_of(frame: Frame, stack: list[Frame]) -> int:
+    """The run around ``frame``, unless it is of another step, and so of another trace."""
+    around = _top(stack)
+    is_alike = around is not None and around[3].step_span == frame[3].step_span
+    return around[1] if around is not None and is_alike else NO_SPAN
+
+
+def _end_deeper(
+    stack: list[Frame],
+    popped: Frame,
+    timer: PythonTimer,
+    end_ns: int,
+    error: type[BaseException] | None,
+) -> None:
+    """End the run of ``timer`` below others: sections of two coroutines interleave.
+
+    Nothing ends if there is none: it began while nothing was recorded, or in another thread.
+    """
     stack.append(popped)
     for at in range(len(stack) - 1, -1, -1):
         if stack[at][0] is timer:
-            return stack.pop(at)
-    return None  # it began while nothing was recorded
+            frame = stack.pop(at)
+            RECORDER.keep((frame, _parent_of(frame, stack[:at]), end_ns, error, stack))
+            return
 
 
 class PythonRecorder:
@@ -180,6 +201,7 @@ class PythonRecorder:
             self._note_progress(records)
         if len(self.stacks) > _MOST_STACKS:
             self._forget_idle_stacks()
+        self._forget_lost_runs()
         return records
 
     def open_section(self) -> OpenSection | None:
@@ -254,6 +276,12 @@ class PythonRecorder:
         for ident, stack in list(self.stacks.items()):
             if not stack:
                 self.stacks.pop(ident, None)
+
+    def _forget_lost_runs(self) -> None:
+        """Runs that began in one thread and ended in another stay open for ever."""
+        for stack in list(self.stacks.values()):
+            if len(stack) > _MOST_OPEN:
+                del stack[: -_MOST_OPEN // 2]
 
 
 def thread_stack() -> list[Frame]:

@@ -70,8 +70,20 @@ Frame = tuple["SectionTimer", int, int, Context, WorkSize | None]
 start, work size. Frames and records are plain tuples: a named one costs three times as much."""
 
 Record = tuple[Frame, int, int, type[BaseException] | None, list[Frame]]
-"""A run that has ended: its frame, span number of the enclosing run or ``NO_SPAN``, end, class of
-the exception that ended it, stack of the thread it ran in (for identity only)."""
+"""A run that has ended: its frame, span number of the enclosing run (of the same step) or
+``NO_SPAN``, end, class of the exception that ended it, stack of its thread (for identity only)."""
+
+
+_NO_FAILURES = frozenset({("torch.utils.checkpoint", "_StopRecomputationError")})
+
+
+def is_failure(error: type[BaseException] | None) -> bool:
+    """Whether an exception that ended a run is a failure of it.
+
+    Activation checkpointing leaves a forward pass that it recomputes by an exception, once it has
+    all it needs; that run is as good as any.
+    """
+    return error is not None and (error.__module__, error.__name__) not in _NO_FAILURES
 
 
 class OpenSection(NamedTuple):

@@ -20,7 +20,14 @@ from otel_straggler import semconv
 from otel_straggler.export.drops import SDK_ERROR, SDK_QUEUE_FULL, SDK_RATE, Drops
 from otel_straggler.export.sdk import OVER_RATE, Attributes, Fate, SdkSpan, SpanBuilder
 from otel_straggler.record.propagation import PropagatedRun
-from otel_straggler.record.recorder import NO_SPAN, RING_CAPACITY, Context, Epoch, Record
+from otel_straggler.record.recorder import (
+    NO_SPAN,
+    RING_CAPACITY,
+    Context,
+    Epoch,
+    Record,
+    is_failure,
+)
 from otel_straggler.record.sdk_traces import SdkTraces
 from otel_straggler.semconv import Outcome
 
@@ -225,7 +232,7 @@ class SdkFeed:
             end_ns=max(end_ns, start_ns + 1) + offset_ns,
             attributes=attributes,
             links=links,
-            is_error=error is not None,
+            is_error=is_failure(error),
             fate=fate,
         )
 

@@ -17,6 +17,7 @@ from otel_straggler.record.recorder import (
     Record,
     SectionTimer,
     WorkSize,
+    is_failure,
 )
 from otel_straggler.wire.encode_spans import (
     AttributeValue,
@@ -146,7 +147,7 @@ class SpanPacker:
             has_parent,
             microbatch >= 0,
             tokens >= 0,
-            error is not None,
+            error is not None and is_failure(error),
         )
         row = (
             place,

@@ -12,7 +12,7 @@ import numpy as np
 
 from otel_straggler.model.observation import Ints, Section
 from otel_straggler.record.active import STEP_TIMER
-from otel_straggler.record.recorder import Context, Record, SectionTimer
+from otel_straggler.record.recorder import Context, Record, SectionTimer, is_failure
 from otel_straggler.semconv import OTHER_SECTION, SectionKind
 
 MOST_RUNS = 8192
@@ -68,7 +68,7 @@ class SectionSamples:
         codes, keys = _coded([r[0][0] for r in records], [r[0][3] for r in records])
         used = codes >= 0
         if any(map(_ERROR, records)):
-            used &= np.fromiter((r[3] is None for r in records), bool, count)
+            used &= np.fromiter((not is_failure(r[3]) for r in records), bool, count)
         order = np.argsort(codes[used], kind="stable")
         bounds = np.searchsorted(codes[used][order], np.arange(len(keys) + 1))
         lengths_ns = lengths_ns[used][order]

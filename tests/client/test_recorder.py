@@ -8,8 +8,9 @@ import threading
 import pytest
 
 from otel_straggler import phase, section, step
+from otel_straggler.record import python_recorder
 from otel_straggler.record.active import RECORDER
-from otel_straggler.record.recorder import Record
+from otel_straggler.record.recorder import Record, is_failure
 
 
 @pytest.fixture(autouse=True)
@@ -89,6 +90,72 @@ def test_threads_share_a_section_but_not_their_parents() -> None:
     assert len(runs) == 800
     assert len({span(run) for run in runs}) == 800
     assert {run[1] for run in runs} == {0}
+
+
+def test_sections_that_overlap_are_not_inside_each_other() -> None:
+    """Opened and closed by hand, in another order: neither is the other's parent."""
+    with section("around"):
+        first = section("first").__enter__()
+        second = section("second").__enter__()
+        first.__exit__(None, None, None)
+        second.__exit__(None, None, None)
+    runs = by_name(RECORDER.drain())
+    assert runs["first"][1] == runs["second"][1] == span(runs["around"])
+
+
+def test_a_section_around_a_step_is_no_parent_inside_the_step() -> None:
+    """Every step is a trace, and so is what is outside of steps; a phase changes nothing."""
+    with section("epoch"):
+        with step(1), section("outer"), phase("eval"), section("inner"):
+            pass
+        with section("between"):
+            pass
+    runs = by_name(RECORDER.drain())
+    assert runs["outer"][1] == 0
+    assert runs["inner"][1] == span(runs["eval"])
+    assert runs["eval"][1] == span(runs["outer"])
+    assert runs["between"][1] == span(runs["epoch"])
+
+
+def test_the_same_step_inside_itself_is_that_step() -> None:
+    """A framework and its user may both say which step it is."""
+    with step(1):
+        with step(1):
+            pass
+        with section("after"):
+            pass
+    runs = by_name(RECORDER.drain())
+    assert list(runs) == ["after", "step"]
+    assert runs["after"][0][3].step == 1
+
+
+def test_a_section_that_ends_in_another_thread_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not recorded; however often that happens, memory stays bounded."""
+    monkeypatch.setattr(python_recorder, "_MOST_OPEN", 10)
+    stack = python_recorder._local.stack
+    for n in range(100):
+        with step(n):
+            timer = section("elsewhere").__enter__()
+            thread = threading.Thread(target=timer.__exit__, args=(None, None, None))
+            thread.start()
+            thread.join()
+            with section("here"):
+                pass
+        RECORDER.drain()
+        assert len(stack) <= 10
+    with step(100), section("here"):
+        pass
+    runs = by_name(RECORDER.drain())
+    assert (list(runs), runs["here"][1]) == (["here", "step"], 0)
+    stack.clear()
+
+
+def test_a_recomputed_forward_that_torch_leaves_early_did_not_fail() -> None:
+    """Any other exception says that the run was not what it should have been."""
+    torch_checkpoint = pytest.importorskip("torch.utils.checkpoint")
+    assert not is_failure(torch_checkpoint._StopRecomputationError)
+    assert not is_failure(None)
+    assert is_failure(KeyError)
 
 
 def test_a_coroutine_function_is_timed_until_it_returns() -> None:

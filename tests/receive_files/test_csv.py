@@ -1,5 +1,7 @@
 """CSV: what is accepted, and how each wrong file is named."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -111,11 +113,11 @@ def test_copies_and_fills_of_memory_are_a_class_of_their_own() -> None:
 
 
 def test_a_nul_byte_is_refused_wherever_it_is() -> None:
-    """It is never part of a name."""
+    """It is never part of a name. Python 3.10 cannot say in which column it is."""
     message = refusal(ROW, row(section="for\0ward"))
-    assert message.startswith(
-        "run.csv:3, column section: got 'for\\x00ward'; expected text without"
-    )
+    what = ", column section: got 'for\\x00ward'" if sys.version_info >= (3, 11) else ": got "
+    assert message.startswith(f"run.csv:3{what}")
+    assert "expected text without a NUL byte" in message
 
 
 def test_a_value_of_thousands_of_characters_is_shortened() -> None:

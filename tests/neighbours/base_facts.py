@@ -1,0 +1,83 @@
+"""What the base package keeps to where nothing but it and its dependencies is installed.
+
+Not collected with the other tests: `make neighbours` runs it inside each environment.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import otel_straggler
+
+EXTRAS = ("torch", "grpc", "httptools", "uvloop", "yaml", "click", "rich")
+NEED_AN_EXTRA = ("otel_straggler.cli.", "otel_straggler.collector.", "otel_straggler.receive.")
+FIVE_LINES = """
+import otel_straggler
+from otel_straggler.testing import CapturedRequests
+with CapturedRequests() as sink:
+    otel_straggler.configure(endpoint=sink.url)
+    with otel_straggler.step(1), otel_straggler.section("forward"):
+        pass
+    otel_straggler.shutdown()
+    print(*[span.name for span in sink.spans()])
+    print(*sorted({point.metric for point in sink.points()}))
+"""
+
+
+def test_it_is_the_installed_package_that_is_tested() -> None:
+    """Not the source tree beside the tests."""
+    assert Path(otel_straggler.__file__).is_relative_to(sys.prefix)
+
+
+@pytest.mark.parametrize("name", EXTRAS)
+def test_no_extra_is_here(name: str) -> None:
+    """Otherwise the rest would show nothing."""
+    assert importlib.util.find_spec(name) is None
+
+
+def test_spans_and_heartbeats_are_sent_without_a_warning() -> None:
+    """No deprecated call of ours at import, while recording, or at the end, on any Python."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", FIVE_LINES],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stderr == ""
+    spans, metrics = done.stdout.splitlines()
+    assert spans == "forward step"
+    assert "straggler.rank.finished" in metrics
+
+
+MODULES = [m.name for m in pkgutil.walk_packages(otel_straggler.__path__, "otel_straggler.")]
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if not m.endswith("__main__")])
+def test_a_module_needs_no_extra_unless_it_serves(module: str) -> None:
+    """Recording, sending, scoring, simulating and reading files work in a training image."""
+    missing = ""
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        missing = error.name or "a module without a name"
+    assert not missing or (missing in EXTRAS and module.startswith(NEED_AN_EXTRA))
+
+
+@pytest.mark.parametrize("verb", ["", "collector", "score", "simulate", "top"])
+def test_the_command_says_in_one_line_which_extra_is_missing(verb: str) -> None:
+    """With the command that installs it."""
+    program = Path(sys.prefix) / "bin" / "otel-straggler"
+    done = subprocess.run(
+        [program, *verb.split()], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert "pip install 'otel-straggler[cli]'" in line
