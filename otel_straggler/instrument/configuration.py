@@ -34,6 +34,7 @@ class Arguments:
     service_name: str | None = None
     role: str | None = None
     headers: Mapping[str, str] | None = None
+    protocol: str | None = None
     heartbeat_s: float | None = None
     flush_s: float | None = None
     queue_bytes: int | None = None
@@ -50,7 +51,10 @@ def resolve_settings(given: Arguments, env: Mapping[str, str] | None = None) -> 
         ConfigError: an argument or an ``OTEL_STRAGGLER_*`` variable is wrong; says how to fix it.
     """
     env = os.environ if env is None else env
-    endpoints = resolve_endpoints(env, given.endpoint, given.headers)
+    is_disabled = _is_on(env, "OTEL_SDK_DISABLED") or _is_on(env, "OTEL_STRAGGLER_DISABLED")
+    endpoints = resolve_endpoints(
+        env, given.endpoint, given.headers, given.protocol, is_used=not is_disabled
+    )
     place = find_place(env)
     resource = parse_pairs(env.get("OTEL_RESOURCE_ATTRIBUTES", ""))
     rank = _count("rank", given.rank, 0, _LARGEST_RANK, place.rank or 0)
@@ -74,7 +78,7 @@ def resolve_settings(given: Arguments, env: Mapping[str, str] | None = None) -> 
         traces=endpoints.traces,
         metrics=endpoints.metrics,
         is_trusted=endpoints.is_trusted,
-        is_disabled=_is_on(env, "OTEL_SDK_DISABLED") or _is_on(env, "OTEL_STRAGGLER_DISABLED"),
+        is_disabled=is_disabled,
         heartbeat_s=_seconds("heartbeat_s", given.heartbeat_s, env, 5.0),
         flush_s=_seconds("flush_s", given.flush_s, env, 1.0),
         histogram_s=_histogram_s(env),
