@@ -19,8 +19,9 @@ from otel_straggler.instrument.endpoints import Endpoints, resolve_endpoints
 from otel_straggler.instrument.protocols import choose_protocols
 from otel_straggler.transport.client import Signal
 
+_PREFIX: Final = "OTEL_STRAGGLER_"
 VARIABLES: Final = frozenset(
-    f"OTEL_STRAGGLER_{name}"
+    f"{_PREFIX}{name}"
     for name in (
         "DISABLED", "ENDPOINT", "EXIT_DEADLINE_S", "FLUSH_S", "GROUP", "HEADERS", "HEARTBEAT_S",
         "PROTOCOL", "ROLE", "RUN_ID", "SERVICE_NAME",
@@ -116,14 +117,17 @@ def check_switches(env: Mapping[str, str]) -> Iterator[Finding]:
     if env.get("OTEL_CONFIG_FILE"):
         sentence = "OTEL_CONFIG_FILE is set; otel-straggler reads variables only."
         yield info("settings.config_file", sentence, env["OTEL_CONFIG_FILE"])
-    for name in sorted(n for n in env if n.startswith("OTEL_STRAGGLER_") and n not in VARIABLES):
+    for name in sorted(n for n in env if n.startswith(_PREFIX) and n not in VARIABLES):
         yield _unknown(name)
 
 
 def _unknown(name: str) -> Finding:
-    nearest = difflib.get_close_matches(name, sorted(VARIABLES), 1)
-    hint = f'export {nearest[0]}="${name}"; unset {name}' if nearest else f"unset {name}"
-    return warning("settings.unknown", f"Nothing reads {name}.", hint, name)
+    known = [variable.removeprefix(_PREFIX) for variable in sorted(VARIABLES)]
+    nearest = difflib.get_close_matches(name.removeprefix(_PREFIX), known, 1)
+    remedy = f"unset {name}"
+    if nearest:
+        remedy = f'export {_PREFIX}{nearest[0]}="${name}"; {remedy}'
+    return warning("settings.unknown", f"Nothing reads {name}.", remedy, name)
 
 
 def _is_none(env: Mapping[str, str], name: str) -> bool:
