@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -94,10 +95,20 @@ class _Warnings(logging.Handler):
 
     def findings(self) -> list[Finding]:
         return [
-            warning("settings.ignored", text, f"unset {text.split()[0].rstrip(':')}")
+            warning("settings.ignored", text, _way_out(text))
             for text in self._texts
             if text.startswith("OTEL_")
         ]
+
+
+def _way_out(text: str) -> str:
+    """What to type, from a warning that begins with the variable it is about."""
+    install = re.search(r"pip install '[^']+'", text)
+    if install:
+        return install[0]
+    if "OTEL_STRAGGLER_PROTOCOL settles" in text:
+        return "export OTEL_STRAGGLER_PROTOCOL=http/protobuf"
+    return f"unset {text.split()[0].rstrip(':')}"
 
 
 def check_switches(env: Mapping[str, str]) -> Iterator[Finding]:

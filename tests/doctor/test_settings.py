@@ -11,6 +11,7 @@ import pytest
 import otel_straggler
 from otel_straggler.doctor.findings import Finding
 from otel_straggler.doctor.settings import VARIABLES
+from otel_straggler.transport import grpc as transport
 
 Examine = Callable[..., dict[str, Finding]]
 CLOSED = "http://127.0.0.1:1"
@@ -72,6 +73,18 @@ def test_a_variable_that_is_not_followed_is_a_warning(examined: Examine) -> None
     """It would only be in the log of a rank."""
     finding = examined({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"})["settings.ignored"]
     assert (finding.status, finding.remedy) == ("warning", "unset OTEL_EXPORTER_OTLP_PROTOCOL")
+
+
+def test_grpc_asked_for_where_it_cannot_be_had_says_what_to_do(
+    examined: Examine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Settle what is meant, or install it."""
+    grpc = {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
+    finding = examined(grpc, endpoint="http://127.0.0.1:4318")["settings.ignored"]
+    assert finding.remedy == "export OTEL_STRAGGLER_PROTOCOL=http/protobuf"
+    monkeypatch.setattr(transport, "find_spec", lambda name: None)
+    finding = examined(grpc, endpoint=CLOSED)["settings.ignored"]
+    assert finding.remedy == "pip install 'otel-straggler[grpc]'"
 
 
 def test_it_is_said_which_variable_decided(examined: Examine) -> None:
