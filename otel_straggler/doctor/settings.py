@@ -108,7 +108,7 @@ def _way_out(text: str) -> str:
         return install[0]
     if "OTEL_STRAGGLER_PROTOCOL settles" in text:
         return "export OTEL_STRAGGLER_PROTOCOL=http/protobuf"
-    return f"unset {text.split()[0].rstrip(':')}"
+    return f"unset {text.split(maxsplit=1)[0].rstrip(':')}"
 
 
 def check_switches(env: Mapping[str, str]) -> Iterator[Finding]:
