@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 Compression = Literal["none", "gzip"]
+OtlpProtocol = Literal["http/protobuf", "grpc"]
 Pairs = tuple[tuple[str, str], ...]
 
 DEFAULT_ENDPOINT = "http://127.0.0.1:4318"
+DEFAULT_GRPC_ENDPOINT = "http://localhost:4317"
 DEFAULT_QUEUE_BYTES = 64 * 1024 * 1024
 
 
@@ -20,7 +22,8 @@ class Endpoint:
     """Where one signal goes, and how.
 
     Attributes:
-        url: complete, with path.
+        url: complete, with path; for gRPC scheme, host and port only.
+        protocol: OTLP over what.
         headers: sent with every request.
         timeout_s: for one request.
         compression: of request bodies.
@@ -29,6 +32,7 @@ class Endpoint:
     """
 
     url: str
+    protocol: OtlpProtocol = "http/protobuf"
     headers: Pairs = ()
     timeout_s: float = 10.0
     compression: Compression = "none"

@@ -173,6 +173,7 @@ def configure(
     service_name: str | None = None,
     role: str | None = None,
     headers: Mapping[str, str] | None = None,
+    protocol: str | None = None,
     heartbeat_s: float | None = None,
     flush_s: float | None = None,
     queue_bytes: int | None = None,
@@ -190,13 +191,14 @@ def configure(
     Called again with the same settings it changes nothing.
 
     Args:
-        endpoint: base URL of a collector that scores, OTLP over HTTP.
+        endpoint: base URL of a collector that scores.
         run_id: names the run, alike on all its ranks.
         rank, world_size, local_rank: place in the world.
         group: which world, where a job has several.
         service_name: name of the job.
         role: ranks are compared within a role.
         headers: sent with every request.
+        protocol: "http/protobuf", or "grpc" (needs the extra ``grpc``); http/protobuf if left out.
         heartbeat_s: seconds between signs of life; 5 if left out.
         flush_s: seconds between sendings; 1 if left out.
         queue_bytes: what is kept while the collector is away; 64 MiB if left out.
@@ -231,6 +233,7 @@ def configure(
             service_name=service_name,
             role=role,
             headers=headers,
+            protocol=protocol,
             heartbeat_s=heartbeat_s,
             flush_s=flush_s,
             queue_bytes=queue_bytes,

@@ -10,6 +10,9 @@ import os
 
 from hypothesis import HealthCheck, settings
 
+# gRPC reads it when it is loaded, and the client refuses a gRPC that was loaded without it.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
 settings.register_profile(
     "test", max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

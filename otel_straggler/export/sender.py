@@ -6,7 +6,6 @@ encoded twice.
 
 from __future__ import annotations
 
-import gzip
 import logging
 import random
 from collections import deque
@@ -18,35 +17,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_straggler.config import Endpoint
 from otel_straggler.export.drops import QUEUE_FULL, REJECTED, Drops
-from otel_straggler.transport.http import (
-    NO_ANSWER,
-    HttpClient,
-    Response,
-    is_retryable,
-    retry_delay_s,
-)
+from otel_straggler.transport.client import Client, encoded_body
+from otel_straggler.transport.response import NO_ANSWER, Response, is_retryable, retry_delay_s
 
 PROTOBUF = "application/x-protobuf"
 _LOG = logging.getLogger("otel_straggler")
-
-
-def client_for(endpoint: Endpoint) -> HttpClient:
-    """A client for one signal."""
-    return HttpClient(
-        endpoint.url,
-        headers=dict(endpoint.headers),
-        timeout_s=endpoint.timeout_s,
-        ca_file=endpoint.ca_file or None,
-        client_cert_file=endpoint.client_cert_file or None,
-        client_key_file=endpoint.client_key_file or None,
-    )
-
-
-def encoded_body(endpoint: Endpoint, body: bytes) -> tuple[bytes, str | None]:
-    """The body as it travels, and its content encoding. Speed matters more than the last byte."""
-    if endpoint.compression == "gzip":
-        return gzip.compress(body, compresslevel=1), "gzip"
-    return body, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +47,7 @@ class SpanSender:
     def __init__(
         self,
         endpoint: Endpoint,
-        client: HttpClient,
+        client: Client,
         *,
         budget_bytes: int,
         drops: Drops,
@@ -148,7 +123,7 @@ class SpanSender:
         else:
             self._take()
             self._drops.add(REJECTED, oldest.spans)
-            self._log_once(response.status, "refused spans for good; they are dropped")
+            self._log_once(response, "refused spans for good; they are dropped")
 
     def _take(self) -> _Queued:
         oldest = self._queue.popleft()
@@ -169,14 +144,16 @@ class SpanSender:
         self._found_nobody = response.status == NO_ANSWER
         delay_s = retry_delay_s(self._failures, response.retry_after_s, self._rng)
         self._not_before_s = self._monotonic_s() + delay_s
-        self._log_once(response.status, "does not take spans now; they are kept and retried")
+        self._log_once(response, "does not take spans now; they are kept and retried")
         _LOG.debug("%s: %s", self._endpoint.url, response.error)
 
-    def _log_once(self, status: int, what: str) -> None:
-        if status not in self._logged:
-            self._logged.add(status)
-            answer = f"answered {status}" if status else "did not answer"
-            _LOG.warning("%s %s: it %s.", self._endpoint.url, answer, what)
+    def _log_once(self, response: Response, what: str) -> None:
+        if response.status in self._logged:
+            return
+        self._logged.add(response.status)
+        words = f" ({response.error})" if response.error else ""
+        answer = f"answered {response.status}{words}" if response.status else "did not answer"
+        _LOG.warning("%s %s: it %s.", self._endpoint.url, answer, what)
 
 
 def _rejected_spans(body: bytes) -> int:

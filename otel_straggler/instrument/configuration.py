@@ -40,6 +40,7 @@ class Arguments:
     service_name: str | None = None
     role: str | None = None
     headers: Mapping[str, str] | None = None
+    protocol: str | None = None
     heartbeat_s: float | None = None
     flush_s: float | None = None
     queue_bytes: int | None = None
@@ -59,7 +60,8 @@ def resolve_settings(given: Arguments, env: Mapping[str, str] | None = None) -> 
         ConfigError: an argument or an ``OTEL_STRAGGLER_*`` variable is wrong; says how to fix it.
     """
     env = os.environ if env is None else env
-    endpoints = _endpoints(given, env)
+    is_disabled = is_switched_off(env)
+    endpoints = _endpoints(given, env, is_used=not is_disabled)
     place = find_place(env)
     resource = parse_pairs(env.get("OTEL_RESOURCE_ATTRIBUTES", ""))
     rank = _count("rank", given.rank, 0, _LARGEST_RANK, place.rank or 0)
@@ -83,7 +85,7 @@ def resolve_settings(given: Arguments, env: Mapping[str, str] | None = None) -> 
         traces=endpoints.traces,
         metrics=endpoints.metrics,
         is_trusted=endpoints.is_trusted,
-        is_disabled=is_switched_off(env),
+        is_disabled=is_disabled,
         heartbeat_s=_seconds("heartbeat_s", given.heartbeat_s, env, 5.0),
         flush_s=_seconds("flush_s", given.flush_s, env, 1.0),
         histogram_s=_histogram_s(env),
@@ -98,11 +100,11 @@ def resolve_settings(given: Arguments, env: Mapping[str, str] | None = None) -> 
     )
 
 
-def _endpoints(given: Arguments, env: Mapping[str, str]) -> Endpoints:
+def _endpoints(given: Arguments, env: Mapping[str, str], *, is_used: bool) -> Endpoints:
     """With a provider the application sends, unless a collector is named as well."""
     if given.tracer_provider is not None and not names_scorer(env, given.endpoint):
         return NO_ENDPOINTS
-    return resolve_endpoints(env, given.endpoint, given.headers)
+    return resolve_endpoints(env, given.endpoint, given.headers, given.protocol, is_used=is_used)
 
 
 def _tracer_provider(given: Arguments) -> object | None:

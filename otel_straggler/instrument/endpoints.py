@@ -1,7 +1,6 @@
 """Where telemetry goes, from arguments and environment.
 
-Order: argument > ``OTEL_STRAGGLER_ENDPOINT`` > ``OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`` and
-``..._METRICS_ENDPOINT`` > ``OTEL_EXPORTER_OTLP_ENDPOINT`` > this machine. A wrong argument or
+Addresses are in ``addresses.py``, protocols in ``protocols.py``. A wrong argument or
 ``OTEL_STRAGGLER_*`` variable is an error; a wrong ``OTEL_*`` variable belongs to others and is
 logged and ignored, as OpenTelemetry's specification asks.
 """
@@ -9,16 +8,19 @@ logged and ignored, as OpenTelemetry's specification asks.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
-from otel_straggler.config import DEFAULT_ENDPOINT, Compression, Endpoint, Pairs
+from otel_straggler.config import DEFAULT_ENDPOINT, Compression, Endpoint, OtlpProtocol, Pairs
 from otel_straggler.errors import ConfigError, describe
+from otel_straggler.instrument.addresses import find_address, own_address
+from otel_straggler.instrument.protocols import choose_protocols
 
 _LOG = logging.getLogger("otel_straggler")
 _PREFIX = "OTEL_EXPORTER_OTLP_"
-_PROTOCOL = "http/protobuf"
+_METADATA_NAME = re.compile(r"(?!grpc-)[a-z0-9_.-]+(?<!-bin)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +33,29 @@ class Endpoints:
 
 
 def resolve_endpoints(
-    env: Mapping[str, str], endpoint: str | None, headers: Mapping[str, str] | None
+    env: Mapping[str, str],
+    endpoint: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    protocol: str | None = None,
+    *,
+    is_used: bool = True,
 ) -> Endpoints:
-    """Settle both endpoints.
+    """Settle both endpoints; ``is_used`` says whether anything will be sent.
 
     Raises:
-        ConfigError: the argument or ``OTEL_STRAGGLER_ENDPOINT`` is no URL, or a header is wrong.
+        ConfigError: an argument or an ``OTEL_STRAGGLER_*`` variable is wrong.
     """
-    _warn_of_protocol(env)
-    base = _trusted_base(env, endpoint)
+    own = own_address(env, endpoint)
+    protocols = choose_protocols(env, protocol, own.port if own else None, is_used=is_used)
     own_headers = _own_headers(env, headers)
+
+    def settled(signal: str) -> Endpoint:
+        chosen = protocols[signal].protocol
+        url = find_address(signal, env, own, chosen).url
+        return _endpoint(signal, chosen, url, env, own_headers)
+
     return Endpoints(
-        traces=_endpoint("TRACES", "/v1/traces", env, base, own_headers),
-        metrics=_endpoint("METRICS", "/v1/metrics", env, base, own_headers),
-        is_trusted=base is not None,
+        traces=settled("TRACES"), metrics=settled("METRICS"), is_trusted=own is not None
     )
 
 
@@ -71,43 +82,17 @@ def parse_pairs(text: str) -> dict[str, str]:
     return {unquote(k.strip()): unquote(v.strip()) for k, v in pairs if k.strip()}
 
 
-def _trusted_base(env: Mapping[str, str], endpoint: str | None) -> str | None:
-    if endpoint is not None:
-        return _checked_url(endpoint, "configure(endpoint=...)")
-    named = env.get("OTEL_STRAGGLER_ENDPOINT", "").strip()
-    return _checked_url(named, "OTEL_STRAGGLER_ENDPOINT") if named else None
-
-
-def _checked_url(url: object, where: str) -> str:
-    if isinstance(url, str) and _is_url(url):
-        return url
-    message = describe(
-        where=where,
-        value=url,
-        expected="a URL that begins with http:// or https://",
-        remedy=f"Use for example {DEFAULT_ENDPOINT}.",
-    )
-    raise ConfigError(message)
-
-
-def _is_url(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number
-        return False
-
-
 def _endpoint(
     signal: str,
-    path: str,
+    protocol: OtlpProtocol,
+    url: str,
     env: Mapping[str, str],
-    base: str | None,
     own_headers: dict[str, str] | None,
 ) -> Endpoint:
     return Endpoint(
-        url=_with_path(base, path) if base else _otel_url(signal, path, env),
-        headers=_headers(signal, env, own_headers),
+        url=url,
+        protocol=protocol,
+        headers=_headers(signal, env, own_headers, protocol),
         timeout_s=_timeout_s(signal, env),
         compression=_compression(signal, env),
         ca_file=_either(signal, "CERTIFICATE", env),
@@ -115,28 +100,6 @@ def _endpoint(
         client_key_file=_either(signal, "CLIENT_KEY", env),
         is_enabled=env.get(f"OTEL_{signal}_EXPORTER", "").strip().lower() != "none",
     )
-
-
-def _otel_url(signal: str, path: str, env: Mapping[str, str]) -> str:
-    """A signal's own endpoint is used as it is; the common one gets the signal's path."""
-    own = env.get(f"{_PREFIX}{signal}_ENDPOINT", "").strip()
-    if own and _is_usable(f"{_PREFIX}{signal}_ENDPOINT", own):
-        return own
-    common = env.get(f"{_PREFIX}ENDPOINT", "").strip()
-    if common and _is_usable(f"{_PREFIX}ENDPOINT", common):
-        return _with_path(common, path)
-    return _with_path(DEFAULT_ENDPOINT, path)
-
-
-def _is_usable(variable: str, url: str) -> bool:
-    if _is_url(url):
-        return True
-    _ignore(variable, url, "a URL that begins with http:// or https://")
-    return False
-
-
-def _with_path(base: str, path: str) -> str:
-    return base.rstrip("/") + path
 
 
 def _own_headers(
@@ -168,14 +131,42 @@ def _is_header(name: object, value: object) -> bool:
     return text.isascii() and text.isprintable() and ":" not in name and " " not in name
 
 
-def _headers(signal: str, env: Mapping[str, str], own: dict[str, str] | None) -> Pairs:
+def _headers(
+    signal: str,
+    env: Mapping[str, str],
+    own: dict[str, str] | None,
+    protocol: OtlpProtocol,
+) -> Pairs:
     if own is not None:
-        return tuple(sorted(own.items()))
+        return tuple(sorted(_as_metadata(own).items() if protocol == "grpc" else own.items()))
     both = {
         **parse_pairs(env.get(f"{_PREFIX}HEADERS", "")),
         **parse_pairs(env.get(f"{_PREFIX}{signal}_HEADERS", "")),
     }
-    return tuple(sorted((k, v) for k, v in both.items() if _is_header(k, v)))
+    fits = _is_metadata if protocol == "grpc" else _is_header
+    return tuple(sorted((k, v) for k, v in both.items() if fits(k, v)))
+
+
+def _as_metadata(headers: dict[str, str]) -> dict[str, str]:
+    """The same, if gRPC can carry them.
+
+    Raises:
+        ConfigError: a name is not one for gRPC.
+    """
+    wrong = sorted(name for name, value in headers.items() if not _is_metadata(name, value))
+    if wrong:
+        message = describe(
+            where="headers for gRPC",
+            value=wrong,
+            expected="names of letters, digits, '_', '-' and '.', not grpc-... and not ...-bin",
+            remedy="Rename them, or use http/protobuf.",
+        )
+        raise ConfigError(message)
+    return headers
+
+
+def _is_metadata(name: str, value: str) -> bool:
+    return _is_header(name, value) and _METADATA_NAME.fullmatch(name.lower()) is not None
 
 
 def _either(signal: str, name: str, env: Mapping[str, str]) -> str:
@@ -202,19 +193,6 @@ def _compression(signal: str, env: Mapping[str, str]) -> Compression:
     if text != "none":
         _ignore(f"{_PREFIX}COMPRESSION", text, "gzip or none")
     return "none"
-
-
-def _warn_of_protocol(env: Mapping[str, str]) -> None:
-    for variable in ("PROTOCOL", "TRACES_PROTOCOL", "METRICS_PROTOCOL"):
-        text = env.get(_PREFIX + variable, "").strip()
-        if text and text != _PROTOCOL:
-            _LOG.warning(
-                "%s is %r; otel-straggler sends http/protobuf. Point "
-                "OTEL_STRAGGLER_ENDPOINT at an OTLP/HTTP port (4318, not 4317).",
-                _PREFIX + variable,
-                text,
-            )
-            return
 
 
 def _ignore(variable: str, value: str, expected: str) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _LOG = logging.getLogger("otel_straggler")
 _STORE_KEY = "otel_straggler/run_id"
@@ -30,32 +30,76 @@ class Place:
     attempt: int
 
 
+class Found(NamedTuple):
+    """A number, None if nobody says it, and who says it."""
+
+    value: int | None
+    where: str
+
+
 def find_place(env: Mapping[str, str]) -> Place:
     """Look at the launcher's variables, then torch.distributed, then Slurm's.
 
     >>> find_place({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"})
     Place(rank=3, world_size=8, local_rank=1, attempt=0)
     """
-    process_group = initialised_process_group()
-    torch_rank = process_group.get_rank() if process_group else None
-    torch_size = process_group.get_world_size() if process_group else None
+    found = explain_place(env)
     return Place(
-        rank=_first(_number(env, "RANK"), torch_rank, _number(env, "SLURM_PROCID")),
-        world_size=_first(_number(env, "WORLD_SIZE"), torch_size, _number(env, "SLURM_NTASKS")),
-        local_rank=_first(_number(env, "LOCAL_RANK"), _number(env, "SLURM_LOCALID")),
-        attempt=_number(env, "TORCHELASTIC_RESTART_COUNT") or 0,
+        rank=found["rank"].value,
+        world_size=found["world_size"].value,
+        local_rank=found["local_rank"].value,
+        attempt=found["attempt"].value or 0,
     )
+
+
+def explain_place(env: Mapping[str, str]) -> dict[str, Found]:
+    """The same, with who says it.
+
+    >>> explain_place({"SLURM_PROCID": "3"})["rank"]
+    Found(value=3, where='SLURM_PROCID')
+    """
+    process_group = initialised_process_group()
+    of_torch = Found(None, "")
+    size_of_torch = Found(None, "")
+    if process_group:
+        of_torch = Found(process_group.get_rank(), "torch.distributed")
+        size_of_torch = Found(process_group.get_world_size(), "torch.distributed")
+    return {
+        "rank": _first(_number(env, "RANK"), of_torch, _number(env, "SLURM_PROCID")),
+        "world_size": _first(
+            _number(env, "WORLD_SIZE"), size_of_torch, _number(env, "SLURM_NTASKS")
+        ),
+        "local_rank": _first(_number(env, "LOCAL_RANK"), _number(env, "SLURM_LOCALID")),
+        "attempt": _first(_number(env, "TORCHELASTIC_RESTART_COUNT")),
+    }
 
 
 def find_run_id(env: Mapping[str, str]) -> str:
     """Name the run alike on every rank: scheduler, launcher, shared store, or a hash."""
     return (
-        _scheduler_run_id(env)
+        _scheduler_run_id(env)[0]
         or _launcher_run_id(env)
         or _store_run_id()
         or _hashed_run_id(env)
         or _lone_run_id()
     )
+
+
+def explain_run_id(env: Mapping[str, str]) -> tuple[str, str]:
+    """What :func:`find_run_id` would give, and who says it, without leaving a token in the store.
+
+    Empty where only a token, or a random name, would be given.
+    """
+    run_id, where = _scheduler_run_id(env)
+    if run_id:
+        return run_id, where
+    if run_id := _launcher_run_id(env):
+        return run_id, "TORCHELASTIC_RUN_ID"
+    if initialised_process_group() is not None:
+        return _token_in_store(), "a token in the store of torch.distributed"
+    if run_id := _hashed_run_id(env):
+        return run_id, "a hash of MASTER_ADDR and MASTER_PORT"
+    return "", ""
 
 
 def initialised_process_group() -> Any:
@@ -66,16 +110,18 @@ def initialised_process_group() -> Any:
     return distributed if distributed.is_initialized() else None
 
 
-def _scheduler_run_id(env: Mapping[str, str]) -> str:
-    """A job id. A requeued Slurm job keeps its id, so its restart count is part of the name."""
+def _scheduler_run_id(env: Mapping[str, str]) -> tuple[str, str]:
+    """A job id, and its variable. A requeued Slurm job keeps its id, so its restart count is part
+    of the name."""
     slurm = env.get("SLURM_JOB_ID", "")
     if slurm:
         restarts = env.get("SLURM_RESTART_COUNT", "0")
-        return f"slurm-{slurm}" if restarts in {"", "0"} else f"slurm-{slurm}-{restarts}"
+        is_first = restarts in {"", "0"}
+        return f"slurm-{slurm}" if is_first else f"slurm-{slurm}-{restarts}", "SLURM_JOB_ID"
     for name, prefix in (("RAY_JOB_ID", "ray"), ("KUBEFLOW_TRAINING_JOB_ID", "k8s")):
         if env.get(name):
-            return f"{prefix}-{env[name]}"
-    return ""
+            return f"{prefix}-{env[name]}", name
+    return "", ""
 
 
 def _launcher_run_id(env: Mapping[str, str]) -> str:
@@ -93,6 +139,15 @@ def _store_run_id() -> str:
         return bytes(store.compare_set(_STORE_KEY, "", f"run-{uuid.uuid4().hex[:12]}")).decode()
     except Exception as error:  # noqa: BLE001  a store without compare_set
         _LOG.info("no run id from the store of torch.distributed: %s", error)
+        return ""
+
+
+def _token_in_store() -> str:
+    process_group = initialised_process_group()
+    try:
+        store = process_group.distributed_c10d._get_default_store()  # noqa: SLF001
+        return bytes(store.get(_STORE_KEY)).decode() if store.check([_STORE_KEY]) else ""
+    except Exception:  # noqa: BLE001  a store without check
         return ""
 
 
@@ -118,7 +173,7 @@ def _lone_run_id() -> str:
 
 
 def _is_one_node(env: Mapping[str, str]) -> bool:
-    world, local = _number(env, "WORLD_SIZE"), _number(env, "LOCAL_WORLD_SIZE")
+    world, local = _number(env, "WORLD_SIZE").value, _number(env, "LOCAL_WORLD_SIZE").value
     return world is None or local is None or world == local
 
 
@@ -132,10 +187,10 @@ def _start_of_parent() -> str:
         return ""
 
 
-def _number(env: Mapping[str, str], name: str) -> int | None:
+def _number(env: Mapping[str, str], name: str) -> Found:
     text = env.get(name, "").strip()
-    return int(text) if text.isascii() and text.isdigit() else None
+    return Found(int(text), name) if text.isascii() and text.isdigit() else Found(None, "")
 
 
-def _first(*found: int | None) -> int | None:
-    return next((value for value in found if value is not None), None)
+def _first(*found: Found) -> Found:
+    return next((one for one in found if one.value is not None), Found(None, ""))

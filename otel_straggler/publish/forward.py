@@ -9,7 +9,8 @@ import time
 from collections import Counter, deque
 from dataclasses import dataclass
 
-from otel_straggler.transport.http import HttpClient, Response, is_retryable, retry_delay_s
+from otel_straggler.transport.http import HttpClient
+from otel_straggler.transport.response import Response, is_retryable, retry_delay_s
 
 _log = logging.getLogger(__name__)
 

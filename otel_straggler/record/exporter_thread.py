@@ -14,7 +14,7 @@ from typing import Protocol
 
 from otel_straggler.config import ClientSettings
 from otel_straggler.export.drops import ENCODE_ERROR, Drops
-from otel_straggler.export.sender import PROTOBUF, SpanSender, client_for, encoded_body
+from otel_straggler.export.sender import PROTOBUF, SpanSender
 from otel_straggler.record.clock import Clock, SystemClock
 from otel_straggler.record.description import Attributes, Topology, resource_attributes
 from otel_straggler.record.handshake import Handshake
@@ -24,6 +24,7 @@ from otel_straggler.record.recorder import Epoch, Record, Recorder
 from otel_straggler.record.spans import SpanPacker
 from otel_straggler.record.waker import Waker
 from otel_straggler.semconv import Outcome
+from otel_straggler.transport.client import client_for, encoded_body
 from otel_straggler.wire.ids import SpanIds
 
 THREAD_NAME = "otel-straggler"
@@ -92,10 +93,10 @@ class Exporter:
             topology,
             lambda: {**other_losses(), **self._drops.counts()},
         )
-        self._metrics_client = client_for(settings.metrics)
+        self._metrics_client = client_for(settings.metrics, "metrics")
         self._sender = SpanSender(
             settings.traces,
-            client_for(settings.traces),
+            client_for(settings.traces, "traces"),
             budget_bytes=settings.queue_bytes,
             drops=self._drops,
             monotonic_s=self._clock.monotonic_s,

@@ -146,6 +146,6 @@ def _disagreement(settings: list[str]) -> str:
 def kernel_hash(name: str) -> str:
     """
     >>> kernel_hash("gemm")
-    'b4aeb0caeca95d7b'
+    '18f2bfe625c20138'
     """
     return blake2b(name.encode("utf-8", "replace"), digest_size=8).hexdigest()

@@ -13,7 +13,7 @@ def test_help_names_every_verb(otel_straggler) -> None:
     """One line each."""
     answer = otel_straggler("--help")
     assert answer.returncode == 0
-    for verb in (b"collector", b"score", b"simulate", b"top"):
+    for verb in (b"collector", b"doctor", b"score", b"simulate", b"top"):
         assert verb in answer.stdout
 
 

@@ -9,12 +9,14 @@ from dataclasses import replace
 import pytest
 
 from otel_straggler import shutdown
-from otel_straggler.config import ClientSettings, Endpoint
+from otel_straggler.config import ClientSettings, OtlpProtocol
 from otel_straggler.instrument.guard import GUARD
 from otel_straggler.instrument.topology import TOPOLOGY
 from otel_straggler.record.active import RECORDER
 from otel_straggler.record.exporter_thread import Exporter
-from otel_straggler.testing import CapturedRequests, FakeClock
+from otel_straggler.testing import FakeClock
+
+from .sinks import GrpcSink, HttpSink
 
 MakeExporter = Callable[..., Exporter]
 
@@ -35,9 +37,15 @@ def _clean_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def sink() -> Iterator[CapturedRequests]:
-    with CapturedRequests() as captured:
-        yield captured
+def protocol() -> OtlpProtocol:
+    """What the sink speaks. A module whose tests hold for both overrides it."""
+    return "http/protobuf"
+
+
+@pytest.fixture
+def sink(protocol: OtlpProtocol) -> Iterator[HttpSink | GrpcSink]:
+    with GrpcSink() if protocol == "grpc" else HttpSink() as captured:
+        yield captured  # type: ignore[misc]
 
 
 @pytest.fixture
@@ -46,7 +54,7 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def settings(sink: CapturedRequests) -> ClientSettings:
+def settings(sink: HttpSink | GrpcSink) -> ClientSettings:
     """Settings of rank 3 of a run of 8."""
     return ClientSettings(
         run_id="run-1",
@@ -55,8 +63,8 @@ def settings(sink: CapturedRequests) -> ClientSettings:
         local_rank=1,
         node="node-a",
         service_name="job",
-        traces=Endpoint(url=sink.url + "/v1/traces"),
-        metrics=Endpoint(url=sink.url + "/v1/metrics"),
+        traces=sink.endpoint("traces"),
+        metrics=sink.endpoint("metrics"),
     )
 
 

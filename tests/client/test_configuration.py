@@ -91,13 +91,6 @@ def test_a_wrong_variable_of_others_is_ignored_with_a_warning(
     assert caplog.records
 
 
-def test_another_protocol_is_told_once_with_the_remedy(caplog: pytest.LogCaptureFixture) -> None:
-    """gRPC on port 4317 would never answer us."""
-    settings({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"})
-    (record,) = caplog.records
-    assert "4318, not 4317" in record.getMessage()
-
-
 @pytest.mark.parametrize("variable", ["OTEL_SDK_DISABLED", "OTEL_STRAGGLER_DISABLED"])
 def test_one_variable_switches_everything_off(variable: str) -> None:
     """Ours, or OpenTelemetry's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from otel_straggler.testing import CapturedRequests
 
 SIGTERMED = -signal.SIGTERM
 BOUND_S = 60
+INHERITED = ("OTEL_STRAGGLER_PROTOCOL", "PYTHONPATH")
 HEAD = """
 import ctypes, os, signal, sys, threading, time
 import otel_straggler as o
@@ -28,6 +30,17 @@ def ready():
 """
 
 
+@pytest.fixture(params=["http/protobuf", "grpc"])
+def protocol(request: pytest.FixtureRequest) -> str:
+    """Every ending holds for both transports."""
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _children_speak_it(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_STRAGGLER_PROTOCOL", protocol)
+
+
 @contextmanager
 def process(body: str, url: str, *, timeout_ms: int = 10_000) -> Iterator[subprocess.Popen[str]]:
     """Run ``body`` in a process of its own; it is killed at the latest when the block ends."""
@@ -36,7 +49,11 @@ def process(body: str, url: str, *, timeout_ms: int = 10_000) -> Iterator[subpro
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={"OTEL_EXPORTER_OTLP_TIMEOUT": str(timeout_ms), "PATH": "/usr/bin:/bin"},
+        env={
+            "OTEL_EXPORTER_OTLP_TIMEOUT": str(timeout_ms),
+            "PATH": "/usr/bin:/bin",
+            **{name: os.environ[name] for name in INHERITED if name in os.environ},
+        },
     )
     try:
         yield child
@@ -283,6 +300,7 @@ def test_sigterm_to_a_forked_child_ends_only_the_child(sink: CapturedRequests) -
     assert outcomes(sink) == ["ok"]
 
 
+@pytest.mark.parametrize("protocol", ["http/protobuf"])
 def test_a_forked_child_may_have_a_session_of_its_own(sink: CapturedRequests) -> None:
     """Launchers fork their ranks."""
     body = """
@@ -301,6 +319,44 @@ def test_a_forked_child_may_have_a_session_of_its_own(sink: CapturedRequests) ->
     found = {s.name: s.resource for s in sink.spans()}
     assert {n: r["training.rank"] for n, r in found.items()} == {"child": 1, "parent": 0}
     assert len({r["straggler.session.id"] for r in found.values()}) == 2
+
+
+@pytest.mark.parametrize("protocol", ["grpc"])
+def test_a_forked_child_of_a_process_with_grpc_is_refused_grpc(sink: CapturedRequests) -> None:
+    """gRPC's core would hang there or crash; the parent's session goes on."""
+    body = """
+    configure(flush_s=3600)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            configure(rank=1, world_size=2)
+        except ValueError as error:
+            os._exit(7 if "'spawn', or use http/protobuf" in str(error) else 8)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    with o.section("parent"): pass
+    o.shutdown()
+    """
+    assert run(body, sink.url).returncode == 0
+    assert names(sink) == ["parent"]
+
+
+def test_workers_forked_in_the_middle_of_requests_live(sink: CapturedRequests) -> None:
+    """A library that breaks a DataLoader's workers would break training."""
+    body = """
+    import multiprocessing
+    configure(flush_s=0.005, heartbeat_s=0.005)
+    fork = multiprocessing.get_context("fork")
+    for _ in range(10):
+        workers = [fork.Process(target=time.sleep, args=(0.01,)) for _ in range(4)]
+        for worker in workers: worker.start()
+        with o.section("parent"): pass
+        for worker in workers: worker.join()
+        assert [worker.exitcode for worker in workers] == [0, 0, 0, 0]
+    o.shutdown()
+    """
+    child = run(body, sink.url)
+    assert child.returncode == 0
+    assert names(sink) == ["parent"] * 10
 
 
 def test_workers_of_a_data_loader_stay_silent(sink: CapturedRequests) -> None:

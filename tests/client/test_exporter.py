@@ -17,6 +17,12 @@ from otel_straggler.wire.ids import root_span_id, step_trace_id
 MakeExporter = Callable[..., Exporter]
 
 
+@pytest.fixture(params=["http/protobuf", "grpc"])
+def protocol(request: pytest.FixtureRequest) -> str:
+    """Every test here holds for both transports."""
+    return str(request.param)
+
+
 def tick(exporter: Exporter, clock: FakeClock, after_s: float = 1.0) -> None:
     clock.advance(after_s)
     exporter.tick(clock.monotonic_s())

@@ -8,13 +8,8 @@ from pathlib import Path
 import pytest
 
 from otel_straggler.testing import CapturedRequests
-from otel_straggler.transport.http import (
-    NO_ANSWER,
-    HttpClient,
-    Response,
-    is_retryable,
-    retry_delay_s,
-)
+from otel_straggler.transport.http import HttpClient
+from otel_straggler.transport.response import NO_ANSWER, Response, is_retryable, retry_delay_s
 
 TYPE = "application/x-protobuf"
 

@@ -7,12 +7,20 @@ from collections.abc import Callable
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from otel_straggler.config import Endpoint
 from otel_straggler.export.drops import Drops
-from otel_straggler.export.sender import SpanSender, client_for
+from otel_straggler.export.sender import SpanSender
 from otel_straggler.testing import CapturedRequests, FakeClock
+from otel_straggler.transport.client import client_for
+
+from .sinks import GrpcSink, HttpSink
 
 MakeSender = Callable[..., SpanSender]
+
+
+@pytest.fixture(params=["http/protobuf", "grpc"])
+def protocol(request: pytest.FixtureRequest) -> str:
+    """Every test here holds for both transports."""
+    return str(request.param)
 
 
 @pytest.fixture
@@ -21,12 +29,12 @@ def drops() -> Drops:
 
 
 @pytest.fixture
-def make_sender(sink: CapturedRequests, clock: FakeClock, drops: Drops) -> MakeSender:
+def make_sender(sink: HttpSink | GrpcSink, clock: FakeClock, drops: Drops) -> MakeSender:
     def make(budget_bytes: int = 1_000_000, **endpoint: object) -> SpanSender:
-        to = Endpoint(url=sink.url + "/v1/traces", **endpoint)  # type: ignore[arg-type]
+        to = sink.endpoint("traces", **endpoint)
         return SpanSender(
             to,
-            client_for(to),
+            client_for(to, "traces"),
             budget_bytes=budget_bytes,
             drops=drops,
             monotonic_s=clock.monotonic_s,
@@ -142,10 +150,12 @@ def test_a_full_queue_gives_up_its_oldest(
 
 
 def test_bodies_are_compressed_if_asked(
-    make_sender: MakeSender, sink: CapturedRequests, clock: FakeClock
+    make_sender: MakeSender, sink: HttpSink | GrpcSink, clock: FakeClock
 ) -> None:
-    """The budget counts what really waits."""
-    sender = make_sender(budget_bytes=200, compression="gzip")
+    """The budget counts what really waits: gRPC compresses as it sends."""
+    sender = make_sender(
+        budget_bytes=10_000 if sink.protocol == "grpc" else 200, compression="gzip"
+    )
     sender.put(b"a" * 10_000, 1)
     sender.send(clock.monotonic_s() + 1.0)
     assert bodies(sink) == [b"a" * 10_000]

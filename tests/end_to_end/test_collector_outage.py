@@ -11,14 +11,16 @@ LONGEST_S = 150
 
 
 @pytest.mark.demo
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 def test_training_outlives_its_collector_and_is_scored_by_the_next_one(
-    start_collector, watch, tmp_path: Path
+    start_collector, watch, tmp_path: Path, protocol: str, monkeypatch: pytest.MonkeyPatch
 ):
     """Killed in mid-training; on the same ports the very first window of the next one is complete,
     and it begins no later than one window after that collector was there."""
+    monkeypatch.setenv("OTEL_STRAGGLER_PROTOCOL", protocol)
     first = start_collector("--window-steps=20")
     flags = ("--steps", STEPS, "--slow-rank", 2, "--say-every", 10)
-    training = Training(first.endpoint, "outage", tmp_path / "log", *flags)
+    training = Training(endpoint_of(first, protocol), "outage", tmp_path / "log", *flags)
     try:
         watch(first, "outage").wait_for(lambda window: window["first_step"] == 0)
         first.kill()
@@ -42,6 +44,10 @@ def test_training_outlives_its_collector_and_is_scored_by_the_next_one(
         assert sorted(window["ranks"]) == ["0", "1", "2", "3"]
         assert (window["coverage"], window["missing_ranks"]) == (1.0, [])
     assert (last["largest_excess"]["rank"], last["largest_excess"]["section"]) == (2, "forward")
+
+
+def endpoint_of(collector, protocol: str) -> str:
+    return f"http://{collector.addresses['otlp_grpc' if protocol == 'grpc' else 'otlp_http']}"
 
 
 def wait_until(is_so) -> None:

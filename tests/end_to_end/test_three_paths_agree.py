@@ -18,6 +18,7 @@ from otel_straggler.publish.report_json import window_json
 from otel_straggler.score.scorer import Scorer, ScoreSettings
 from otel_straggler.simulate.scenarios import SCENARIOS, Plan, Scenario, simulate
 from otel_straggler.simulate.writers import as_json_line, encode_requests, write_csv
+from otel_straggler.transport.grpc import EXPORT_METHODS, GrpcClient
 
 WINDOW_STEPS = 20
 PLAN = Plan(steps=WINDOW_STEPS + 5, slow_rank=5, slowdown=1.6, section="backward", seed=11)
@@ -49,8 +50,8 @@ def collector() -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_three_paths_agree(name: str, collector: dict[str, str], tmp_path: Path) -> None:
-    """CSV, OTLP-JSON, OTLP over HTTP and plain calls give the same scores and stragglers."""
+def test_all_paths_agree(name: str, collector: dict[str, str], tmp_path: Path) -> None:
+    """CSV, OTLP-JSON, OTLP over HTTP, over gRPC and plain calls: the same scores and stragglers."""
     run = simulate(name, replace(PLAN, run_id=name))
     expected = by_scorer(run)
     assert listed(expected) == {(rank, section) for rank, section in run.truth.slow}
@@ -58,6 +59,7 @@ def test_three_paths_agree(name: str, collector: dict[str, str], tmp_path: Path)
         by_csv(run, tmp_path),
         by_otlp_json(run, tmp_path),
         by_collector(run, collector),
+        by_collector_over_grpc(run, collector),
     ):
         assert (window["first_step"], window["last_step"]) == (0, WINDOW_STEPS - 1)
         assert listed(window) == listed(expected)
@@ -143,6 +145,16 @@ def by_collector(run: Scenario, addresses: dict[str, str]) -> Json:
     for body in encode_requests(run.batch):
         post(f"http://{addresses['otlp_http']}/v1/traces", body)
     return newest_window(run, addresses, 0)
+
+
+def by_collector_over_grpc(run: Scenario, addresses: dict[str, str]) -> Json:
+    """The same collector, as another run, by the client of a training process."""
+    other = simulate(run.name, replace(run.plan, run_id=f"{run.plan.run_id} over gRPC"))
+    client = GrpcClient(f"http://{addresses['otlp_grpc']}", EXPORT_METHODS["traces"])
+    for body in encode_requests(other.batch):
+        assert client.post(body, content_type="application/x-protobuf").status == 200
+    client.close()
+    return newest_window(other, addresses, 0)
 
 
 def newest_window(run: Scenario, addresses: dict[str, str], first_step: int) -> Json:

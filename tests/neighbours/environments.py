@@ -31,7 +31,7 @@ COLLECTOR_TOOLS = (
     "opentelemetry-exporter-otlp-proto-grpc",
 )
 BASE_FACTS = ("neighbours/base_facts.py",)
-OWN_TESTS = ("client", "score", "wire_decode", "simulate", "receive_files")
+OWN_TESTS = ("client", "sdk_sink", "score", "wire_decode", "simulate", "receive_files")
 COLLECTOR_TESTS = ("cli", "collector/test_cli_collector.py", "receive")
 
 

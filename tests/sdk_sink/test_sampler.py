@@ -161,11 +161,15 @@ class Raises(SpanProcessor):
         return True
 
 
-@pytest.mark.parametrize(("where", "losses"), [("on_start", 4), ("on_end", 4), ("force_flush", 1)])
+@pytest.mark.parametrize(
+    ("where", "losses"),
+    # flush() and shutdown() both flush it; the last heartbeat may go out before or after
+    [("on_start", {4}), ("on_end", {4}), ("force_flush", {1, 2})],
+)
 @pytest.mark.parametrize("propagate_context", [False, True])
 def test_a_processor_that_raises_is_counted_and_logged_once(
     where: str,
-    losses: int,
+    losses: set[int],
     propagate_context: bool,
     make_application: MakeApplication,
     sink: CapturedRequests,
@@ -181,7 +185,7 @@ def test_a_processor_that_raises_is_counted_and_logged_once(
     shutdown("ok")
     assert len(sink.spans()) == 4
     counted = [p.value for p in sink.points() if p.attributes.get("reason") == SDK_ERROR]
-    assert counted[-1] == losses
+    assert counted[-1] in losses
     told = [r for r in caplog.records if r.name == "otel_straggler" and r.exc_info]
     assert len(told) == 1
     assert told[0].levelno == logging.WARNING

@@ -1,0 +1,149 @@
+"""``otel-straggler doctor``: why does nothing arrive, and who says so?"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from otel_straggler.cli.report_table import printable, report_console
+from otel_straggler.doctor.examination import Options, examine
+from otel_straggler.doctor.findings import Finding, Status, findings_json
+from otel_straggler.errors import ConfigError, describe
+
+PROBLEM_FOUND = 1
+_MARKS: dict[Status, tuple[str, str]] = {
+    "ok": ("ok", "green"),
+    "info": ("--", "dim"),
+    "warning": ("!!", "yellow"),
+    "problem": ("XX", "bold red"),
+}
+_TITLES = {
+    "versions": "Installed",
+    "recording": "Recording",
+    "identity": "Identity",
+    "settings": "Settings",
+    "endpoint": "Endpoint",
+    "collector": "Collector",
+    "clock": "Clock",
+    "volume": "Volume",
+}
+_MOST_TEXT = 1_000
+
+
+@click.command(short_help="Say what stands between a training process and its scores.")
+@click.option("--endpoint", metavar="URL", help="As configure(endpoint=...).")
+@click.option("--protocol", metavar="NAME", help="As configure(protocol=...).")
+@click.option(
+    "--collector", metavar="URL",
+    help="Its --metrics address.  [default: host of the endpoint, port 9464]",
+)  # fmt: skip
+@click.option("--run", "run_id", metavar="RUN", help="Look at this run.  [default: this job's]")
+@click.option("--timeout", "timeout_s", default=5.0, show_default=True, help="Seconds per request.")
+@click.option(
+    "--sections-per-step", default=10.0, show_default=True,
+    help="For the volume, where it cannot be measured.",
+)  # fmt: skip
+@click.option("--step-seconds", default=1.0, show_default=True, help="For the volume likewise.")
+@click.option("--json", "as_json", is_flag=True, help="All findings as one JSON object.")
+def command(
+    endpoint: str | None,
+    protocol: str | None,
+    collector: str | None,
+    run_id: str | None,
+    timeout_s: float,
+    sections_per_step: float,
+    step_seconds: float,
+    as_json: bool,
+) -> int:
+    """Say what stands between a training process and its scores.
+
+    Run it with the environment of the training: in the job script before the training, with srun
+    or `torchrun --no-python otel-straggler doctor` on every rank, or in a terminal. Nothing is
+    changed; what is sent is an empty request. A rank other than 0 prints its problems only.
+
+    Exit code: 0 without a problem, 1 with one, 2 for wrong use.
+    """
+    options = Options(
+        endpoint=endpoint,
+        protocol=protocol,
+        collector=_checked_url(collector),
+        run=run_id,
+        timeout_s=_checked("--timeout", timeout_s),
+        sections_per_step=_checked("--sections-per-step", sections_per_step),
+        step_s=_checked("--step-seconds", step_seconds),
+    )
+    rank = _rank()
+    if as_json:
+        findings = list(examine(options, os.environ))
+        click.echo(json.dumps(findings_json(findings, rank), indent=2, default=str))
+    else:
+        findings = list(_shown(report_console(), examine(options, os.environ), rank))
+    return PROBLEM_FOUND if any(f.status == "problem" for f in findings) else 0
+
+
+def _shown(console: Console, findings: Iterable[Finding], rank: int | None) -> Iterator[Finding]:
+    """Print findings as they come; of a rank other than 0 the problems."""
+    counts: dict[Status, int] = dict.fromkeys(_MARKS, 0)
+    subject = ""
+    for finding in findings:
+        counts[finding.status] += 1
+        if not rank:
+            if finding.subject != subject:
+                subject = finding.subject
+                console.print(Text(_TITLES.get(subject, subject), style="bold"))
+            _print(console, finding)
+        elif finding.status == "problem":
+            _print(console, finding, f"rank {rank}: ")
+        yield finding
+    if not rank:
+        console.print(_summary(counts))
+
+
+def _print(console: Console, finding: Finding, before: str = "") -> None:
+    mark, style = _MARKS[finding.status]
+    told = Text(before + printable(finding.sentence, _MOST_TEXT))
+    if finding.remedy:
+        told.append(f"\n{printable(finding.remedy, _MOST_TEXT)}", style="cyan")
+    row = Table.grid(padding=(0, 2, 0, 0))
+    row.add_row(" ", Text(mark, style=style), told)
+    console.print(row)
+
+
+def _summary(counts: dict[Status, int]) -> Text:
+    problems, warnings = counts["problem"], counts["warning"]
+    style = "bold red" if problems else "yellow" if warnings else "bold green"
+    text = f"{_many(problems, 'problem')}, {_many(warnings, 'warning')}."
+    return Text(text, style=style)
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count or 'no'} {what}{'' if count == 1 else 's'}"
+
+
+def _rank() -> int | None:
+    text = os.environ.get("RANK", "").strip() or os.environ.get("SLURM_PROCID", "").strip()
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _checked(flag: str, value: float) -> float:
+    if math.isfinite(value) and 0 < value <= 86_400:
+        return value
+    expected = "a number above 0, at most 86400"
+    raise ConfigError(
+        describe(where=flag, value=value, expected=expected, remedy="Leave it out for the default.")
+    )
+
+
+def _checked_url(url: str | None) -> str | None:
+    if url is None or url.startswith(("http://", "https://")):
+        return url
+    expected = "a URL such as http://127.0.0.1:9464"
+    remedy = "Give the address that the collector prints as 'metrics'."
+    raise ConfigError(describe(where="--collector", value=url, expected=expected, remedy=remedy))

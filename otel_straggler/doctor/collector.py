@@ -1,0 +1,155 @@
+"""What a collector has seen of a run: ranks, clashes, losses."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from otel_straggler import semconv
+from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
+from otel_straggler.doctor.identity import RUN_ID_REMEDY
+from otel_straggler.doctor.scrape import Collector
+
+SILENT_S = 15.0
+"""Three heartbeats."""
+_MOST_LISTED = 10
+_RESTART = "Look into the log of these ranks, then start them again."
+
+
+def find_run(collector: Collector, wanted: str | None, own_run_id: str) -> str | None:
+    """The run to look at: the one asked for, this environment's, else the only one there is."""
+    if wanted is not None:
+        return wanted
+    known = collector.run_ids()
+    if own_run_id in known:
+        return own_run_id
+    return known[0] if len(known) == 1 and not own_run_id else None
+
+
+def check_run(collector: Collector, wanted: str | None, own_run_id: str) -> Finding:
+    """Is the run there?"""
+    known = collector.run_ids()
+    listed = ", ".join(repr(run[:60]) for run in known[:_MOST_LISTED]) or "none yet"
+    found = find_run(collector, wanted, own_run_id)
+    if found in known:
+        return ok("collector.run", f"{collector.url} knows the run {found!r}.", found)
+    missing = found or own_run_id
+    if missing:
+        sentence = f"{collector.url} has nothing of the run {missing!r}; its runs: {listed}."
+        remedy = (
+            "otel-straggler doctor --run NAME   # or start the training; is its endpoint right?"
+        )
+        return warning("collector.run", sentence, remedy, known)
+    sentence = f"{collector.url} knows several runs, or none: {listed}."
+    return info("collector.run", sentence, known, "otel-straggler doctor --run NAME")
+
+
+def check_ranks(collector: Collector, run_id: str) -> Iterator[Finding]:
+    """Who reports, and who should."""
+    beats = {
+        (s.labels.get("group", ""), int(s.labels["rank"])): s.value
+        for s in collector.of(semconv.LAST_HEARTBEAT, run_id)
+    }
+    finished = {
+        (s.labels.get("group", ""), int(s.labels["rank"]))
+        for s in collector.of(semconv.RANK_FINISHED, run_id)
+    }
+    windows = collector.runs.get(run_id, {}).get("windows", [])
+    scored = sum(window.get("ranks_reporting", 0) for window in windows)
+    world = _world_size(collector, run_id)
+    seen = max(len(beats), scored)
+    value = {"seen": seen, "scored": scored, "world_size": world}
+    if seen < world:
+        known = {rank for _, rank in beats} | {
+            int(key.rpartition("/")[2]) for window in windows for key in window.get("ranks", {})
+        }
+        absent = [rank for rank in range(world) if rank not in known]
+        named = ", ".join(map(str, absent[:_MOST_LISTED])) + (" ..." if absent[10:] else "")
+        sentence = f"{seen} of {world} ranks report; missing: {named}."
+        yield problem(
+            "collector.ranks", sentence, "otel-straggler doctor   # on those ranks", value
+        )
+    else:
+        yield ok("collector.ranks", f"{seen} of {world} ranks report, {scored} scored.", value)
+    yield from _silence(
+        collector, {key: at_s for key, at_s in beats.items() if key not in finished}
+    )
+
+
+def _world_size(collector: Collector, run_id: str) -> int:
+    """Of all groups together."""
+    told = sum(int(s.value) for s in collector.of(semconv.RUN_WORLD_SIZE, run_id))
+    windows = collector.runs.get(run_id, {}).get("windows", [])
+    return max(told, sum(window.get("world_size") or 0 for window in windows))
+
+
+def _silence(collector: Collector, beats: dict[tuple[str, int], float]) -> Iterator[Finding]:
+    """Ranks that have not ended and say nothing; times are on the collector's clock."""
+    now_s = time.time() + (collector.clock.middle_s if collector.clock else 0.0)
+    silent = {key: now_s - at_s for key, at_s in beats.items() if now_s - at_s > SILENT_S}
+    if silent:
+        longest = max(silent.values())
+        ranks = ", ".join(str(rank) for _, rank in sorted(silent)[:_MOST_LISTED])
+        sentence = f"No sign of life from rank {ranks} for up to {longest:.0f} s."
+        yield problem("collector.silent", sentence, _RESTART, sorted(rank for _, rank in silent))
+
+
+def check_losses(collector: Collector, run_id: str) -> Iterator[Finding]:
+    """Clashes of identity, and what was lost or not used."""
+    clashes = collector.runs.get(run_id, {}).get("clashes", [])
+    if clashes:
+        ranks = sorted({clash["rank"] for clash in clashes})
+        sentence = (
+            f"Two processes claim rank {', '.join(map(str, ranks[:_MOST_LISTED]))} of {run_id!r}: "
+            "their telemetry is never merged, so one of each pair is not scored."
+        )
+        yield problem("collector.clashes", sentence, RUN_ID_REMEDY, ranks)
+    yield from _dropped(collector, run_id)
+    late = collector.runs.get(run_id, {}).get("not_scored", {}).get("late", 0)
+    if late:
+        sentence = f"{late:,} rows of {run_id!r} came too late to be scored."
+        remedy = "scoring: {grace_seconds: 15}   # in the collector's --config"
+        yield warning("collector.late", sentence, remedy, late)
+
+
+_DROP_REMEDIES = {
+    "ring_full": "configure(flush_s=0.2)   # or mark fewer sections",
+    "queue_full": "configure(queue_bytes=256 * 2**20)   # how long was the collector away?",
+    "rejected": "Look into the collector's log: it refused these spans.",
+}
+
+
+def _dropped(collector: Collector, run_id: str) -> Iterator[Finding]:
+    by_reason: Counter[str] = Counter()
+    for sample in collector.of(semconv.RECORDS_DROPPED, run_id):
+        by_reason[sample.labels.get("reason", "")] += int(sample.value)
+    for reason, count in sorted(by_reason.items()):
+        if count:
+            sentence = f"Ranks of {run_id!r} lost {count:,} records: {reason}."
+            remedy = _DROP_REMEDIES.get(reason, "Look into the log of the ranks.")
+            yield warning("collector.dropped", sentence, remedy, {"reason": reason, "count": count})
+
+
+def check_collector(collector: Collector) -> Iterator[Finding]:
+    """What it says of itself, over all runs."""
+    nameless = _total(collector, semconv.COLLECTOR_SPANS, fate="no_rank")
+    if nameless:
+        sentence = f"{nameless:,} spans came without a rank: they are forwarded, not scored."
+        remedy = 'export OTEL_RESOURCE_ATTRIBUTES="training.rank=$RANK,$OTEL_RESOURCE_ATTRIBUTES"'
+        yield warning("collector.no_rank", sentence, remedy, nameless)
+    rejected = _total(collector, semconv.COLLECTOR_SPANS, fate="rejected")
+    if rejected:
+        sentence = f"{rejected:,} spans were malformed and rejected."
+        remedy = f"curl -s {collector.url}/metrics | grep collector_spans_total   # has the reasons"
+        yield warning("collector.rejected", sentence, remedy, rejected)
+    failures = _total(collector, semconv.COLLECTOR_FAILURES)
+    if failures:
+        sentence = f"The collector survived {failures:,} mistakes of its own."
+        yield warning("collector.failures", sentence, "Look into the collector's log.", failures)
+
+
+def _total(collector: Collector, metric: semconv.Metric, **labels: Any) -> int:
+    wanted = labels.items()
+    return int(sum(s.value for s in collector.of(metric) if wanted <= dict(s.labels).items()))

@@ -1,0 +1,164 @@
+"""All checks in order: what is here, who this would be, the way out, and what has arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
+
+from otel_straggler.config import Endpoint
+from otel_straggler.doctor.clock import ClockBounds, check_clock
+from otel_straggler.doctor.collector import (
+    check_collector,
+    check_losses,
+    check_ranks,
+    check_run,
+    find_run,
+)
+from otel_straggler.doctor.endpoint import ask, check_answer, check_own_address, check_scorer
+from otel_straggler.doctor.findings import Finding, info, ok, problem
+from otel_straggler.doctor.identity import Identity, check_identity, find_identity
+from otel_straggler.doctor.network import check_way, proxy_for, proxy_remedy
+from otel_straggler.doctor.recording import check_recording
+from otel_straggler.doctor.scrape import Collector, look
+from otel_straggler.doctor.settings import Target, check_switches, check_target, settle
+from otel_straggler.doctor.versions import check_versions
+from otel_straggler.doctor.volume import Volume, assumed, check_volume, measured
+from otel_straggler.transport.response import NO_ANSWER
+
+METRICS_PORT = 9464
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the user says beside the environment.
+
+    Attributes:
+        endpoint, protocol: as the arguments of ``configure()``.
+        collector: metrics address of a collector; None: where the endpoint is, port 9464.
+        run: the run to look at there; None: this environment's.
+        timeout_s: of every single request.
+        sections_per_step, step_s: for the volume, where it cannot be measured.
+    """
+
+    endpoint: str | None = None
+    protocol: str | None = None
+    collector: str | None = None
+    run: str | None = None
+    timeout_s: float = 5.0
+    sections_per_step: float = 10.0
+    step_s: float = 1.0
+
+
+def examine(options: Options, env: Mapping[str, str]) -> Iterator[Finding]:
+    """Every finding, as soon as it is known. Takes a few requests; changes nothing."""
+    identity = find_identity(env)
+    yield from check_versions()
+    yield from check_recording(env)
+    yield from check_identity(identity, env)
+    yield from check_switches(env)
+    target, of_settings = settle(env, options.endpoint, options.protocol, identity)
+    yield from of_settings
+    clock: ClockBounds | None = None
+    if target is not None:
+        yield from check_own_address(is_named=bool(target.where["traces"]))
+        yield from check_target(target, env, identity)
+        clock = yield from _endpoint_findings(target, env, options.timeout_s)
+    collector = yield from _collector_findings(options, target, identity, env)
+    if collector is not None and collector.clock is not None:
+        clock = collector.clock
+    yield check_clock(clock, "the collector's" if collector else "the endpoint's")
+    yield check_volume(_volume(options, identity, collector))
+
+
+def _endpoint_findings(
+    target: Target, env: Mapping[str, str], timeout_s: float
+) -> Generator[Finding, None, ClockBounds | None]:
+    """Walk the way once for each address, then ask each signal's endpoint."""
+    clock: ClockBounds | None = None
+    walked: dict[str, bool] = {}
+    for signal, endpoint in target.by_signal.items():
+        if not endpoint.is_enabled:
+            continue
+        address = urlsplit(endpoint.url).netloc
+        if address not in walked:
+            walked[address] = yield from _walk(endpoint, env, timeout_s)
+        if not walked[address]:
+            continue
+        answered = ask(endpoint, signal, timeout_s)
+        yield _found_on_the_way(check_answer(endpoint, signal, answered, timeout_s), endpoint, env)
+        walked[address] = answered.response.status != NO_ANSWER
+        clock = clock or answered.clock
+        if signal == "traces":
+            is_trusted = target.endpoints.is_trusted
+            yield from check_scorer(endpoint, answered, is_trusted=is_trusted)
+    return clock
+
+
+def _walk(
+    endpoint: Endpoint, env: Mapping[str, str], timeout_s: float
+) -> Generator[Finding, None, bool]:
+    """The way to an address; whether it leads there."""
+    is_open = True
+    for finding in check_way(endpoint, env, timeout_s):
+        is_open = is_open and finding.status != "problem"
+        yield finding
+    return is_open
+
+
+def _found_on_the_way(finding: Finding, endpoint: Endpoint, env: Mapping[str, str]) -> Finding:
+    """What went wrong behind a proxy is most likely the proxy's doing."""
+    proxy = proxy_for(endpoint, env)
+    if finding.status == "ok" or proxy is None:
+        return finding
+    sentence = f"{finding.sentence} The request went through the proxy of {proxy[0]}."
+    return replace(finding, sentence=sentence, remedy=proxy_remedy(endpoint))
+
+
+def _collector_findings(
+    options: Options, target: Target | None, identity: Identity, env: Mapping[str, str]
+) -> Generator[Finding, None, Collector | None]:
+    """What the collector has seen; None if it cannot be asked."""
+    url = options.collector or _usual_address(target)
+    if not url:
+        return None
+    collector = look(url, options.timeout_s)
+    if isinstance(collector, str):
+        finding = _no_collector(url, collector, is_asked=options.collector is not None)
+        yield _found_on_the_way(finding, Endpoint(url=url), env)
+        return None
+    yield ok("collector.reachable", f"{collector.url} is a collector's metrics address.", url)
+    yield check_run(collector, options.run, identity.run_id)
+    run_id = find_run(collector, options.run, identity.run_id)
+    if run_id is not None and run_id in collector.run_ids():
+        yield from check_ranks(collector, run_id)
+        yield from check_losses(collector, run_id)
+    yield from check_collector(collector)
+    return collector
+
+
+def _usual_address(target: Target | None) -> str:
+    host = urlsplit(target.endpoints.traces.url).hostname if target else None
+    if not host:
+        return ""
+    return f"http://[{host}]:{METRICS_PORT}" if ":" in host else f"http://{host}:{METRICS_PORT}"
+
+
+def _no_collector(url: str, trouble: str, *, is_asked: bool) -> Finding:
+    remedy = "otel-straggler doctor --collector URL   # URL: what it prints as 'metrics'"
+    sentence = f"No report of a collector at {url}: {trouble}."
+    if is_asked:
+        return problem("collector.reachable", sentence, remedy, trouble)
+    return info(
+        "collector.reachable", f"{sentence} Ranks seen were not looked at.", trouble, remedy
+    )
+
+
+def _volume(options: Options, identity: Identity, collector: Collector | None) -> Volume:
+    if collector is not None:
+        run_id = find_run(collector, options.run, identity.run_id)
+        windows = collector.runs.get(run_id or "", {}).get("windows", [])
+        found = measured(windows[-1]) if windows else None
+        if found is not None:
+            return found
+    return assumed(options.sections_per_step, options.step_s, identity.world_size or 1)

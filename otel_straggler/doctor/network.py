@@ -1,0 +1,159 @@
+"""The way to an address: proxy, name, connection, TLS."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from otel_straggler.config import Endpoint
+from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
+
+_SOON_DAYS = 14
+_PROXY_VARIABLES = {
+    "grpc": ("grpc_proxy", "https_proxy", "http_proxy"),
+    "http": ("http_proxy", "all_proxy"),
+    "https": ("https_proxy", "all_proxy"),
+}
+
+
+def check_way(endpoint: Endpoint, env: Mapping[str, str], timeout_s: float) -> Iterator[Finding]:
+    """From here to the port, as far as it can be walked."""
+    proxy = proxy_for(endpoint, env)
+    if proxy:
+        yield _through_proxy(endpoint, *proxy)
+        return
+    parts = urlsplit(endpoint.url)
+    host, is_tls = parts.hostname or "", parts.scheme == "https"
+    port = parts.port or (443 if is_tls else 80)
+    addresses = resolve(host, port, timeout_s)
+    if isinstance(addresses, str):
+        yield problem(
+            "endpoint.dns",
+            f"The name {host} has no address here: {addresses}.",
+            f"getent hosts {host}   # then correct the name in the endpoint, or the resolver",
+            host,
+        )
+        return
+    if addresses != [host]:
+        yield ok("endpoint.dns", f"{host} is {', '.join(addresses)}.", addresses)
+    try:
+        started_s = time.monotonic()
+        with socket.create_connection((host, port), timeout_s) as connection:
+            took_ms = (time.monotonic() - started_s) * 1e3
+            sentence = f"Port {port} of {host} takes connections ({took_ms:.1f} ms)."
+            yield ok("endpoint.tcp", sentence, {"connect_ms": round(took_ms, 2)})
+            if is_tls:
+                yield check_tls(connection, host, endpoint)
+    except OSError as error:
+        yield _no_connection(host, port, error)
+
+
+def proxy_for(endpoint: Endpoint, env: Mapping[str, str]) -> tuple[str, str] | None:
+    """The variable and proxy that requests would take, None if they go straight."""
+    parts = urlsplit(endpoint.url)
+    kind = "grpc" if endpoint.protocol == "grpc" else parts.scheme
+    host, port = parts.hostname or "", parts.port
+    bypassed = _variable(env, "no_grpc_proxy") if kind == "grpc" else None
+    bypassed = bypassed or _variable(env, "no_proxy")
+    address = f"{host}:{port}" if port else host
+    if bypassed and urllib.request.proxy_bypass_environment(address, {"no": bypassed[1]}):  # type: ignore[attr-defined]
+        return None
+    found = (_variable(env, name) for name in _PROXY_VARIABLES[kind])
+    return next((one for one in found if one), None)
+
+
+def proxy_remedy(endpoint: Endpoint) -> str:
+    """Leave the proxy out for this host."""
+    return f'export no_proxy="${{no_proxy:+$no_proxy,}}{urlsplit(endpoint.url).hostname}"'
+
+
+def _variable(env: Mapping[str, str], name: str) -> tuple[str, str] | None:
+    return next(((n, env[n]) for n in (name, name.upper()) if env.get(n)), None)
+
+
+def _through_proxy(endpoint: Endpoint, variable: str, proxy: str) -> Finding:
+    parts = urlsplit(endpoint.url)
+    shown = urlsplit(proxy).hostname or "?"
+    return warning(
+        "endpoint.proxy",
+        f"{variable} sends requests for {parts.hostname} through the proxy {shown}, since no_proxy "
+        "does not name it. Name, port and TLS were not tried from here.",
+        proxy_remedy(endpoint),
+        {"variable": variable, "proxy": shown},
+    )
+
+
+def resolve(host: str, port: int, timeout_s: float) -> list[str] | str:
+    """Addresses of a name, or why there are none. The resolver knows no time-out; we do."""
+    answer: list[list[str] | str] = []
+
+    def ask() -> None:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            answer.append(list(dict.fromkeys(str(entry[4][0]) for entry in found)))
+        except OSError as error:
+            answer.append(error.strerror or str(error))
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(timeout_s)
+    return answer[0] if answer else f"the resolver did not answer within {timeout_s:g} s"
+
+
+def _no_connection(host: str, port: int, error: OSError) -> Finding:
+    reason = error.strerror or str(error)
+    if isinstance(error, ConnectionRefusedError):
+        sentence = f"Nobody listens on port {port} of {host}."
+        remedy = (
+            f"otel-straggler collector --otlp-http 0.0.0.0:{port}   # there; --otlp-grpc for gRPC"
+            if host not in {"localhost", "127.0.0.1", "::1"}
+            else "otel-straggler collector   # or name the right host in OTEL_STRAGGLER_ENDPOINT"
+        )
+        return problem("endpoint.tcp", sentence, remedy, reason)
+    return problem(
+        "endpoint.tcp",
+        f"Port {port} of {host} cannot be reached: {reason}.",
+        f"nc -vz {host} {port}   # does a firewall or network policy stand between?",
+        reason,
+    )
+
+
+def check_tls(connection: socket.socket, host: str, endpoint: Endpoint) -> Finding:
+    """Whether the other side's certificate is trusted, and for how long."""
+    remedy = (
+        "export OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/ca.pem   # whoever signed its certificate"
+    )
+    try:
+        context = ssl.create_default_context(cafile=endpoint.ca_file or None)
+        if endpoint.client_cert_file:
+            key_file = endpoint.client_key_file or None
+            context.load_cert_chain(endpoint.client_cert_file, key_file)
+        with context.wrap_socket(connection, server_hostname=host) as secured:
+            return _certificate(secured.getpeercert() or {}, str(secured.version()), host)
+    except ssl.SSLError as error:
+        if getattr(error, "reason", "") == "WRONG_VERSION_NUMBER":
+            sentence = f"{host} does not speak TLS on that port."
+            return problem("endpoint.tls", sentence, "Begin the endpoint with http://", "plain")
+        reason = getattr(error, "verify_message", "") or error.reason or str(error)
+        return problem("endpoint.tls", f"No TLS with {host}: {reason}.", remedy, reason)
+    except FileNotFoundError as error:
+        sentence = f"A file for TLS is missing: {error.filename or endpoint.ca_file}."
+        return problem("endpoint.tls", sentence, remedy, str(error.filename or endpoint.ca_file))
+
+
+def _certificate(certificate: Mapping[str, Any], version: str, host: str) -> Finding:
+    ends = certificate.get("notAfter")
+    if not isinstance(ends, str):
+        return info("endpoint.tls", f"{version} with {host}.", {"version": version})
+    days = (ssl.cert_time_to_seconds(ends) - time.time()) / 86_400
+    sentence = f"{version} with {host}; its certificate ends in {days:.0f} days."
+    value = {"version": version, "days_left": round(days, 1)}
+    if days < _SOON_DAYS:
+        return warning("endpoint.tls", sentence, f"Renew the certificate of {host}.", value)
+    return ok("endpoint.tls", sentence, value)

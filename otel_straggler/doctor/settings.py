@@ -1,0 +1,210 @@
+"""Variables that switch telemetry off, are misspelt, or do not fit together."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from otel_straggler.config import Endpoint
+from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
+from otel_straggler.doctor.identity import Identity
+from otel_straggler.errors import ConfigError
+from otel_straggler.instrument.addresses import find_address, own_address
+from otel_straggler.instrument.configuration import Arguments, resolve_settings
+from otel_straggler.instrument.endpoints import Endpoints, resolve_endpoints
+from otel_straggler.instrument.protocols import choose_protocols
+from otel_straggler.transport.client import Signal
+
+_PREFIX: Final = "OTEL_STRAGGLER_"
+VARIABLES: Final = frozenset(
+    f"{_PREFIX}{name}"
+    for name in (
+        "COLLECTOR", "DISABLED", "ENDPOINT", "EXIT_DEADLINE_S", "FLUSH_S", "GROUP", "HEADERS",
+        "HEARTBEAT_S", "PROTOCOL", "ROLE", "RUN_ID", "SERVICE_NAME",
+    )
+)  # fmt: skip
+"""Every variable of ours that is read."""
+_SIGNALS: Final = ("TRACES", "METRICS")
+_LOOPBACK: Final = ("localhost", "127.", "::1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where telemetry of this environment would go, by lower-case signal, and who said so."""
+
+    endpoints: Endpoints
+    where: Mapping[str, str]
+    protocol_where: Mapping[str, str]
+
+    @property
+    def by_signal(self) -> dict[Signal, Endpoint]:
+        return {"traces": self.endpoints.traces, "metrics": self.endpoints.metrics}
+
+
+def settle(
+    env: Mapping[str, str], endpoint: str | None, protocol: str | None, identity: Identity
+) -> tuple[Target | None, list[Finding]]:
+    """What ``configure()`` would decide here; None if it would refuse."""
+    heard = _Warnings()
+    log = logging.getLogger("otel_straggler")
+    log.addHandler(heard)
+    was_propagating, log.propagate = log.propagate, False
+    try:
+        target = _target(env, endpoint, protocol)
+        given = Arguments(endpoint=endpoint, protocol=protocol, run_id=identity.run_id or "unknown")
+        resolve_settings(given, env)
+    except ConfigError as error:
+        return None, [_refusal(error), *heard.findings()]
+    finally:
+        log.propagate = was_propagating
+        log.removeHandler(heard)
+    return target, heard.findings()
+
+
+def _target(env: Mapping[str, str], endpoint: str | None, protocol: str | None) -> Target:
+    endpoints = resolve_endpoints(env, endpoint, None, protocol)
+    own = own_address(env, endpoint)
+    chosen = choose_protocols(env, protocol, own.port if own else None, is_used=True)
+    return Target(
+        endpoints=endpoints,
+        where={s.lower(): find_address(s, env, own, chosen[s].protocol).where for s in _SIGNALS},
+        protocol_where={s.lower(): chosen[s].where for s in _SIGNALS},
+    )
+
+
+def _refusal(error: ConfigError) -> Finding:
+    """Our errors end with what to do."""
+    told, _, remedy = str(error).rstrip(".").rpartition(". ")
+    return problem("settings.refused", f"configure() would refuse: {told}.", f"{remedy}.")
+
+
+class _Warnings(logging.Handler):
+    """Keeps what the package would log while it settles."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._texts: dict[str, None] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._texts[record.getMessage()] = None
+
+    def findings(self) -> list[Finding]:
+        return [
+            warning("settings.ignored", text, _way_out(text))
+            for text in self._texts
+            if text.startswith("OTEL_")
+        ]
+
+
+def _way_out(text: str) -> str:
+    """What to type, from a warning that begins with the variable it is about."""
+    install = re.search(r"pip install '[^']+'", text)
+    if install:
+        return install[0]
+    if "OTEL_STRAGGLER_PROTOCOL settles" in text:
+        return "export OTEL_STRAGGLER_PROTOCOL=http/protobuf"
+    return f"unset {text.split(maxsplit=1)[0].rstrip(':')}"
+
+
+def check_switches(env: Mapping[str, str]) -> Iterator[Finding]:
+    """What is switched off, and names that nobody reads."""
+    for name in ("OTEL_SDK_DISABLED", "OTEL_STRAGGLER_DISABLED"):
+        if env.get(name, "").strip().lower() in {"1", "true"}:
+            sentence = f"{name} is set: nothing is recorded and nothing sent."
+            yield problem("settings.disabled", sentence, f"unset {name}", name)
+    if _is_none(env, "OTEL_TRACES_EXPORTER"):
+        sentence = "OTEL_TRACES_EXPORTER is 'none': no spans are sent, so nothing can be scored."
+        yield problem("settings.traces_off", sentence, "unset OTEL_TRACES_EXPORTER")
+    if _is_none(env, "OTEL_METRICS_EXPORTER"):
+        sentence = (
+            "OTEL_METRICS_EXPORTER is 'none': no heartbeats are sent, so a silent rank is not seen."
+        )
+        yield warning("settings.metrics_off", sentence, "unset OTEL_METRICS_EXPORTER")
+    if env.get("OTEL_CONFIG_FILE"):
+        sentence = "OTEL_CONFIG_FILE is set; otel-straggler reads variables only."
+        yield info("settings.config_file", sentence, env["OTEL_CONFIG_FILE"])
+    for name in sorted(n for n in env if n.startswith(_PREFIX) and n not in VARIABLES):
+        yield _unknown(name)
+
+
+def _unknown(name: str) -> Finding:
+    known = [variable.removeprefix(_PREFIX) for variable in sorted(VARIABLES)]
+    nearest = difflib.get_close_matches(name.removeprefix(_PREFIX), known, 1)
+    remedy = f"unset {name}"
+    if nearest:
+        remedy = f'export {_PREFIX}{nearest[0]}="${name}"; {remedy}'
+    return warning("settings.unknown", f"Nothing reads {name}.", remedy, name)
+
+
+def _is_none(env: Mapping[str, str], name: str) -> bool:
+    return env.get(name, "").strip().lower() == "none"
+
+
+def check_target(target: Target, env: Mapping[str, str], identity: Identity) -> Iterator[Finding]:
+    """Where telemetry goes, and whether address, port and protocol fit together."""
+    for signal, endpoint in target.by_signal.items():
+        if endpoint.is_enabled:
+            yield _destination(target, signal, endpoint)
+            yield from _contradictions(target, signal, endpoint)
+    traces = target.endpoints.traces
+    if not identity.is_one_node and _is_loopback(traces.url):
+        sentence = f"{traces.url} is this machine, but the run has several: each asks itself."
+        remedy = "export OTEL_STRAGGLER_ENDPOINT=http://COLLECTOR_HOST:4318"
+        yield warning("settings.loopback", sentence, remedy, traces.url)
+    if env.get("OTEL_STRAGGLER_HEADERS") is not None and env.get("OTEL_EXPORTER_OTLP_HEADERS"):
+        sentence = "OTEL_STRAGGLER_HEADERS takes the place of OTEL_EXPORTER_OTLP_HEADERS."
+        yield info("settings.headers", sentence)
+
+
+def _destination(target: Target, signal: str, endpoint: Endpoint) -> Finding:
+    where = target.where[signal] or "by default"
+    protocol_where = target.protocol_where[signal] or "by default"
+    return ok(
+        f"settings.{signal}",
+        f"{signal.capitalize()} go to {endpoint.url} ({where}) over {endpoint.protocol} "
+        f"({protocol_where}); headers: {', '.join(k for k, _ in endpoint.headers) or 'none'}.",
+        {
+            "url": endpoint.url,
+            "from": where,
+            "protocol": endpoint.protocol,
+            "protocol_from": protocol_where,
+            "compression": endpoint.compression,
+            "headers": [name for name, _ in endpoint.headers],
+        },
+    )
+
+
+def _contradictions(target: Target, signal: str, endpoint: Endpoint) -> Iterator[Finding]:
+    parts = urlsplit(endpoint.url)
+    variable = target.where[signal] or "OTEL_STRAGGLER_ENDPOINT"
+    if variable.startswith("configure("):
+        variable = "OTEL_STRAGGLER_ENDPOINT"
+    is_grpc = endpoint.protocol == "grpc"
+    if parts.port == (4318 if is_grpc else 4317):
+        spoken = "HTTP" if is_grpc else "gRPC"
+        other = "http/protobuf" if is_grpc else "grpc"
+        yield warning(
+            f"settings.{signal}_port",
+            f"Port {parts.port} is usually that of OTLP over {spoken}, but {endpoint.protocol} is "
+            f"spoken to {endpoint.url}.",
+            f"export OTEL_STRAGGLER_PROTOCOL={other}   # or name port {4317 if is_grpc else 4318}",
+            parts.port,
+        )
+    path = f"/v1/{signal}"
+    if parts.path.endswith(path + path):
+        base = endpoint.url.removesuffix(path).removesuffix(path)
+        sentence = f"{path} is added to the endpoint, which has it already: {endpoint.url}."
+        yield problem(f"settings.{signal}_path", sentence, f"export {variable}={base}", parts.path)
+    elif not is_grpc and not parts.path.rstrip("/"):
+        sentence = f"{variable} is used as it is, and {endpoint.url} has no path {path}."
+        remedy = f"export {variable}={endpoint.url.rstrip('/')}{path}"
+        yield warning(f"settings.{signal}_path", sentence, remedy, parts.path)
+
+
+def _is_loopback(url: str) -> bool:
+    return (urlsplit(url).hostname or "").startswith(_LOOPBACK)

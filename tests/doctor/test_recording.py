@@ -1,0 +1,60 @@
+"""How sections are recorded, and what a GPU tier would find."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from otel_straggler.doctor.recording import (
+    check_gpu_timing,
+    check_recorder,
+    driver_version,
+    find_cupti,
+    library_folders,
+)
+
+
+def test_the_recorder_is_named() -> None:
+    """Python, in this version."""
+    assert check_recorder().value == "python"
+
+
+def test_gpu_timing_is_off_and_says_what_is_there() -> None:
+    """So that a report shows whether a later version could measure."""
+    finding = check_gpu_timing("550.54", "/opt/libcupti.so.12")
+    assert finding.value == {"tier": "off", "driver": "550.54", "cupti": "/opt/libcupti.so.12"}
+    assert "driver 550.54, CUPTI at /opt/libcupti.so.12" in finding.sentence
+    assert "no NVIDIA driver, no CUPTI" in check_gpu_timing("", "").sentence
+
+
+def test_the_driver_is_read_from_proc(tmp_path: Path) -> None:
+    """As the kernel module says it; a device alone says that there is one."""
+    assert driver_version(tmp_path) == ""
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "nvidia0").touch()
+    assert driver_version(tmp_path) == "unknown"
+    folder = tmp_path / "proc" / "driver" / "nvidia"
+    folder.mkdir(parents=True)
+    text = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC\n"
+    (folder / "version").write_text(text)
+    assert driver_version(tmp_path) == "550.54.15"
+
+
+def test_cupti_is_found_where_the_loader_would_look(tmp_path: Path) -> None:
+    """LD_LIBRARY_PATH, CUDA_HOME, NVIDIA's wheels."""
+    (tmp_path / "libcupti.so.12").touch()
+    assert find_cupti([tmp_path / "absent", tmp_path]) == str(tmp_path / "libcupti.so.12")
+    assert find_cupti([]) == ""
+    folders = list(library_folders({"LD_LIBRARY_PATH": "/a:/b", "CUDA_HOME": "/cuda"}))
+    assert folders[:3] == [Path("/a"), Path("/b"), Path("/cuda/extras/CUPTI/lib64")]
+
+
+def test_nothing_of_cuda_or_torch_is_loaded() -> None:
+    """A doctor must not occupy a GPU."""
+    code = (
+        "import os, sys; from otel_straggler.doctor.recording import check_recording;"
+        "list(check_recording(os.environ)); maps = open('/proc/self/maps').read();"
+        "sys.exit('torch' in sys.modules or 'libcuda' in maps or 'libcupti' in maps)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
