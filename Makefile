@@ -7,7 +7,7 @@ NVRX := nvidia-resiliency-ext==0.4.1
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help dev servers check format test demo bench soak fuzz examples clean
+.PHONY: help dev servers generate check format test demo bench soak fuzz examples clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -29,11 +29,15 @@ format: dev ## rewrite the code in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-check: dev ## format, lint, types, import contracts
+generate: dev ## write the reference pages in docs/ from the code
+	$(BIN)/python docs/generate.py
+
+check: dev ## format, lint, types, import contracts, reference pages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python docs/generate.py --check
 
 test: dev servers check ## all that CI runs
 	$(BIN)/python -m pytest
