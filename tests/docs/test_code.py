@@ -35,9 +35,14 @@ def as_it_is(block: Block, folder: Path) -> str:
     """In this process; what it sends anywhere goes to a sink."""
     del folder
     printed = io.StringIO()
-    with CapturedRequests() as sink, contextlib.redirect_stdout(printed):
-        code = block.code.replace("http://127.0.0.1:4318", sink.url)
-        exec(compile(code, str(block), "exec"), {**AROUND.get(block.page, {})})
+    environment = dict(os.environ)
+    try:
+        with CapturedRequests() as sink, contextlib.redirect_stdout(printed):
+            code = block.code.replace("http://127.0.0.1:4318", sink.url)
+            exec(compile(code, str(block), "exec"), {**AROUND.get(block.page, {})})
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
     return printed.getvalue()
 
 
