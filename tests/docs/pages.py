@@ -44,7 +44,7 @@ def blocks() -> Iterator[Block]:
 
 
 def blocks_of(page: Path) -> list[Block]:
-    text = page.read_text(encoding="utf-8")
+    text = text_of(page)
     found: list[Block] = []
     for fence in _FENCE.finditer(text):
         language, body = fence["language"], fence["text"]
@@ -61,8 +61,12 @@ def blocks_of(page: Path) -> list[Block]:
 
 def fences(page: Path, language: str) -> list[str]:
     """The texts of all fences of a language."""
-    text = page.read_text(encoding="utf-8")
-    return [m["text"] for m in _FENCE.finditer(text) if m["language"] == language]
+    return [m["text"] for m in _FENCE.finditer(text_of(page)) if m["language"] == language]
+
+
+def text_of(page: Path) -> str:
+    """All of a page."""
+    return page.read_text(encoding="utf-8")
 
 
 def _after(diff: str) -> str:
