@@ -25,7 +25,7 @@ AROUND = {"README.md": {"batches": range(3), "model": abs, "sync_gradients": lam
 @pytest.mark.parametrize("block", list(blocks()), ids=str)
 def test_a_block_of_code_runs_and_prints_what_it_claims(block: Block, tmp_path: Path) -> None:
     """As a reader would run it; a comment before it says what it needs around it."""
-    run = next(run for what, run in WAYS.items() if block.how.endswith(what))
+    run = next(run for what, run in WAYS.items() if what in block.how)
     printed = run(block, tmp_path)
     if block.printed is not None:
         assert printed == block.printed
@@ -57,7 +57,8 @@ def with_ranks(block: Block, folder: Path) -> str:
 
 def with_a_collector(block: Block, folder: Path) -> str:
     """Beside a real one, at its addresses."""
-    with running_collector() as where:
+    options = block.how.partition("a collector")[2].split()
+    with running_collector(*options) as where:
         script = folder / "program.py"
         code = block.code.replace("127.0.0.1:4318", where["otlp_http"])
         script.write_text(code.replace("127.0.0.1:9464", where["metrics"]))
@@ -69,7 +70,7 @@ WAYS: dict[str, Callable[[Block, Path], str]] = {
     "a collector": with_a_collector,
     "": as_it_is,
 }
-"""By the end of the comment."""
+"""By what the comment names."""
 
 
 @contextlib.contextmanager
