@@ -7,7 +7,7 @@ NVRX := nvidia-resiliency-ext==0.4.1
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help dev servers generate check format test demo bench soak fuzz examples clean
+.PHONY: help dev servers check format test demo bench soak fuzz examples clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -29,6 +29,7 @@ format: dev ## rewrite the code in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+.PHONY: generate
 generate: dev ## write the reference pages in docs/ from the code
 	$(BIN)/python docs/generate.py
 

@@ -36,7 +36,7 @@ def test_every_link_within_the_repository_leads_somewhere(page: Path) -> None:
 def test_every_make_target_exists(page: Path) -> None:
     """As the Makefile has it."""
     makefile = text_of(ROOT / "Makefile")
-    for target in re.findall(r"(?:`|^)make ([a-z]+)", text_of(page), re.MULTILINE):
+    for target in re.findall(r"(?:`|^)make ([a-z-]+)", text_of(page), re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
