@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import doctest
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import configuration_page
+import described as described_module
 import generate
 import pytest
 import wire_page
@@ -61,6 +63,13 @@ def test_a_stale_page_is_named_with_the_remedy(
     assert "docs/wire.md: not what the code says. Run: make generate" in said
     assert (tmp_path / "wire.md").read_text() == "old"
     assert (generate.main([]), generate.main(["--check"])) == (0, 0)
+
+
+def test_the_examples_in_the_generator_are_true() -> None:
+    """Its docstrings are run like those of the package."""
+    tried = doctest.testmod(described_module)
+    assert tried.attempted >= 3
+    assert tried.failed == 0
 
 
 @dataclass
