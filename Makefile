@@ -29,11 +29,16 @@ format: dev ## rewrite the code in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-check: dev ## format, lint, types, import contracts
+.PHONY: generate
+generate: dev ## write the reference pages in docs/ from the code
+	$(BIN)/python docs/generate.py
+
+check: dev ## format, lint, types, import contracts, reference pages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python docs/generate.py --check
 
 test: dev servers check ## all that CI runs
 	$(BIN)/python -m pytest

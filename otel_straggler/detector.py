@@ -197,8 +197,8 @@ class Detector:
         Raises:
             UsageError: before ``initialize()``, or the ranks were initialized differently.
 
-        Cost: two small collectives if gathered, else one; none for individual scores alone. Two
-            more whenever a rank has a new section. No device is synchronised.
+        Cost: two small collectives; one more when a rank has a new section, one more to compare
+            kernels; none for individual scores that are not gathered. No device is synchronised.
         """
         return cls._running().report()
 

@@ -298,6 +298,7 @@ COLLECTOR_FAILURES = Metric(
     "counter",
     "mistakes of ours, survived; see the log",
 )
+# --- from the collector, for ranks folded by the series budget ---------------------------------
 OVER_RANKS: Final = {
     metric.name: Metric(
         f"{metric.name}.over_ranks", metric.unit, "gauge", f"quantiles over ranks: {metric.meaning}"

@@ -17,7 +17,15 @@ MiB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverSettings:
-    """Where OTLP comes in. Addresses are HOST:PORT; port 0 picks a free one."""
+    """Where OTLP comes in. Addresses are HOST:PORT; port 0 picks a free one.
+
+    Attributes:
+        otlp_http: OTLP over HTTP, protobuf and JSON.
+        otlp_grpc: OTLP over gRPC.
+        max_body_bytes: of one request, after decompression; larger ones are refused.
+        max_waiting_bytes: of requests not yet scored; beyond it senders are told to come back
+            later.
+    """
 
     otlp_http: str = "127.0.0.1:4318"
     otlp_grpc: str = "127.0.0.1:4317"
@@ -30,6 +38,7 @@ class MetricsSettings:
     """The address of /metrics, /v1/report, /healthz and /readyz.
 
     Attributes:
+        listen: where these pages are.
         allowed_hosts: further names that a Host header may carry, beside loopback and the address.
         collector_id: value of the ``collector`` label; host name and port if empty.
         series_budget: series per run.
@@ -45,7 +54,20 @@ class MetricsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringSettings:
-    """Layer 1, in the words of the file; see :class:`ScoreSettings`."""
+    """Layer 1, in the words of the file; see :class:`ScoreSettings`.
+
+    Attributes:
+        window_steps: steps that are scored together.
+        window_seconds: length of a window for spans without a step.
+        grace_seconds: how long a window waits for the other ranks after the first has passed it.
+        idle_seconds: without spans and heartbeats for so long, a window closes.
+        threshold: a score below it lists the rank as a straggler.
+        min_reference_samples: a median of fewer runs never becomes a rank's own best.
+        reference_half_life_seconds: a best that is not met again doubles in this time.
+        max_section_names: per run; further ones count as ``<other>``.
+        max_runs: runs kept; the one idle longest is forgotten first.
+        forget_run_seconds: a run that is silent for so long is forgotten.
+    """
 
     window_steps: int = 20
     window_seconds: float = 30.0
@@ -100,7 +122,17 @@ class AttributeSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanSettings:
     """Which plain spans are scored and as what kind, by patterns of their names (globs); see
-    :class:`SpanNames`. A list replaces the default."""
+    :class:`SpanNames`. A list replaces the default.
+
+    Attributes:
+        include: names that are scored,
+        exclude: unless a pattern here covers them too: spans of a whole life or step, and kernels.
+        wait: spans of waiting, such as collectives; scored, never listed.
+        data: spans of input.
+        checkpoint: spans of saving and loading; scored, never listed.
+        eval: spans of an evaluation; scored, never listed.
+        other: spans of none of these kinds; a span that no list has is ``compute``.
+    """
 
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = semconv.UNSCORED_SPANS
@@ -123,7 +155,14 @@ class SpanSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardSettings:
-    """Where requests go on to, untouched. Mode "off" or "all"; a URL alone means "all"."""
+    """Where requests go on to, untouched. Mode "off" or "all"; a URL alone means "all".
+
+    Attributes:
+        url: base URL of an OTLP/HTTP endpoint; each signal's path is added.
+        mode: whether requests are passed on; empty = "all" if there is a URL.
+        max_queue_bytes: of requests that wait to be passed on; beyond it the oldest is dropped,
+            and counted.
+    """
 
     url: str = ""
     mode: str = ""

@@ -1,0 +1,47 @@
+"""Write the reference pages from the code: ``make generate``. ``--check`` only looks.
+
+Each page is what the code says; a field without a description stops it with a sentence.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+import configuration_page
+import wire_page
+from described import Undescribed
+
+HERE = Path(__file__).parent
+NOTE = "<!-- Made by docs/generate.py from the code. Change the code, then run: make generate -->\n"
+PAGES = {"configuration.md": configuration_page.page, "wire.md": wire_page.page}
+
+
+def main(arguments: list[str]) -> int:
+    """Write, or with ``--check`` compare; 1 if a page is stale or cannot be made."""
+    stale = []
+    for name, page in PAGES.items():
+        try:
+            text = NOTE + page()
+        except Undescribed as error:
+            return _say(f"docs/{name} cannot be made: {error}")
+        file = HERE / name
+        if file.exists() and file.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(f"docs/{name}")
+        if "--check" not in arguments:
+            file.write_text(text, encoding="utf-8")
+    if stale and "--check" in arguments:
+        return _say(f"{', '.join(stale)}: not what the code says. Run: make generate")
+    return 0
+
+
+def _say(message: str) -> int:
+    sys.stderr.write(message + "\n")
+    return 1
+
+
+if __name__ == "__main__":
+    logging.disable(logging.WARNING)  # wrong variables are tried out on the way
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,299 @@
+"""The page of all names on the wire, from ``semconv.py``, with values as they are really sent."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from described import code, only, table
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from otel_straggler import phase, section, semconv, step
+from otel_straggler.config import ClientSettings, Endpoint
+from otel_straggler.export import drops
+from otel_straggler.record.active import RECORDER
+from otel_straggler.record.description import Topology, resource_attributes
+from otel_straggler.record.spans import SpanPacker
+from otel_straggler.semconv import Attribute, Metric
+from otel_straggler.wire.identity import read_attributes
+
+_ADD = "Add it to docs/wire_page.py."
+_RANK_LABELS = ("run_id", "job_name", "group", "rank", "node", "role", "collector")
+_RUN_LABELS = ("run_id", "job_name", "group", "collector")
+_FURTHER_LABELS = {
+    "straggler.rank.finished.timestamp": ("outcome",),
+    "straggler.records.dropped": ("reason",),
+    "straggler.collector.spans": ("fate", "reason"),
+    "straggler.collector.requests": ("signal", "answer"),
+    "straggler.collector.windows": ("cause",),
+    "straggler.collector.rows": ("fate",),
+    "straggler.collector.points": ("use",),
+    "straggler.collector.section_times": ("fate",),
+    "straggler.collector.forwarded": ("outcome",),
+    "straggler.collector.http_answers": ("signal", "status"),
+    "straggler.collector.series_folded": ("run_id", "family"),
+}
+ON_POINTS = {
+    "straggler.progress.timestamp": (semconv.PHASE,),
+    "straggler.section.open_time": (semconv.SECTION, semconv.PHASE),
+    "straggler.rank.finished.timestamp": (semconv.OUTCOME,),
+    "straggler.records.dropped": (semconv.REASON,),
+    "straggler.section.duration": (semconv.SECTION, semconv.SECTION_KIND),
+}
+"""Attributes of the data points that a rank sends; those of the rank are on the resource."""
+_KINDS = {
+    "compute": "work of this rank; the default",
+    "data": "loading and preparing input",
+    "wait": "collectives and other waiting; a rank that waits long is a victim",
+    "checkpoint": "saving and restoring",
+    "eval": "evaluation",
+    "other": "anything else",
+}
+_OUTCOMES = {
+    "ok": "`shutdown()` was called, and no exception was on its way",
+    "failed": "`shutdown()` was called while an exception was on its way",
+    "cancelled": "the same with Ctrl-C",
+    "preempted": 'only where the program says so: `shutdown("preempted")`',
+    "unknown": "the process ended without `shutdown()`, or by SIGTERM",
+}
+_REASONS = {
+    "ring_full": "sections ended faster than the exporter thread took them",
+    "inbox_full": "the exporter thread did not come while reports in process emptied the ring",
+    "queue_full": "the collector was away until `queue_bytes` were full; the oldest went first",
+    "rejected": "the other side refused the spans for good",
+    "encode_error": "a mistake of this package; see the log",
+    "sdk_rate": "above `sdk_spans_per_s`",
+    "sdk_error": "a processor or the sampler of the application's provider raised",
+    "sdk_queue_full": "the application's processors took spans more slowly than they came",
+}
+
+
+def page() -> str:
+    """All of ``docs/wire.md`` below its first line.
+
+    Raises:
+        Undescribed: a kind, an outcome or a reason has no description.
+    """
+    return _TEXT.format(
+        s=semconv,
+        attributes="\n".join(_attribute_tables()),
+        kinds=_words(semconv.SECTION_KINDS, _KINDS, "kind", listed=semconv.LISTED_KINDS),
+        outcomes=_words(semconv.OUTCOMES, _OUTCOMES, "outcome"),
+        aliases=_aliases(),
+        metrics="\n".join(_metric_tables()),
+        reasons=_words(_reasons(), _REASONS, "reason"),
+    )
+
+
+_TEXT = """# Names on the wire
+
+Everything is OTLP. Names of the package's own are in `training.*` (the job) and `straggler.*`; \
+names of OpenTelemetry's semantic conventions are used as they are. Requests carry the schema URL \
+`{s.SCHEMA_URL}` and the scope `{s.SCOPE_NAME}`. A collector that scores says so with the response \
+header `{s.SCORER_HEADER}: {s.WIRE_VERSION}`.
+
+Values in the tables are those of an example, encoded by the package when this page was made.
+
+## Attributes
+
+{attributes}
+A section span has the section's name. The span that covers one step of one rank is named \
+`{s.STEP_SPAN}`; it is not scored. Section names beyond `scoring.max_section_names` of a run \
+count as `{s.OTHER_SECTION}`.
+
+### Kinds of sections
+
+{kinds}
+### Outcomes
+
+{outcomes}
+## Accepted on input
+Of several keys that are present the first is read. The collector's file can add keys, where \
+[configuration](configuration.md) has `attributes`. Without a run id the run is named by \
+`{s.SERVICE_NAME}`, without a `{s.SESSION_ID}` processes are told apart by \
+`{s.SERVICE_INSTANCE_ID}`.
+
+{aliases}
+## Metrics
+The name in Prometheus is what OpenTelemetry's translator makes of the OTLP name.
+
+{metrics}
+### Reasons of `straggler.records.dropped`
+Besides mistakes in calls of the package, which are counted as `bad_section`, `bad_step`, \
+`bad_phase` and `bad_work_size`.
+
+{reasons}"""
+
+
+# --- attributes --------------------------------------------------------------------------------
+
+
+def _attribute_tables() -> Iterator[str]:
+    examples = {**example_resource(), **example_span()}
+    for heading, names in by_heading(Attribute).items():
+        rows = []
+        for attribute in names:
+            value = examples.get(str(attribute))
+            kind = "" if value is None else _TYPE_NAMES[type(value)]
+            shown = "" if value is None else code(value)
+            rows.append([code(attribute), kind, shown, _sentence(attribute)])
+        yield f"### {heading}\n\n" + table(["attribute", "type", "example", "meaning"], rows)
+
+
+_TYPE_NAMES: dict[type, str] = {str: "text", int: "integer", float: "double", bool: "boolean"}
+
+
+def _sentence(attribute: Attribute) -> str:
+    """The meaning; where it names a tuple of this module, what is in that."""
+    return re.sub(
+        r"\b[A-Z]+_?[A-Z]+S\b",
+        lambda name: ", ".join(map(code, getattr(semconv, name[0], ()))) or name[0],
+        attribute.meaning,
+    )
+
+
+def example_resource() -> dict[str, Any]:
+    """What a rank says of itself, once everything is known."""
+    topology = Topology(
+        role="actor",
+        parallel={d: (n, n + 2) for n, d in enumerate(semconv.PARALLEL_DIMENSIONS)},
+        gpu_uuid="GPU-3f1c6b5e-8f4a-4d0b-9a55-0c1d2e3f4a5b",
+        gpu_model="NVIDIA H100 80GB HBM3",
+        gpu_pci_id="00000000:1b:00.0",
+        pod="trainer-3",
+    )
+    return dict(resource_attributes(_EXAMPLE, "9f2c4e1ab07d3356", topology))
+
+
+_NOWHERE = Endpoint(url="http://127.0.0.1:4318", is_enabled=False)
+_EXAMPLE = ClientSettings(
+    run_id="slurm-4711",
+    attempt=1,
+    group="actor",
+    rank=3,
+    local_rank=3,
+    world_size=8,
+    node="node-0",
+    service_name="pretraining",
+    traces=_NOWHERE,
+    metrics=_NOWHERE,
+)
+
+
+def example_span() -> dict[str, Any]:
+    """Attributes of a section span, as the package encodes it."""
+    RECORDER.enable()
+    with phase("eval"), step(17), section("forward").run(microbatch=2, tokens=4096):
+        pass
+    RECORDER.disable()
+    packer = SpanPacker(_EXAMPLE, lambda _: {}, RECORDER.epoch.generation)
+    [request] = packer.pack(RECORDER.drain(), 0)
+    message = ExportTraceServiceRequest.FromString(request.body)
+    spans = message.resource_spans[0].scope_spans[0].spans
+    return read_attributes(next(s for s in spans if s.name == "forward").attributes)
+
+
+# --- aliases, words ------------------------------------------------------------------------------
+
+
+def _aliases() -> str:
+    rows = []
+    for name, keys in vars(semconv).items():
+        if name.endswith("_ALIASES"):
+            what = name.removesuffix("_ALIASES").replace("_", " ").lower()
+            each = keys.items() if isinstance(keys, dict) else [("", keys)]
+            rows += [[f"{what} {part}".strip(), code(tuple(map(str, v)))] for part, v in each]
+    return table(["what", "keys, in order"], rows)
+
+
+def _words(
+    words: tuple[str, ...],
+    meanings: dict[str, str],
+    what: str,
+    listed: frozenset[str] | None = None,
+) -> str:
+    head = [what, "meaning"] if listed is None else [what, "listed as straggler", "meaning"]
+    rows = []
+    for word in words:
+        row = [code(word), only(meanings, word, f"It is a {what}. {_ADD}")]
+        if listed is not None:
+            row.insert(1, "yes" if word in listed else "no, scored only")
+        rows.append(row)
+    return table(head, rows)
+
+
+def _reasons() -> tuple[str, ...]:
+    return tuple(v for n, v in vars(drops).items() if n.isupper() and isinstance(v, str))
+
+
+# --- metrics -------------------------------------------------------------------------------------
+
+
+def _metric_tables() -> Iterator[str]:
+    for heading, metrics in by_heading(Metric).items():
+        is_from_rank = heading == "from a rank"
+        last = "attributes of its data points" if is_from_rank else "labels"
+        labels = attributes_of_points if is_from_rank else labels_of
+        rows = [
+            [code(m.name), code(m.prometheus_name), code(m.unit), m.kind, m.meaning, labels(m)]
+            for m in metrics
+        ]
+        yield f"### {heading}\n\n" + table(
+            ["OTLP", "Prometheus", "unit", "kind", "meaning", last], rows
+        )
+
+
+def labels_of(metric: Metric) -> str:
+    """Labels in ``/metrics`` of the collector."""
+    return code(label_names(metric))
+
+
+def label_names(metric: Metric) -> tuple[str, ...]:
+    """The same as a tuple. A test holds it to what a running collector serves."""
+    if metric is semconv.RUN_IDENTITY_CLASHES:
+        return "run_id", "collector"
+    name = metric.name.removesuffix(".over_ranks")
+    further = _FURTHER_LABELS.get(name, ())
+    if name.startswith("straggler.collector."):
+        return (*further, "collector")
+    sections = ("section",) if name.startswith("straggler.section.") else ()
+    if name != metric.name:
+        return ("quantile", *sections, *_RUN_LABELS)
+    is_of_run = name.startswith("straggler.run.")
+    return (*further, *sections, *(_RUN_LABELS if is_of_run else _RANK_LABELS))
+
+
+def attributes_of_points(metric: Metric) -> str:
+    """Attributes of what a rank sends."""
+    if metric is semconv.RANK_INFO:
+        return "the rank description above"
+    return ", ".join(code(str(a)) for a in ON_POINTS.get(metric.name, ()))
+
+
+# --- semconv, in its order ------------------------------------------------------------------------
+
+
+def by_heading(kind: type) -> dict[str, list[Any]]:
+    """What ``semconv`` defines of a kind, by the headings ``# --- ... ---`` of its source."""
+    found: dict[str, list[Any]] = {}
+    for heading, part in _parts():
+        for name in re.findall(r"^([A-Z][A-Z0-9_]*)\b(?:: Final[^=]*)? = ", part, re.MULTILINE):
+            value = getattr(semconv, name)
+            of_kind = [v for v in _values(value) if type(v) is kind]
+            if of_kind:
+                found.setdefault(heading, []).extend(of_kind)
+    return found
+
+
+def _parts() -> Iterator[tuple[str, str]]:
+    pieces = re.split(r"^# --- (.+?) -+$", inspect.getsource(semconv), flags=re.MULTILINE)
+    yield from zip(pieces[1::2], pieces[2::2], strict=True)
+
+
+def _values(value: object) -> Iterator[object]:
+    if isinstance(value, dict):
+        yield from value.values()
+    else:
+        yield value

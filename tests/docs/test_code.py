@@ -1,0 +1,104 @@
+"""Every Python block of every page runs, and prints what it claims."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from otel_straggler.testing import CapturedRequests
+
+from .pages import Block, blocks
+
+LONGEST_S = 240
+AROUND = {"README.md": {"batches": range(3), "model": abs, "sync_gradients": lambda: None}}
+"""What a page's blocks take from the reader's own program."""
+
+
+@pytest.mark.parametrize("block", list(blocks()), ids=str)
+def test_a_block_of_code_runs_and_prints_what_it_claims(block: Block, tmp_path: Path) -> None:
+    """As a reader would run it; a comment before it says what it needs around it."""
+    run = next(run for what, run in WAYS.items() if what in block.how)
+    printed = run(block, tmp_path)
+    if block.printed is not None:
+        assert printed == block.printed
+
+
+def as_it_is(block: Block, folder: Path) -> str:
+    """In this process; what it sends anywhere goes to a sink."""
+    del folder
+    printed = io.StringIO()
+    environment = dict(os.environ)
+    try:
+        with CapturedRequests() as sink, contextlib.redirect_stdout(printed):
+            code = block.code.replace("http://127.0.0.1:4318", sink.url)
+            exec(compile(code, str(block), "exec"), {**AROUND.get(block.page, {})})
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+    return printed.getvalue()
+
+
+def with_ranks(block: Block, folder: Path) -> str:
+    """By torchrun; lines in order of ranks."""
+    ranks = block.how.split()[0]
+    script = folder / "train.py"
+    script.write_text(block.code)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    return "".join(sorted(_output([*torchrun, str(script)]).splitlines(keepends=True)))
+
+
+def with_a_collector(block: Block, folder: Path) -> str:
+    """Beside a real one, at its addresses."""
+    options = block.how.partition("a collector")[2].split()
+    with running_collector(*options) as where:
+        script = folder / "program.py"
+        code = block.code.replace("127.0.0.1:4318", where["otlp_http"])
+        script.write_text(code.replace("127.0.0.1:9464", where["metrics"]))
+        return _output([str(script)])
+
+
+WAYS: dict[str, Callable[[Block, Path], str]] = {
+    "ranks": with_ranks,
+    "a collector": with_a_collector,
+    "": as_it_is,
+}
+"""By what the comment names."""
+
+
+@contextlib.contextmanager
+def running_collector(*options: str) -> Iterator[dict[str, str]]:
+    """A collector of its own process, on free ports."""
+    ports = [f"--{name}=127.0.0.1:0" for name in ("otlp-http", "otlp-grpc", "metrics")]
+    command = [sys.executable, "-m", "otel_straggler.cli", "collector", *ports, *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=_environment()) as process:
+        assert process.stdout is not None
+        try:
+            yield json.loads(process.stdout.readline())
+        finally:
+            process.terminate()
+
+
+def _output(command: list[str]) -> str:
+    answer = subprocess.run(
+        [sys.executable, *command],
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_S,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr[-4000:]
+    return answer.stdout
+
+
+def _environment() -> dict[str, str]:
+    path = os.pathsep.join(filter(None, sys.path))
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}

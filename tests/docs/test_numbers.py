@@ -1,0 +1,62 @@
+"""Numbers that the pages state are those of the code."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from otel_straggler.collector.settings import ScoringSettings
+from otel_straggler.config import ClientSettings
+from otel_straggler.record.recorder import RING_CAPACITY
+from otel_straggler.record.spans import MOST_SPANS
+from otel_straggler.report.collected import LONGEST_S
+from otel_straggler.report.samples import MOST_RUNS, MOST_SECTIONS
+from otel_straggler.transport.response import LONGEST_DELAY_S
+
+from .pages import ROOT, text_of
+
+
+def defaults(of: Any) -> dict[str, Any]:
+    return {field.name: field.default for field in dataclasses.fields(of)}
+
+
+CLIENT, SCORING = defaults(ClientSettings), defaults(ScoringSettings)
+STATED = {
+    "concepts.md": [
+        f"every {CLIENT['heartbeat_s']:g} s (`heartbeat_s`)",
+        f"every {CLIENT['histogram_s']:g} s",
+        f"one step in {CLIENT['sample_steps']} (`sample_steps`)",
+        f"a queue of {CLIENT['queue_bytes'] // 2**20} MiB (`queue_bytes`)",
+        f"within {CLIENT['exit_deadline_s']:g} s (`exit_deadline_s`)",
+        f"requests of up to {MOST_SPANS}",
+        f"a ring of {RING_CAPACITY:,} runs",
+        f"together: {SCORING['window_steps']}, or {SCORING['window_seconds']:g} s without steps",
+        f"or {SCORING['grace_seconds']:g} s after the first did",
+        f"under the threshold of {SCORING['threshold']:g}",
+    ],
+    "from-nvrx.md": [
+        f"At most the {MOST_RUNS:,} newest runs of a section count",
+        f"| {MOST_SECTIONS:,} between two reports",
+        f"None within {LONGEST_S:g} s",
+    ],
+    "from-opentelemetry.md": [
+        f"names beyond {SCORING['max_section_names']} of a run",
+        f"{SCORING['window_seconds']:g} s long, in place of windows of {SCORING['window_steps']}",
+        f"at most {CLIENT['sdk_spans_per_s']:g} spans a second",
+        f"of one step in {CLIENT['sample_steps']} (`sample_steps`)",
+    ],
+}
+
+
+@pytest.mark.parametrize(("page", "words"), [(p, w) for p, many in STATED.items() for w in many])
+def test_a_number_on_a_page_is_the_one_in_the_code(page: str, words: str) -> None:
+    """In the words of the page."""
+    assert words in text_of(ROOT / "docs" / page)
+
+
+def test_pauses_between_tries_grow_to_half_a_minute() -> None:
+    """As the page of concepts says."""
+    assert LONGEST_DELAY_S == 30.0
+    assert "half a minute at most" in text_of(ROOT / "docs" / "concepts.md")
