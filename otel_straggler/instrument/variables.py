@@ -75,7 +75,7 @@ OF_ARGUMENTS: tuple[Order, ...] = (
         "endpoint",
         "http://collector:4318",
         *_otlp("ENDPOINT", "http://backend:4318"),
-        otherwise="`http://127.0.0.1:4318`",
+        otherwise="`http://127.0.0.1:4318`; for gRPC `http://127.0.0.1:4317`",
     ),
     _own(
         "run_id",
