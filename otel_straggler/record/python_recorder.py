@@ -6,6 +6,7 @@ The two functions around the user's code are the hot path. They take no lock: ``
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -200,7 +201,7 @@ class PythonRecorder:
         if records:
             self._note_progress(records)
         if len(self.stacks) > _MOST_STACKS:
-            self._forget_idle_stacks()
+            self._forget_ended_threads()
         self._forget_lost_runs()
         return records
 
@@ -272,10 +273,11 @@ class PythonRecorder:
         others.sort(key=_age_key)
         return others if main is None else [main, *others]
 
-    def _forget_idle_stacks(self) -> None:
-        for ident, stack in list(self.stacks.items()):
-            if not stack:
-                self.stacks.pop(ident, None)
+    def _forget_ended_threads(self) -> None:
+        """A thread that lives keeps its stack, also while that is empty: it is made only once."""
+        alive = sys._current_frames().keys()  # noqa: SLF001  also threads that torch started
+        for ident in [ident for ident in list(self.stacks) if ident not in alive]:
+            self.stacks.pop(ident, None)
 
     def _forget_lost_runs(self) -> None:
         """Runs that began in one thread and ended in another stay open for ever."""
