@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from otel_straggler import section
 from otel_straggler.detector import Detector, Statistic
@@ -32,11 +32,18 @@ from otel_straggler.report.reporter import Reporter, ReportSettings
 from otel_straggler.report.summaries import times_of
 
 RANKS = 4
-ROUNDS = 15
+ROUNDS = 41
 SAMPLES = 100
 RUNS = 5_000
 AGREED_WINDOWS = 50
 Json = dict[str, Any]
+
+
+class _Took(NamedTuple):
+    """Nanoseconds: of the clock, and of this process on all its threads."""
+
+    wall: float
+    cpu: float
 
 
 def main() -> None:
@@ -109,7 +116,7 @@ def _section() -> Json:
 
     taken = _alternate({"own": own, "peer": peer, "empty": empty}, between=RECORDER.drain)
     Detector.shutdown()
-    own_ns, peer_ns = ((taken[name] - taken["empty"]) / RUNS for name in ("own", "peer"))
+    own_ns, peer_ns = ((taken[n].wall - taken["empty"].wall) / RUNS for n in ("own", "peer"))
     return {"own_ns": own_ns, "nvrx_ns": peer_ns, "nvrx_over_own": peer_ns / own_ns}
 
 
@@ -122,7 +129,7 @@ def _report(sections: int) -> Json:
     names = [f"section {n:04d}" for n in range(sections)]
     rank = dist.get_rank()
 
-    def own() -> None:
+    def ours() -> None:
         Detector.generate_report()
 
     def peer() -> None:
@@ -138,11 +145,18 @@ def _report(sections: int) -> Json:
         dist.barrier()
 
     fill()
-    own(), peer()  # names are exchanged
-    taken = _alternate({"own": own, "peer": peer}, between=list, before=fill)
+    ours(), peer()  # names are exchanged
+    taken = _alternate({"own": ours, "peer": peer}, between=list, before=fill)
     Detector.shutdown()
-    own_ms, peer_ms = taken["own"] / 1e6, taken["peer"] / 1e6
-    return {"own_ms": own_ms, "nvrx_ms": peer_ms, "nvrx_over_own": peer_ms / own_ms}
+    own, theirs_took = taken["own"], taken["peer"]
+    return {
+        "own_ms": own.wall / 1e6,
+        "nvrx_ms": theirs_took.wall / 1e6,
+        "nvrx_over_own": theirs_took.wall / own.wall,
+        "own_cpu_ms": own.cpu / 1e6,
+        "nvrx_cpu_ms": theirs_took.cpu / 1e6,
+        "nvrx_over_own_cpu": theirs_took.cpu / own.cpu,
+    }
 
 
 def _fill(names: list[str], length_ms: float) -> None:
@@ -233,9 +247,9 @@ def _alternate(
     candidates: dict[str, Callable[[], None]],
     between: Callable[[], object],
     before: Callable[[], None] | None = None,
-) -> dict[str, float]:
-    """Nanoseconds of each candidate: the median over rounds that take turns."""
-    taken: dict[str, list[float]] = {name: [] for name in candidates}
+) -> dict[str, _Took]:
+    """What each candidate takes: the median over rounds that take turns."""
+    taken: dict[str, list[_Took]] = {name: [] for name in candidates}
     for at in range(ROUNDS):
         order = list(candidates) if at % 2 else list(reversed(candidates))
         if before is not None:
@@ -243,11 +257,18 @@ def _alternate(
         for name in order:
             if before is not None:
                 _barrier()
-            begin_ns = time.perf_counter_ns()
+            wall_ns, cpu_ns = time.perf_counter_ns(), time.process_time_ns()
             candidates[name]()
-            taken[name].append(time.perf_counter_ns() - begin_ns)
+            took = _Took(time.perf_counter_ns() - wall_ns, time.process_time_ns() - cpu_ns)
+            taken[name].append(took)
             between()
-    return {name: statistics.median(values) for name, values in taken.items()}
+    return {
+        name: _Took(
+            statistics.median(each.wall for each in took),
+            statistics.median(each.cpu for each in took),
+        )
+        for name, took in taken.items()
+    }
 
 
 def _barrier() -> None:

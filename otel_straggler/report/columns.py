@@ -11,22 +11,19 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from otel_straggler.errors import UsageError, describe
 from otel_straggler.model.observation import Section
-from otel_straggler.semconv import SectionKind
 
 MOST_COLUMNS = 65_536
 """Beyond it the tables are agreed anew, so that names out of use are forgotten."""
 
 
-class Column(NamedTuple):
-    """What is compared: within a role, one section or one kernel (by hash)."""
-
-    role: str
-    what: Literal["section", "kernel"]
-    name: str
+What = Literal["section", "kernel"]
+Column = tuple[str, What, str]
+"""What is compared: within a role, one section by name or one kernel by hash. A plain tuple,
+because every report makes thousands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,22 +43,21 @@ class Columns:
     Attributes:
         place: of each column in the shared array.
         members: by rank.
-        kinds: of sections by name, the first that was told.
+        sections: of all roles by name, with the kind that was told first, in the order learned.
     """
 
     place: dict[Column, int] = field(default_factory=dict)
     members: dict[int, Member] = field(default_factory=dict)
-    kinds: dict[str, SectionKind] = field(default_factory=dict)
+    sections: dict[str, Section] = field(default_factory=dict)
     _digest: bytes = b""
+    _has_kernels: bool = False
 
     def news(self, me: Member, sections: Iterable[Section], kernels: Iterable[str]) -> bytes:
         """What this rank has to tell; empty if the others know it all."""
         new_sections = [
-            (s.name, s.kind)
-            for s in sections
-            if Column(me.role, "section", s.name) not in self.place
+            (s.name, s.kind) for s in sections if (me.role, "section", s.name) not in self.place
         ]
-        new_kernels = [k for k in kernels if Column(me.role, "kernel", k) not in self.place]
+        new_kernels = [k for k in kernels if (me.role, "kernel", k) not in self.place]
         if self.members.get(me.rank) == me and not new_sections and not new_kernels:
             return b""
         told = {
@@ -103,8 +99,9 @@ class Columns:
         """Begin anew; all ranks must."""
         self.place.clear()
         self.members.clear()
-        self.kinds.clear()
+        self.sections.clear()
         self._digest = b""
+        self._has_kernels = False
 
     @property
     def is_full(self) -> bool:
@@ -113,12 +110,7 @@ class Columns:
     @property
     def has_kernels(self) -> bool:
         """Whether any rank ever told of a kernel."""
-        return any(column.what == "kernel" for column in self.place)
-
-    @property
-    def section_names(self) -> list[str]:
-        """All sections of all roles, in the order learned."""
-        return list(self.kinds)
+        return self._has_kernels
 
     def _state(self, me: Member) -> dict[str, Any]:
         return {"digest": self._digest.hex(), "settings": me.settings}
@@ -128,10 +120,11 @@ class Columns:
         member = Member(rank=told["rank"], node=told["node"], role=role, settings=told["settings"])
         self.members[member.rank] = member
         for name, kind in told["sections"]:
-            self.kinds.setdefault(name, kind)
-            self.place.setdefault(Column(role, "section", name), len(self.place))
+            self.sections.setdefault(name, Section(name, kind))
+            self.place.setdefault((role, "section", name), len(self.place))
         for name in told["kernels"]:
-            self.place.setdefault(Column(role, "kernel", name), len(self.place))
+            self._has_kernels = True
+            self.place.setdefault((role, "kernel", name), len(self.place))
 
 
 def _disagreement(settings: list[str]) -> str:

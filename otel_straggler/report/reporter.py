@@ -17,12 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from otel_straggler.model.observation import Floats, Ints, Section
-from otel_straggler.report.columns import Column, Columns, Member, kernel_hash
+from otel_straggler.report.columns import Columns, Member, What, kernel_hash
 from otel_straggler.report.peers import Peers
 from otel_straggler.report.summaries import Times
 from otel_straggler.score.gpu_scores import individual_gpu_scores
@@ -193,22 +192,22 @@ class Reporter:
         common_s = np.where(best_s[kernels] == _LACKS, np.nan, best_s[kernels])
         row.gpu_relative = gpu_relative_to_best(row.kernels.median_s, row.kernels.total_s, common_s)
 
-    def _places(self, what: Literal["section", "kernel"], names: Sequence[str]) -> Ints:
+    def _places(self, what: What, names: Sequence[str]) -> Ints:
         place, role = self._columns.place, self._settings.role
-        return np.array([place[Column(role, what, name)] for name in names], np.intp)
+        return np.array([place[role, what, name] for name in names], np.intp)
 
     def _kernels_of_role(self) -> list[int]:
         return [
             place
             for column, place in self._columns.place.items()
-            if column.what == "kernel" and column.role == self._settings.role
+            if column[:2] == (self._settings.role, "kernel")
         ]
 
     def _gathered(self, peers: Peers, row: _Row) -> GroupScores | None:
-        names = self._columns.section_names
-        at = {name: i for i, name in enumerate(names)}
+        sections = self._columns.sections
+        at = {name: i for i, name in enumerate(sections)}
         own = [at[name] for name in row.sections.names]
-        packed = np.full((2, 1 + len(names)), np.nan)
+        packed = np.full((2, 1 + len(sections)), np.nan)
         packed[:, 0] = row.gpu_relative, row.gpu_individual
         packed[0, 1:][own], packed[1, 1:][own] = row.sections.median_s, row.section_individual
         parts = peers.gather(packed)
@@ -220,7 +219,7 @@ class Reporter:
             relative = relative_scores(table[:, 0, 1:], self._roles(peers))
         return GroupScores(
             ranks=peers.ranks,
-            sections=tuple(Section(name, self._columns.kinds[name]) for name in names),
+            sections=tuple(sections.values()),
             section_relative=relative,
             section_individual=table[:, 1, 1:],
             gpu_relative=table[:, 0, 0],

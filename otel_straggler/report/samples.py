@@ -6,14 +6,13 @@ Records come in batches and are taken apart by column, because a report waits fo
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import NamedTuple
 
 import numpy as np
 
 from otel_straggler.model.observation import Ints, Section
 from otel_straggler.record.active import STEP_TIMER
 from otel_straggler.record.recorder import Context, Record, SectionTimer, is_failure
-from otel_straggler.semconv import OTHER_SECTION, SectionKind
+from otel_straggler.semconv import OTHER_SECTION
 
 MOST_RUNS = 8192
 """Runs kept per section, the newest; NVRx keeps as many."""
@@ -21,18 +20,13 @@ MOST_SECTIONS = 1000
 _ERROR = itemgetter(3)
 
 
-class _Key(NamedTuple):
-    name: str
-    kind: SectionKind
-    phase: str
-
-
 class _Runs:
     """The newest runs of one section, as chunks."""
 
-    __slots__ = ("chunks", "count")
+    __slots__ = ("chunks", "count", "section")
 
-    def __init__(self) -> None:
+    def __init__(self, section: Section) -> None:
+        self.section = section
         self.chunks: list[Ints] = []
         self.count = 0
 
@@ -55,7 +49,8 @@ class SectionSamples:
     """
 
     def __init__(self) -> None:
-        self._runs: dict[_Key, _Runs] = {}
+        self._runs: dict[str, _Runs] = {}
+        self._sections: dict[_Opened, Section] = {}
 
     def add(self, records: list[Record]) -> None:
         """Keep the durations; a run that an exception ended says nothing about speed.
@@ -65,42 +60,47 @@ class SectionSamples:
         count = len(records)
         lengths_ns = np.fromiter((r[2] - r[0][2] for r in records), np.int64, count)
         lengths_ns = np.maximum(1, lengths_ns)
-        codes, keys = _coded([r[0][0] for r in records], [r[0][3] for r in records])
+        codes, opened = _coded([r[0][0] for r in records], [r[0][3] for r in records])
         used = codes >= 0
         if any(map(_ERROR, records)):
             used &= np.fromiter((not is_failure(r[3]) for r in records), bool, count)
         order = np.argsort(codes[used], kind="stable")
-        bounds = np.searchsorted(codes[used][order], np.arange(len(keys) + 1))
+        bounds = np.searchsorted(codes[used][order], np.arange(len(opened) + 1))
         lengths_ns = lengths_ns[used][order]
-        for at, key in enumerate(keys):
-            first, last = int(bounds[at]), int(bounds[at + 1])
+        for each, first, last in zip(opened, bounds.tolist(), bounds[1:].tolist(), strict=False):
             if last > first:
-                self._of(key).add(lengths_ns[first:last])
+                self._of(each).add(lengths_ns[first:last])
 
     def take(self) -> list[tuple[Section, Ints]]:
         """Every section as it is scored, each name once, with its durations in nanoseconds, oldest
         first; then begin anew. A section that was opened with two kinds has the first."""
         taken, self._runs = self._runs, {}
-        by_name: dict[str, tuple[Section, list[Ints]]] = {}
-        for key, runs in taken.items():
-            section = Section(key.name, key.kind)
-            section = section.in_phase(key.phase) if key.phase else section
-            if section.name in by_name:
-                by_name[section.name][1].append(runs.newest())
-            else:
-                by_name[section.name] = (section, [runs.newest()])
-        return [
-            (section, parts[0] if len(parts) == 1 else np.concatenate(parts))
-            for section, parts in by_name.values()
-        ]
+        return [(runs.section, runs.newest()) for runs in taken.values()]
 
-    def _of(self, key: _Key) -> _Runs:
-        if key not in self._runs and len(self._runs) >= MOST_SECTIONS:
-            key = _Key(OTHER_SECTION, "other", "")
-        return self._runs.setdefault(key, _Runs())
+    def _of(self, opened: _Opened) -> _Runs:
+        section = self._sections.get(opened) or self._scored(opened)
+        runs = self._runs.get(section.name)
+        if runs is None:
+            if len(self._runs) >= MOST_SECTIONS:
+                section = _OTHER
+            runs = self._runs.setdefault(section.name, _Runs(section))
+        return runs
+
+    def _scored(self, opened: _Opened) -> Section:
+        """Kept, because a section is opened window after window."""
+        timer, phase = opened
+        if len(self._sections) > 2 * MOST_SECTIONS:
+            self._sections.clear()
+        section = Section(timer.name, timer.kind).in_phase(phase)  # type: ignore[arg-type]
+        return self._sections.setdefault(opened, section)
 
 
-def _coded(timers: list[SectionTimer], contexts: list[Context]) -> tuple[Ints, list[_Key]]:
+_Opened = tuple[SectionTimer, str]
+"""What was opened, and in which phase."""
+_OTHER = Section(OTHER_SECTION, "other")
+
+
+def _coded(timers: list[SectionTimer], contexts: list[Context]) -> tuple[Ints, list[_Opened]]:
     """A number per record, -1 for a step's own span, and what the numbers stand for."""
     if any(context.phase for context in set(contexts)):
         pairs = [(t, context.phase) for t, context in zip(timers, contexts, strict=True)]
@@ -113,4 +113,4 @@ def _coded(timers: list[SectionTimer], contexts: list[Context]) -> tuple[Ints, l
     for (timer, _), number in numbers.items():
         if timer is STEP_TIMER:
             codes[codes == number] = -1
-    return codes, [_Key(t.name, t.kind, phase) for t, phase in numbers]  # type: ignore[arg-type]
+    return codes, list(numbers)

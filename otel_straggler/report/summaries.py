@@ -9,7 +9,7 @@ import numpy as np
 
 from otel_straggler.model.observation import Floats, Ints, Section
 from otel_straggler.report.types import Statistic, Summary
-from otel_straggler.score.medians import group_times
+from otel_straggler.score.medians import GroupedTimes, group_times, row_times
 
 _S_PER_NS = 1e-9
 _MS_PER_NS = 1e-6
@@ -84,18 +84,43 @@ class SectionStatistics(Mapping[str, Summary]):
         return repr(dict(self))
 
     def _fill(self, names: tuple[str, ...], samples_ns: list[Ints]) -> None:
-        values = np.concatenate(samples_ns).astype(np.float64)
-        count = np.fromiter(map(len, samples_ns), np.int64, len(names))
-        starts = np.cumsum(count) - count
-        grouped = group_times(np.repeat(np.arange(len(names)), count), values, len(names))
-        mean = grouped.total_s / count
-        off = values - np.repeat(mean, count)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            deviation = np.sqrt(np.add.reduceat(off * off, starts) / (count - 1))
-        self.times = Times(names, grouped.median_s * _S_PER_NS, grouped.total_s * _S_PER_NS, count)
-        least, most = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+        is_even = len({len(runs) for runs in samples_ns}) == 1
+        grouped, least, most, deviation = (_of_table if is_even else _of_groups)(samples_ns)
+        self.times = Times(
+            names, grouped.median_s * _S_PER_NS, grouped.total_s * _S_PER_NS, grouped.count
+        )
+        mean = grouped.total_s / grouped.count
         lengths = np.stack([least, most, grouped.median_s, mean, deviation]) * _MS_PER_NS
-        self._columns = np.concatenate([lengths, count[None].astype(np.float64)])
+        self._columns = np.concatenate([lengths, grouped.count[None].astype(np.float64)])
 
 
 _NO_COLUMNS = np.empty((len(Statistic), 0))
+_Found = tuple[GroupedTimes, Floats, Floats, Floats]
+
+
+def _of_table(samples_ns: list[Ints]) -> _Found:
+    """Every section ran equally often, as in most loops: several times as fast as groups."""
+    table = np.concatenate(samples_ns).astype(np.float64).reshape(len(samples_ns), -1)
+    table.sort(axis=1)
+    grouped = row_times(table)
+    off = table - (grouped.total_s / grouped.count)[:, None]
+    squares: Floats = np.einsum("ij,ij->i", off, off)
+    return grouped, table[:, 0], table[:, -1], _deviation(squares, grouped.count)
+
+
+def _of_groups(samples_ns: list[Ints]) -> _Found:
+    values = np.concatenate(samples_ns).astype(np.float64)
+    count = np.fromiter(map(len, samples_ns), np.int64, len(samples_ns))
+    starts = np.cumsum(count) - count
+    grouped = group_times(np.repeat(np.arange(len(count)), count), values, len(count))
+    off = values - np.repeat(grouped.total_s / count, count)
+    squares: Floats = np.add.reduceat(off * off, starts)
+    least, most = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+    return grouped, least, most, _deviation(squares, count)
+
+
+def _deviation(squares: Floats, count: Ints) -> Floats:
+    """Of a sample; NaN for one run."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        deviation: Floats = np.sqrt(squares / (count - 1))
+    return deviation

@@ -48,6 +48,23 @@ def group_times(group: Ints, values_s: Floats, n_groups: int) -> GroupedTimes:
     return GroupedTimes(median, total, count)
 
 
+def row_times(ordered_s: Floats) -> GroupedTimes:
+    """The same where every group is a row of a table, each in ascending order.
+
+    Args:
+        ordered_s: (n_groups, n) seconds, finite, n > 0.
+
+    Cost: O(n_groups * n).
+
+    >>> row_times(np.array([[1.0, 3.0], [5.0, 5.0]])).median_s.tolist()
+    [2.0, 5.0]
+    """
+    n_groups, width = ordered_s.shape
+    median = _middle(ordered_s[:, (width - 1) // 2], ordered_s[:, width // 2])
+    total: Floats = ordered_s.sum(axis=1)
+    return GroupedTimes(median, total, np.full(n_groups, width, np.int64))
+
+
 MAX_PADDING = 4
 """Groups of about equal size are sorted as the rows of one table, up to so many times the values;
 that is several times faster than sorting everything at once."""
