@@ -24,11 +24,11 @@ from otel_straggler.record.recorder import (
     NO_SPAN,
     RING_CAPACITY,
     Context,
-    Epoch,
     Record,
     is_failure,
 )
 from otel_straggler.record.sdk_traces import SdkTraces
+from otel_straggler.record.sequence import SectionCounts
 from otel_straggler.semconv import Outcome
 
 SPANS_AT_ONCE = 32
@@ -83,8 +83,7 @@ class SdkFeed:
         self._inbox: deque[tuple[list[Record], int]] = deque()
         self._held: dict[int, _Held] = {}
         self._fates: dict[int, Fate] = {}
-        self._seq: dict[str, int] = {}
-        self._seq_epoch: Epoch | None = None
+        self._seq = SectionCounts()
         self._has_logged_rate = False
         self._built = 0
 
@@ -134,7 +133,7 @@ class SdkFeed:
     ) -> None:
         timer, number, _, context, _ = record[0]
         is_step_span = number == context.step_span
-        seq = -1 if is_step_span else self._next_seq(context.epoch, timer.name)
+        seq = -1 if is_step_span else self._seq.next(context.epoch, timer.name)
         attributes = self._attributes(record, seq)
         trace_id, fate = self._trace(record, offset_ns, attributes)
         if not fate.is_built:
@@ -149,15 +148,6 @@ class SdkFeed:
         self._held.setdefault(context.step_span, _Held(now_s)).runs.append(run)
         if is_step_span:
             self._build_held(context.step_span)
-
-    def _next_seq(self, epoch: Epoch, name: str) -> int:
-        """All runs count, so the number is that of the wire."""
-        if epoch is not self._seq_epoch:
-            self._seq_epoch = epoch
-            self._seq = {}
-        seq = self._seq.get(name, 0)
-        self._seq[name] = seq + 1
-        return seq
 
     def _attributes(self, record: Record, seq: int) -> Attributes:
         timer, _, _, context, work = record[0]

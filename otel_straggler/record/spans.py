@@ -19,6 +19,7 @@ from otel_straggler.record.recorder import (
     WorkSize,
     is_failure,
 )
+from otel_straggler.record.sequence import SectionCounts
 from otel_straggler.wire.encode_spans import (
     AttributeValue,
     SpanGroup,
@@ -93,8 +94,7 @@ class SpanPacker:
         self._resource = resource
         self._generation = generation
         self._ids = ids or SpanIds()
-        self._seq: dict[str, int] = {}
-        self._seq_epoch: Epoch | None = None
+        self._seq = SectionCounts()
         self._window = (-1, b"")
 
     def pack(self, records: list[Record], offset_ns: int, one_in: int = 1) -> list[Request]:
@@ -156,20 +156,12 @@ class SpanPacker:
             start_ns,
             end_ns if end_ns > start_ns else start_ns + 1,
             -1 if step is None else step,
-            -1 if is_step_span else self._next_seq(context.epoch, timer.name),
+            -1 if is_step_span else self._seq.next(context.epoch, timer.name),
             microbatch,
             tokens,
             trace_id,
         )
         return key, row
-
-    def _next_seq(self, epoch: Epoch, name: str) -> int:
-        if epoch is not self._seq_epoch:
-            self._seq_epoch = epoch
-            self._seq = {}
-        seq = self._seq.get(name, 0)
-        self._seq[name] = seq + 1
-        return seq
 
     def _trace_id(self, context: Context, start_ns: int) -> bytes:
         run = self._settings
