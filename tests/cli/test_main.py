@@ -106,8 +106,11 @@ def test_output_to_a_full_disk_is_one_line(recorded) -> None:
 
 def test_ctrl_c_ends_quietly_with_130() -> None:
     """As every program that was interrupted."""
+    # A shell's background job ignores the signal, and so would its children.
+    listening = "from signal import *; signal(SIGINT, default_int_handler)"
+    program = f"{listening}; import sys; from otel_straggler.cli import main; sys.exit(main())"
     process = subprocess.Popen(
-        [sys.executable, "-m", "otel_straggler.cli", "top", "--collector", "http://127.0.0.1:9"],
+        [sys.executable, "-c", program, "top", "--collector", "http://127.0.0.1:9"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )

@@ -156,8 +156,7 @@ def test_a_mistake_in_the_loop_is_logged_once_and_survived(
             pass
     assert len(caplog.records) == 1
     shutdown()
-    (counted,) = sink.points(semconv.RECORDS_DROPPED)
-    assert counted.value == 3
+    assert sink.points(semconv.RECORDS_DROPPED)[-1].value == 3
 
 
 @pytest.mark.parametrize("call", BAD_CALLS)
