@@ -31,7 +31,6 @@ from otel_straggler.report.interval import ReportInterval
 from otel_straggler.report.reporter import ReportSettings
 from otel_straggler.report.types import Report, Statistic, StragglerId
 from otel_straggler.report.window import ReportWindow
-from otel_straggler.semconv import DEFAULT_ROLE
 
 __all__ = ["CallableId", "Detector", "Report", "Statistic", "StragglerId"]
 
@@ -97,7 +96,8 @@ class Detector:
             tracer_provider: an SDK TracerProvider that gets a sample of the spans.
             process_group: whose ranks are compared, by collectives in this group only; the
                 default group, if there is one at the time of a report, if left out.
-            role: ranks are compared within a role.
+            role: ranks are compared within a role; the one that ``set_topology()`` has told by the
+                time of a report if left out.
             report_from: "collector" reads the report over HTTP instead: no collective, at most
                 0.2 s, None if there is none.
             collector: address of the collector's pages for that; ``OTEL_STRAGGLER_COLLECTOR``, or
@@ -119,7 +119,7 @@ class Detector:
                 individual=arguments.INDIVIDUAL in wanted,
                 gather=bool(gather_on_rank0),
                 node=node_name or socket.gethostname(),
-                role=role or os.environ.get("OTEL_STRAGGLER_ROLE", "") or DEFAULT_ROLE,
+                role=role or os.environ.get("OTEL_STRAGGLER_ROLE", "").strip(),
             ),
             process_group=process_group,
             interval=ReportInterval(time_interval, int(interval), time.monotonic),
@@ -315,8 +315,9 @@ def _not_running(is_child: bool) -> Transparent:
 
 def _collected(address: str | None, is_whole: bool) -> CollectedReports:
     settings = session.current() or resolve_settings(Arguments())
+    named = address or os.environ.get("OTEL_STRAGGLER_COLLECTOR", "").strip() or _DEFAULT_PAGES
     wanted = Wanted(
-        url=address or os.environ.get("OTEL_STRAGGLER_COLLECTOR", "").strip() or _DEFAULT_PAGES,
+        url=arguments.checked_url("collector", named),
         run_id=settings.run_id,
         group=settings.group,
         own_rank=settings.rank,

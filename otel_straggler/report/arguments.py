@@ -38,6 +38,13 @@ def checked_number(name: str, value: float, least: float) -> float:
     raise _wrong(name, value, f"a number of at least {least:g}")
 
 
+def checked_url(name: str, value: object) -> str:
+    """An address over HTTP."""
+    if isinstance(value, str) and value.startswith(("http://", "https://")):
+        return value
+    raise _wrong(name, value, "a URL such as http://127.0.0.1:9464")
+
+
 def is_from_collector(report_from: object) -> bool:
     """Whether reports are read from a collector."""
     if report_from in ("process_group", "collector"):

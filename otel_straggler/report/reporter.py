@@ -42,7 +42,8 @@ class ReportSettings:
     Attributes:
         relative, individual: which scores to compute.
         gather: give the first rank the scores of all; else every rank gets its own.
-        node, role: of this rank; it is compared with ranks of its role.
+        node, role: of this rank; it is compared with ranks of its role. No role: the one that
+            ``set_topology()`` has told by the time of a report.
         min_reference_samples: a median of fewer runs never becomes a reference.
         half_life_s: a best that is not met again doubles in this time.
     """
@@ -51,7 +52,7 @@ class ReportSettings:
     individual: bool = True
     gather: bool = True
     node: str = ""
-    role: str = "default"
+    role: str = ""
     min_reference_samples: int = 5
     half_life_s: float = 86_400.0
 
@@ -89,10 +90,15 @@ class GroupScores:
 
 
 class Reporter:
-    """Scores windows one after another; keeps references and the agreed names between them."""
+    """Scores windows one after another; keeps references and the agreed names between them.
+
+    Attributes:
+        role: of this rank; may become known, or another, between two reports.
+    """
 
     def __init__(self, settings: ReportSettings) -> None:
         self._settings = settings
+        self.role = settings.role
         self._columns = Columns()
         self._section_references = References(settings.half_life_s)
         self._kernel_references = References(settings.half_life_s)
@@ -160,7 +166,7 @@ class Reporter:
     def _me(self, peers: Peers) -> Member:
         own = self._settings
         settings = f"relative={own.relative}, individual={own.individual}, gather={own.gather}"
-        return Member(rank=peers.rank, node=own.node, role=own.role, settings=settings)
+        return Member(rank=peers.rank, node=own.node, role=self.role, settings=settings)
 
     def _score_individually(self, row: _Row, now_ns: int) -> None:
         least = self._settings.min_reference_samples
@@ -193,14 +199,14 @@ class Reporter:
         row.gpu_relative = gpu_relative_to_best(row.kernels.median_s, row.kernels.total_s, common_s)
 
     def _places(self, what: What, names: Sequence[str]) -> Ints:
-        place, role = self._columns.place, self._settings.role
+        place, role = self._columns.place, self.role
         return np.array([place[role, what, name] for name in names], np.intp)
 
     def _kernels_of_role(self) -> list[int]:
         return [
             place
             for column, place in self._columns.place.items()
-            if column[:2] == (self._settings.role, "kernel")
+            if column[:2] == (self.role, "kernel")
         ]
 
     def _gathered(self, peers: Peers, row: _Row) -> GroupScores | None:

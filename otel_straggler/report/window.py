@@ -12,6 +12,7 @@ from typing import Any
 from otel_straggler.errors import StragglerError
 from otel_straggler.instrument.guard import GUARD
 from otel_straggler.instrument.identity import find_place, initialised_process_group
+from otel_straggler.instrument.topology import TOPOLOGY
 from otel_straggler.model.observation import kernel_class_of
 from otel_straggler.record.recording import RECORDING
 from otel_straggler.report.collected import CollectedReports
@@ -20,6 +21,7 @@ from otel_straggler.report.reporter import GroupScores, Reporter, ReportSettings
 from otel_straggler.report.samples import SectionSamples
 from otel_straggler.report.summaries import SectionStatistics, times_of
 from otel_straggler.report.types import Report, SectionScores, Summary
+from otel_straggler.semconv import DEFAULT_ROLE
 
 _LOG = logging.getLogger("otel_straggler")
 _US_S = 1e-6
@@ -119,6 +121,7 @@ class ReportWindow:
         try:
             peers = self.peers()
             rank = peers.rank
+            self._reporter.role = self._settings.role or TOPOLOGY.current.role or DEFAULT_ROLE
             scores = self._reporter.score(
                 peers,
                 sections.times,

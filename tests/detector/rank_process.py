@@ -13,9 +13,10 @@ from typing import Any
 
 import torch.distributed as dist
 
-from otel_straggler import section
+from otel_straggler import section, set_topology
 from otel_straggler.detector import Detector, Report, Statistic
 from otel_straggler.errors import UsageError
+from otel_straggler.instrument.topology import TOPOLOGY
 from otel_straggler.model.observation import Section
 from otel_straggler.record.active import RECORDER
 from otel_straggler.record.recorder import NO_SPAN, Context, Epoch
@@ -119,6 +120,18 @@ def detector(options: Json, rows: list[dict[str, list[float]]], groups: Any = No
         return reports
     finally:
         Detector.shutdown()
+
+
+def late_roles(role: str, length_s: float) -> Json | None:
+    """A report of a rank whose role is known only after initialize()."""
+    Detector.initialize()
+    try:
+        set_topology(role=role)
+        spend({"forward": [length_s] * 5})
+        return told(Detector.generate_report())
+    finally:
+        Detector.shutdown()
+        TOPOLOGY.forget()
 
 
 def sleepers(lengths_s: dict[str, float], runs: int) -> Json | None:

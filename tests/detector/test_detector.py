@@ -124,6 +124,7 @@ def test_detector_has_no_instances() -> None:
         ({"profiling_interval": 0}, "at least 1"),
         ({"report_time_interval": float("nan")}, "at least 0"),
         ({"report_from": "collectors"}, '"collector"'),
+        ({"report_from": "collector", "collector": "host:9464"}, "http://127.0.0.1:9464"),
         ({"endpoint": "collector:4318"}, "http://"),
         ({"process_group": "world"}, "a group of torch.distributed"),
     ],

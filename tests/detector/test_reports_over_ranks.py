@@ -312,6 +312,20 @@ def test_ranks_are_compared_within_their_role(ranks: Any) -> None:
     )
 
 
+def test_a_role_that_is_told_after_initialize_counts(ranks: Any) -> None:
+    """As set_topology() does for a collector, so both say the same."""
+    answers = ranks.do(
+        "late_roles",
+        *[
+            {"role": "first" if rank < 2 else "last", "length_s": length_s}
+            for rank, length_s in enumerate((0.01, 0.011, 0.05, 0.1))
+        ],
+    )
+    assert answers[0]["section_relative"]["forward"] == pytest.approx(
+        {0: 1.0, 1: 10 / 11, 2: 1.0, 3: 0.5}
+    )
+
+
 def test_a_section_that_waits_is_scored_but_never_listed(ranks: Any) -> None:
     """Who waits long in a collective is a victim."""
     answers = ranks.do(
