@@ -1,0 +1,54 @@
+"""What layer 2 reads: the seconds of every step, rank and section, as dense tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.model.observation import Floats, Ints, Section
+from otel_straggler.model.rank import Source
+
+Floats32: TypeAlias = npt.NDArray[np.float32]
+Counts: TypeAlias = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepTable:
+    """Some consecutive steps of one world of ranks (one run, group, attempt and incarnation).
+
+    T steps, R ranks, S top-level sections. Rows without a step stand in intervals of time, one
+    interval a "step".
+
+    Attributes:
+        steps: (T,) step numbers, ascending and distinct.
+        sources: (R,) ranks, ordered by rank; one session each.
+        sections: (S,) in the order in which they run within a step.
+        seconds: (T, R, S) time of all runs of the section in the step; NaN if there was none.
+        runs: (T, R, S) runs of the section in the step (microbatches, where it runs once for
+            each); 0 where ``seconds`` is NaN.
+        run_cv: (R, S) standard deviation of single runs within their step / their mean, pooled
+            over the steps; NaN where no step has two runs.
+        tokens: (T, R) work done in the step; NaN if not told.
+        start_ns, end_ns: (T, R) first start and last end in the step, sender's clock; 0 if none.
+        world_size: ranks expected, 0 if unknown.
+        is_timed: the "steps" are intervals of time.
+    """
+
+    steps: Ints
+    sources: tuple[Source, ...]
+    sections: tuple[Section, ...]
+    seconds: Floats
+    runs: Counts
+    run_cv: Floats
+    tokens: Floats
+    start_ns: Ints
+    end_ns: Ints
+    world_size: int = 0
+    is_timed: bool = False
+
+    def __len__(self) -> int:
+        """Steps."""
+        return len(self.steps)

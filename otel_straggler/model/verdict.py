@@ -1,0 +1,159 @@
+"""What layer 2 says: who to act on, since when, why, and what it costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+Scope = Literal["rank", "host", "role", "run"]
+State = Literal["ok", "suspect", "confirmed", "recovered", "flapping"]
+Cause = Literal[
+    "slow_gpu",
+    "slow_host",
+    "late_arrival",
+    "link",
+    "stage_imbalance",
+    "sequence_imbalance",
+    "expert_imbalance",
+    "uniform_slowdown",
+    "unknown",
+]
+CAUSES: Final[dict[Cause, str]] = {
+    "slow_gpu": "slow GPU",
+    "slow_host": "slow host or data loading",
+    "late_arrival": "late arrival",
+    "link": "link",
+    "stage_imbalance": "stage imbalance",
+    "sequence_imbalance": "sequence-length imbalance",
+    "expert_imbalance": "expert imbalance",
+    "uniform_slowdown": "uniform slowdown",
+    "unknown": "unknown",
+}
+"""The closed list of causes, and how people read them."""
+Evidence = Literal["host", "events", "cupti", "synchronised"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One change of state of one subject.
+
+    Attributes:
+        run_id, group, attempt: of which world.
+        subject_id: what the state belongs to; the same over restarts and renumbering.
+        scope: what kind of subject it is.
+        rank, node, role: of the subject at this moment; rank is None but for a rank, node empty
+            for a role or a run.
+        section: where the time is lost; empty for the whole step.
+        cause: of the closed list.
+        state: what the subject is now.
+        evidence: what the times were measured with; ``synchronised`` if the section that is slow
+            contains waiting, so that culprit and victims look alike.
+        slowdown: own time / time of the peers, in ``section``; NaN if not known.
+        since_step: first step of the change, as far as can be told; None if steps are unknown.
+        confirmed_step: newest step that was seen when the state became confirmed; None before.
+        at_step, at_ns: newest step and sender's time when the state changed.
+        confidence: 0 to 1.
+        gpu_seconds_lost_per_hour: GPU time that the whole job waits, per hour.
+        n_peers: ranks it was compared with.
+        own_s, peers_s: the times compared, seconds per step; NaN if there are none.
+        pages: whether somebody should be called: confirmed, >= 10 % and dear enough.
+        is_localised: False if the evidence cannot tell culprit from victims.
+        sentence: all of this for a person.
+    """
+
+    run_id: str
+    group: str = ""
+    attempt: int = 0
+    subject_id: str
+    scope: Scope
+    rank: int | None = None
+    node: str = ""
+    role: str = ""
+    section: str = ""
+    cause: Cause = "unknown"
+    state: State
+    evidence: Evidence = "host"
+    slowdown: float = float("nan")
+    since_step: int | None = None
+    confirmed_step: int | None = None
+    at_step: int | None = None
+    at_ns: int = 0
+    confidence: float = 0.0
+    gpu_seconds_lost_per_hour: float = 0.0
+    n_peers: int = 0
+    own_s: float = float("nan")
+    peers_s: float = float("nan")
+    pages: bool = False
+    is_localised: bool = True
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SectionCost:
+    """One line of the exposed-time ledger: what a section adds to the step.
+
+    Attributes:
+        section: name.
+        exposed_s: seconds per step by which the slowest path grows in this section.
+        typical_s: median over ranks of the section's own time per step.
+        leader_rank: rank that is last at the end of the section most often; None if ambiguous.
+    """
+
+    section: str
+    exposed_s: float
+    typical_s: float
+    leader_rank: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankWaits:
+    """Seconds that a rank made others wait, and waited for others, since the start.
+
+    Attributes:
+        rank, node, role, group: whose.
+        caused_s: sum over collectives of what the median peer waited when this rank came last.
+        suffered_s: sum over collectives of what this rank waited for the last one.
+    """
+
+    rank: int
+    node: str
+    role: str
+    group: str
+    caused_s: float
+    suffered_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldSummary:
+    """What layer 2 says of a whole world (run and group), newest steps. NaN = not known.
+
+    Attributes:
+        slowdown: time of the run / time if all ranks of a role and all stages were equal (S).
+        waste: 1 - 1 / slowdown.
+        m_w, m_s: part of the loss that goes if the worst 3 % of the workers, or the last pipeline
+            stage, were as the others.
+        cause: of the dearest confirmed verdict, else of the structure of the run; empty if none.
+        resolvable_slowdown: the smallest slowdown that 20 steps can show (1.04 = 4 %).
+        coverage: ranks reporting / ranks expected.
+        gpu_seconds_lost: since the start: (1 - 1 / slowdown) x ranks x time.
+        step_s: median seconds per step.
+        heat: (stage, data rank, slowdown) of every worker; empty where layout is unknown.
+        ledger: the exposed-time ledger of the newest steps.
+        waits: per rank, those who cause most first; at most 100.
+    """
+
+    run_id: str
+    group: str = ""
+    attempt: int = 0
+    slowdown: float = float("nan")
+    waste: float = float("nan")
+    m_w: float = float("nan")
+    m_s: float = float("nan")
+    cause: str = ""
+    resolvable_slowdown: float = float("nan")
+    coverage: float = float("nan")
+    gpu_seconds_lost: float = 0.0
+    step_s: float = float("nan")
+    heat: tuple[tuple[int, int, float], ...] = ()
+    ledger: tuple[SectionCost, ...] = ()
+    waits: tuple[RankWaits, ...] = field(default=())

@@ -1,0 +1,1 @@
+"""Layer 2: verdicts. One method a module; ``judge`` composes them."""
