@@ -157,3 +157,21 @@ class WorldSummary:
     heat: tuple[tuple[int, int, float], ...] = ()
     ledger: tuple[SectionCost, ...] = ()
     waits: tuple[RankWaits, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunVerdicts:
+    """Layer 2 of one run.
+
+    Attributes:
+        changes: changes of state of all subjects, in order; the last per subject counts.
+        worlds: one summary per group.
+    """
+
+    changes: tuple[Verdict, ...] = ()
+    worlds: tuple[WorldSummary, ...] = ()
+
+    @property
+    def current(self) -> tuple[Verdict, ...]:
+        """The newest verdict of every subject, in the order in which subjects first appeared."""
+        return tuple({verdict.subject_id: verdict for verdict in self.changes}.values())

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from otel_straggler.model.observation import NO_STEP, Ints, ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
+from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.score.clashes import ClashWatch
 from otel_straggler.score.layer1 import ClosedBy, History, score_window
 from otel_straggler.score.settings import ScorerCounts, ScoreSettings
@@ -87,6 +89,24 @@ class Scorer:
         for stream in self._all_streams():
             closed += [self._score(rows, stream, "end") for rows in stream.take_all()]
         return closed
+
+    def judged(self, run_id: str) -> RunVerdicts:
+        """Layer 2 of a run: all changes of state in memory and the newest summaries."""
+        del run_id
+        return RunVerdicts()
+
+    def new_changes(self) -> list[Verdict]:
+        """The changes of state since the last call, over all runs, in order."""
+        return []
+
+    def state(self) -> dict[str, Any]:
+        """All that must survive a restart (references, layer 2): JSON's types and NumPy arrays,
+        nested in dicts and lists."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from :meth:`state` of an earlier process; call it before the first row."""
+        del state
 
     def clashes(self, run_id: str, now_ns: int) -> tuple[Source, ...]:
         """Sessions that go on sending although a newer session claims their rank."""
