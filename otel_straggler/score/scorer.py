@@ -100,13 +100,18 @@ class Scorer:
         return []
 
     def state(self) -> dict[str, Any]:
-        """All that must survive a restart (references, layer 2): JSON's types and NumPy arrays,
-        nested in dicts and lists."""
-        return {}
+        """All that must survive a restart: JSON's types and NumPy arrays, nested in dicts and
+        lists. ``references`` are of all runs; ``judges`` has one entry per judge, which a history
+        keeps apart."""
+        return {"references": self._history.state(), "judges": {}}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state` of an earlier process; call it before the first row."""
-        del state
+        """Go on from :meth:`state` of an earlier process; call it before the first row.
+
+        Raises:
+            InputError: a part is no such state.
+        """
+        self._history.restore(state.get("references", {}))
 
     def clashes(self, run_id: str, now_ns: int) -> tuple[Source, ...]:
         """Sessions that go on sending although a newer session claims their rank."""
