@@ -111,12 +111,18 @@ class Scorer:
         return self._judges.new_changes()
 
     def state(self) -> dict[str, Any]:
-        """All that must survive a restart (references, layer 2): JSON's types and NumPy arrays,
-        nested in dicts and lists."""
-        return {"judges": self._judges.state()}
+        """All that must survive a restart: JSON's types and NumPy arrays, nested in dicts and
+        lists. ``references`` are of all runs; ``judges`` has one entry per judge, which a history
+        keeps apart."""
+        return {"references": self._history.state(), "judges": self._judges.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state` of an earlier process; call it before the first row."""
+        """Go on from :meth:`state` of an earlier process; call it before the first row.
+
+        Raises:
+            InputError: a part is no such state.
+        """
+        self._history.restore(state.get("references", {}))
         self._judges.restore(state.get("judges", {}))
 
     def clashes(self, run_id: str, now_ns: int) -> tuple[Source, ...]:
