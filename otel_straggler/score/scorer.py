@@ -16,6 +16,7 @@ from otel_straggler.score.clashes import ClashWatch
 from otel_straggler.score.layer1 import ClosedBy, History, score_window
 from otel_straggler.score.settings import ScorerCounts, ScoreSettings
 from otel_straggler.score.stream import Stream, session_of
+from otel_straggler.score.verdicts.settings import VerdictSettings
 
 __all__ = ["ScoreSettings", "Scorer", "ScorerCounts"]
 
@@ -40,7 +41,10 @@ class Scorer:
     Not thread-safe: one thread owns a scorer.
     """
 
-    def __init__(self, settings: ScoreSettings | None = None) -> None:
+    def __init__(
+        self, settings: ScoreSettings | None = None, verdicts: VerdictSettings | None = None
+    ) -> None:
+        del verdicts
         self._settings = settings or ScoreSettings()
         self._history = History.empty(self._settings.reference_half_life_s)
         self._worlds: dict[_WorldKey, _World] = {}
