@@ -34,7 +34,17 @@ _FURTHER_LABELS = {
     "straggler.collector.forwarded": ("outcome",),
     "straggler.collector.http_answers": ("signal", "status"),
     "straggler.collector.series_folded": ("run_id", "family"),
+    "straggler.worker.slowdown": ("data_rank", "pipeline_stage"),
+    "straggler.host.straggling": ("node",),
 }
+_SUBJECT_LABELS = ("subject_id", "scope", "rank", "node", "role", "section")
+_VERDICT_LABELS = {
+    semconv.VERDICT_INFO.name: (*_SUBJECT_LABELS, "cause", "state", "evidence"),
+    semconv.VERDICT_SLOWDOWN.name: _SUBJECT_LABELS,
+    semconv.VERDICT_LOSS.name: _SUBJECT_LABELS,
+    semconv.VERDICT_PAGES.name: _SUBJECT_LABELS,
+}
+_OF_A_WORLD = frozenset({semconv.SECTION_EXPOSED, semconv.WORKER_SLOWDOWN, semconv.HOST_STRAGGLING})
 ON_POINTS = {
     "straggler.progress.timestamp": (semconv.PHASE,),
     "straggler.section.open_time": (semconv.SECTION, semconv.PHASE),
@@ -255,13 +265,15 @@ def label_names(metric: Metric) -> tuple[str, ...]:
     if metric is semconv.RUN_IDENTITY_CLASHES:
         return "run_id", "collector"
     name = metric.name.removesuffix(".over_ranks")
+    if name in _VERDICT_LABELS:
+        return (*_VERDICT_LABELS[name], *_RUN_LABELS)
     further = _FURTHER_LABELS.get(name, ())
     if name.startswith("straggler.collector."):
         return (*further, "collector")
     sections = ("section",) if name.startswith("straggler.section.") else ()
     if name != metric.name:
         return ("quantile", *sections, *_RUN_LABELS)
-    is_of_run = name.startswith("straggler.run.")
+    is_of_run = name.startswith("straggler.run.") or metric in _OF_A_WORLD
     return (*further, *sections, *(_RUN_LABELS if is_of_run else _RANK_LABELS))
 
 

@@ -48,8 +48,8 @@ def test_the_json_report_has_the_published_shape(call, recorded) -> None:
     report = json.loads(call("score", recorded(steps=30), "--json")[1])
     assert report["schema_version"] == 1
     run = report["runs"]["simulated"]
-    assert run["verdicts"] == []
-    assert set(run["run"]) == {
+    assert isinstance(run["verdicts"], list)
+    assert set(run["run"]) >= {
         "slowdown", "waste", "m_w", "m_s", "cause", "resolvable_slowdown", "coverage",
     }  # fmt: skip
     (window,) = run["windows"]

@@ -58,7 +58,7 @@ def test_prometheus_scrapes_and_queries_scores(
                 60,
             )
             assert found == expected
-            assert query(kit, address, "straggler_rank_straggling == 1") == [("2", "1")]
+            assert query(kit, address, "count(straggler_rank_straggling == 0)") == [("", "4")]
             assert query(kit, address, "straggler_run_world_size")[0][1] == "4"
             assert query(kit, address, "count(straggler_rank_step == 4)")[0][1] == "4"
         finally:
