@@ -289,10 +289,16 @@ RUN_SLOWDOWN = Metric(
 )
 RUN_WASTE = Metric("straggler.run.waste", "{ratio}", "gauge", "1 - 1 / slowdown of the run")
 RUN_M_W = Metric(
-    "straggler.run.m_w", "{ratio}", "gauge", "part of the loss that the worst 3 % of workers make"
+    "straggler.run.loss_by_worst_workers",
+    "{ratio}",
+    "gauge",
+    "M_W: part of the loss that goes if the worst 3 % of the workers were as the others",
 )
 RUN_M_S = Metric(
-    "straggler.run.m_s", "{ratio}", "gauge", "part of the loss that the last pipeline stage makes"
+    "straggler.run.loss_by_last_stage",
+    "{ratio}",
+    "gauge",
+    "M_S: part of the loss that goes if the last pipeline stage were as the others",
 )
 RUN_GPU_TIME_LOST = Metric(
     "straggler.run.gpu_time_lost", "s", "counter", "GPU time lost to inequality, all ranks"

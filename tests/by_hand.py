@@ -67,7 +67,9 @@ class ByHand:
             "coverage": 1.0,
             "gpu_seconds_lost": 43_200.0,
             "step_s": 0.4,
-            "heat": tuple((s, d, 1.0 + s / 10 + d / 100) for s in range(2) for d in range(4)),
+            "heat": tuple(
+                (s, d, round(1.0 + s / 10 + d / 100, 2)) for s in range(2) for d in range(4)
+            ),
             "ledger": (
                 SectionCost(section="forward", exposed_s=0.2, typical_s=0.1, leader_rank=5),
             ),

@@ -21,6 +21,7 @@ from otel_straggler.cli.report_table import (
     run_title,
     windows_lines,
 )
+from otel_straggler.cli.verdict_lines import history_lines, run_line, verdict_lines
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.publish.report_json import (
@@ -167,7 +168,9 @@ def _print(report: Json) -> None:
         console.print(run_title(run_id, newest))
         count = len(newest["ranks"])
         console.print(ScoreTable(newest, count if count <= ALL_RANKS else WORST_RANKS))
-        for line in (*run_lines(run), *windows_lines(run["windows"])):
+        judged = (*verdict_lines(run), *run_line(run))
+        layer_1 = (*run_lines(run), *windows_lines(run["windows"]))
+        for line in (*judged, *layer_1, *history_lines(run)):
             console.print(line, soft_wrap=not console.is_terminal)
 
 
