@@ -18,7 +18,7 @@ from otel_straggler.score.verdicts.run_judge import RunJudge
 from otel_straggler.score.verdicts.settings import VerdictSettings
 from otel_straggler.score.verdicts.track import Flags
 from otel_straggler.score.verdicts.waits import Synchronising, WaitLedger
-from otel_straggler.score.verdicts.world import Aligned, World
+from otel_straggler.score.verdicts.world import World
 
 MOST_STEPS_REMEMBERED = 100_000
 MOST_WAITS = 100
@@ -94,11 +94,12 @@ class Judge:
         self._sum_up(table, excess)
         return changes
 
-    def _excesses(self, block: Aligned) -> Excesses:
+    def _excesses(self, block: StepTable) -> Excesses:
         world = self._world
         peers_s, late_s = late_seconds(block.seconds, world)
         if self._waiting.observe(late_s, world.sections):
             self._tracks = None
+            self._run.reset()
         if not world.is_told and not world.is_inferred and self._tracks is None:
             self._infer(block)
             peers_s, late_s = late_seconds(block.seconds, world)
@@ -106,7 +107,7 @@ class Judge:
             block.seconds, peers_s, late_s, world, self._waiting, self._settings.least_peers
         )
 
-    def _infer(self, block: Aligned) -> None:
+    def _infer(self, block: StepTable) -> None:
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = np.log(median_of_rows(block.seconds))
         local = [not self._waiting.waits(s) for s in self._world.sections]
@@ -121,7 +122,7 @@ class Judge:
             self._usual_s = [*self._usual_s[-(USUAL_STEPS - 1) :], seconds]
         return counts
 
-    def _evaluate(self, block: Aligned, excess: Excesses, counts: Flags) -> list[Verdict]:
+    def _evaluate(self, block: StepTable, excess: Excesses, counts: Flags) -> list[Verdict]:
         world = self._world
         assert self._tracks is not None
         reporting = int(np.isfinite(excess.step_s).any(axis=0).sum())

@@ -1,13 +1,14 @@
 """The first steps of an attempt: compilation and caches make them slow, each rank by its own.
 
-Steps are left out only where a start was seen. That a recording begins is no start: its first
-steps are looked at after 20 of them, and only what is slower than what follows is left out.
+Steps are left out only where a start was seen. That a recording begins is no start, even at step
+0: its first steps are left out only if they turn out to be slower than those that follow.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.score.verdicts.settings import VerdictSettings
 
@@ -23,8 +24,8 @@ class Opening:
         self._settings = settings
         self._held: list[StepTable] = []
         self._is_open = False
-        self._world: tuple[int, str] | None = None
-        self._is_new = False
+        self._sessions: dict[int, tuple[int, str]] = {}
+        self._sources: tuple[Source, ...] = ()
         self._warm_up_left = 0
 
     def take(self, table: StepTable) -> list[StepTable]:
@@ -36,7 +37,8 @@ class Opening:
         if self._is_open:
             return [table]
         self._held.append(table)
-        if sum(len(held) for held in self._held) < self._settings.warm_up_steps:
+        settings = self._settings
+        if sum(map(len, self._held)) < settings.warm_up_steps + settings.block_steps:
             return []
         return self.finish()
 
@@ -46,19 +48,30 @@ class Opening:
         held, self._held = self._held, []
         typical_s = [_typical_s(table) for table in held]
         fastest_s = min(typical_s, default=0.0)
+        if not held or typical_s[0] <= SLOWER * fastest_s:
+            return held
+        seen = np.cumsum([len(table) for table in held])
         slow = [seconds > SLOWER * fastest_s for seconds in typical_s]
-        first = next((i for i, is_slow in enumerate(slow) if not is_slow), 0)
-        return held[first:]
+        is_whole = seen[-1] > self._settings.warm_up_steps
+        return [
+            table
+            for table, n, is_slow in zip(held, seen.tolist(), slow, strict=True)
+            if (n > self._settings.warm_up_steps if is_whole else not is_slow)
+        ]
 
     def begins_anew(self, table: StepTable) -> bool:
-        """Whether the table is of another attempt than the one before."""
-        source = table.sources[0]
-        world = (source.attempt, source.session_id)
-        newer = self._world is not None and world[0] != self._world[0]
-        if newer:
+        """Whether most ranks are other processes than before: a restart."""
+        if table.sources is self._sources:
+            return False
+        self._sources = table.sources
+        sessions = {s.rank: (s.attempt, s.session_id) for s in table.sources}
+        known = [rank for rank in sessions if rank in self._sessions]
+        renewed = sum(sessions[rank] != self._sessions[rank] for rank in known)
+        anew = 2 * renewed > len(known)
+        self._sessions = sessions if anew else {**self._sessions, **sessions}
+        if anew:
             self._warm_up_left = self._settings.warm_up_steps
-        self._world = world
-        return newer
+        return anew
 
     def is_warming_up(self, table: StepTable) -> bool:
         """Whether the table lies in the warm-up of an attempt whose start was seen."""

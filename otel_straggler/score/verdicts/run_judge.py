@@ -12,15 +12,13 @@ from otel_straggler.model.verdict import Verdict
 from otel_straggler.score.verdicts.cases import Cases, Now
 from otel_straggler.score.verdicts.excess import Excesses
 from otel_straggler.score.verdicts.grouping import median_of_rows
-from otel_straggler.score.verdicts.own_past import OwnPast, Rises
+from otel_straggler.score.verdicts.own_past import LEAST_RISE, OwnPast, Rises
 from otel_straggler.score.verdicts.peers import describe_peers
 from otel_straggler.score.verdicts.subjects import role_subject, run_subject
 from otel_straggler.score.verdicts.track import Flags
 from otel_straggler.score.verdicts.waits import Synchronising
 from otel_straggler.score.verdicts.world import World
 
-MOST_GROUPS = 0.75
-"""What most groups of peers suffer from is the run's."""
 HIDING_SHARE = 0.4
 """Where even the last to arrive spends so much of the step in waiting sections, the measured
 sections do not hold the work: the GPU works on while the host waits."""
@@ -55,43 +53,48 @@ class RunJudge:
         self._world, self._now = world, now
         self._began = steps[max(0, len(steps) - 20)] if steps else None
         self._step_s = float(np.nanmedian(excess.step_s))
-        uniform = _most(rises.beyond[:, _LOCAL])
+        of_run = median_of_rows(rises.rise)
+        least = median_of_rows(rises.least)
         hidden = _hides(excess, world, waiting)
         blamed = bool(self._cases.open_subjects("rank") or self._cases.open_subjects("host"))
-        changes = [self._uniform(rises, found=uniform)]
-        free = not uniform and not blamed
-        changes.append(self._unknown(rises, found=free and hidden))
-        changes += self._links(rises, free=free and not hidden)
+        rises_of_run = of_run >= least
+        changes = [
+            self._uniform(float(of_run[_LOCAL]), found=bool(rises_of_run[_LOCAL]) and not hidden),
+            self._unknown(
+                float(of_run[_STEP]), found=bool(rises_of_run[_STEP]) and hidden and not blamed
+            ),
+        ]
+        free = bool(rises_of_run[_STEP]) and not (hidden or blamed)
+        # What groups lose in their own work, others wait for: that is no link.
+        free = free and not np.nanmax(rises.rise[:, _LOCAL]) > 0.5 * of_run[_STEP]
+        changes += self._links(rises, of_run, least, free=free)
         return [change for change in changes if change is not None]
 
-    def _uniform(self, rises: Rises, *, found: bool) -> Verdict | None:
-        draft = self._draft("uniform_slowdown", float(_median(rises.rise[:, _LOCAL])))
-        return self._take(draft, found=found, clear=not found)
+    def _uniform(self, rise: float, *, found: bool) -> Verdict | None:
+        return self._take(self._draft("uniform_slowdown", rise), found=found)
 
-    def _unknown(self, rises: Rises, *, found: bool) -> Verdict | None:
-        rise = float(_median(rises.rise[:, _STEP]))
-        found = found and _most(rises.beyond[:, _STEP])
+    def _unknown(self, rise: float, *, found: bool) -> Verdict | None:
         draft = self._draft("unknown", rise, is_localised=False, evidence_is_shared=True)
-        return self._take(draft, found=found, clear=not found, confirmable=False)
+        return self._take(draft, found=found, confirmable=False)
 
-    def _links(self, rises: Rises, *, free: bool) -> list[Verdict | None]:
-        slow = rises.beyond[:, _WAIT] & free
-        of_run = _most(slow)
-        rise = float(_median(rises.rise[:, _WAIT]))
-        changes = [self._take(self._draft("link", rise), found=of_run, clear=not of_run)]
-        for group in range(len(slow)):
-            found = bool(slow[group]) and not of_run
-            draft = self._draft("link", float(rises.rise[group, _WAIT]), group=group)
-            if found or self._cases.standing(draft.subject_id).state != "ok":
-                changes.append(self._take(draft, found=found, clear=not found))
+    def _links(
+        self, rises: Rises, of_run: Floats, least: Floats, *, free: bool
+    ) -> list[Verdict | None]:
+        """Waiting that grew for everybody, also for those who come last, is the network's."""
+        beyond = rises.rise[:, _WAIT] - of_run[_WAIT]
+        at_run = free and bool(of_run[_WAIT] >= 0.5 * least[_WAIT])
+        changes = [self._take(self._draft("link", float(of_run[_WAIT])), found=at_run)]
+        for group in range(len(beyond)):
+            found = free and bool(beyond[group] >= least[_WAIT])
+            draft = self._draft("link", float(beyond[group]), group=group)
+            changes.append(self._take(draft, found=found))
         return changes
 
-    def _take(
-        self, draft: Verdict, *, found: bool, clear: bool, confirmable: bool = True
-    ) -> Verdict | None:
+    def _take(self, draft: Verdict, *, found: bool, confirmable: bool = True) -> Verdict | None:
         state = self._cases.standing(draft.subject_id).state
         if not found and state in ("ok", "recovered"):
             return None
+        clear = math.log(draft.slowdown) < 0.5 * LEAST_RISE
         return self._cases.take(
             draft,
             flagged=found,
@@ -156,11 +159,3 @@ def _hides(excess: Excesses, world: World, waiting: Synchronising) -> bool:
     least_s = world.peers.minima(excess.waited_s)
     share = median_of_rows((least_s / world.peers.medians(excess.step_s)).reshape(-1, 1))
     return bool(share[0] >= HIDING_SHARE)
-
-
-def _most(beyond: Flags) -> bool:
-    return bool(len(beyond)) and float(beyond.mean()) >= MOST_GROUPS
-
-
-def _median(values: Floats) -> float:
-    return float(median_of_rows(values))

@@ -24,6 +24,8 @@ from otel_straggler.semconv import LISTED_KINDS
 WAITS_BELOW, LOCAL_ABOVE = -0.5, -0.2
 LEAST_T = 6.0
 """The slope must be so many standard errors from 0."""
+LEAST_SIZE = 0.01
+"""Arrivals must differ by this part of what the section differs by, or nothing can be said."""
 _FADE = 0.9
 _MOST_SPREADS = 6.0
 
@@ -45,6 +47,9 @@ class Synchronising:
     def observe(self, late_s: Floats, sections: list[Section]) -> bool:
         """Learn from a block; True if the answer for a section has changed.
 
+        A rank that is late, or early, stays so until a section evens it out: the sum of what it
+        took longer than its peers is its arrival, and after any waiting that sum is about 0.
+
         Args:
             late_s: (T, R, S) seconds in the section minus the median of the peers, NaN if none;
                 sections in the order in which they run.
@@ -59,7 +64,7 @@ class Synchronising:
                 here = np.nan_to_num(step[:, s], nan=0.0)
                 if section.kind in LISTED_KINDS and arrival.any():
                     self._add(section.name, arrival, here)
-                arrival = np.zeros_like(arrival) if self.waits(section) else arrival + here
+                arrival = arrival + here
         return self._decide()
 
     def _add(self, name: str, arrival: Floats, here: Floats) -> None:
@@ -72,7 +77,7 @@ class Synchronising:
     def _decide(self) -> bool:
         before = set(self.behaves)
         for name, (xx, xy, yy, n) in self._moments.items():
-            if n < 16 or xx <= 0.0:
+            if n < 16 or xx <= LEAST_SIZE**2 * yy:
                 continue
             slope = xy / xx
             error = float(np.sqrt(max(yy - slope * xy, 0.0) / (n - 1.0) / xx))

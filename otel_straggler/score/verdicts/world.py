@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.model.observation import Floats, Ints, Section
+from otel_straggler.model.observation import Ints, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.score.verdicts.grouping import Groups
 from otel_straggler.score.verdicts.peers import is_told, peer_groups
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Aligned:
-    """A :class:`StepTable` with all ranks (R) and sections (S) of the world, in its order."""
-
-    steps: Ints
-    seconds: Floats
-    runs: Ints
-    run_cv: Floats
-    tokens: Floats
-    start_ns: Ints
-    end_ns: Ints
 
 
 class World:
@@ -78,11 +65,13 @@ class World:
         self.peers = groups
         self.is_inferred = len(groups) > 1
 
-    def align(self, table: StepTable) -> Aligned:
+    def align(self, table: StepTable) -> StepTable:
         """The table in this world's order; ranks and sections that it lacks are NaN, 0."""
         columns = np.array([self._column[s.name] for s in table.sections], np.int64)
-        return Aligned(
-            steps=table.steps,
+        return replace(
+            table,
+            sources=tuple(self.sources),
+            sections=tuple(self.sections),
             seconds=self._spread(table.seconds, columns, np.nan),
             runs=self._spread(table.runs, columns, 0),
             run_cv=self._spread(table.run_cv[None], columns, np.nan)[0],
