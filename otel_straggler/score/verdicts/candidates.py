@@ -8,6 +8,7 @@ import numpy as np
 
 from otel_straggler.model.observation import Floats, Section
 from otel_straggler.model.verdict import Cause
+from otel_straggler.score.verdicts.intermittent import Spikes
 from otel_straggler.score.verdicts.subjects import cause_of_section
 from otel_straggler.score.verdicts.track import Findings, Flags, Track
 
@@ -33,7 +34,8 @@ class Candidate:
         z: distance from the peers in robust standard deviations.
         lost_s: seconds per step that the others may wait for it.
         own_s, peers_s: seconds per step in ``section``.
-        since: count of observed steps at which it began; -1 if not known.
+        since: count of observed steps at which it began; 0: as far back as can be seen; -1: not
+            known.
         is_late: seen only in others' waiting.
     """
 
@@ -92,7 +94,7 @@ def candidate(
     track, findings = found.track, found.findings
     flagged = found.beyond[row] | found.verified[row]
     column = int(np.argmax(np.where(flagged, np.nan_to_num(findings.z[row], nan=-np.inf), -np.inf)))
-    since = int(findings.since[row, column])
+    since = max(int(findings.since[row, column]), 0)
     effects = _effects(track, findings, row, since)
     lost = np.nan_to_num(np.expm1(effects) * prices.columns_s[row], nan=0.0)
     late = len(sections) + 1
@@ -117,6 +119,36 @@ def candidate(
         peers_s=peers_s,
         since=since,
         is_late=is_late,
+    )
+
+
+def spiking(
+    row: int, spikes: Spikes, prices: Prices, sections: list[Section], recent: Floats
+) -> Candidate:
+    """The candidate of a rank that stalls now and then."""
+    late = len(sections) + 1
+    lost = np.where(spikes.beyond[row], spikes.lost_s[row], 0.0)
+    column = 0 if lost[0] else int(np.argmax(lost))
+    inside = 1 + int(np.argmax(spikes.lost_s[row, 1:late])) if late > 1 else 0
+    if column == 0 and spikes.lost_s[row, inside] >= NAMED * lost[0]:
+        column = inside
+    section = sections[column - 1] if 0 < column < late else None
+    peers_s = float(prices.columns_s[row, column])
+    lost_s = float(lost.max())
+    cause: Cause = "late_arrival" if column == late else cause_of_section(section)
+    return Candidate(
+        row=row,
+        sure=False,
+        section=section,
+        cause="slow_host" if column == 0 else cause,
+        effect=float(np.log1p(lost_s / peers_s) + max(float(np.nan_to_num(recent[column])), 0.0)),
+        floor=0.0,
+        z=float(spikes.z[row].max()),
+        lost_s=lost_s,
+        own_s=peers_s + lost_s,
+        peers_s=peers_s,
+        since=-1,
+        is_late=column == late,
     )
 
 

@@ -16,6 +16,7 @@ from otel_straggler.score.verdicts.peer_judge import PeerJudge, Tracks
 from otel_straggler.score.verdicts.peers import inferred_groups
 from otel_straggler.score.verdicts.run_judge import RunJudge
 from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.verdicts.structure import Structure
 from otel_straggler.score.verdicts.track import Flags
 from otel_straggler.score.verdicts.waits import Synchronising, WaitLedger
 from otel_straggler.score.verdicts.world import World
@@ -39,6 +40,7 @@ class Judge:
         self._cases = Cases(self._settings.max_changes)
         self._peers = PeerJudge(self._settings, self._cases)
         self._run = RunJudge(self._cases)
+        self._structure = Structure(self._cases)
         self._opening = Opening(self._settings)
         self._waits = WaitLedger()
         self._summary: WorldSummary | None = None
@@ -47,6 +49,7 @@ class Judge:
     def _begin_world(self) -> None:
         self._world = World()
         self._waiting = Synchronising()
+        self._structure.reset()
         self._tracks: Tracks | None = None
         self._steps: list[int] = []
         self._usual_s: list[float] = []
@@ -60,7 +63,8 @@ class Judge:
 
     def finish(self) -> tuple[Verdict, ...]:
         """The input has ended: evaluate what has not been."""
-        return tuple(change for ready in self._opening.finish() for change in self._judge(ready))
+        changes = [change for ready in self._opening.finish() for change in self._judge(ready)]
+        return (*changes, *self._structure.finish())
 
     @property
     def changes(self) -> tuple[Verdict, ...]:
@@ -80,6 +84,7 @@ class Judge:
         if self._world.meet(table):
             self._tracks = None
             self._run.reset()
+            self._structure.reset()
         block = self._world.align(table)
         excess = self._excesses(block)
         counts = self._counting_steps(excess)
@@ -136,6 +141,7 @@ class Judge:
         steps = self._steps[-self._tracks.ranks.steps :]
         changes = self._peers.evaluate(self._tracks, excess, world, steps, now)
         changes += self._run.evaluate(excess, world, self._waiting, counts, steps, now)
+        changes += self._structure.take(block, counts, now)
         for s, section in enumerate(world.sections):
             if self._waiting.waits(section):
                 ranks = [source.rank for source in world.sources]
@@ -160,12 +166,31 @@ class Judge:
             run_id=first.run_id,
             group=first.group,
             attempt=first.attempt,
+            **self._balance(),
             resolvable_slowdown=self._tracks.ranks.resolvable(),
             coverage=reporting / max(world.expected, world.n_ranks, 1),
             step_s=float(np.nanmedian(excess.step_s)),
             waits=self._rank_waits(),
         )
         del table
+
+    def _balance(self) -> dict[str, Any]:
+        """What the structure of the run tells, as fields of the summary."""
+        balance = self._structure.balance
+        if balance is None:
+            return {}
+        told, workers = balance.told, balance.workers
+        return {
+            "slowdown": told.slowdown,
+            "waste": told.waste,
+            "m_w": told.m_w,
+            "m_s": told.m_s,
+            "heat": tuple(
+                (stage, data, float(told.of_worker[d, p]))
+                for p, stage in enumerate(workers.stages)
+                for d, data in enumerate(workers.data_ranks)
+            ),
+        }
 
     def _rank_waits(self) -> tuple[RankWaits, ...]:
         caused, suffered = self._waits.caused_s, self._waits.suffered_s

@@ -10,15 +10,18 @@ import numpy as np
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.score.verdicts.candidates import (
+    NEWEST_STEPS,
     Candidate,
     Found,
     Prices,
     candidate,
     material,
+    spiking,
 )
 from otel_straggler.score.verdicts.cases import ACTIVE, Cases, Now
 from otel_straggler.score.verdicts.excess import Excesses, host_excesses
 from otel_straggler.score.verdicts.grouping import Groups, median_of_rows
+from otel_straggler.score.verdicts.intermittent import Intermittent, Spikes
 from otel_straggler.score.verdicts.settings import VerdictSettings
 from otel_straggler.score.verdicts.subjects import host_subject, rank_subject
 from otel_straggler.score.verdicts.track import Flags, Track
@@ -43,12 +46,16 @@ class Tracks:
 
     ranks: Track
     hosts: Track
+    spikes: Intermittent
+    newest_spikes: Spikes | None = None
 
     @classmethod
     def of(cls, world: World, settings: VerdictSettings) -> Tracks:
         columns = len(world.sections) + 2
         return cls(
-            Track((world.n_ranks, columns), settings), Track((len(world.hosts), columns), settings)
+            Track((world.n_ranks, columns), settings),
+            Track((len(world.hosts), columns), settings),
+            Intermittent((world.n_ranks, columns)),
         )
 
     def take(self, excess: Excesses, world: World, counts: Flags) -> None:
@@ -56,6 +63,10 @@ class Tracks:
         ranks = np.where(counts[:, None, None], excess.ranks, np.nan)
         self.ranks.take(ranks)
         self.hosts.take(_of_real_hosts(host_excesses(ranks, world), world.hosts))
+        told, _ = prices(excess, world)
+        self.newest_spikes = self.spikes.take(
+            ranks, self.ranks.recent(), told.columns_s, told.step_s
+        )
 
 
 def _of_real_hosts(excess: Floats, hosts: Groups) -> Floats:
@@ -104,6 +115,11 @@ class PeerJudge:
         taken = {host_subject(self._group, str(world.hosts.keys[row])) for row in slow_hosts}
         for one in ranks.candidates():
             verdict = self._take_rank(one, ranks, slow_hosts)
+            if verdict is not None:
+                taken.add(verdict[0])
+                changes.append(verdict[1])
+        for one in self._spiking(tracks, ranks, taken):
+            verdict = self._take_rank(one, ranks, {})
             if verdict is not None:
                 taken.add(verdict[0])
                 changes.append(verdict[1])
@@ -183,10 +199,28 @@ class PeerJudge:
         )
         return subject, change
 
+    def _spiking(self, tracks: Tracks, ranks: _View, taken: set[str]) -> list[Candidate]:
+        """Ranks that stall now and then, and are not found slow anyway."""
+        spikes = tracks.newest_spikes
+        if spikes is None:
+            return []
+        dear = spikes.lost_s >= self._settings.least_share * ranks.prices.step_s[:, None]
+        dear &= (self._world.peers.size >= SMALL_GROUP)[self._world.peers.code][:, None]
+        recent = ranks.findings.recent
+        hosts = self._world.hosts
+        return [
+            spiking(row, spikes, ranks.prices, self._world.sections, recent[row])
+            for row in np.flatnonzero((spikes.beyond & dear).any(axis=1)).tolist()
+            if rank_subject(self._world.sources[row]) not in taken
+            and host_subject(self._group, str(hosts.keys[hosts.code[row]])) not in taken
+        ]
+
     def _may_be_host(self, one: Candidate, ranks: _View) -> bool:
         """Whether half of the other ranks of the host are slow too: then wait for the host."""
         members = _members(self._world.hosts, int(self._world.hosts.code[one.row]))
         others = members[members != one.row]
+        if one.since < 0:
+            return False
         if len(others) < 2 or len(self._world.hosts) < 2:
             return False
         recent = ranks.worst_of(others, one)
@@ -196,9 +230,9 @@ class PeerJudge:
 
     def _others_wait(self, one: Candidate, ranks: _View) -> bool:
         """Whether its peers are seen waiting for the rank; unknown counts as yes."""
-        if one.is_late:
+        if one.is_late or one.since < 0:
             return True
-        steps = ranks.track.steps - one.since + 1 if one.since > 0 else 20
+        steps = ranks.track.steps - one.since + 1 if one.since > 0 else NEWEST_STEPS
         late = float(ranks.track.since(np.array([one.row]), max(steps, 5))[0, -1])
         step_s = float(ranks.prices.step_s[one.row])
         return not late < AGREEMENT * one.lost_s / step_s
@@ -261,7 +295,7 @@ class PeerJudge:
         )
 
     def _since(self, one: Candidate) -> int | None:
-        if not self._steps:
+        if not self._steps or one.since < 0:
             return None
         at = one.since - 1 if one.since > 0 else 0
         return self._steps[min(at, len(self._steps) - 1)]
@@ -302,7 +336,7 @@ class _View:
 
     def worst_of(self, rows: Ints, one: Candidate) -> Floats:
         """(rows,) excess of the local work or lateness since ``one`` began."""
-        steps = max(self.track.steps - one.since + 1, 5) if one.since > 0 else 20
+        steps = max(self.track.steps - one.since + 1, 5) if one.since > 0 else NEWEST_STEPS
         since = self.track.since(rows, steps)[:, [0, -1]]
         return np.asarray(np.fmax.reduce(since, axis=1))
 

@@ -192,7 +192,7 @@ class Track:
         settings = self._settings
         rows, columns = self.shape
         z_limit = least_z(rows, columns, settings.least_z)
-        recent = self._recent()
+        recent = self.recent()
         recent_error = ERROR_OF_SHORT * self.block_error * _short_of(self.steps, 20)
         found = _Best(self.shape, recent)
         for window in settings.windows_steps:
@@ -245,7 +245,7 @@ class Track:
         z = math.sqrt(2.0 * math.log(max(self.shape[0] * self.shape[1], 1) / 0.05)) + POWER_Z
         return math.exp(z * error)
 
-    def _recent(self) -> Floats:
+    def recent(self) -> Floats:
         """The newest 20 steps: median of their blocks (fewer, where there are not so many)."""
         return median_of_rows(self._newest_blocks[: min(self.blocks, NEWEST_BLOCKS)])
 
