@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 from described import code, only, table
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -13,6 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from otel_straggler import phase, section, semconv, step
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.export import drops
+from otel_straggler.model.verdict import Cause, Evidence, Scope, State
 from otel_straggler.record.active import RECORDER
 from otel_straggler.record.description import Topology, resource_attributes
 from otel_straggler.record.spans import SpanPacker
@@ -94,6 +95,7 @@ def page() -> str:
         aliases=_aliases(),
         metrics="\n".join(_metric_tables()),
         reasons=_words(_reasons(), _REASONS, "reason"),
+        verdicts=_words_of_verdicts(),
     )
 
 
@@ -134,7 +136,11 @@ The name in Prometheus is what OpenTelemetry's translator makes of the OTLP name
 Besides mistakes in calls of the package, which are counted as `bad_section`, `bad_step`, \
 `bad_phase` and `bad_work_size`.
 
-{reasons}"""
+{reasons}
+### Words of `straggler.verdict.info`
+What they mean, and what to do: [verdicts](verdicts.md).
+
+{verdicts}"""
 
 
 # --- attributes --------------------------------------------------------------------------------
@@ -236,6 +242,11 @@ def _words(
 
 def _reasons() -> tuple[str, ...]:
     return tuple(v for n, v in vars(drops).items() if n.isupper() and isinstance(v, str))
+
+
+def _words_of_verdicts() -> str:
+    kinds = {"scope": Scope, "state": State, "cause": Cause, "evidence": Evidence}
+    return table(["label", "values"], [[code(k), code(get_args(v))] for k, v in kinds.items()])
 
 
 # --- metrics -------------------------------------------------------------------------------------
