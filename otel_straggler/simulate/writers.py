@@ -25,7 +25,7 @@ from otel_straggler.wire.ids import SpanIds, step_trace_id
 ROWS_AT_ONCE = 4_096
 HEADER = (
     "run_id", "rank", "node", "role", "section", "kind", "step", "start_ns", "duration_s",
-    "local_rank",
+    "local_rank", "microbatch",
 )  # fmt: skip
 
 
@@ -40,16 +40,17 @@ def write_csv(batch: ObservationBatch) -> Iterator[str]:
         batch.step.tolist(),
         batch.start_ns.tolist(),
         batch.duration_s.tolist(),
+        [""] * len(batch) if batch.runs is None else batch.runs.tolist(),
         strict=True,
     )
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEADER)
-    for at, (source, section, step, start_ns, duration_s) in enumerate(columns, 1):
+    for at, (source, section, step, start_ns, duration_s, runs) in enumerate(columns, 1):
         told = "" if step < 0 else step
         length = f"{duration_s:.9f}"
         writer.writerow(
-            (*sources[source], *sections[section], told, start_ns, length, local[source])
+            (*sources[source], *sections[section], told, start_ns, length, local[source], runs)
         )
         if at % ROWS_AT_ONCE == 0:
             yield text.getvalue()
@@ -104,9 +105,14 @@ def _request(batch: ObservationBatch, source: Source, rows: Ints, ids: SpanIds) 
     spans: list[bytes] = []
     order: list[int] = []
     for code in np.unique(batch.section[rows]).tolist():
-        members = rows[batch.section[rows] == code]
-        spans += encode_rows(_group(batch, source, batch.sections[code], members, ids))
-        order += members.tolist()
+        of_section = rows[batch.section[rows] == code]
+        tells = np.zeros(len(of_section), bool)
+        if batch.tokens is not None:
+            tells = ~np.isnan(batch.tokens[of_section])
+        for members in (of_section[tells], of_section[~tells]):
+            if len(members):
+                spans += encode_rows(_group(batch, source, batch.sections[code], members, ids))
+                order += members.tolist()
     in_time = np.argsort(order, kind="stable").tolist()
     return encode_request(encode_resource(_resource(source)), [spans[i] for i in in_time])
 
@@ -117,10 +123,16 @@ def _group(
     steps = batch.step[rows]
     traces = b"".join(step_trace_id(source.run_id, 0, source.group, s) for s in steps.tolist())
     start_ns = batch.start_ns[rows]
+    labels = [(semconv.SECTION, section.name), (semconv.SECTION_KIND, section.kind)]
+    if section.parent:
+        labels.append((semconv.SECTION_PARENT, section.parent))
+    numbers: dict[str, Ints] = {semconv.STEP: steps, semconv.SEQ: batch.seq[rows]}
+    if batch.tokens is not None and not np.isnan(batch.tokens[rows]).any():
+        numbers[semconv.TOKENS] = batch.tokens[rows].astype(np.int64)
     return SpanGroup(
         name=section.name,
-        labels=((semconv.SECTION, section.name), (semconv.SECTION_KIND, section.kind)),
-        numbers={semconv.STEP: steps, semconv.SEQ: batch.seq[rows]},
+        labels=tuple(labels),
+        numbers=numbers,
         trace_ids=np.frombuffer(traces, np.uint8).reshape(-1, 16),
         span_ids=ids.of(rows.astype(np.uint64)),
         parent_ids=None,
