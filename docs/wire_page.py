@@ -111,7 +111,10 @@ Values in the tables are those of an example, encoded by the package when this p
 ## Attributes
 
 {attributes}
-A section span has the section's name. The span that covers one step of one rank is named \
+A section span has the section's name. Verdicts sum up, step by step, the sections without a \
+`{s.SECTION_PARENT}`, so that no time counts twice; scores take them all. Spans of senders that do \
+not know the attribute count as top-level, however their parent ids lie: exclude the outer ones \
+(`spans.exclude` in [configuration](configuration.md)) where they nest. The span that covers one step of one rank is named \
 `{s.STEP_SPAN}`; it is not scored. Section names beyond `scoring.max_section_names` of a run \
 count as `{s.OTHER_SECTION}`.
 
@@ -201,7 +204,7 @@ _EXAMPLE = ClientSettings(
 def example_span() -> dict[str, Any]:
     """Attributes of a section span, as the package encodes it."""
     RECORDER.enable()
-    with phase("eval"), step(17), section("forward").run(microbatch=2, tokens=4096):
+    with step(17), phase("eval"), section("forward").run(microbatch=2, tokens=4096):
         pass
     RECORDER.disable()
     packer = SpanPacker(_EXAMPLE, lambda _: {}, RECORDER.epoch.generation)

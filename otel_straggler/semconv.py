@@ -68,6 +68,9 @@ DEFAULT_ROLE: Final = "default"
 # --- section span ---------------------------------------------------------------------------
 SECTION: Final = Attribute("straggler.section", "section name")
 SECTION_KIND: Final = Attribute("straggler.section.kind", "one of SECTION_KINDS")
+SECTION_PARENT: Final = Attribute(
+    "straggler.section.parent", "name of the section around it; absent for a top-level one"
+)
 STEP: Final = Attribute("training.step", "optimizer step")
 MICROBATCH: Final = Attribute("training.microbatch", "microbatch within the step")
 TOKENS: Final = Attribute("training.tokens", "work size of the section run")
