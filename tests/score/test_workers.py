@@ -7,7 +7,8 @@ import pytest
 
 from otel_straggler.model.rank import Source
 from otel_straggler.score.verdicts.workers import find_workers, microbatches_of, worker_seconds
-from tests.score.step_tables import step_table
+
+from .step_tables import step_table
 
 TRAINING = {"forward": "compute", "backward": "compute", "all_reduce": "wait", "adam": "compute"}
 MEGATRON = [(("data", d), ("pipeline", p)) for p in range(2) for d in range(3)]
