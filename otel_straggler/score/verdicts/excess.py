@@ -42,6 +42,11 @@ class Excesses:
     late_s: Floats
 
 
+def local_sections(world: World, waiting: Synchronising) -> npt.NDArray[np.bool_]:
+    """(S,) which sections hold the rank's own work and nothing else."""
+    return np.array([s.kind in LISTED_KINDS and not waiting.waits(s) for s in world.sections], bool)
+
+
 def late_seconds(seconds: Floats, world: World) -> tuple[Floats, Floats]:
     """(T, G, S) median of the peers, and (T, R, S) seconds beyond it.
 
@@ -54,6 +59,7 @@ def late_seconds(seconds: Floats, world: World) -> tuple[Floats, Floats]:
 
 def excesses(
     seconds: Floats,
+    measured_s: Floats,
     peers_s: Floats,
     late_s: Floats,
     world: World,
@@ -63,16 +69,19 @@ def excesses(
     """Compare one block.
 
     Args:
-        seconds: (T, R, S) NaN where a rank did not run the section.
+        seconds: (T, R, S) for equal work; NaN where a rank did not run the section.
+        measured_s: (T, R, S) as they were; the same where work is not told.
         peers_s, late_s: of :func:`late_seconds`.
         least_peers: in smaller groups nobody is compared.
     """
     waits = np.array([waiting.waits(s) for s in world.sections], bool)
-    local = np.array([s.kind in LISTED_KINDS for s in world.sections], bool) & ~waits
+    local = local_sections(world, waiting)
     present = np.isfinite(seconds).any(axis=2)
     local_s = _sum(seconds[..., local], present)
     waited_s = _sum(seconds[..., waits], np.isfinite(seconds[..., waits]).any(axis=2))
-    step_s = _sum(seconds, present)
+    step_s = _sum(measured_s, present)
+    # Who has more work comes late for it: that is no lateness of the rank.
+    more_s = 0.0 if measured_s is seconds else np.nansum((measured_s - seconds)[..., local], axis=2)
     typical_s = world.peers.medians(step_s)[:, world.peers.code]
     out = np.full((*present.shape, len(world.sections) + 2), np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -82,7 +91,7 @@ def excesses(
         for s in np.flatnonzero(compared).tolist():
             out[..., s + 1] = np.log(seconds[..., s]) - _log(peers_s[..., s])[:, world.peers.code]
         out[..., 1:-1][:, ~enough[world.peers.code]] = np.nan
-        out[..., -1] = lateness(waited_s, typical_s, world.peers)
+        out[..., -1] = lateness(waited_s + more_s, typical_s, world.peers)
         out[:, ~enough[world.peers.code], -1] = np.nan
     return Excesses(
         ranks=out,

@@ -87,7 +87,7 @@ class Track:
         self.sigma = np.full(shape[1], np.nan)
         self._block_sigma = np.full(shape[1], np.nan)
         self._last_block = np.full(shape, np.nan)
-        self.g = np.zeros(shape)
+        self.g: Floats = np.zeros(shape)
         self._h = np.full(shape[1], np.inf)
         self._zero_at = np.full(shape, -1, np.int64)
         self.reference = np.full(shape, np.nan)
@@ -159,25 +159,11 @@ class Track:
         self._newest_blocks[self.blocks % NEWEST_BLOCKS] = block
         self.blocks += 1
 
-    # --- over restarts ---------------------------------------------------------------------------
-
-    def memory(self) -> dict[str, npt.NDArray[np.float64]]:
-        """What is worth keeping of every subject: arrays of (R, C)."""
-        return {
-            "reference": self.reference,
-            "reference_blocks": self._reference_blocks.astype(np.float64),
-            "cusum": self.g,
-        }
-
-    def remember(
-        self, row: int, columns: Ints, memory: dict[str, npt.NDArray[np.float64]], old_row: int
-    ) -> None:
-        """Give a subject the memory that it had in another track, at ``old_row``."""
-        kept = memory["reference_blocks"][old_row]
-        self.reference[row, columns] = memory["reference"][old_row]
-        self._reference_blocks[row, columns] = np.minimum(kept, KEPT_REFERENCE)
-        self.g[row, columns] = memory["cusum"][old_row]
-        self._zero_at[row, columns] = self.steps
+    def seed_reference(self, reference: Floats) -> None:
+        """Go on from what was normal before; (R, C), NaN where nothing is known."""
+        known = np.isfinite(reference)
+        self.reference = np.where(known, reference, self.reference)
+        self._reference_blocks[known] = KEPT_REFERENCE
 
     # --- judging -------------------------------------------------------------------------------
 
