@@ -67,7 +67,12 @@ class Judge:
     def finish(self) -> tuple[Verdict, ...]:
         """The input has ended: evaluate what has not been."""
         changes = [change for ready in self._opening.finish() for change in self._judge(ready)]
-        return (*changes, *self._structure.finish())
+        changes += self._structure.finish()
+        if self._summary is not None:
+            self._summary = self._sums.revised(
+                self._summary, self._structure.balance, self._cases.latest()
+            )
+        return tuple(changes)
 
     @property
     def changes(self) -> tuple[Verdict, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -42,25 +42,36 @@ class SummingUp:
         reporting = int(np.isfinite(excess.step_s).any(axis=0).sum())
         n_ranks = max(world.expected, world.n_ranks, 1)
         per_step = np.nanmedian(excess.step_s, axis=1)
-        told = None if balance is None else balance.told
-        if told is not None and np.isfinite(told.waste):
-            self.gpu_seconds_lost += told.waste * n_ranks * float(np.nansum(per_step))
-        return WorldSummary(
+        if balance is not None and np.isfinite(balance.told.waste):
+            self.gpu_seconds_lost += balance.told.waste * n_ranks * float(np.nansum(per_step))
+        told = WorldSummary(
             run_id=first.run_id,
             group=first.group,
             attempt=first.attempt,
-            slowdown=np.nan if told is None else told.slowdown,
-            waste=np.nan if told is None else told.waste,
-            m_w=np.nan if told is None else told.m_w,
-            m_s=np.nan if told is None else told.m_s,
-            cause=_cause(current),
             resolvable_slowdown=resolvable,
             coverage=reporting / n_ranks,
             gpu_seconds_lost=self.gpu_seconds_lost,
             step_s=float(np.nanmedian(per_step)),
-            heat=() if balance is None else _heat(balance),
             ledger=self._ledger,
             waits=self._rank_waits(world),
+        )
+        return self.revised(told, balance, current)
+
+    def revised(
+        self, summary: WorldSummary, balance: Balance | None, current: list[Verdict]
+    ) -> WorldSummary:
+        """The summary with the newest balance and cause."""
+        summary = replace(summary, cause=_cause(current))
+        if balance is None:
+            return summary
+        told = balance.told
+        return replace(
+            summary,
+            slowdown=told.slowdown,
+            waste=told.waste,
+            m_w=told.m_w,
+            m_s=told.m_s,
+            heat=_heat(balance),
         )
 
     def _rank_waits(self, world: World) -> tuple[RankWaits, ...]:
