@@ -52,7 +52,7 @@ def late_seconds(seconds: Floats, world: World) -> tuple[Floats, Floats]:
 
     Cost: O(T R S log widest).
     """
-    by_section = np.moveaxis(seconds, 1, -1)
+    by_section = np.ascontiguousarray(np.moveaxis(seconds, 1, -1))
     peers_s = np.moveaxis(world.peers.medians(by_section), -1, 1)
     return peers_s, seconds - peers_s[:, world.peers.code]
 
@@ -87,12 +87,15 @@ def excesses(
     with np.errstate(divide="ignore", invalid="ignore"):
         out[..., 0] = centred(_log(local_s), world.peers, least_peers)
         enough = world.peers.size >= least_peers
-        compared = local & (np.isfinite(seconds).mean(axis=(0, 1)) >= LEAST_PRESENCE)
+        presence = np.count_nonzero(seconds == seconds, axis=(0, 1))
+        compared = local & (presence >= LEAST_PRESENCE * seconds[..., 0].size)
+        # One section at a time, rank by rank: a table of all would be read across.
         for s in np.flatnonzero(compared).tolist():
-            out[..., s + 1] = np.log(seconds[..., s]) - _log(peers_s[..., s])[:, world.peers.code]
-        out[..., 1:-1][:, ~enough[world.peers.code]] = np.nan
+            peers_log = _log(peers_s[..., s])[:, world.peers.code]
+            out[..., s + 1] = _log(np.ascontiguousarray(seconds[..., s])) - peers_log
         out[..., -1] = lateness(waited_s + more_s, typical_s, world.peers)
-        out[:, ~enough[world.peers.code], -1] = np.nan
+    if not enough.all():
+        out[:, ~enough[world.peers.code]] = np.nan
     return Excesses(
         ranks=out,
         local_s=local_s,
@@ -108,7 +111,8 @@ def host_excesses(ranks: Floats, world: World) -> Floats:
 
     One slow rank of eight does not make its host slow. Cost: O(T R C log ranks per host).
     """
-    return np.moveaxis(world.hosts.medians(np.moveaxis(ranks, 1, -1)), -1, 1)
+    by_quantity = np.ascontiguousarray(np.moveaxis(ranks, 1, -1))
+    return np.moveaxis(world.hosts.medians(by_quantity), -1, 1)
 
 
 def _sum(seconds: Floats, present: npt.ArrayLike) -> Floats:

@@ -12,7 +12,6 @@ from otel_straggler.score.verdicts.own_history import OwnHistory
 from otel_straggler.score.verdicts.own_past import OwnPast
 from otel_straggler.score.verdicts.peer_judge import Tracks
 from otel_straggler.score.verdicts.peers import describe_peers
-from otel_straggler.score.verdicts.subjects import host_subject, rank_subject
 from otel_straggler.score.verdicts.track import Flags, Track
 from otel_straggler.score.verdicts.work import WorkNormaliser
 from otel_straggler.score.verdicts.world import World
@@ -127,11 +126,7 @@ def _quantities(world: World) -> list[str]:
 
 
 def _by_track(tracks: Tracks, world: World) -> list[tuple[Track, list[str]]]:
-    group = world.sources[0].group
-    return [
-        (tracks.ranks, [rank_subject(source) for source in world.sources]),
-        (tracks.hosts, [host_subject(group, str(key)) for key in world.hosts.keys]),
-    ]
+    return [(tracks.ranks, world.rank_subjects), (tracks.hosts, world.host_subjects)]
 
 
 def _groups(world: World) -> list[str]:

@@ -78,9 +78,9 @@ class Track:
         self.steps = 0
         self.blocks = 0
         longest = max(settings.windows_steps) // settings.block_steps
-        self._block_ring = np.full((longest, *shape), np.nan, np.float32)
-        self._step_ring = np.full((4 * settings.block_steps, *shape), np.nan, np.float32)
-        self._step_count = np.zeros(4 * settings.block_steps, np.int64)
+        # Zeros cost no memory until they are written; nothing is read before.
+        self._block_ring = np.zeros((longest, *shape), np.float32)
+        self._step_ring = np.zeros((4 * settings.block_steps, *shape), np.float32)
         self._newest_blocks = np.full((NEWEST_BLOCKS, *shape), np.nan)
         self._sums = {w: np.zeros(shape) for w in settings.windows_steps[1:]}
         self._counts = {w: np.zeros(shape, np.int32) for w in settings.windows_steps[1:]}
