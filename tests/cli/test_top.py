@@ -91,7 +91,9 @@ def test_verdicts_are_the_first_lines(call, collector, report, by_hand) -> None:
     collector.answer = judged_report(report("healthy"), judged)
     _, output, _ = call("top", "--collector", collector.url, "--once")
     lines = output.splitlines()
-    assert lines[0].startswith("confirmed, pages: rank 5 (node-1) slows run: forward 1.52x")
+    assert lines[0].startswith(
+        "confirmed, pages: rank 5 on node-1 takes 1.52x as long as its 7 peers in forward"
+    )
     assert lines[2] == "suspect: rank 3 may be slow"
     assert lines[3].startswith("the run takes 1.18x as long as it could")
     assert lines[4].startswith("run simulated: 8 ranks")
