@@ -13,7 +13,7 @@ import pytest
 from otel_straggler.errors import InputError
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.history.blobs import decode_blob, encode_blob
-from otel_straggler.publish.history.verdict_json import read_verdict, verdict_json
+from otel_straggler.publish.history.verdict_text import read_verdict, verdict_text
 from otel_straggler.publish.history.window_blobs import WindowSummary, read_window, window_value
 
 
@@ -96,15 +96,15 @@ def test_what_is_no_window_is_an_error_with_its_place(kit: Any, change: dict[str
 def test_a_verdict_is_read_again(kit: Any) -> None:
     """Every field; NaN stays NaN."""
     verdict = kit.verdict(3, slowdown=math.nan, own_s=0.25, since_step=None, pages=True)
-    found = read_verdict(verdict_json(verdict), where="x")
+    found = read_verdict(verdict_text(verdict), where="x")
     assert repr(found) == repr(verdict)
-    assert json.loads(verdict_json(verdict))["slowdown"] is None
-    assert {f.name for f in dataclasses.fields(Verdict)} == set(json.loads(verdict_json(verdict)))
+    assert json.loads(verdict_text(verdict))["slowdown"] is None
+    assert {f.name for f in dataclasses.fields(Verdict)} == set(json.loads(verdict_text(verdict)))
 
 
 def test_a_verdict_of_a_newer_version_is_read_as_far_as_it_is_known(kit: Any) -> None:
     """And one of an older version has the defaults."""
-    values = json.loads(verdict_json(kit.verdict()))
+    values = json.loads(verdict_text(kit.verdict()))
     del values["pages"]
     found = read_verdict(json.dumps({**values, "mood": "bad"}), where="x")
     assert repr(found) == repr(kit.verdict())
@@ -117,7 +117,7 @@ def test_a_verdict_of_a_newer_version_is_read_as_far_as_it_is_known(kit: Any) ->
 )  # fmt: skip
 def test_what_is_no_verdict_is_an_error_with_its_place(kit: Any, change: dict[str, Any]) -> None:
     """Wrong types, words that are not in the closed lists, no JSON."""
-    values = json.loads(verdict_json(kit.verdict()))
+    values = json.loads(verdict_text(kit.verdict()))
     for text in (json.dumps({**values, **change}), "{", "[]", "{}", "[" * 100_000):
         with pytest.raises(InputError, match="change 7"):
             read_verdict(text, where="change 7")

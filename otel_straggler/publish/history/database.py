@@ -133,11 +133,6 @@ class Database:
         question = "SELECT key, blob FROM state ORDER BY written_at_ns DESC, key"
         return self._connection.execute(question).fetchall()
 
-    def newest_changes(self, most: int) -> list[tuple[int, str]]:
-        """Id and JSON of the newest changes of all runs, in order."""
-        question = "SELECT id, verdict FROM changes ORDER BY id DESC LIMIT ?"
-        return self._connection.execute(question, (most,)).fetchall()[::-1]
-
     # --- rows -------------------------------------------------------------------------------
 
     def _write_state(self, key: str, blob: bytes, now_ns: int) -> None:

@@ -17,13 +17,11 @@ from otel_straggler.publish.history.database import Database
 from otel_straggler.publish.history.failures import Failures, Reason, reason_of
 from otel_straggler.publish.history.lock import WriterLock
 from otel_straggler.publish.history.rows import change_row, window_row
-from otel_straggler.publish.history.verdict_json import read_verdict
 from otel_straggler.publish.history.waiting import MOST_CHANGES, Batch
 
 _log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 60.0
-_Value = TypeVar("_Value")
 _Row = TypeVar("_Row")
 
 
@@ -37,11 +35,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What the last process left: states by key, those written last first; newest changes, in
-    order."""
+    """What the last process left: states by key, those written last first."""
 
     states: dict[str, Any] = field(default_factory=dict)
-    changes: tuple[Verdict, ...] = ()
 
 
 class HistoryFile:
@@ -121,7 +117,7 @@ class HistoryFile:
         try:
             self._database = database = Database(self._path)
             self._look(database)
-            restored = Restored(states=self._states(database), changes=self._changes(database))
+            restored = Restored(states=self._states(database))
         except sqlite3.Error as error:
             if reason_of(error) != "damaged":
                 raise
@@ -131,24 +127,14 @@ class HistoryFile:
         return restored
 
     def _states(self, database: Database) -> dict[str, Any]:
-        blobs = database.states()
-        return {
-            key: value
-            for key, blob in blobs
-            for value in self._read(decode_blob, blob, f"state {key}")
-        }
-
-    def _changes(self, database: Database) -> tuple[Verdict, ...]:
-        texts = database.newest_changes(MOST_CHANGES)
-        return tuple(v for n, text in texts for v in self._read(read_verdict, text, f"change {n}"))
-
-    def _read(self, read: Callable[..., _Value], stored: Any, what: str) -> list[_Value]:
-        """One value, or none if it is damaged: the others count all the same."""
-        try:
-            return [read(stored, where=f"{self._path}: {what}")]
-        except InputError as error:
-            self._failures.count("damaged", 1, str(error))
-            return []
+        """What is damaged is left out: the others count all the same."""
+        found = {}
+        for key, blob in database.states():
+            try:
+                found[key] = decode_blob(blob, where=f"{self._path}: state {key}")
+            except InputError as error:
+                self._failures.count("damaged", 1, str(error))
+        return found
 
     def _start_afresh(self, why: str) -> None:
         """Move a damaged file aside, with its log, and begin a new one.

@@ -96,6 +96,10 @@ class History:
         elif refused := self._waiting.put(windows, changes, states):
             self._failures.count("queue_full", refused)
 
+    def refuse(self, key: str, why: str) -> None:
+        """A state that was restored says nothing to whom it was given."""
+        self._failures.count("damaged", 1, f"state {key}: {why}")
+
     def flush(self, timeout_s: float = _PATIENCE_S) -> bool:
         """Whether all that was put has been written, or counted, by then."""
         return not self._thread.is_alive() or self._waiting.wait_until_idle(timeout_s)

@@ -15,7 +15,7 @@ from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.history import schema
 from otel_straggler.publish.history.blobs import decode_blob
 from otel_straggler.publish.history.failures import REASONS, reason_of
-from otel_straggler.publish.history.verdict_json import read_verdict
+from otel_straggler.publish.history.verdict_text import read_verdict
 from otel_straggler.publish.history.window_blobs import WindowSummary, read_window
 
 _BUSY_S = 5.0

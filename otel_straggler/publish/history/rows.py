@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.history.blobs import encode_blob
-from otel_straggler.publish.history.verdict_json import verdict_json
+from otel_straggler.publish.history.verdict_text import verdict_text
 from otel_straggler.publish.history.window_blobs import window_value
 
 
@@ -60,7 +60,7 @@ def change_row(verdict: Verdict) -> ChangeRow:
         run_id=_text(verdict.run_id),
         subject_id=_text(verdict.subject_id),
         at_ns=verdict.at_ns,
-        verdict=verdict_json(verdict),
+        verdict=verdict_text(verdict),
     )
 
 

@@ -1,4 +1,4 @@
-"""A verdict as JSON text, and back; NaN is null, as in the report."""
+"""A verdict as JSON text, and back; NaN is null. The report shows less, in its own order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WHOLE: Final = {"rank", "since_step", "confirmed_step", "at_step"}
 """Whole numbers, or None."""
 
 
-def verdict_json(verdict: Verdict) -> str:
+def verdict_text(verdict: Verdict) -> str:
     """All fields by their names."""
     values = dataclasses.asdict(verdict)
     for name, value in values.items():
@@ -31,7 +31,7 @@ def verdict_json(verdict: Verdict) -> str:
 
 
 def read_verdict(text: str, *, where: str) -> Verdict:
-    """The verdict of :func:`verdict_json`. Fields that a newer version added are left out.
+    """The verdict of :func:`verdict_text`. Fields that a newer version added are left out.
 
     Raises:
         InputError: it is no verdict.
