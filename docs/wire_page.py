@@ -102,9 +102,9 @@ Values in the tables are those of an example, encoded by the package when this p
 A section span has the section's name. Verdicts sum up, step by step, the sections without a \
 `{s.SECTION_PARENT}`, so that no time counts twice; scores take them all. Spans of senders that do \
 not know the attribute count as top-level, however their parent ids lie: exclude the outer ones \
-(`spans.exclude` in [configuration](configuration.md)) where they nest. The span that covers one step of one rank is named \
-`{s.STEP_SPAN}`; it is not scored. Section names beyond `scoring.max_section_names` of a run \
-count as `{s.OTHER_SECTION}`.
+(`spans.exclude` in [configuration](configuration.md)) where they nest. The span that covers one \
+step of one rank is named `{s.STEP_SPAN}`; it is not scored. Section names beyond \
+`scoring.max_section_names` of a run count as `{s.OTHER_SECTION}`.
 
 ### Kinds of sections
 

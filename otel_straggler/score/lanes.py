@@ -9,6 +9,7 @@ import numpy as np
 
 from otel_straggler.model.observation import NO_STEP, Codes, Ints
 from otel_straggler.model.rank import Source
+from otel_straggler.score.medians import number_densely
 from otel_straggler.score.windows import OpenWindow, Windows
 
 
@@ -64,9 +65,11 @@ class Split:
 
     @classmethod
     def of(cls, steps: Ints) -> Split:
-        distinct, first_seen, position = np.unique(steps, return_index=True, return_inverse=True)
+        distinct, position = number_densely(steps)
         if len(distinct) == 1:
             return cls(distinct.tolist(), position)
+        first_seen = np.empty(len(distinct), np.int64)
+        first_seen[position[::-1]] = np.arange(len(steps) - 1, -1, -1)  # the first is written last
         order = np.argsort(first_seen)
         number = np.empty(len(order), np.int64)
         number[order] = np.arange(len(order))

@@ -7,14 +7,14 @@ the section around them already.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from otel_straggler.model.observation import NO_KERNEL, NO_STEP, Floats, Ints, ObservationBatch
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.layer1 import one_session_per_rank, without_duplicates
+from otel_straggler.score.layer1 import one_session_per_rank, rows_by_source, without_duplicates
 from otel_straggler.score.medians import number_densely
 
 Bools = npt.NDArray[np.bool_]
@@ -42,7 +42,8 @@ def build_step_table(
     Cost: O(rows + steps * ranks * sections); more by a sort if ``seq`` is spread widely or rows
     came twice.
     """
-    kept = one_session_per_rank(without_duplicates(_only(rows, is_summed(rows))))
+    summed = replace(_only(rows, is_summed(rows)), kernels=())
+    kept = one_session_per_rank(without_duplicates(summed))
     if not interval_ns:
         kept = _only(kept, kept.step != NO_STEP)
     if len(kept) == 0:
@@ -95,7 +96,7 @@ class _Cells:
     @classmethod
     def of(cls, rows: ObservationBatch, step: Ints) -> _Cells:
         steps, step_code = number_densely(step)
-        used = np.flatnonzero(np.bincount(rows.source, minlength=len(rows.sources))).tolist()
+        used = np.flatnonzero(rows_by_source(rows)).tolist()
         source_codes = sorted(used, key=lambda code: rows.sources[code].rank)
         section_codes = np.flatnonzero(np.bincount(rows.section)).tolist()
         shape = (len(steps), len(source_codes), len(section_codes))

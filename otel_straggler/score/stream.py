@@ -25,7 +25,6 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.score.lanes import Lane, Split, newest_by_rank
 from otel_straggler.score.layer1 import ClosedBy
-from otel_straggler.score.medians import number_densely
 from otel_straggler.score.settings import ScoreSettings
 from otel_straggler.score.step_order import are_in_order, split_incarnations, split_steps
 from otel_straggler.score.step_tables import Bools, build_step_table, is_summed
@@ -208,7 +207,7 @@ class Stream:
         kernel_codes = np.array([*kernels, NO_KERNEL], np.int32)  # code -1 picks the last
         section_codes = np.zeros(len(batch.sections), np.int32)
         seq = batch.seq
-        for code in np.unique(batch.section).tolist():
+        for code in np.flatnonzero(np.bincount(batch.section)).tolist():
             section = batch.sections[code]
             section_codes[code] = names.code_of_section(section, self._settings.max_names)
             if section.name not in names.section_code:
@@ -315,15 +314,22 @@ class Stream:
         """The rows of windows, with only the sections that they hold."""
         parts = [part for window in windows for part in window.rows]
         section = np.concatenate([p.section for p in parts])
-        used, section_code = number_densely(section.astype(np.int64))
         sections = list(self._names.sections.values())
+        used = np.flatnonzero(np.bincount(section))
+        if len(used) < len(sections):
+            place = np.zeros(len(sections), np.int32)
+            place[used] = np.arange(len(used))
+            section = place[section]
+        has_kernels = bool(self._names.kernel_code)
         return ObservationBatch(
             sources=tuple(self._names.sources),
-            sections=tuple(sections[code] for code in used),
+            sections=tuple(sections[code] for code in used.tolist()),
             kernels=tuple(self._names.kernel_code),
             source=np.concatenate([p.source for p in parts]),
-            section=section_code.astype(np.int32),
-            kernel=np.concatenate([p.kernel for p in parts]),
+            section=section,
+            kernel=np.concatenate([p.kernel for p in parts])
+            if has_kernels
+            else np.broadcast_to(np.int32(NO_KERNEL), len(section)),
             step=np.concatenate([p.step for p in parts]),
             start_ns=np.concatenate([p.start_ns for p in parts]),
             duration_s=np.concatenate([p.duration_s for p in parts]),
