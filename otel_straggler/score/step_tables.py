@@ -58,7 +58,7 @@ def build_step_table(
         runs=cells.runs[:, :, in_order],
         run_cv=cells.run_cv()[:, in_order],
         tokens=cells.tokens(),
-        start_ns=np.where(cells.is_filled.any(axis=2), cells.first_ns.min(axis=2), 0),
+        start_ns=np.where(cells.begun_ns < _LATEST, cells.begun_ns, 0),
         end_ns=cells.last_end_ns(),
         world_size=world_size,
         is_timed=bool(interval_ns),
@@ -81,7 +81,7 @@ class _Cells:
     """Rows by step, rank and section, all arrays (T, R, S); ``cell`` says where each row belongs.
 
     Sections stand in the order of their codes; ``first_ns`` is the first start in a cell, the
-    latest possible time where the cell is empty.
+    latest possible time where the cell is empty; ``begun_ns`` (T, R) the first of the rank.
     """
 
     rows: ObservationBatch
@@ -92,6 +92,7 @@ class _Cells:
     n_rows: Ints
     seconds: Floats
     first_ns: Ints
+    begun_ns: Ints
 
     @classmethod
     def of(cls, rows: ObservationBatch, step: Ints) -> _Cells:
@@ -119,6 +120,7 @@ class _Cells:
             n_rows=n_rows.reshape(shape),
             seconds=_sums(cell, rows.duration_s, shape),
             first_ns=first_ns.reshape(shape),
+            begun_ns=first_ns.reshape(shape).min(axis=2),
         )
 
     @property
@@ -141,12 +143,14 @@ class _Cells:
         equals the one that was seen first."""
         n_sections = len(self.section_codes)
         first_ns = self.first_ns.reshape(-1, n_sections)
-        offset_ns = []
+        begun_ns = self.begun_ns.ravel()
+        offset_ns: list[int] = []
         for section in range(n_sections):
             lines = np.flatnonzero(first_ns[:, section] != _LATEST)
             lines = lines[:: 1 + len(lines) // _ENOUGH_FOR_A_MEDIAN]
-            begun_ns = first_ns[lines].min(axis=1)
-            offset_ns.append(float(np.median(first_ns[lines, section] - begun_ns)))
+            offsets_ns = np.sort(first_ns[lines, section] - begun_ns[lines])
+            middle = offsets_ns[[(len(lines) - 1) // 2, len(lines) // 2]]
+            offset_ns.append(int(middle.sum()))
         return sorted(range(n_sections), key=offset_ns.__getitem__)
 
     def last_end_ns(self) -> Ints:
