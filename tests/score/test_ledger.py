@@ -112,6 +112,15 @@ def test_a_rank_of_whom_a_step_says_nothing_takes_no_part_in_it() -> None:
     assert line.leader_rank == 1
 
 
+def test_a_leader_heard_in_some_steps_is_compared_in_those() -> None:
+    """Unknown is not early: rank 1 told 9 steps of 20, and came last in them."""
+    seconds = noisy(8, 1.0)
+    seconds[:9, 1] = 1.5
+    seconds[9:, 1] = np.nan
+    (line,) = exposed_ledger(step_table(seconds, {"f": "compute"}, wall_s=0.0))
+    assert line.leader_rank == 1
+
+
 def test_nothing_told_is_no_ledger() -> None:
     """No step, no rank, nothing known."""
     for shape in ((0, 2, 1), (2, 0, 1), (2, 2, 1)):
