@@ -1,0 +1,147 @@
+"""What goes wrong in a simulated run: kind, size, who, from when to when."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from otel_straggler.errors import ConfigError, describe
+
+GPU_KINDS: Final = ("compute", "ramp", "forward", "backward", "transient", "flap")
+HOST_KINDS: Final = ("data", "data_stall", "late")
+HANG_KINDS: Final = ("hang_never_joined", "hang_joined", "crash")
+KINDS: Final[dict[str, str]] = {
+    "compute": "all compute sections take x SIZE",
+    "ramp": "as compute, growing from 1 to SIZE over 100 steps",
+    "forward": "forward takes x SIZE",
+    "backward": "backward takes x SIZE",
+    "transient": "as compute, for 10 to 30 steps",
+    "flap": "as compute, 30 steps on and 30 off",
+    "data": "data loading takes SIZE seconds more",
+    "data_stall": "data loading takes SIZE seconds more in one of 20 steps",
+    "late": "SIZE seconds that no section measures, before the collective",
+    "link": "the collective takes x SIZE for all who share it with these ranks",
+    "uniform": "as compute, on all ranks",
+    "hang_never_joined": "the ranks never come to the collective; nothing goes on",
+    "hang_joined": "all are in the collective, which never ends",
+    "crash": "the ranks are gone; nothing goes on",
+}
+"""The kinds of faults, and what SIZE means."""
+_SECONDS: Final = frozenset(HOST_KINDS)
+_SHAPE = re.compile(
+    r"(?P<kind>[a-z_]+)(:(?P<size>[^:@]+))?(@(?P<who>[a-z]+[0-9,]*))?"
+    r"[:@]step(?P<onset>\d{1,12})(-(?P<end>\d{1,12}))?"
+)
+_WHO = re.compile(r"(rank|host|rail|stage|all)s?(\d{1,9}(?:,\d{1,9})*)?")
+_EXAMPLE = "Write KIND:SIZE@WHO:stepN or stepN-M, for example compute:1.10@rank37:step500."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One fault. Who has it: ``ranks``, or a ``host``, a ``rail`` or a ``stage``.
+
+    Attributes:
+        kind: one of ``KINDS``.
+        size: factor or seconds, as ``KINDS`` says.
+        ranks: numbers at the onset.
+        host: index of a node; all its ranks.
+        rail: local rank; the same one of all nodes.
+        stage: pipeline stage; all its ranks.
+        onset_step: first step of it.
+        end_step: first step without it; None: it lasts.
+
+    >>> fault = Fault.parse("data:0.1@host3:step200-400")
+    >>> fault.kind, fault.size, fault.host, fault.onset_step, fault.end_step
+    ('data', 0.1, 3, 200, 400)
+    """
+
+    kind: str
+    size: float = 1.0
+    ranks: tuple[int, ...] = ()
+    host: int | None = None
+    rail: int | None = None
+    stage: int | None = None
+    onset_step: int = 0
+    end_step: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            _refuse(self.kind, "one of " + ", ".join(KINDS))
+        if not math.isfinite(self.size):
+            _refuse(self.size, "a finite size")
+        least = 0.0 if self.kind in _SECONDS else 1.0
+        if self.kind not in HANG_KINDS and not least < self.size <= 1e4:
+            expected = "seconds above 0" if self.kind in _SECONDS else "a factor above 1"
+            _refuse(f"{self.kind} of {self.size:g}", f"{expected}, at most 10000")
+        if self.end_step is not None and self.end_step <= self.onset_step:
+            _refuse(f"step{self.onset_step}-{self.end_step}", "an end after the onset")
+        named = [bool(self.ranks), *(x is not None for x in (self.host, self.rail, self.stage))]
+        if sum(named) != (self.kind != "uniform"):
+            expected = "nobody: it is on all ranks" if self.kind == "uniform" else "one WHO"
+            _refuse(self, expected)
+
+    def __str__(self) -> str:
+        size = "" if self.kind in HANG_KINDS else f":{self.size:g}"
+        end = "" if self.end_step is None else f"-{self.end_step}"
+        return f"{self.kind}{size}@{self.who}:step{self.onset_step}{end}"
+
+    @property
+    def who(self) -> str:
+        """As it is written: ``rank3,7``, ``host3``, ``rail1``, ``stage2`` or ``all``."""
+        if self.ranks:
+            return "rank" + ",".join(map(str, self.ranks))
+        for name in ("host", "rail", "stage"):
+            if getattr(self, name) is not None:
+                return f"{name}{getattr(self, name)}"
+        return "all"
+
+    @classmethod
+    def parse(cls, text: str) -> Fault:
+        """Read ``compute:1.10@rank37:step500``, ``flap:1.25@host3:step200-400`` and the like.
+
+        Raises:
+            ConfigError: it cannot be read.
+        """
+        match = _SHAPE.fullmatch(text.strip())
+        if match is None:
+            _refuse(text, "a fault")
+        if match["kind"] not in KINDS:
+            _refuse(match["kind"], "one of " + ", ".join(KINDS))
+        is_hang = match["kind"] in HANG_KINDS
+        if is_hang != (match["size"] is None):
+            _refuse(text, f"{match['kind']} {'without' if is_hang else 'with'} a size")
+        return cls(
+            kind=match["kind"],
+            size=1.0 if is_hang else _number(text, match["size"]),
+            onset_step=int(match["onset"]),
+            end_step=int(match["end"]) if match["end"] else None,
+            **_read_who(text, match["who"] or "all"),
+        )
+
+
+def _number(text: str, size: str) -> float:
+    try:
+        return float(size)
+    except ValueError:
+        _refuse(text, f"a number in place of {size!r}")
+
+
+def _read_who(text: str, who: str) -> dict[str, Any]:
+    match = _WHO.fullmatch(who)
+    if match is None or (match[1] == "all") != (match[2] is None):
+        _refuse(text, "rankN, rankN,M, hostN, railN, stageN or all after the @")
+    if match[1] == "all":
+        return {}
+    numbers = tuple(int(number) for number in match[2].split(","))
+    if match[1] == "rank":
+        return {"ranks": numbers}
+    if len(numbers) > 1:
+        _refuse(text, f"one {match[1]}")
+    return {match[1]: numbers[0]}
+
+
+def _refuse(value: object, expected: str) -> NoReturn:
+    value = value if isinstance(value, str) else str(value)
+    raise ConfigError(describe(where="fault", value=value, expected=expected, remedy=_EXAMPLE))

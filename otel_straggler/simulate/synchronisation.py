@@ -1,0 +1,177 @@
+"""From local work to what the ranks measure: who waits for whom, and in which section it shows.
+
+A step of a rank: data loading; forward and backward of all microbatches through the pipeline; the
+collective, which everybody leaves when the last has come and the transfer is over; optimizer and
+pauses. Ranks of one tensor and context group meet in every layer; stages of a pipeline keep the
+1F1B schedule: (M - 1) x slowest stage + sum over stages, per microbatch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from otel_straggler.model.observation import Floats, Section
+from otel_straggler.simulate.layout import Layout
+from otel_straggler.simulate.plan import (
+    BACKWARD,
+    CHECKPOINT,
+    DATA,
+    EVAL,
+    FORWARD,
+    GC,
+    OPTIMIZER,
+    PIPELINE,
+    SYNC,
+    RunPlan,
+)
+from otel_straggler.simulate.work import PASSES, Work
+
+OVERLAPPED = 0.8
+"""Part of the transfer that runs while backward is computed, where collectives are inside it."""
+PAUSES = (GC, CHECKPOINT, EVAL)
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Of some consecutive steps.
+
+    Attributes:
+        seconds: (steps, ranks) of each section; NaN where it did not run.
+        begin_s: (steps, ranks) from the end of waiting in the step before to the start of this.
+        meet_s: (steps,) from the end of waiting in the step before to that in this one.
+        gap_s: (steps, ranks) unmeasured, before the section ``gap_before``.
+        carry_s: (ranks,) from the end of waiting in the last step to its end.
+    """
+
+    seconds: dict[Section, Floats]
+    begin_s: Floats
+    meet_s: Floats
+    gap_s: Floats
+    gap_before: Section
+    carry_s: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class _Meeting:
+    """Times (steps, ranks) from the end of waiting in the step before."""
+
+    begin_s: Floats
+    loaded_s: Floats
+    group_loaded_s: Floats
+    arrived_s: Floats
+    """End of the pipeline."""
+    ready_s: Floats
+    """Arrival at the collective."""
+    meet_s: Floats
+    after_s: Floats
+    """From the end of waiting to the end of the step, (steps, ranks)."""
+
+
+def measure(plan: RunPlan, work: Work, carry_s: Floats) -> Measured:
+    """What the ranks measure.
+
+    Args:
+        plan: of the run.
+        work: of some steps.
+        carry_s: (ranks,) what ``Measured.carry_s`` was of the steps before; 0 at a start.
+
+    Cost: O(steps * ranks * sections).
+    """
+    passes = [section for section in PASSES if section in work.seconds]
+    met = _meet(plan, work, carry_s, passes)
+    shown = {"local": _local, "synchronised": _synchronised, "asynchronous": _asynchronous}
+    seconds, gap_before = shown[plan.timing](plan, work, met, passes)
+    return Measured(
+        seconds={section: seconds[section] for section in plan.sections},
+        begin_s=met.begin_s,
+        meet_s=met.meet_s,
+        gap_s=work.late_s,
+        gap_before=gap_before,
+        carry_s=met.after_s[-1],
+    )
+
+
+def _meet(plan: RunPlan, work: Work, carry_s: Floats, passes: list[Section]) -> _Meeting:
+    layout = plan.layout
+    after = work.seconds[SYNC] + work.seconds[OPTIMIZER]
+    for section in PAUSES:
+        if section in work.seconds:
+            after = after + np.nan_to_num(work.seconds[section])
+    begin = np.vstack([carry_s[None], after[:-1]])
+    loaded = begin + work.seconds[DATA]
+    group_loaded = _slowest_of_group(layout, loaded)
+    group_work = sum(_slowest_of_group(layout, work.seconds[section]) for section in passes)
+    arrived = _through_pipeline(plan, group_loaded, np.asarray(group_work))
+    ready = arrived + work.late_s
+    if work.launch:
+        launched = loaded + sum(work.launch.values()) + work.late_s
+        ready = np.maximum(arrived, launched)  # hidden behind the device as long as it is busy
+    return _Meeting(begin, loaded, group_loaded, arrived, ready, ready.max(axis=1), after)
+
+
+def _slowest_of_group(layout: Layout, values: Floats) -> Floats:
+    """(steps, ranks) largest value of those that meet in every layer."""
+    if layout.inner == 1:
+        return values
+    grouped = values.reshape(len(values), -1, layout.inner).max(axis=2)
+    return np.asarray(np.repeat(grouped, layout.inner, axis=1))
+
+
+def _through_pipeline(plan: RunPlan, loaded: Floats, work: Floats) -> Floats:
+    """(steps, ranks) when a pipeline has done all microbatches; the same for all its ranks."""
+    layout = plan.layout
+    if layout.pp == 1:
+        return np.asarray(loaded + work)
+    shape = (len(work), layout.pp, layout.dp * layout.inner)
+    each = work.reshape(shape) / plan.microbatches
+    length = (plan.microbatches - 1) * each.max(axis=1) + each.sum(axis=1)
+    end = loaded.reshape(shape).max(axis=1) + length
+    return np.asarray(np.tile(end, (1, layout.pp)))
+
+
+def _local(
+    plan: RunPlan, work: Work, met: _Meeting, passes: list[Section]
+) -> tuple[dict[Section, Floats], Section]:
+    """Sections hold work; waiting has sections of its own."""
+    seconds = dict(work.seconds)
+    own = sum(work.seconds[section] for section in passes)
+    inside = met.arrived_s - met.loaded_s - own
+    waited = met.meet_s[:, None] - met.ready_s
+    if plan.layout.pp > 1:
+        seconds[PIPELINE] = inside
+        seconds[SYNC] = work.seconds[SYNC] + waited
+    else:
+        seconds[SYNC] = work.seconds[SYNC] + waited + inside
+    return seconds, SYNC
+
+
+def _synchronised(
+    plan: RunPlan, work: Work, met: _Meeting, passes: list[Section]
+) -> tuple[dict[Section, Floats], Section]:
+    """Collectives run inside the sections: forward meets the group, backward everybody."""
+    layout = plan.layout
+    seconds = dict(work.seconds)
+    for section in passes:
+        seconds[section] = _slowest_of_group(layout, work.seconds[section])
+    own = sum(seconds[section] for section in passes)
+    if plan.layout.pp > 1:
+        seconds[PIPELINE] = met.arrived_s - met.group_loaded_s - own
+    seconds[FORWARD] = seconds[FORWARD] + met.group_loaded_s - met.loaded_s
+    waited = met.meet_s[:, None] - met.ready_s
+    seconds[BACKWARD] = seconds[BACKWARD] + waited + OVERLAPPED * work.seconds[SYNC]
+    seconds[SYNC] = (1.0 - OVERLAPPED) * work.seconds[SYNC]
+    return seconds, BACKWARD
+
+
+def _asynchronous(
+    plan: RunPlan, work: Work, met: _Meeting, passes: list[Section]
+) -> tuple[dict[Section, Floats], Section]:
+    """Sections hold launches, but the one that waits for the device at the end of the step."""
+    del plan, passes
+    seconds = {**work.seconds, **work.launch}
+    launched = met.loaded_s + sum(work.launch.values()) + work.late_s
+    left = met.meet_s[:, None] + work.seconds[SYNC]
+    seconds[OPTIMIZER] = left - launched + work.seconds[OPTIMIZER]
+    return seconds, SYNC
