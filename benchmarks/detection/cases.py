@@ -108,6 +108,7 @@ QUICK: Final = (
     "fault/local/ST/64/compute-1.[15]*",
     "fault/local/ST/256/host-1.25",
     "fault/synchronised/ST/64/forward-1.10",
+    "fault/synchronised/ST/64/data-0.2s",
     "fault/asynchronous/ST/64/compute-1.50",
     "healthy/local/ST/64/*",
     "negative/local/ST/256/ordinary",
@@ -242,9 +243,7 @@ def _negatives() -> Iterator[Case]:
     for noise in ("AR", "SE"):
         yield Case(kind="ordinary", family="negative", ranks=256, noise=noise, fields=ORDINARY)
     for timing in ("synchronised", "asynchronous"):
-        yield Case(
-            kind="ordinary", family="negative", ranks=256, timing=timing, fields=ORDINARY
-        )
+        yield Case(kind="ordinary", family="negative", ranks=256, timing=timing, fields=ORDINARY)
 
 
 def _structures() -> Iterator[Case]:

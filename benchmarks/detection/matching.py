@@ -82,9 +82,7 @@ class Matched:
     repeated: int = 0
 
 
-def match(
-    labels: Sequence[Truth], episodes: Iterable[Episode], *, has_host_scope: bool
-) -> Matched:
+def match(labels: Sequence[Truth], episodes: Iterable[Episode], *, has_host_scope: bool) -> Matched:
     """Sort the episodes of a run by the labels of the run.
 
     Args:
@@ -125,14 +123,14 @@ def is_right(episode: Episode, labels: Iterable[Truth]) -> bool:
     A rank is covered by a label of its own or of its host; a host by a label of the host, or by
     labels of at least half of its ranks.
     """
-    in_time = [label for label in labels if in_time(episode, label)]
+    lasting = [label for label in labels if in_time(episode, label)]
     if episode.scope == "rank":
         return any(
-            episode.ranks <= label.ranks for label in in_time if label.scope in ("rank", "host")
+            episode.ranks <= label.ranks for label in lasting if label.scope in ("rank", "host")
         )
-    if any(episode.node in label.nodes for label in in_time if label.scope == "host"):
+    if any(episode.node in label.nodes for label in lasting if label.scope == "host"):
         return True
-    at_fault = frozenset[int]().union(*(n.ranks for n in in_time if n.scope == "rank"))
+    at_fault = frozenset[int]().union(*(n.ranks for n in lasting if n.scope == "rank"))
     return len(at_fault & episode.ranks) >= max(2, len(episode.ranks) / 2)
 
 

@@ -138,9 +138,7 @@ class Bocd:
         alarm = self._lengths.take(point) > LEAST_POSTERIOR
         self._alarms.append(alarm)
         self._verify()
-        return self._flags.take(
-            self._times.ranks, self._slow, self.strengths, int(table.steps[-1])
-        )
+        return self._flags.take(self._times.ranks, self._slow, self.strengths, int(table.steps[-1]))
 
     def state_bytes(self) -> int:
         lengths = self._lengths.nbytes if self._lengths else 0

@@ -76,7 +76,9 @@ class Ours:
     def _accused(self, verdict: Verdict) -> frozenset[int]:
         if verdict.scope == "rank" and verdict.rank is not None:
             return frozenset((verdict.rank,))
-        return self._nodes.get(verdict.node, frozenset()) if verdict.scope == "host" else frozenset()
+        return (
+            self._nodes.get(verdict.node, frozenset()) if verdict.scope == "host" else frozenset()
+        )
 
     def _episodes(self, changes: tuple[Verdict, ...], step: int) -> list[Episode]:
         begun = []
