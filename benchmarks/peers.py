@@ -26,7 +26,6 @@ from otel_straggler import section
 from otel_straggler.detector import Detector, Statistic
 from otel_straggler.model.observation import Section
 from otel_straggler.record.active import RECORDER
-from otel_straggler.record.recorder import NO_SPAN
 from otel_straggler.report.peers import TorchPeers
 from otel_straggler.report.reporter import Reporter, ReportSettings
 from otel_straggler.report.summaries import times_of
@@ -166,7 +165,7 @@ def _fill(names: list[str], length_ms: float) -> None:
     for name in names:
         frame = (section(name), -1, 0, context, None)
         for _ in range(SAMPLES):
-            RECORDER.keep((frame, NO_SPAN, round(length_ms * 1e6), None, []))
+            RECORDER.keep((frame, None, round(length_ms * 1e6), None, []))
 
 
 def _their_detector() -> Any:

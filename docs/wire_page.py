@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 from described import code, only, table
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -13,6 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from otel_straggler import phase, section, semconv, step
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.export import drops
+from otel_straggler.model.verdict import Cause, Evidence, Scope, State
 from otel_straggler.record.active import RECORDER
 from otel_straggler.record.description import Topology, resource_attributes
 from otel_straggler.record.spans import SpanPacker
@@ -34,7 +35,17 @@ _FURTHER_LABELS = {
     "straggler.collector.forwarded": ("outcome",),
     "straggler.collector.http_answers": ("signal", "status"),
     "straggler.collector.series_folded": ("run_id", "family"),
+    "straggler.worker.slowdown": ("data_rank", "pipeline_stage"),
+    "straggler.host.straggling": ("node",),
 }
+_SUBJECT_LABELS = ("subject_id", "scope", "rank", "node", "role", "section")
+_VERDICT_LABELS = {
+    semconv.VERDICT_INFO.name: (*_SUBJECT_LABELS, "cause", "state", "evidence"),
+    semconv.VERDICT_SLOWDOWN.name: _SUBJECT_LABELS,
+    semconv.VERDICT_LOSS.name: _SUBJECT_LABELS,
+    semconv.VERDICT_PAGES.name: _SUBJECT_LABELS,
+}
+_OF_A_WORLD = frozenset({semconv.SECTION_EXPOSED, semconv.WORKER_SLOWDOWN, semconv.HOST_STRAGGLING})
 ON_POINTS = {
     "straggler.progress.timestamp": (semconv.PHASE,),
     "straggler.section.open_time": (semconv.SECTION, semconv.PHASE),
@@ -84,6 +95,7 @@ def page() -> str:
         aliases=_aliases(),
         metrics="\n".join(_metric_tables()),
         reasons=_words(_reasons(), _REASONS, "reason"),
+        verdicts=_words_of_verdicts(),
     )
 
 
@@ -99,7 +111,11 @@ Values in the tables are those of an example, encoded by the package when this p
 ## Attributes
 
 {attributes}
-A section span has the section's name. The span that covers one step of one rank is named \
+A section span has the section's name. Verdicts sum up, step by step, the sections without a \
+`{s.SECTION_PARENT}`, so that no time counts twice; scores take them all. Spans of senders that do \
+not know the attribute count as top-level, however their parent ids lie: exclude the outer ones \
+(`spans.exclude` in [configuration](configuration.md)) where they nest. The span that covers one \
+step of one rank is named \
 `{s.STEP_SPAN}`; it is not scored. Section names beyond `scoring.max_section_names` of a run \
 count as `{s.OTHER_SECTION}`.
 
@@ -124,7 +140,11 @@ The name in Prometheus is what OpenTelemetry's translator makes of the OTLP name
 Besides mistakes in calls of the package, which are counted as `bad_section`, `bad_step`, \
 `bad_phase` and `bad_work_size`.
 
-{reasons}"""
+{reasons}
+### Words of `straggler.verdict.info`
+What they mean, and what to do: [verdicts](verdicts.md).
+
+{verdicts}"""
 
 
 # --- attributes --------------------------------------------------------------------------------
@@ -185,7 +205,7 @@ _EXAMPLE = ClientSettings(
 def example_span() -> dict[str, Any]:
     """Attributes of a section span, as the package encodes it."""
     RECORDER.enable()
-    with phase("eval"), step(17), section("forward").run(microbatch=2, tokens=4096):
+    with step(17), phase("eval"), section("forward").run(microbatch=2, tokens=4096):
         pass
     RECORDER.disable()
     packer = SpanPacker(_EXAMPLE, lambda _: {}, RECORDER.epoch.generation)
@@ -228,6 +248,11 @@ def _reasons() -> tuple[str, ...]:
     return tuple(v for n, v in vars(drops).items() if n.isupper() and isinstance(v, str))
 
 
+def _words_of_verdicts() -> str:
+    kinds = {"scope": Scope, "state": State, "cause": Cause, "evidence": Evidence}
+    return table(["label", "values"], [[code(k), code(get_args(v))] for k, v in kinds.items()])
+
+
 # --- metrics -------------------------------------------------------------------------------------
 
 
@@ -255,13 +280,15 @@ def label_names(metric: Metric) -> tuple[str, ...]:
     if metric is semconv.RUN_IDENTITY_CLASHES:
         return "run_id", "collector"
     name = metric.name.removesuffix(".over_ranks")
+    if name in _VERDICT_LABELS:
+        return (*_VERDICT_LABELS[name], *_RUN_LABELS)
     further = _FURTHER_LABELS.get(name, ())
     if name.startswith("straggler.collector."):
         return (*further, "collector")
     sections = ("section",) if name.startswith("straggler.section.") else ()
     if name != metric.name:
         return ("quantile", *sections, *_RUN_LABELS)
-    is_of_run = name.startswith("straggler.run.")
+    is_of_run = name.startswith("straggler.run.") or metric in _OF_A_WORLD
     return (*further, *sections, *(_RUN_LABELS if is_of_run else _RANK_LABELS))
 
 

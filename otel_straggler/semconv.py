@@ -68,6 +68,9 @@ DEFAULT_ROLE: Final = "default"
 # --- section span ---------------------------------------------------------------------------
 SECTION: Final = Attribute("straggler.section", "section name")
 SECTION_KIND: Final = Attribute("straggler.section.kind", "one of SECTION_KINDS")
+SECTION_PARENT: Final = Attribute(
+    "straggler.section.parent", "name of the section around it; absent for a top-level one"
+)
 STEP: Final = Attribute("training.step", "optimizer step")
 MICROBATCH: Final = Attribute("training.microbatch", "microbatch within the step")
 TOKENS: Final = Attribute("training.tokens", "work size of the section run")
@@ -225,8 +228,42 @@ SECTION_SLOWDOWN = Metric(
     "straggler.section.slowdown", "{ratio}", "gauge", "own median / median of the role"
 )
 RANK_STRAGGLING = Metric(
-    "straggler.rank.straggling", "{flag}", "gauge", "1 if listed in the newest window"
+    "straggler.rank.straggling",
+    "{flag}",
+    "gauge",
+    "1 if the verdict on the rank is confirmed or flapping",
 )
+HOST_STRAGGLING = Metric(
+    "straggler.host.straggling",
+    "{flag}",
+    "gauge",
+    "1 if the verdict on the node is confirmed or flapping",
+)
+VERDICT_INFO = Metric(
+    "straggler.verdict.info",
+    "{info}",
+    "gauge",
+    "a verdict that is suspect, confirmed or flapping; always 1",
+)
+VERDICT_SLOWDOWN = Metric(
+    "straggler.verdict.slowdown",
+    "{ratio}",
+    "gauge",
+    "own time / time of the peers, of a confirmed or flapping verdict",
+)
+VERDICT_LOSS = Metric(
+    "straggler.verdict.gpu_time_lost_rate",
+    "{gpu}",
+    "gauge",
+    "GPU time that the job waits for the subject, per time: so many GPUs are lost",
+)
+VERDICT_PAGES = Metric(
+    "straggler.verdict.pages", "{flag}", "gauge", "1 if somebody should be called"
+)
+CAUSED_WAIT = Metric(
+    "straggler.caused_wait", "s", "counter", "what its peers waited for the rank that came last"
+)
+SUFFERED_WAIT = Metric("straggler.suffered_wait", "s", "counter", "what the rank waited for others")
 LAST_HEARTBEAT = Metric(
     "straggler.last_heartbeat.timestamp", "s", "gauge", "newest heartbeat, on the collector's clock"
 )
@@ -246,6 +283,46 @@ RUN_FINISHED = Metric(
 )
 RUN_COVERAGE = Metric(
     "straggler.run.coverage", "{ratio}", "gauge", "ranks scored / ranks expected, newest window"
+)
+RUN_SLOWDOWN = Metric(
+    "straggler.run.slowdown",
+    "{ratio}",
+    "gauge",
+    "time of the run / time if all ranks of a role and all stages were equal",
+)
+RUN_WASTE = Metric("straggler.run.waste", "{ratio}", "gauge", "1 - 1 / slowdown of the run")
+RUN_M_W = Metric(
+    "straggler.run.loss_by_worst_workers",
+    "{ratio}",
+    "gauge",
+    "M_W: part of the loss that goes if the worst 3 % of the workers were as the others",
+)
+RUN_M_S = Metric(
+    "straggler.run.loss_by_last_stage",
+    "{ratio}",
+    "gauge",
+    "M_S: part of the loss that goes if the last pipeline stage were as the others",
+)
+RUN_GPU_TIME_LOST = Metric(
+    "straggler.run.gpu_time_lost", "s", "counter", "GPU time lost to inequality, all ranks"
+)
+RUN_RESOLVABLE = Metric(
+    "straggler.run.resolvable_slowdown",
+    "{ratio}",
+    "gauge",
+    "smallest slowdown that 20 steps can show",
+)
+SECTION_EXPOSED = Metric(
+    "straggler.section.exposed_time",
+    "s",
+    "gauge",
+    "what the section adds to the step on the slowest path, per step",
+)
+WORKER_SLOWDOWN = Metric(
+    "straggler.worker.slowdown",
+    "{ratio}",
+    "gauge",
+    "slowdown of the run if only this cell of data rank and pipeline stage were as it is",
 )
 RUN_IDENTITY_CLASHES = Metric(
     "straggler.run.identity_clashes", "{rank}", "gauge", "ranks claimed by two live sessions"
@@ -310,6 +387,7 @@ OVER_RANKS: Final = {
         SECTION_SLOWDOWN,
         GPU_RELATIVE,
         GPU_INDIVIDUAL,
+        WORKER_SLOWDOWN,
     )
 }
 """What stands for the ranks whose series were folded by the budget; label ``quantile``."""

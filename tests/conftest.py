@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from .by_hand import ByHand
 
 # gRPC reads it when it is loaded, and the client refuses a gRPC that was loaded without it.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -19,3 +22,9 @@ settings.register_profile(
 settings.register_profile("neighbours", settings.get_profile("test"), max_examples=25)
 settings.register_profile("fuzz", settings.get_profile("test"), max_examples=20_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
+
+
+@pytest.fixture(scope="session")
+def by_hand() -> type[ByHand]:
+    """Verdicts and summaries made by hand."""
+    return ByHand

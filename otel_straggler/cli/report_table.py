@@ -29,7 +29,10 @@ _GPU_COLUMN = 7
 _WIDTH_WITHOUT_TERMINAL = 160
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _MARK = "<"
-_NOT_PRINTABLE = re.compile(r"[^\x20-\x7e\u00a1-\ufffd]")
+_NOT_PRINTABLE = re.compile(
+    r"[^\x20-\x7e\u00a1-\ufffd]|[\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
+"""Control characters, what turns the direction of writing or is not seen, halves of pairs."""
 
 
 def report_console() -> Console:
@@ -287,7 +290,7 @@ def worst_first(window: Json) -> list[str]:
 
 
 def run_lines(run: Json) -> Iterator[Text]:
-    """Sentences below the table of the newest window."""
+    """What the scores of the newest window say, in sentences."""
     window = run["windows"][-1]
     stragglers = straggler_sentences(window)
     for sentence in stragglers[:MOST_SENTENCES]:
@@ -295,7 +298,9 @@ def run_lines(run: Json) -> Iterator[Text]:
     if len(stragglers) > MOST_SENTENCES:
         more = len(stragglers) - MOST_SENTENCES
         yield Text(f"and {more:,} more ranks and sections under the threshold")
-    if not stragglers:
+    if not stragglers and run.get("verdicts"):
+        yield Text("every score is at or above the threshold", style="dim")
+    elif not stragglers:
         yield Text("no straggler: every score is at or above the threshold", style="green")
     if excess := excess_sentence(window):
         yield Text(excess, style="" if stragglers else "dim")

@@ -21,6 +21,7 @@ from otel_straggler.cli.report_table import (
     run_title,
     windows_lines,
 )
+from otel_straggler.cli.verdict_lines import history_lines, run_line, verdict_lines
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.publish.report_json import (
@@ -40,6 +41,7 @@ from otel_straggler.receive.files import (
     read_recording,
 )
 from otel_straggler.score.scorer import Scorer, ScoreSettings
+from otel_straggler.score.verdicts.settings import VerdictSettings
 from otel_straggler.wire.decode_metrics import MetricDecoder
 from otel_straggler.wire.decode_spans import SpanDecoder
 
@@ -68,7 +70,7 @@ SHOW_PROGRESS_BYTES = 8_000_000
 @click.option(
     "--config",
     metavar="FILE",
-    help="Settings of the collector: of them, attributes and spans hold.",
+    help="Settings of the collector: of them, attributes, spans and verdicts hold.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, all windows.")
 def command(
@@ -87,12 +89,12 @@ def command(
     settings = _settings(window_steps, threshold)
     name = STDIN if file == "-" else file
     chosen = None if form == "auto" else cast("Format", form)
-    decoders = _decoders(config)
+    decoders, verdicts = _configured(config)
     with _shown_progress(open_input(file), name) as content:
         recording = read_recording(content, name, chosen, _note, decoders)
-    windows, scorer = score_recording(recording, settings)
+    windows, scorer = score_recording(recording, settings, verdicts)
     _tell_what_is_left_out(recording, scorer, name)
-    report = report_json(_runs(windows, recording))
+    report = report_json(_runs(windows, recording, scorer))
     if as_json:
         click.echo(dump_report(report))
     else:
@@ -116,22 +118,23 @@ def _settings(window_steps: int | None, threshold: float) -> ScoreSettings:
     return ScoreSettings(window_steps=window_steps, threshold=threshold, max_runs=2**62)
 
 
-def _decoders(config: str | None) -> Decoders:
+def _configured(config: str | None) -> tuple[Decoders, VerdictSettings]:
     if config is None:
-        return Decoders()
+        return Decoders(), VerdictSettings()
     from otel_straggler.collector.settings_file import load_settings
 
     settings = load_settings(config, {})
     aliases = settings.attributes.aliases()
-    return Decoders(SpanDecoder(aliases, settings.spans.names()), MetricDecoder(aliases))
+    decoders = Decoders(SpanDecoder(aliases, settings.spans.names()), MetricDecoder(aliases))
+    return decoders, settings.verdicts.for_judge()
 
 
 def score_recording(
-    recording: Recording, settings: ScoreSettings
+    recording: Recording, settings: ScoreSettings, verdicts: VerdictSettings | None = None
 ) -> tuple[list[WindowScores], Scorer]:
     """Score all rows in order of their starts; ties keep the order of the file."""
     rows = recording.batch.take(np.argsort(recording.batch.start_ns, kind="stable"))
-    scorer = Scorer(settings)
+    scorer = Scorer(settings, verdicts)
     at_once = ROWS_AT_ONCE if settings.window_steps else len(rows)
     for first in range(0, len(rows), at_once):
         part = rows.take(np.arange(first, min(first + at_once, len(rows))))
@@ -139,13 +142,16 @@ def score_recording(
     return scorer.close_all(), scorer
 
 
-def _runs(windows: list[WindowScores], recording: Recording) -> dict[str, RunReport]:
+def _runs(
+    windows: list[WindowScores], recording: Recording, scorer: Scorer
+) -> dict[str, RunReport]:
     by_run: dict[str, list[Json]] = {}
     for window in sorted(windows, key=lambda w: w.start_ns):
         by_run.setdefault(window.run_id, []).append(window_json(window))
     return {
         run_id: RunReport(
             windows=found,
+            judged=scorer.judged(run_id),
             clashes=[s for s in recording.clashes if s.run_id == run_id],
             counts=recording.not_scored,
         )
@@ -162,7 +168,9 @@ def _print(report: Json) -> None:
         console.print(run_title(run_id, newest))
         count = len(newest["ranks"])
         console.print(ScoreTable(newest, count if count <= ALL_RANKS else WORST_RANKS))
-        for line in (*run_lines(run), *windows_lines(run["windows"])):
+        judged = (*verdict_lines(run), *run_line(run))
+        layer_1 = (*run_lines(run), *windows_lines(run["windows"]))
+        for line in (*judged, *layer_1, *history_lines(run)):
             console.print(line, soft_wrap=not console.is_terminal)
 
 

@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
-from otel_straggler.errors import InputError, UnavailableError, describe
-from otel_straggler.simulate.scenarios import NEW_YEAR_2026_NS, SCENARIOS, Plan, Scenario, simulate
-from otel_straggler.simulate.writers import as_json_line, encode_requests, frame, write_csv
+from otel_straggler.cli.simulate_plan import (
+    build_plan,
+    generator_options,
+    is_generated,
+    read_noise,
+)
+from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
+from otel_straggler.model.observation import ObservationBatch
+from otel_straggler.simulate.faults import HANG_KINDS
+from otel_straggler.simulate.labels import Label
+from otel_straggler.simulate.noise import PRESETS
+from otel_straggler.simulate.replay import Ending, Replay
+from otel_straggler.simulate.runs import RunPlan, generate
+from otel_straggler.simulate.scenarios import NEW_YEAR_2026_NS, SCENARIOS, Plan, simulate
+from otel_straggler.simulate.writers import (
+    as_json_line,
+    encode_requests,
+    encode_requests_of,
+    frame,
+    write_csv_of,
+)
 from otel_straggler.transport.http import HttpClient
 
 _DEFAULT = Plan()
@@ -21,24 +41,32 @@ _DEFAULT = Plan()
 
 @click.command(short_help="Write or send the telemetry of a run whose slow rank is known.")
 @click.option(
-    "--scenario", type=click.Choice(list(SCENARIOS)), default="one_slow_rank", show_default=True
+    "--scenario",
+    type=click.Choice(list(SCENARIOS)),
+    help="A named run.  [default: one_slow_rank, unless --layout, --fault or the like is given]",
 )
-@click.option("--ranks", default=_DEFAULT.ranks, show_default=True, help="Ranks of the run.")
-@click.option("--steps", default=_DEFAULT.steps, show_default=True, help="Optimizer steps.")
+@click.option("--ranks", type=int, help=f"Ranks of the run.  [default: {_DEFAULT.ranks}]")
+@click.option("--steps", type=int, help=f"Optimizer steps.  [default: {_DEFAULT.steps}]")
 @click.option(
-    "--ranks-per-node", default=_DEFAULT.ranks_per_node, show_default=True, help="Ranks on a node."
+    "--ranks-per-node",
+    type=int,
+    help=f"Ranks on a node.  [default: {_DEFAULT.ranks_per_node}; of a generated run 8]",
 )
 @click.option(
     "--slow-rank", type=int, help="Rank that is slow or missing.  [default: 5, or the last rank]"
 )
-@click.option("--section", default=_DEFAULT.section, show_default=True, help="Where it is slow.")
+@click.option("--section", help=f"Where it is slow.  [default: {_DEFAULT.section}]")
 @click.option(
-    "--slowdown", default=_DEFAULT.slowdown, show_default=True, help="Its time / the usual time."
+    "--slowdown", type=float, help=f"Its time / the usual time.  [default: {_DEFAULT.slowdown}]"
 )
-@click.option("--onset-step", default=0, show_default=True, help="First slow step.")
-@click.option("--noise", default=_DEFAULT.noise, show_default=True, help="Noise of every time.")
-@click.option("--seed", default=0, show_default=True, help="Of the random numbers.")
-@click.option("--run-id", default=_DEFAULT.run_id, show_default=True, help="Name of the run.")
+@click.option("--onset-step", type=int, help="First slow step.  [default: 0]")
+@click.option(
+    "--noise",
+    help=f"Noise of every time, or AR, ST or SE.  [default: {_DEFAULT.noise:g}; generated: ST]",
+)
+@click.option("--seed", type=int, help="Of the random numbers.  [default: 0]")
+@click.option("--run-id", help=f"Name of the run.  [default: {_DEFAULT.run_id}]")
+@generator_options
 @click.option(
     "--format",
     "form",
@@ -48,43 +76,123 @@ _DEFAULT = Plan()
     help="otlp-* as the OpenTelemetry Collector's file exporter writes them.",
 )
 @click.option("-o", "--output", default="-", show_default=True, help="File to write; - is stdout.")
+@click.option("--labels", metavar="FILE", help="Write what is wrong with a generated run as JSON.")
 @click.option("--send", metavar="URL", help="Send OTLP/HTTP to this collector instead of writing.")
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0.0),
+    help="With --send: step by step with signs of life; 1 = in real time, 0 = without a pause.",
+)
+@click.option(
+    "--hold-s",
+    type=click.FloatRange(min=0.0),
+    default=60.0,
+    show_default=True,
+    help="With --speed: how long a run that hangs is kept alive.",
+)
 def command(
-    scenario: str,
     form: str,
     output: str,
+    labels: str | None,
     send: str | None,
-    slow_rank: int | None,
-    **numbers: object,
+    speed: float | None,
+    hold_s: float,
+    **given: Any,
 ) -> None:
     """Write or send the telemetry of a run whose slow rank is known.
 
     otel-straggler simulate --ranks 8 --slow-rank 5 | otel-straggler score -
+
+    otel-straggler simulate --layout tp8,pp4,dp32 --fault compute:1.10@rank37:step500 -o run.csv
     """
-    ranks = int(str(numbers["ranks"]))
-    chosen = min(_DEFAULT.slow_rank, max(ranks - 1, 0)) if slow_rank is None else slow_rank
     start_ns = time.time_ns() if send else NEW_YEAR_2026_NS
-    plan = Plan(slow_rank=chosen, start_ns=start_ns, **numbers)  # type: ignore[arg-type]
-    run = simulate(scenario, plan)
+    _check_outputs(send, speed, labels, given)
+    chosen = _generated(given, start_ns) if is_generated(given) else _scenario(given, start_ns)
+    if form == "csv" and not send and chosen.is_restarted:
+        _refuse("--format", form, "otlp-json or otlp-proto", "A CSV file knows no attempts.")
+    if labels is not None:
+        with _opened(labels, "--labels") as file:
+            told = {"run_id": chosen.run_id, "labels": [label.as_json() for label in chosen.labels]}
+            file.write(json.dumps(told, indent=2).encode() + b"\n")
     if send:
-        click.echo(f"{_send(run, send)} spans sent to {send}, run {plan.run_id}", err=True)
+        ending = chosen.ending(hold_s)
+        count = _send(chosen, send) if speed is None else _replay(chosen, send, speed, ending)
+        click.echo(f"{count} spans sent to {send}, run {chosen.run_id}", err=True)
         return
-    with _opened(output) as file:
-        for piece in _pieces(run, form):
+    with _opened(output, "--output") as file:
+        for piece in _pieces(chosen.batches, form):
             file.write(piece)
 
 
-def _pieces(run: Scenario, form: str) -> Iterator[bytes]:
+@dataclass(frozen=True)
+class _Chosen:
+    """A run to be written or sent."""
+
+    run_id: str
+    batches: Iterable[ObservationBatch]
+    labels: tuple[Label, ...] = ()
+    is_restarted: bool = False
+
+    def ending(self, hold_s: float) -> Ending | None:
+        """How it ends if it does not end well."""
+        hangs = [x for x in self.labels if x.kind in HANG_KINDS and x.end_step is None]
+        silent = [label.ranks_by_attempt[-1] for label in hangs if label.kind == "crash"]
+        return Ending(silent=frozenset().union(*silent), hold_s=hold_s) if hangs else None
+
+
+def _check_outputs(
+    send: str | None, speed: float | None, labels: str | None, given: dict[str, Any]
+) -> None:
+    if speed is not None and send is None:
+        _refuse("--speed", speed, "--send URL with it", "A file has no speed.")
+    if labels is not None and not is_generated(given):
+        remedy = "Name what is slow with --fault."
+        _refuse("--labels", labels, "a generated run", remedy)
+    if send is not None and not send.startswith(("http://", "https://")):
+        expected = "a URL such as http://127.0.0.1:4318"
+        raise click.BadParameter(f"got {send!r}; expected {expected}", param_hint="--send")
+
+
+def _refuse(where: str, value: object, expected: str, remedy: str) -> None:
+    raise ConfigError(describe(where=where, value=value, expected=expected, remedy=remedy))
+
+
+def _scenario(given: dict[str, Any], start_ns: int) -> _Chosen:
+    names = ("ranks", "steps", "ranks_per_node", "section", "slowdown", "onset_step", "seed")
+    numbers = {n: given[n] for n in (*names, "run_id") if given[n] is not None}
+    if given["noise"] is not None:
+        numbers["noise"] = _number_of_noise(given["noise"])
+    ranks = numbers.get("ranks", _DEFAULT.ranks)
+    chosen = given["slow_rank"]
+    chosen = min(_DEFAULT.slow_rank, max(ranks - 1, 0)) if chosen is None else chosen
+    plan = Plan(slow_rank=chosen, start_ns=start_ns, **numbers)
+    run = simulate(given["scenario"] or "one_slow_rank", plan)
+    return _Chosen(plan.run_id, (run.batch,))
+
+
+def _number_of_noise(text: str) -> float:
+    noise = read_noise(text)
+    return PRESETS[noise] if isinstance(noise, str) else noise
+
+
+def _generated(given: dict[str, Any], start_ns: int) -> _Chosen:
+    plan: RunPlan = build_plan(given, start_ns)
+    run = generate(plan)
+    is_restarted = plan.restart_at_step is not None
+    return _Chosen(plan.run_id, run.batches(), run.labels, is_restarted)
+
+
+def _pieces(batches: Iterable[ObservationBatch], form: str) -> Iterator[bytes]:
     if form == "csv":
-        yield from (text.encode() for text in write_csv(run.batch))
+        yield from (text.encode() for text in write_csv_of(batches))
     elif form == "otlp-json":
-        yield from (as_json_line(request).encode() for request in encode_requests(run.batch))
+        yield from (as_json_line(request).encode() for request in encode_requests_of(batches))
     else:
-        yield from map(frame, encode_requests(run.batch))
+        yield from map(frame, encode_requests_of(batches))
 
 
 @contextlib.contextmanager
-def _opened(output: str) -> Iterator[BinaryIO]:
+def _opened(output: str, option: str) -> Iterator[BinaryIO]:
     if output == "-":
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -96,23 +204,49 @@ def _opened(output: str) -> Iterator[BinaryIO]:
         expected = "a file that can be written"
         remedy = f"{error.strerror}."
         raise InputError(
-            describe(where="--output", value=output, expected=expected, remedy=remedy)
+            describe(where=option, value=output, expected=expected, remedy=remedy)
         ) from error
 
 
-def _send(run: Scenario, url: str) -> int:
-    if not url.startswith(("http://", "https://")):
-        expected = "a URL such as http://127.0.0.1:4318"
-        raise click.BadParameter(f"got {url!r}; expected {expected}", param_hint="--send")
-    target = url.rstrip("/")
-    client = HttpClient(target if target.endswith("/v1/traces") else f"{target}/v1/traces")
-    for request in encode_requests(run.batch):
-        answer = client.post(request, content_type="application/x-protobuf")
+def _send(chosen: _Chosen, url: str) -> int:
+    poster = _Poster(url)
+    count = 0
+    for batch in chosen.batches:
+        for request in encode_requests(batch, first_span=count):
+            poster.post("traces", request)
+        count += len(batch)
+    poster.close()
+    return count
+
+
+def _replay(chosen: _Chosen, url: str, speed: float, ending: Ending | None) -> int:
+    poster = _Poster(url)
+    count = Replay(poster.post, speed=speed, ending=ending).run(chosen.batches)
+    poster.close()
+    return count
+
+
+class _Poster:
+    """Sends requests to a collector over HTTP, one connection for each signal."""
+
+    def __init__(self, url: str) -> None:
+        target = url.rstrip("/").removesuffix("/v1/traces")
+        self._clients = {
+            signal: HttpClient(f"{target}/v1/{signal}") for signal in ("traces", "metrics")
+        }
+
+    def post(self, signal: str, body: bytes) -> None:
+        """Raises UnavailableError if it is not taken."""
+        client = self._clients[signal]
+        answer = client.post(body, content_type="application/x-protobuf")
         if not answer.is_success:
             what = answer.error or f"HTTP {answer.status}: {answer.body[:200]!r}"
             remedy = "Is a collector running there?"
             raise UnavailableError(
                 describe(where=client.url, value=what, expected="HTTP 200", remedy=remedy)
             )
-    client.close()
-    return len(run.batch)
+
+    def close(self) -> None:
+        """Drop the connections."""
+        for client in self._clients.values():
+            client.close()

@@ -1,4 +1,4 @@
-"""``otel-straggler top``: the scores of a running collector, live."""
+"""``otel-straggler top``: verdicts and scores of a running collector, live."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from otel_straggler.cli.report_table import (
     run_title,
     straggler_sentences,
 )
+from otel_straggler.cli.verdict_lines import run_line, verdict_lines
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
 from otel_straggler.publish.report_json import Json
 from otel_straggler.semconv import FORMAT_VERSION
@@ -32,11 +33,13 @@ from otel_straggler.semconv import FORMAT_VERSION
 DEFAULT_COLLECTOR = "http://127.0.0.1:9464"
 TIMEOUT_S = 5.0
 MOST_SENTENCES = 5
+MOST_VERDICTS = 5
+_PART_FOR_VERDICTS = 3
 _LINES_AROUND = 9
 _ROOM_WITHOUT_TERMINAL = 64
 
 
-@click.command(short_help="Watch the scores of a running collector in the terminal.")
+@click.command(short_help="Watch verdicts and scores of a running collector in the terminal.")
 @click.option(
     "--collector", default=DEFAULT_COLLECTOR, show_default=True, help="Its --metrics address."
 )
@@ -44,7 +47,7 @@ _ROOM_WITHOUT_TERMINAL = 64
 @click.option("--interval", default=1.0, show_default=True, help="Seconds between looks.")
 @click.option("--once", is_flag=True, help="Look once, print, and end.")
 def command(collector: str, run_id: str | None, interval: float, once: bool) -> None:
-    """Watch the scores of a running collector. Ends with Ctrl-C."""
+    """Watch verdicts and scores of a running collector. Ends with Ctrl-C."""
     url = _report_url(collector)
     if not 0.1 <= interval <= 3600.0:
         expected = "0.1 to 3600 seconds"
@@ -161,12 +164,13 @@ class View:
             return
         window = runs[shown]["windows"][-1]
         room = console.height if console.is_terminal else _ROOM_WITHOUT_TERMINAL
+        verdicts = _verdicts(runs[shown], console, options.max_width, room // _PART_FOR_VERDICTS)
         sentences = list(_sentences(runs[shown], window))
+        yield from verdicts
         yield run_title(shown, window)
-        yield ScoreTable(window, max(3, room - _LINES_AROUND - len(sentences)))
-        for sentence in sentences:
-            sentence.no_wrap, sentence.overflow = True, "ellipsis"
-            yield sentence
+        taken = _LINES_AROUND + len(verdicts) + len(sentences)
+        yield ScoreTable(window, max(3, room - taken))
+        yield from map(_in_one_line, sentences)
         if len(runs) > 1:
             others = ", ".join(printable(run, 30) for run in list(runs)[:6] if run != shown)
             yield Text(f"{len(runs) - 1} other runs: {others} (--run)", style="dim", no_wrap=True)
@@ -187,6 +191,18 @@ def _newest(runs: Json) -> str | None:
     return max(ends, key=lambda run_id: ends[run_id], default=None)
 
 
+def _verdicts(run: Json, console: Console, width: int, room: int) -> list[Text]:
+    """Whole sentences if there is room for them, else the beginning of each."""
+    told = [*verdict_lines(run, MOST_VERDICTS), *run_line(run)]
+    wrapped = [line for text in told for line in text.wrap(console, width)]
+    return wrapped if len(wrapped) <= room else list(map(_in_one_line, told))
+
+
+def _in_one_line(text: Text) -> Text:
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
+
+
 def _sentences(run: Json, window: Json) -> Iterator[Text]:
     stragglers = straggler_sentences(window)
     for sentence in stragglers[:MOST_SENTENCES]:
@@ -194,7 +210,9 @@ def _sentences(run: Json, window: Json) -> Iterator[Text]:
     if len(stragglers) > MOST_SENTENCES:
         more = len(stragglers) - MOST_SENTENCES
         yield Text(f"and {more:,} more ranks and sections under the threshold")
-    if not stragglers:
+    if not stragglers and run.get("verdicts"):
+        yield Text("every score is at or above the threshold", style="dim")
+    elif not stragglers:
         yield Text("no straggler", style="green")
     elif excess := excess_sentence(window):
         yield Text(excess)

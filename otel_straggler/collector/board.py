@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from otel_straggler import semconv
 from otel_straggler.collector.live_series import live_families
-from otel_straggler.collector.liveness import Liveness
+from otel_straggler.collector.liveness import Liveness, World
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
+from otel_straggler.model.verdict import RunVerdicts
 from otel_straggler.publish.prometheus import Families, labels
 from otel_straggler.publish.report_json import (
     Json,
@@ -20,7 +21,14 @@ from otel_straggler.publish.report_json import (
     report_json,
     window_json,
 )
-from otel_straggler.publish.score_series import RunScores
+from otel_straggler.publish.score_series import RunScores, Stragglers
+from otel_straggler.publish.verdict_json import judged_part
+from otel_straggler.publish.verdict_series import (
+    RunLabels,
+    heat_families,
+    straggling_ranks,
+    verdict_families,
+)
 
 
 class ShownWindow:
@@ -58,8 +66,13 @@ class ShownRun:
     """One run of the report."""
 
     windows: tuple[ShownWindow, ...] = ()
+    judged: RunVerdicts = field(default_factory=RunVerdicts)
     clashes: tuple[Source, ...] = ()
     late_rows: int = 0
+
+    def windows_of(self, group: str | None) -> list[ShownWindow]:
+        """Those of one group, or all."""
+        return [shown for shown in self.windows if group in (None, shown.window.group)]
 
 
 class ReportSnapshot:
@@ -89,11 +102,8 @@ class ReportSnapshot:
         return report_json(
             {
                 run_id: RunReport(
-                    windows=[
-                        _part_of(shown, query)
-                        for shown in run.windows
-                        if query.group in (None, shown.window.group)
-                    ],
+                    windows=[_part_of(shown, query) for shown in run.windows_of(query.group)],
+                    judged=_judged_part(run, query),
                     clashes=run.clashes,
                     counts={"late": run.late_rows},
                 )
@@ -108,6 +118,20 @@ def _part_of(shown: ShownWindow, query: ReportQuery) -> Json:
         return shown.json
     group = shown.window.group
     return of_one_rank(shown.json, f"{group}/{query.rank}" if group else str(query.rank))
+
+
+def _judged_part(run: ShownRun, query: ReportQuery) -> RunVerdicts:
+    if query.group is None and query.rank is None:
+        return run.judged
+    nodes = {
+        source.node
+        for shown in run.windows_of(query.group)
+        for source in shown.window.sources
+        if source.rank == query.rank
+    }
+    return judged_part(
+        run.judged, group=query.group, rank=query.rank, is_its_node=nodes.__contains__
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +157,7 @@ class Board:
         self._budget = series_budget
         self._runs: dict[str, RunScores] = {}
         self._shown: dict[int, ShownWindow] = {}
-        self._rendered: dict[str, tuple[int, Families]] = {}
+        self._rendered: dict[str, tuple[tuple[int, Stragglers], Families]] = {}
 
     def sign(self, collector_id: str) -> None:
         """Set the label ``collector``, which every series carries."""
@@ -165,37 +189,46 @@ class Board:
         liveness: Liveness,
         clashes: dict[str, tuple[Source, ...]],
         late_rows: dict[str, int],
+        judged: Callable[[str], RunVerdicts],
     ) -> Snapshot:
-        """Everything as it stands."""
-        run_ids = tuple(dict.fromkeys((*self._runs, *liveness.runs())))
+        """Everything as it stands; ``judged`` gives layer 2 of a run."""
+        runs: dict[str, ShownRun] = {}
         page = Families()
-        for run_id in run_ids:
-            live = live_families(run_id, liveness.worlds(run_id), self._constant_labels)
+        for run_id in dict.fromkeys((*self._runs, *liveness.runs())):
+            runs[run_id] = run = ShownRun(
+                windows=self._newest(run_id),
+                judged=judged(run_id),
+                clashes=clashes.get(run_id, ()),
+                late_rows=late_rows.get(run_id, 0),
+            )
+            worlds = liveness.worlds(run_id)
+            live = live_families(run_id, worlds, self._constant_labels)
             page.extend(live)
-            page.extend(self._score_families(run_id, self._budget - len(live)))
-            self._add_clashes(page, run_id, clashes.get(run_id, ()))
-        report = ReportSnapshot(
-            {
-                run_id: ShownRun(
-                    windows=self._newest(run_id),
-                    clashes=clashes.get(run_id, ()),
-                    late_rows=late_rows.get(run_id, 0),
-                )
-                for run_id in run_ids
-            }
-        )
-        return Snapshot(page.render(), report, len(run_ids))
+            named = RunLabels(
+                run_id=run_id, jobs=_jobs(worlds, run), constant=self._constant_labels
+            )
+            page.extend(self._judged_families(run.judged, named, self._budget - len(live)))
+            self._add_clashes(page, run_id, run.clashes)
+        return Snapshot(page.render(), ReportSnapshot(runs), len(runs))
 
-    def _score_families(self, run_id: str, budget: int) -> Families:
+    def _judged_families(self, judged: RunVerdicts, run: RunLabels, budget: int) -> Families:
+        """Verdicts, then scores, then workers, each within what is left of the budget."""
+        scores = self._runs.get(run.run_id)
+        families = verdict_families(judged, scores.sources() if scores else (), run)
+        straggling = straggling_ranks(judged)
+        families.extend(self._score_families(run.run_id, budget - len(families), straggling))
+        families.extend(heat_families(judged.worlds, run, budget - len(families)))
+        return families
+
+    def _score_families(self, run_id: str, budget: int, straggling: Stragglers) -> Families:
         scores = self._runs.get(run_id)
         if scores is None:
             return Families()
+        made_for = (budget, straggling)
         known = self._rendered.get(run_id)
-        if known is None or known[0] != budget:
-            known = self._rendered[run_id] = (
-                budget,
-                scores.families(self._constant_labels, max(budget, 0)),
-            )
+        if known is None or known[0] != made_for:
+            families = scores.families(self._constant_labels, max(budget, 0), straggling)
+            known = self._rendered[run_id] = (made_for, families)
         return known[1]
 
     def _add_clashes(self, page: Families, run_id: str, clashes: tuple[Source, ...]) -> None:
@@ -218,3 +251,11 @@ class Board:
         newest = {id(w) for scores in self._runs.values() for w in scores.newest_windows()}
         for key in [key for key in self._shown if key not in newest]:
             del self._shown[key]
+
+
+def _jobs(worlds: Mapping[str, World], run: ShownRun) -> dict[str, str]:
+    """Job name by group, from signs of life or else from scores."""
+    jobs = {shown.window.group: shown.window.job for shown in run.windows}
+    for group, world in worlds.items():
+        jobs.update((group, life.source.job) for life in list(world.ranks.values())[:1])
+    return jobs

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from otel_straggler import semconv
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.score.settings import ScoreSettings
+from otel_straggler.score.verdicts.settings import VerdictSettings
 from otel_straggler.wire.identity import Aliases
 from otel_straggler.wire.span_names import SpanNames
 
@@ -93,6 +95,45 @@ class ScoringSettings:
             max_runs=self.max_runs,
             forget_s=self.forget_run_seconds,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictsSettings:
+    """Layer 2, in the words of the file; see :class:`VerdictSettings`.
+
+    Attributes:
+        block_steps: steps that are summed up by one median; everything is judged as often.
+        block_seconds: length of a "step" for spans that have none.
+        windows_steps: lengths over which a rank is compared with its peers.
+        least_slowdown: no smaller one is ever confirmed (1.03 = 3 %).
+        floor_of_resolvable: nor one below so many times the smallest slowdown that can be shown.
+        least_z: nor one that lies fewer robust standard deviations beyond its peers.
+        page_slowdown: nobody is called for less.
+        page_loss: nor for less than this part of the job's GPU time.
+        least_share: a section must lose at least this part of the step.
+        least_peers: smaller groups of peers say nothing; below 5, only slowdowns of 1.25 count.
+        quorum: nothing is said while fewer ranks report than this part.
+        warm_up_steps: left out after an observed start of an attempt.
+        max_changes: changes of state kept in memory.
+    """
+
+    block_steps: int = 5
+    block_seconds: float = 10.0
+    windows_steps: tuple[int, ...] = (20, 100, 400)
+    least_slowdown: float = 1.03
+    floor_of_resolvable: float = 1.5
+    least_z: float = 3.5
+    page_slowdown: float = 1.10
+    page_loss: float = 0.01
+    least_share: float = 0.01
+    least_peers: int = 3
+    quorum: float = 0.8
+    warm_up_steps: int = 20
+    max_changes: int = 10_000
+
+    def for_judge(self) -> VerdictSettings:
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return VerdictSettings(block_s=values.pop("block_seconds"), **values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +223,12 @@ class CollectorSettings:
     attributes: AttributeSettings = field(default_factory=AttributeSettings)
     spans: SpanSettings = field(default_factory=SpanSettings)
     scoring: ScoringSettings = field(default_factory=ScoringSettings)
+    verdicts: VerdictsSettings = field(default_factory=VerdictsSettings)
     forward: ForwardSettings = field(default_factory=ForwardSettings)
+
+
+def _are_ascending(values: tuple[int, ...]) -> bool:
+    return bool(values) and values[0] >= 1 and all(a < b for a, b in pairwise(values))
 
 
 def _are_words(values: tuple[str, ...]) -> bool:
@@ -205,6 +251,19 @@ RULES: dict[str, tuple[str, Any]] = {
     "max_section_names": ("an integer of at least 1", lambda v: v >= 1),
     "max_runs": ("an integer of at least 1", lambda v: v >= 1),
     "forget_run_seconds": ("a number above 0", lambda v: v > 0),
+    "block_steps": ("an integer of at least 1", lambda v: v >= 1),
+    "block_seconds": ("a number of at least 0.1", lambda v: v >= 0.1),
+    "windows_steps": ("a list of ascending integers of at least 1", _are_ascending),
+    "least_slowdown": ("a number of at least 1", lambda v: v >= 1),
+    "floor_of_resolvable": ("a number of at least 0", lambda v: v >= 0),
+    "least_z": ("a number of at least 0", lambda v: v >= 0),
+    "page_slowdown": ("a number of at least 1", lambda v: v >= 1),
+    "page_loss": ("a number of 0 to 1", lambda v: 0 <= v <= 1),
+    "least_share": ("a number of 0 to 1", lambda v: 0 <= v <= 1),
+    "least_peers": ("an integer of at least 2", lambda v: v >= 2),
+    "quorum": ("a number of 0 to 1", lambda v: 0 <= v <= 1),
+    "warm_up_steps": ("an integer of at least 0", lambda v: v >= 0),
+    "max_changes": ("an integer of at least 1", lambda v: v >= 1),
     **{
         f.name: ("a list of attribute keys without blanks around them", _are_words)
         for f in dataclasses.fields(AttributeSettings)

@@ -68,20 +68,25 @@ def _slice(kind: type[_Slice], values: Any, where: str) -> _Slice:
                 remedy="Indent the settings under it, one 'key: value' a line.",
             )
         )
-    types = {f.name: type(getattr(kind(), f.name)) for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    defaults = {f.name: getattr(kind(), f.name) for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     checked = {}
     for name, value in values.items():
-        if name not in types:
+        if name not in defaults:
             _refuse_key(where, name, kind)
-        checked[name] = _checked(f"{where}.{name}", name, _typed(where, name, value, types[name]))
+        typed = _typed(where, name, value, defaults[name])
+        checked[name] = _checked(f"{where}.{name}", name, typed)
     return kind(**checked)
 
 
-def _typed(where: str, name: str, value: Any, kind: type) -> Any:
+def _typed(where: str, name: str, value: Any, default: Any) -> Any:
+    """The value as the type of its default; of a list, every item as the default's first."""
+    kind = type(default)
     if name == "mode" and value is False:  # YAML reads a bare off as a boolean
         return "off"
-    if kind is tuple and isinstance(value, list) and all(isinstance(v, str) for v in value):
-        return tuple(value)
+    if kind is tuple and isinstance(value, list):
+        item = type(default[0]) if default else str
+        if all(type(v) is item for v in value):
+            return tuple(value)
     if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
     if type(value) is kind and kind is not tuple:
@@ -158,7 +163,8 @@ def _read(path: Path) -> dict[str, Any]:
             describe(
                 where=str(path),
                 value=document,
-                expected="a mapping with receivers, metrics, attributes, spans, scoring, forward",
+                expected="a mapping with "
+                + ", ".join(f.name for f in dataclasses.fields(CollectorSettings)),
                 remedy="See docs/collector.yaml for every setting.",
             )
         )

@@ -71,7 +71,7 @@ class Worker:
         self._wall_s = wall_s
         self._forget_s = scoring.forget_run_seconds
         self._max_runs = scoring.max_runs
-        self._scorer = Scorer(scoring.for_scorer())
+        self._scorer = Scorer(scoring.for_scorer(), settings.verdicts.for_judge())
         self._histograms = Histograms(scoring.grace_seconds)
         self._liveness = Liveness()
         self._board = Board(
@@ -222,7 +222,7 @@ class Worker:
         self._board.drop_unshown()
         clashes = {run_id: self._clashes(run_id, now_ns, now_s) for run_id in self._liveness.runs()}
         self.snapshot = self._board.snapshot(
-            self._liveness, clashes, dict(self._scorer.late_by_run)
+            self._liveness, clashes, dict(self._scorer.late_by_run), self._scorer.judged
         )
         self._is_dirty = False
         self._published_at_ns = now_ns

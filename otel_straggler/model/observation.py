@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -29,20 +30,26 @@ NO_SEQ = np.iinfo(np.int64).min
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A named piece of a step."""
+    """A named piece of a step.
+
+    Attributes:
+        name, kind: under which its runs are scored.
+        parent: name of the section around it; empty for a top-level one.
+    """
 
     name: str
     kind: SectionKind = "compute"
+    parent: str = ""
 
     def in_phase(self, phase: str) -> Section:
         """As it is scored in a declared phase: apart from training, and with the kind of the phase.
 
-        >>> Section("forward").in_phase("eval")
-        Section(name='eval/forward', kind='eval')
+        >>> Section("forward").in_phase("eval").name
+        'eval/forward'
         """
         if not phase or phase == self.name:
             return self
-        return Section(f"{phase}/{self.name}", PHASE_KINDS.get(phase, self.kind))
+        return Section(f"{phase}/{self.name}", PHASE_KINDS.get(phase, self.kind), self.parent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,8 @@ class ObservationBatch:
         duration_s: (n,) > 0 and finite.
         seq: (n,) rows of one source and section (and kernel) that share it are the same run,
             delivered again; ``NO_SEQ`` for rows that are always distinct.
+        runs: (n,) how many runs of the section the row stands for, >= 1; None: each for one.
+        tokens: (n,) work size of the row's runs together, NaN if not told; None: none tells.
     """
 
     sources: tuple[Source, ...]
@@ -90,6 +99,8 @@ class ObservationBatch:
     start_ns: Ints
     duration_s: Floats
     seq: Ints
+    runs: Codes | None = None
+    tokens: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.duration_s)
@@ -103,10 +114,8 @@ class ObservationBatch:
 
     def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> ObservationBatch:
         """The same tables with only ``rows``."""
-        return ObservationBatch(
-            sources=self.sources,
-            sections=self.sections,
-            kernels=self.kernels,
+        return replace(
+            self,
             source=self.source[rows],
             section=self.section[rows],
             kernel=self.kernel[rows],
@@ -114,7 +123,25 @@ class ObservationBatch:
             start_ns=self.start_ns[rows],
             duration_s=self.duration_s[rows],
             seq=self.seq[rows],
+            runs=None if self.runs is None else self.runs[rows],
+            tokens=None if self.tokens is None else self.tokens[rows],
         )
+
+
+def join_runs(parts: Sequence[ObservationBatch]) -> Codes | None:
+    """The column ``runs`` of all parts, in order."""
+    if all(part.runs is None for part in parts):
+        return None
+    return np.concatenate([np.ones(len(p), np.int32) if p.runs is None else p.runs for p in parts])
+
+
+def join_tokens(parts: Sequence[ObservationBatch]) -> Floats | None:
+    """The column ``tokens`` of all parts, in order."""
+    if all(part.tokens is None for part in parts):
+        return None
+    return np.concatenate(
+        [np.full(len(p), np.nan) if p.tokens is None else p.tokens for p in parts]
+    )
 
 
 class BatchBuilder:
@@ -127,7 +154,7 @@ class BatchBuilder:
         self._sources: dict[Source, int] = {}
         self._sections: dict[Section, int] = {}
         self._kernels: dict[Kernel, int] = {}
-        self._rows: list[tuple[int, int, int, int, int, float, int]] = []
+        self._rows: list[tuple[int, int, int, int, int, float, int, int, float]] = []
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -148,6 +175,8 @@ class BatchBuilder:
         step: int = NO_STEP,
         seq: int = NO_SEQ,
         kernel: Kernel | None = None,
+        runs: int = 1,
+        tokens: float = float("nan"),
     ) -> None:
         """Append one row; ``source`` and ``section`` may be codes from ``*_code``."""
         kernel_code = (
@@ -162,11 +191,14 @@ class BatchBuilder:
                 start_ns,
                 duration_s,
                 seq,
+                runs,
+                tokens,
             )
         )
 
     def build(self) -> ObservationBatch:
-        columns = list(zip(*self._rows, strict=True)) if self._rows else [()] * 7
+        columns = list(zip(*self._rows, strict=True)) if self._rows else [()] * 9
+        runs, tokens = np.array(columns[7], np.int32), np.array(columns[8], np.float64)
         return ObservationBatch(
             sources=tuple(self._sources),
             sections=tuple(self._sections),
@@ -178,4 +210,6 @@ class BatchBuilder:
             start_ns=np.array(columns[4], np.int64),
             duration_s=np.array(columns[5], np.float64),
             seq=np.array(columns[6], np.int64),
+            runs=runs if (runs != 1).any() else None,
+            tokens=tokens if not np.isnan(tokens).all() else None,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,6 +17,8 @@ import numpy as np
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import Excess, Straggler, WindowScores
+from otel_straggler.model.verdict import RunVerdicts
+from otel_straggler.publish.verdict_json import run_json, verdict_json
 from otel_straggler.semconv import FORMAT_VERSION
 
 Json: TypeAlias = dict[str, Any]
@@ -28,11 +30,13 @@ class RunReport:
 
     Attributes:
         windows: as :func:`window_json` gives them, oldest first.
+        judged: what layer 2 says.
         clashes: sessions that claim a rank which another live session claims too.
         counts: rows left out of the scores, by reason.
     """
 
     windows: Sequence[Json] = ()
+    judged: RunVerdicts = field(default_factory=RunVerdicts)
     clashes: Sequence[Source] = ()
     counts: Mapping[str, int] | None = None
 
@@ -54,16 +58,8 @@ def _run(run: RunReport) -> Json:
     newest = run.windows[-1] if run.windows else None
     return {
         "windows": list(run.windows),
-        "verdicts": [],
-        "run": {
-            "slowdown": None,
-            "waste": None,
-            "m_w": None,
-            "m_s": None,
-            "cause": None,
-            "resolvable_slowdown": None,
-            "coverage": newest["coverage"] if newest else None,
-        },
+        "verdicts": [verdict_json(verdict) for verdict in run.judged.changes],
+        "run": run_json(run.judged.worlds, newest["coverage"] if newest else None),
         "clashes": [_clash(source) for source in run.clashes],
         "not_scored": dict(run.counts or {}),
     }

@@ -22,6 +22,8 @@ from otel_straggler.semconv import Metric
 
 Sections: TypeAlias = tuple[int, ...]
 """Which sections of a window are meant, by column."""
+Stragglers: TypeAlias = frozenset[tuple[str, int]]
+"""(group, rank) of ranks whose verdict is confirmed or flapping."""
 
 _ALWAYS_SHOWN = 100
 """Flagged ranks that keep their scores even where liveness alone fills the budget."""
@@ -127,20 +129,32 @@ class RunScores:
 
     # --- series ----------------------------------------------------------------------------
 
-    def families(self, constant_labels: str, budget: int) -> Families:
+    def sources(self) -> list[Source]:
+        """Every rank that has scores, as it was when they were made."""
+        return [
+            scores.source
+            for group in self._groups.values()
+            for scores in {**group.by_time, **group.by_step}.values()
+        ]
+
+    def families(
+        self, constant_labels: str, budget: int, straggling: Stragglers = frozenset()
+    ) -> Families:
         """All series of the run's scores.
 
         Args:
             constant_labels: label text that ends every line.
             budget: series that may be shown. Those about whole ranks and the run are never
                 folded; :data:`FOLDABLE` get what they leave.
+            straggling: the ranks that layer 2 calls slow; they keep their series first.
         """
         families = Families()
         for name, group in self._groups.items():
             self._add_run(families, name, group, constant_labels)
-        self._add_ranks(families, constant_labels)
+        self._add_ranks(families, constant_labels, straggling)
         shown = self._shown()
-        folding = _Folding.choose(shown, budget - len(families) - len(FOLDABLE))
+        left = budget - len(families) - len(FOLDABLE)
+        folding = _Folding.choose(shown, left, straggling)
         for scores, sections in shown:
             _add_scores(families, scores, sections, folding, self._tail(constant_labels, scores))
         if folding.folds:
@@ -182,16 +196,16 @@ class RunScores:
         families.add(semconv.RUN_RANKS_REPORTING, text, reporting)
         families.add(semconv.RUN_COVERAGE, text, reporting / expected)
 
-    def _add_ranks(self, families: Families, constant_labels: str) -> None:
+    def _add_ranks(self, families: Families, constant_labels: str, straggling: Stragglers) -> None:
         """Per rank: whether it straggles, and when it was scored."""
-        for group in self._groups.values():
-            newest = group.newest
-            flagged = set() if newest is None else {s.source.rank for s in newest.stragglers}
+        for name, group in self._groups.items():
+            newest = (group.newest_by_step, group.newest_by_time)
             for rank, scores in {**group.by_time, **group.by_step}.items():
                 text = self._tail(constant_labels, scores)
                 families.add(semconv.RANK_LAST_SCORED, text, scores.scored_at_s)
-                if scores.window is group.newest_by_step or scores.window is group.newest_by_time:
-                    families.add(semconv.RANK_STRAGGLING, text, int(rank in flagged))
+                is_slow = (name, rank) in straggling
+                if is_slow or any(scores.window is window for window in newest):
+                    families.add(semconv.RANK_STRAGGLING, text, int(is_slow))
 
     def _add_quantiles(
         self,
@@ -209,11 +223,11 @@ class RunScores:
             values: Floats = getattr(newest, _COLUMN[metric])
             over = semconv.OVER_RANKS[metric.name]
             if values.ndim == 1:
-                _add_quantiles_of(families, over, text, values)
+                add_quantiles_of(families, over, text, values)
                 continue
             for s, section in enumerate(newest.sections):
                 section_text = label("section", section.name) + "," + text
-                _add_quantiles_of(families, over, section_text, values[:, s])
+                add_quantiles_of(families, over, section_text, values[:, s])
 
 
 @dataclass(slots=True)
@@ -234,7 +248,9 @@ class _Folding:
         return any(self.folded.values())
 
     @classmethod
-    def choose(cls, shown: list[tuple[_RankScores, Sections]], budget: int) -> _Folding:
+    def choose(
+        cls, shown: list[tuple[_RankScores, Sections]], budget: int, straggling: Stragglers
+    ) -> _Folding:
         """Scores first, then the rest; within what does not fit, flagged and worst ranks first."""
         score_metrics = (*_SECTION_SCORES, *_RANK_SCORES)
         counter = _Counter()
@@ -247,7 +263,7 @@ class _Folding:
         ids = [id(s) for s, _ in shown]
         if sum(scores) + sum(rest) <= budget:
             return cls(None, None, dict.fromkeys(FOLDABLE, 0))
-        order, flagged = _worst_first([s for s, _ in shown])
+        order, flagged = _worst_first([s for s, _ in shown], straggling)
         always = min(flagged, _ALWAYS_SHOWN)
         sections = max((len(rows) for _, rows in shown), default=0)
         if sum(scores) + len(QUANTILES) * sections * len(_REST) <= budget:
@@ -282,9 +298,9 @@ def _left_out(
     }
 
 
-def _worst_first(shown: list[_RankScores]) -> tuple[list[int], int]:
-    """Flagged ranks by their score, then the others by their lowest relative score; and how many
-    are flagged."""
+def _worst_first(shown: list[_RankScores], straggling: Stragglers) -> tuple[list[int], int]:
+    """Ranks that straggle, then those that are listed, by their score, then the others by their
+    lowest relative score; and how many straggle or are listed."""
     worst: dict[int, Floats] = {}
     listed: dict[int, dict[int, float]] = {}
     for scores in shown:
@@ -299,15 +315,17 @@ def _worst_first(shown: list[_RankScores]) -> tuple[list[int], int]:
                 lowest[s.source.rank] = min(s.score, lowest.get(s.source.rank, np.inf))
             listed[id(window)] = lowest
 
-    def key(i: int) -> tuple[bool, float]:
+    def key(i: int) -> tuple[int, float]:
         window, row = shown[i].window, shown[i].row
-        flagged_at = listed[id(window)].get(window.sources[row].rank)
-        if flagged_at is not None:
-            return False, flagged_at
-        return True, float(worst[id(window)][row])
+        source = window.sources[row]
+        listed_at = listed[id(window)].get(source.rank)
+        lowest = float(worst[id(window)][row]) if listed_at is None else listed_at
+        if (source.group, source.rank) in straggling:
+            return 0, lowest
+        return 2 if listed_at is None else 1, lowest
 
     keys = [key(i) for i in range(len(shown))]
-    flagged = sum(not is_unflagged for is_unflagged, _ in keys)
+    flagged = sum(order < 2 for order, _ in keys)
     return sorted(range(len(shown)), key=keys.__getitem__), flagged
 
 
@@ -357,7 +375,8 @@ def _add_scores(
             families.add(metric, text, value)
 
 
-def _add_quantiles_of(families: Families, over: Metric, text: str, values: Floats) -> None:
+def add_quantiles_of(families: Families, over: Metric, text: str, values: Floats) -> None:
+    """Quantiles of what is known of ``values``; nothing if that is nothing."""
     known = values[np.isfinite(values)]
     if not len(known):
         return

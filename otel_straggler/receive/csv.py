@@ -169,7 +169,7 @@ class _Table:
         self._sources = _Codes(self._identity, self._source)
         self._sections = _Codes(("section", "kind"), _section)
         self._kernels = _Codes(("kernel", "kernel_class"), _kernel)
-        self._microbatches: set[str] = {""}
+        self._microbatches = {"": 1}
         self._parts: list[tuple[object, ...]] = []
 
     def add(self, rows: list[list[str]]) -> None:
@@ -177,7 +177,6 @@ class _Table:
         if not rows:
             return
         cells = dict(zip(self._columns, zip(*rows, strict=True), strict=True))
-        self._check_microbatches(cells.get("microbatch", ()))
         identity = zip(*(cells[c] for c in self._identity), strict=True)
         source = np.array([self._sources[texts] for texts in identity], np.int32)
         section = np.array(
@@ -192,13 +191,14 @@ class _Table:
                 _steps(cells["step"]),
                 _integers(cells["start_ns"]),
                 _durations(cells["duration_s"]),
+                self._runs(cells.get("microbatch", ("",) * len(rows))),
             )
         )
 
     def build(self) -> ObservationBatch:
-        types = (np.int32, np.int32, np.int32, np.int64, np.int64, np.float64)
+        types = (np.int32, np.int32, np.int32, np.int64, np.int64, np.float64, np.int32)
         parts = zip(*self._parts, strict=True) if self._parts else [()] * len(types)
-        source, section, kernel, step, start_ns, duration_s = (
+        source, section, kernel, step, start_ns, duration_s, runs = (
             np.concatenate([np.empty(0, kind), *part])
             for kind, part in zip(types, parts, strict=True)
         )
@@ -213,6 +213,7 @@ class _Table:
             start_ns=start_ns,
             duration_s=duration_s,
             seq=np.full(len(step), NO_SEQ, np.int64),
+            runs=runs if (runs > 1).any() else None,
         )
 
     def _kernel_codes(self, cells: dict[str, Names], count: int) -> Codes:
@@ -223,10 +224,14 @@ class _Table:
         codes = [self._kernels[texts] for texts in zip(names, classes, strict=True)]
         return np.array(codes, np.int32)
 
-    def _check_microbatches(self, cells: Names) -> None:
-        for text in set(cells) - self._microbatches:
-            _whole_number("microbatch", text, at_least=1)
-            self._microbatches.add(text)
+    def _runs(self, microbatches: Names) -> Codes:
+        """How many runs each row stands for; a cell may be empty."""
+        known = self._microbatches
+        for text in set(microbatches) - known.keys():
+            known[text] = _whole_number("microbatch", text, at_least=1)
+        if len(known) == 1:
+            return np.ones(len(microbatches), np.int32)
+        return np.array([known[text] for text in microbatches], np.int32)
 
     def _source(self, texts: Names) -> Source:
         cells = dict(zip(self._identity, texts, strict=True))

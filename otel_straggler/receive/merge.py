@@ -9,7 +9,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from otel_straggler.model.observation import NO_KERNEL, BatchBuilder, Codes, ObservationBatch
+from otel_straggler.model.observation import (
+    NO_KERNEL,
+    BatchBuilder,
+    Codes,
+    ObservationBatch,
+    join_runs,
+    join_tokens,
+)
 from otel_straggler.model.rank import Source
 
 Name = TypeVar("Name", bound=Hashable)
@@ -33,6 +40,8 @@ def merge_batches(batches: Sequence[ObservationBatch]) -> ObservationBatch:
         start_ns=np.concatenate([b.start_ns for b in batches]),
         duration_s=np.concatenate([b.duration_s for b in batches]),
         seq=np.concatenate([b.seq for b in batches]),
+        runs=join_runs(batches),
+        tokens=join_tokens(batches),
     )
 
 

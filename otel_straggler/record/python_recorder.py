@@ -63,9 +63,9 @@ class PythonTimer:
                 _end_deeper(stack, frame, self, end_ns, exc_type)
                 return
             if not stack:
-                parent = NO_SPAN
+                parent = None
             elif stack[-1][3] is frame[3]:
-                parent = stack[-1][1]
+                parent = stack[-1]
             else:
                 parent = _parent_of(frame, stack)
             ring = RECORDER.ring
@@ -97,11 +97,11 @@ class PythonTimer:
             RECORDER.keep((frame, parent, perf_counter_ns(), error, stack))
 
 
-def _parent_of(frame: Frame, stack: list[Frame]) -> int:
+def _parent_of(frame: Frame, stack: list[Frame]) -> Frame | None:
     """The run around ``frame``, unless it is of another step, and so of another trace."""
     around = _top(stack)
     is_alike = around is not None and around[3].step_span == frame[3].step_span
-    return around[1] if around is not None and is_alike else NO_SPAN
+    return around if is_alike else None
 
 
 def _end_deeper(
@@ -248,7 +248,7 @@ class PythonRecorder:
         if frame is None or context is None:
             return
         self.context = Context(context.epoch, None, NO_SPAN, context.phase)
-        self.keep((frame, NO_SPAN, now_ns, error, _local.stack))
+        self.keep((frame, None, now_ns, error, _local.stack))
 
     def _forget_steps(self) -> None:
         self._open_step = None

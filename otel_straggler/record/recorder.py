@@ -69,9 +69,9 @@ Frame = tuple["SectionTimer", int, int, Context, WorkSize | None]
 """A run that has begun: section, span number from 1, start (``perf_counter_ns``), context at the
 start, work size. Frames and records are plain tuples: a named one costs three times as much."""
 
-Record = tuple[Frame, int, int, type[BaseException] | None, list[Frame]]
-"""A run that has ended: its frame, span number of the enclosing run (of the same step) or
-``NO_SPAN``, end, class of the exception that ended it, stack of its thread (for identity only)."""
+Record = tuple[Frame, Frame | None, int, type[BaseException] | None, list[Frame]]
+"""A run that has ended: its frame, that of the enclosing run (of the same step) or None, end, class
+of the exception that ended it, stack of its thread (for identity only)."""
 
 
 _NO_FAILURES = frozenset({("torch.utils.checkpoint", "_StopRecomputationError")})

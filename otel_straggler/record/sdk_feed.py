@@ -150,10 +150,12 @@ class SdkFeed:
             self._build_held(context.step_span)
 
     def _attributes(self, record: Record, seq: int) -> Attributes:
-        timer, _, _, context, work = record[0]
+        (timer, _, _, context, work), enclosing, *_ = record
         if seq < 0:
             return self._traces.step_attributes(context)
         attributes = self._traces.section_attributes(context, timer.name, timer.kind)
+        if enclosing is not None:
+            attributes[semconv.SECTION_PARENT] = enclosing[0].name
         attributes[semconv.SEQ] = seq
         if work is not None:
             if work.microbatch >= 0:
@@ -204,7 +206,10 @@ class SdkFeed:
     ) -> SdkSpan:
         (timer, number, start_ns, context, work), enclosing, end_ns, error, _ = record
         is_step_span = number == context.step_span
-        parent_number = enclosing or (NO_SPAN if is_step_span else context.step_span)
+        if enclosing is not None:
+            parent_number = enclosing[1]
+        else:
+            parent_number = NO_SPAN if is_step_span else context.step_span
         parent: SpanContext | None = None
         surroundings = _NO_SURROUNDINGS
         links = fate.links if is_step_span else ()

@@ -58,6 +58,7 @@ class _Shape(NamedTuple):
     name: str
     kind: str
     phase: str
+    enclosing: str
     is_step_span: bool
     has_step: bool
     has_parent: bool
@@ -66,7 +67,7 @@ class _Shape(NamedTuple):
     is_error: bool
 
 
-_Key = tuple[SectionTimer, str, bool, bool, bool, bool, bool, bool]
+_Key = tuple[SectionTimer, str, str, bool, bool, bool, bool, bool, bool]
 """What decides the shape of a span, as it stands in a record."""
 
 _Row = tuple[int, int, int, int, int, int, int, int, int, bytes]
@@ -136,12 +137,16 @@ class SpanPacker:
         (timer, span, start_ns, context, work), enclosing, end_ns, error, _ = record
         step = context.step
         is_step_span = span == context.step_span
-        parent = enclosing or (NO_SPAN if is_step_span else context.step_span)
+        if enclosing is not None:
+            parent, around = enclosing[1], enclosing[0].name
+        else:
+            parent, around = NO_SPAN if is_step_span else context.step_span, ""
         microbatch, tokens = work or _NO_WORK
         has_parent = is_step_span or parent != NO_SPAN
         key = (
             timer,
             context.phase,
+            around,
             is_step_span,
             step is not None,
             has_parent,
@@ -224,8 +229,8 @@ class SpanPacker:
 
 
 def _shape(key: _Key) -> _Shape:
-    timer, phase, *told = key
-    return _Shape(timer.name, timer.kind, phase, *told)
+    timer, phase, enclosing, *told = key
+    return _Shape(timer.name, timer.kind, phase, enclosing, *told)
 
 
 def _labels(shape: _Shape) -> tuple[tuple[str, str], ...]:
@@ -233,6 +238,8 @@ def _labels(shape: _Shape) -> tuple[tuple[str, str], ...]:
     labels: list[tuple[str, str]] = []
     if not shape.is_step_span:
         labels += [(semconv.SECTION, shape.name), (semconv.SECTION_KIND, shape.kind)]
+        if shape.enclosing:
+            labels.append((semconv.SECTION_PARENT, shape.enclosing))
     labels.append((semconv.TIME_BASIS, "host"))
     if shape.phase:
         labels.append((semconv.PHASE, shape.phase))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 import numpy as np
 
@@ -42,6 +42,20 @@ class History:
     @classmethod
     def empty(cls, half_life_s: float) -> History:
         return cls(References(half_life_s), References(half_life_s), References(half_life_s))
+
+    def state(self) -> dict[str, Any]:
+        """All that must survive a restart, see :meth:`References.state`."""
+        return {field.name: getattr(self, field.name).state() for field in fields(self)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`state`; what it does not name stays as it is.
+
+        Raises:
+            InputError: a part is no state of references.
+        """
+        for field in fields(self):
+            if field.name in state:
+                getattr(self, field.name).restore(state[field.name])
 
 
 def without_duplicates(rows: Batch) -> Batch:

@@ -146,3 +146,16 @@ def minimum_of_peers(values: Floats, peers: Ints) -> Floats:
     np.minimum.at(smallest, peers, np.where(np.isnan(values), np.inf, values))
     smallest[np.isinf(smallest)] = np.nan
     return smallest[peers]
+
+
+def nan_median(values: Floats, axis: int) -> Floats:
+    """Median along ``axis`` of what is known; NaN, and no warning, where nothing is.
+
+    >>> nan_median(np.array([[1.0, np.nan], [3.0, np.nan]]), axis=0).tolist()
+    [2.0, nan]
+    """
+    is_known = np.isfinite(values)
+    nothing = np.logical_not(is_known.any(axis=axis))
+    filled = np.where(np.expand_dims(nothing, axis), 0.0, np.where(is_known, values, np.nan))
+    result: Floats = np.where(nothing, np.nan, np.nanmedian(filled, axis=axis))
+    return result

@@ -1,9 +1,9 @@
-"""All of layer 1 in one place: batches go in, scores of closed windows come out."""
+"""Both layers in one place: batches go in, scores of closed windows and verdicts come out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,11 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.score.clashes import ClashWatch
+from otel_straggler.score.judges import Judges
 from otel_straggler.score.layer1 import ClosedBy, History, score_window
 from otel_straggler.score.settings import ScorerCounts, ScoreSettings
 from otel_straggler.score.stream import Stream, session_of
+from otel_straggler.score.verdicts.settings import VerdictSettings
 
 __all__ = ["ScoreSettings", "Scorer", "ScorerCounts"]
 
@@ -40,8 +42,12 @@ class Scorer:
     Not thread-safe: one thread owns a scorer.
     """
 
-    def __init__(self, settings: ScoreSettings | None = None) -> None:
+    def __init__(
+        self, settings: ScoreSettings | None = None, verdicts: VerdictSettings | None = None
+    ) -> None:
         self._settings = settings or ScoreSettings()
+        self._verdicts = verdicts or VerdictSettings()
+        self._judges = Judges(self._verdicts)
         self._history = History.empty(self._settings.reference_half_life_s)
         self._worlds: dict[_WorldKey, _World] = {}
         self._retired_attempt: dict[tuple[str, str], int] = {}
@@ -71,42 +77,53 @@ class Scorer:
             stream.finish(source, now_ns)
 
     def close_due(self, now_ns: int) -> list[WindowScores]:
-        """Close and score the windows that all ranks have passed, or whose wait is over."""
+        """Close and score the windows that all ranks have passed, or whose wait is over; judge the
+        steps for which the same holds."""
         due = [*self._forgotten]
         self._forgotten.clear()
         newest = self._newest_streams()
         for stream in self._all_streams():
             for rows, cause in stream.take_due(now_ns, replaced=id(stream) not in newest):
                 due.append(self._score(rows, stream, cause))
+        self._judge_due(now_ns, newest)
         self._retire_old_attempts(now_ns)
         self._forget_idle(now_ns)
         return due
 
     def close_all(self) -> list[WindowScores]:
-        """Close and score every open window (end of input)."""
+        """Close and score every open window, and judge all steps that are left (end of input)."""
         closed = [*self._forgotten]
         self._forgotten.clear()
         for stream in self._all_streams():
             closed += [self._score(rows, stream, "end") for rows in stream.take_all()]
+        for worlds in self._attempts():
+            for _, stream in worlds:
+                self._judges.take_all(stream.take_all_tables())
+        self._judges.finish()
         return closed
 
     def judged(self, run_id: str) -> RunVerdicts:
         """Layer 2 of a run: all changes of state in memory and the newest summaries."""
-        del run_id
-        return RunVerdicts()
+        return self._judges.judged(run_id)
 
     def new_changes(self) -> list[Verdict]:
         """The changes of state since the last call, over all runs, in order."""
-        return []
+        return self._judges.new_changes()
 
     def state(self) -> dict[str, Any]:
-        """All that must survive a restart (references, layer 2): JSON's types and NumPy arrays,
-        nested in dicts and lists."""
-        return {}
+        """All that must survive a restart: JSON's types and NumPy arrays, nested in dicts and
+        lists. ``references`` are of all runs; ``judges`` has one entry per judge, which a history
+        keeps apart."""
+        return {"references": self._history.state(), "judges": self._judges.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state` of an earlier process; call it before the first row."""
-        del state
+        """Go on from :meth:`state` of an earlier process; call it before the first row.
+
+        Raises:
+            InputError: a part is no such state.
+        """
+        self._history.restore(state.get("references", {}))
+        self._judges.restore(state.get("judges", {}))
 
     def clashes(self, run_id: str, now_ns: int) -> tuple[Source, ...]:
         """Sessions that go on sending although a newer session claims their rank."""
@@ -147,7 +164,7 @@ class Scorer:
         if known is not None:
             return known
         if not world.streams or world.streams[-1].has_redone(source, first_step):
-            world.streams.append(Stream(self._settings, now_ns))
+            world.streams.append(Stream(self._settings, self._verdicts, now_ns))
         return world.stream_of_session.setdefault(session, world.streams[-1])
 
     def _streams_of(self, source: Source) -> Iterable[Stream]:
@@ -197,6 +214,27 @@ class Scorer:
         counts.windows[cause] = counts.windows.get(cause, 0) + 1
         return scores
 
+    def _attempts(self) -> list[list[tuple[int, Stream]]]:
+        """For every run and group its streams with their attempts, oldest first."""
+        by_group: dict[tuple[str, str], list[tuple[int, Stream]]] = {}
+        for (run_id, group, attempt), world in self._worlds.items():
+            by_group.setdefault((run_id, group), []).extend((attempt, s) for s in world.streams)
+        return [sorted(streams, key=lambda pair: pair[0]) for streams in by_group.values()]
+
+    def _judge_due(self, now_ns: int, newest: set[int]) -> None:
+        """Judge the blocks that are due; once an attempt has one, all of the attempts before it
+        are: nothing of them would be judged any more."""
+        for streams in self._attempts():
+            due = [
+                list(stream.take_due_tables(now_ns, replaced=id(stream) not in newest))
+                for _, stream in streams
+            ]
+            judged = [a for (a, _), tables in zip(streams, due, strict=True) if tables]
+            for (attempt, stream), tables in zip(streams, due, strict=True):
+                self._judges.take_all(tables)
+                if judged and attempt < judged[-1]:
+                    self._judges.take_all(stream.take_all_tables())
+
     def _keep_within_limits(self) -> None:
         runs = self.runs()
         if len(runs) > self._settings.max_runs:
@@ -221,6 +259,7 @@ class Scorer:
         for run_id in self.runs():
             if now_ns - self._last_alive(run_id) >= limit_ns:
                 self._forget(run_id)
+        self._judges.forget_all_but(self.runs(), now_ns, limit_ns)
 
     def _last_alive(self, run_id: str) -> int:
         return max(
@@ -239,6 +278,7 @@ class Scorer:
             del self._retired_attempt[key]
         self.late_by_run.pop(run_id, None)
         self._clashes.forget(run_id)
+        self._judges.forget(run_id)
 
 
 def _world_key(source: Source) -> _WorldKey:
@@ -259,15 +299,8 @@ def _only_sources(rows: ObservationBatch, members: list[int]) -> ObservationBatc
         return rows
     new_code = np.full(len(rows.sources), -1, np.int32)
     new_code[members] = np.arange(len(members), dtype=np.int32)
-    return ObservationBatch(
+    return replace(
+        rows,
         sources=tuple(rows.sources[code] for code in members),
-        sections=rows.sections,
-        kernels=rows.kernels,
         source=new_code[rows.source],
-        section=rows.section,
-        kernel=rows.kernel,
-        step=rows.step,
-        start_ns=rows.start_ns,
-        duration_s=rows.duration_s,
-        seq=rows.seq,
     )

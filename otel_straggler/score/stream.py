@@ -2,37 +2,60 @@
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from otel_straggler.model.observation import (
     NO_KERNEL,
     NO_SEQ,
     NO_STEP,
+    Codes,
     Ints,
     Kernel,
     ObservationBatch,
     Section,
+    join_runs,
+    join_tokens,
 )
 from otel_straggler.model.rank import Source
+from otel_straggler.model.step_table import StepTable
+from otel_straggler.score.lanes import Lane, Split, newest_by_rank
 from otel_straggler.score.layer1 import ClosedBy
 from otel_straggler.score.medians import number_densely
 from otel_straggler.score.settings import ScoreSettings
-from otel_straggler.score.windows import OpenWindow, Windows
+from otel_straggler.score.step_order import are_in_order, split_incarnations, split_steps
+from otel_straggler.score.step_tables import Bools, build_step_table, is_summed
+from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.windows import OpenWindow
 from otel_straggler.semconv import OTHER_SECTION
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows on their way into windows.
+
+    Attributes:
+        batch: with the codes of the stream.
+        is_summed: (n,) which of them layer 2 sums up.
+        sources, source: as they came.
+    """
+
+    batch: ObservationBatch
+    is_summed: Bools
+    sources: tuple[Source, ...]
+    source: Codes
+
+    def take(self, rows: Bools) -> _Rows:
+        return _Rows(self.batch.take(rows), self.is_summed[rows], self.sources, self.source[rows])
 
 
 @dataclass(slots=True)
 class _RankState:
-    """How far a rank has come, in steps and in intervals of rows without a step."""
-
     session: tuple[str, str]
-    last_step: int = NO_STEP
-    last_interval: int = NO_STEP
     finished: bool = False
 
 
@@ -66,19 +89,24 @@ class _Names:
             return code
         if len(self.sections) >= max_names and section.name != OTHER_SECTION:
             return self.code_of_section(Section(OTHER_SECTION, "other"), max_names)
-        self.sections[section.name] = section
+        self.sections[section.name] = replace(section, parent="")
         return self.section_code.setdefault(section.name, len(self.section_code))
 
 
 class Stream:
-    """Takes rows, keeps them by window, says which windows are due."""
+    """Takes rows, keeps them by window, says which windows are due: those of layer 1 (scores), and
+    beside them the shorter ones of layer 2 (blocks). Both hold the same arrays."""
 
-    def __init__(self, settings: ScoreSettings, now_ns: int) -> None:
+    def __init__(self, settings: ScoreSettings, verdicts: VerdictSettings, now_ns: int) -> None:
         self._settings = settings
+        self._block_steps = verdicts.block_steps
         self._names = _Names()
         self._ranks: dict[int, _RankState] = {}
-        self._by_step = Windows(settings.window_steps)
-        self._by_time = Windows(1)
+        newest_step: dict[int, int] = {}
+        self._by_step = Lane(settings.window_steps, newest_step)
+        self._by_time = Lane(1, {}, settings.window_s)
+        self._block_by_step = Lane(verdicts.block_steps, newest_step)
+        self._block_by_time = Lane(1, {}, verdicts.block_s)
         self._longest_pause_ns = 0
         self.world_size = 0
         self.last_row_at_ns = now_ns
@@ -91,21 +119,21 @@ class Stream:
         return (
             state is not None
             and state.session != session_of(source)
-            and NO_STEP < first_step <= state.last_step
+            and NO_STEP < first_step <= self._by_step.newest.get(source.rank, NO_STEP)
         )
 
     def observe(self, batch: ObservationBatch, now_ns: int) -> int:
-        """Take rows; all sources belong to this stream. Returns how many were late."""
-        rows = self._with_own_codes(batch)
+        """Take rows; all sources belong to this stream. Returns how many were late for layer 1."""
+        rows = _Rows(self._with_own_codes(batch), is_summed(batch), batch.sources, batch.source)
         self._longest_pause_ns = max(self._longest_pause_ns, now_ns - self.last_row_at_ns)
         self.last_row_at_ns = self.last_alive_at_ns = now_ns
-        stepless = rows.step == NO_STEP
-        if self._settings.window_steps is None or not stepless.any():
-            return self._put(self._by_step, rows, rows.step, now_ns)
-        late = self._put(self._by_step, rows.take(~stepless), rows.step[~stepless], now_ns)
-        timed = rows.take(stepless)
-        interval = timed.start_ns // int(self._settings.window_s * 1e9)
-        return late + self._put(self._by_time, timed, interval, now_ns)
+        stepless = batch.step == NO_STEP
+        if not stepless.any():
+            return self._take_stepped(rows, now_ns)
+        late = 0
+        if not stepless.all():
+            late = self._take_stepped(rows.take(~stepless), now_ns)
+        return late + self._take_timed(rows.take(stepless), now_ns)
 
     def finish(self, source: Source, now_ns: int) -> None:
         """The session's rank has ended: it has passed every window."""
@@ -113,33 +141,61 @@ class Stream:
         if state is None or state.session != session_of(source):
             return
         state.finished = True
-        for window in (*self._by_step.open.values(), *self._by_time.open.values()):
-            window.passed_at_ns = window.passed_at_ns or now_ns
+        for lane in (*self._lanes, *self._block_lanes):
+            for window in lane.windows.open.values():
+                window.passed_at_ns = window.passed_at_ns or now_ns
 
     def take_due(
         self, now_ns: int, *, replaced: bool
     ) -> Iterator[tuple[ObservationBatch, ClosedBy]]:
-        """Close what is due: rows, and what closed the window.
+        """Close what is due of layer 1: rows, and what closed the window.
 
         Args:
             replaced: a newer attempt or incarnation of this run is sending.
         """
-        for windows in (self._by_step, self._by_time):
-            for number in sorted(windows.open):
-                cause = self._due(windows, windows.open[number], now_ns, replaced=replaced)
-                if cause is None:
-                    break
-                yield self._rows_of(windows.close(number)), cause
+        for lane in self._lanes:
+            for window, cause in self._close_due(lane, now_ns, replaced=replaced):
+                yield self._rows_of([window]), cause
 
     def take_all(self) -> Iterator[ObservationBatch]:
-        """Close every open window, oldest first."""
-        for windows in (self._by_step, self._by_time):
-            for number in sorted(windows.open):
-                yield self._rows_of(windows.close(number))
+        """Close every open window of layer 1, oldest first."""
+        for lane in self._lanes:
+            for window in lane.close_all():
+                yield self._rows_of([window])
+
+    def take_due_tables(self, now_ns: int, *, replaced: bool) -> Iterator[StepTable]:
+        """The same for layer 2: the tables of blocks that are due."""
+        for lane in self._block_lanes:
+            for window, _ in self._close_due(lane, now_ns, replaced=replaced):
+                if window.rows:
+                    yield from self._tables(self._rows_of([window]), lane)
+
+    def take_all_tables(self) -> Iterator[StepTable]:
+        """Close every open block, and give all their steps in ascending order, whatever order they
+        came in; world after world, if there was a restart."""
+        for lane in self._block_lanes:
+            windows = [window for window in lane.close_all() if window.rows]
+            at_once = 1 if lane.interval_ns else self._block_steps
+            had_restart = len(self._names.sources) > len(self._ranks)
+            if are_in_order(windows) and not had_restart:
+                for window in windows:
+                    yield from self._tables(self._rows_of([window]), lane)
+            elif windows:
+                for world in split_incarnations(self._rows_of(windows)):
+                    for rows in split_steps(world, at_once, lane.interval_ns):
+                        yield from self._tables(rows, lane)
 
     @property
     def has_open_windows(self) -> bool:
-        return bool(self._by_step.open or self._by_time.open)
+        return any(lane.windows.open for lane in (*self._lanes, *self._block_lanes))
+
+    @property
+    def _lanes(self) -> tuple[Lane, Lane]:
+        return self._by_step, self._by_time
+
+    @property
+    def _block_lanes(self) -> tuple[Lane, Lane]:
+        return self._block_by_step, self._block_by_time
 
     # --- taking rows -----------------------------------------------------------------------
 
@@ -177,62 +233,87 @@ class Stream:
     def _is_known(self, source: Source) -> bool:
         return (source.rank, *session_of(source)) in self._names.source_code
 
-    def _put(self, windows: Windows, rows: ObservationBatch, steps: Ints, now_ns: int) -> int:
-        if len(rows) == 0:
-            return 0
-        number = windows.assign(steps, now_ns)
-        for n in np.unique(number).tolist():
-            if n >= 0:
-                windows.open[n].rows.append(rows.take(number == n))
-        self._advance(windows, rows, steps, now_ns)
-        return int((number < 0).sum())
+    def _take_stepped(self, rows: _Rows, now_ns: int) -> int:
+        lanes = self._by_step, self._block_by_step
+        split = Split.of(rows.batch.step)
+        places = [
+            (lanes[0].windows.number_of(step, now_ns), lanes[1].windows.number_of(step, now_ns))
+            for step in split.steps
+        ]
+        late = _put(rows, split.rows_by(places), lanes)
+        newest = newest_by_rank(rows.sources, rows.source, rows.batch.step)
+        for lane in lanes:
+            lane.advance(newest, now_ns)
+        return late
 
-    def _advance(self, windows: Windows, rows: ObservationBatch, steps: Ints, now_ns: int) -> None:
-        newest = np.full(len(self._names.sources), NO_STEP, np.int64)
-        np.maximum.at(newest, rows.source, steps)
-        for code in np.flatnonzero(newest > NO_STEP).tolist():
-            state = self._ranks[self._names.sources[code].rank]
-            if windows is self._by_step:
-                state.last_step = max(state.last_step, int(newest[code]))
-            else:
-                state.last_interval = max(state.last_interval, int(newest[code]))
-        furthest = int(newest.max(initial=NO_STEP))
-        for window in windows.open.values():
-            if window.passed_at_ns is None and furthest > window.last_step:
-                window.passed_at_ns = now_ns
+    def _take_timed(self, rows: _Rows, now_ns: int) -> int:
+        """Rows without a step."""
+        lanes = self._by_time, self._block_by_time
+        if self._settings.window_steps is None:
+            lanes = self._by_step, self._block_by_time
+        lengths_ns = [lane.interval_ns for lane in lanes]
+        unit_ns = math.gcd(*lengths_ns)
+        split = Split.of(rows.batch.start_ns // unit_ns)
+        places: list[tuple[int, int]] = []
+        for unit in split.steps:
+            step, block = (unit * unit_ns // n if n else NO_STEP for n in lengths_ns)
+            places.append(
+                (
+                    lanes[0].windows.number_of(step, now_ns),
+                    lanes[1].windows.number_of(block, now_ns),
+                )
+            )
+        late = _put(rows, split.rows_by(places), lanes)
+        for lane in lanes:
+            if lane.interval_ns:
+                interval = rows.batch.start_ns // lane.interval_ns
+                lane.advance(newest_by_rank(rows.sources, rows.source, interval), now_ns)
+        return late
 
     # --- closing ---------------------------------------------------------------------------
 
+    def _close_due(
+        self, lane: Lane, now_ns: int, *, replaced: bool
+    ) -> Iterator[tuple[OpenWindow, ClosedBy]]:
+        for number in sorted(lane.windows.open):
+            cause = self._due(lane, lane.windows.open[number], now_ns, replaced=replaced)
+            if cause is None:
+                break
+            yield lane.windows.close(number), cause
+
     def _due(
-        self, windows: Windows, window: OpenWindow, now_ns: int, *, replaced: bool
+        self, lane: Lane, window: OpenWindow, now_ns: int, *, replaced: bool
     ) -> ClosedBy | None:
         settings = self._settings
         grace_ns = int(settings.grace_s * 1e9)
         waited_ns = -1 if window.passed_at_ns is None else now_ns - window.passed_at_ns
-        if waited_ns >= 0 and self._all_passed(windows, window):
-            may_be_more = self.world_size == 0 and windows.n_closed == 0
+        if waited_ns >= 0 and self._all_passed(lane, window):
+            may_be_more = self.world_size == 0 and lane.windows.n_closed == 0
             if not may_be_more or waited_ns >= grace_ns:
                 return "complete"
         if waited_ns >= grace_ns or (replaced and now_ns - self.last_row_at_ns >= grace_ns):
             return "grace"
-        interval_ns = int(settings.window_s * 1e9)
-        if windows is self._by_time and now_ns - window.opened_at_ns >= interval_ns + grace_ns:
+        interval_ns = lane.interval_ns
+        if interval_ns and now_ns - window.opened_at_ns >= interval_ns + grace_ns:
             return "grace"
         idle_ns = max(int(settings.idle_s * 1e9), 4 * self._longest_pause_ns)
         return "idle" if now_ns - self.last_alive_at_ns >= idle_ns else None
 
-    def _all_passed(self, windows: Windows, window: OpenWindow) -> bool:
-        by_step = windows is self._by_step
+    def _all_passed(self, lane: Lane, window: OpenWindow) -> bool:
         passed = sum(
-            state.finished
-            or (state.last_step if by_step else state.last_interval) > window.last_step
-            for state in self._ranks.values()
+            state.finished or lane.newest.get(rank, NO_STEP) > window.last_step
+            for rank, state in self._ranks.items()
         )
         return passed >= (self.world_size or len(self._ranks))
 
-    def _rows_of(self, window: OpenWindow) -> ObservationBatch:
-        """The rows of a window, with only the sections that it holds."""
-        parts = window.rows
+    def _tables(self, rows: ObservationBatch, lane: Lane) -> Iterator[StepTable]:
+        table = build_step_table(rows, world_size=self.world_size, interval_ns=lane.interval_ns)
+        if table is not None:
+            yield table
+
+    def _rows_of(self, windows: Sequence[OpenWindow]) -> ObservationBatch:
+        """The rows of windows, with only the sections that they hold."""
+        parts = [part for window in windows for part in window.rows]
         section = np.concatenate([p.section for p in parts])
         used, section_code = number_densely(section.astype(np.int64))
         sections = list(self._names.sections.values())
@@ -247,10 +328,34 @@ class Stream:
             start_ns=np.concatenate([p.start_ns for p in parts]),
             duration_s=np.concatenate([p.duration_s for p in parts]),
             seq=np.concatenate([p.seq for p in parts]),
+            runs=join_runs(parts),
+            tokens=join_tokens(parts),
         )
 
 
-def _keep_apart(seq: Ints, folded: npt.NDArray[np.bool_], name: str) -> Ints:
+def _put(
+    rows: _Rows, parts: Iterable[tuple[tuple[int, int], Ints | None]], lanes: tuple[Lane, Lane]
+) -> int:
+    """Put the rows into their windows of layer 1 and of layer 2, which hold the same arrays;
+    returns how many were late for layer 1."""
+    late = 0
+    all_summed = bool(rows.is_summed.all())
+    for (window, block), numbers in parts:
+        part = rows.batch if numbers is None else rows.batch.take(numbers)
+        if window < 0:
+            late += len(part)
+        else:
+            lanes[0].windows.open[window].rows.append(part)
+        if block >= 0 and all_summed:
+            lanes[1].windows.open[block].rows.append(part)
+        elif block >= 0:
+            summed = rows.is_summed if numbers is None else rows.is_summed[numbers]
+            if summed.any():
+                lanes[1].windows.open[block].rows.append(part.take(summed))
+    return late
+
+
+def _keep_apart(seq: Ints, folded: Bools, name: str) -> Ints:
     """Sections folded into one name count their runs apart; mix the name in, so that two of
     their runs are not taken for one that was delivered twice."""
     mixed = seq ^ (np.int64(zlib.crc32(name.encode())) << np.int64(31))

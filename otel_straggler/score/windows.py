@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from otel_straggler.model.observation import NO_STEP, Codes, Ints, ObservationBatch
+from otel_straggler.model.observation import NO_STEP, ObservationBatch
 
 REMEMBERED_CLOSED_WINDOWS = 256
 
@@ -40,16 +38,18 @@ class Windows:
         self.open: dict[int, OpenWindow] = {}
         self.n_closed = 0
 
-    def assign(self, steps: Ints, now_ns: int) -> Codes:
-        """Window number of every row; -1 for rows of windows that are closed (late rows).
-
-        Cost: O(n log n), and a dictionary access per distinct step.
-        """
-        distinct, first_seen, position = np.unique(steps, return_index=True, return_inverse=True)
-        number = np.empty(len(distinct), np.int32)
-        for i in np.argsort(first_seen):
-            number[i] = self._window_for(int(distinct[i]), now_ns)
-        return number[position]
+    def number_of(self, step: int, now_ns: int) -> int:
+        """Number of the step's window, opened if it is new; -1 if it is closed (late rows)."""
+        if self.is_late(step):
+            return -1
+        number = self._window_of_step.get(step)
+        if number is not None:
+            return number
+        window = self._newest_with_room() or self._open_one(now_ns)
+        window.steps.append(step)
+        window.last_step = max(window.last_step, step)
+        self._window_of_step[step] = window.number
+        return window.number
 
     def is_late(self, step: int) -> bool:
         """Whether the step lies in a closed window."""
@@ -68,18 +68,6 @@ class Windows:
                 del self._window_of_step[step]
             self._oldest_known_step = min(self._window_of_step, default=None)
         return window
-
-    def _window_for(self, step: int, now_ns: int) -> int:
-        if self.is_late(step):
-            return -1
-        number = self._window_of_step.get(step)
-        if number is not None:
-            return number
-        window = self._newest_with_room() or self._open_one(now_ns)
-        window.steps.append(step)
-        window.last_step = max(window.last_step, step)
-        self._window_of_step[step] = window.number
-        return window.number
 
     def _newest_with_room(self) -> OpenWindow | None:
         newest = self.open.get(self._opened - 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class Block:
         gap_s: (T, R) unmeasured, before section number ``gap_at``.
         parts: (T, R, M) part of each microbatch in the sections of ``per_microbatch``, or None.
         per_microbatch: (S,) sections that run once for each microbatch.
-        tokens: (T, R); NaN where not told.
+        tokens: (T, R, M); None if not told.
     """
 
     attempt: Attempt
@@ -51,7 +51,7 @@ class Block:
     gap_at: int
     parts: Floats | None
     per_microbatch: Mask
-    tokens: Floats
+    tokens: Floats | None
 
 
 def make_blocks(
@@ -100,13 +100,10 @@ def _cut(plan: RunPlan, draws: Draws, block: Block, made: int) -> Block:
     if hang is not None and block.steps[-1] == last:
         index = np.arange(len(plan.sections))
         block.seconds[-1][index >= _first_open(plan, block.attempt)[:, None]] = np.nan
-    tokens = block.tokens
     if plan.missing_reports:
-        drawn = draws.uniforms("missing", made, tokens.shape)
+        drawn = draws.uniforms("missing", made, block.start_ns.shape)
         block.seconds[drawn < plan.missing_reports] = np.nan
-    if hang is not None or plan.missing_reports:
-        tokens = np.where(np.isnan(block.seconds).all(axis=2), np.nan, tokens)
-    return replace(block, tokens=tokens)
+    return block
 
 
 def _first_open(plan: RunPlan, attempt: Attempt) -> Ints:

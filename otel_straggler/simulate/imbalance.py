@@ -23,8 +23,7 @@ HOT_STEPS = 10
 
 @dataclass(frozen=True, eq=False)
 class SequenceWork:
-    """Of some steps: ``work`` (steps, data ranks, microbatches), mean 1; ``tokens`` (steps, data
-    ranks)."""
+    """Of some steps: ``work``, mean 1, and ``tokens`` (steps, data ranks, microbatches)."""
 
     work: Floats
     tokens: Floats
@@ -42,7 +41,7 @@ def draw_sequences(plan: RunPlan, draws: Draws, first: int, steps: int) -> Seque
     length = np.exp(sigma * draws.normals("sequences", first, shape) - variance / 2)
     square = length * length / math.exp(variance)
     work = ((1 - QUADRATIC) * length + QUADRATIC * square).mean(axis=3)
-    tokens = np.rint(TYPICAL_LENGTH * length.sum(axis=3)).sum(axis=2)
+    tokens = np.rint(TYPICAL_LENGTH * length.sum(axis=3))
     return SequenceWork(work, tokens)
 
 

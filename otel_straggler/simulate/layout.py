@@ -50,11 +50,14 @@ class Layout:
         return ",".join(f"{name}{size}" for name, size in sizes if size > 1 or name == "dp")
 
     @classmethod
-    def parse(cls, text: str) -> Layout:
-        """Read ``tp8,pp4,dp32``.
+    def parse(cls, text: str, ranks: int | None = None) -> Layout:
+        """Read ``tp8,pp4,dp32``; with ``ranks``, dp may be left out.
+
+        >>> Layout.parse("tp8,pp4", ranks=1024).dp
+        32
 
         Raises:
-            ConfigError: it cannot be read, or a dimension is named twice.
+            ConfigError: it cannot be read, names a dimension twice, or has other than ``ranks``.
         """
         sizes: dict[str, int] = {}
         for part in text.replace(" ", "").lower().split(","):
@@ -64,7 +67,14 @@ class Layout:
             if match[1] in sizes:
                 _refuse(text, f"{match[1]} only once")
             sizes[match[1]] = int(match[2])
-        return cls(**sizes)
+        layout = cls(**({"dp": sizes.get("ep", 1)} | sizes))
+        if ranks is None:
+            return layout
+        if "dp" not in sizes:
+            layout = cls(**sizes, dp=max(ranks // (layout.ranks // layout.dp), 1))
+        if layout.ranks != ranks:
+            _refuse(text, f"a layout of {ranks} ranks, not {layout.ranks}")
+        return layout
 
     @property
     def ranks(self) -> int:

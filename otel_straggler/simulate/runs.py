@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from hashlib import blake2b
 
+from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.simulate.blocks import make_blocks
@@ -17,6 +18,7 @@ from otel_straggler.simulate.labels import Label, build_labels, node_name
 from otel_straggler.simulate.layout import Layout
 from otel_straggler.simulate.noise import Draws
 from otel_straggler.simulate.plan import RunPlan
+from otel_straggler.simulate.rows import build_rows
 from otel_straggler.simulate.tables import build_table
 from otel_straggler.simulate.timeline import Attempt, build_timeline
 
@@ -50,6 +52,22 @@ class SimulatedRun:
         """
         for block in make_blocks(self.plan, self._draws, self._timeline, block_steps):
             yield build_table(self.plan, block, self._sources[block.attempt.number])
+
+    def batches(
+        self, steps_at_once: int = 20, *, counts_microbatches: bool = False
+    ) -> Iterator[ObservationBatch]:
+        """The same run as rows, in order of their starts within a batch.
+
+        Args:
+            steps_at_once: steps of a batch; none reaches over a restart.
+            counts_microbatches: forward and backward are one row with a count in ``runs``;
+                otherwise one row for each microbatch.
+
+        Memory: one batch at a time, about 200 bytes a row.
+        """
+        for block in make_blocks(self.plan, self._draws, self._timeline, steps_at_once):
+            sources = self._sources[block.attempt.number]
+            yield build_rows(self.plan, block, sources, counts_microbatches=counts_microbatches)
 
 
 def generate(plan: RunPlan) -> SimulatedRun:

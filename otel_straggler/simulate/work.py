@@ -61,14 +61,14 @@ class Work:
         late_s: (steps, ranks) unmeasured, before the collective.
         parts: (steps, ranks, microbatches) part of each microbatch in a section, sum 1; None with
             one microbatch.
-        tokens: (steps, ranks); NaN if they are not told.
+        tokens: (steps, ranks, microbatches); None if they are not told.
     """
 
     seconds: dict[Section, Floats]
     launch: dict[Section, Floats]
     late_s: Floats
     parts: Floats | None
-    tokens: Floats
+    tokens: Floats | None
 
 
 class Workers:
@@ -175,13 +175,13 @@ class Workers:
 
     def _microbatches(
         self, seconds: dict[Section, Floats], first: int, steps: int
-    ) -> tuple[Floats | None, Floats]:
+    ) -> tuple[Floats | None, Floats | None]:
         """Parts and tokens; sequences change ``seconds``."""
         plan = self._plan
         layout, count = plan.layout, plan.microbatches
-        usual = SEQUENCES * count * TYPICAL_LENGTH if plan.tells_tokens else np.nan
-        tokens = np.full((steps, layout.ranks), usual)
-        parts: Floats = np.ones((steps, layout.ranks, count))
+        shape = (steps, layout.ranks, count)
+        tokens = np.full(shape, SEQUENCES * TYPICAL_LENGTH) if plan.tells_tokens else None
+        parts: Floats = np.ones(shape)
         if count > 1:
             normal = self._draws.normals("microbatches", first, parts.shape)
             parts += microbatch_sigma(plan.sigma) * np.clip(normal, -4.0, 4.0, out=normal)

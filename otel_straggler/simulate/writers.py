@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from otel_straggler import semconv
 from otel_straggler.model.observation import Ints, ObservationBatch, Section
 from otel_straggler.model.rank import Source
+from otel_straggler.receive.csv import PARALLEL
 from otel_straggler.wire.encode_spans import (
     AttributeValue,
     SpanGroup,
@@ -20,53 +22,101 @@ from otel_straggler.wire.encode_spans import (
     encode_resource,
     encode_rows,
 )
-from otel_straggler.wire.ids import SpanIds, step_trace_id
+from otel_straggler.wire.ids import Ids, SpanIds, step_trace_id
 
 ROWS_AT_ONCE = 4_096
 HEADER = (
     "run_id", "rank", "node", "role", "section", "kind", "step", "start_ns", "duration_s",
-    "local_rank",
+    "local_rank", "microbatch",
 )  # fmt: skip
 
 
 def write_csv(batch: ObservationBatch) -> Iterator[str]:
     """Pieces of a CSV file, rows in the order of the batch."""
-    sources = [(s.run_id, s.rank, s.node, s.role) for s in batch.sources]
+    return write_csv_of([batch])
+
+
+def write_csv_of(batches: Iterable[ObservationBatch]) -> Iterator[str]:
+    """Pieces of a CSV file of several batches; the first one decides on the columns.
+
+    ``dp,pp,vpp,tp,cp,ep`` are written as far as a source tells them, ``microbatch`` (the count of
+    runs in a row) where rows have one.
+    """
+    columns: list[str] = []
+    told: list[str] = []
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for number, batch in enumerate(batches):
+        if number == 0:
+            known = {name for source in batch.sources for name, _ in source.parallel}
+            told = [column for column, name in PARALLEL.items() if name in known]
+            columns = [*HEADER, *told, *(["microbatch"] if batch.runs is not None else [])]
+            writer.writerow(columns)
+        for at, row in enumerate(_csv_rows(batch, told), 1):
+            writer.writerow(row)
+            if at % ROWS_AT_ONCE == 0:
+                yield _taken(text)
+    yield _taken(text)
+
+
+def _taken(text: io.StringIO) -> str:
+    piece = text.getvalue()
+    text.seek(0)
+    text.truncate()
+    return piece
+
+
+def _csv_rows(batch: ObservationBatch, told: list[str]) -> Iterator[tuple[object, ...]]:
+    identity = [(s.run_id, s.rank, s.node, s.role) for s in batch.sources]
     sections = [(s.name, s.kind) for s in batch.sections]
-    local = [s.local_rank if s.local_rank >= 0 else "" for s in batch.sources]
+    place = [
+        (
+            s.local_rank if s.local_rank >= 0 else "",
+            *(dict(s.parallel).get(PARALLEL[c], "") for c in told),
+        )
+        for s in batch.sources
+    ]
+    runs = [()] * len(batch) if batch.runs is None else [(count,) for count in batch.runs.tolist()]
     columns = zip(
         batch.source.tolist(),
         batch.section.tolist(),
         batch.step.tolist(),
         batch.start_ns.tolist(),
         batch.duration_s.tolist(),
+        runs,
         strict=True,
     )
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(HEADER)
-    for at, (source, section, step, start_ns, duration_s) in enumerate(columns, 1):
-        told = "" if step < 0 else step
+    for source, section, step, start_ns, duration_s, count in columns:
+        shown = "" if step < 0 else step
         length = f"{duration_s:.9f}"
-        writer.writerow(
-            (*sources[source], *sections[section], told, start_ns, length, local[source])
-        )
-        if at % ROWS_AT_ONCE == 0:
-            yield text.getvalue()
-            text.seek(0)
-            text.truncate()
-    yield text.getvalue()
+        yield (
+            *identity[source], *sections[section], shown, start_ns, length, *place[source], *count,
+        )  # fmt: skip
 
 
-def encode_requests(batch: ObservationBatch, spans_at_once: int = 512) -> Iterator[bytes]:
-    """OTLP trace requests of one rank each, in the order in which a live run would send them."""
+def encode_requests(
+    batch: ObservationBatch, spans_at_once: int = 512, first_span: int = 0
+) -> Iterator[bytes]:
+    """OTLP trace requests of one rank each, in the order in which a live run would send them.
+
+    ``first_span`` is the number of spans sent before; it keeps their ids apart.
+    """
     ids = SpanIds(seed=1)
-    for first in range(0, len(batch), spans_at_once * max(1, len(batch.sources))):
-        part = slice(first, first + spans_at_once * max(1, len(batch.sources)))
-        for code, source in enumerate(batch.sources):
-            rows = np.flatnonzero(batch.source[part] == code) + first
+    at_once = spans_at_once * max(1, len(batch.sources))
+    for first in range(0, len(batch), at_once):
+        for rows in _by_source(batch, first, first + at_once):
+            source = batch.sources[batch.source[rows[0]]]
             for at in range(0, len(rows), spans_at_once):
-                yield _request(batch, source, rows[at : at + spans_at_once], ids)
+                part = rows[at : at + spans_at_once]
+                yield _request(batch, source, part, ids.of((part + first_span).astype(np.uint64)))
+
+
+def encode_requests_of(batches: Iterable[ObservationBatch]) -> Iterator[bytes]:
+    """Of several batches, one after the other."""
+    sent = 0
+    for batch in batches:
+        yield from encode_requests(batch, first_span=sent)
+        sent += len(batch)
 
 
 def frame(request: bytes) -> bytes:
@@ -100,36 +150,69 @@ def _messages(request: Any) -> Iterator[Any]:
             yield from scope.spans
 
 
-def _request(batch: ObservationBatch, source: Source, rows: Ints, ids: SpanIds) -> bytes:
+def _by_source(batch: ObservationBatch, first: int, end: int) -> Iterator[Ints]:
+    """Rows of each source that has any, between two rows."""
+    source = batch.source[first:end]
+    order = np.argsort(source, kind="stable")
+    cuts = np.flatnonzero(np.diff(source[order])) + 1
+    for rows in np.split(order + first, cuts):
+        if len(rows):
+            yield rows
+
+
+def _request(batch: ObservationBatch, source: Source, rows: Ints, span_ids: Ids) -> bytes:
     spans: list[bytes] = []
     order: list[int] = []
     for code in np.unique(batch.section[rows]).tolist():
-        members = rows[batch.section[rows] == code]
-        spans += encode_rows(_group(batch, source, batch.sections[code], members, ids))
-        order += members.tolist()
+        is_member = batch.section[rows] == code
+        members = rows[is_member]
+        for part in _alike(batch, members):
+            group = _group(
+                batch, source, batch.sections[code], members[part], span_ids[is_member][part]
+            )
+            spans += encode_rows(group)
+            order += members[part].tolist()
     in_time = np.argsort(order, kind="stable").tolist()
-    return encode_request(encode_resource(_resource(source)), [spans[i] for i in in_time])
+    return encode_request(encode_resource(resource_of(source)), [spans[i] for i in in_time])
+
+
+def _alike(batch: ObservationBatch, rows: Ints) -> Iterator[npt.NDArray[np.bool_]]:
+    """Rows that tell tokens, and those that do not."""
+    if batch.tokens is None:
+        yield np.ones(len(rows), bool)
+        return
+    tells = ~np.isnan(batch.tokens[rows])
+    yield from (part for part in (tells, ~tells) if part.any())
 
 
 def _group(
-    batch: ObservationBatch, source: Source, section: Section, rows: Ints, ids: SpanIds
+    batch: ObservationBatch, source: Source, section: Section, rows: Ints, span_ids: Ids
 ) -> SpanGroup:
     steps = batch.step[rows]
-    traces = b"".join(step_trace_id(source.run_id, 0, source.group, s) for s in steps.tolist())
+    attempt, group = source.attempt, source.group
+    traces = b"".join(step_trace_id(source.run_id, attempt, group, s) for s in steps.tolist())
     start_ns = batch.start_ns[rows]
+    labels = [(semconv.SECTION, section.name), (semconv.SECTION_KIND, section.kind)]
+    if section.parent:
+        labels.append((semconv.SECTION_PARENT, section.parent))
+    numbers: dict[str, Ints] = {semconv.STEP: steps, semconv.SEQ: batch.seq[rows]}
+    if batch.tokens is not None and not np.isnan(batch.tokens[rows]).any():
+        numbers[semconv.TOKENS] = batch.tokens[rows].astype(np.int64)
     return SpanGroup(
         name=section.name,
-        labels=((semconv.SECTION, section.name), (semconv.SECTION_KIND, section.kind)),
-        numbers={semconv.STEP: steps, semconv.SEQ: batch.seq[rows]},
+        labels=tuple(labels),
+        numbers=numbers,
         trace_ids=np.frombuffer(traces, np.uint8).reshape(-1, 16),
-        span_ids=ids.of(rows.astype(np.uint64)),
+        span_ids=span_ids,
         parent_ids=None,
         start_ns=start_ns,
         end_ns=start_ns + np.rint(batch.duration_s[rows] * 1e9).astype(np.int64),
     )
 
 
-def _resource(source: Source) -> dict[str, AttributeValue]:
+def resource_of(source: Source) -> dict[str, AttributeValue]:
+    """What a source says of itself, as attributes of a resource."""
+    ranks = {str(semconv.PARALLEL_RANK[name]): index for name, index in source.parallel}
     return {
         semconv.SERVICE_NAME: source.job,
         semconv.HOST_NAME: source.node,
@@ -140,4 +223,5 @@ def _resource(source: Source) -> dict[str, AttributeValue]:
         semconv.LOCAL_RANK: source.local_rank,
         semconv.WORLD_SIZE: source.world_size,
         semconv.ROLE: source.role,
+        **ranks,
     }

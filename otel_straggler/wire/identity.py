@@ -6,6 +6,7 @@ resource.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -197,6 +198,21 @@ def as_int(value: Value) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if -(2**63) <= value < 2**63 else None
+
+
+def as_size(value: Value) -> float | None:
+    """A finite number of at least 0, also as a string; None for anything else.
+
+    >>> as_size("4096"), as_size(0.5), as_size(True), as_size(-1), as_size("nan")
+    (4096.0, 0.5, None, None, None)
+    """
+    if value is None or isinstance(value, bool):
+        return None
+    try:
+        size = float(value)
+    except ValueError:
+        return None
+    return size if 0.0 <= size < math.inf else None
 
 
 def read_attributes(pairs: Iterable[Any]) -> dict[str, Value]:

@@ -10,7 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from otel_straggler import semconv
-from otel_straggler.model.observation import NO_SEQ, NO_STEP, Ints, ObservationBatch, Section
+from otel_straggler.model.observation import (
+    NO_SEQ,
+    NO_STEP,
+    Floats,
+    Ints,
+    ObservationBatch,
+    Section,
+)
 from otel_straggler.model.rank import Source
 from otel_straggler.semconv import SectionKind
 from otel_straggler.wire.identity import (
@@ -21,6 +28,7 @@ from otel_straggler.wire.identity import (
     Resource,
     Value,
     as_int,
+    as_size,
     read_value,
 )
 from otel_straggler.wire.span_names import SpanNames
@@ -50,7 +58,12 @@ _NO_SPAN = bytes(8)
 _KINDS = frozenset(semconv.SECTION_KINDS)
 _IDS = Struct("<QQQ")
 _MASK = 2**64 - 1
-_SECTION_KEYS = (semconv.SECTION_KIND, semconv.PHASE, semconv.SEQ, semconv.SPAN_TRUNCATED)
+_SECTION_KEYS = (
+    semconv.SECTION_KIND,
+    semconv.SECTION_PARENT,
+    semconv.PHASE,
+    semconv.SPAN_TRUNCATED,
+)
 _MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93)
 
 Found = dict[str, Value]
@@ -105,7 +118,7 @@ class Keys:
     @classmethod
     def of(cls, aliases: Aliases, names: SpanNames) -> Keys:
         identity = aliases.identity_keys()
-        numbers = frozenset((*aliases.step, semconv.SEQ))
+        numbers = frozenset((*aliases.step, semconv.SEQ, semconv.TOKENS))
         wanted = identity.union(numbers, aliases.section, _SECTION_KEYS)
         return cls(aliases, names, identity, wanted, numbers)
 
@@ -138,8 +151,8 @@ class Keys:
         return name
 
 
-SectionKey = tuple[str, Value, Value]
-"""Name, kind and phase of a section as a span gives them."""
+SectionKey = tuple[str, Value, Value, Value]
+"""Name, kind, phase and parent of a section as a span gives them."""
 
 
 class Rows:
@@ -149,6 +162,8 @@ class Rows:
         self._keys = keys
         self._single: list[tuple[int, int, int, int, int, int, int]] = []
         self._many: list[npt.NDArray[np.int64]] = []
+        self._tokens: list[tuple[int, float]] = []  # place and size, only of rows that tell
+        self._many_tokens: list[tuple[Ints, Floats]] = []
         self._sources: dict[Source, int] = {}
         self._section_codes: dict[SectionKey, int] = {}
         self._sections: dict[Section, int] = {}
@@ -189,6 +204,9 @@ class Rows:
             seq = mix_ids(trace_id, span_id)
         code = self._sources.setdefault(identity.source, len(self._sources))
         self._single.append((place, code, self._section(key), step, start_ns, end_ns, seq))
+        tokens = as_size(found.get(semconv.TOKENS))
+        if tokens is not None:
+            self._tokens.append((place, tokens))
         return ROW
 
     def count(self, fate: str, spans: int) -> None:
@@ -202,6 +220,7 @@ class Rows:
         source: Source,
         section: SectionKey,
         columns: tuple[Ints | int, Ints, Ints, Ints | int],
+        tokens: Floats | None = None,
     ) -> None:
         """Take spans of one source and section that are rows: step, start, end, seq."""
         self.count(ROW, len(places))
@@ -213,6 +232,8 @@ class Rows:
         for number, column in enumerate(columns, 3):
             block[:, number] = column
         self._many.append(block)
+        if tokens is not None:
+            self._many_tokens.append((places, tokens))
         self._is_mixed = True
 
     def note_progress(self, source: Source, steps: Ints | int, ends_ns: Ints) -> None:
@@ -260,7 +281,20 @@ class Rows:
             start_ns=columns[4].copy(),
             duration_s=(columns[5] - columns[4]) * 1e-9,
             seq=columns[6].copy(),
+            tokens=self._tokens_at(columns[0]),
         )
+
+    def _tokens_at(self, places: Ints) -> Floats | None:
+        """For rows at these places, ascending; None if none tells."""
+        if not self._tokens and not self._many_tokens:
+            return None
+        tokens = np.full(len(places), np.nan)
+        for told, sizes in self._many_tokens:
+            tokens[np.searchsorted(places, told)] = sizes
+        if self._tokens:
+            single, size = zip(*self._tokens, strict=True)
+            tokens[np.searchsorted(places, single)] = size
+        return tokens
 
 
 _Named = TypeVar("_Named")
@@ -298,7 +332,7 @@ def shape_of(span: Any, found: Found, keys: Keys, *, is_own: bool) -> tuple[Sect
         return None, ERROR_STATUS
     if semconv.SPAN_TRUNCATED in found and found[semconv.SPAN_TRUNCATED] in (True, "true"):
         return None, TRUNCATED
-    return (name, kind, found.get(semconv.PHASE)), ROW
+    return (name, kind, found.get(semconv.PHASE), found.get(semconv.SECTION_PARENT)), ROW
 
 
 def step_of(found: Found, keys: Keys) -> int:
@@ -307,14 +341,15 @@ def step_of(found: Found, keys: Keys) -> int:
     return NO_STEP if step is None or step < 0 else step
 
 
-def section_of(name: str, kind: Value, phase: Value) -> Section:
+def section_of(name: str, kind: Value, phase: Value, parent: Value = None) -> Section:
     """Name and kind under which a section is scored; a phase keeps it apart from training.
 
-    >>> section_of("forward", "compute", "eval")
-    Section(name='eval/forward', kind='eval')
+    >>> section_of("forward", "compute", "eval").name
+    'eval/forward'
     """
     own_kind: SectionKind = kind if kind in _KINDS else "compute"
-    return Section(name[:_MAX_NAME], own_kind).in_phase(str(phase or "")[:_MAX_NAME])
+    around = str(parent or "")[:_MAX_NAME]
+    return Section(name[:_MAX_NAME], own_kind, around).in_phase(str(phase or "")[:_MAX_NAME])
 
 
 def mix_ids(trace_id: bytes, span_id: bytes) -> int:

@@ -10,8 +10,8 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_straggler import semconv
-from otel_straggler.model.observation import Ints
-from otel_straggler.wire.identity import Resource, as_int
+from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.wire.identity import Resource, as_int, as_size
 from otel_straggler.wire.span_layouts import (
     LENGTH,
     Bytes2D,
@@ -125,6 +125,7 @@ class Shape:
         section, fate: what its spans are scored as, or why they are not.
         step: fixed step; None if ``step_key`` names a column.
         seq: fixed seq; None if it is a column or comes from the ids.
+        tokens: fixed work size; None if it is a column or not told.
     """
 
     layout: Layout
@@ -134,6 +135,7 @@ class Shape:
     step_key: str | None
     step: int
     seq: int | None
+    tokens: float | None
 
     @classmethod
     def of(cls, content: bytes, keys: Keys, *, is_own: bool) -> Shape:
@@ -156,10 +158,17 @@ class Shape:
             step_key=step_key if step_key in layout.integers else None,
             step=step_of(found, keys),
             seq=as_int(found.get(semconv.SEQ)),
+            tokens=as_size(found.get(semconv.TOKENS)),
         )
 
     def steps(self, rows: Bytes2D) -> Ints | int:
         return self.step if self.step_key is None else self.layout.integer(rows, self.step_key)
+
+    def work_sizes(self, rows: Bytes2D) -> Floats | None:
+        """None if they are not told."""
+        if semconv.TOKENS in self.layout.integers:
+            return self.layout.integer(rows, semconv.TOKENS).astype(np.float64)
+        return None if self.tokens is None else np.full(len(rows), self.tokens)
 
     def seqs(self, rows: Bytes2D) -> Ints | int:
         if semconv.SEQ in self.layout.integers:
@@ -293,7 +302,8 @@ def _take(
         rows.count(shape.fate, len(spans))
         return
     columns = (steps, starts_ns, ends_ns, shape.seqs(spans))
-    rows.add_columns(places, identity.source, shape.section, columns)
+    sizes = shape.work_sizes(spans)
+    rows.add_columns(places, identity.source, shape.section, columns, sizes)
 
 
 def _only(

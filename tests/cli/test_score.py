@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from otel_straggler.score.scorer import Scorer
+from otel_straggler.score.verdicts.settings import VerdictSettings
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import write_csv
 
@@ -19,6 +21,54 @@ def test_the_slow_rank_is_named_in_a_sentence(call, recorded) -> None:
     assert "rank 5 on node-1: forward takes 2.0" in output
     assert "the fastest rank (" in output
     assert "most time lost: rank 5 on node-1 in forward" in output
+
+
+def test_verdicts_stand_below_the_table_dearest_first(call, recorded, by_hand, monkeypatch) -> None:
+    """Sentences, what the run loses, then the scores; the same in the JSON."""
+    judged = by_hand.judged(
+        by_hand.verdict("suspect", subject_id="s", sentence="rank 3 may be slow"),
+        by_hand.verdict(),
+        worlds=(by_hand.world(),),
+    )
+    monkeypatch.setattr(Scorer, "judged", lambda *_: judged)
+    code, output, _ = call("score", recorded())
+    assert code == 0
+    told = [
+        f"confirmed, pages: {by_hand.sentence[:80]}",
+        "suspect: rank 3 may be slow",
+        "the run takes 1.18x as long as it could: stage imbalance",
+        "rank 5 on node-1: forward takes 1.5",
+    ]
+    places = [output.index(text) for text in told]
+    assert places == sorted(places)
+    run = json.loads(call("score", recorded(), "--json")[1])["runs"]["simulated"]
+    assert [verdict["state"] for verdict in run["verdicts"]] == ["suspect", "confirmed"]
+    assert run["run"]["slowdown"] == 1.18
+
+
+def test_a_verdict_and_no_low_score_do_not_contradict_each_other(
+    call, recorded, by_hand, monkeypatch
+) -> None:
+    """A slowdown of 10 % is confirmed though every score is above the threshold."""
+    monkeypatch.setattr(Scorer, "judged", lambda *_: by_hand.judged(by_hand.verdict()))
+    _, output, _ = call("score", recorded("healthy"))
+    assert "no straggler" not in output
+    assert "every score is at or above the threshold" in output
+
+
+def test_settings_of_verdicts_come_from_the_collectors_file(
+    call, recorded, tmp_path, monkeypatch
+) -> None:
+    """One file for both."""
+    given = []
+    really = Scorer.__init__
+    monkeypatch.setattr(
+        Scorer, "__init__", lambda self, *args: given.append(args[1]) or really(self, *args)
+    )
+    config = tmp_path / "c.yaml"
+    config.write_text("verdicts: {least_slowdown: 1.2, windows_steps: [10, 50]}\n")
+    assert call("score", recorded(), "--config", config)[0] == 0
+    assert given == [VerdictSettings(least_slowdown=1.2, windows_steps=(10, 50))]
 
 
 def test_the_worst_rank_is_the_first_line_of_the_table(call, recorded) -> None:
@@ -48,8 +98,8 @@ def test_the_json_report_has_the_published_shape(call, recorded) -> None:
     report = json.loads(call("score", recorded(steps=30), "--json")[1])
     assert report["schema_version"] == 1
     run = report["runs"]["simulated"]
-    assert run["verdicts"] == []
-    assert set(run["run"]) == {
+    assert isinstance(run["verdicts"], list)
+    assert set(run["run"]) >= {
         "slowdown", "waste", "m_w", "m_s", "cause", "resolvable_slowdown", "coverage",
     }  # fmt: skip
     (window,) = run["windows"]

@@ -14,6 +14,10 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from rich.console import Console
+
+from otel_straggler.cli.top import View
+from otel_straggler.publish.report_json import RunReport, report_json
 
 
 class Reports(ThreadingHTTPServer):
@@ -67,6 +71,61 @@ def test_the_newest_window_is_shown_worst_rank_first(call, collector, report) ->
     assert "run simulated: 8 ranks on 2 nodes, steps 0 to 99" in output
     assert output.splitlines()[5].split()[:2] == ["5", "node-1"]
     assert "rank 5 on node-1: forward takes 1.5" in output
+
+
+def judged_report(report: bytes, judged) -> bytes:
+    """The report with layer 2 put in."""
+    found = json.loads(report)
+    made = report_json({"simulated": RunReport(judged=judged)})["runs"]["simulated"]
+    found["runs"]["simulated"] |= {key: made[key] for key in ("verdicts", "run")}
+    return json.dumps(found).encode()
+
+
+def test_verdicts_are_the_first_lines(call, collector, report, by_hand) -> None:
+    """Dearest first, then what the run loses, then the table."""
+    judged = by_hand.judged(
+        by_hand.verdict("suspect", subject_id="s", sentence="rank 3 may be slow"),
+        by_hand.verdict(),
+        worlds=(by_hand.world(),),
+    )
+    collector.answer = judged_report(report("healthy"), judged)
+    _, output, _ = call("top", "--collector", collector.url, "--once")
+    lines = output.splitlines()
+    assert lines[0].startswith("confirmed, pages: rank 5 (node-1) slows run: forward 1.52x")
+    assert lines[2] == "suspect: rank 3 may be slow"
+    assert lines[3].startswith("the run takes 1.18x as long as it could")
+    assert lines[4].startswith("run simulated: 8 ranks")
+    assert "no straggler" not in output
+
+
+@pytest.mark.parametrize("width", [40, 80, 160])
+def test_a_whole_sentence_is_shown_where_there_is_room(
+    collector, report, by_hand, width: int
+) -> None:
+    """Wrapped, never wider than the terminal; the table keeps its place."""
+    run = json.loads(judged_report(report(), by_hand.judged(by_hand.verdict())))
+    console = Console(width=width, height=40, force_terminal=True, color_system=None)
+    with console.capture() as capture:
+        console.print(View(run, None, collector.url))
+    lines = capture.get().splitlines()
+    assert max(map(len, lines)) <= width
+    assert by_hand.sentence in " ".join(line.strip() for line in lines[:8])
+    assert len(lines) <= 40
+
+
+def test_many_verdicts_leave_room_for_the_table(collector, report, by_hand) -> None:
+    """In a small terminal of each sentence the beginning is shown."""
+    many = [by_hand.verdict(subject_id=str(n)) for n in range(30)]
+    run = json.loads(judged_report(report(), by_hand.judged(*many)))
+    console = Console(width=80, height=24, force_terminal=True, color_system=None)
+    with console.capture() as capture:
+        console.print(View(run, None, collector.url))
+    lines = capture.get().splitlines()
+    assert len(lines) <= 24
+    assert [line[:9] for line in lines[:5]] == ["confirmed"] * 5
+    assert lines[0].endswith("…")
+    assert lines[5] == "and 25 confirmed that lose less"
+    assert any(line.split()[:2] == ["5", "node-1"] for line in lines)
 
 
 def test_a_collector_without_a_window_is_no_error(call, collector) -> None:

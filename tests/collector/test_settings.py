@@ -9,6 +9,7 @@ import pytest
 from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.collector.settings_file import FLAG_OF, load_settings
 from otel_straggler.errors import ConfigError
+from otel_straggler.score.verdicts.settings import VerdictSettings
 from otel_straggler.semconv import RANK_ALIASES, STEP_ALIASES
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "collector.yaml"
@@ -51,6 +52,15 @@ def test_attributes_and_patterns_reach_the_decoder(tmp_path: Path) -> None:
     assert names.is_scored("pytorch.rank")
 
 
+def test_verdicts_in_the_file_are_the_settings_of_layer_2(tmp_path: Path) -> None:
+    """The same defaults, under the same names but for units; a list of numbers may be given."""
+    assert CollectorSettings().verdicts.for_judge() == VerdictSettings()
+    file = tmp_path / "c.yaml"
+    file.write_text("verdicts: {block_seconds: 5, windows_steps: [10, 40], page_loss: 0}\n")
+    expected = VerdictSettings(block_s=5.0, windows_steps=(10, 40), page_loss=0.0)
+    assert load_settings(file, {}).verdicts.for_judge() == expected
+
+
 def test_a_url_alone_turns_forwarding_on() -> None:
     """``mode: off`` turns it off again."""
     on = load_settings(None, {"forward.url": "http://gateway:4318"})
@@ -90,6 +100,13 @@ WRONG = {
     "no pattern": ("spans:\n  exclude: [' a']\n", ["spans.exclude", "' a'", "patterns"]),
     "unknown kind": ("spans:\n  compute: [a]\n", ["spans", "compute", "checkpoint"]),
     "unknown mode": ("forward:\n  mode: some\n", ["forward.mode", "some", "all"]),
+    "no list of numbers": (
+        "verdicts:\n  windows_steps: 20\n",
+        ["windows_steps", "20", "ascending"],
+    ),
+    "text in a list of numbers": ("verdicts:\n  windows_steps: [a]\n", ["windows_steps", "['a']"]),
+    "numbers that fall": ("verdicts:\n  windows_steps: [20, 5]\n", ["windows_steps", "(20, 5)"]),
+    "a faster straggler": ("verdicts:\n  page_slowdown: 0.9\n", ["page_slowdown", "at least 1"]),
     "no YAML": ("scoring: {\n", ["c.yaml:2", "not YAML"]),
     "a tab": ("scoring:\n\tthreshold: 1\n", ["c.yaml:2", "not YAML"]),
 }

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.collector.settings import ScoringSettings
+from otel_straggler.collector.settings import ScoringSettings, VerdictsSettings
 from otel_straggler.config import ClientSettings
+from otel_straggler.model.verdict import CAUSES
+from otel_straggler.publish.verdict_series import MOST_VERDICTS
 from otel_straggler.record.recorder import RING_CAPACITY
 from otel_straggler.record.spans import MOST_SPANS
 from otel_straggler.report.collected import LONGEST_S
@@ -23,6 +25,7 @@ def defaults(of: Any) -> dict[str, Any]:
 
 
 CLIENT, SCORING = defaults(ClientSettings), defaults(ScoringSettings)
+VERDICTS = defaults(VerdictsSettings)
 STATED = {
     "concepts.md": [
         f"every {CLIENT['heartbeat_s']:g} s (`heartbeat_s`)",
@@ -46,6 +49,16 @@ STATED = {
         f"{SCORING['window_seconds']:g} s long, in place of windows of {SCORING['window_steps']}",
         f"at most {CLIENT['sdk_spans_per_s']:g} spans a second",
         f"of one step in {CLIENT['sample_steps']} (`sample_steps`)",
+    ],
+    "verdicts.md": [
+        f"at least {VERDICTS['page_slowdown'] - 1:.0%} (".replace("%", " %"),
+        f"at least {VERDICTS['page_loss']:.0%} of".replace("%", " %"),
+        f"Groups of fewer than {VERDICTS['least_peers']} ranks",
+        f"fewer than {VERDICTS['quorum']:.0%} of".replace("%", " %"),
+        f"that {VERDICTS['windows_steps'][0]} steps can show",
+        f"the first {VERDICTS['warm_up_steps']} steps after a start",
+        f"with more than {MOST_VERDICTS} of a run",
+        *(f"| `{word}` {name} |" for word, name in CAUSES.items()),
     ],
 }
 

@@ -84,8 +84,11 @@ def never_folded(scores: RunScores) -> int:
     return sum(len(lines) for name, lines in shown(scores).items() if name not in names)
 
 
-def shown(scores: RunScores, budget: int = 50_000) -> dict[str, list[tuple[dict[str, str], float]]]:
-    text = scores.families(CONSTANT, budget).render().decode()
+def shown(
+    scores: RunScores, budget: int = 50_000, straggling: tuple[int, ...] = ()
+) -> dict[str, list[tuple[dict[str, str], float]]]:
+    slow = frozenset(("", rank) for rank in straggling)
+    text = scores.families(CONSTANT, budget, slow).render().decode()
     found: dict[str, list[tuple[dict[str, str], float]]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -193,9 +196,9 @@ def test_flagged_ranks_keep_their_scores_before_all_others() -> None:
     """Even if another rank has a lower score in a kind that is not listed."""
     relative = np.linspace(0.99, 0.5, 1000)
     scores = run_scores(window(list(range(1000)), relative=relative, flagged=(3, 4)))
-    page = shown(scores, budget=60 + never_folded(scores))
+    page = shown(scores, budget=60 + never_folded(scores), straggling=(7,))
     kept = ranks_of(page, semconv.SECTION_RELATIVE)
-    assert {3, 4, 999}.issubset(kept)
+    assert {3, 4, 7, 999}.issubset(kept)
     assert ranks_of(page, semconv.RANK_STRAGGLING) == list(range(1000))
     relative_quantiles = [v for _, v in page["straggler_section_relative_score_over_ranks"]]
     assert relative_quantiles[0] == pytest.approx(0.5)
@@ -231,3 +234,27 @@ def test_flagged_ranks_are_shown_even_if_nothing_fits() -> None:
     """What pages somebody must be there to look at."""
     scores = run_scores(window(list(range(50)), flagged=(7,)))
     assert ranks_of(shown(scores, budget=0), semconv.SECTION_RELATIVE) == [7]
+
+
+def test_a_listed_rank_is_not_called_slow_and_a_confirmed_one_is() -> None:
+    """Layer 2 decides who straggles; a score under the threshold is only a score."""
+    scores = run_scores(window([0, 1, 2], flagged=(1,)))
+    page = shown(scores, straggling=(2,))
+    found = {int(labels["rank"]): v for labels, v in page["straggler_rank_straggling"]}
+    assert found == {0: 0.0, 1: 0.0, 2: 1.0}
+
+
+def test_a_confirmed_rank_stays_flagged_when_it_misses_a_window() -> None:
+    """An alert must not end because the rank is late."""
+    scores = run_scores(window([0, 1]))
+    scores.take(window([0]), 1020.0)
+    found = shown(scores, straggling=(1,))["straggler_rank_straggling"]
+    assert {int(labels["rank"]): v for labels, v in found} == {0: 0.0, 1: 1.0}
+
+
+def test_confirmed_ranks_keep_their_series_before_listed_ones() -> None:
+    """Where there is room for some of them only."""
+    scores = run_scores(window(list(range(300)), flagged=tuple(range(200))))
+    kept = ranks_of(shown(scores, budget=0, straggling=(299,)), semconv.SECTION_RELATIVE)
+    assert 299 in kept
+    assert len(kept) == 100

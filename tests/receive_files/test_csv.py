@@ -184,9 +184,19 @@ def test_a_wrong_cell_deep_in_the_file_is_named_by_its_line() -> None:
 
 @pytest.mark.parametrize("value", ["0", "-1", "two", "1.5"])
 def test_a_microbatch_is_a_count(value: str) -> None:
-    """It is validated even though layer 1 does not use it."""
+    """How many runs the row stands for."""
     message = refusal(f"{ROW},{value}", header=f"{HEADER},microbatch")
     assert message.startswith(f"run.csv:2, column microbatch: got {value!r}; expected a whole")
+
+
+def test_a_row_stands_for_as_many_runs_as_it_says() -> None:
+    """An empty cell means one; where all rows stand for one run there is no column."""
+    header = f"{HEADER},microbatch"
+    runs = read(f"{ROW},8", f"{ROW},", f"{ROW},1", header=header).runs
+    assert runs is not None
+    assert runs.tolist() == [8, 1, 1]
+    assert read(f"{ROW},1", f"{ROW},", header=header).runs is None
+    assert read(ROW).runs is None
 
 
 def test_an_unknown_kernel_class_is_refused() -> None:

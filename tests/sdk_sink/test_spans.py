@@ -120,6 +120,7 @@ def test_a_span_says_what_it_says_on_the_wire_and_who_sent_it(application: Appli
     assert attributes == {
         "straggler.section": "load",
         "straggler.section.kind": "data",
+        "straggler.section.parent": "eval",
         "straggler.time_basis": "host",
         "straggler.phase": "eval",
         "straggler.seq": 0,

@@ -116,6 +116,17 @@ def add_span(rng: random.Random, span: Any) -> None:
                 value.bool_value = rng.random() < 0.5
             else:
                 value.array_value.values.add().int_value = rng.randrange(9)
+    if rng.random() < 0.4:
+        value = put(key=semconv.TOKENS).value
+        kind = rng.random()
+        if kind < 0.8:
+            value.int_value = rng.choice([0, 512, 4096, rng.randrange(10**6), -1, 2**63 - 1])
+        elif kind < 0.9:
+            value.double_value = rng.choice([512.0, 0.5, -1.0, float("nan"), float("inf")])
+        else:
+            value.string_value = rng.choice(["512", "1e3", "many", ""])
+    if rng.random() < 0.2:
+        put(key=semconv.SECTION_PARENT).value.string_value = rng.choice(["train", ""])
     odd = rng.random()
     if odd < 0.03:
         span.status.code = 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from google.protobuf.json_format import MessageToDict
 from hypothesis import given
@@ -124,6 +125,36 @@ def test_a_section_span_of_ours_becomes_a_row_with_its_whole_identity(how: str) 
     assert (batch.step.item(), batch.seq.item()) == (7, 41)
     assert (batch.start_ns.item(), batch.duration_s.item()) == (1_000_000_000, 2.0)
     assert decoded.progress[source].step == 7
+
+
+@both_encodings
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [(4096, 4096.0), ("4096", 4096.0), (0.5, 0.5), (0, 0.0)],
+)
+def test_a_work_size_is_read_as_a_number(told: Any, expected: float, how: str) -> None:
+    """Also as text or as a double, which is all that some senders know."""
+    spans = [span({"training.tokens": told}), span({"straggler.section": "other"})]
+    tokens = decode(request(*spans), how=how).batch.tokens
+    assert tokens is not None
+    assert tokens[0] == expected
+    assert np.isnan(tokens[1])
+
+
+@pytest.mark.parametrize("told", [-1, -0.5, "many", "nan", "inf", True])
+def test_what_is_no_work_size_counts_as_not_told(told: Any) -> None:
+    """The time is scored all the same; where no row tells, there is no column."""
+    batch = decode(request(span({"training.tokens": told}))).batch
+    assert len(batch) == 1
+    assert batch.tokens is None
+
+
+@both_encodings
+def test_a_section_knows_the_section_around_it(how: str) -> None:
+    """Spans of other senders, who do not say, count as top-level."""
+    inner = {"straggler.section": "layer", "straggler.section.parent": "forward"}
+    decoded = decode(request(span(inner), span()), how=how)
+    assert decoded.batch.sections == (Section("layer", parent="forward"), Section("forward"))
 
 
 @both_encodings

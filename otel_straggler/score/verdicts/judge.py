@@ -4,9 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.model.verdict import Verdict, WorldSummary
+from otel_straggler.model.verdict import RankWaits, Verdict, WorldSummary
+from otel_straggler.score.verdicts.cases import Cases, Now
+from otel_straggler.score.verdicts.excess import Excesses, excesses, late_seconds
+from otel_straggler.score.verdicts.grouping import median_of_rows
+from otel_straggler.score.verdicts.opening import Opening
+from otel_straggler.score.verdicts.peer_judge import PeerJudge, Tracks
+from otel_straggler.score.verdicts.peers import inferred_groups
+from otel_straggler.score.verdicts.run_judge import RunJudge
 from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.verdicts.structure import Structure
+from otel_straggler.score.verdicts.track import Flags
+from otel_straggler.score.verdicts.waits import Synchronising, WaitLedger
+from otel_straggler.score.verdicts.world import World
+
+MOST_STEPS_REMEMBERED = 100_000
+MOST_WAITS = 100
+COMMON_MODE = 1.5
+"""A step that takes all ranks so many times the usual is left out: a checkpoint nobody declared,
+an evaluation, a new compilation."""
+USUAL_STEPS = 40
 
 
 class Judge:
@@ -17,31 +37,185 @@ class Judge:
 
     def __init__(self, settings: VerdictSettings | None = None) -> None:
         self._settings = settings or VerdictSettings()
-        self._changes: list[Verdict] = []
+        self._cases = Cases(self._settings.max_changes)
+        self._peers = PeerJudge(self._settings, self._cases)
+        self._run = RunJudge(self._cases)
+        self._structure = Structure(self._cases)
+        self._opening = Opening(self._settings)
+        self._waits = WaitLedger()
+        self._summary: WorldSummary | None = None
+        self._begin_world()
+
+    def _begin_world(self) -> None:
+        self._world = World()
+        self._waiting = Synchronising()
+        self._structure.reset()
+        self._tracks: Tracks | None = None
+        self._steps: list[int] = []
+        self._usual_s: list[float] = []
 
     def take(self, table: StepTable) -> tuple[Verdict, ...]:
         """Take the next steps in; returns the changes of state that they bring."""
-        del table
-        return ()
+        changes: list[Verdict] = []
+        for ready in self._opening.take(table):
+            changes += self._judge(ready)
+        return tuple(changes)
 
     def finish(self) -> tuple[Verdict, ...]:
         """The input has ended: evaluate what has not been."""
-        return ()
+        changes = [change for ready in self._opening.finish() for change in self._judge(ready)]
+        return (*changes, *self._structure.finish())
 
     @property
     def changes(self) -> tuple[Verdict, ...]:
-        """All changes of state in order; the last of a subject counts."""
-        return tuple(self._changes)
+        """All changes of state in order; the last of a subject counts, and has the newest
+        numbers."""
+        return self._cases.changes
 
     def summary(self) -> WorldSummary | None:
         """Of the newest steps; None before the first."""
-        return None
+        return self._summary
+
+    # --- one block -----------------------------------------------------------------------------
+
+    def _judge(self, table: StepTable) -> list[Verdict]:
+        if self._opening.begins_anew(table):
+            self._begin_world()
+        if self._world.meet(table):
+            self._tracks = None
+            self._run.reset()
+            self._structure.reset()
+        block = self._world.align(table)
+        excess = self._excesses(block)
+        counts = self._counting_steps(excess)
+        if self._opening.is_warming_up(table):
+            return []
+        if self._tracks is None or self._tracks.ranks.shape[1] != len(self._world.sections) + 2:
+            self._tracks = Tracks.of(self._world, self._settings)
+        self._tracks.take(excess, self._world, counts)
+        self._steps += block.steps.tolist()
+        changes = self._evaluate(block, excess, counts)
+        self._learn()
+        self._sum_up(table, excess)
+        return changes
+
+    def _excesses(self, block: StepTable) -> Excesses:
+        world = self._world
+        peers_s, late_s = late_seconds(block.seconds, world)
+        if self._waiting.observe(late_s, world.sections):
+            self._tracks = None
+            self._run.reset()
+        if not world.is_told and not world.is_inferred and self._tracks is None:
+            self._infer(block)
+            peers_s, late_s = late_seconds(block.seconds, world)
+        return excesses(
+            block.seconds, peers_s, late_s, world, self._waiting, self._settings.least_peers
+        )
+
+    def _infer(self, block: StepTable) -> None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(median_of_rows(block.seconds))
+        local = [not self._waiting.waits(s) for s in self._world.sections]
+        self._world.use_inferred(inferred_groups(logs[:, local], 0.01))
+
+    def _counting_steps(self, excess: Excesses) -> Flags:
+        """(T,) False for steps that took everybody much longer than usual."""
+        counts = np.ones(len(excess.local_s), bool)
+        for t, seconds in enumerate(median_of_rows(excess.local_s.T).tolist()):
+            usual_s = float(np.median(self._usual_s)) if len(self._usual_s) >= 10 else np.inf
+            counts[t] = not seconds > COMMON_MODE * usual_s
+            self._usual_s = [*self._usual_s[-(USUAL_STEPS - 1) :], seconds]
+        return counts
+
+    def _evaluate(self, block: StepTable, excess: Excesses, counts: Flags) -> list[Verdict]:
+        world = self._world
+        assert self._tracks is not None
+        reporting = int(np.isfinite(excess.step_s).any(axis=0).sum())
+        if reporting < self._settings.quorum * max(world.expected, world.n_ranks):
+            return []
+        now = Now(
+            steps=self._tracks.ranks.steps,
+            step=int(block.steps[-1]),
+            at_ns=int(block.end_ns.max()),
+        )
+        steps = self._steps[-self._tracks.ranks.steps :]
+        changes = self._peers.evaluate(self._tracks, excess, world, steps, now)
+        changes += self._run.evaluate(excess, world, self._waiting, counts, steps, now)
+        changes += self._structure.take(block, counts, now)
+        for s, section in enumerate(world.sections):
+            if self._waiting.waits(section):
+                ranks = [source.rank for source in world.sources]
+                self._waits.add(ranks, block.seconds[counts][..., s], world.peers)
+        return changes
+
+    def _learn(self) -> None:
+        assert self._tracks is not None
+        held_ranks, held_hosts = self._peers.held(self._world)
+        self._tracks.ranks.learn_reference(held_ranks)
+        self._tracks.hosts.learn_reference(held_hosts)
+        del self._steps[:-MOST_STEPS_REMEMBERED]
+
+    # --- summary -------------------------------------------------------------------------------
+
+    def _sum_up(self, table: StepTable, excess: Excesses) -> None:
+        assert self._tracks is not None
+        world = self._world
+        first = world.sources[0]
+        reporting = int(np.isfinite(excess.step_s).any(axis=0).sum())
+        self._summary = WorldSummary(
+            run_id=first.run_id,
+            group=first.group,
+            attempt=first.attempt,
+            **self._balance(),
+            resolvable_slowdown=self._tracks.ranks.resolvable(),
+            coverage=reporting / max(world.expected, world.n_ranks, 1),
+            step_s=float(np.nanmedian(excess.step_s)),
+            waits=self._rank_waits(),
+        )
+        del table
+
+    def _balance(self) -> dict[str, Any]:
+        """What the structure of the run tells, as fields of the summary."""
+        balance = self._structure.balance
+        if balance is None:
+            return {}
+        told, workers = balance.told, balance.workers
+        return {
+            "slowdown": told.slowdown,
+            "waste": told.waste,
+            "m_w": told.m_w,
+            "m_s": told.m_s,
+            "heat": tuple(
+                (stage, data, float(told.of_worker[d, p]))
+                for p, stage in enumerate(workers.stages)
+                for d, data in enumerate(workers.data_ranks)
+            ),
+        }
+
+    def _rank_waits(self) -> tuple[RankWaits, ...]:
+        caused, suffered = self._waits.caused_s, self._waits.suffered_s
+        worst = sorted(caused, key=lambda rank: -caused[rank])[:MOST_WAITS]
+        by_rank = {source.rank: source for source in self._world.sources}
+        return tuple(
+            RankWaits(
+                rank=rank,
+                node=by_rank[rank].node,
+                role=by_rank[rank].role,
+                group=by_rank[rank].group,
+                caused_s=caused[rank],
+                suffered_s=suffered.get(rank, 0.0),
+            )
+            for rank in worst
+            if rank in by_rank
+        )
+
+    # --- over restarts -------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """All that must survive a restart: JSON's types and NumPy arrays, nested in dicts and
         lists."""
-        return {}
+        return {"cases": self._cases.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from :meth:`state` of an earlier process."""
-        del state
+        self._cases.restore(state.get("cases", {}))

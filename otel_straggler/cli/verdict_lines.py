@@ -1,0 +1,150 @@
+"""Verdicts as people read them: sentences, dearest first, and what the run loses.
+
+Like ``report_table`` this reads the JSON report, so that ``score`` and ``top`` say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from otel_straggler.cli.report_table import printable
+from otel_straggler.model.verdict import CAUSES
+
+Json = Mapping[str, Any]
+
+MOST_VERDICTS = 10
+MOST_RECOVERED = 5
+MANY_CHANGES = 5
+"""With more changes than these, the newest are told one by one."""
+NEWEST_CHANGES = 8
+_LONGEST_SENTENCE = 600
+_LONGEST_NAME = 60
+_STYLES = {"confirmed": "bold red", "flapping": "bold red", "suspect": "dim"}
+_SLOW_RUN = 1.1
+_WORTH_A_WORD = 0.5
+"""Part of the loss from which on its place is told."""
+
+
+def verdict_lines(run: Json, most: int = MOST_VERDICTS) -> Iterator[Text]:
+    """Who is called slow, who is suspected, who has recovered; dearest first."""
+    current = current_verdicts(run)
+    standing = [verdict for verdict in current if verdict["state"] in _STYLES]
+    for verdict in standing[:most]:
+        yield _line(verdict)
+    if len(standing) > most:
+        yield Text(f"and {_count(standing[most:])} that lose less", style="dim")
+    recovered = [verdict for verdict in current if verdict["state"] == "recovered"]
+    if recovered:
+        yield Text(f"recovered: {_names(recovered)}", style="green")
+
+
+def current_verdicts(run: Json) -> list[Json]:
+    """The newest verdict of every subject: called slow first, then by what is lost."""
+    newest = {verdict["subject_id"]: verdict for verdict in run.get("verdicts", ())}
+    order = {state: place for place, state in enumerate(("confirmed", "flapping", "suspect"))}
+
+    def key(verdict: Json) -> tuple[int, float]:
+        place = max(order.get(verdict["state"], 3), 1)  # flapping ones are among the confirmed
+        return place, -(verdict["gpu_seconds_lost_per_hour"] or 0.0)
+
+    return sorted(newest.values(), key=key)
+
+
+def run_line(run: Json) -> Iterator[Text]:
+    """What the run loses, and the smallest slowdown that could be shown; nothing if unknown."""
+    told = run["run"]
+    lost = told["slowdown"]
+    if lost is None:
+        return
+    parts = [f"the run takes {lost:.2f}x as long as it could"]
+    if told["cause"]:
+        parts[0] += f": {cause_of(told)}"
+    parts += [*_places(told), *_cost(told)]
+    if told["resolvable_slowdown"] is not None:
+        percent = 100 * (told["resolvable_slowdown"] - 1)
+        parts.append(f"smallest slowdown that can be shown {percent:.2g} %")
+    yield Text(", ".join(parts), style="bold" if lost >= _SLOW_RUN else "")
+
+
+def history_lines(run: Json) -> Iterator[Text]:
+    """The newest changes of state, where there are many; oldest of them first."""
+    changes: Sequence[Json] = run.get("verdicts", ())
+    if len(changes) <= MANY_CHANGES:
+        return
+    newest = changes[-NEWEST_CHANGES:]
+    yield Text(f"{len(changes):,} changes of state, the newest {len(newest)}:", style="dim")
+    for change in newest:
+        yield Text(f"  {_when(change):>12}  {change['state']:<9}  {_told(change)}", style="dim")
+
+
+def cause_of(told: Json) -> str:
+    """The cause as people read it.
+
+    >>> cause_of({"cause": "stage_imbalance"}), cause_of({"cause": "news"})
+    ('stage imbalance', 'news')
+    """
+    return CAUSES.get(told["cause"], printable(str(told["cause"]), _LONGEST_NAME))
+
+
+def subject(verdict: Json) -> str:
+    """Rank, node, role or run, in words."""
+    if verdict["scope"] == "rank":
+        key = f"{verdict['group']}/{verdict['rank']}" if verdict["group"] else verdict["rank"]
+        where = f" on {verdict['node']}" if verdict["node"] else ""
+        return printable(f"rank {key}{where}", _LONGEST_NAME)
+    name = {"host": verdict["node"], "role": verdict["role"]}.get(verdict["scope"])
+    what = {"host": "node"}.get(verdict["scope"], verdict["scope"])
+    return printable(f"{what} {name}" if name else f"the {what}", _LONGEST_NAME)
+
+
+# --- one verdict -------------------------------------------------------------------------------
+
+
+def _line(verdict: Json) -> Text:
+    state = verdict["state"] + (", pages" if verdict["pages"] else "")
+    sentence = printable(verdict["sentence"], _LONGEST_SENTENCE) or _told(verdict)
+    return Text(f"{state}: {sentence}", style=_STYLES[verdict["state"]])
+
+
+def _told(verdict: Json) -> str:
+    section = printable(verdict["section"] or "whole step", _LONGEST_NAME)
+    slowdown = verdict["slowdown"]
+    how = f" {slowdown:.2f}x" if slowdown is not None else ""
+    return f"{subject(verdict)}: {section}{how}, {cause_of(verdict)}"
+
+
+def _when(change: Json) -> str:
+    return "" if change["at_step"] is None else f"step {change['at_step']:,}"
+
+
+def _names(verdicts: Sequence[Json]) -> str:
+    names = ", ".join(subject(verdict) for verdict in verdicts[:MOST_RECOVERED])
+    more = len(verdicts) - MOST_RECOVERED
+    return f"{names} and {more:,} more" if more > 0 else names
+
+
+def _count(verdicts: Sequence[Json]) -> str:
+    """``2 confirmed and 31 suspects``."""
+    suspects = sum(verdict["state"] == "suspect" for verdict in verdicts)
+    called = len(verdicts) - suspects
+    words = [f"{called:,} confirmed"] * bool(called) + [f"{suspects:,} suspect"] * bool(suspects)
+    return " and ".join(words)
+
+
+# --- the run -----------------------------------------------------------------------------------
+
+
+def _places(told: Json) -> Iterator[str]:
+    """Where most of the loss is, if it is in one place."""
+    for key, place in (("m_w", "the worst 3 % of workers"), ("m_s", "the last stage")):
+        part = told[key]
+        if part is not None and part >= _WORTH_A_WORD:
+            yield f"{100 * min(part, 1.0):.0f} % of that by {place}"
+
+
+def _cost(told: Json) -> Iterator[str]:
+    if told["gpu_seconds_lost"]:
+        yield f"{told['gpu_seconds_lost'] / 3600:.3g} GPU-hours lost so far"

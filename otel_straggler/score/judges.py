@@ -1,0 +1,92 @@
+"""The judges of all runs in memory: one for each run and group."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections import deque
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from otel_straggler.model.step_table import StepTable
+from otel_straggler.model.verdict import RunVerdicts, Verdict
+from otel_straggler.score.verdicts.judge import Judge
+from otel_straggler.score.verdicts.settings import VerdictSettings
+
+_Key = tuple[str, str]
+
+
+class Judges:
+    """Gives every table to the judge of its run and group, and remembers what is new."""
+
+    def __init__(self, settings: VerdictSettings) -> None:
+        self._settings = settings
+        self._judges: dict[_Key, Judge] = {}
+        self._newest_attempt: dict[_Key, int] = {}
+        self._without_rows_since_ns: dict[str, int] = {}
+        self._new: deque[Verdict] = deque(maxlen=settings.max_changes)
+
+    def take(self, table: StepTable) -> None:
+        """Judge the next steps. Those of an attempt that was replaced already are left out."""
+        first = table.sources[0]
+        key = first.run_id, first.group
+        if first.attempt < self._newest_attempt.get(key, first.attempt):
+            return
+        self._newest_attempt[key] = first.attempt
+        self._new.extend(self._judge(key).take(table))
+
+    def finish(self) -> None:
+        """The input has ended."""
+        for judge in self._judges.values():
+            self._new.extend(judge.finish())
+
+    def judged(self, run_id: str) -> RunVerdicts:
+        """All changes in memory and the newest summaries; changes of groups by their time."""
+        judges = [judge for key, judge in self._judges.items() if key[0] == run_id]
+        changes = heapq.merge(*(judge.changes for judge in judges), key=lambda v: v.at_ns)
+        summaries = (judge.summary() for judge in judges)
+        return RunVerdicts(
+            changes=tuple(changes), worlds=tuple(world for world in summaries if world is not None)
+        )
+
+    def new_changes(self) -> list[Verdict]:
+        """The changes since the last call; of more than ``max_changes`` the newest."""
+        new = list(self._new)
+        self._new.clear()
+        return new
+
+    def forget(self, run_id: str) -> None:
+        """Drop a run."""
+        for key in [key for key in self._judges if key[0] == run_id]:
+            del self._judges[key]
+            self._newest_attempt.pop(key, None)
+        self._without_rows_since_ns.pop(run_id, None)
+
+    def forget_all_but(self, runs: Collection[str], now_ns: int, limit_ns: int) -> None:
+        """Drop the runs of an earlier process for which no rows came for so long."""
+        for run_id in {key[0] for key in self._judges}:
+            if run_id in runs:
+                self._without_rows_since_ns.pop(run_id, None)
+            elif now_ns - self._without_rows_since_ns.setdefault(run_id, now_ns) >= limit_ns:
+                self.forget(run_id)
+
+    def state(self) -> dict[str, Any]:
+        """By run and group, as JSON text: the state of the judge."""
+        return {json.dumps(key): judge.state() for key, judge in self._judges.items()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from :meth:`state`."""
+        for text, judged in state.items():
+            run_id, group = json.loads(text)
+            self._judge((run_id, group)).restore(judged)
+
+    def take_all(self, tables: Iterable[StepTable]) -> None:
+        """:meth:`take` for many."""
+        for table in tables:
+            self.take(table)
+
+    def _judge(self, key: _Key) -> Judge:
+        judge = self._judges.get(key)
+        if judge is None:
+            judge = self._judges[key] = Judge(self._settings)
+        return judge

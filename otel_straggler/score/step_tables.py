@@ -1,0 +1,208 @@
+"""Rows of some steps -> the dense tables that layer 2 reads.
+
+Only top-level section runs count: kernels and nested sections are left out, for their time is in
+the section around them already.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.model.observation import NO_KERNEL, NO_STEP, Floats, Ints, ObservationBatch
+from otel_straggler.model.step_table import StepTable
+from otel_straggler.score.layer1 import one_session_per_rank, without_duplicates
+from otel_straggler.score.medians import number_densely
+
+Bools = npt.NDArray[np.bool_]
+
+_LATEST = np.iinfo(np.int64).max
+_ENOUGH_FOR_A_MEDIAN = 1_000
+"""Starts of a section that are looked at to place it among the others."""
+
+
+def build_step_table(
+    rows: ObservationBatch, *, world_size: int = 0, interval_ns: int = 0
+) -> StepTable | None:
+    """Sum up the top-level section runs of one world of ranks.
+
+    Args:
+        rows: of one run, group, attempt and incarnation; what was delivered twice and second
+            sessions of a rank are left out here.
+        world_size: ranks expected, 0 if unknown.
+        interval_ns: length of an interval of time that stands for a step; 0: go by steps, and
+            leave out rows without one.
+
+    Returns:
+        None if there is nothing to sum up.
+
+    Cost: O(rows + steps * ranks * sections); more by a sort if ``seq`` is spread widely or rows
+    came twice.
+    """
+    kept = one_session_per_rank(without_duplicates(_only(rows, is_summed(rows))))
+    if not interval_ns:
+        kept = _only(kept, kept.step != NO_STEP)
+    if len(kept) == 0:
+        return None
+    cells = _Cells.of(kept, kept.start_ns // interval_ns if interval_ns else kept.step)
+    in_order = cells.order_of_sections()
+    return StepTable(
+        steps=cells.steps,
+        sources=tuple(kept.sources[code] for code in cells.source_codes),
+        sections=tuple(kept.sections[cells.section_codes[s]] for s in in_order),
+        seconds=np.where(cells.is_filled, cells.seconds, np.nan)[:, :, in_order],
+        runs=cells.runs[:, :, in_order],
+        run_cv=cells.run_cv()[:, in_order],
+        tokens=cells.tokens(),
+        start_ns=np.where(cells.is_filled.any(axis=2), cells.first_ns.min(axis=2), 0),
+        end_ns=cells.last_end_ns(),
+        world_size=world_size,
+        is_timed=bool(interval_ns),
+    )
+
+
+def is_summed(rows: ObservationBatch) -> Bools:
+    """Which rows are runs of top-level sections."""
+    is_top = np.array([not section.parent for section in rows.sections], bool)
+    is_run: Bools = rows.kernel == NO_KERNEL
+    return is_run if is_top.all() else is_run & is_top[rows.section]
+
+
+def _only(rows: ObservationBatch, wanted: Bools) -> ObservationBatch:
+    return rows if wanted.all() else rows.take(wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """Rows by step, rank and section, all arrays (T, R, S); ``cell`` says where each row belongs.
+
+    Sections stand in the order of their codes; ``first_ns`` is the first start in a cell, the
+    latest possible time where the cell is empty.
+    """
+
+    rows: ObservationBatch
+    steps: Ints
+    source_codes: list[int]
+    section_codes: list[int]
+    cell: Ints
+    n_rows: Ints
+    seconds: Floats
+    first_ns: Ints
+
+    @classmethod
+    def of(cls, rows: ObservationBatch, step: Ints) -> _Cells:
+        steps, step_code = number_densely(step)
+        used = np.flatnonzero(np.bincount(rows.source, minlength=len(rows.sources))).tolist()
+        source_codes = sorted(used, key=lambda code: rows.sources[code].rank)
+        section_codes = np.flatnonzero(np.bincount(rows.section)).tolist()
+        shape = (len(steps), len(source_codes), len(section_codes))
+        cell = step_code * shape[1] + _places(source_codes, len(rows.sources))[rows.source]
+        cell *= shape[2]
+        cell += _places(section_codes, len(rows.sections))[rows.section]
+        size = math.prod(shape)
+        n_rows = np.bincount(cell, minlength=size)
+        first_ns = np.full(size, _LATEST)
+        if n_rows.max() == 1:
+            first_ns[cell] = rows.start_ns
+        else:
+            np.minimum.at(first_ns, cell, rows.start_ns)
+        return cls(
+            rows=rows,
+            steps=steps,
+            source_codes=source_codes,
+            section_codes=section_codes,
+            cell=cell,
+            n_rows=n_rows.reshape(shape),
+            seconds=_sums(cell, rows.duration_s, shape),
+            first_ns=first_ns.reshape(shape),
+        )
+
+    @property
+    def is_filled(self) -> Bools:
+        filled: Bools = self.n_rows > 0
+        return filled
+
+    @property
+    def runs(self) -> npt.NDArray[np.int32]:
+        told = self.rows.runs
+        if told is None:
+            return self.n_rows.astype(np.int32)
+        return self._sums(told.astype(np.float64)).astype(np.int32)
+
+    def _sums(self, values: Floats) -> Floats:
+        return _sums(self.cell, values, self.n_rows.shape)
+
+    def order_of_sections(self) -> list[int]:
+        """Sections by the median of their first start after the rank's first in the step; of
+        equals the one that was seen first."""
+        n_sections = len(self.section_codes)
+        first_ns = self.first_ns.reshape(-1, n_sections)
+        offset_ns = []
+        for section in range(n_sections):
+            lines = np.flatnonzero(first_ns[:, section] != _LATEST)
+            lines = lines[:: 1 + len(lines) // _ENOUGH_FOR_A_MEDIAN]
+            begun_ns = first_ns[lines].min(axis=1)
+            offset_ns.append(float(np.median(first_ns[lines, section] - begun_ns)))
+        return sorted(range(n_sections), key=offset_ns.__getitem__)
+
+    def last_end_ns(self) -> Ints:
+        """(T, R); 0 where the rank ran nothing."""
+        if self.n_rows.max() == 1:
+            end_ns = self.first_ns + _nanoseconds(self.seconds)
+            latest: Ints = np.where(self.is_filled, end_ns, 0).max(axis=2)
+            return latest
+        shape = self.n_rows.shape
+        last_ns = np.zeros(shape[0] * shape[1], np.int64)
+        ends_ns = self.rows.start_ns + _nanoseconds(self.rows.duration_s)
+        np.maximum.at(last_ns, self.cell // shape[2], ends_ns)
+        return last_ns.reshape(shape[:2])
+
+    def tokens(self) -> Floats:
+        """(T, R) tokens of the section that tells most; NaN where none tells."""
+        told = self.rows.tokens
+        if told is None:
+            return np.full(self.n_rows.shape[:2], np.nan)
+        is_told = ~np.isnan(told)
+        sums = self._sums(np.where(is_told, told, 0.0))
+        most: Floats = np.where(self._sums(is_told.astype(np.float64)) > 0, sums, -np.inf)
+        most = most.max(axis=2)
+        return np.where(np.isinf(most), np.nan, most)
+
+    def run_cv(self) -> Floats:
+        """(R, S) spread of single runs around the mean of their step, pooled over the steps.
+
+        A row that stands for k runs tells only their mean, which varies k times less; it is
+        weighted so that the variance of a single run comes out.
+        """
+        freedom = np.where(self.n_rows > 1, self.n_rows - 1, 0).sum(axis=0)
+        if not freedom.any():
+            return np.full(freedom.shape, np.nan)
+        runs = np.ones(len(self.rows)) if self.rows.runs is None else self.rows.runs
+        many = self.n_rows > 1
+        n_runs = np.where(many, self.runs, 0)
+        step_mean_s = self.seconds / np.maximum(self.runs, 1)
+        apart_s = self.rows.duration_s / runs - step_mean_s.ravel()[self.cell]
+        squares = np.where(many, self._sums(runs * apart_s**2), 0.0).sum(axis=0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean_s = np.where(many, self.seconds, 0.0).sum(axis=0) / n_runs.sum(axis=0)
+            spread: Floats = np.sqrt(squares / freedom) / mean_s
+        return np.where(freedom > 0, spread, np.nan)
+
+
+def _sums(cell: Ints, values: Floats, shape: tuple[int, ...]) -> Floats:
+    sums: Floats = np.bincount(cell, values, math.prod(shape)).astype(np.float64, copy=False)
+    return sums.reshape(shape)
+
+
+def _places(codes: list[int], n_codes: int) -> Ints:
+    place = np.zeros(n_codes, np.int64)
+    place[codes] = np.arange(len(codes))
+    return place
+
+
+def _nanoseconds(seconds: Floats) -> Ints:
+    whole: Ints = np.rint(seconds * 1e9).astype(np.int64)
+    return whole

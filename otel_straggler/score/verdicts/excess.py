@@ -1,0 +1,111 @@
+"""From seconds to excesses: how much longer than its peers, per rank, step and quantity.
+
+The quantities (columns) are the whole local work of a step, each section of local work, and the
+lateness seen in waiting sections. All are logarithms: 0.1 is about 10 % longer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.model.observation import Floats
+from otel_straggler.score.verdicts.comparison import centred
+from otel_straggler.score.verdicts.waits import Synchronising, lateness
+from otel_straggler.score.verdicts.world import World
+from otel_straggler.semconv import LISTED_KINDS
+
+LEAST_PRESENCE = 0.5
+"""A section is compared where at least half of the ranks and steps have it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Excesses:
+    """One block of steps. S sections; columns: 0 the local work, 1 to S sections, S + 1 lateness.
+
+    Attributes:
+        ranks: (T, R, S + 2) log excess over the peers; NaN where not compared.
+        local_s: (T, R) local work of the step; NaN if the rank has no row.
+        waited_s: (T, R) in waiting sections; NaN if there is none.
+        step_s: (T, R) both, and checkpoint and eval sections.
+        peers_s: (T, G, S) median time of the peers in each section.
+        late_s: (T, R, S) seconds over that median.
+    """
+
+    ranks: Floats
+    local_s: Floats
+    waited_s: Floats
+    step_s: Floats
+    peers_s: Floats
+    late_s: Floats
+
+
+def late_seconds(seconds: Floats, world: World) -> tuple[Floats, Floats]:
+    """(T, G, S) median of the peers, and (T, R, S) seconds beyond it.
+
+    Cost: O(T R S log widest).
+    """
+    by_section = np.moveaxis(seconds, 1, -1)
+    peers_s = np.moveaxis(world.peers.medians(by_section), -1, 1)
+    return peers_s, seconds - peers_s[:, world.peers.code]
+
+
+def excesses(
+    seconds: Floats,
+    peers_s: Floats,
+    late_s: Floats,
+    world: World,
+    waiting: Synchronising,
+    least_peers: int,
+) -> Excesses:
+    """Compare one block.
+
+    Args:
+        seconds: (T, R, S) NaN where a rank did not run the section.
+        peers_s, late_s: of :func:`late_seconds`.
+        least_peers: in smaller groups nobody is compared.
+    """
+    waits = np.array([waiting.waits(s) for s in world.sections], bool)
+    local = np.array([s.kind in LISTED_KINDS for s in world.sections], bool) & ~waits
+    present = np.isfinite(seconds).any(axis=2)
+    local_s = _sum(seconds[..., local], present)
+    waited_s = _sum(seconds[..., waits], np.isfinite(seconds[..., waits]).any(axis=2))
+    step_s = _sum(seconds, present)
+    typical_s = world.peers.medians(step_s)[:, world.peers.code]
+    out = np.full((*present.shape, len(world.sections) + 2), np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        out[..., 0] = centred(_log(local_s), world.peers, least_peers)
+        enough = world.peers.size >= least_peers
+        compared = local & (np.isfinite(seconds).mean(axis=(0, 1)) >= LEAST_PRESENCE)
+        for s in np.flatnonzero(compared).tolist():
+            out[..., s + 1] = np.log(seconds[..., s]) - _log(peers_s[..., s])[:, world.peers.code]
+        out[..., 1:-1][:, ~enough[world.peers.code]] = np.nan
+        out[..., -1] = lateness(waited_s, typical_s, world.peers)
+        out[:, ~enough[world.peers.code], -1] = np.nan
+    return Excesses(
+        ranks=out,
+        local_s=local_s,
+        waited_s=waited_s,
+        step_s=step_s,
+        peers_s=peers_s,
+        late_s=late_s,
+    )
+
+
+def host_excesses(ranks: Floats, world: World) -> Floats:
+    """(T, R, C) to (T, H, C): the median rank of every host.
+
+    One slow rank of eight does not make its host slow. Cost: O(T R C log ranks per host).
+    """
+    return np.moveaxis(world.hosts.medians(np.moveaxis(ranks, 1, -1)), -1, 1)
+
+
+def _sum(seconds: Floats, present: npt.ArrayLike) -> Floats:
+    total = np.nansum(seconds, axis=-1)
+    return np.where(present, total, np.nan)
+
+
+def _log(values: Floats) -> Floats:
+    return np.log(np.where(values > 0.0, values, np.nan))

@@ -1,0 +1,91 @@
+"""Medians over groups of rows that stay the same from step to step."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from otel_straggler.model.observation import Floats, Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """Which rows belong together.
+
+    Attributes:
+        code: (R,) group of each row.
+        members: (G, widest) rows of each group; R, one past the last row, fills up.
+        size: (G,) rows of each group.
+        keys: (G,) what the rows of a group have in common.
+    """
+
+    code: Ints
+    members: Ints
+    size: Ints
+    keys: tuple[Hashable, ...]
+
+    @classmethod
+    def of(cls, keys: Sequence[Hashable]) -> Groups:
+        """Group rows with equal keys, in order of first appearance. Cost: O(R)."""
+        number: dict[Hashable, int] = {}
+        code = np.array([number.setdefault(key, len(number)) for key in keys], np.int64)
+        return cls.of_codes(code, tuple(number))
+
+    @classmethod
+    def of_codes(cls, code: Ints, keys: tuple[Hashable, ...]) -> Groups:
+        size = np.bincount(code, minlength=len(keys))
+        members = np.full((len(keys), int(size.max(initial=0))), len(code), np.int64)
+        order = np.argsort(code, kind="stable")
+        place = np.arange(len(code)) - np.repeat(np.cumsum(size) - size, size)
+        members[code[order], place] = order
+        return cls(code, members, size, keys)
+
+    def __len__(self) -> int:
+        """Groups."""
+        return len(self.keys)
+
+    def medians(self, values: Floats) -> Floats:
+        """(..., R) to (..., G): the true median of each group; NaN values are left out.
+
+        Cost: O(n log widest).
+        """
+        return _median_of_sorted(np.sort(self.gather(values), axis=-1))
+
+    def minima(self, values: Floats) -> Floats:
+        """(..., R) to (..., G): the smallest value of each group; NaN where there is none."""
+        lowest = np.fmin.reduce(self.gather(values), axis=-1)
+        return np.asarray(lowest)
+
+    def gather(self, values: Floats) -> Floats:
+        """(..., R) to (..., G, widest), NaN where a group is narrower."""
+        if self.members.size == len(self.code) and len(self.code):
+            return np.asarray(values[..., self.members])
+        padded = np.concatenate([values, np.full((*values.shape[:-1], 1), np.nan)], axis=-1)
+        return np.asarray(padded[..., self.members])
+
+
+def _median_of_sorted(ordered: Floats) -> Floats:
+    """Medians over the last axis; NaNs stand last."""
+    count = np.count_nonzero(ordered == ordered, axis=-1)
+    width = ordered.shape[-1]
+    if width == 0:
+        return np.full(ordered.shape[:-1], np.nan)
+    if (count == width).all():
+        low, high = ordered[..., (width - 1) // 2], ordered[..., width // 2]
+        return np.asarray(0.5 * low + 0.5 * high)
+    at_low = np.maximum(count - 1, 0)[..., None] // 2
+    at_high = np.minimum(count // 2, width - 1)[..., None]
+    low = np.take_along_axis(ordered, at_low, -1)[..., 0]
+    high = np.take_along_axis(ordered, at_high, -1)[..., 0]
+    return np.where(count > 0, 0.5 * low + 0.5 * high, np.nan)
+
+
+def median_of_rows(values: Floats) -> Floats:
+    """(n, ...) to (...): the median over the first axis, NaN left out; NaN where there is none.
+
+    >>> median_of_rows(np.array([[1.0, np.nan], [3.0, np.nan], [np.nan, 5.0]])).tolist()
+    [2.0, 5.0]
+    """
+    return _median_of_sorted(np.moveaxis(np.sort(values, axis=0), 0, -1))

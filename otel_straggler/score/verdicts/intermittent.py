@@ -1,0 +1,99 @@
+"""Now and then: a rank that stalls in one step of twenty, which no median sees.
+
+A spike begins where a rank takes a tenth of a step longer than its peers and than it usually does,
+and did not in the step before. Spikes are counted, fading
+with a half-life of 200 steps, and a rank is flagged that has so many of them that a Poisson
+variable with the mean of the others has as many less than once in 20 / (ranks x quantities) times.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.model.observation import Floats
+from otel_straggler.score.verdicts.comparison import FALSE_ALARMS
+
+SPIKE = 0.10
+HALF_LIFE_STEPS = 200.0
+LEAST_RATE = 0.001
+"""Healthy ranks are taken to have a spike in 1,000 steps at least."""
+LEAST_TIMES = 3.0
+"""A flagged rank has at least so many times the spikes of the others."""
+MOST_COUNTED = 200
+TRIMMED = 0.05
+"""The ranks with most spikes do not count for what is normal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Spikes:
+    """(R, C) who spikes too often; its z; seconds lost to spikes per step."""
+
+    beyond: npt.NDArray[np.bool_]
+    z: Floats
+    lost_s: Floats
+
+
+class Intermittent:
+    """Memory of R ranks and C quantities. State: 16 bytes per pair."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.shape = shape
+        self._spikes = np.zeros(shape)
+        self._seconds = np.zeros(shape)
+        self._was_spike = np.zeros(shape, bool)
+        self._steps = 0.0
+
+    def take(self, excess: Floats, usual: Floats, columns_s: Floats, step_s: Floats) -> Spikes:
+        """The next block.
+
+        Args:
+            excess: (T, R, C) log excess over the peers; NaN where unknown.
+            usual: (R, C) what the rank has of late: a lasting rise is no spike.
+            columns_s: (R, C) usual seconds of the quantity.
+            step_s: (R,) of the step.
+
+        Cost: O(T R C).
+        """
+        with np.errstate(invalid="ignore", over="ignore"):
+            beyond = np.minimum(excess - np.fmax(usual, 0.0), 20.0)
+            seconds = np.expm1(beyond) * columns_s
+            is_spike = seconds >= SPIKE * step_s[:, None]
+        is_new = is_spike & ~np.concatenate([self._was_spike[None], is_spike[:-1]])
+        self._was_spike = is_spike[-1]
+        fade = 0.5 ** (len(excess) / HALF_LIFE_STEPS)
+        self._steps = self._steps * fade + len(excess)
+        self._spikes = self._spikes * fade + is_new.sum(axis=0)
+        lost = np.where(is_new, np.minimum(seconds, 2.0 * step_s[:, None]), 0.0).sum(axis=0)
+        self._seconds = self._seconds * fade + lost
+        return self._judge()
+
+    def _judge(self) -> Spikes:
+        rows, columns = self.shape
+        ordered = np.sort(self._spikes, axis=0)
+        kept = ordered[: max(1, int(rows * (1.0 - TRIMMED)))]
+        usual = np.maximum(kept.mean(axis=0), LEAST_RATE * self._steps)
+        chance = FALSE_ALARMS / max(rows * columns, 1)
+        least = np.array([critical_count(float(mean), chance) for mean in usual])
+        beyond = self._spikes >= np.maximum(least, LEAST_TIMES * usual)
+        z = 2.0 * (np.sqrt(self._spikes + 0.375) - np.sqrt(usual + 0.375))
+        return Spikes(beyond=beyond, z=z, lost_s=self._seconds / max(self._steps, 1.0))
+
+
+def critical_count(mean: float, chance: float) -> int:
+    """The smallest count that a Poisson variable reaches with at most this probability.
+
+    >>> critical_count(0.3, 1e-5), critical_count(4.0, 1e-5)
+    (6, 16)
+    """
+    term = math.exp(-mean)
+    left = 1.0 - term
+    for count in range(1, MOST_COUNTED):
+        if left <= chance:
+            return count
+        term *= mean / count
+        left -= term
+    return MOST_COUNTED

@@ -1,0 +1,52 @@
+"""Since when is it slow? One-sided CUSUM, scaled by the noise, with a threshold from theory.
+
+    g = max(0, g + clip(x / sigma, -3, 3) - k),   k = clip(delta / (2 sigma), 0.25, 1.5)
+
+alarms at g > h, where h makes a false alarm as rare as once in ``mean_steps`` steps of one rank
+(Siegmund's approximation of the average run length). An alarm says *that* and *since when*; how
+much is measured afterwards and must be enough (verification): a CUSUM alone accuses many.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from otel_straggler.model.observation import Floats
+
+DELTA = 0.05
+"""The slowdown (5 %) that the statistic is tuned to."""
+MOST_SIGMAS = 3.0
+STEPS_PER_DAY = 43_200
+"""Of 2 s each; the average run length is so many steps times the number of ranks."""
+
+
+def slack(sigma: Floats) -> Floats:
+    """k, in sigmas: half the slowdown sought, within 0.25 and 1.5."""
+    return np.asarray(np.clip(DELTA / (2.0 * sigma), 0.25, 1.5))
+
+
+def threshold(k: float, mean_steps: float) -> float:
+    """h with (exp(b) - b - 1) / (2 k^2) = ``mean_steps``, b = 2 k (h + 1.166).
+
+    >>> round(threshold(0.5, 1000), 2)
+    5.06
+    """
+    target = 2.0 * k * k * mean_steps
+    b = math.log(target + 1.0) + 1.0
+    for _ in range(30):  # Newton on a convex function, from the right
+        b -= (math.expm1(b) - b - target) / math.expm1(b)
+    return max(b / (2.0 * k) - 1.166, 1.0)
+
+
+def advance(g: Floats, x: Floats, sigma: Floats, k: Floats, most: Floats) -> Floats:
+    """The statistic after one more step.
+
+    Args:
+        g, x: (R, C) statistic and excess; NaN in ``x`` leaves ``g`` as it is.
+        sigma, k, most: (C,) noise of one step, slack, cap (so that it clears after a long fault).
+    """
+    step = np.clip(x / sigma, -MOST_SIGMAS, MOST_SIGMAS) - k
+    moved = np.minimum(np.maximum(g + step, 0.0), most)
+    return np.where(np.isnan(x), g, moved)

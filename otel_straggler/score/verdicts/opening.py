@@ -1,0 +1,89 @@
+"""The first steps of an attempt: compilation and caches make them slow, each rank by its own.
+
+Steps are left out only where a start was seen. That a recording begins is no start, even at step
+0: its first steps are left out only if they turn out to be slower than those that follow.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from otel_straggler.model.rank import Source
+from otel_straggler.model.step_table import StepTable
+from otel_straggler.score.verdicts.settings import VerdictSettings
+
+FIRST_STEP = 1
+"""Counters begin at 0 or 1."""
+SLOWER = 1.2
+
+
+class Opening:
+    """Holds back, and lets through, the tables of one run."""
+
+    def __init__(self, settings: VerdictSettings) -> None:
+        self._settings = settings
+        self._held: list[StepTable] = []
+        self._is_open = False
+        self._sessions: dict[int, tuple[int, str]] = {}
+        self._sources: tuple[Source, ...] = ()
+        self._warm_up_left = 0
+
+    def take(self, table: StepTable) -> list[StepTable]:
+        """The tables that can be judged now, oldest first."""
+        if len(table) == 0 or not table.sources:
+            return []
+        if not self._is_open and int(table.steps[0]) > FIRST_STEP and not self._held:
+            self._is_open = True
+        if self._is_open:
+            return [table]
+        self._held.append(table)
+        settings = self._settings
+        if sum(map(len, self._held)) < settings.warm_up_steps + settings.block_steps:
+            return []
+        return self.finish()
+
+    def finish(self) -> list[StepTable]:
+        """What is held back, without a warm-up."""
+        self._is_open = True
+        held, self._held = self._held, []
+        typical_s = [_typical_s(table) for table in held]
+        fastest_s = min(typical_s, default=0.0)
+        if not held or typical_s[0] <= SLOWER * fastest_s:
+            return held
+        seen = np.cumsum([len(table) for table in held])
+        slow = [seconds > SLOWER * fastest_s for seconds in typical_s]
+        is_whole = seen[-1] > self._settings.warm_up_steps
+        return [
+            table
+            for table, n, is_slow in zip(held, seen.tolist(), slow, strict=True)
+            if (n > self._settings.warm_up_steps if is_whole else not is_slow)
+        ]
+
+    def begins_anew(self, table: StepTable) -> bool:
+        """Whether most ranks are other processes than before: a restart."""
+        if table.sources is self._sources:
+            return False
+        self._sources = table.sources
+        sessions = {s.rank: (s.attempt, s.session_id) for s in table.sources}
+        known = [rank for rank in sessions if rank in self._sessions]
+        renewed = sum(sessions[rank] != self._sessions[rank] for rank in known)
+        anew = 2 * renewed > len(known)
+        self._sessions = sessions if anew else {**self._sessions, **sessions}
+        if anew:
+            self._warm_up_left = self._settings.warm_up_steps
+        return anew
+
+    def is_warming_up(self, table: StepTable) -> bool:
+        """Whether the table lies in the warm-up of an attempt whose start was seen."""
+        if self._warm_up_left <= 0:
+            return False
+        self._warm_up_left -= len(table)
+        return True
+
+
+def _typical_s(table: StepTable) -> float:
+    """Median seconds of a step over ranks and steps, waiting included: compilation of one rank
+    is waited for by all."""
+    present = np.isfinite(table.seconds).any(axis=2)
+    total = np.nansum(table.seconds, axis=2)[present]
+    return float(np.median(total)) if total.size else 0.0

@@ -1,0 +1,74 @@
+"""A whole group of peers against its own past: what no comparison with peers can see.
+
+Quantities are logarithms or parts of a step, by group of peers. The past is the mean of its blocks,
+frozen while a rise is seen. Alone it never calls anybody: a longer sequence or a colder data centre
+looks the same.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.model.observation import Floats
+from otel_straggler.score.verdicts.comparison import SIGMA_OF_MAD
+from otel_straggler.score.verdicts.grouping import median_of_rows
+
+LEAST_RISE = 0.05
+LEAST_BLOCKS = 8
+MOST_BLOCKS = 400
+NEWEST = 4
+SIGMAS = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rises:
+    """(G, C) rise of the newest 20 steps over the past; its least that counts; who is beyond."""
+
+    rise: Floats
+    least: Floats
+    beyond: npt.NDArray[np.bool_]
+
+
+class OwnPast:
+    """Memory of G groups and C quantities."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.shape = shape
+        self.reference = np.full(shape, np.nan)
+        self.blocks = np.zeros(shape, np.int64)
+        self._sigma = np.full(shape[1], np.nan)
+        self._newest: list[Floats] = []
+
+    def take(self, values: Floats) -> Rises:
+        """The next block, (T, G, C); NaN where unknown. Cost: O(T G C)."""
+        block = median_of_rows(values)
+        if self._newest:
+            moved = np.abs(block - self._newest[-1])
+            sigma = SIGMA_OF_MAD / math.sqrt(2.0) * median_of_rows(moved)
+            old = self._sigma
+            mixed = np.where(np.isnan(old), sigma, old + 0.125 * (sigma - old))
+            self._sigma = np.where(np.isnan(sigma), old, mixed)
+        self._newest = [*self._newest[-(NEWEST - 1) :], block]
+        rises = self._rises()
+        self._learn(block, rises)
+        return rises
+
+    def _rises(self) -> Rises:
+        newest = median_of_rows(np.array(self._newest))
+        rise = np.where(self.blocks >= LEAST_BLOCKS, newest - self.reference, np.nan)
+        error = np.nan_to_num(self._sigma, nan=1.0) / math.sqrt(len(self._newest))
+        least = np.broadcast_to(np.maximum(LEAST_RISE, SIGMAS * error), self.shape)
+        with np.errstate(invalid="ignore"):
+            return Rises(rise=rise, least=least, beyond=rise >= least)
+
+    def _learn(self, block: Floats, rises: Rises) -> None:
+        with np.errstate(invalid="ignore"):
+            learns = np.isfinite(block) & ~(rises.rise >= 0.5 * rises.least)
+        self.blocks = np.minimum(self.blocks + learns, MOST_BLOCKS)
+        known = np.where(np.isnan(self.reference), block, self.reference)
+        moved = known + (block - known) / np.maximum(self.blocks, 1)
+        self.reference = np.where(learns, moved, self.reference)

@@ -1,0 +1,363 @@
+"""Ranks and hosts against their peers: from excesses to verdicts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.model.verdict import Verdict
+from otel_straggler.score.verdicts.candidates import (
+    NEWEST_STEPS,
+    Candidate,
+    Found,
+    Prices,
+    candidate,
+    material,
+    spiking,
+)
+from otel_straggler.score.verdicts.cases import ACTIVE, Cases, Now
+from otel_straggler.score.verdicts.excess import Excesses, host_excesses
+from otel_straggler.score.verdicts.grouping import Groups, median_of_rows
+from otel_straggler.score.verdicts.intermittent import Intermittent, Spikes
+from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.verdicts.subjects import host_subject, rank_subject
+from otel_straggler.score.verdicts.track import Flags, Track
+from otel_straggler.score.verdicts.world import World
+from otel_straggler.semconv import DEFAULT_ROLE
+
+SMALL_GROUP = 5
+SMALL_GROUP_SLOWDOWN = 1.25
+SMALL_GROUP_CONFIDENCE = 0.8
+INFERRED_CONFIDENCE = 0.6
+MOST_OF_HOST = 0.75
+"""A host is slow if so many of its ranks are, and not one of them alone."""
+ALONE = 2.0
+"""A rank on a slow host is named too if it is so many times as slow as its host."""
+AGREEMENT = 0.3
+"""Others must be seen waiting for at least this part of what a rank loses."""
+
+
+@dataclass(slots=True)
+class Tracks:
+    """Memory of the ranks and of the hosts."""
+
+    ranks: Track
+    hosts: Track
+    spikes: Intermittent
+    newest_spikes: Spikes | None = None
+
+    @classmethod
+    def of(cls, world: World, settings: VerdictSettings) -> Tracks:
+        columns = len(world.sections) + 2
+        return cls(
+            Track((world.n_ranks, columns), settings),
+            Track((len(world.hosts), columns), settings),
+            Intermittent((world.n_ranks, columns)),
+        )
+
+    def take(self, excess: Excesses, world: World, counts: Flags) -> None:
+        """The next block; steps that do not count (T,) are unknown to all."""
+        ranks = np.where(counts[:, None, None], excess.ranks, np.nan)
+        self.ranks.take(ranks)
+        self.hosts.take(_of_real_hosts(host_excesses(ranks, world), world.hosts))
+        told, _ = prices(excess, world)
+        self.newest_spikes = self.spikes.take(
+            ranks, self.ranks.recent(), told.columns_s, told.step_s
+        )
+
+
+def _of_real_hosts(excess: Floats, hosts: Groups) -> Floats:
+    """Hosts of one rank are that rank, and say nothing of their own."""
+    return np.where((hosts.size > 1)[None, :, None], excess, np.nan)
+
+
+def prices(excess: Excesses, world: World) -> tuple[Prices, Prices]:
+    """What the quantities cost, per rank and per host, in this block."""
+    groups = world.peers
+    local_s = median_of_rows(groups.medians(excess.local_s))
+    step_s = median_of_rows(groups.medians(excess.step_s))
+    sections_s = median_of_rows(excess.peers_s)
+    columns = np.column_stack([local_s, sections_s, step_s])
+    ranks = Prices(columns_s=columns[groups.code], step_s=step_s[groups.code])
+    hosts = Prices(
+        columns_s=world.hosts.medians(ranks.columns_s.T).T,
+        step_s=world.hosts.medians(ranks.step_s),
+    )
+    return ranks, hosts
+
+
+class PeerJudge:
+    """Evaluates the tracks of one world and keeps the cases of its ranks and hosts."""
+
+    def __init__(self, settings: VerdictSettings, cases: Cases) -> None:
+        self._settings = settings
+        self._cases = cases
+
+    def evaluate(
+        self, tracks: Tracks, excess: Excesses, world: World, steps: list[int], now: Now
+    ) -> list[Verdict]:
+        """The changes of state that the newest block brings.
+
+        Args:
+            steps: step numbers by count of observed steps.
+        """
+        self._world, self._steps, self._now = world, steps, now
+        rank_prices, host_prices = prices(excess, world)
+        least = self._least_effects(world)
+        hosts_least = _nan_min(world.hosts.gather(least))
+        ranks = _View(tracks.ranks, least, rank_prices, world, self._settings)
+        hosts = _View(tracks.hosts, hosts_least, host_prices, world, self._settings)
+        slow_hosts = {one.row: one for one in hosts.candidates() if self._is_whole_host(one, ranks)}
+        changes = [self._take_host(one, ranks) for one in slow_hosts.values()]
+        taken = {host_subject(self._group, str(world.hosts.keys[row])) for row in slow_hosts}
+        for one in ranks.candidates():
+            verdict = self._take_rank(one, ranks, slow_hosts)
+            if verdict is not None:
+                taken.add(verdict[0])
+                changes.append(verdict[1])
+        for one in self._spiking(tracks, ranks, taken):
+            verdict = self._take_rank(one, ranks, {})
+            if verdict is not None:
+                taken.add(verdict[0])
+                changes.append(verdict[1])
+        changes += self._review("host", hosts, taken) + self._review("rank", ranks, taken)
+        return [change for change in changes if change is not None]
+
+    def held(self, world: World) -> tuple[Flags, Flags]:
+        """(R,) ranks and (H,) hosts in trouble, which do not change what is normal for them."""
+        ranks, hosts = np.zeros(world.n_ranks, bool), np.zeros(len(world.hosts), bool)
+        group = world.sources[0].group
+        host_rows = {host_subject(group, str(k)): i for i, k in enumerate(world.hosts.keys)}
+        rank_rows = {rank_subject(source): row for row, source in enumerate(world.sources)}
+        for verdict in self._cases.open_subjects("host"):
+            if verdict.subject_id in host_rows:
+                row = host_rows[verdict.subject_id]
+                hosts[row] = True
+                ranks[_members(world.hosts, row)] = True
+        for verdict in self._cases.open_subjects("rank"):
+            if verdict.subject_id in rank_rows:
+                ranks[rank_rows[verdict.subject_id]] = True
+        return ranks, hosts
+
+    @property
+    def _group(self) -> str:
+        return self._world.sources[0].group
+
+    def _least_effects(self, world: World) -> Floats:
+        size = world.peers.size[world.peers.code]
+        return np.where(size < SMALL_GROUP, math.log(SMALL_GROUP_SLOWDOWN), 0.0)
+
+    # --- hosts ---------------------------------------------------------------------------------
+
+    def _is_whole_host(self, one: Candidate, ranks: _View) -> bool:
+        """Whether most ranks of the host are slow, each by half of what counts or more."""
+        members = _members(self._world.hosts, one.row)
+        if len(self._world.hosts) < 2:
+            return False
+        recent = ranks.worst_of(members, one)
+        with np.errstate(invalid="ignore"):
+            slow = recent >= 0.5 * min(one.floor, one.effect)
+        return float(slow.mean()) >= MOST_OF_HOST
+
+    def _take_host(self, one: Candidate, ranks: _View) -> Verdict | None:
+        node = str(self._world.hosts.keys[one.row])
+        members = _members(self._world.hosts, one.row)
+        draft = self._draft(one, host_subject(self._group, node), int(members[0]), ranks)
+        draft = replace(draft, scope="host", node=node, cause="slow_host", rank=None)
+        return self._cases.take(
+            draft, flagged=True, sure=one.sure, clear=False, floor=one.floor, now=self._now
+        )
+
+    # --- ranks ---------------------------------------------------------------------------------
+
+    def _take_rank(
+        self, one: Candidate, ranks: _View, slow_hosts: dict[int, Candidate]
+    ) -> tuple[str, Verdict | None] | None:
+        """The subject and its change of state; None if the host answers for the rank."""
+        host = int(self._world.hosts.code[one.row])
+        named = slow_hosts.get(host)
+        if named is not None and one.effect < ALONE * named.effect:
+            return None
+        source = self._world.sources[one.row]
+        subject = rank_subject(source)
+        is_active = self._cases.standing(subject).state in ACTIVE
+        if named is None and not is_active and self._may_be_host(one, ranks):
+            return None
+        draft = self._draft(one, subject, one.row, ranks)
+        agrees = self._others_wait(one, ranks)
+        change = self._cases.take(
+            draft,
+            flagged=True,
+            sure=one.sure,
+            clear=False,
+            floor=one.floor,
+            now=self._now,
+            confirmable=agrees,
+        )
+        return subject, change
+
+    def _spiking(self, tracks: Tracks, ranks: _View, taken: set[str]) -> list[Candidate]:
+        """Ranks that stall now and then, and are not found slow anyway."""
+        spikes = tracks.newest_spikes
+        if spikes is None:
+            return []
+        dear = spikes.lost_s >= self._settings.least_share * ranks.prices.step_s[:, None]
+        dear &= (self._world.peers.size >= SMALL_GROUP)[self._world.peers.code][:, None]
+        recent = ranks.findings.recent
+        hosts = self._world.hosts
+        return [
+            spiking(row, spikes, ranks.prices, self._world.sections, recent[row])
+            for row in np.flatnonzero((spikes.beyond & dear).any(axis=1)).tolist()
+            if rank_subject(self._world.sources[row]) not in taken
+            and host_subject(self._group, str(hosts.keys[hosts.code[row]])) not in taken
+        ]
+
+    def _may_be_host(self, one: Candidate, ranks: _View) -> bool:
+        """Whether half of the other ranks of the host are slow too: then wait for the host."""
+        members = _members(self._world.hosts, int(self._world.hosts.code[one.row]))
+        others = members[members != one.row]
+        if one.since < 0:
+            return False
+        if len(others) < 2 or len(self._world.hosts) < 2:
+            return False
+        recent = ranks.worst_of(others, one)
+        with np.errstate(invalid="ignore"):
+            slow = recent >= 0.5 * min(one.floor, one.effect)
+        return float(slow.mean()) >= 0.5
+
+    def _others_wait(self, one: Candidate, ranks: _View) -> bool:
+        """Whether its peers are seen waiting for the rank; unknown counts as yes."""
+        if one.is_late or one.since < 0:
+            return True
+        steps = ranks.track.steps - one.since + 1 if one.since > 0 else NEWEST_STEPS
+        late = float(ranks.track.since(np.array([one.row]), max(steps, 5))[0, -1])
+        step_s = float(ranks.prices.step_s[one.row])
+        return not late < AGREEMENT * one.lost_s / step_s
+
+    # --- all -----------------------------------------------------------------------------------
+
+    def _review(self, scope: str, view: _View, taken: set[str]) -> list[Verdict | None]:
+        """Subjects in trouble that were not found now: are they clear?"""
+        changes: list[Verdict | None] = []
+        rows = self._rows_of(scope)
+        for verdict in self._cases.open_subjects(scope):
+            if verdict.subject_id in taken:
+                continue
+            row = rows.get(verdict.subject_id)
+            standing = self._cases.standing(verdict.subject_id)
+            clear = row is None or view.is_clear(row, verdict, standing.floor)
+            changes.append(
+                self._cases.take(
+                    verdict, flagged=False, sure=False, clear=clear, floor=0.0, now=self._now
+                )
+            )
+        return changes
+
+    def _rows_of(self, scope: str) -> dict[str, int]:
+        world = self._world
+        if scope == "host":
+            return {host_subject(self._group, str(k)): i for i, k in enumerate(world.hosts.keys)}
+        return {rank_subject(source): row for row, source in enumerate(world.sources)}
+
+    def _draft(self, one: Candidate, subject: str, row: int, ranks: _View) -> Verdict:
+        """All of a verdict but its state; ``row`` is the rank, or one of the host."""
+        world = self._world
+        source = world.sources[row]
+        n_peers = int(world.peers.size[world.peers.code[row]]) - 1
+        share = one.lost_s / max(float(np.nanmedian(ranks.prices.step_s)), 1e-12)
+        n_ranks = max(world.expected, world.n_ranks)
+        slowdown = math.exp(one.effect)
+        return Verdict(
+            run_id=source.run_id,
+            group=source.group,
+            attempt=source.attempt,
+            subject_id=subject,
+            scope="rank",
+            rank=source.rank,
+            node=source.node,
+            role="" if source.role == DEFAULT_ROLE else source.role,
+            section="" if one.section is None else one.section.name,
+            cause=one.cause,
+            state="suspect",
+            slowdown=slowdown,
+            since_step=self._since(one),
+            confidence=self._confidence(one, n_peers),
+            gpu_seconds_lost_per_hour=share / (1.0 + share) * n_ranks * 3600.0,
+            n_peers=n_peers,
+            own_s=one.own_s,
+            peers_s=one.peers_s,
+            pages=slowdown >= self._settings.page_slowdown
+            and share >= self._settings.page_loss
+            and not world.is_inferred,
+        )
+
+    def _since(self, one: Candidate) -> int | None:
+        if not self._steps or one.since < 0:
+            return None
+        at = one.since - 1 if one.since > 0 else 0
+        return self._steps[min(at, len(self._steps) - 1)]
+
+    def _confidence(self, one: Candidate, n_peers: int) -> float:
+        z = max(one.z, 0.0)
+        confidence = z / (z + self._settings.least_z)
+        if n_peers + 1 < SMALL_GROUP:
+            confidence = min(confidence, SMALL_GROUP_CONFIDENCE)
+        if self._world.is_inferred:
+            confidence = min(confidence, INFERRED_CONFIDENCE)
+        coverage = self._world.n_ranks / max(self._world.expected, self._world.n_ranks, 1)
+        return round(confidence * min(1.0, coverage), 3)
+
+
+class _View:
+    """Findings of one track with their prices."""
+
+    def __init__(
+        self,
+        track: Track,
+        least: Floats,
+        told: Prices,
+        world: World,
+        settings: VerdictSettings,
+    ) -> None:
+        self.track = track
+        self.findings = track.evaluate(least)
+        self.prices = told
+        self._world = world
+        beyond, verified = material(self.findings, told, settings.least_share)
+        self._found = Found(track=track, findings=self.findings, beyond=beyond, verified=verified)
+
+    def candidates(self) -> list[Candidate]:
+        rows = np.flatnonzero((self._found.beyond | self._found.verified).any(axis=1)).tolist()
+        sections = self._world.sections
+        return [candidate(row, self._found, self.prices, sections) for row in rows]
+
+    def worst_of(self, rows: Ints, one: Candidate) -> Floats:
+        """(rows,) excess of the local work or lateness since ``one`` began."""
+        steps = max(self.track.steps - one.since + 1, 5) if one.since > 0 else NEWEST_STEPS
+        since = self.track.since(rows, steps)[:, [0, -1]]
+        return np.asarray(np.fmax.reduce(since, axis=1))
+
+    def is_clear(self, row: int, verdict: Verdict, floor: float) -> bool:
+        """Whether the newest 20 steps are as those of the peers, with a margin for chance."""
+        names = [section.name for section in self._world.sections]
+        columns = [0, len(names) + 1]
+        if verdict.section in names:
+            columns.append(names.index(verdict.section) + 1)
+        recent = self.findings.recent[row, columns]
+        error = self.findings.recent_error[columns]
+        known = np.isfinite(recent)
+        if not known.any():
+            return False
+        return bool((recent[known] + error[known] <= np.maximum(0.5 * floor, error[known])).all())
+
+
+def _members(groups: Groups, code: int) -> Ints:
+    members = groups.members[code]
+    return np.asarray(members[members < len(groups.code)])
+
+
+def _nan_min(values: Floats) -> Floats:
+    return np.asarray(np.nan_to_num(np.fmin.reduce(values, axis=-1), nan=0.0))

@@ -1,0 +1,161 @@
+"""The run as a whole, and its groups of peers, against their own past: uniform slowdown, a slow
+link, and slowness that the times at hand cannot localise."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from otel_straggler.model.observation import Floats
+from otel_straggler.model.verdict import Verdict
+from otel_straggler.score.verdicts.cases import Cases, Now
+from otel_straggler.score.verdicts.excess import Excesses
+from otel_straggler.score.verdicts.grouping import median_of_rows
+from otel_straggler.score.verdicts.own_past import LEAST_RISE, OwnPast, Rises
+from otel_straggler.score.verdicts.peers import describe_peers
+from otel_straggler.score.verdicts.subjects import role_subject, run_subject
+from otel_straggler.score.verdicts.track import Flags
+from otel_straggler.score.verdicts.waits import Synchronising
+from otel_straggler.score.verdicts.world import World
+
+HIDING_SHARE = 0.4
+"""Where even the last to arrive spends so much of the step in waiting sections, the measured
+sections do not hold the work: the GPU works on while the host waits."""
+_LOCAL, _WAIT, _STEP = 0, 1, 2
+
+
+class RunJudge:
+    """Follows the groups of peers of one world."""
+
+    def __init__(self, cases: Cases) -> None:
+        self._cases = cases
+        self._past: OwnPast | None = None
+
+    def reset(self) -> None:
+        """The groups are others now; what they took before says nothing."""
+        self._past = None
+
+    def evaluate(
+        self,
+        excess: Excesses,
+        world: World,
+        waiting: Synchronising,
+        counts: Flags,
+        steps: list[int],
+        now: Now,
+    ) -> list[Verdict]:
+        """The changes of state that the newest block brings."""
+        quantities = _quantities(excess, world)
+        if self._past is None or self._past.shape != quantities.shape[1:]:
+            self._past = OwnPast(quantities.shape[1:])
+        rises = self._past.take(np.where(counts[:, None, None], quantities, np.nan))
+        self._world, self._now = world, now
+        self._began = steps[max(0, len(steps) - 20)] if steps else None
+        self._step_s = float(np.nanmedian(excess.step_s))
+        of_run = median_of_rows(rises.rise)
+        least = median_of_rows(rises.least)
+        hidden = _hides(excess, world, waiting)
+        blamed = bool(self._cases.open_subjects("rank") or self._cases.open_subjects("host"))
+        rises_of_run = of_run >= least
+        changes = [
+            self._uniform(float(of_run[_LOCAL]), found=bool(rises_of_run[_LOCAL]) and not hidden),
+            self._unknown(
+                float(of_run[_STEP]), found=bool(rises_of_run[_STEP]) and hidden and not blamed
+            ),
+        ]
+        free = bool(rises_of_run[_STEP]) and not (hidden or blamed)
+        # What groups lose in their own work, others wait for: that is no link.
+        free = free and not np.nanmax(rises.rise[:, _LOCAL]) > 0.5 * of_run[_STEP]
+        changes += self._links(rises, of_run, least, free=free)
+        return [change for change in changes if change is not None]
+
+    def _uniform(self, rise: float, *, found: bool) -> Verdict | None:
+        return self._take(self._draft("uniform_slowdown", rise), found=found)
+
+    def _unknown(self, rise: float, *, found: bool) -> Verdict | None:
+        draft = self._draft("unknown", rise, is_localised=False, evidence_is_shared=True)
+        return self._take(draft, found=found, confirmable=False)
+
+    def _links(
+        self, rises: Rises, of_run: Floats, least: Floats, *, free: bool
+    ) -> list[Verdict | None]:
+        """Waiting that grew for everybody, also for those who come last, is the network's."""
+        beyond = rises.rise[:, _WAIT] - of_run[_WAIT]
+        at_run = free and bool(of_run[_WAIT] >= 0.5 * least[_WAIT])
+        changes = [self._take(self._draft("link", float(of_run[_WAIT])), found=at_run)]
+        for group in range(len(beyond)):
+            found = free and bool(beyond[group] >= least[_WAIT])
+            draft = self._draft("link", float(beyond[group]), group=group)
+            changes.append(self._take(draft, found=found))
+        return changes
+
+    def _take(self, draft: Verdict, *, found: bool, confirmable: bool = True) -> Verdict | None:
+        state = self._cases.standing(draft.subject_id).state
+        if not found and state in ("ok", "recovered"):
+            return None
+        clear = math.log(draft.slowdown) < 0.5 * LEAST_RISE
+        return self._cases.take(
+            draft,
+            flagged=found,
+            sure=False,
+            clear=clear,
+            floor=0.0,
+            now=self._now,
+            confirmable=confirmable,
+        )
+
+    def _draft(
+        self,
+        cause: str,
+        rise: float,
+        *,
+        group: int | None = None,
+        is_localised: bool = True,
+        evidence_is_shared: bool = False,
+    ) -> Verdict:
+        source = self._world.sources[0]
+        role = "" if group is None else describe_peers(self._world.peers.keys[group])  # type: ignore[arg-type]
+        n_ranks = max(self._world.expected, self._world.n_ranks)
+        rise = max(rise, 0.0) if math.isfinite(rise) else 0.0
+        return Verdict(
+            run_id=source.run_id,
+            group=source.group,
+            attempt=source.attempt,
+            subject_id=run_subject(source.group, cause)  # type: ignore[arg-type]
+            if group is None
+            else role_subject(source.group, role, cause),  # type: ignore[arg-type]
+            scope="run" if group is None else "role",
+            role=role,
+            cause=cause,  # type: ignore[arg-type]
+            state="suspect",
+            evidence="synchronised" if evidence_is_shared else "host",
+            slowdown=math.exp(rise),
+            since_step=self._began,
+            confidence=0.5,
+            gpu_seconds_lost_per_hour=(1.0 - math.exp(-rise)) * n_ranks * 3600.0,
+            own_s=self._step_s,
+            peers_s=self._step_s * math.exp(-rise),
+            is_localised=is_localised,
+        )
+
+
+def _quantities(excess: Excesses, world: World) -> Floats:
+    """(T, G, 3): log local work, log of 1 + the least wait / local work, log step."""
+    groups = world.peers
+    local_s = groups.medians(excess.local_s)
+    step_s = groups.medians(excess.step_s)
+    least_s = groups.minima(excess.waited_s)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(local_s), np.log1p(least_s / local_s), np.log(step_s)
+    stacked = np.stack(logs, axis=-1)
+    return np.where(np.isfinite(stacked), stacked, np.nan)
+
+
+def _hides(excess: Excesses, world: World, waiting: Synchronising) -> bool:
+    """Whether waiting sections hold work, so that a slow rank looks like its victims."""
+    if waiting.behaves:
+        return True
+    least_s = world.peers.minima(excess.waited_s)
+    share = median_of_rows((least_s / world.peers.medians(excess.step_s)).reshape(-1, 1))
+    return bool(share[0] >= HIDING_SHARE)

@@ -1,0 +1,88 @@
+"""A verdict as somebody reads it at night: who, where, how much, since when, what it costs."""
+
+from __future__ import annotations
+
+import math
+
+from otel_straggler.model.verdict import Verdict
+
+_UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+
+def sentence(verdict: Verdict) -> str:
+    """One or two sentences.
+
+    >>> sentence(Verdict(run_id="r", subject_id="rank/5", scope="rank", rank=5, node="node-1",
+    ...     section="forward", cause="slow_gpu", state="confirmed", slowdown=1.5, since_step=40,
+    ...     gpu_seconds_lost_per_hour=1440.0, n_peers=7))
+    'rank 5 on node-1 takes 1.50x as long as its 7 peers in forward since step 40: slow GPU. The \
+job loses 24 min of GPU time per hour.'
+    """
+    if verdict.state in ("ok", "recovered"):
+        return f"{subject(verdict)} is as fast as before again."
+    parts = [f"{subject(verdict)} {_what(verdict)}{_since(verdict)}: {_why(verdict)}."]
+    if verdict.state == "flapping":
+        parts.append("It comes and goes.")
+    if verdict.gpu_seconds_lost_per_hour >= 1.0:
+        lost = _duration(verdict.gpu_seconds_lost_per_hour)
+        parts.append(f"The job loses {lost} of GPU time per hour.")
+    return " ".join(parts)
+
+
+def subject(verdict: Verdict) -> str:
+    """Who, in words."""
+    group = f"{verdict.group}/" if verdict.group else ""
+    if verdict.scope == "rank":
+        return f"rank {group}{verdict.rank}" + (f" on {verdict.node}" if verdict.node else "")
+    if verdict.scope == "host":
+        return f"host {verdict.node}"
+    if verdict.scope == "role":
+        return f"role {group}{verdict.role}"
+    return f"the run {verdict.group}".rstrip()
+
+
+def _what(verdict: Verdict) -> str:
+    if verdict.cause == "late_arrival":
+        return f"comes late to its {verdict.n_peers} peers: they wait {_excess(verdict)} of a step"
+    if math.isnan(verdict.slowdown):
+        return "is out of balance"
+    where = f" in {verdict.section}" if verdict.section else ""
+    times = f"takes {verdict.slowdown:.2f}x as long as "
+    if verdict.n_peers and verdict.scope in ("rank", "host"):
+        return f"{times}its {verdict.n_peers:,} peers{where}"
+    if verdict.cause in ("stage_imbalance", "sequence_imbalance", "expert_imbalance"):
+        return f"{times}it would if all did the same work{where}"
+    return f"{times}before{where}"
+
+
+def _excess(verdict: Verdict) -> str:
+    return f"{100.0 * (verdict.slowdown - 1.0):.0f} %"
+
+
+def _since(verdict: Verdict) -> str:
+    return "" if verdict.since_step is None else f" since step {verdict.since_step}"
+
+
+def _why(verdict: Verdict) -> str:
+    if not verdict.is_localised:
+        return "cannot localise, the times at hand do not tell culprit from victims"
+    names = {
+        "slow_gpu": "slow GPU",
+        "slow_host": "slow host or data loading",
+        "late_arrival": "late arrival, the time lies in no measured section",
+        "link": "a slow link",
+        "stage_imbalance": "pipeline stages of unequal work",
+        "sequence_imbalance": "sequences of unequal length",
+        "expert_imbalance": "experts of unequal load",
+        "uniform_slowdown": "all ranks alike",
+        "unknown": "cause unknown",
+    }
+    return names[verdict.cause]
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in _UNITS:
+        if seconds >= size:
+            value = seconds / size
+            return f"{value:.0f} {unit}" if value >= 9.95 else f"{value:.1f} {unit}"
+    return f"{seconds:.1f} s"

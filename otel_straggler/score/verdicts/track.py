@@ -1,0 +1,346 @@
+"""What is remembered of the excesses of many subjects (all ranks, or all hosts), and who is beyond.
+
+Everything is summed up in blocks of 5 steps: a block counts with its median. Windows of 20 steps
+are medians of 4 blocks; those of 100 and 400 are means of blocks that are drawn in to a limit, so
+that they cost the same however long they are. CUSUM runs on single steps.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.score.verdicts import onset
+from otel_straggler.score.verdicts.comparison import SIGMA_OF_MAD, least_z, spread_of
+from otel_straggler.score.verdicts.grouping import median_of_rows
+from otel_straggler.score.verdicts.settings import VerdictSettings
+
+Flags = npt.NDArray[np.bool_]
+
+SIGMA_OF_BLOCK_DEVIATION = 2.04
+"""Standard deviation of a step / median distance of a step from the median of its block of 5."""
+ERROR_OF_BLOCK = 0.536
+"""Standard error of a median of 5 / standard deviation of a step."""
+ERROR_OF_SHORT = 0.55
+"""Standard error of the median of 4 blocks / that of a block."""
+LEAST_SIGMA = 0.002
+POWER_Z = 1.28
+"""For 90 % power."""
+LEAST_REFERENCE = 4
+"""Blocks that a reference of one's own needs."""
+MOST_REFERENCE = 400
+"""Blocks after which older ones fade."""
+KEPT_REFERENCE = 40
+"""Blocks that a reference counts for after a restart."""
+NEWEST_BLOCKS = 4
+VERIFY_STEPS = 5
+MOST_VERIFIED_BLOCKS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Findings:
+    """Of one evaluation; all (R, C).
+
+    Attributes:
+        beyond: in one window at least, the excess is unlikely and large.
+        verified: CUSUM alarms, and what has passed since its onset is large enough.
+        effect: the excess: of the shortest window that is beyond, else of the newest 20 steps.
+        z: its distance from the peers, in robust standard deviations.
+        floor: the least excess that counts in that window.
+        recent: of the newest 20 steps at most.
+        recent_error: (C,) its standard error.
+        since: observed step (a count) at which the present rise began, -1 if there is none.
+    """
+
+    beyond: Flags
+    verified: Flags
+    effect: Floats
+    z: Floats
+    floor: Floats
+    recent: Floats
+    recent_error: Floats
+    since: Ints
+
+
+class Track:
+    """Memory of R subjects and C quantities.
+
+    State: about 4 bytes x (80 blocks + 20 steps) per subject and quantity.
+    """
+
+    def __init__(self, shape: tuple[int, int], settings: VerdictSettings) -> None:
+        self._settings = settings
+        self.shape = shape
+        self.steps = 0
+        self.blocks = 0
+        longest = max(settings.windows_steps) // settings.block_steps
+        self._block_ring = np.full((longest, *shape), np.nan, np.float32)
+        self._step_ring = np.full((4 * settings.block_steps, *shape), np.nan, np.float32)
+        self._step_count = np.zeros(4 * settings.block_steps, np.int64)
+        self._newest_blocks = np.full((NEWEST_BLOCKS, *shape), np.nan)
+        self._sums = {w: np.zeros(shape) for w in settings.windows_steps[1:]}
+        self._counts = {w: np.zeros(shape, np.int32) for w in settings.windows_steps[1:]}
+        self.sigma = np.full(shape[1], np.nan)
+        self._block_sigma = np.full(shape[1], np.nan)
+        self._last_block = np.full(shape, np.nan)
+        self.g = np.zeros(shape)
+        self._h = np.full(shape[1], np.inf)
+        self._zero_at = np.full(shape, -1, np.int64)
+        self.reference = np.full(shape, np.nan)
+        self._reference_blocks = np.zeros(shape, np.int32)
+
+    # --- taking in ---------------------------------------------------------------------------
+
+    def take(self, excess: Floats) -> None:
+        """The next block: (T, R, C), T <= 5 steps. Cost: O(T R C)."""
+        block = median_of_rows(excess)
+        self._learn_noise(excess, block)
+        self._advance_cusum(excess)
+        self._remember(excess, block)
+
+    def learn_reference(self, held: Flags) -> None:
+        """The newest block becomes part of what is normal for everybody who is not ``held`` (R,)
+        and whose CUSUM does not rise."""
+        block = self._last_block
+        learns = np.isfinite(block) & (self.g <= 0.5 * self._h) & ~held[:, None]
+        count = np.minimum(self._reference_blocks + learns, MOST_REFERENCE)
+        known = np.where(np.isnan(self.reference), block, self.reference)
+        moved = known + (block - known) / np.maximum(count, 1)
+        self.reference = np.where(learns, moved, self.reference)
+        self._reference_blocks = count.astype(np.int32)
+
+    def _learn_noise(self, excess: Floats, block: Floats) -> None:
+        """Noise of a step within its block, and of blocks against the one before; slowly."""
+        rows = slice(None, None, max(1, self.shape[0] // 4096))
+        if len(excess) >= 3:
+            apart = np.abs(excess[:, rows] - block[rows]).reshape(-1, self.shape[1])
+            new = SIGMA_OF_BLOCK_DEVIATION * _median_of_columns(apart)
+            self.sigma = _mixed(self.sigma, np.maximum(new, LEAST_SIGMA))
+        moved = np.abs(block[rows] - self._last_block[rows])
+        new = SIGMA_OF_MAD / math.sqrt(2.0) * _median_of_columns(moved)
+        self._block_sigma = _mixed(self._block_sigma, new)
+        self._last_block = block
+
+    @property
+    def block_error(self) -> Floats:
+        """(C,) standard error of a block; more than single steps say where noise lasts."""
+        return np.asarray(np.fmax(ERROR_OF_BLOCK * self.sigma, self._block_sigma))
+
+    def _advance_cusum(self, excess: Floats) -> None:
+        sigma = np.where(np.isnan(self.sigma), 0.1, self.sigma)
+        k = onset.slack(sigma)
+        mean_steps = float(self.shape[0] * onset.STEPS_PER_DAY)
+        self._h = np.array([onset.threshold(float(value), mean_steps) for value in k])
+        usable = self._reference_blocks >= LEAST_REFERENCE
+        normal = np.where(usable, self.reference, 0.0)
+        for step in excess:
+            self.steps += 1
+            self.g = onset.advance(self.g, step - normal, sigma, k, 1.5 * self._h)
+            self._zero_at = np.where(self.g <= 0.0, self.steps, self._zero_at)
+
+    def _remember(self, excess: Floats, block: Floats) -> None:
+        size = len(self._step_ring)
+        for at, step in enumerate(excess):
+            place = (self.steps - len(excess) + at) % size
+            self._step_ring[place] = step
+        most = np.fmax(4.0 * self.block_error, 2.0 * math.log(self._settings.least_slowdown))
+        drawn = np.clip(block, -most, most)
+        place = self.blocks % len(self._block_ring)
+        for window, total in self._sums.items():
+            length = window // self._settings.block_steps
+            old = self._block_ring[(self.blocks - length) % len(self._block_ring)]
+            leaving = old if self.blocks >= length else None
+            _slide(total, self._counts[window], drawn, leaving)
+        self._block_ring[place] = drawn
+        self._newest_blocks[self.blocks % NEWEST_BLOCKS] = block
+        self.blocks += 1
+
+    # --- over restarts ---------------------------------------------------------------------------
+
+    def memory(self) -> dict[str, npt.NDArray[np.float64]]:
+        """What is worth keeping of every subject: arrays of (R, C)."""
+        return {
+            "reference": self.reference,
+            "reference_blocks": self._reference_blocks.astype(np.float64),
+            "cusum": self.g,
+        }
+
+    def remember(
+        self, row: int, columns: Ints, memory: dict[str, npt.NDArray[np.float64]], old_row: int
+    ) -> None:
+        """Give a subject the memory that it had in another track, at ``old_row``."""
+        kept = memory["reference_blocks"][old_row]
+        self.reference[row, columns] = memory["reference"][old_row]
+        self._reference_blocks[row, columns] = np.minimum(kept, KEPT_REFERENCE)
+        self.g[row, columns] = memory["cusum"][old_row]
+        self._zero_at[row, columns] = self.steps
+
+    # --- judging -------------------------------------------------------------------------------
+
+    def evaluate(self, least_effect: Floats) -> Findings:
+        """Who is beyond its peers now.
+
+        Args:
+            least_effect: (R,) an excess below it never counts (small peer groups).
+
+        Cost: O(R C log R).
+        """
+        settings = self._settings
+        rows, columns = self.shape
+        z_limit = least_z(rows, columns, settings.least_z)
+        recent = self.recent()
+        recent_error = ERROR_OF_SHORT * self.block_error * _short_of(self.steps, 20)
+        found = _Best(self.shape, recent)
+        for window in settings.windows_steps:
+            if window == settings.windows_steps[0]:
+                effect, error = recent, recent_error
+            elif self.steps >= window:
+                count = np.maximum(self._counts[window], 1)
+                effect = self._sums[window] / count
+                length = window // settings.block_steps
+                effect = np.where(self._counts[window] >= length // 2, effect, np.nan)
+                error = self.block_error / math.sqrt(length)
+            else:
+                continue
+            floor = np.maximum(self.floor(error)[None, :], least_effect[:, None])
+            self._compare(found, effect, error, floor, z_limit)
+        verified = self._verified(found, least_effect)
+        since = np.where(self.g > 0.0, self._zero_at + 1, -1)
+        return Findings(
+            beyond=found.beyond,
+            verified=verified,
+            effect=found.effect,
+            z=found.z,
+            floor=found.floor,
+            recent=recent,
+            recent_error=recent_error,
+            since=since,
+        )
+
+    def since(self, rows: Ints, steps: int) -> Floats:
+        """(rows, C) median excess of the newest ``steps`` steps, at most 20.
+
+        Newer than the window of 20, where a rise has just begun.
+        """
+        size = len(self._step_ring)
+        n = max(1, min(steps, size, self.steps))
+        at = [(self.steps - 1 - i) % size for i in range(n)]
+        return median_of_rows(self._step_ring[at][:, rows].astype(np.float64))
+
+    def floor(self, error: Floats) -> Floats:
+        """The least excess that counts: 3 %, and 1.5 times what ``error`` can resolve."""
+        settings = self._settings
+        z = math.sqrt(2.0 * math.log(max(self.shape[0] * self.shape[1], 1) / 0.05)) + POWER_Z
+        least = math.log(settings.least_slowdown)
+        resolvable = settings.floor_of_resolvable * z * np.where(np.isnan(error), np.inf, error)
+        return np.asarray(np.maximum(least, resolvable))
+
+    def resolvable(self) -> float:
+        """The smallest slowdown of the whole local work that 20 steps can show (1.04 = 4 %)."""
+        error = float(ERROR_OF_SHORT * self.block_error[0])
+        z = math.sqrt(2.0 * math.log(max(self.shape[0] * self.shape[1], 1) / 0.05)) + POWER_Z
+        return math.exp(z * error)
+
+    def recent(self) -> Floats:
+        """The newest 20 steps: median of their blocks (fewer, where there are not so many)."""
+        return median_of_rows(self._newest_blocks[: min(self.blocks, NEWEST_BLOCKS)])
+
+    def _compare(
+        self, found: _Best, effect: Floats, error: Floats, floor: Floats, z_limit: float
+    ) -> None:
+        """Against the peers; and against one's own past, where the peers' spread hides it."""
+        spread = spread_of(effect, error)
+        found.take(effect, effect / spread, floor, z_limit)
+        usable = self._reference_blocks >= LEAST_REFERENCE
+        past = self.block_error / np.sqrt(np.maximum(self._reference_blocks, 1))
+        risen = np.where(usable, effect - self.reference, np.nan)
+        enough = effect >= 0.5 * floor
+        z = np.where(enough, risen / np.sqrt(error**2 + past**2 + LEAST_SIGMA**2), np.nan)
+        found.take(risen, z, floor, z_limit)
+
+    def _verified(self, found: _Best, least_effect: Floats) -> Flags:
+        """Alarms whose excess since the onset is large enough for so many steps."""
+        verified = np.zeros(self.shape, bool)
+        alarmed = np.argwhere(self.g > self._h)
+        for row, column in alarmed.tolist():
+            effect, error = self._since_onset(row, column)
+            floor = max(float(self.floor(error[None])[0]), float(least_effect[row]))
+            if effect >= floor:
+                verified[row, column] = True
+                if not found.beyond[row, column]:
+                    found.effect[row, column] = effect
+                    found.floor[row, column] = floor
+                    found.z[row, column] = effect / max(float(error), LEAST_SIGMA)
+        return verified
+
+    def _since_onset(self, row: int, column: int) -> tuple[float, Floats]:
+        """Median excess since CUSUM last was 0, and its standard error."""
+        n = self.steps - int(self._zero_at[row, column])
+        size = len(self._step_ring)
+        if n <= size:
+            at = [(self.steps - 1 - i) % size for i in range(n)]
+            values = self._step_ring[at, row, column]
+            error = 1.2533 * self.sigma[column] / math.sqrt(max(n, 1))
+        else:
+            blocks = min(n // self._settings.block_steps, MOST_VERIFIED_BLOCKS)
+            at = [(self.blocks - 1 - i) % len(self._block_ring) for i in range(blocks)]
+            values = self._block_ring[at, row, column]
+            error = 1.2533 * self.block_error[column] / math.sqrt(max(blocks, 1))
+        known = values[np.isfinite(values)]
+        if len(known) < VERIFY_STEPS - (n > size):
+            return 0.0, np.asarray(np.inf)
+        middle = float(np.median(known))
+        normal = float(self.reference[row, column])
+        usable = self._reference_blocks[row, column] >= LEAST_REFERENCE
+        risen = max(middle, middle - normal) if usable and middle > 0.0 else middle
+        return risen, np.asarray(error)
+
+
+class _Best:
+    """The strongest finding per cell over windows; the shortest window that is beyond wins."""
+
+    def __init__(self, shape: tuple[int, int], effect: Floats) -> None:
+        self.beyond = np.zeros(shape, bool)
+        self.effect = effect.copy()
+        self.z = np.zeros(shape)
+        self.floor = np.full(shape, np.inf)
+
+    def take(self, effect: Floats, z: Floats, floor: Floats, z_limit: float) -> None:
+        with np.errstate(invalid="ignore"):
+            is_beyond = (z >= z_limit) & (effect >= floor)
+        new = is_beyond & ~self.beyond
+        self.effect[new] = effect[new]
+        self.floor[new] = floor[new]
+        self.z = np.fmax(self.z, z)
+        self.beyond |= is_beyond
+
+
+def _slide(
+    total: Floats, count: npt.NDArray[np.int32], new: Floats, old: npt.NDArray[np.float32] | None
+) -> None:
+    known = np.isfinite(new)
+    total += np.where(known, new.astype(np.float32), 0.0)
+    count += known
+    if old is not None:
+        left = np.isfinite(old)
+        total -= np.where(left, old, 0.0)
+        count -= left
+
+
+def _median_of_columns(values: Floats) -> Floats:
+    return median_of_rows(values) if len(values) else np.full(values.shape[1], np.nan)
+
+
+def _mixed(old: Floats, new: Floats) -> Floats:
+    """An eighth of the new one; all of it where there was none."""
+    mixed = np.where(np.isnan(old), new, old + 0.125 * (new - old))
+    return np.where(np.isnan(new), old, mixed)
+
+
+def _short_of(steps: int, full: int) -> float:
+    """How much larger an error is while there are fewer steps than a window has."""
+    return math.sqrt(full / max(min(steps, full), 1))

@@ -1,0 +1,145 @@
+"""Culprit and victims, from durations alone.
+
+Ranks that wait for each other leave a section together, so the one that comes last waits least:
+with d the time in the section, wait = d - min(d) over the peers, and the rank with the smallest d
+is the one the others waited for. Scored the usual way round ("longer is worse") such a section
+accuses the victims.
+
+A section waits if it says so (kind ``wait``) or if it behaves so: what a rank arrives late, it
+stays shorter. Regressing the time in the section on the time since the last waiting, over ranks
+and steps, gives a slope of -1 then, and of 0 for local work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.model.observation import Floats, Section
+from otel_straggler.score.verdicts.grouping import Groups
+from otel_straggler.semconv import LISTED_KINDS
+
+WAITS_BELOW, LOCAL_ABOVE = -0.5, -0.2
+LEAST_T = 6.0
+"""The slope must be so many standard errors from 0."""
+LEAST_SIZE = 0.01
+"""Arrivals must differ by this part of what the section differs by, or nothing can be said."""
+_FADE = 0.9
+_MOST_SPREADS = 6.0
+
+
+@dataclass(slots=True)
+class Synchronising:
+    """Which sections hold waiting. Learns from block to block.
+
+    Attributes:
+        behaves: names of sections that wait although their kind does not say so.
+    """
+
+    behaves: set[str] = field(default_factory=set)
+    _moments: dict[str, npt.NDArray[np.float64]] = field(default_factory=dict)
+
+    def waits(self, section: Section) -> bool:
+        return section.kind == "wait" or section.name in self.behaves
+
+    def observe(self, late_s: Floats, sections: list[Section]) -> bool:
+        """Learn from a block; True if the answer for a section has changed.
+
+        A rank that is late, or early, stays so until a section evens it out: the sum of what it
+        took longer than its peers is its arrival, and after any waiting that sum is about 0.
+
+        Args:
+            late_s: (T, R, S) seconds in the section minus the median of the peers, NaN if none;
+                sections in the order in which they run.
+
+        Cost: O(T R S).
+        """
+        arrival = np.zeros(late_s.shape[1])
+        for name in self._moments:
+            self._moments[name] *= _FADE
+        for step in late_s:
+            for s, section in enumerate(sections):
+                here = np.nan_to_num(step[:, s], nan=0.0)
+                if section.kind in LISTED_KINDS and arrival.any():
+                    self._add(section.name, arrival, here)
+                arrival = arrival + here
+        return self._decide()
+
+    def _add(self, name: str, arrival: Floats, here: Floats) -> None:
+        """Sums of x x, x y, y y and the count, outliers drawn in."""
+        known = arrival != 0.0
+        x, y = _drawn_in(arrival[known]), _drawn_in(here[known])
+        sums = np.array([x @ x, x @ y, y @ y, float(len(x))])
+        self._moments[name] = self._moments.get(name, np.zeros(4)) + sums
+
+    def _decide(self) -> bool:
+        before = set(self.behaves)
+        for name, (xx, xy, yy, n) in self._moments.items():
+            if n < 16 or xx <= LEAST_SIZE**2 * yy:
+                continue
+            slope = xy / xx
+            error = float(np.sqrt(max(yy - slope * xy, 0.0) / (n - 1.0) / xx))
+            if slope < WAITS_BELOW and slope < -LEAST_T * error:
+                self.behaves.add(name)
+            elif slope > LOCAL_ABOVE:
+                self.behaves.discard(name)
+        return before != self.behaves
+
+
+def _drawn_in(values: Floats) -> Floats:
+    """Values no further than 6 typical sizes from 0: one rank must not decide for all."""
+    if len(values) == 0:
+        return values
+    most = _MOST_SPREADS * float(np.median(np.abs(values)))
+    return np.clip(values, -most, most)
+
+
+def lateness(waited_s: Floats, step_s: Floats, groups: Groups) -> Floats:
+    """How late a rank comes, as a part of the step: (median wait of its peers - own) / step.
+
+    Args:
+        waited_s: (T, R) seconds in waiting sections; NaN if none.
+        step_s: (T, R) seconds of the step.
+
+    Returns:
+        (T, R) positive for a rank that others wait for; logarithmic, as all excesses are.
+    """
+    late = groups.medians(waited_s)[..., groups.code] - waited_s
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.log1p(np.maximum(late / step_s, -0.9)))
+
+
+@dataclass(slots=True)
+class WaitLedger:
+    """Seconds that every rank has caused and suffered, since the start, by rank number."""
+
+    caused_s: dict[int, float] = field(default_factory=dict)
+    suffered_s: dict[int, float] = field(default_factory=dict)
+
+    def add(self, ranks: list[int], waited_s: Floats, groups: Groups) -> None:
+        """Take one waiting section in.
+
+        For every collective (step and group): who has the smallest time came last, and caused the
+        median of its peers to wait ``median - smallest``; everybody suffered ``own - smallest``.
+
+        Args:
+            ranks: (R,) rank numbers.
+            waited_s: (T, R) seconds in the section; NaN if none.
+
+        Cost: O(T R log widest).
+        """
+        gathered = groups.gather(waited_s)
+        lowest = groups.minima(waited_s)
+        cost = groups.medians(waited_s) - lowest
+        suffered = np.nansum(waited_s - lowest[..., groups.code], axis=0)
+        at = np.argmin(np.where(np.isnan(gathered), np.inf, gathered), axis=-1)
+        culprit = np.take_along_axis(
+            np.broadcast_to(groups.members, gathered.shape), at[..., None], -1
+        )[..., 0]
+        counts = np.isfinite(cost) & (groups.size > 1)
+        caused = np.bincount(culprit[counts], cost[counts], minlength=len(ranks) + 1)
+        for totals, values in ((self.caused_s, caused), (self.suffered_s, suffered)):
+            for rank, value in zip(ranks, values.tolist(), strict=False):
+                totals[rank] = totals.get(rank, 0.0) + value

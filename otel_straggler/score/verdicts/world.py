@@ -1,0 +1,127 @@
+"""The ranks and sections of one attempt, each with its place in the tables of layer 2."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.model.observation import Ints, Section
+from otel_straggler.model.rank import Source
+from otel_straggler.model.step_table import StepTable
+from otel_straggler.score.verdicts.grouping import Groups
+from otel_straggler.score.verdicts.peers import is_told, peer_groups
+
+
+class World:
+    """Grows as ranks and sections appear.
+
+    Attributes:
+        sources: newest description of every rank, in order of appearance.
+        sections: in the order in which they run.
+        peers: who is compared with whom.
+        hosts: ranks by node; a rank without one is a host of its own.
+        is_inferred: the peers were found by clustering.
+        is_told: somebody said what the ranks do.
+        expected: ranks of the run.
+    """
+
+    def __init__(self) -> None:
+        self.sources: list[Source] = []
+        self.sections: list[Section] = []
+        self.peers = Groups.of([])
+        self.hosts = Groups.of([])
+        self.is_inferred = False
+        self.is_told = False
+        self.expected = 0
+        self._row: dict[int, int] = {}
+        self._column: dict[str, int] = {}
+        self._seen: tuple[Source, ...] = ()
+        self._rows = np.empty(0, np.int64)
+
+    @property
+    def n_ranks(self) -> int:
+        return len(self.sources)
+
+    def meet(self, table: StepTable) -> bool:
+        """Take the names of a table in. True if ranks or peers are others than before, so that
+        what is remembered by row means something else now."""
+        self.expected = table.world_size or self.expected
+        for section in table.sections:
+            if section.name not in self._column:
+                self._column[section.name] = len(self.sections)
+                self.sections.append(section)
+        if table.sources == self._seen:
+            return False
+        changed = self._take_sources(table.sources)
+        self._seen = table.sources
+        self._rows = np.array([self._row[s.rank] for s in table.sources], np.int64)
+        return changed
+
+    def use_inferred(self, groups: Groups) -> None:
+        """Compare within these groups from now on."""
+        self.peers = groups
+        self.is_inferred = len(groups) > 1
+
+    def align(self, table: StepTable) -> StepTable:
+        """The table in this world's order; ranks and sections that it lacks are NaN, 0."""
+        columns = np.array([self._column[s.name] for s in table.sections], np.int64)
+        return replace(
+            table,
+            sources=tuple(self.sources),
+            sections=tuple(self.sections),
+            seconds=self._spread(table.seconds, columns, np.nan),
+            runs=self._spread(table.runs, columns, 0),
+            run_cv=self._spread(table.run_cv[None], columns, np.nan)[0],
+            tokens=self._spread_rows(table.tokens, np.nan),
+            start_ns=self._spread_rows(table.start_ns, 0),
+            end_ns=self._spread_rows(table.end_ns, 0),
+        )
+
+    def _take_sources(self, sources: tuple[Source, ...]) -> bool:
+        changed = False
+        for source in sources:
+            row = self._row.setdefault(source.rank, len(self.sources))
+            if row == len(self.sources):
+                self.sources.append(source)
+                changed = True
+            elif self.sources[row] != source:
+                changed |= _place(self.sources[row]) != _place(source)
+                self.sources[row] = source
+        if changed:
+            self.peers = peer_groups(self.sources)
+            self.is_told = is_told(self.sources)
+            self.is_inferred = False
+            nodes = [source.node or f"rank {source.rank}" for source in self.sources]
+            self.hosts = Groups.of(nodes)
+        return changed
+
+    def _is_in_order(self, columns: Ints) -> bool:
+        return (
+            len(self._rows) == self.n_ranks
+            and len(columns) == len(self.sections)
+            and bool((self._rows == np.arange(self.n_ranks)).all())
+            and bool((columns == np.arange(len(columns))).all())
+        )
+
+    def _spread(self, values: npt.NDArray[Any], columns: Ints, filler: float) -> npt.NDArray[Any]:
+        if self._is_in_order(columns):
+            return values
+        shape = (len(values), self.n_ranks, len(self.sections))
+        spread = np.full(shape, filler, values.dtype)
+        spread[:, self._rows[:, None], columns[None, :]] = values
+        return spread
+
+    def _spread_rows(self, values: npt.NDArray[Any], filler: float) -> npt.NDArray[Any]:
+        if len(self._rows) == self.n_ranks and bool((np.diff(self._rows) == 1).all()):
+            return values
+        spread = np.full((len(values), self.n_ranks), filler, values.dtype)
+        spread[:, self._rows] = values
+        return spread
+
+
+def _place(source: Source) -> tuple[object, ...]:
+    """What decides with whom a rank is compared, and what its memory belongs to."""
+    return source.role, source.parallel, source.node, source.device, source.local_rank

@@ -1,0 +1,197 @@
+"""Replays a run into a live collector: spans step by step, and signs of life in between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from otel_straggler import semconv
+from otel_straggler.model.heartbeat import Heartbeat
+from otel_straggler.model.observation import ObservationBatch
+from otel_straggler.model.rank import Source
+from otel_straggler.semconv import Outcome
+from otel_straggler.simulate.writers import encode_requests, resource_of
+from otel_straggler.wire.encode_metrics import encode_heartbeat
+
+BEAT_S = 5.0
+"""Between two signs of life of a rank, as a real client sends them."""
+LARGEST_BODY_BYTES = 512 * 1024
+
+Post = Callable[[str, bytes], None]
+"""Sends one request: "traces" or "metrics", and the body. Raises what ends the replay."""
+
+
+class Clock(Protocol):
+    """Time of the machine that replays."""
+
+    def now_s(self) -> float:
+        """Seconds since 1970."""
+
+    def sleep(self, duration_s: float) -> None:
+        """Wait."""
+
+
+class WallClock:
+    """The machine's own clock."""
+
+    def now_s(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+    def sleep(self, duration_s: float) -> None:
+        """Wait."""
+        time.sleep(duration_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How a run ends that does not come to its end.
+
+    Attributes:
+        silent: ranks of the last attempt that give no sign of life after their last row.
+        hold_s: how long the others go on giving signs of life without progress.
+    """
+
+    silent: frozenset[int] = frozenset()
+    hold_s: float = 60.0
+
+
+@dataclass
+class _Rank:
+    """What a rank would say of itself now."""
+
+    source: Source
+    progress_at_s: float
+    step: int | None = None
+    next_section: str = ""
+
+
+@dataclass
+class Replay:
+    """Sends a run as its ranks would.
+
+    Attributes:
+        post: sends one request.
+        speed: seconds of the run in a second; 0: as fast as it can.
+        ending: None: the ranks end well.
+        clock: time of this machine.
+        spans: sent so far.
+    """
+
+    post: Post
+    speed: float = 1.0
+    ending: Ending | None = None
+    clock: Clock = field(default_factory=WallClock)
+    spans: int = 0
+    _ranks: list[_Rank] = field(default_factory=list)
+    _beat_at_s: float = 0.0
+    _started_at_s: float = 0.0
+
+    def run(self, batches: Iterable[ObservationBatch]) -> int:
+        """Send everything; returns the number of spans.
+
+        A step is sent when its last row has ended.
+        """
+        self._started_at_s = self.clock.now_s()
+        first_ns: int | None = None
+        for rows in _steps(batches):
+            first_ns = int(rows.start_ns[0]) if first_ns is None else first_ns
+            end_ns = int((rows.start_ns + np.rint(rows.duration_s * 1e9).astype(np.int64)).max())
+            self._meet(rows.sources)
+            self._wait_until(self._due_s(end_ns - first_ns))
+            self._send(rows)
+        self._end()
+        return self.spans
+
+    def _due_s(self, since_first_ns: int) -> float:
+        return self._started_at_s + (since_first_ns / 1e9 / self.speed if self.speed else 0.0)
+
+    def _meet(self, sources: tuple[Source, ...]) -> None:
+        """Ranks of a new attempt take the place of those before."""
+        if not self._ranks or self._ranks[0].source.session_id != sources[0].session_id:
+            now_s = self.clock.now_s()
+            self._ranks = [_Rank(source, now_s) for source in sources]
+            self._beat(self._ranks)
+
+    def _wait_until(self, due_s: float, silent: frozenset[int] = frozenset()) -> None:
+        while True:
+            now_s = self.clock.now_s()
+            if now_s >= self._beat_at_s + BEAT_S:
+                self._beat([rank for rank in self._ranks if rank.source.rank not in silent])
+            if now_s >= due_s:
+                return
+            self.clock.sleep(min(due_s, self._beat_at_s + BEAT_S) - now_s)
+
+    def _send(self, rows: ObservationBatch) -> None:
+        for body in _joined(encode_requests(rows, first_span=self.spans)):
+            self.post("traces", body)
+        self.spans += len(rows)
+        now_s = self.clock.now_s()
+        codes, backwards = np.unique(rows.source[::-1], return_index=True)
+        last_rows = len(rows) - 1 - backwards
+        for code, row in zip(codes.tolist(), last_rows.tolist(), strict=True):
+            rank = self._ranks[code]
+            rank.progress_at_s = now_s
+            rank.step = int(rows.step[row])
+            following = rows.sections[int(rows.section[row]) + 1 :]
+            rank.next_section = following[0].name if following else rows.sections[0].name
+
+    def _beat(self, ranks: Iterable[_Rank], outcome: Outcome | None = None) -> None:
+        self._beat_at_s = self.clock.now_s()
+        bodies = (self._sign_of_life(rank, outcome) for rank in ranks)
+        for body in _joined(bodies):
+            self.post("metrics", body)
+
+    def _sign_of_life(self, rank: _Rank, outcome: Outcome | None) -> bytes:
+        now_s = self.clock.now_s()
+        beat = Heartbeat(
+            source=rank.source,
+            sent_at_s=now_s,
+            progress_at_s=rank.progress_at_s,
+            step=rank.step,
+            open_section="" if outcome else rank.next_section,
+            open_time_s=now_s - rank.progress_at_s if rank.next_section else None,
+            finished_at_s=now_s if outcome else None,
+            outcome=outcome,
+        )
+        told = resource_of(rank.source)
+        info = {k: v for k, v in told.items() if k == semconv.ROLE or k in _PLACES}
+        return encode_heartbeat(beat, resource=told, info=info, started_at_s=self._started_at_s)
+
+    def _end(self) -> None:
+        if self.ending is None:
+            self._beat(self._ranks, "ok")
+        else:
+            hold_s = self.ending.hold_s if self.speed else 0.0
+            self._wait_until(self.clock.now_s() + hold_s, self.ending.silent)
+
+
+_PLACES = frozenset(semconv.PARALLEL_RANK.values())
+
+
+def _steps(batches: Iterable[ObservationBatch]) -> Iterator[ObservationBatch]:
+    """The rows of each step of each attempt, in order of their starts."""
+    for batch in batches:
+        order = np.argsort(batch.step, kind="stable")
+        cuts = np.flatnonzero(np.diff(batch.step[order])) + 1
+        for rows in np.split(order, cuts):
+            if len(rows):
+                yield batch.take(rows)
+
+
+def _joined(messages: Iterable[bytes]) -> Iterator[bytes]:
+    """Requests put together: protobuf reads messages in a row as one with all their resources."""
+    pieces: list[bytes] = []
+    size = 0
+    for message in messages:
+        if pieces and size + len(message) > LARGEST_BODY_BYTES:
+            yield b"".join(pieces)
+            pieces, size = [], 0
+        pieces.append(message)
+        size += len(message)
+    if pieces:
+        yield b"".join(pieces)

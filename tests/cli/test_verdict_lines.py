@@ -1,0 +1,141 @@
+"""Verdicts as sentences: who comes first, what stands out, what a run loses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rich.text import Text
+
+from otel_straggler.cli.verdict_lines import (
+    MOST_VERDICTS,
+    NEWEST_CHANGES,
+    history_lines,
+    run_line,
+    verdict_lines,
+)
+from otel_straggler.publish.report_json import RunReport, report_json
+
+NAN = float("nan")
+
+
+def run_of(judged: Any) -> Any:
+    """A run of the report."""
+    return report_json({"run": RunReport(judged=judged)})["runs"]["run"]
+
+
+def lines(judged: Any) -> list[str]:
+    return [line.plain for line in verdict_lines(run_of(judged))]
+
+
+def styles(judged: Any) -> list[str]:
+    return [str(line.style) for line in verdict_lines(run_of(judged))]
+
+
+def test_a_verdict_is_its_sentence_after_its_state(by_hand: Any) -> None:
+    """And whether somebody is called for it, readable without colours."""
+    quiet = by_hand.verdict(subject_id="b", pages=False, gpu_seconds_lost_per_hour=1.0)
+    assert lines(by_hand.judged(by_hand.verdict(), quiet)) == [
+        f"confirmed, pages: {by_hand.sentence}",
+        f"confirmed: {by_hand.sentence}",
+    ]
+
+
+def test_what_loses_most_comes_first_and_suspects_last(by_hand: Any) -> None:
+    """Who is called slow stands out; a suspicion is dim."""
+    judged = by_hand.judged(
+        by_hand.verdict("suspect", subject_id="1", gpu_seconds_lost_per_hour=9e9, sentence="four"),
+        by_hand.verdict(subject_id="2", gpu_seconds_lost_per_hour=10.0, sentence="three"),
+        by_hand.verdict("flapping", subject_id="3", gpu_seconds_lost_per_hour=20.0, sentence="two"),
+        by_hand.verdict(subject_id="4", gpu_seconds_lost_per_hour=30.0, sentence="one"),
+    )
+    assert [line.split(": ")[1] for line in lines(judged)] == ["one", "two", "three", "four"]
+    assert styles(judged) == ["bold red"] * 3 + ["dim"]
+
+
+def test_only_the_newest_verdict_of_a_subject_is_told(by_hand: Any) -> None:
+    """Those who have recovered share one line; those who are fine are not named."""
+    changes = [
+        by_hand.verdict(state, subject_id=str(n), rank=n)
+        for n in range(7)
+        for state in ("confirmed", "recovered")
+    ]
+    fine = by_hand.verdict("ok", subject_id="fine", rank=8)
+    [line] = lines(by_hand.judged(*changes, fine))
+    named = ", ".join(f"rank {n} on node-1" for n in range(5))
+    assert line == f"recovered: {named} and 2 more"
+
+
+def test_many_verdicts_are_counted(by_hand: Any) -> None:
+    """The dearest are told."""
+    called = [by_hand.verdict(subject_id=f"c{n}") for n in range(MOST_VERDICTS + 2)]
+    suspects = [by_hand.verdict("suspect", subject_id=f"s{n}") for n in range(31)]
+    found = lines(by_hand.judged(*suspects, *called))
+    assert len(found) == MOST_VERDICTS + 1
+    assert found[-1] == "and 2 confirmed and 31 suspect that lose less"
+
+
+def test_a_name_cannot_steer_the_terminal(by_hand: Any) -> None:
+    """Neither in a sentence nor anywhere else."""
+    bad = "\x1b[2J\x07\r\n\u202e\x9b"
+    judged = by_hand.judged(
+        by_hand.verdict(sentence=f"rank 5 ({bad})"),
+        by_hand.verdict(subject_id="2", sentence="", section=bad, node=bad),
+        by_hand.verdict("recovered", subject_id="3", node=bad),
+        *[by_hand.verdict("recovered", subject_id="4", rank=None, scope="host", node=bad)] * 9,
+        worlds=(by_hand.world(cause=bad),),
+    )
+    run = run_of(judged)
+    told = "".join(t.plain for t in (*verdict_lines(run), *run_line(run), *history_lines(run)))
+    assert "rank 5 (?[2J" in told
+    assert told.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"scope": "rank", "group": "actor"}, "rank actor/5 on node-1: forward 1.52x, slow GPU"),
+        ({"scope": "host", "rank": None}, "node node-1: forward 1.52x, slow GPU"),
+        ({"scope": "role", "slowdown": NAN}, "role default: forward, slow GPU"),
+        ({"scope": "run", "section": ""}, "the run: whole step 1.52x, slow GPU"),
+    ],
+)
+def test_a_subject_is_named_in_words(by_hand: Any, changes: Any, told: str) -> None:
+    """Also where a sentence is missing."""
+    [line] = lines(by_hand.judged(by_hand.verdict(sentence="", pages=False, **changes)))
+    assert line == f"confirmed: {told}"
+
+
+def test_what_the_run_loses_is_one_line(by_hand: Any) -> None:
+    """How slow, why, where, how dear, and what could be seen at all."""
+    [line] = run_line(run_of(by_hand.judged(worlds=(by_hand.world(),))))
+    assert line.plain == (
+        "the run takes 1.18x as long as it could: stage imbalance, 100 % of that by the last"
+        " stage, 12 GPU-hours lost so far, smallest slowdown that can be shown 3 %"
+    )
+    assert line.style == "bold"
+
+
+def test_a_run_line_leaves_out_what_is_not_known(by_hand: Any) -> None:
+    """And is not there if nothing is."""
+    world = by_hand.world(
+        slowdown=1.004, cause="", m_w=NAN, m_s=NAN, resolvable_slowdown=NAN, gpu_seconds_lost=0.0
+    )
+    [line] = run_line(run_of(by_hand.judged(worlds=(world,))))
+    assert line == Text("the run takes 1.00x as long as it could")
+    assert list(run_line(run_of(by_hand.judged()))) == []
+    unknown = by_hand.judged(worlds=(by_hand.world(slowdown=NAN),))
+    assert list(run_line(run_of(unknown))) == []
+
+
+def test_a_long_history_is_told_by_its_newest_changes(by_hand: Any) -> None:
+    """Few changes need none."""
+    states = ["suspect", "confirmed", "recovered"] * 5
+    changes = [by_hand.verdict(s, at_step=1000 * n) for n, s in enumerate(states)]
+    assert list(history_lines(run_of(by_hand.judged(*changes[:5])))) == []
+    head, *told = (line.plain for line in history_lines(run_of(by_hand.judged(*changes))))
+    assert head == "15 changes of state, the newest 8:"
+    assert len(told) == NEWEST_CHANGES
+    assert told[-1] == (
+        "   step 14,000  recovered  rank 5 on node-1: forward 1.52x, slow GPU"
+    )  # fmt: skip

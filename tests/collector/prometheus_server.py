@@ -1,0 +1,62 @@
+"""A real Prometheus that scrapes one collector, for tests."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+@contextlib.contextmanager
+def running_prometheus(program: str, target: str, folder: Path) -> Iterator[str]:
+    """Its address, while it scrapes ``target`` every second."""
+    address = free_address()
+    config = folder / "prometheus.yml"
+    config.write_text(
+        json.dumps(
+            {
+                "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+                "scrape_configs": [
+                    {"job_name": "straggler", "static_configs": [{"targets": [target]}]}
+                ],
+            }
+        )
+    )
+    server = subprocess.Popen(
+        [
+            program,
+            f"--config.file={config}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address={address}",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    with server:
+        try:
+            yield address
+        finally:
+            server.terminate()
+
+
+def query(kit: Any, address: str, text: str) -> list[tuple[str, str]]:
+    """(rank, value) of every series that the query gives; nothing while it starts up."""
+    path = "/api/v1/query?" + urllib.parse.urlencode({"query": text})
+    try:
+        answer = kit.ask(address, "GET", path)
+    except OSError:
+        return []
+    if answer.status != 200:
+        return []
+    result = answer.json()["data"]["result"]
+    return [(one["metric"].get("rank", ""), one["value"][1]) for one in result]
+
+
+def free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return f"127.0.0.1:{taken.getsockname()[1]}"

@@ -1,0 +1,146 @@
+"""Verdicts in a live collector: report, its parts, series, and what Prometheus makes of them.
+
+What layer 2 says is made by hand; that it says it is shown in tests/end_to_end.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_straggler import semconv
+from otel_straggler.score.scorer import Scorer
+from otel_straggler.score.verdicts.settings import VerdictSettings
+
+from .prometheus_server import query, running_prometheus
+
+RANKS = 8
+
+
+@pytest.fixture
+def judged(by_hand: Any) -> Any:
+    """Rank 5 is slow, its node was, rank 2 is suspected; a run that loses time."""
+    of_node = {"scope": "host", "rank": None, "subject_id": "host:node-5"}
+    return by_hand.judged(
+        by_hand.verdict("suspect", node="node-5"),
+        by_hand.verdict(node="node-5"),
+        by_hand.verdict(**of_node, node="node-5", cause="slow_host"),
+        by_hand.verdict("recovered", **of_node, node="node-5", cause="slow_host"),
+        by_hand.verdict("suspect", subject_id="2", rank=2, node="node-2", section='a"b\n'),
+        worlds=(by_hand.world(),),
+    )
+
+
+@pytest.fixture
+def live(start: Any, kit: Any, judged: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A collector with eight ranks, on a node each, that says ``judged`` of every run."""
+    monkeypatch.setattr(Scorer, "judged", lambda *_: judged)
+    found = start()
+    for number in range(RANKS):
+        found.post(kit.spans_of(kit.rank(number, RANKS), range(5)))
+    kit.eventually(found.windows)
+    return found
+
+
+def subjects(live: Any, query_text: str) -> list[tuple[str, str]]:
+    run = live.get(f"/v1/report?{query_text}").json()["runs"]["run"]
+    return [(v["subject_id"], v["state"]) for v in run["verdicts"]]
+
+
+def test_the_report_lists_every_change_and_what_the_run_loses(live: Any) -> None:
+    """As ``score --json`` does."""
+    assert subjects(live, "run=run") == [
+        ("gpu:GPU-5", "suspect"),
+        ("gpu:GPU-5", "confirmed"),
+        ("host:node-5", "confirmed"),
+        ("host:node-5", "recovered"),
+        ("2", "suspect"),
+    ]
+    run = live.report()["runs"]["run"]["run"]
+    assert (run["slowdown"], run["cause"], run["coverage"]) == (1.18, "stage_imbalance", 1.0)
+
+
+def test_a_part_of_the_report_has_the_verdicts_of_that_part(live: Any) -> None:
+    """A rank with its node; a group; nothing of others."""
+    assert {s for s, _ in subjects(live, "rank=5")} == {"gpu:GPU-5", "host:node-5"}
+    assert {s for s, _ in subjects(live, "rank=2")} == {"2"}
+    assert subjects(live, "group=critic") == []
+    waits = live.get("/v1/report?rank=5").json()["runs"]["run"]["run"]["waits"]
+    assert [one["rank"] for one in waits] == [5]
+
+
+def test_only_the_rank_that_is_confirmed_straggles(live: Any) -> None:
+    """All others say 0, and so does the node that has recovered."""
+    ranks = live.samples(semconv.RANK_STRAGGLING.prometheus_name)
+    assert {dict(labels)["rank"]: v for labels, v in ranks.items()} == {
+        str(r): float(r == 5) for r in range(RANKS)
+    }
+    assert live.value(semconv.HOST_STRAGGLING, node="node-5") == 0
+    assert live.value(semconv.VERDICT_INFO, rank="5", cause="slow_gpu", state="confirmed") == 1
+    assert live.value(semconv.VERDICT_INFO, rank="2", section='a"b\n', state="suspect") == 1
+    assert live.value(semconv.VERDICT_LOSS) == 2.4
+    assert live.value(semconv.RUN_GPU_TIME_LOST, job_name="job") == 43_200.0
+
+
+def test_scores_give_way_to_verdicts_and_workers_to_scores(
+    start: Any, kit: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order in which a budget is spent; the rank that is called slow keeps its scores."""
+    cells = tuple((0, d, 1.0) for d in range(500))
+    judged = by_hand.judged(by_hand.verdict(rank=42), worlds=(by_hand.world(heat=cells),))
+    monkeypatch.setattr(Scorer, "judged", lambda *_: judged)
+    small = start(metrics__series_budget=900)
+    ranks = 100
+    for number in range(ranks):
+        small.post(kit.spans_of(kit.rank(number, ranks), range(5)))
+    kit.eventually(small.windows)
+    assert small.ranks(semconv.RANK_STRAGGLING) == list(range(ranks))
+    assert small.value(semconv.VERDICT_LOSS, rank="42") == 2.4
+    assert 42 in small.ranks(semconv.SECTION_RELATIVE)
+    name = semconv.WORKER_SLOWDOWN.prometheus_name
+    folded = small.value(semconv.COLLECTOR_SERIES_FOLDED, run_id="run", family=name)
+    assert folded == 500 - len(small.samples(name)) > 0
+
+
+def test_settings_of_verdicts_reach_layer_2(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the words of the file."""
+    given: list[Any] = []
+    really = Scorer.__init__
+
+    def noted(self: Scorer, *arguments: Any) -> None:
+        given.append(arguments[1])
+        really(self, *arguments)
+
+    monkeypatch.setattr(Scorer, "__init__", noted)
+    start(verdicts__block_seconds=3.0, verdicts__least_peers=7)
+    assert given == [VerdictSettings(block_s=3.0, least_peers=7)]
+
+
+def test_a_page_with_verdicts_passes_promtool(live: Any, promtool: str) -> None:
+    """Names, types and texts; also of what is called a b with a quote and a line end."""
+    page = live.get("/metrics").body
+    assert b"straggler_verdict_info" in page
+    checked = subprocess.run(
+        [promtool, "check", "metrics"], input=page, capture_output=True, check=False, timeout=60
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+
+
+@pytest.mark.real_server
+def test_the_queries_of_the_page_find_the_slow_rank_in_prometheus(
+    live: Any, kit: Any, prometheus: str, tmp_path: Path
+) -> None:
+    """All of docs/verdicts.md, and who makes others wait."""
+    page = Path(__file__).parents[2] / "docs" / "verdicts.md"
+    queries = re.findall(r"^```promql\n(.*?)\n```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(queries) >= 3
+    with running_prometheus(prometheus, live.addresses["metrics"], tmp_path) as address:
+        kit.eventually(lambda: query(kit, address, queries[0]) == [("5", "1")], 60)
+        for text in queries:
+            assert query(kit, address, text), text
+        waits = query(kit, address, "topk(1, straggler_caused_wait_seconds_total)")
+        assert waits == [("5", "60")]
