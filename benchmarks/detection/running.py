@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from benchmarks.detection.cases import Case
 from benchmarks.detection.episodes import Episode
 from benchmarks.detection.matching import Finding, Matched, match
+from benchmarks.detection.memory import held_bytes
 from benchmarks.detection.methods import METHODS, OURS, Method
 from benchmarks.detection.methods.ours import Ours
 from benchmarks.detection.metrics import is_among_top
@@ -72,7 +73,7 @@ def _conclude(result: RunRecord, run: SimulatedRun, each: _Listening, last_step:
     node_of = {source.rank: source.node for source in run.sources}
     matched = match(run.labels, each.episodes, has_host_scope=method.has_host_scope)
     counted = record(run.plan, run.labels, each.episodes, matched, node_of)
-    counted.cpu_s, counted.state_bytes = each.cpu_s, method.state_bytes()
+    counted.cpu_s, counted.state_bytes = each.cpu_s, held_bytes(method)
     _rank(counted, run, method)
     if isinstance(method, Ours):
         onset = min((label.onset_step for label in run.labels), default=0)

@@ -14,6 +14,8 @@ from benchmarks.detection.records import MethodRecord, RunRecord
 from otel_straggler.model.observation import Floats
 
 Row = dict[str, Any]
+Interval = list[float]
+"""Value, low, high."""
 Choice = Callable[[RunRecord], bool]
 LOW_NOISE = ("AR", "ST")
 
@@ -41,26 +43,28 @@ class Selected:
         """Sum of one of the three counts."""
         return sum((Events(*getattr(record, name)) for record in self.records), Events())
 
-    def with_interval(self, columns: list[list[float]], measure: Callable[[Floats], float]) -> list:
+    def with_interval(
+        self, columns: Sequence[Sequence[float]], measure: Callable[[Floats], float]
+    ) -> Interval:
         """[value, low, high] of a measure of the sums of ``columns`` (one list per run)."""
         counts = np.asarray(columns, float)
         if not len(counts):
             return [float("nan")] * 3
         return [measure(counts.sum(axis=0)), *interval(counts, measure)]
 
-    def f1(self, name: str = "events") -> list:
+    def f1(self, name: str = "events") -> Interval:
         """[F1, low, high]."""
         return self.with_interval(
             [list(getattr(record, name)) for record in self.records],
             lambda sums: Events(*sums).f1,
         )
 
-    def false_per_1000_rank_hours(self) -> list:
+    def false_per_1000_rank_hours(self) -> Interval:
         """[episodes, low, high] per 1,000 rank-hours."""
         columns = [[run.methods[self.method].events[1], run.ranks * run.hours] for run in self.runs]
         return self.with_interval(columns, lambda sums: 1000 * ratio(sums[0], sums[1]))
 
-    def part(self, part: str, whole: str) -> list:
+    def part(self, part: str, whole: str) -> Interval:
         """[sum of part / sum of whole, low, high]."""
         columns = [[getattr(r, part), getattr(r, whole)] for r in self.records]
         return self.with_interval(columns, lambda sums: ratio(sums[0], sums[1]))

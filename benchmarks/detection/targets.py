@@ -133,7 +133,7 @@ def _causes(runs: Sequence[RunRecord]) -> Target:
     return _target("cause right", ">= 0.9", value, value[0] >= 0.9, float("nan"))
 
 
-def _target(name: str, wanted: str, value: list, is_met: bool, nvrx: float) -> Target:
+def _target(name: str, wanted: str, value: list[float], is_met: bool, nvrx: float) -> Target:
     low, high = value[1:] if len(value) == 3 else (float("nan"), float("nan"))
     return {
         "target": name,

@@ -31,8 +31,6 @@ class Method(Protocol):
 
     def take(self, table: StepTable) -> list[Episode]: ...
 
-    def state_bytes(self) -> int: ...
-
 
 OURS = "otel-straggler"
 METHODS: dict[str, Callable[[], Method]] = {

@@ -50,11 +50,6 @@ class RunLengths:
         self._beta = np.full((n, longest), self._beta_0)
         self._is_empty = np.ones(n, np.bool_)
 
-    @property
-    def nbytes(self) -> int:
-        """Memory of the state."""
-        return self._log_p.nbytes + self._mean.nbytes + self._beta.nbytes
-
     def take(self, points: Floats) -> Floats:
         """(R,) P(r = 0) with the next point of every series; NaN leaves a series as it is."""
         told = ~np.isnan(points)
@@ -139,10 +134,6 @@ class Bocd:
         self._alarms.append(alarm)
         self._verify()
         return self._flags.take(self._times.ranks, self._slow, self.strengths, int(table.steps[-1]))
-
-    def state_bytes(self) -> int:
-        lengths = self._lengths.nbytes if self._lengths else 0
-        return lengths + sum(point.nbytes for point in self._points)
 
     def _begin(self) -> None:
         n = len(self._times.ranks)

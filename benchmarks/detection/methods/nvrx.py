@@ -38,9 +38,6 @@ class Nvrx:
         flagged = worst < THRESHOLD
         return self._flags.take(self._times.ranks, flagged, self.strengths, int(table.steps[-1]))
 
-    def state_bytes(self) -> int:
-        return self._times.nbytes
-
 
 def relative_scores(medians: Floats, groups: list[np.ndarray]) -> Floats:
     """(R, S) smallest median of the group / own median; NaN where a rank ran nothing."""

@@ -19,6 +19,8 @@ _WEIGHTS: dict[State, float] = {"confirmed": 10.0, "flapping": 10.0, "suspect": 
 class Ours:
     """Episodes of what is confirmed. Strength of an episode = confidence x log slowdown.
 
+    An episode begins with the newest step that was handed in, whatever the verdict says of itself.
+
     Attributes:
         strengths: (R,) confirmed before suspect, larger slowdowns first, then who made others
             wait most.
@@ -46,9 +48,6 @@ class Ours:
     def finish(self, last_step: int) -> list[Episode]:
         """What is said when the input ends."""
         return self._episodes(self._judge.finish(), last_step)
-
-    def state_bytes(self) -> int:
-        return nbytes(self._judge.state())
 
     @property
     def strengths(self) -> Floats:
@@ -102,24 +101,13 @@ class Ours:
             scope=verdict.scope,
             ranks=self._accused(verdict),
             node=verdict.node if verdict.scope == "host" else "",
-            begin_step=step if verdict.confirmed_step is None else verdict.confirmed_step,
+            begin_step=step,
             strength=_strength(verdict),
             section=verdict.section,
             cause=verdict.cause,
             slowdown=verdict.slowdown,
             sentence=verdict.sentence,
         )
-
-
-def nbytes(state: object) -> int:
-    """Memory of nested dicts and lists of arrays and scalars, 8 bytes a scalar."""
-    if isinstance(state, np.ndarray):
-        return state.nbytes
-    if isinstance(state, dict):
-        return sum(nbytes(key) + nbytes(value) for key, value in state.items())
-    if isinstance(state, list | tuple):
-        return sum(map(nbytes, state))
-    return len(state) if isinstance(state, str | bytes) else 8
 
 
 def _strength(verdict: Verdict) -> float:

@@ -63,9 +63,6 @@ class Robust:
         flagged = self.strengths > 1
         return self._flags.take(self._times.ranks, flagged, self.strengths, int(table.steps[-1]))
 
-    def state_bytes(self) -> int:
-        return self._times.nbytes
-
 
 def _over_mad(values: Floats) -> Floats:
     middle = np.nanmedian(values)

@@ -60,11 +60,6 @@ class LocalTimes:
         self.seconds = np.concatenate(self._tables)[-WINDOW_STEPS:]
         return len(self.seconds) >= WINDOW_STEPS
 
-    @property
-    def nbytes(self) -> int:
-        """Memory of what is kept."""
-        return sum(table.nbytes for table in self._tables) + self.roles.nbytes
-
     def totals(self) -> Floats:
         """(steps, R) seconds of all local sections; NaN where none ran."""
         return total(self.seconds)
