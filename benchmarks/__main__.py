@@ -18,6 +18,7 @@ HERE = Path(__file__).parent
 OUT = HERE.parent / "out" / "benchmarks"
 NOT_HERE = {"__main__", "soak", "fuzz"}
 LONGEST_S = 1_800
+ARGUMENTS = {"detection": ["--quick", "--json", "-"]}  # the full set: make bench-detection
 
 
 def main(wanted: list[str]) -> int:
@@ -35,7 +36,7 @@ def main(wanted: list[str]) -> int:
 def _run(name: str) -> bool:
     print(f"== {name}", flush=True)
     started = time.monotonic()
-    command = [sys.executable, "-m", f"benchmarks.{name}"]
+    command = [sys.executable, "-m", f"benchmarks.{name}", *ARGUMENTS.get(name, [])]
     try:
         answer = subprocess.run(
             command, cwd=HERE.parent, stdout=subprocess.PIPE, timeout=LONGEST_S, check=True

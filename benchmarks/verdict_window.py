@@ -1,0 +1,175 @@
+"""Verdicts on one dense window of a very large run, and how their cost grows with the ranks.
+
+    python -m benchmarks.verdict_window [--ranks N --sections S]
+
+From step tables to all changes of verdicts: 20 steps in tables of 5, so four evaluations, of a
+judge that has seen 60 steps before (``window_s``) and of a new one (``first_window_s``). Some
+ranks and one host are slow, so that there is something to say. What comes before verdicts is
+printed apart: ``make_rows_s`` (making the rows; no part of the product), ``grouping_s`` (rows to
+step tables). Every size runs in a process of its own, so that the peak of memory is its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from otel_straggler.model.observation import Section
+from otel_straggler.model.rank import Source
+from otel_straggler.model.step_table import StepTable
+from otel_straggler.score.verdicts.judge import Judge
+
+STEPS, TABLE_STEPS, WARM_STEPS = 20, 5, 60
+PER_NODE, TENSOR, PIPELINE = 8, 8, 4
+DENSE, DENSE_BUDGET_S, DENSE_BUDGET_GIB = (16_384, 16), 1.0, 1.0
+HUGE, HUGE_BUDGET_S = (100_000, 10), 10.0
+SERIES = (1_024, 4_096, 16_384, 65_536)
+NOISE = 0.024
+SLOW_FACTOR = 1.25
+STEP_NS = 2 * 10**9
+
+
+def main() -> None:
+    """Measure one size, or the budgets and the series, and print JSON."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ranks", type=int)
+    parser.add_argument("--sections", type=int, default=DENSE[1])
+    args = parser.parse_args()
+    result = measure(args.ranks, args.sections) if args.ranks else _all()
+    print(json.dumps(result, indent=2))
+
+
+def measure(ranks: int, sections: int) -> dict[str, Any]:
+    """Seconds of a first and of a later window, and the peak of memory of this process."""
+    sources, names = _sources(ranks), _sections(sections)
+    rng = np.random.default_rng(0)
+    first_s, _ = _timed(Judge(), _tables(rng, sources, names, 0, STEPS))
+    judge = Judge()
+    _timed(judge, _tables(rng, sources, names, 0, WARM_STEPS))
+    base_gib = _peak_gib()
+    window_s, changes = _timed(judge, _tables(rng, sources, names, WARM_STEPS, STEPS))
+    return {
+        "ranks": ranks,
+        "sections": sections,
+        "first_window_s": round(first_s, 3),
+        "window_s": round(window_s, 3),
+        "changes_in_window": changes,
+        "changes": len(judge.changes),
+        "peak_gib_before": round(base_gib, 3),
+        "peak_gib": round(_peak_gib(), 3),
+    }
+
+
+def _timed(judge: Judge, tables: Iterator[StepTable]) -> tuple[float, int]:
+    """Seconds within the judge alone, and how many changes it told."""
+    taken_s, changes = 0.0, 0
+    for table in tables:
+        begin_s = time.perf_counter()
+        changes += len(judge.take(table))
+        taken_s += time.perf_counter() - begin_s
+    return taken_s, changes
+
+
+def _all() -> dict[str, Any]:
+    dense, huge = _apart(*DENSE), _apart(*HUGE)
+    series = [_apart(ranks, DENSE[1]) for ranks in SERIES]
+    seconds = np.array([max(each["window_s"], 1e-9) for each in series])
+    exponent, _ = np.polyfit(np.log(SERIES), np.log(seconds), 1)
+    return {
+        "dense": dense,
+        "dense_budget_s": DENSE_BUDGET_S,
+        "dense_budget_gib": DENSE_BUDGET_GIB,
+        "huge": huge,
+        "huge_budget_s": HUGE_BUDGET_S,
+        "series": series,
+        "exponent": round(float(exponent), 3),
+        "is_within_budget": _slower(dense) <= DENSE_BUDGET_S
+        and dense["peak_gib"] <= DENSE_BUDGET_GIB
+        and _slower(huge) <= HUGE_BUDGET_S,
+    }
+
+
+def _slower(each: dict[str, Any]) -> float:
+    return float(max(each["first_window_s"], each["window_s"]))
+
+
+def _apart(ranks: int, sections: int) -> dict[str, Any]:
+    own = [sys.executable, "-m", "benchmarks.verdict_window"]
+    command = [*own, "--ranks", str(ranks), "--sections", str(sections)]
+    answer = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    result: dict[str, Any] = json.loads(answer.stdout)
+    return result
+
+
+def _peak_gib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def _sources(ranks: int) -> tuple[Source, ...]:
+    """Tensor groups within nodes, four pipeline stages, the rest is data."""
+    per_stage = max(TENSOR, ranks // PIPELINE)
+    return tuple(
+        Source(
+            run_id="run",
+            rank=rank,
+            node=f"node-{rank // PER_NODE}",
+            session_id=f"{rank:016x}",
+            local_rank=rank % PER_NODE,
+            world_size=ranks,
+            parallel=(
+                ("data", rank % per_stage // TENSOR),
+                ("pipeline", rank // per_stage),
+                ("tensor", rank % TENSOR),
+            ),
+        )
+        for rank in range(ranks)
+    )
+
+
+def _sections(n: int) -> tuple[Section, ...]:
+    """The last is where all wait for the slowest."""
+    return (*(Section(f"section-{at}") for at in range(n - 1)), Section("gradient_sync", "wait"))
+
+
+def _tables(
+    rng: np.random.Generator,
+    sources: tuple[Source, ...],
+    sections: tuple[Section, ...],
+    first: int,
+    steps: int,
+) -> Iterator[StepTable]:
+    ranks = len(sources)
+    for begin in range(first, first + steps, TABLE_STEPS):
+        shape = (TABLE_STEPS, ranks, len(sections))
+        seconds = rng.standard_normal(shape, np.float32).astype(np.float64)
+        seconds = 0.05 * np.exp(NOISE * seconds)
+        seconds[:, ranks // 3 :: 1000] *= SLOW_FACTOR
+        seconds[:, :PER_NODE] *= SLOW_FACTOR
+        local_s = seconds[:, :, :-1].sum(axis=2)
+        seconds[:, :, -1] += local_s.max(axis=1, keepdims=True) - local_s
+        number = np.arange(begin, begin + TABLE_STEPS)
+        start_ns = np.broadcast_to(number[:, None] * STEP_NS + 1, (TABLE_STEPS, ranks))
+        yield StepTable(
+            steps=number,
+            sources=sources,
+            sections=sections,
+            seconds=seconds,
+            runs=np.ones(shape, np.int32),
+            run_cv=np.full(shape[1:], np.nan),
+            tokens=np.full(shape[:2], np.nan),
+            start_ns=np.ascontiguousarray(start_ns),
+            end_ns=start_ns + (seconds.sum(axis=2) * 1e9).astype(np.int64),
+            world_size=ranks,
+        )
+
+
+if __name__ == "__main__":
+    main()
