@@ -93,7 +93,6 @@ def test_a_long_stage_is_named_and_no_rank(write: Write, scored: Score, tmp_path
     assert not [v for v in run["verdicts"] if v["scope"] in ("rank", "host")]
 
 
-@pytest.mark.xfail(reason="the summary of a run does not name its cause yet", strict=True)
 @pytest.mark.parametrize(("name", "cause"), [("AR", "slow_gpu"), ("ST", "stage_imbalance")])
 def test_the_run_says_why_it_is_slow(name: str, cause: str, scored: Score, tmp_path: Path) -> None:
     """The cause of the dearest confirmed verdict."""
