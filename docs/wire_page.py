@@ -13,6 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from otel_straggler import phase, section, semconv, step
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.export import drops
+from otel_straggler.publish.history import REASONS
 from otel_straggler.record.active import RECORDER
 from otel_straggler.record.description import Topology, resource_attributes
 from otel_straggler.record.spans import SpanPacker
@@ -33,6 +34,7 @@ _FURTHER_LABELS = {
     "straggler.collector.section_times": ("fate",),
     "straggler.collector.forwarded": ("outcome",),
     "straggler.collector.http_answers": ("signal", "status"),
+    "straggler.collector.history.failures": ("reason",),
     "straggler.collector.series_folded": ("run_id", "family"),
 }
 ON_POINTS = {
@@ -83,6 +85,7 @@ def page() -> str:
         outcomes=_words(semconv.OUTCOMES, _OUTCOMES, "outcome"),
         aliases=_aliases(),
         metrics="\n".join(_metric_tables()),
+        history=_words(tuple(REASONS), REASONS, "reason"),
         reasons=_words(_reasons(), _REASONS, "reason"),
     )
 
@@ -120,6 +123,9 @@ Of several keys that are present the first is read. The collector's file can add
 The name in Prometheus is what OpenTelemetry's translator makes of the OTLP name.
 
 {metrics}
+### Reasons of `straggler.collector.history.failures`
+
+{history}
 ### Reasons of `straggler.records.dropped`
 Besides mistakes in calls of the package, which are counted as `bad_section`, `bad_step`, \
 `bad_phase` and `bad_work_size`.
