@@ -70,12 +70,12 @@ class Worker:
     ) -> None:
         scoring = settings.scoring
         self._admission = admission
+        self._keeper = keeper or Keeper(HistorySettings(), scoring.max_runs)
         self._monotonic_ns = monotonic_ns
         self._wall_s = wall_s
         self._forget_s = scoring.forget_run_seconds
         self._max_runs = scoring.max_runs
         self._scorer = Scorer(scoring.for_scorer())
-        self._keeper = keeper or Keeper(HistorySettings(), scoring.max_runs)
         self._histograms = Histograms(scoring.grace_seconds)
         self._liveness = Liveness()
         self._board = Board(
