@@ -14,8 +14,8 @@ from otel_straggler.model.verdict import (
 )
 
 SENTENCE = (
-    "rank 5 (node-1) slows run: forward 1.52x its 7 peers since step 40; costs 2.4 GPU-hours per"
-    " hour; cause: slow GPU (events); do: compare its clocks with a peer's, then cordon node-1"
+    "rank 5 on node-1 takes 1.52x as long as its 7 peers in forward since step 40: slow GPU."
+    " The job loses 2.4 h of GPU time per hour."
 )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from rich.text import Text
 
 from otel_straggler.cli.report_table import printable
+from otel_straggler.model.advice import NEXT_ACTION
 from otel_straggler.model.verdict import CAUSES
 
 Json = Mapping[str, Any]
@@ -56,17 +57,10 @@ def current_verdicts(run: Json) -> list[Json]:
 def run_line(run: Json) -> Iterator[Text]:
     """What the run loses, and the smallest slowdown that could be shown; nothing if unknown."""
     told = run["run"]
-    lost = told["slowdown"]
-    if lost is None:
-        return
-    parts = [f"the run takes {lost:.2f}x as long as it could"]
-    if told["cause"]:
-        parts[0] += f": {cause_of(told)}"
-    parts += [*_places(told), *_cost(told)]
-    if told["resolvable_slowdown"] is not None:
-        percent = 100 * (told["resolvable_slowdown"] - 1)
-        parts.append(f"smallest slowdown that can be shown {percent:.2g} %")
-    yield Text(", ".join(parts), style="bold" if lost >= _SLOW_RUN else "")
+    lost = told["slowdown"] or 0.0
+    parts = [*_loss(told), *_resolvable(told)]
+    if parts:
+        yield Text(", ".join(parts), style="bold" if lost >= _SLOW_RUN else "")
 
 
 def history_lines(run: Json) -> Iterator[Text]:
@@ -96,8 +90,7 @@ def subject(verdict: Json) -> str:
         where = f" on {verdict['node']}" if verdict["node"] else ""
         return printable(f"rank {key}{where}", _LONGEST_NAME)
     name = {"host": verdict["node"], "role": verdict["role"]}.get(verdict["scope"])
-    what = {"host": "node"}.get(verdict["scope"], verdict["scope"])
-    return printable(f"{what} {name}" if name else f"the {what}", _LONGEST_NAME)
+    return printable(f"{verdict['scope']} {name}" if name else "the run", _LONGEST_NAME)
 
 
 # --- one verdict -------------------------------------------------------------------------------
@@ -106,7 +99,13 @@ def subject(verdict: Json) -> str:
 def _line(verdict: Json) -> Text:
     state = verdict["state"] + (", pages" if verdict["pages"] else "")
     sentence = printable(verdict["sentence"], _LONGEST_SENTENCE) or _told(verdict)
-    return Text(f"{state}: {sentence}", style=_STYLES[verdict["state"]])
+    return Text(f"{state}: {sentence}{_action(verdict)}", style=_STYLES[verdict["state"]])
+
+
+def _action(verdict: Json) -> str:
+    """What to do; nothing about a mere suspicion."""
+    action = NEXT_ACTION.get(verdict["cause"])
+    return f" Do: {action}." if action and verdict["state"] != "suspect" else ""
 
 
 def _told(verdict: Json) -> str:
@@ -137,14 +136,20 @@ def _count(verdicts: Sequence[Json]) -> str:
 # --- the run -----------------------------------------------------------------------------------
 
 
-def _places(told: Json) -> Iterator[str]:
-    """Where most of the loss is, if it is in one place."""
+def _loss(told: Json) -> Iterator[str]:
+    if told["slowdown"] is None:
+        return
+    why = f": {cause_of(told)}" if told["cause"] else ""
+    yield f"the run takes {told['slowdown']:.2f}x as long as it could{why}"
     for key, place in (("m_w", "the worst 3 % of workers"), ("m_s", "the last stage")):
         part = told[key]
         if part is not None and part >= _WORTH_A_WORD:
             yield f"{100 * min(part, 1.0):.0f} % of that by {place}"
-
-
-def _cost(told: Json) -> Iterator[str]:
     if told["gpu_seconds_lost"]:
         yield f"{told['gpu_seconds_lost'] / 3600:.3g} GPU-hours lost so far"
+
+
+def _resolvable(told: Json) -> Iterator[str]:
+    if told["resolvable_slowdown"] is not None:
+        percent = 100 * (told["resolvable_slowdown"] - 1)
+        yield f"smallest slowdown that can be shown {percent:.2g} %"

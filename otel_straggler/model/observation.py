@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -112,10 +112,12 @@ class ObservationBatch:
         found = (divmod(cell, n_sections) for cell in np.flatnonzero(cells).tolist())
         return [(self.sources[source], self.sections[section]) for source, section in found]
 
-    def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> ObservationBatch:
-        """The same tables with only ``rows``."""
-        return replace(
-            self,
+    def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_] | slice) -> ObservationBatch:
+        """The same tables with only ``rows``; a slice copies nothing."""
+        return ObservationBatch(
+            sources=self.sources,
+            sections=self.sections,
+            kernels=self.kernels,
             source=self.source[rows],
             section=self.section[rows],
             kernel=self.kernel[rows],

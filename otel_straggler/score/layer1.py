@@ -14,9 +14,12 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import Straggler, WindowScores
 from otel_straggler.score.gpu_scores import individual_gpu_scores, relative_gpu_scores
 from otel_straggler.score.medians import (
+    MAX_PADDING,
     GroupedTimes,
     group_times,
     number_densely,
+    placed_times,
+    slices,
     sum_groups,
 )
 from otel_straggler.score.references import References
@@ -84,12 +87,31 @@ def _delivery_order(rows: Batch) -> Ints | None:
     n_seq, n_kernels = high - low + 1, len(rows.kernels) + 1
     if len(rows.sources) * len(rows.sections) * n_kernels * n_seq >= 2**62:
         return np.lexsort((rows.seq, rows.kernel, rows.section, rows.source))
-    cell = rows.source.astype(np.int64) * len(rows.sections) + rows.section
-    key = (cell * n_kernels + rows.kernel + 1) * n_seq + (rows.seq - low)
+    n_keys = len(rows.sources) * len(rows.sections) * n_kernels * n_seq
+    if n_keys <= MAX_PADDING * len(rows):
+        seen = np.zeros(n_keys, bool)
+        for part in slices(len(rows)):
+            seen[_delivery_key(rows, part, low, n_seq)] = True
+        if np.count_nonzero(seen) == len(rows):
+            return None
+    key = _delivery_key(rows, slice(None), low, n_seq)
     ordered = np.sort(key)
     if not (ordered[1:] == ordered[:-1]).any():
         return None
     return np.argsort(key, kind="stable")
+
+
+def _delivery_key(rows: Batch, part: slice, lowest_seq: int, n_seq: int) -> Ints:
+    """Source, section, kernel and seq of each row of a part, in one number."""
+    key = rows.source[part].astype(np.int64)
+    key *= len(rows.sections)
+    key += rows.section[part]
+    if rows.kernels:
+        key *= len(rows.kernels) + 1
+        key += rows.kernel[part] + 1
+    key *= n_seq
+    key += rows.seq[part] - lowest_seq
+    return key
 
 
 def one_session_per_rank(rows: Batch) -> Batch:
@@ -98,7 +120,7 @@ def one_session_per_rank(rows: Batch) -> Batch:
 
     Two sessions that claim one rank are never merged into one median. Cost: O(n).
     """
-    count = np.bincount(rows.source, minlength=len(rows.sources))
+    count = rows_by_source(rows)
     used = np.flatnonzero(count).tolist()
     kept: dict[int, int] = {}
     for code in used:
@@ -106,6 +128,14 @@ def one_session_per_rank(rows: Batch) -> Batch:
         if rank not in kept or count[code] >= count[kept[rank]]:
             kept[rank] = code
     return rows if len(kept) == len(used) else rows.take(np.isin(rows.source, list(kept.values())))
+
+
+def rows_by_source(rows: Batch) -> Ints:
+    """How many rows every source has."""
+    count = np.zeros(len(rows.sources), np.int64)
+    for part in slices(len(rows)):
+        count += np.bincount(rows.source[part], minlength=len(count))
+    return count
 
 
 def score_window(
@@ -131,24 +161,26 @@ def score_window(
     delivered = len(rows)
     distinct = without_duplicates(rows)
     kept = one_session_per_rank(distinct)
-    used = np.flatnonzero(np.bincount(kept.source, minlength=len(kept.sources))).tolist()
+    used = np.flatnonzero(rows_by_source(kept)).tolist()
     ranked = sorted(used, key=lambda code: kept.sources[code].rank)
     sources = tuple(kept.sources[code] for code in ranked)
     row_of_source = np.zeros(len(kept.sources), np.int64)
     row_of_source[ranked] = np.arange(len(ranked))
-    table = _Table(kept, row_of_source[kept.source], sources)
-    end_ns = int((kept.start_ns + (kept.duration_s * 1e9).astype(np.int64)).max())
-
-    sections = table.section_times()
-    eligible = sections.count >= min_reference_samples
-    reference = history.sections.update(
-        table.devices, table.section_names, sections.median_s, eligible, end_ns
+    table = _Table(kept, row_of_source, sources)
+    end_ns = max(
+        int((kept.start_ns[part] + (kept.duration_s[part] * 1e9).astype(np.int64)).max())
+        for part in slices(len(kept))
     )
-    relative = relative_scores(sections.median_s, table.peers)
-    individual = individual_scores(sections.median_s, reference)
+
+    median_s, count, step_s = table.section_times()
+    eligible = count >= min_reference_samples
+    reference = history.sections.update(
+        table.devices, table.section_names, median_s, eligible, end_ns
+    )
+    relative = relative_scores(median_s, table.peers)
+    individual = individual_scores(median_s, reference)
     gpu = table.gpu_scores(history, min_reference_samples, end_ns)
-    step_s = table.section_step_s()
-    steps, _ = number_densely(kept.step[kept.step != NO_STEP])
+    steps = table.steps
     present = {s.rank for s in sources}
     missing = (r for r in range(world_size) if r not in present)
     stragglers = [
@@ -172,12 +204,12 @@ def score_window(
         n_steps=len(steps),
         sources=sources,
         sections=kept.sections,
-        section_median_s=sections.median_s,
+        section_median_s=median_s,
         section_step_s=step_s,
-        section_count=sections.count,
+        section_count=count,
         section_relative=relative,
         section_individual=individual,
-        section_slowdown=slowdowns(sections.median_s, table.peers),
+        section_slowdown=slowdowns(median_s, table.peers),
         gpu_relative=gpu.relative,
         gpu_individual=gpu.individual,
         gpu_section_relative=gpu.section_relative,
@@ -207,26 +239,56 @@ class _GpuScores:
 class _Table:
     """The rows of a window as dense tables with one line per rank."""
 
-    def __init__(self, rows: Batch, line: Ints, sources: Sequence[Source]) -> None:
+    def __init__(self, rows: Batch, line_of_source: Ints, sources: Sequence[Source]) -> None:
         self.rows = rows
-        self.line = line
+        self.line_of_source = line_of_source
         self.n_ranks = len(sources)
+        self.n_sections = len(rows.sections)
         self.section_names = [s.name for s in rows.sections]
         roles: dict[str, int] = {}
         self.peers = np.array([roles.setdefault(s.role, len(roles)) for s in sources], np.int64)
         self.devices = [device_key(s) for s in sources]
         self.is_kernel = rows.kernel != NO_KERNEL
+        self.steps = _distinct_steps(rows.step)
 
-    def section_times(self) -> GroupedTimes:
-        """Times of section runs, arrays of (ranks, sections)."""
-        runs = ~self.is_kernel
-        return self._times(
-            self.line[runs], self.rows.section[runs], self.rows.duration_s[runs], self.n_sections
-        )
+    def section_times(self) -> tuple[Floats, Ints, Floats]:
+        """Median and count of section runs, and :meth:`section_step_s`: (ranks, sections)."""
+        shape = (self.n_ranks, self.n_sections)
+        placed = None
+        if not self.rows.kernels and len(self.steps):
+            placed = self._times_by_step()
+        if placed is not None:  # every run is all of its section in its step
+            median_s = placed[0].reshape(shape)
+            return median_s, placed[1].reshape(shape), median_s
+        runs = np.flatnonzero(~self.is_kernel)
+        section = self.rows.section[runs].astype(np.int64)
+        times = self._times(self._lines(runs), section, self.rows.duration_s[runs], self.n_sections)
+        return times.median_s, times.count, self.section_step_s()
 
-    @property
-    def n_sections(self) -> int:
-        return len(self.rows.sections)
+    def _times_by_step(self) -> tuple[Floats, Ints] | None:
+        """Median and count of section runs; None if a section ran twice in a step, or without one,
+        or if most steps are missing."""
+        rows, width = self.rows, len(self.steps)
+        first, last = int(self.steps[0]), int(self.steps[-1])
+        n_cells = self.n_ranks * self.n_sections
+        is_crowded = max(n_cells * width, last - first + 1) <= MAX_PADDING * len(rows)
+        if not is_crowded or int(rows.step.min()) == NO_STEP:
+            return None
+        number = np.zeros(last - first + 1, np.int64)
+        number[self.steps - first] = np.arange(width)
+
+        def place(part: slice) -> Ints:
+            cell = self._lines(part) * self.n_sections + rows.section[part]
+            cell *= width
+            cell += number[rows.step[part] - first]
+            return cell
+
+        return placed_times(place, rows.duration_s, n_cells, width)
+
+    def _lines(self, rows: Ints | slice) -> Ints:
+        """Line of each of some rows."""
+        lines: Ints = self.line_of_source[self.rows.source[rows]]
+        return lines
 
     def section_step_s(self) -> Floats:
         """Median over steps of the time a rank spent in a section per step; a row without a
@@ -238,7 +300,7 @@ class _Table:
         apart = step.max(initial=0) + 1 + np.arange(len(rows))
         distinct, step_code = number_densely(np.where(alone, apart, step))
         n_steps = max(len(distinct), 1)
-        cell = self.line[rows] * self.n_sections + self.rows.section[rows]
+        cell = self._lines(rows) * self.n_sections + self.rows.section[rows]
         n_cells = self.n_ranks * self.n_sections
         filled, per_step_s = sum_groups(
             cell * n_steps + step_code, self.rows.duration_s[rows], n_cells * n_steps
@@ -274,7 +336,7 @@ class _Table:
         self, chosen: Ints, references: References, scope: str, min_samples: int, now_ns: int
     ) -> tuple[Floats, Floats]:
         codes, column = np.unique(self.rows.kernel[chosen], return_inverse=True)
-        times = self._times(self.line[chosen], column, self.rows.duration_s[chosen], len(codes))
+        times = self._times(self._lines(chosen), column, self.rows.duration_s[chosen], len(codes))
         names = [f"{scope}\0{self.rows.kernels[code].name}" for code in codes]
         reference = references.update(
             self.devices, names, times.median_s, times.count >= min_samples, now_ns
@@ -290,6 +352,20 @@ class _Table:
         return GroupedTimes(
             times.median_s.reshape(shape), times.total_s.reshape(shape), times.count.reshape(shape)
         )
+
+
+def _distinct_steps(step: Ints) -> Ints:
+    """In order, without ``NO_STEP``."""
+    low, high = int(step.min()), int(step.max())
+    if high - low >= MAX_PADDING * len(step):
+        found = np.unique(step)
+    else:
+        seen = np.zeros(high - low + 1, bool)
+        for part in slices(len(step)):
+            seen[step[part] - low] = True
+        found = np.flatnonzero(seen) + low
+    distinct: Ints = found[found != NO_STEP]
+    return distinct
 
 
 def device_key(source: Source) -> tuple[str, str, str, str, str | int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +49,37 @@ def group_times(group: Ints, values_s: Floats, n_groups: int) -> GroupedTimes:
     return GroupedTimes(median, total, count)
 
 
+def placed_times(
+    place: Callable[[slice], Ints], values_s: Floats, n_groups: int, width: int
+) -> tuple[Floats, Ints] | None:
+    """Median and count of every group, where each value has a place of its own in its group.
+
+    Args:
+        place: of the values of a slice: group * width + place in the group.
+        values_s: (n,) seconds, finite.
+
+    Returns:
+        Arrays of length ``n_groups``; None if two values share a place.
+
+    Cost: O(n + n_groups * width * log width); nothing is sorted but each group by itself.
+    """
+    flat = np.full(n_groups * width, np.inf)
+    for part in slices(len(values_s)):
+        flat[place(part)] = values_s[part]
+    table = flat.reshape(n_groups, width)
+    count = np.count_nonzero(table < np.inf, axis=1)
+    if int(count.sum()) != len(values_s):
+        return None
+    low, high = (width - 1) // 2, width // 2
+    if len(values_s) == len(flat):
+        table.partition((low, high), axis=1)
+        return _middle(table[:, low], table[:, high]), count
+    table.sort(axis=1)
+    lines = np.arange(n_groups)
+    middle = _middle(table[lines, (count - 1) // 2], table[lines, count // 2])
+    return np.where(count > 0, middle, np.nan), count
+
+
 def row_times(ordered_s: Floats) -> GroupedTimes:
     """The same where every group is a row of a table, each in ascending order.
 
@@ -90,6 +122,17 @@ def _medians_sorted(group: Ints, values_s: Floats, count: Ints) -> Floats:
 def _middle(low: Floats, high: Floats) -> Floats:
     """Mean of the two middle values; halved first, so that two large times do not overflow."""
     return np.where(low == high, low, 0.5 * low + 0.5 * high)
+
+
+ROWS_AT_ONCE = 1 << 19
+"""Temporary arrays of so many rows are small enough to be used again by the next piece; larger ones
+are fetched from the system every time, which takes longer than the work on them."""
+
+
+def slices(n_rows: int) -> Iterator[slice]:
+    """All rows, piece by piece."""
+    for first in range(0, n_rows, ROWS_AT_ONCE):
+        yield slice(first, first + ROWS_AT_ONCE)
 
 
 def sum_groups(group: Ints, values_s: Floats, n_groups: int) -> tuple[Ints, Floats]:

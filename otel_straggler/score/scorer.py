@@ -140,7 +140,7 @@ class Scorer:
     ) -> Iterator[tuple[Stream, str, ObservationBatch]]:
         """Split the rows by stream, in the order in which the streams appear."""
         first_step = _first_steps(batch)
-        used = np.unique(batch.source).tolist()
+        used = np.flatnonzero(np.bincount(batch.source)).tolist()
         streams: dict[int, Stream] = {}
         codes: dict[int, list[int]] = {}
         for code in used:

@@ -7,14 +7,14 @@ the section around them already.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from otel_straggler.model.observation import NO_KERNEL, NO_STEP, Floats, Ints, ObservationBatch
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.layer1 import one_session_per_rank, without_duplicates
+from otel_straggler.score.layer1 import one_session_per_rank, rows_by_source, without_duplicates
 from otel_straggler.score.medians import number_densely
 
 Bools = npt.NDArray[np.bool_]
@@ -42,7 +42,8 @@ def build_step_table(
     Cost: O(rows + steps * ranks * sections); more by a sort if ``seq`` is spread widely or rows
     came twice.
     """
-    kept = one_session_per_rank(without_duplicates(_only(rows, is_summed(rows))))
+    summed = replace(_only(rows, is_summed(rows)), kernels=())
+    kept = one_session_per_rank(without_duplicates(summed))
     if not interval_ns:
         kept = _only(kept, kept.step != NO_STEP)
     if len(kept) == 0:
@@ -57,7 +58,7 @@ def build_step_table(
         runs=cells.runs[:, :, in_order],
         run_cv=cells.run_cv()[:, in_order],
         tokens=cells.tokens(),
-        start_ns=np.where(cells.is_filled.any(axis=2), cells.first_ns.min(axis=2), 0),
+        start_ns=np.where(cells.begun_ns < _LATEST, cells.begun_ns, 0),
         end_ns=cells.last_end_ns(),
         world_size=world_size,
         is_timed=bool(interval_ns),
@@ -80,7 +81,7 @@ class _Cells:
     """Rows by step, rank and section, all arrays (T, R, S); ``cell`` says where each row belongs.
 
     Sections stand in the order of their codes; ``first_ns`` is the first start in a cell, the
-    latest possible time where the cell is empty.
+    latest possible time where the cell is empty; ``begun_ns`` (T, R) the first of the rank.
     """
 
     rows: ObservationBatch
@@ -91,11 +92,12 @@ class _Cells:
     n_rows: Ints
     seconds: Floats
     first_ns: Ints
+    begun_ns: Ints
 
     @classmethod
     def of(cls, rows: ObservationBatch, step: Ints) -> _Cells:
         steps, step_code = number_densely(step)
-        used = np.flatnonzero(np.bincount(rows.source, minlength=len(rows.sources))).tolist()
+        used = np.flatnonzero(rows_by_source(rows)).tolist()
         source_codes = sorted(used, key=lambda code: rows.sources[code].rank)
         section_codes = np.flatnonzero(np.bincount(rows.section)).tolist()
         shape = (len(steps), len(source_codes), len(section_codes))
@@ -118,6 +120,7 @@ class _Cells:
             n_rows=n_rows.reshape(shape),
             seconds=_sums(cell, rows.duration_s, shape),
             first_ns=first_ns.reshape(shape),
+            begun_ns=first_ns.reshape(shape).min(axis=2),
         )
 
     @property
@@ -140,12 +143,14 @@ class _Cells:
         equals the one that was seen first."""
         n_sections = len(self.section_codes)
         first_ns = self.first_ns.reshape(-1, n_sections)
-        offset_ns = []
+        begun_ns = self.begun_ns.ravel()
+        offset_ns: list[int] = []
         for section in range(n_sections):
             lines = np.flatnonzero(first_ns[:, section] != _LATEST)
             lines = lines[:: 1 + len(lines) // _ENOUGH_FOR_A_MEDIAN]
-            begun_ns = first_ns[lines].min(axis=1)
-            offset_ns.append(float(np.median(first_ns[lines, section] - begun_ns)))
+            offsets_ns = np.sort(first_ns[lines, section] - begun_ns[lines])
+            middle = offsets_ns[[(len(lines) - 1) // 2, len(lines) // 2]]
+            offset_ns.append(int(middle.sum()))
         return sorted(range(n_sections), key=offset_ns.__getitem__)
 
     def last_end_ns(self) -> Ints:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -23,9 +23,8 @@ from otel_straggler.model.observation import (
 )
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.lanes import Lane, Split, newest_by_rank
+from otel_straggler.score.lanes import Lane, Place, Split, newest_by_rank
 from otel_straggler.score.layer1 import ClosedBy
-from otel_straggler.score.medians import number_densely
 from otel_straggler.score.settings import ScoreSettings
 from otel_straggler.score.step_order import are_in_order, split_incarnations, split_steps
 from otel_straggler.score.step_tables import Bools, build_step_table, is_summed
@@ -208,7 +207,7 @@ class Stream:
         kernel_codes = np.array([*kernels, NO_KERNEL], np.int32)  # code -1 picks the last
         section_codes = np.zeros(len(batch.sections), np.int32)
         seq = batch.seq
-        for code in np.unique(batch.section).tolist():
+        for code in np.flatnonzero(np.bincount(batch.section)).tolist():
             section = batch.sections[code]
             section_codes[code] = names.code_of_section(section, self._settings.max_names)
             if section.name not in names.section_code:
@@ -236,11 +235,9 @@ class Stream:
     def _take_stepped(self, rows: _Rows, now_ns: int) -> int:
         lanes = self._by_step, self._block_by_step
         split = Split.of(rows.batch.step)
-        places = [
-            (lanes[0].windows.number_of(step, now_ns), lanes[1].windows.number_of(step, now_ns))
-            for step in split.steps
-        ]
-        late = _put(rows, split.rows_by(places), lanes)
+        window_of, block_of = (lane.windows.number_of for lane in lanes)
+        places = [(window_of(step, now_ns), block_of(step, now_ns)) for step in split.steps]
+        late = _put(rows, split, places, lanes)
         newest = newest_by_rank(rows.sources, rows.source, rows.batch.step)
         for lane in lanes:
             lane.advance(newest, now_ns)
@@ -254,7 +251,7 @@ class Stream:
         lengths_ns = [lane.interval_ns for lane in lanes]
         unit_ns = math.gcd(*lengths_ns)
         split = Split.of(rows.batch.start_ns // unit_ns)
-        places: list[tuple[int, int]] = []
+        places: list[Place] = []
         for unit in split.steps:
             step, block = (unit * unit_ns // n if n else NO_STEP for n in lengths_ns)
             places.append(
@@ -263,7 +260,7 @@ class Stream:
                     lanes[1].windows.number_of(block, now_ns),
                 )
             )
-        late = _put(rows, split.rows_by(places), lanes)
+        late = _put(rows, split, places, lanes)
         for lane in lanes:
             if lane.interval_ns:
                 interval = rows.batch.start_ns // lane.interval_ns
@@ -315,15 +312,22 @@ class Stream:
         """The rows of windows, with only the sections that they hold."""
         parts = [part for window in windows for part in window.rows]
         section = np.concatenate([p.section for p in parts])
-        used, section_code = number_densely(section.astype(np.int64))
         sections = list(self._names.sections.values())
+        used = np.flatnonzero(np.bincount(section))
+        if len(used) < len(sections):
+            place = np.zeros(len(sections), np.int32)
+            place[used] = np.arange(len(used))
+            section = place[section]
+        has_kernels = bool(self._names.kernel_code)
         return ObservationBatch(
             sources=tuple(self._names.sources),
-            sections=tuple(sections[code] for code in used),
+            sections=tuple(sections[code] for code in used.tolist()),
             kernels=tuple(self._names.kernel_code),
             source=np.concatenate([p.source for p in parts]),
-            section=section_code.astype(np.int32),
-            kernel=np.concatenate([p.kernel for p in parts]),
+            section=section,
+            kernel=np.concatenate([p.kernel for p in parts])
+            if has_kernels
+            else np.broadcast_to(np.int32(NO_KERNEL), len(section)),
             step=np.concatenate([p.step for p in parts]),
             start_ns=np.concatenate([p.start_ns for p in parts]),
             duration_s=np.concatenate([p.duration_s for p in parts]),
@@ -333,25 +337,26 @@ class Stream:
         )
 
 
-def _put(
-    rows: _Rows, parts: Iterable[tuple[tuple[int, int], Ints | None]], lanes: tuple[Lane, Lane]
-) -> int:
+def _put(rows: _Rows, split: Split, places: list[Place], lanes: tuple[Lane, Lane]) -> int:
     """Put the rows into their windows of layer 1 and of layer 2, which hold the same arrays;
     returns how many were late for layer 1."""
+    order, pieces = split.by_place(places)
+    batch = rows.batch if order is None else rows.batch.take(order)
+    summed = rows.is_summed if order is None else rows.is_summed[order]
+    all_summed = bool(summed.all())
     late = 0
-    all_summed = bool(rows.is_summed.all())
-    for (window, block), numbers in parts:
-        part = rows.batch if numbers is None else rows.batch.take(numbers)
+    for (window, block), piece in pieces:
+        part = batch if len(pieces) == 1 else batch.take(piece)
         if window < 0:
             late += len(part)
         else:
             lanes[0].windows.open[window].rows.append(part)
-        if block >= 0 and all_summed:
+        if block < 0:
+            continue
+        if all_summed:
             lanes[1].windows.open[block].rows.append(part)
-        elif block >= 0:
-            summed = rows.is_summed if numbers is None else rows.is_summed[numbers]
-            if summed.any():
-                lanes[1].windows.open[block].rows.append(part.take(summed))
+        elif summed[piece].any():
+            lanes[1].windows.open[block].rows.append(part.take(summed[piece]))
     return late
 
 

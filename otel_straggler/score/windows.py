@@ -40,11 +40,11 @@ class Windows:
 
     def number_of(self, step: int, now_ns: int) -> int:
         """Number of the step's window, opened if it is new; -1 if it is closed (late rows)."""
-        if self.is_late(step):
-            return -1
         number = self._window_of_step.get(step)
         if number is not None:
-            return number
+            return number if number in self.open else -1
+        if self.is_late(step):
+            return -1
         window = self._newest_with_room() or self._open_one(now_ns)
         window.steps.append(step)
         window.last_step = max(window.last_step, step)

@@ -40,9 +40,9 @@ def build_rows(
     Cost: O(rows * log(rows)).
     """
     is_there = ~np.isnan(block.seconds)
-    begin_s = _begins(block, is_there)
+    edges_s = _edges(block, is_there)
     parts = [
-        _rows(block, section, is_there[:, :, section], begin_s[:, :, section], counts_microbatches)
+        _rows(block, section, is_there[:, :, section], edges_s, counts_microbatches)
         for section in range(len(plan.sections))
     ]
     order = np.argsort(np.concatenate([rows.start_ns for rows in parts]), kind="stable")
@@ -67,25 +67,24 @@ def build_rows(
     )
 
 
-def _begins(block: Block, is_there: Mask) -> Floats:
-    """(T, R, S) seconds from the begin of the step to that of the section."""
-    seconds = np.where(is_there, block.seconds, 0.0)
-    begins = np.cumsum(seconds, axis=2) - seconds
-    begins[:, :, block.gap_at :] += block.gap_s[:, :, None]
-    return np.asarray(begins)
+def _edges(block: Block, is_there: Mask) -> Floats:
+    """(T, R, S, 2) seconds from the begin of the step to the begin and end of a section."""
+    ends = np.cumsum(np.where(is_there, block.seconds, 0.0), axis=2)
+    begins = np.concatenate([np.zeros_like(ends[:, :, :1]), ends[:, :, :-1]], axis=2)
+    edges = np.stack([begins, ends], axis=3)
+    edges[:, :, block.gap_at :] += block.gap_s[:, :, None, None]
+    return edges
 
 
 def _rows(
-    block: Block, section: int, is_there: Mask, begin_s: Floats, counts_microbatches: bool
+    block: Block, section: int, is_there: Mask, edges_s: Floats, counts_microbatches: bool
 ) -> _Rows:
     step, rank = np.nonzero(is_there)
-    begin_s = begin_s[step, rank]
-    seconds = block.seconds[step, rank, section]
-    if block.parts is None or counts_microbatches or not block.per_microbatch[section]:
-        edges_s = np.stack([begin_s, begin_s + seconds], axis=1)
-    else:
-        until = np.cumsum(block.parts[step, rank], axis=1) * seconds[:, None]
-        edges_s = begin_s[:, None] + np.concatenate([np.zeros((len(until), 1)), until], axis=1)
+    edges_s = edges_s[step, rank, section]
+    if not (block.parts is None or counts_microbatches) and block.per_microbatch[section]:
+        until = np.cumsum(block.parts[step, rank], axis=1)[:, :-1]
+        begin_s, end_s = edges_s[:, :1], edges_s[:, 1:]
+        edges_s = np.hstack([begin_s, begin_s + until * (end_s - begin_s), end_s])
     edges_ns = np.rint(edges_s * 1e9).astype(np.int64) + block.start_ns[step, rank][:, None]
     count = edges_ns.shape[1] - 1
     return _Rows(

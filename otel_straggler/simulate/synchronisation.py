@@ -95,7 +95,10 @@ def measure(plan: RunPlan, work: Work, carry_s: Floats) -> Measured:
 
 def _meet(plan: RunPlan, work: Work, carry_s: Floats, passes: list[Section]) -> _Meeting:
     layout = plan.layout
-    after = work.seconds[SYNC] + work.seconds[OPTIMIZER]
+    optimizer = work.seconds[OPTIMIZER]
+    if plan.timing == "synchronised":  # its collective, such as that of the gradient's norm
+        optimizer = _slowest_of_group(layout, optimizer)
+    after = work.seconds[SYNC] + optimizer
     for section in PAUSES:
         if section in work.seconds:
             after = after + np.nan_to_num(work.seconds[section])
@@ -150,10 +153,10 @@ def _local(
 def _synchronised(
     plan: RunPlan, work: Work, met: _Meeting, passes: list[Section]
 ) -> tuple[dict[Section, Floats], Section]:
-    """Collectives run inside the sections: forward meets the group, backward everybody."""
+    """Collectives run inside the sections: backward meets everybody, the others the group."""
     layout = plan.layout
     seconds = dict(work.seconds)
-    for section in passes:
+    for section in (*passes, OPTIMIZER):
         seconds[section] = _slowest_of_group(layout, work.seconds[section])
     own = sum(seconds[section] for section in passes)
     if plan.layout.pp > 1:

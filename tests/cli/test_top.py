@@ -69,7 +69,8 @@ def test_the_newest_window_is_shown_worst_rank_first(call, collector, report) ->
     code, output, _ = call("top", "--collector", collector.url, "--once")
     assert code == 0
     assert "run simulated: 8 ranks on 2 nodes, steps 0 to 99" in output
-    assert output.splitlines()[5].split()[:2] == ["5", "node-1"]
+    _, _, rows = output.partition("───\n")
+    assert rows.split()[:2] == ["5", "node-1"]
     assert "rank 5 on node-1: forward takes 1.5" in output
 
 
@@ -91,7 +92,9 @@ def test_verdicts_are_the_first_lines(call, collector, report, by_hand) -> None:
     collector.answer = judged_report(report("healthy"), judged)
     _, output, _ = call("top", "--collector", collector.url, "--once")
     lines = output.splitlines()
-    assert lines[0].startswith("confirmed, pages: rank 5 (node-1) slows run: forward 1.52x")
+    assert lines[0].startswith(
+        "confirmed, pages: rank 5 on node-1 takes 1.52x as long as its 7 peers in forward"
+    )
     assert lines[2] == "suspect: rank 3 may be slow"
     assert lines[3].startswith("the run takes 1.18x as long as it could")
     assert lines[4].startswith("run simulated: 8 ranks")

@@ -14,6 +14,8 @@ from otel_straggler.cli.verdict_lines import (
     run_line,
     verdict_lines,
 )
+from otel_straggler.model.advice import NEXT_ACTION
+from otel_straggler.model.verdict import CAUSES
 from otel_straggler.publish.report_json import RunReport, report_json
 
 NAN = float("nan")
@@ -35,10 +37,18 @@ def styles(judged: Any) -> list[str]:
 def test_a_verdict_is_its_sentence_after_its_state(by_hand: Any) -> None:
     """And whether somebody is called for it, readable without colours."""
     quiet = by_hand.verdict(subject_id="b", pages=False, gpu_seconds_lost_per_hour=1.0)
+    told = f"{by_hand.sentence} Do: {NEXT_ACTION['slow_gpu']}."
     assert lines(by_hand.judged(by_hand.verdict(), quiet)) == [
-        f"confirmed, pages: {by_hand.sentence}",
-        f"confirmed: {by_hand.sentence}",
+        f"confirmed, pages: {told}",
+        f"confirmed: {told}",
     ]
+
+
+def test_every_cause_has_a_next_action_and_a_suspicion_has_none(by_hand: Any) -> None:
+    """Who is called at night must not have to think of one."""
+    assert set(NEXT_ACTION) == set(CAUSES)
+    [line] = lines(by_hand.judged(by_hand.verdict("suspect", pages=False)))
+    assert line == f"suspect: {by_hand.sentence}"
 
 
 def test_what_loses_most_comes_first_and_suspects_last(by_hand: Any) -> None:
@@ -49,7 +59,8 @@ def test_what_loses_most_comes_first_and_suspects_last(by_hand: Any) -> None:
         by_hand.verdict("flapping", subject_id="3", gpu_seconds_lost_per_hour=20.0, sentence="two"),
         by_hand.verdict(subject_id="4", gpu_seconds_lost_per_hour=30.0, sentence="one"),
     )
-    assert [line.split(": ")[1] for line in lines(judged)] == ["one", "two", "three", "four"]
+    told = [line.split(": ")[1].removesuffix(" Do") for line in lines(judged)]
+    assert told == ["one", "two", "three", "four"]
     assert styles(judged) == ["bold red"] * 3 + ["dim"]
 
 
@@ -95,7 +106,7 @@ def test_a_name_cannot_steer_the_terminal(by_hand: Any) -> None:
     ("changes", "told"),
     [
         ({"scope": "rank", "group": "actor"}, "rank actor/5 on node-1: forward 1.52x, slow GPU"),
-        ({"scope": "host", "rank": None}, "node node-1: forward 1.52x, slow GPU"),
+        ({"scope": "host", "rank": None}, "host node-1: forward 1.52x, slow GPU"),
         ({"scope": "role", "slowdown": NAN}, "role default: forward, slow GPU"),
         ({"scope": "run", "section": ""}, "the run: whole step 1.52x, slow GPU"),
     ],
@@ -103,7 +114,7 @@ def test_a_name_cannot_steer_the_terminal(by_hand: Any) -> None:
 def test_a_subject_is_named_in_words(by_hand: Any, changes: Any, told: str) -> None:
     """Also where a sentence is missing."""
     [line] = lines(by_hand.judged(by_hand.verdict(sentence="", pages=False, **changes)))
-    assert line == f"confirmed: {told}"
+    assert line == f"confirmed: {told} Do: {NEXT_ACTION['slow_gpu']}."
 
 
 def test_what_the_run_loses_is_one_line(by_hand: Any) -> None:
@@ -125,7 +136,8 @@ def test_a_run_line_leaves_out_what_is_not_known(by_hand: Any) -> None:
     assert line == Text("the run takes 1.00x as long as it could")
     assert list(run_line(run_of(by_hand.judged()))) == []
     unknown = by_hand.judged(worlds=(by_hand.world(slowdown=NAN),))
-    assert list(run_line(run_of(unknown))) == []
+    [line] = run_line(run_of(unknown))
+    assert line == Text("smallest slowdown that can be shown 3 %")
 
 
 def test_a_long_history_is_told_by_its_newest_changes(by_hand: Any) -> None:

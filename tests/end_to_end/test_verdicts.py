@@ -19,10 +19,7 @@ RUN = ("--scenario=one_slow_rank", "--slowdown=1.5", f"--steps={STEPS}", f"--ons
 LONGEST_S = 60
 Json = dict[str, Any]
 
-judged = pytest.mark.xfail(strict=True, reason="the judge of layer 2 is an empty shell")
 
-
-@judged
 def test_a_live_collector_names_the_slow_rank(start_collector: Callable[..., Any]) -> None:
     """In the report, in /metrics and in ``top``: the rank, the section, the sentence."""
     collector = start_collector("--window-steps", str(WINDOW_STEPS))
@@ -34,10 +31,10 @@ def test_a_live_collector_names_the_slow_rank(start_collector: Callable[..., Any
     assert [line for line in straggling if 'rank="5"' in line] == straggling
     assert len(straggling) == 1
     assert 'state="confirmed"' in metrics
-    assert verdict["sentence"] in output_of("top", "--once", "--collector", collector.url)
+    shown = output_of("top", "--once", "--collector", collector.url)
+    assert verdict["sentence"] in " ".join(shown.split())
 
 
-@judged
 def test_a_recorded_run_names_the_slow_rank(tmp_path: Path) -> None:
     """The same of a file: in the JSON, and as a sentence below the table."""
     path = tmp_path / "run.csv"

@@ -103,14 +103,21 @@ def test_histories_survive_a_restart() -> None:
 
 def test_the_longest_unseen_subject_is_forgotten_first() -> None:
     """State is bounded: of 8 subjects allowed, those seen last stay."""
-    history = OwnHistory(max_subjects=8)
+    history = taught(OwnHistory(max_subjects=8), "always-there", [0.5] * 3)
     for i in range(20):
         taught(history, f"gpu-{i}", [float(i)] * 3)
-        taught(history, "always-there", [0.5] * 3)
+        assert normal(history, "always-there") == 0.5
     assert len(history.state()["keys"]) <= 8
-    assert normal(history, "always-there") == 0.5
     assert normal(history, "gpu-19") == 19.0
     assert math.isnan(normal(history, "gpu-0"))
+
+
+def test_a_subject_that_is_asked_for_is_not_forgotten_for_a_new_one() -> None:
+    """Though it is the longest unseen."""
+    history = OwnHistory(max_subjects=4)
+    for i in range(4):
+        taught(history, f"gpu-{i}", [float(i)] * 3)
+    assert history.reference(["gpu-0", "new"], ["f"], 0)[0].item() == 0.0
 
 
 def test_a_world_larger_than_the_limit_is_kept_whole() -> None:

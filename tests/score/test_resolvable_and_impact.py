@@ -92,8 +92,8 @@ def test_excess_is_counted_in_the_unit_of_the_times(times_s: Floats, unit: float
     waits_for, peers_s = np.zeros(len(times_s), int), np.ones(len(times_s))
     lost, won = excess_of_ranks(times_s, peers_s, waits_for)
     scaled = excess_of_ranks(times_s * unit, peers_s * unit, waits_for)
-    assert scaled[0] == pytest.approx(lost * unit, nan_ok=True, abs=1e-12)
-    assert scaled[1] == pytest.approx(won * unit, nan_ok=True, abs=1e-12)
+    assert scaled[0] == pytest.approx(lost * unit, nan_ok=True, abs=1e-9 * unit)
+    assert scaled[1] == pytest.approx(won * unit, nan_ok=True, abs=1e-9 * unit)
 
 
 def test_mending_one_of_two_equally_slow_ranks_wins_nothing() -> None:

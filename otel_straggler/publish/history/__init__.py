@@ -1,0 +1,18 @@
+"""What survives a restart: states, changes of verdicts, summaries of windows, in one file."""
+
+from otel_straggler.publish.history.failures import REASONS
+from otel_straggler.publish.history.file import Restored
+from otel_straggler.publish.history.history import History, HistoryCounts
+from otel_straggler.publish.history.reader import HistoryReader, RunEntry, WindowEntry
+from otel_straggler.publish.history.window_blobs import WindowSummary
+
+__all__ = [
+    "REASONS",
+    "History",
+    "HistoryCounts",
+    "HistoryReader",
+    "Restored",
+    "RunEntry",
+    "WindowEntry",
+    "WindowSummary",
+]

@@ -42,18 +42,24 @@ class Excesses:
     late_s: Floats
 
 
+def local_sections(world: World, waiting: Synchronising) -> npt.NDArray[np.bool_]:
+    """(S,) which sections hold the rank's own work and nothing else."""
+    return np.array([s.kind in LISTED_KINDS and not waiting.waits(s) for s in world.sections], bool)
+
+
 def late_seconds(seconds: Floats, world: World) -> tuple[Floats, Floats]:
     """(T, G, S) median of the peers, and (T, R, S) seconds beyond it.
 
     Cost: O(T R S log widest).
     """
-    by_section = np.moveaxis(seconds, 1, -1)
+    by_section = np.ascontiguousarray(np.moveaxis(seconds, 1, -1))
     peers_s = np.moveaxis(world.peers.medians(by_section), -1, 1)
     return peers_s, seconds - peers_s[:, world.peers.code]
 
 
 def excesses(
     seconds: Floats,
+    measured_s: Floats,
     peers_s: Floats,
     late_s: Floats,
     world: World,
@@ -63,27 +69,33 @@ def excesses(
     """Compare one block.
 
     Args:
-        seconds: (T, R, S) NaN where a rank did not run the section.
+        seconds: (T, R, S) for equal work; NaN where a rank did not run the section.
+        measured_s: (T, R, S) as they were; the same where work is not told.
         peers_s, late_s: of :func:`late_seconds`.
         least_peers: in smaller groups nobody is compared.
     """
     waits = np.array([waiting.waits(s) for s in world.sections], bool)
-    local = np.array([s.kind in LISTED_KINDS for s in world.sections], bool) & ~waits
+    local = local_sections(world, waiting)
     present = np.isfinite(seconds).any(axis=2)
     local_s = _sum(seconds[..., local], present)
     waited_s = _sum(seconds[..., waits], np.isfinite(seconds[..., waits]).any(axis=2))
-    step_s = _sum(seconds, present)
+    step_s = _sum(measured_s, present)
+    # Who has more work comes late for it: that is no lateness of the rank.
+    more_s = 0.0 if measured_s is seconds else np.nansum((measured_s - seconds)[..., local], axis=2)
     typical_s = world.peers.medians(step_s)[:, world.peers.code]
     out = np.full((*present.shape, len(world.sections) + 2), np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
         out[..., 0] = centred(_log(local_s), world.peers, least_peers)
         enough = world.peers.size >= least_peers
-        compared = local & (np.isfinite(seconds).mean(axis=(0, 1)) >= LEAST_PRESENCE)
+        presence = np.count_nonzero(seconds == seconds, axis=(0, 1))
+        compared = local & (presence >= LEAST_PRESENCE * seconds[..., 0].size)
+        # One section at a time, rank by rank: a table of all would be read across.
         for s in np.flatnonzero(compared).tolist():
-            out[..., s + 1] = np.log(seconds[..., s]) - _log(peers_s[..., s])[:, world.peers.code]
-        out[..., 1:-1][:, ~enough[world.peers.code]] = np.nan
-        out[..., -1] = lateness(waited_s, typical_s, world.peers)
-        out[:, ~enough[world.peers.code], -1] = np.nan
+            peers_log = _log(peers_s[..., s])[:, world.peers.code]
+            out[..., s + 1] = _log(np.ascontiguousarray(seconds[..., s])) - peers_log
+        out[..., -1] = lateness(waited_s + more_s, typical_s, world.peers)
+    if not enough.all():
+        out[:, ~enough[world.peers.code]] = np.nan
     return Excesses(
         ranks=out,
         local_s=local_s,
@@ -99,7 +111,8 @@ def host_excesses(ranks: Floats, world: World) -> Floats:
 
     One slow rank of eight does not make its host slow. Cost: O(T R C log ranks per host).
     """
-    return np.moveaxis(world.hosts.medians(np.moveaxis(ranks, 1, -1)), -1, 1)
+    by_quantity = np.ascontiguousarray(np.moveaxis(ranks, 1, -1))
+    return np.moveaxis(world.hosts.medians(by_quantity), -1, 1)
 
 
 def _sum(seconds: Floats, present: npt.ArrayLike) -> Floats:

@@ -85,7 +85,43 @@ def _median_of_sorted(ordered: Floats) -> Floats:
 def median_of_rows(values: Floats) -> Floats:
     """(n, ...) to (...): the median over the first axis, NaN left out; NaN where there is none.
 
+    Up to 5 rows without NaN are sorted by comparisons of whole rows, which is several times faster.
+
     >>> median_of_rows(np.array([[1.0, np.nan], [3.0, np.nan], [np.nan, 5.0]])).tolist()
     [2.0, 5.0]
     """
-    return _median_of_sorted(np.moveaxis(np.sort(values, axis=0), 0, -1))
+    if not 2 <= len(values) <= MOST_COMPARED_ROWS or values.ndim < 2:
+        return _median_of_sorted(np.moveaxis(np.sort(values, axis=0), 0, -1))
+    middle = _compared(list(values))
+    holes = np.isnan(middle)
+    if not holes.any():
+        return middle
+    flat, columns = middle.reshape(-1), values.reshape(len(values), -1)
+    at = np.flatnonzero(holes.reshape(-1))
+    at = at[~np.isnan(columns[:, at]).all(axis=0)]
+    if len(at):
+        flat[at] = _median_of_sorted(np.sort(columns[:, at].T, axis=-1))
+    return flat.reshape(middle.shape)
+
+
+MOST_COMPARED_ROWS = 5
+
+
+def _compared(rows: list[Floats]) -> Floats:
+    """The median of 2 to 5 rows; NaN wherever one of them is."""
+    while len(rows) > 2:
+        rows = _without_extremes(rows)
+    return np.asarray(0.5 * rows[0] + 0.5 * rows[1]) if len(rows) == 2 else rows[0]
+
+
+def _without_extremes(rows: list[Floats]) -> list[Floats]:
+    """Each cell's values but the smallest and the largest, by one pass of exchanges each."""
+    rows = list(rows)
+    for at in range(len(rows) - 1):  # the largest moves to the end
+        low, high = np.minimum(rows[at], rows[at + 1]), np.maximum(rows[at], rows[at + 1])
+        rows[at], rows[at + 1] = low, high
+    rows.pop()
+    for at in range(len(rows) - 1, 0, -1):  # the smallest moves to the front
+        low, high = np.minimum(rows[at - 1], rows[at]), np.maximum(rows[at - 1], rows[at])
+        rows[at - 1], rows[at] = low, high
+    return rows[1:]

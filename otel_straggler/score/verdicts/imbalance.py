@@ -15,6 +15,8 @@ LEAST_CORRELATION = 0.9
 LEAST_MICROBATCH_CV = 0.10
 MOST_M_W = 0.5
 LEAST_STEPS = 8
+SHORTEST_S = 1e-13
+"""No run is shorter than 1e-12 s, on the wire or in a file."""
 LEAST_SHARE = 0.1
 """A section takes part if it has this part of all compute time, ..."""
 MOST_SECTIONS = 6
@@ -116,7 +118,7 @@ def relative_steps(seconds: Floats) -> Floats:
     known = np.isfinite(seconds)
     usual = nan_median(np.where(known, seconds, np.nan), axis=0)
     ratio = np.full(seconds.shape, np.nan)
-    np.divide(seconds, usual[None, :], out=ratio, where=known & (usual > 0)[None, :])
+    np.divide(seconds, usual[None, :], out=ratio, where=known & (usual > SHORTEST_S)[None, :])
     common = nan_median(ratio, axis=1)
     result: Floats = ratio - common[:, None]
     return result

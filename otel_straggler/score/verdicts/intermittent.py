@@ -24,6 +24,7 @@ LEAST_RATE = 0.001
 LEAST_TIMES = 3.0
 """A flagged rank has at least so many times the spikes of the others."""
 MOST_COUNTED = 200
+MOST_BEYOND = 20.0
 TRIMMED = 0.05
 """The ranks with most spikes do not count for what is normal."""
 
@@ -58,17 +59,21 @@ class Intermittent:
 
         Cost: O(T R C).
         """
-        with np.errstate(invalid="ignore", over="ignore"):
-            beyond = np.minimum(excess - np.fmax(usual, 0.0), 20.0)
-            seconds = np.expm1(beyond) * columns_s
-            is_spike = seconds >= SPIKE * step_s[:, None]
+        usual = np.fmax(usual, 0.0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            limit = usual + np.log1p(SPIKE * step_s[:, None] / columns_s)
+            is_spike = excess >= limit
         is_new = is_spike & ~np.concatenate([self._was_spike[None], is_spike[:-1]])
         self._was_spike = is_spike[-1]
         fade = 0.5 ** (len(excess) / HALF_LIFE_STEPS)
         self._steps = self._steps * fade + len(excess)
-        self._spikes = self._spikes * fade + is_new.sum(axis=0)
-        lost = np.where(is_new, np.minimum(seconds, 2.0 * step_s[:, None]), 0.0).sum(axis=0)
-        self._seconds = self._seconds * fade + lost
+        self._spikes *= fade
+        self._seconds *= fade
+        for t, row, column in np.argwhere(is_new).tolist():
+            beyond = float(excess[t, row, column] - usual[row, column])
+            lost_s = math.expm1(min(beyond, MOST_BEYOND)) * float(columns_s[row, column])
+            self._spikes[row, column] += 1.0
+            self._seconds[row, column] += min(lost_s, 2.0 * float(step_s[row]))
         return self._judge()
 
     def _judge(self) -> Spikes:

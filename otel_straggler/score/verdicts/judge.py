@@ -7,22 +7,24 @@ from typing import Any
 import numpy as np
 
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.model.verdict import RankWaits, Verdict, WorldSummary
+from otel_straggler.model.verdict import Verdict, WorldSummary
 from otel_straggler.score.verdicts.cases import Cases, Now
-from otel_straggler.score.verdicts.excess import Excesses, excesses, late_seconds
+from otel_straggler.score.verdicts.excess import Excesses, excesses, late_seconds, local_sections
 from otel_straggler.score.verdicts.grouping import median_of_rows
+from otel_straggler.score.verdicts.memory import Memory
 from otel_straggler.score.verdicts.opening import Opening
 from otel_straggler.score.verdicts.peer_judge import PeerJudge, Tracks
 from otel_straggler.score.verdicts.peers import inferred_groups
 from otel_straggler.score.verdicts.run_judge import RunJudge
 from otel_straggler.score.verdicts.settings import VerdictSettings
 from otel_straggler.score.verdicts.structure import Structure
+from otel_straggler.score.verdicts.summing_up import SummingUp
 from otel_straggler.score.verdicts.track import Flags
-from otel_straggler.score.verdicts.waits import Synchronising, WaitLedger
+from otel_straggler.score.verdicts.waits import Synchronising
 from otel_straggler.score.verdicts.world import World
 
 MOST_STEPS_REMEMBERED = 100_000
-MOST_WAITS = 100
+LOOK_BLOCKS = 4
 COMMON_MODE = 1.5
 """A step that takes all ranks so many times the usual is left out: a checkpoint nobody declared,
 an evaluation, a new compilation."""
@@ -42,7 +44,8 @@ class Judge:
         self._run = RunJudge(self._cases)
         self._structure = Structure(self._cases)
         self._opening = Opening(self._settings)
-        self._waits = WaitLedger()
+        self._memory = Memory()
+        self._sums = SummingUp()
         self._summary: WorldSummary | None = None
         self._begin_world()
 
@@ -64,7 +67,12 @@ class Judge:
     def finish(self) -> tuple[Verdict, ...]:
         """The input has ended: evaluate what has not been."""
         changes = [change for ready in self._opening.finish() for change in self._judge(ready)]
-        return (*changes, *self._structure.finish())
+        changes += self._structure.finish()
+        if self._summary is not None:
+            self._summary = self._sums.revised(
+                self._summary, self._structure.balance, self._cases.latest()
+            )
+        return tuple(changes)
 
     @property
     def changes(self) -> tuple[Verdict, ...]:
@@ -92,11 +100,18 @@ class Judge:
             return []
         if self._tracks is None or self._tracks.ranks.shape[1] != len(self._world.sections) + 2:
             self._tracks = Tracks.of(self._world, self._settings)
+            self._memory.seed(self._tracks, self._world, int(block.end_ns.max()))
         self._tracks.take(excess, self._world, counts)
         self._steps += block.steps.tolist()
         changes = self._evaluate(block, excess, counts)
-        self._learn()
-        self._sum_up(table, excess)
+        self._learn(block)
+        self._summary = self._sums.summary(
+            excess,
+            self._world,
+            self._structure.balance,
+            self._tracks.ranks.resolvable(),
+            self._cases.latest(),
+        )
         return changes
 
     def _excesses(self, block: StepTable) -> Excesses:
@@ -108,8 +123,18 @@ class Judge:
         if not world.is_told and not world.is_inferred and self._tracks is None:
             self._infer(block)
             peers_s, late_s = late_seconds(block.seconds, world)
+        local = local_sections(world, self._waiting)
+        seconds = self._memory.for_equal_work(block.seconds, block.tokens, world, local)
+        if seconds is not block.seconds:
+            peers_s, late_s = late_seconds(seconds, world)
         return excesses(
-            block.seconds, peers_s, late_s, world, self._waiting, self._settings.least_peers
+            seconds,
+            block.seconds,
+            peers_s,
+            late_s,
+            world,
+            self._waiting,
+            self._settings.least_peers,
         )
 
     def _infer(self, block: StepTable) -> None:
@@ -140,82 +165,43 @@ class Judge:
         )
         steps = self._steps[-self._tracks.ranks.steps :]
         changes = self._peers.evaluate(self._tracks, excess, world, steps, now)
-        changes += self._run.evaluate(excess, world, self._waiting, counts, steps, now)
+        changes += self._run.evaluate(
+            excess, world, self._waiting, counts, steps, now, self._memory
+        )
         changes += self._structure.take(block, counts, now)
         for s, section in enumerate(world.sections):
             if self._waiting.waits(section):
                 ranks = [source.rank for source in world.sources]
-                self._waits.add(ranks, block.seconds[counts][..., s], world.peers)
+                self._sums.waits.add(ranks, block.seconds[counts][..., s], world.peers)
         return changes
 
-    def _learn(self) -> None:
+    def _learn(self, block: StepTable) -> None:
+        """What is not in trouble becomes what is normal; every 20 steps also beyond this world."""
         assert self._tracks is not None
-        held_ranks, held_hosts = self._peers.held(self._world)
-        self._tracks.ranks.learn_reference(held_ranks)
-        self._tracks.hosts.learn_reference(held_hosts)
+        held = self._peers.held(self._world)
+        self._tracks.ranks.learn_reference(held[0])
+        self._tracks.hosts.learn_reference(held[1])
         del self._steps[:-MOST_STEPS_REMEMBERED]
-
-    # --- summary -------------------------------------------------------------------------------
-
-    def _sum_up(self, table: StepTable, excess: Excesses) -> None:
-        assert self._tracks is not None
-        world = self._world
-        first = world.sources[0]
-        reporting = int(np.isfinite(excess.step_s).any(axis=0).sum())
-        self._summary = WorldSummary(
-            run_id=first.run_id,
-            group=first.group,
-            attempt=first.attempt,
-            **self._balance(),
-            resolvable_slowdown=self._tracks.ranks.resolvable(),
-            coverage=reporting / max(world.expected, world.n_ranks, 1),
-            step_s=float(np.nanmedian(excess.step_s)),
-            waits=self._rank_waits(),
-        )
-        del table
-
-    def _balance(self) -> dict[str, Any]:
-        """What the structure of the run tells, as fields of the summary."""
-        balance = self._structure.balance
-        if balance is None:
-            return {}
-        told, workers = balance.told, balance.workers
-        return {
-            "slowdown": told.slowdown,
-            "waste": told.waste,
-            "m_w": told.m_w,
-            "m_s": told.m_s,
-            "heat": tuple(
-                (stage, data, float(told.of_worker[d, p]))
-                for p, stage in enumerate(workers.stages)
-                for d, data in enumerate(workers.data_ranks)
-            ),
-        }
-
-    def _rank_waits(self) -> tuple[RankWaits, ...]:
-        caused, suffered = self._waits.caused_s, self._waits.suffered_s
-        worst = sorted(caused, key=lambda rank: -caused[rank])[:MOST_WAITS]
-        by_rank = {source.rank: source for source in self._world.sources}
-        return tuple(
-            RankWaits(
-                rank=rank,
-                node=by_rank[rank].node,
-                role=by_rank[rank].role,
-                group=by_rank[rank].group,
-                caused_s=caused[rank],
-                suffered_s=suffered.get(rank, 0.0),
-            )
-            for rank in worst
-            if rank in by_rank
-        )
+        if self._tracks.ranks.blocks % LOOK_BLOCKS == 0:
+            now_ns = int(block.end_ns.max())
+            self._memory.learn(self._tracks, self._world, held, now_ns)
+            if self._run.past is not None:
+                self._memory.learn_groups(self._run.past, self._world, now_ns)
+            self._sums.look(block)
 
     # --- over restarts -------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """All that must survive a restart: JSON's types and NumPy arrays, nested in dicts and
         lists."""
-        return {"cases": self._cases.state()}
+        return {
+            "cases": self._cases.state(),
+            "memory": self._memory.state(self._tracks, self._world),
+            "gpu_seconds_lost": self._sums.gpu_seconds_lost,
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from :meth:`state` of an earlier process."""
         self._cases.restore(state.get("cases", {}))
+        self._memory.restore(state.get("memory", {}))
+        self._sums.gpu_seconds_lost = float(state.get("gpu_seconds_lost", 0.0))

@@ -43,6 +43,12 @@ class OwnPast:
         self._sigma = np.full(shape[1], np.nan)
         self._newest: list[Floats] = []
 
+    def seed(self, reference: Floats) -> None:
+        """Go on from what was normal before; (G, C), NaN where nothing is known."""
+        known = np.isfinite(reference)
+        self.reference = np.where(known, reference, self.reference)
+        self.blocks = np.where(known, LEAST_BLOCKS, self.blocks)
+
     def take(self, values: Floats) -> Rises:
         """The next block, (T, G, C); NaN where unknown. Cost: O(T G C)."""
         block = median_of_rows(values)

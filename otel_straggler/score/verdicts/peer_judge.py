@@ -23,7 +23,6 @@ from otel_straggler.score.verdicts.excess import Excesses, host_excesses
 from otel_straggler.score.verdicts.grouping import Groups, median_of_rows
 from otel_straggler.score.verdicts.intermittent import Intermittent, Spikes
 from otel_straggler.score.verdicts.settings import VerdictSettings
-from otel_straggler.score.verdicts.subjects import host_subject, rank_subject
 from otel_straggler.score.verdicts.track import Flags, Track
 from otel_straggler.score.verdicts.world import World
 from otel_straggler.semconv import DEFAULT_ROLE
@@ -112,7 +111,7 @@ class PeerJudge:
         hosts = _View(tracks.hosts, hosts_least, host_prices, world, self._settings)
         slow_hosts = {one.row: one for one in hosts.candidates() if self._is_whole_host(one, ranks)}
         changes = [self._take_host(one, ranks) for one in slow_hosts.values()]
-        taken = {host_subject(self._group, str(world.hosts.keys[row])) for row in slow_hosts}
+        taken = {world.host_subjects[row] for row in slow_hosts}
         for one in ranks.candidates():
             verdict = self._take_rank(one, ranks, slow_hosts)
             if verdict is not None:
@@ -129,22 +128,15 @@ class PeerJudge:
     def held(self, world: World) -> tuple[Flags, Flags]:
         """(R,) ranks and (H,) hosts in trouble, which do not change what is normal for them."""
         ranks, hosts = np.zeros(world.n_ranks, bool), np.zeros(len(world.hosts), bool)
-        group = world.sources[0].group
-        host_rows = {host_subject(group, str(k)): i for i, k in enumerate(world.hosts.keys)}
-        rank_rows = {rank_subject(source): row for row, source in enumerate(world.sources)}
         for verdict in self._cases.open_subjects("host"):
-            if verdict.subject_id in host_rows:
-                row = host_rows[verdict.subject_id]
+            if verdict.subject_id in world.row_of_host:
+                row = world.row_of_host[verdict.subject_id]
                 hosts[row] = True
                 ranks[_members(world.hosts, row)] = True
         for verdict in self._cases.open_subjects("rank"):
-            if verdict.subject_id in rank_rows:
-                ranks[rank_rows[verdict.subject_id]] = True
+            if verdict.subject_id in world.row_of_rank:
+                ranks[world.row_of_rank[verdict.subject_id]] = True
         return ranks, hosts
-
-    @property
-    def _group(self) -> str:
-        return self._world.sources[0].group
 
     def _least_effects(self, world: World) -> Floats:
         size = world.peers.size[world.peers.code]
@@ -165,7 +157,7 @@ class PeerJudge:
     def _take_host(self, one: Candidate, ranks: _View) -> Verdict | None:
         node = str(self._world.hosts.keys[one.row])
         members = _members(self._world.hosts, one.row)
-        draft = self._draft(one, host_subject(self._group, node), int(members[0]), ranks)
+        draft = self._draft(one, self._world.host_subjects[one.row], int(members[0]), ranks)
         draft = replace(draft, scope="host", node=node, cause="slow_host", rank=None)
         return self._cases.take(
             draft, flagged=True, sure=one.sure, clear=False, floor=one.floor, now=self._now
@@ -181,8 +173,7 @@ class PeerJudge:
         named = slow_hosts.get(host)
         if named is not None and one.effect < ALONE * named.effect:
             return None
-        source = self._world.sources[one.row]
-        subject = rank_subject(source)
+        subject = self._world.rank_subjects[one.row]
         is_active = self._cases.standing(subject).state in ACTIVE
         if named is None and not is_active and self._may_be_host(one, ranks):
             return None
@@ -211,8 +202,8 @@ class PeerJudge:
         return [
             spiking(row, spikes, ranks.prices, self._world.sections, recent[row])
             for row in np.flatnonzero((spikes.beyond & dear).any(axis=1)).tolist()
-            if rank_subject(self._world.sources[row]) not in taken
-            and host_subject(self._group, str(hosts.keys[hosts.code[row]])) not in taken
+            if self._world.rank_subjects[row] not in taken
+            and self._world.host_subjects[hosts.code[row]] not in taken
         ]
 
     def _may_be_host(self, one: Candidate, ranks: _View) -> bool:
@@ -242,7 +233,8 @@ class PeerJudge:
     def _review(self, scope: str, view: _View, taken: set[str]) -> list[Verdict | None]:
         """Subjects in trouble that were not found now: are they clear?"""
         changes: list[Verdict | None] = []
-        rows = self._rows_of(scope)
+        world = self._world
+        rows = world.row_of_host if scope == "host" else world.row_of_rank
         for verdict in self._cases.open_subjects(scope):
             if verdict.subject_id in taken:
                 continue
@@ -255,12 +247,6 @@ class PeerJudge:
                 )
             )
         return changes
-
-    def _rows_of(self, scope: str) -> dict[str, int]:
-        world = self._world
-        if scope == "host":
-            return {host_subject(self._group, str(k)): i for i, k in enumerate(world.hosts.keys)}
-        return {rank_subject(source): row for row, source in enumerate(world.sources)}
 
     def _draft(self, one: Candidate, subject: str, row: int, ranks: _View) -> Verdict:
         """All of a verdict but its state; ``row`` is the rank, or one of the host."""

@@ -12,6 +12,7 @@ from otel_straggler.model.verdict import Verdict
 from otel_straggler.score.verdicts.cases import Cases, Now
 from otel_straggler.score.verdicts.excess import Excesses
 from otel_straggler.score.verdicts.grouping import median_of_rows
+from otel_straggler.score.verdicts.memory import Memory
 from otel_straggler.score.verdicts.own_past import LEAST_RISE, OwnPast, Rises
 from otel_straggler.score.verdicts.peers import describe_peers
 from otel_straggler.score.verdicts.subjects import role_subject, run_subject
@@ -30,11 +31,11 @@ class RunJudge:
 
     def __init__(self, cases: Cases) -> None:
         self._cases = cases
-        self._past: OwnPast | None = None
+        self.past: OwnPast | None = None
 
     def reset(self) -> None:
         """The groups are others now; what they took before says nothing."""
-        self._past = None
+        self.past = None
 
     def evaluate(
         self,
@@ -44,12 +45,14 @@ class RunJudge:
         counts: Flags,
         steps: list[int],
         now: Now,
+        memory: Memory,
     ) -> list[Verdict]:
         """The changes of state that the newest block brings."""
         quantities = _quantities(excess, world)
-        if self._past is None or self._past.shape != quantities.shape[1:]:
-            self._past = OwnPast(quantities.shape[1:])
-        rises = self._past.take(np.where(counts[:, None, None], quantities, np.nan))
+        if self.past is None or self.past.shape != quantities.shape[1:]:
+            self.past = OwnPast(quantities.shape[1:])
+            memory.seed_groups(self.past, world, now.at_ns)
+        rises = self.past.take(np.where(counts[:, None, None], quantities, np.nan))
         self._world, self._now = world, now
         self._began = steps[max(0, len(steps) - 20)] if steps else None
         self._step_s = float(np.nanmedian(excess.step_s))

@@ -6,14 +6,19 @@ Looked at every 20 steps, over the newest 100; no rank is blamed here.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from otel_straggler.model.observation import Floats
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.model.verdict import Verdict
+from otel_straggler.model.verdict import Cause, Verdict
 from otel_straggler.score.verdicts.cases import Cases, Now
-from otel_straggler.score.verdicts.subjects import role_subject
+from otel_straggler.score.verdicts.expert_imbalance import expert_imbalance
+from otel_straggler.score.verdicts.grouping import median_of_rows
+from otel_straggler.score.verdicts.imbalance import sequence_imbalance
+from otel_straggler.score.verdicts.subjects import role_subject, run_subject
 from otel_straggler.score.verdicts.track import Flags
 from otel_straggler.score.verdicts.what_if import WhatIf, what_if
 from otel_straggler.score.verdicts.workers import (
@@ -26,6 +31,7 @@ from otel_straggler.score.verdicts.workers import (
 EVERY_STEPS = 20
 WINDOW_STEPS = 100
 LEAST_STEPS = 5
+MOST_RANKS = 1024
 STAGE_PART = 0.5
 """The last stage is to blame if mending it wins half of what is lost."""
 LEAST_SLOWDOWN = 1.05
@@ -38,6 +44,50 @@ class Balance:
 
     told: WhatIf
     workers: Workers
+
+
+class Sample:
+    """The newest 100 steps of at most 1,024 ranks, for questions about how work is dealt."""
+
+    def __init__(self) -> None:
+        self._rows: npt.NDArray[np.intp] | None = None
+        self._tables: list[StepTable] = []
+
+    def take(self, block: StepTable, counts: Flags) -> None:
+        """The next block. Ranks are drawn once, by a fixed seed, so that no axis is missed."""
+        if self._rows is None:
+            drawn = np.random.default_rng(0).permutation(len(block.sources))[:MOST_RANKS]
+            self._rows = np.sort(drawn)
+        rows = self._rows
+        self._tables.append(
+            replace(
+                block,
+                steps=block.steps[counts],
+                sources=tuple(block.sources[row] for row in rows.tolist()),
+                seconds=block.seconds[counts][:, rows],
+                runs=block.runs[counts][:, rows],
+                run_cv=block.run_cv[rows],
+                tokens=block.tokens[counts][:, rows],
+                start_ns=block.start_ns[counts][:, rows],
+                end_ns=block.end_ns[counts][:, rows],
+            )
+        )
+        while sum(map(len, self._tables)) - len(self._tables[0]) >= WINDOW_STEPS:
+            self._tables.pop(0)
+
+    def table(self) -> StepTable:
+        """All steps in one; of the blocks that have the sections of the newest."""
+        newest = self._tables[-1]
+        alike = [t for t in self._tables if t.sections == newest.sections]
+        columns = ("steps", "seconds", "runs", "tokens", "start_ns", "end_ns")
+        joined: dict[str, Any] = {
+            name: np.concatenate([getattr(t, name) for t in alike]) for name in columns
+        }
+        return replace(newest, run_cv=_median_cv([t.run_cv for t in alike]), **joined)
+
+
+def _median_cv(parts: list[Floats]) -> Floats:
+    return median_of_rows(np.array(parts))
 
 
 class Structure:
@@ -53,6 +103,7 @@ class Structure:
         self._workers: Workers | None = None
         self._is_laid_out = False
         self._seconds: list[Floats] = []
+        self._sample = Sample()
         self._microbatches = 1
         self._since_look = 0
         self.balance = None
@@ -70,6 +121,7 @@ class Structure:
         while sum(map(len, self._seconds)) - len(self._seconds[0]) >= WINDOW_STEPS:
             self._seconds.pop(0)
         self._microbatches, _ = microbatches_of(block, self._workers)
+        self._sample.take(block, counts)
         self._newest, self._now = block, now
         self._since_look += len(seconds)
         return self._look() if self._since_look >= EVERY_STEPS else []
@@ -83,8 +135,23 @@ class Structure:
         self._since_look = 0
         told = what_if(np.concatenate(self._seconds), self._microbatches)
         self.balance = Balance(told=told, workers=self._workers)
-        change = self._stages(told)
-        return [] if change is None else [change]
+        sample = self._sample.table()
+        changes = [self._stages(told), self._experts(sample, told), self._sequences(sample, told)]
+        return [change for change in changes if change is not None]
+
+    def _sequences(self, sample: StepTable, told: WhatIf) -> Verdict | None:
+        found = sequence_imbalance(sample, told.m_w)
+        draft = self._of_run(
+            "sequence_imbalance", told.slowdown, found.strength, told.waste, found.sections[-1]
+        )
+        return self._take(draft, found=found.is_present and told.slowdown >= LEAST_SLOWDOWN)
+
+    def _experts(self, sample: StepTable, told: WhatIf) -> Verdict | None:
+        found = expert_imbalance(sample)
+        draft = self._of_run(
+            "expert_imbalance", found.slowdown, found.strength, told.waste, found.section
+        )
+        return self._take(draft, found=found.is_present)
 
     def _stages(self, told: WhatIf) -> Verdict | None:
         """Whether the last stage has more to do than the others."""
@@ -96,7 +163,9 @@ class Structure:
             and told.m_s >= STAGE_PART
             and told.stages[-1] >= LEAST_STAGE
         )
-        draft = self._draft(told)
+        return self._take(self._draft(told), found=found)
+
+    def _take(self, draft: Verdict, *, found: bool) -> Verdict | None:
         state = self._cases.standing(draft.subject_id).state
         if not found and state in ("ok", "recovered"):
             return None
@@ -124,3 +193,22 @@ class Structure:
         )
         lost = told.waste * min(max(told.m_s, 0.0), 1.0) * n_ranks * 3600.0
         return replace(draft, gpu_seconds_lost_per_hour=lost, since_step=None)
+
+    def _of_run(
+        self, cause: Cause, slowdown: float, strength: float, waste: float, section: str
+    ) -> Verdict:
+        source = self._newest.sources[0]
+        n_ranks = max(self._newest.world_size, len(self._newest.sources))
+        return Verdict(
+            run_id=source.run_id,
+            group=source.group,
+            attempt=source.attempt,
+            subject_id=run_subject(source.group, cause),
+            scope="run",
+            section=section,
+            cause=cause,
+            state="suspect",
+            slowdown=slowdown,
+            confidence=round(strength, 3),
+            gpu_seconds_lost_per_hour=float(np.nan_to_num(waste)) * n_ranks * 3600.0,
+        )

@@ -78,16 +78,16 @@ class Track:
         self.steps = 0
         self.blocks = 0
         longest = max(settings.windows_steps) // settings.block_steps
-        self._block_ring = np.full((longest, *shape), np.nan, np.float32)
-        self._step_ring = np.full((4 * settings.block_steps, *shape), np.nan, np.float32)
-        self._step_count = np.zeros(4 * settings.block_steps, np.int64)
+        # Zeros cost no memory until they are written; nothing is read before.
+        self._block_ring = np.zeros((longest, *shape), np.float32)
+        self._step_ring = np.zeros((4 * settings.block_steps, *shape), np.float32)
         self._newest_blocks = np.full((NEWEST_BLOCKS, *shape), np.nan)
         self._sums = {w: np.zeros(shape) for w in settings.windows_steps[1:]}
         self._counts = {w: np.zeros(shape, np.int32) for w in settings.windows_steps[1:]}
         self.sigma = np.full(shape[1], np.nan)
         self._block_sigma = np.full(shape[1], np.nan)
         self._last_block = np.full(shape, np.nan)
-        self.g = np.zeros(shape)
+        self.g: Floats = np.zeros(shape)
         self._h = np.full(shape[1], np.inf)
         self._zero_at = np.full(shape, -1, np.int64)
         self.reference = np.full(shape, np.nan)
@@ -159,25 +159,11 @@ class Track:
         self._newest_blocks[self.blocks % NEWEST_BLOCKS] = block
         self.blocks += 1
 
-    # --- over restarts ---------------------------------------------------------------------------
-
-    def memory(self) -> dict[str, npt.NDArray[np.float64]]:
-        """What is worth keeping of every subject: arrays of (R, C)."""
-        return {
-            "reference": self.reference,
-            "reference_blocks": self._reference_blocks.astype(np.float64),
-            "cusum": self.g,
-        }
-
-    def remember(
-        self, row: int, columns: Ints, memory: dict[str, npt.NDArray[np.float64]], old_row: int
-    ) -> None:
-        """Give a subject the memory that it had in another track, at ``old_row``."""
-        kept = memory["reference_blocks"][old_row]
-        self.reference[row, columns] = memory["reference"][old_row]
-        self._reference_blocks[row, columns] = np.minimum(kept, KEPT_REFERENCE)
-        self.g[row, columns] = memory["cusum"][old_row]
-        self._zero_at[row, columns] = self.steps
+    def seed_reference(self, reference: Floats) -> None:
+        """Go on from what was normal before; (R, C), NaN where nothing is known."""
+        known = np.isfinite(reference)
+        self.reference = np.where(known, reference, self.reference)
+        self._reference_blocks[known] = KEPT_REFERENCE
 
     # --- judging -------------------------------------------------------------------------------
 

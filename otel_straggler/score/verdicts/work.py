@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.score.medians import nan_median
 from otel_straggler.score.verdicts.keyed import KeyedTables, Place
 
+Mask: TypeAlias = npt.NDArray[np.bool_]
 HALF_LIFE_BLOCKS = 50
 LEAST_Z = 4.0
 """A share that lies fewer standard errors above 0 is taken as 0: times stay as they are."""
@@ -29,10 +32,10 @@ class WorkNormaliser:
 
         x' = x / (1 + e (n / n0 - 1)).
 
-    e is the slope of x / mean(x) - 1 over n / mean(n) - 1, both within a rank over the steps of a
-    block: how ranks differ among each other never enters, so a rank that is slow and happens to
-    have more tokens does not teach that tokens make slow. Huber weights keep pauses out; sums of
-    earlier blocks halve in 50 blocks. As 0 <= e <= 1, x' lies between x and the time per token
+    e is the slope of x / median(x) over n / mean(n), both within a rank over the steps of a block:
+    how ranks differ among each other never enters, so a rank that is slow and happens to have more
+    tokens does not teach that tokens make slow. Huber weights keep pauses out; sums of earlier
+    blocks halve in 50 blocks. As 0 <= e <= 1, x' lies between x and the time per token
     (x n0 / n): a rank that is slow by both stays slow.
 
     Only tokens are on the wire; the squares of sequence lengths, with which attention grows, are
@@ -118,30 +121,38 @@ class WorkNormaliser:
 def _block_sums(seconds: Floats, tokens: Floats, peers: Ints, n_groups: int) -> list[Floats]:
     """Weighted sums of z y, z z, residual squares and weights of each group."""
     known = np.isfinite(seconds) & (seconds > 0) & np.isfinite(tokens)
-    y, z = _within_rank(seconds, known), _within_rank(tokens, known)
-    weight = np.where(known & (z != 0.0), 1.0, 0.0)
-    rest = y
+    seconds = np.where(known, seconds, np.nan)
+    y = np.where(known, _relative_to(nan_median(seconds, axis=0), seconds), 0.0)
+    z = np.where(known, _relative_to(_mean_of_rank(tokens, known), tokens), 0.0)
+    used = known & (z != 0.0)
+    weight, rest = used.astype(np.float64), y
     for _ in range(3):
         zy, zz = (_by_group(weight * z * v, peers, n_groups) for v in (y, z))
         slope = np.zeros(n_groups)
         np.divide(zy, zz, out=slope, where=zz > 0)
         rest = y - np.clip(slope, 0.0, 1.0)[peers][None, :] * z
-        weight = _huber(rest, weight > 0)
+        offset = nan_median(np.where(known, rest, np.nan), axis=0)[None, :]
+        y, rest = (np.where(known, v - offset, 0.0) for v in (y, rest))
+        weight = _huber(rest, used)
     return [
         _by_group(weight * v, peers, n_groups) for v in (z * y, z * z, rest * rest, np.ones_like(z))
     ]
 
 
-def _within_rank(values: Floats, known: Any) -> Floats:
-    """values / the rank's mean - 1; 0 where not known."""
-    count = known.sum(axis=0)
-    mean = np.where(known, values, 0.0).sum(axis=0) / np.maximum(1, count)
-    ratio = np.ones(values.shape)
-    np.divide(values, mean[None, :], out=ratio, where=known)
+def _mean_of_rank(values: Floats, known: Mask) -> Floats:
+    total: Floats = np.where(known, values, 0.0).sum(axis=0)
+    mean: Floats = total / np.maximum(1, known.sum(axis=0))
+    return mean
+
+
+def _relative_to(usual: Floats, values: Floats) -> Floats:
+    """values / usual - 1, (T, R) over (R,); NaN where there is no usual value."""
+    ratio = np.full(values.shape, np.nan)
+    np.divide(values, usual[None, :], out=ratio, where=(usual > 0)[None, :])
     return ratio - 1.0
 
 
-def _huber(rest: Floats, used: Any) -> Floats:
+def _huber(rest: Floats, used: Mask) -> Floats:
     off = np.abs(rest)
     scale = 1.4826 * float(np.median(off[used])) if used.any() else 0.0
     weight = np.where(used, 1.0, 0.0)

@@ -13,6 +13,7 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.score.verdicts.grouping import Groups
 from otel_straggler.score.verdicts.peers import is_told, peer_groups
+from otel_straggler.score.verdicts.subjects import host_subject, rank_subject
 
 
 class World:
@@ -26,6 +27,8 @@ class World:
         is_inferred: the peers were found by clustering.
         is_told: somebody said what the ranks do.
         expected: ranks of the run.
+        rank_subjects, host_subjects: what verdicts call them.
+        row_of_rank, row_of_host: where they stand.
     """
 
     def __init__(self) -> None:
@@ -36,6 +39,10 @@ class World:
         self.is_inferred = False
         self.is_told = False
         self.expected = 0
+        self.rank_subjects: list[str] = []
+        self.host_subjects: list[str] = []
+        self.row_of_rank: dict[str, int] = {}
+        self.row_of_host: dict[str, int] = {}
         self._row: dict[int, int] = {}
         self._column: dict[str, int] = {}
         self._seen: tuple[Source, ...] = ()
@@ -96,6 +103,11 @@ class World:
             self.is_inferred = False
             nodes = [source.node or f"rank {source.rank}" for source in self.sources]
             self.hosts = Groups.of(nodes)
+            group = self.sources[0].group
+            self.rank_subjects = [rank_subject(source) for source in self.sources]
+            self.host_subjects = [host_subject(group, str(node)) for node in self.hosts.keys]
+            self.row_of_rank = {name: row for row, name in enumerate(self.rank_subjects)}
+            self.row_of_host = {name: row for row, name in enumerate(self.host_subjects)}
         return changed
 
     def _is_in_order(self, columns: Ints) -> bool:

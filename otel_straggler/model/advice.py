@@ -1,0 +1,22 @@
+"""The next action for every cause of a verdict, as it is told to a person."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_straggler.model.verdict import Cause
+
+NEXT_ACTION: Final[dict[Cause, str]] = {
+    "slow_gpu": "compare its clocks, temperature and XID errors with a peer's; cordon the node if "
+    "they differ",
+    "slow_host": "look at its data loading, disks and CPU; cordon the node if all its sections are "
+    "slow",
+    "late_arrival": "put sections around the rest of its step; look for garbage collection and "
+    "logging",
+    "link": "look at the error counters of the links; cordon the node that has errors",
+    "stage_imbalance": "move layers between the stages; no machine is at fault",
+    "sequence_imbalance": "pack sequences to equal work; no machine is at fault",
+    "expert_imbalance": "look at the balance of the router; no machine is at fault",
+    "uniform_slowdown": "look at what all ranks share: storage, fabric, power, the last change",
+    "unknown": "record a profile of a few steps there and on a peer",
+}

@@ -1,0 +1,92 @@
+"""What could not be kept: why, how often, said once."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import sqlite3
+import threading
+from collections import Counter
+from typing import Final, Literal
+
+_log = logging.getLogger(__name__)
+
+Reason = Literal[
+    "queue_full", "disk_full", "read_only", "locked", "damaged", "too_large", "io_error", "error"
+]
+REASONS: Final[dict[Reason, str]] = {
+    "queue_full": "the disk was slower than what came",
+    "disk_full": "there was no room on the disk",
+    "read_only": "the file or its folder may not be written to, or is no such file",
+    "locked": "another program held the file",
+    "damaged": "the file, or a part of it, was not what had been written",
+    "too_large": "it took more than half of `history.max_mib`, or did not fit beside the rest",
+    "io_error": "the disk failed in another way",
+    "error": "a mistake of this package; see the log",
+}
+_MARKS: Final[tuple[tuple[str, Reason], ...]] = (
+    ("is full", "disk_full"),
+    ("readonly", "read_only"),
+    ("unable to open", "read_only"),
+    ("is locked", "locked"),
+    ("malformed", "damaged"),
+    ("not a database", "damaged"),
+    ("no such table", "damaged"),
+    ("no such column", "damaged"),
+    ("disk i/o", "io_error"),
+)
+"""Words of SQLite's messages; Python 3.10 tells no error codes."""
+
+
+def reason_of(error: Exception) -> Reason:
+    """Why a file could not be read or written.
+
+    >>> reason_of(sqlite3.OperationalError("database or disk is full"))
+    'disk_full'
+    """
+    if isinstance(error, sqlite3.Error):
+        text = str(error).lower()
+        return next((reason for mark, reason in _MARKS if mark in text), "error")
+    if isinstance(error, OSError):
+        return "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "read_only"
+    return "error"
+
+
+class Failures:
+    """Counts what was lost by reason; each reason is logged once, until writing works again."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._counts: Counter[str] = Counter()
+        self._said: set[str] = set()
+        self._lock = threading.Lock()
+
+    def count(self, reason: Reason, number: int, what: str = "") -> None:
+        """``number`` things were not written. From any thread."""
+        if number == 0:
+            return
+        with self._lock:
+            self._counts[reason] += number
+            is_news = reason not in self._said
+            self._said.add(reason)
+        if is_news:
+            _log.warning(
+                "the history %s is not kept at the moment: %s%s. Scoring goes on; "
+                "straggler_collector_history_failures_total counts what is missing.",
+                self._where,
+                REASONS[reason],
+                f" ({what})" if what else "",
+            )
+
+    def recovered(self) -> None:
+        """Something was written: say so if there were failures before."""
+        with self._lock:
+            was_failing = bool(self._said)
+            self._said.clear()
+        if was_failing:
+            _log.info("the history %s is kept again", self._where)
+
+    def counts(self) -> dict[str, int]:
+        """By reason, all reasons."""
+        with self._lock:
+            return {reason: self._counts[reason] for reason in REASONS}

@@ -1,0 +1,219 @@
+"""The file of a history: opened or moved aside, written, kept within its limits."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from otel_straggler.errors import InputError, StragglerError
+from otel_straggler.model.verdict import Verdict
+from otel_straggler.publish.history.blobs import decode_blob, encode_blob
+from otel_straggler.publish.history.database import Database
+from otel_straggler.publish.history.failures import Failures, Reason, reason_of
+from otel_straggler.publish.history.lock import WriterLock
+from otel_straggler.publish.history.rows import change_row, window_row
+from otel_straggler.publish.history.waiting import MOST_CHANGES, Batch
+
+_log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 60.0
+_Row = TypeVar("_Row")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much is kept: what is older, or beyond the size, goes."""
+
+    keep_s: float
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What the last process left: states by key, those written last first."""
+
+    states: dict[str, Any] = field(default_factory=dict)
+
+
+class HistoryFile:
+    """Nothing but ``open`` raises: what fails is counted and said. One thread at a time.
+
+    Attributes:
+        off: why nothing is kept, None while all is well.
+        size_bytes: of the file and its log.
+        oldest_at_s: when the oldest window or change was written.
+    """
+
+    def __init__(
+        self, path: Path, limits: Limits, failures: Failures, wall_s: Callable[[], float]
+    ) -> None:
+        self._path = path
+        self._limits = limits
+        self._failures = failures
+        self._wall_s = wall_s
+        self._lock = WriterLock(path)
+        self._database: Database | None = None
+        self._unwritten: list[Verdict] = []
+        self._unwritten_because: Reason = "error"
+        self._looked_at_s = float("-inf")
+        self.off: Reason | None = "error"
+        self.size_bytes = 0
+        self.oldest_at_s: float | None = None
+
+    def open(self) -> Restored:
+        """Take the file and read what is to be restored.
+
+        Raises:
+            UnavailableError, ConfigError: see :meth:`History.open`.
+        """
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock.take()
+            return self._opened()
+        except (sqlite3.Error, OSError) as error:
+            self._give_up(error)
+            return Restored()
+        except StragglerError:
+            self._lock.release()
+            raise
+
+    def keep(self, batch: Batch) -> None:
+        """Write all of it in one transaction, then make room. Changes of verdicts that cannot be
+        written are tried again with the next batch."""
+        batch.changes[:0] = self._unwritten
+        self._unwritten = []
+        if self._database is None:
+            self._failures.count(self.off or "error", len(batch))
+            return
+        try:
+            if len(batch):
+                self._write(self._database, batch)
+                self._failures.recovered()
+                batch = Batch()
+            self._look(self._database)
+        except (sqlite3.Error, OSError) as error:
+            self._lose(batch, error)
+
+    def close(self) -> None:
+        """May be called twice."""
+        self._failures.count(self._unwritten_because, len(self._unwritten))
+        self._unwritten = []
+        database, self._database = self._database, None
+        if database is not None:
+            try:
+                database.close()
+            except sqlite3.Error as error:
+                self._failures.count(reason_of(error), 1, str(error))
+        self._lock.release()
+
+    # --- opening ----------------------------------------------------------------------------
+
+    def _opened(self) -> Restored:
+        try:
+            self._database = database = Database(self._path)
+            self._look(database)
+            restored = Restored(states=self._states(database))
+        except sqlite3.Error as error:
+            if reason_of(error) != "damaged":
+                raise
+            self._start_afresh(str(error))
+            restored = Restored()
+        self.off = None
+        return restored
+
+    def _states(self, database: Database) -> dict[str, Any]:
+        """What is damaged is left out: the others count all the same."""
+        found = {}
+        for key, blob in database.states():
+            try:
+                found[key] = decode_blob(blob, where=f"{self._path}: state {key}")
+            except InputError as error:
+                self._failures.count("damaged", 1, str(error))
+        return found
+
+    def _start_afresh(self, why: str) -> None:
+        """Move a damaged file aside, with its log, and begin a new one.
+
+        Raises:
+            OSError, sqlite3.Error: that is not possible either.
+        """
+        self._failures.count("damaged", 1, why)
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+        now = datetime.fromtimestamp(self._wall_s(), timezone.utc)
+        aside = f"{self._path.name}.damaged-{now:%Y%m%dT%H%M%SZ}"
+        for suffix in ("", "-wal", "-shm"):
+            file = self._path.with_name(self._path.name + suffix)
+            if file.exists():
+                file.rename(self._path.with_name(aside + suffix))
+        _log.warning("what is left of %s is now %s; a new history begins", self._path, aside)
+        self._database = Database(self._path)
+
+    def _give_up(self, error: Exception) -> None:
+        """Nothing more is kept by this process: it must not write over what it could not read."""
+        self.off = reason_of(error)
+        self._failures.count(self.off, 1, str(error))
+        self.close()
+
+    # --- writing ----------------------------------------------------------------------------
+
+    def _write(self, database: Database, batch: Batch) -> None:
+        blobs = {k: b for k, state in batch.states.items() for b in self._row(encode_blob, state)}
+        database.write(
+            windows=[row for window in batch.windows for row in self._row(window_row, window)],
+            changes=[row for change in batch.changes for row in self._row(change_row, change)],
+            states=self._small_enough(blobs),
+            now_ns=int(self._wall_s() * 1e9),
+        )
+
+    def _small_enough(self, blobs: dict[str, bytes]) -> dict[str, bytes]:
+        """One state must not push everything else out of the file."""
+        most = self._limits.max_bytes // 2
+        for key in [key for key, blob in blobs.items() if len(blob) > most]:
+            self._failures.count("too_large", 1, f"state {key}: {len(blobs.pop(key))} bytes")
+        return blobs
+
+    def _row(self, encode: Callable[[Any], _Row], value: Any) -> list[_Row]:
+        """One row, or none if it cannot be encoded: the others are written all the same."""
+        try:
+            return [encode(value)]
+        except Exception:  # noqa: BLE001 - logged and counted
+            self._failures.count("error", 1)
+            _log.exception("a part of the history could not be encoded")
+            return []
+
+    def _look(self, database: Database) -> None:
+        """Drop what is too old or too much, and measure."""
+        now_s = self._wall_s()
+        if abs(now_s - self._looked_at_s) >= LOOK_EVERY_S:
+            self._looked_at_s = now_s
+            if not self._path.exists():
+                self._start_afresh("the file is gone")
+                return
+            if database.drop_older(int((now_s - self._limits.keep_s) * 1e9)):
+                database.shrink()
+        for key in database.keep_within(self._limits.max_bytes):
+            self._failures.count("too_large", 1, f"state {key}")
+        oldest_at_ns = database.oldest_at_ns()
+        self.oldest_at_s = None if oldest_at_ns is None else oldest_at_ns / 1e9
+        self.size_bytes = sum(
+            file.stat().st_size
+            for suffix in ("", "-wal")
+            if (file := self._path.with_name(self._path.name + suffix)).exists()
+        )
+
+    def _lose(self, batch: Batch, error: Exception) -> None:
+        reason = reason_of(error)
+        self._unwritten, self._unwritten_because = batch.changes[-MOST_CHANGES:], reason
+        self._failures.count(reason, max(1, len(batch) - len(self._unwritten)), str(error))
+        if reason == "damaged":
+            try:
+                self._start_afresh(str(error))
+            except (sqlite3.Error, OSError) as second:
+                self._give_up(second)

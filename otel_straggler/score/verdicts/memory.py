@@ -1,0 +1,133 @@
+"""What outlives a world of ranks: what is normal for each device, each group of peers, and for
+work of a given size. Restarts of the job and of the collector go on from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from otel_straggler.model.observation import Floats
+from otel_straggler.score.verdicts.own_history import OwnHistory
+from otel_straggler.score.verdicts.own_past import OwnPast
+from otel_straggler.score.verdicts.peer_judge import Tracks
+from otel_straggler.score.verdicts.peers import describe_peers
+from otel_straggler.score.verdicts.track import Flags, Track
+from otel_straggler.score.verdicts.work import WorkNormaliser
+from otel_straggler.score.verdicts.world import World
+
+LOCAL, LATE = "(local work)", "(lateness)"
+MAX_SUBJECTS = 300_000
+"""Ranks and hosts, over all attempts."""
+RUN_QUANTITIES = ("local", "wait", "step")
+
+
+class Memory:
+    """Histories by names that survive renumbering.
+
+    State: 24 bytes per device and quantity, and 8 for the statistic of its onset.
+    """
+
+    def __init__(self) -> None:
+        self.work = WorkNormaliser()
+        self._subjects = OwnHistory(max_subjects=MAX_SUBJECTS)
+        self._groups = OwnHistory()
+        self._cusum: dict[str, Any] | None = None
+
+    # --- devices and hosts -----------------------------------------------------------------------
+
+    def seed(self, tracks: Tracks, world: World, now_ns: int) -> None:
+        """Give new tracks the references of their devices and hosts, and after a restart of the
+        collector also their CUSUM."""
+        names = _quantities(world)
+        for track, subjects in _by_track(tracks, world):
+            track.seed_reference(self._subjects.reference(subjects, names, now_ns))
+            self._seed_cusum(track, subjects, names)
+        self._cusum = None
+
+    def learn(self, tracks: Tracks, world: World, held: tuple[Flags, Flags], now_ns: int) -> None:
+        """Take the newest 20 steps into the histories of those who are not in trouble."""
+        names = _quantities(world)
+        for (track, subjects), is_held in zip(_by_track(tracks, world), held, strict=True):
+            eligible = np.broadcast_to(~is_held[:, None], track.shape)
+            self._subjects.update(subjects, names, track.recent(), eligible, now_ns)
+
+    # --- groups of peers ---
+
+    def seed_groups(self, past: OwnPast, world: World, now_ns: int) -> None:
+        past.seed(self._groups.reference(_groups(world), RUN_QUANTITIES, now_ns))
+
+    def learn_groups(self, past: OwnPast, world: World, now_ns: int) -> None:
+        self._groups.update(_groups(world), RUN_QUANTITIES, past.reference, None, now_ns)
+
+    # --- work ---
+
+    def for_equal_work(self, seconds: Floats, tokens: Floats, world: World, local: Flags) -> Floats:
+        """Times of local sections as if every rank had the same tokens; unchanged where none are
+        told."""
+        if not np.isfinite(tokens).any():
+            return seconds
+        names = [section.name for section in world.sections]
+        found = self.work.normalise(
+            seconds[..., local],
+            tokens,
+            world.peers.code,
+            _groups(world),
+            [name for name, is_local in zip(names, local.tolist(), strict=True) if is_local],
+        )
+        equal: Floats = seconds.copy()
+        equal[..., local] = found
+        return equal
+
+    # --- over restarts of the collector ---
+
+    def state(self, tracks: Tracks | None, world: World) -> dict[str, Any]:
+        """JSON's types and arrays."""
+        cusum: dict[str, Any] = {}
+        if tracks is not None:
+            pairs = _by_track(tracks, world)
+            cusum = {
+                "subjects": [name for _, subjects in pairs for name in subjects],
+                "quantities": _quantities(world),
+                "g": np.concatenate([track.g for track, _ in pairs]),
+            }
+        return {
+            "subjects": self._subjects.state(),
+            "groups": self._groups.state(),
+            "work": self.work.state(),
+            "cusum": cusum,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        if "subjects" in state:
+            self._subjects.restore(state["subjects"])
+        if "groups" in state:
+            self._groups.restore(state["groups"])
+        if "work" in state:
+            self.work.restore(state["work"])
+        self._cusum = state.get("cusum") or None
+
+    def _seed_cusum(self, track: Track, subjects: list[str], names: list[str]) -> None:
+        if self._cusum is None:
+            return
+        row_of = {name: row for row, name in enumerate(self._cusum["subjects"])}
+        column_of = {name: column for column, name in enumerate(self._cusum["quantities"])}
+        rows = [(i, row_of[name]) for i, name in enumerate(subjects) if name in row_of]
+        columns = [(i, column_of[name]) for i, name in enumerate(names) if name in column_of]
+        if not rows or not columns:
+            return
+        here, there = np.array(rows).T, np.array(columns).T
+        g = np.asarray(self._cusum["g"], np.float64)
+        track.g[np.ix_(here[0], there[0])] = g[np.ix_(here[1], there[1])]
+
+
+def _quantities(world: World) -> list[str]:
+    return [LOCAL, *(section.name for section in world.sections), LATE]
+
+
+def _by_track(tracks: Tracks, world: World) -> list[tuple[Track, list[str]]]:
+    return [(tracks.ranks, world.rank_subjects), (tracks.hosts, world.host_subjects)]
+
+
+def _groups(world: World) -> list[str]:
+    return [describe_peers(key) for key in world.peers.keys]  # type: ignore[arg-type]

@@ -1,0 +1,108 @@
+"""The summary of a world: numbers that are no verdicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from otel_straggler.model.step_table import StepTable
+from otel_straggler.model.verdict import RankWaits, SectionCost, Verdict, WorldSummary
+from otel_straggler.score.verdicts.excess import Excesses
+from otel_straggler.score.verdicts.ledger import exposed_ledger
+from otel_straggler.score.verdicts.structure import Balance
+from otel_straggler.score.verdicts.waits import WaitLedger
+from otel_straggler.score.verdicts.world import World
+
+MOST_WAITS = 100
+
+
+@dataclass(slots=True)
+class SummingUp:
+    """Keeps what a summary adds up."""
+
+    waits: WaitLedger = field(default_factory=WaitLedger)
+    gpu_seconds_lost: float = 0.0
+    _ledger: tuple[SectionCost, ...] = ()
+
+    def look(self, block: StepTable) -> None:
+        """Look at a block for the ledger of exposed time. Cost: O(T R S)."""
+        self._ledger = exposed_ledger(block)
+
+    def summary(
+        self,
+        excess: Excesses,
+        world: World,
+        balance: Balance | None,
+        resolvable: float,
+        current: list[Verdict],
+    ) -> WorldSummary:
+        """After a block."""
+        first = world.sources[0]
+        reporting = int(np.isfinite(excess.step_s).any(axis=0).sum())
+        n_ranks = max(world.expected, world.n_ranks, 1)
+        per_step = np.nanmedian(excess.step_s, axis=1)
+        if balance is not None and np.isfinite(balance.told.waste):
+            self.gpu_seconds_lost += balance.told.waste * n_ranks * float(np.nansum(per_step))
+        told = WorldSummary(
+            run_id=first.run_id,
+            group=first.group,
+            attempt=first.attempt,
+            resolvable_slowdown=resolvable,
+            coverage=reporting / n_ranks,
+            gpu_seconds_lost=self.gpu_seconds_lost,
+            step_s=float(np.nanmedian(per_step)),
+            ledger=self._ledger,
+            waits=self._rank_waits(world),
+        )
+        return self.revised(told, balance, current)
+
+    def revised(
+        self, summary: WorldSummary, balance: Balance | None, current: list[Verdict]
+    ) -> WorldSummary:
+        """The summary with the newest balance and cause."""
+        summary = replace(summary, cause=_cause(current))
+        if balance is None:
+            return summary
+        told = balance.told
+        return replace(
+            summary,
+            slowdown=told.slowdown,
+            waste=told.waste,
+            m_w=told.m_w,
+            m_s=told.m_s,
+            heat=_heat(balance),
+        )
+
+    def _rank_waits(self, world: World) -> tuple[RankWaits, ...]:
+        caused, suffered = self.waits.caused_s, self.waits.suffered_s
+        by_rank = {source.rank: source for source in world.sources}
+        worst = sorted((r for r in caused if r in by_rank), key=lambda r: -caused[r])
+        return tuple(
+            RankWaits(
+                rank=rank,
+                node=by_rank[rank].node,
+                role=by_rank[rank].role,
+                group=by_rank[rank].group,
+                caused_s=caused[rank],
+                suffered_s=suffered.get(rank, 0.0),
+            )
+            for rank in worst[:MOST_WAITS]
+        )
+
+
+def _cause(current: list[Verdict]) -> str:
+    """Of the dearest verdict that is confirmed; empty if none is."""
+    active = [v for v in current if v.state in ("confirmed", "flapping")]
+    if not active:
+        return ""
+    return max(active, key=lambda verdict: verdict.gpu_seconds_lost_per_hour).cause
+
+
+def _heat(balance: Balance) -> tuple[tuple[int, int, float], ...]:
+    workers, values = balance.workers, balance.told.of_worker
+    return tuple(
+        (stage, data, float(values[d, p]))
+        for p, stage in enumerate(workers.stages)
+        for d, data in enumerate(workers.data_ranks)
+    )

@@ -1,0 +1,123 @@
+"""Windows and verdicts as they are stored and read again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otel_straggler.errors import InputError
+from otel_straggler.model.verdict import Verdict
+from otel_straggler.publish.history.blobs import decode_blob, encode_blob
+from otel_straggler.publish.history.verdict_text import read_verdict, verdict_text
+from otel_straggler.publish.history.window_blobs import WindowSummary, read_window, window_value
+
+
+def there_and_back(window: Any) -> WindowSummary:
+    return read_window(decode_blob(encode_blob(window_value(window)), where="x"), where="x")
+
+
+def test_a_window_is_read_again_to_five_digits(kit: Any) -> None:
+    """Medians, times per step, scores and counts of every rank and section; who they are."""
+    window = kit.window(ranks=9)
+    found = there_and_back(window)
+    pairs = [
+        (found.median_s, window.section_median_s),
+        (found.step_s, window.section_step_s),
+        (found.individual, window.section_individual),
+        (found.relative, window.section_relative),
+        (found.slowdown, window.section_slowdown),
+    ]
+    for kept, whole in pairs:
+        np.testing.assert_allclose(kept, whole, rtol=2e-5)
+    assert found.count.tolist() == window.section_count.tolist()
+    assert found.sections == window.sections
+    assert found.ranks.tolist() == [s.rank for s in window.sources]
+    assert found.nodes == tuple(s.node for s in window.sources)
+    assert found.roles == tuple(s.role for s in window.sources)
+    assert found.devices == tuple(s.device for s in window.sources)
+    assert (found.first_step, found.last_step, found.end_ns) == (0, 9, window.end_ns)
+    assert np.isnan(found.gpu_relative).all()
+
+
+def test_what_is_not_known_of_a_window_stays_unknown(kit: Any) -> None:
+    """NaN is NaN, an infinite or huge time survives, stragglers are listed."""
+    window = kit.window()
+    table = window.section_median_s.copy()
+    table[0, 0], table[1, 1], table[2, 2] = np.nan, np.inf, 1e300
+    gpu = np.array([0.5, np.nan, 1.0, 1.0])
+    found = there_and_back(
+        dataclasses.replace(window, section_median_s=table, gpu_relative=gpu, first_step=None)
+    )
+    assert np.isnan(found.median_s[0, 0])
+    assert np.isinf(found.median_s[1:3, 1:3].diagonal()).all()
+    np.testing.assert_array_equal(found.gpu_relative, gpu.astype(np.float32))
+    assert found.first_step is None
+
+
+def test_times_per_step_are_stored_where_they_differ(kit: Any) -> None:
+    """A section that runs several times in a step."""
+    window = kit.window()
+    twice = dataclasses.replace(window, section_step_s=window.section_median_s * 2)
+    assert "step_s" not in window_value(window)
+    np.testing.assert_allclose(there_and_back(twice).step_s, twice.section_step_s, rtol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"median_s": None},
+        {"median_s": np.ones((4, 3))},
+        {"median_s": np.ones((3, 3), np.float32)},
+        {"count": np.ones((4, 3), np.float32)},
+        {"ranks": [1, 2, 3, 4]},
+        {"node": np.array([0, 0, 0, 9], np.int32)},
+        {"nodes": []},
+        {"devices": ["a"]},
+        {"sections": [["a", "compute"]]},
+        {"sections": [["a", "x"], ["b", "x"], ["c", "x"]]},
+        {"stragglers": [[1]]},
+        {"gpu_relative": np.ones(3, np.float32)},
+    ],
+)
+def test_what_is_no_window_is_an_error_with_its_place(kit: Any, change: dict[str, Any]) -> None:
+    """A blob may be whole and still be of another version."""
+    value = {**window_value(kit.window()), **change}
+    with pytest.raises(InputError, match=r"history\.db: window 7"):
+        read_window(value, where="history.db: window 7")
+    with pytest.raises(InputError):
+        read_window({}, where="x")
+
+
+def test_a_verdict_is_read_again(kit: Any) -> None:
+    """Every field; NaN stays NaN."""
+    verdict = kit.verdict(3, slowdown=math.nan, own_s=0.25, since_step=None, pages=True)
+    found = read_verdict(verdict_text(verdict), where="x")
+    assert repr(found) == repr(verdict)
+    assert json.loads(verdict_text(verdict))["slowdown"] is None
+    assert {f.name for f in dataclasses.fields(Verdict)} == set(json.loads(verdict_text(verdict)))
+
+
+def test_a_verdict_of_a_newer_version_is_read_as_far_as_it_is_known(kit: Any) -> None:
+    """And one of an older version has the defaults."""
+    values = json.loads(verdict_text(kit.verdict()))
+    del values["pages"]
+    found = read_verdict(json.dumps({**values, "mood": "bad"}), where="x")
+    assert repr(found) == repr(kit.verdict())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"state": "weird"}, {"rank": "3"}, {"rank": 1.5}, {"slowdown": "x"}, {"cause": []},
+     {"node": 5}, {"pages": 1}, {"run_id": None}, {"at_ns": None}, {"at_ns": True}],
+)  # fmt: skip
+def test_what_is_no_verdict_is_an_error_with_its_place(kit: Any, change: dict[str, Any]) -> None:
+    """Wrong types, words that are not in the closed lists, no JSON."""
+    values = json.loads(verdict_text(kit.verdict()))
+    for text in (json.dumps({**values, **change}), "{", "[]", "{}", "[" * 100_000):
+        with pytest.raises(InputError, match="change 7"):
+            read_verdict(text, where="change 7")
