@@ -7,7 +7,7 @@ NVRX := nvidia-resiliency-ext==0.4.1
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help dev servers check format test neighbours demo bench bench-peers soak fuzz examples clean
+.PHONY: help dev servers check format test neighbours demo bench bench-detection bench-peers soak fuzz examples clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -54,6 +54,10 @@ examples: dev ## run every example
 
 bench: dev ## every number of the README
 	$(BIN)/python -m benchmarks
+
+bench-detection: dev ## who finds the slow rank: all methods, all cases; then docs/detection.md
+	$(BIN)/python -m benchmarks.detection --json docs/measurements/detection-B.json
+	$(BIN)/python -m benchmarks.detection --render
 
 bench-peers: ## reports beside NVRx's own, in an environment with both (.venv-peers)
 	@benchmarks/bench-peers $(PYTHON) .venv-peers $(TORCH) $(NVRX)

@@ -59,7 +59,7 @@ def average_precision(right: Sequence[float], false: Sequence[float], n_faults: 
     NaN without faults.
 
     >>> average_precision(right=[3.0, 1.0], false=[2.0], n_faults=4)
-    0.4166666666666667
+    0.41666666666666663
     """
     if n_faults == 0:
         return NAN
