@@ -44,7 +44,7 @@ class Collector:
         self._admission = Admission(self._settings.receivers.max_waiting_bytes)
         self._forwarder = _forwarder(self._settings)
         self._keeper = Keeper(self._settings.history, self._settings.scoring.max_runs)
-        self._worker = Worker(self._settings, self._admission, self._keeper)
+        self._worker = Worker(self._settings, self._admission, keeper=self._keeper)
         aliases, names = self._settings.attributes.aliases(), self._settings.spans.names()
         self._intake = Intake(self, self._admission, aliases, names)
         pages = Pages(

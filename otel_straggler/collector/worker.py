@@ -56,17 +56,17 @@ class Worker:
     Args:
         settings: of the collector.
         admission: where the reserved bytes are given back.
-        keeper: of what survives this process; None for one that keeps nothing.
         monotonic_ns, wall_s: clocks.
+        keeper: of what survives this process; None for one that keeps nothing.
     """
 
     def __init__(
         self,
         settings: CollectorSettings,
         admission: Admission,
-        keeper: Keeper | None = None,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
         wall_s: Callable[[], float] = time.time,
+        keeper: Keeper | None = None,
     ) -> None:
         scoring = settings.scoring
         self._admission = admission

@@ -26,7 +26,7 @@ from otel_straggler.publish.history.blobs import decode_blob
 from otel_straggler.score.scorer import ScorerCounts
 
 FREE = ["--otlp-http", "127.0.0.1:0", "--otlp-grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
-DEVICES = {"a": ("node-a", 0), "b": ("node-a", 1), "c": ("node-b", 0)}
+DEVICES = {"a": ("node", 0), "b": ("node", 1), "c": ("node", 2)}
 
 
 @pytest.fixture
@@ -57,12 +57,12 @@ def test_individual_scores_go_on_over_a_restart_of_the_collector_and_of_the_job(
     with its own past."""
     settings = {"history__path": str(path), "scoring__min_reference_samples": 4}
     first = start(**settings)
-    send(first, kit, "abc", {"a": 0.1, "b": 0.1, "c": 0.2})
+    send(first, kit, "abc", {"a": 0.1, "b": 0.2, "c": 0.4})
     assert set(individual_scores(first, kit).values()) == {1.0}
     first.stop()
     second = start(**settings)
     assert second.windows() == []
-    send(second, kit, "cab", {"a": 0.2, "b": 0.1, "c": 0.2}, run_id="next", attempt=1)
+    send(second, kit, "cab", {"a": 0.2, "b": 0.2, "c": 0.4}, run_id="next", attempt=1)
     scores = individual_scores(second, kit, "next")
     assert scores == pytest.approx({"0": 1.0, "1": 0.5, "2": 1.0}, rel=1e-3)
 
@@ -414,7 +414,7 @@ def test_a_scorer_whose_state_fails_still_scores(
     start: Callable[..., Any], kit: Any, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mistake in what is to be kept costs what is kept, not the pages."""
-    live = start(history__path=str(path), history__save_every_seconds=0.05)
+    live = start(history__path=str(path), history__save_every_seconds=1e-6)
 
     def broken() -> dict[str, Any]:
         raise RuntimeError("mistake")

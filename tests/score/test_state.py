@@ -126,11 +126,11 @@ def test_own_history_goes_with_the_device_over_a_restart_with_other_rank_numbers
     twice as fast before scores one half, and the others one."""
     devices = ["gpu-a", "gpu-b", "gpu-c"]
     before = Scorer(ScoreSettings(window_steps=10))
-    before.observe(rows(devices, {"gpu-a": 1.0, "gpu-b": 1.0, "gpu-c": 1.0}, 0), 0)
+    before.observe(rows(devices, {"gpu-a": 1.0, "gpu-b": 2.0, "gpu-c": 3.0}, 0), 0)
     before.close_all()
     after = Scorer(ScoreSettings(window_steps=10))
     after.restore(before.state())
-    now = rows(devices[::-1], {"gpu-a": 2.0, "gpu-b": 1.0, "gpu-c": 1.0}, 10)
+    now = rows(devices[::-1], {"gpu-a": 2.0, "gpu-b": 2.0, "gpu-c": 3.0}, 10)
     after.observe(now, 0)
     (window,) = after.close_all()
     scores = {
