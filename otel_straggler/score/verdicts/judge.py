@@ -93,6 +93,7 @@ class Judge:
             self._tracks = None
             self._run.reset()
             self._structure.reset()
+            self._sums.waits.keep_only(self._world.rank_subjects)
         block = self._world.align(table)
         excess = self._excesses(block)
         counts = self._counting_steps(excess)
@@ -171,8 +172,8 @@ class Judge:
         changes += self._structure.take(block, counts, now)
         for s, section in enumerate(world.sections):
             if self._waiting.waits(section):
-                ranks = [source.rank for source in world.sources]
-                self._sums.waits.add(ranks, block.seconds[counts][..., s], world.peers)
+                waited_s = block.seconds[counts][..., s]
+                self._sums.waits.add(world.rank_subjects, waited_s, world.peers)
         return changes
 
     def _learn(self, block: StepTable) -> None:
@@ -197,11 +198,11 @@ class Judge:
         return {
             "cases": self._cases.state(),
             "memory": self._memory.state(self._tracks, self._world),
-            "gpu_seconds_lost": self._sums.gpu_seconds_lost,
+            "sums": self._sums.state(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from :meth:`state` of an earlier process."""
         self._cases.restore(state.get("cases", {}))
         self._memory.restore(state.get("memory", {}))
-        self._sums.gpu_seconds_lost = float(state.get("gpu_seconds_lost", 0.0))
+        self._sums.restore(state.get("sums", {}))

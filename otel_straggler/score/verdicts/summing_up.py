@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -76,19 +77,27 @@ class SummingUp:
 
     def _rank_waits(self, world: World) -> tuple[RankWaits, ...]:
         caused, suffered = self.waits.caused_s, self.waits.suffered_s
-        by_rank = {source.rank: source for source in world.sources}
-        worst = sorted((r for r in caused if r in by_rank), key=lambda r: -caused[r])
+        rows = [row for row, name in enumerate(world.rank_subjects) if name in caused]
+        rows.sort(key=lambda row: -caused[world.rank_subjects[row]])
         return tuple(
             RankWaits(
-                rank=rank,
-                node=by_rank[rank].node,
-                role=by_rank[rank].role,
-                group=by_rank[rank].group,
-                caused_s=caused[rank],
-                suffered_s=suffered.get(rank, 0.0),
+                rank=world.sources[row].rank,
+                node=world.sources[row].node,
+                role=world.sources[row].role,
+                group=world.sources[row].group,
+                caused_s=caused[world.rank_subjects[row]],
+                suffered_s=suffered.get(world.rank_subjects[row], 0.0),
             )
-            for rank in worst[:MOST_WAITS]
+            for row in rows[:MOST_WAITS]
         )
+
+    def state(self) -> dict[str, Any]:
+        """JSON's types."""
+        return {"gpu_seconds_lost": self.gpu_seconds_lost, "waits": self.waits.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.gpu_seconds_lost = float(state.get("gpu_seconds_lost", 0.0))
+        self.waits.restore(state.get("waits", {}))
 
 
 def _cause(current: list[Verdict]) -> str:

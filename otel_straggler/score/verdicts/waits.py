@@ -117,19 +117,19 @@ def lateness(waited_s: Floats, step_s: Floats, groups: Groups) -> Floats:
 
 @dataclass(slots=True)
 class WaitLedger:
-    """Seconds that every rank has caused and suffered, since the start, by rank number."""
+    """Seconds that every device has caused and suffered, since the start, by subject."""
 
-    caused_s: dict[int, float] = field(default_factory=dict)
-    suffered_s: dict[int, float] = field(default_factory=dict)
+    caused_s: dict[str, float] = field(default_factory=dict)
+    suffered_s: dict[str, float] = field(default_factory=dict)
 
-    def add(self, ranks: list[int], waited_s: Floats, groups: Groups) -> None:
+    def add(self, subjects: list[str], waited_s: Floats, groups: Groups) -> None:
         """Take one waiting section in.
 
         For every collective (step and group): who has the smallest time came last, and caused the
         median of its peers to wait ``median - smallest``; everybody suffered ``own - smallest``.
 
         Args:
-            ranks: (R,) rank numbers.
+            subjects: (R,) what the ranks are called, whatever their number.
             waited_s: (T, R) seconds in the section; NaN if none.
 
         Cost: O(T R log widest).
@@ -143,7 +143,20 @@ class WaitLedger:
             np.broadcast_to(groups.members, gathered.shape), at[..., None], -1
         )[..., 0]
         counts = np.isfinite(cost) & (groups.size > 1)
-        caused = np.bincount(culprit[counts], cost[counts], minlength=len(ranks) + 1)
+        caused = np.bincount(culprit[counts], cost[counts], minlength=len(subjects) + 1)
         for totals, values in ((self.caused_s, caused), (self.suffered_s, suffered)):
-            for rank, value in zip(ranks, values.tolist(), strict=False):
-                totals[rank] = totals.get(rank, 0.0) + value
+            for subject, value in zip(subjects, values.tolist(), strict=False):
+                totals[subject] = totals.get(subject, 0.0) + value
+
+    def keep_only(self, subjects: list[str]) -> None:
+        """Forget devices that are no longer in the run."""
+        known = set(subjects)
+        self.caused_s = {k: v for k, v in self.caused_s.items() if k in known}
+        self.suffered_s = {k: v for k, v in self.suffered_s.items() if k in known}
+
+    def state(self) -> dict[str, dict[str, float]]:
+        return {"caused_s": self.caused_s, "suffered_s": self.suffered_s}
+
+    def restore(self, state: dict[str, dict[str, float]]) -> None:
+        self.caused_s = dict(state.get("caused_s", {}))
+        self.suffered_s = dict(state.get("suffered_s", {}))
