@@ -48,6 +48,14 @@ class Intermittent:
         self._was_spike = np.zeros(shape, bool)
         self._steps = 0.0
 
+    def widen(self, quantities: int) -> None:
+        """Make room for new sections: columns before the last, without spikes."""
+        at = [self.shape[1] - 1] * (quantities - self.shape[1])
+        self.shape = (self.shape[0], quantities)
+        self._spikes = np.insert(self._spikes, at, 0.0, axis=1)
+        self._seconds = np.insert(self._seconds, at, 0.0, axis=1)
+        self._was_spike = np.insert(self._was_spike, at, False, axis=1)
+
     def take(self, excess: Floats, usual: Floats, columns_s: Floats, step_s: Floats) -> Spikes:
         """The next block.
 

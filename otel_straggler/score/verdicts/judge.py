@@ -99,9 +99,10 @@ class Judge:
         counts = self._counting_steps(excess)
         if self._opening.is_warming_up(table):
             return []
-        if self._tracks is None or self._tracks.ranks.shape[1] != len(self._world.sections) + 2:
+        if self._tracks is None:
             self._tracks = Tracks.of(self._world, self._settings)
             self._memory.seed(self._tracks, self._world, int(block.end_ns.max()))
+        self._tracks.widen(len(self._world.sections))
         self._tracks.take(excess, self._world, counts)
         self._steps += block.steps.tolist()
         changes = self._evaluate(block, excess, counts)

@@ -57,6 +57,12 @@ class Tracks:
             Intermittent((world.n_ranks, columns)),
         )
 
+    def widen(self, sections: int) -> None:
+        """Sections have appeared."""
+        if self.ranks.shape[1] != sections + 2:
+            for track in (self.ranks, self.hosts, self.spikes):
+                track.widen(sections + 2)
+
     def take(self, excess: Excesses, world: World, counts: Flags) -> None:
         """The next block; steps that do not count (T,) are unknown to all."""
         ranks = np.where(counts[:, None, None], excess.ranks, np.nan)
@@ -158,9 +164,23 @@ class PeerJudge:
         node = str(self._world.hosts.keys[one.row])
         members = _members(self._world.hosts, one.row)
         draft = self._draft(one, self._world.host_subjects[one.row], int(members[0]), ranks)
-        draft = replace(draft, scope="host", node=node, cause="slow_host", rank=None)
+        is_sure_host = one.row != self._world.doubtful_host
+        draft = replace(
+            draft,
+            scope="host",
+            node=node,
+            cause="slow_host" if is_sure_host else "unknown",
+            rank=None,
+            is_localised=is_sure_host,
+        )
         return self._cases.take(
-            draft, flagged=True, sure=one.sure, clear=False, floor=one.floor, now=self._now
+            draft,
+            flagged=True,
+            sure=one.sure,
+            clear=False,
+            floor=one.floor,
+            now=self._now,
+            confirmable=is_sure_host,
         )
 
     # --- ranks ---------------------------------------------------------------------------------
@@ -170,6 +190,8 @@ class PeerJudge:
     ) -> tuple[str, Verdict | None] | None:
         """The subject and its change of state; None if the host answers for the rank."""
         host = int(self._world.hosts.code[one.row])
+        if host == self._world.doubtful_host:
+            return None
         named = slow_hosts.get(host)
         if named is not None and one.effect < ALONE * named.effect:
             return None

@@ -64,6 +64,8 @@ def _since(verdict: Verdict) -> str:
 
 
 def _why(verdict: Verdict) -> str:
+    if not verdict.is_localised and verdict.scope == "host":
+        return "a slow host, or other work: nobody told the roles of the ranks (set_topology)"
     if not verdict.is_localised:
         return "cannot localise, the times at hand do not tell culprit from victims"
     names = {

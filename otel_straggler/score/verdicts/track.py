@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -158,6 +159,29 @@ class Track:
         self._block_ring[place] = drawn
         self._newest_blocks[self.blocks % NEWEST_BLOCKS] = block
         self.blocks += 1
+
+    def widen(self, quantities: int) -> None:
+        """Make room for new sections: columns before the last, of which nothing is known."""
+        more = quantities - self.shape[1]
+        at = [self.shape[1] - 1] * more
+
+        def wider(values: npt.NDArray[Any], filler: float) -> npt.NDArray[Any]:
+            return np.insert(values, at, filler, axis=-1)
+
+        self.shape = (self.shape[0], quantities)
+        self._block_ring = wider(self._block_ring, np.nan)
+        self._step_ring = wider(self._step_ring, np.nan)
+        self._newest_blocks = wider(self._newest_blocks, np.nan)
+        self._sums = {w: wider(values, 0.0) for w, values in self._sums.items()}
+        self._counts = {w: wider(values, 0) for w, values in self._counts.items()}
+        self.sigma = wider(self.sigma, np.nan)
+        self._block_sigma = wider(self._block_sigma, np.nan)
+        self._last_block = wider(self._last_block, np.nan)
+        self.g = wider(self.g, 0.0)
+        self._h = wider(self._h, np.inf)
+        self._zero_at = wider(self._zero_at, self.steps)
+        self.reference = wider(self.reference, np.nan)
+        self._reference_blocks = wider(self._reference_blocks, 0)
 
     def seed_reference(self, reference: Floats) -> None:
         """Go on from what was normal before; (R, C), NaN where nothing is known."""

@@ -15,6 +15,8 @@ from otel_straggler.score.verdicts.grouping import Groups
 from otel_straggler.score.verdicts.peers import is_told, peer_groups
 from otel_straggler.score.verdicts.subjects import host_subject, rank_subject
 
+LEAST_HOSTS = 3
+
 
 class World:
     """Grows as ranks and sections appear.
@@ -25,6 +27,8 @@ class World:
         peers: who is compared with whom.
         hosts: ranks by node; a rank without one is a host of its own.
         is_inferred: the peers were found by clustering.
+        doubtful_host: a host that was slow from the start where nobody told the roles, so that it
+            may have other work; -1 if there is none.
         is_told: somebody said what the ranks do.
         expected: ranks of the run.
         rank_subjects, host_subjects: what verdicts call them.
@@ -37,6 +41,7 @@ class World:
         self.peers = Groups.of([])
         self.hosts = Groups.of([])
         self.is_inferred = False
+        self.doubtful_host = -1
         self.is_told = False
         self.expected = 0
         self.rank_subjects: list[str] = []
@@ -68,9 +73,24 @@ class World:
         return changed
 
     def use_inferred(self, groups: Groups) -> None:
-        """Compare within these groups from now on."""
-        self.peers = groups
-        self.is_inferred = len(groups) > 1
+        """Compare within these groups from now on.
+
+        Two groups of which the smaller is one whole host, of several, may as well be a slow host:
+        all are peers then, and the host is in doubt.
+        """
+        self.doubtful_host = self._only_host_of_the_smaller(groups)
+        if self.doubtful_host < 0:
+            self.peers = groups
+            self.is_inferred = len(groups) > 1
+
+    def _only_host_of_the_smaller(self, groups: Groups) -> int:
+        if len(groups) != 2 or len(self.hosts) < LEAST_HOSTS:
+            return -1
+        smaller = int(np.argmin(groups.size))
+        hosts = np.unique(self.hosts.code[groups.code == smaller])
+        if len(hosts) != 1 or self.hosts.size[hosts[0]] != groups.size[smaller]:
+            return -1
+        return int(hosts[0])
 
     def align(self, table: StepTable) -> StepTable:
         """The table in this world's order; ranks and sections that it lacks are NaN, 0."""
@@ -101,6 +121,7 @@ class World:
             self.peers = peer_groups(self.sources)
             self.is_told = is_told(self.sources)
             self.is_inferred = False
+            self.doubtful_host = -1
             nodes = [source.node or f"rank {source.rank}" for source in self.sources]
             self.hosts = Groups.of(nodes)
             group = self.sources[0].group
