@@ -15,8 +15,9 @@ from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.score.clashes import ClashWatch
 from otel_straggler.score.judges import Judges
 from otel_straggler.score.layer1 import ClosedBy, History, score_window
+from otel_straggler.score.names import session_of
 from otel_straggler.score.settings import ScorerCounts, ScoreSettings
-from otel_straggler.score.stream import Stream, session_of
+from otel_straggler.score.stream import Stream
 from otel_straggler.score.verdicts.settings import VerdictSettings
 
 __all__ = ["ScoreSettings", "Scorer", "ScorerCounts"]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from otel_straggler.model.observation import NO_KERNEL, NO_STEP, Floats, Ints, ObservationBatch
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.layer1 import one_session_per_rank, rows_by_source, without_duplicates
+from otel_straggler.score.deliveries import one_session_per_rank, rows_by_source, without_duplicates
 from otel_straggler.score.medians import number_densely
 
 Bools = npt.NDArray[np.bool_]

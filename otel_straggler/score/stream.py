@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from otel_straggler.model.observation import (
     NO_KERNEL,
-    NO_SEQ,
     NO_STEP,
     Codes,
-    Ints,
-    Kernel,
     ObservationBatch,
-    Section,
     join_runs,
     join_tokens,
 )
@@ -25,12 +20,12 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.score.lanes import Lane, Place, Split, newest_by_rank
 from otel_straggler.score.layer1 import ClosedBy
+from otel_straggler.score.names import Names, session_of
 from otel_straggler.score.settings import ScoreSettings
 from otel_straggler.score.step_order import are_in_order, split_incarnations, split_steps
 from otel_straggler.score.step_tables import Bools, build_step_table, is_summed
 from otel_straggler.score.verdicts.settings import VerdictSettings
 from otel_straggler.score.windows import OpenWindow
-from otel_straggler.semconv import OTHER_SECTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,40 +53,6 @@ class _RankState:
     finished: bool = False
 
 
-def session_of(source: Source) -> tuple[str, str]:
-    """What tells two processes of one rank apart."""
-    return source.session_id, source.node
-
-
-@dataclass(slots=True)
-class _Names:
-    """Tables that only grow: what the code columns of this stream's rows index."""
-
-    sources: list[Source] = field(default_factory=list)
-    source_code: dict[tuple[int, str, str], int] = field(default_factory=dict)
-    sections: dict[str, Section] = field(default_factory=dict)
-    section_code: dict[str, int] = field(default_factory=dict)
-    kernel_code: dict[Kernel, int] = field(default_factory=dict)
-
-    def code_of_source(self, source: Source) -> int:
-        """A changed description (a late role) replaces the old one of the same session."""
-        code = self.source_code.setdefault((source.rank, *session_of(source)), len(self.sources))
-        if code == len(self.sources):
-            self.sources.append(source)
-        else:
-            self.sources[code] = source
-        return code
-
-    def code_of_section(self, section: Section, max_names: int) -> int:
-        code = self.section_code.get(section.name)
-        if code is not None:
-            return code
-        if len(self.sections) >= max_names and section.name != OTHER_SECTION:
-            return self.code_of_section(Section(OTHER_SECTION, "other"), max_names)
-        self.sections[section.name] = replace(section, parent="")
-        return self.section_code.setdefault(section.name, len(self.section_code))
-
-
 class Stream:
     """Takes rows, keeps them by window, says which windows are due: those of layer 1 (scores), and
     beside them the shorter ones of layer 2 (blocks). Both hold the same arrays."""
@@ -99,7 +60,7 @@ class Stream:
     def __init__(self, settings: ScoreSettings, verdicts: VerdictSettings, now_ns: int) -> None:
         self._settings = settings
         self._block_steps = verdicts.block_steps
-        self._names = _Names()
+        self._names = Names()
         self._ranks: dict[int, _RankState] = {}
         newest_step: dict[int, int] = {}
         self._by_step = Lane(settings.window_steps, newest_step)
@@ -201,24 +162,7 @@ class Stream:
     def _with_own_codes(self, batch: ObservationBatch) -> ObservationBatch:
         for source in batch.sources:
             self._meet(source)
-        names = self._names
-        source_codes = np.array([names.code_of_source(s) for s in batch.sources], np.int32)
-        kernels = [names.kernel_code.setdefault(k, len(names.kernel_code)) for k in batch.kernels]
-        kernel_codes = np.array([*kernels, NO_KERNEL], np.int32)  # code -1 picks the last
-        section_codes = np.zeros(len(batch.sections), np.int32)
-        seq = batch.seq
-        for code in np.flatnonzero(np.bincount(batch.section)).tolist():
-            section = batch.sections[code]
-            section_codes[code] = names.code_of_section(section, self._settings.max_names)
-            if section.name not in names.section_code:
-                seq = _keep_apart(seq, batch.section == code, section.name)
-        return replace(
-            batch,
-            source=source_codes[batch.source],
-            section=section_codes[batch.section],
-            kernel=kernel_codes[batch.kernel],
-            seq=seq,
-        )
+        return self._names.recode(batch, self._settings.max_names)
 
     def _meet(self, source: Source) -> None:
         self.world_size = source.world_size or self.world_size
@@ -358,10 +302,3 @@ def _put(rows: _Rows, split: Split, places: list[Place], lanes: tuple[Lane, Lane
         elif summed[piece].any():
             lanes[1].windows.open[block].rows.append(part.take(summed[piece]))
     return late
-
-
-def _keep_apart(seq: Ints, folded: Bools, name: str) -> Ints:
-    """Sections folded into one name count their runs apart; mix the name in, so that two of
-    their runs are not taken for one that was delivered twice."""
-    mixed = seq ^ (np.int64(zlib.crc32(name.encode())) << np.int64(31))
-    return np.where(folded & (seq != NO_SEQ), mixed, seq)

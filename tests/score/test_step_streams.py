@@ -79,6 +79,29 @@ def test_a_block_is_judged_when_all_ranks_have_passed_it(tables: list[StepTable]
     assert table.world_size == 2
 
 
+def test_a_batch_in_any_order_fills_several_blocks_and_windows(tables: list[StepTable]) -> None:
+    """Rows that come section by section: every step is found in its own block and window."""
+    scorer = Scorer(ScoreSettings(window_steps=4))
+    builder = BatchBuilder()
+    for place, section in enumerate(("load", "forward")):
+        for step in range(12):
+            builder.add(
+                source(0, world_size=1),
+                Section(section),
+                step=step,
+                seq=step,
+                start_ns=step * S + place,
+                duration_s=1.0 + step,
+            )
+    scorer.observe(builder.build(), 0)
+    windows = scorer.close_due(0)
+    assert [(w.first_step, w.last_step) for w in windows] == [(0, 3), (4, 7)]
+    assert [w.section_median_s.tolist() for w in windows] == [[[2.5, 2.5]], [[6.5, 6.5]]]
+    assert steps_of(tables) == [list(range(5)), list(range(5, 10))]
+    assert all((t.seconds[:, 0, 0] == t.steps + 1.0).all() for t in tables)
+    assert all((t.runs == 1).all() for t in tables)
+
+
 def test_a_block_waits_five_seconds_for_a_rank(tables: list[StepTable]) -> None:
     """Then it is judged without the rank, and the rank's rows for it are late: not in layer 1."""
     scorer = Scorer()

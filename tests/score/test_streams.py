@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -414,3 +416,15 @@ def test_a_late_row_of_an_old_attempt_does_not_hide_the_rest_of_its_batch(scorer
     windows = scorer.close_all()
     assert [(w.attempt, w.last_step) for w in windows] == [(1, 7)]
     assert scorer.counts.late == 1
+
+
+def test_rows_with_and_without_a_step_in_one_window() -> None:
+    """The whole input as one window: a row without a step counts as one of its own."""
+    scorer = Scorer(ScoreSettings(window_steps=None))
+    who = source(0, world_size=1)
+    batch = rows(who, [100, 101, NO_STEP, 102])
+    scorer.observe(replace(batch, duration_s=np.array([1.0, 2.0, 3.0, 4.0])), 0)
+    (window,) = scorer.close_all()
+    assert (window.first_step, window.last_step, window.n_steps) == (100, 102, 3)
+    assert window.section_count.tolist() == [[4]]
+    assert window.section_median_s.tolist() == window.section_step_s.tolist() == [[2.5]]

@@ -1,0 +1,82 @@
+"""The names of one stream: what the code columns of its rows index."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.model.observation import (
+    NO_KERNEL,
+    NO_SEQ,
+    Ints,
+    Kernel,
+    ObservationBatch,
+    Section,
+)
+from otel_straggler.model.rank import Source
+from otel_straggler.semconv import OTHER_SECTION
+
+
+def session_of(source: Source) -> tuple[str, str]:
+    """What tells two processes of one rank apart."""
+    return source.session_id, source.node
+
+
+@dataclass(slots=True)
+class Names:
+    """Tables that only grow: what the code columns of this stream's rows index."""
+
+    sources: list[Source] = field(default_factory=list)
+    source_code: dict[tuple[int, str, str], int] = field(default_factory=dict)
+    sections: dict[str, Section] = field(default_factory=dict)
+    section_code: dict[str, int] = field(default_factory=dict)
+    kernel_code: dict[Kernel, int] = field(default_factory=dict)
+
+    def code_of_source(self, source: Source) -> int:
+        """A changed description (a late role) replaces the old one of the same session."""
+        code = self.source_code.setdefault((source.rank, *session_of(source)), len(self.sources))
+        if code == len(self.sources):
+            self.sources.append(source)
+        else:
+            self.sources[code] = source
+        return code
+
+    def code_of_section(self, section: Section, max_names: int) -> int:
+        code = self.section_code.get(section.name)
+        if code is not None:
+            return code
+        if len(self.sections) >= max_names and section.name != OTHER_SECTION:
+            return self.code_of_section(Section(OTHER_SECTION, "other"), max_names)
+        self.sections[section.name] = replace(section, parent="")
+        return self.section_code.setdefault(section.name, len(self.section_code))
+
+    def recode(self, batch: ObservationBatch, max_names: int) -> ObservationBatch:
+        """The rows of ``batch`` with the codes of these tables, which learn what is new; sections
+        beyond ``max_names`` share one."""
+        source_codes = np.array([self.code_of_source(s) for s in batch.sources], np.int32)
+        kernels = [self.kernel_code.setdefault(k, len(self.kernel_code)) for k in batch.kernels]
+        kernel_codes = np.array([*kernels, NO_KERNEL], np.int32)  # code -1 picks the last
+        section_codes = np.zeros(len(batch.sections), np.int32)
+        seq = batch.seq
+        for code in np.flatnonzero(np.bincount(batch.section)).tolist():
+            section = batch.sections[code]
+            section_codes[code] = self.code_of_section(section, max_names)
+            if section.name not in self.section_code:
+                seq = _keep_apart(seq, batch.section == code, section.name)
+        return replace(
+            batch,
+            source=source_codes[batch.source],
+            section=section_codes[batch.section],
+            kernel=kernel_codes[batch.kernel],
+            seq=seq,
+        )
+
+
+def _keep_apart(seq: Ints, folded: npt.NDArray[np.bool_], name: str) -> Ints:
+    """Sections folded into one name count their runs apart; mix the name in, so that two of
+    their runs are not taken for one that was delivered twice."""
+    mixed = seq ^ (np.int64(zlib.crc32(name.encode())) << np.int64(31))
+    return np.where(folded & (seq != NO_SEQ), mixed, seq)
