@@ -14,6 +14,7 @@ from otel_straggler import phase, section, semconv, step
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.export import drops
 from otel_straggler.model.verdict import Cause, Evidence, Scope, State
+from otel_straggler.publish.history import REASONS
 from otel_straggler.record.active import RECORDER
 from otel_straggler.record.description import Topology, resource_attributes
 from otel_straggler.record.spans import SpanPacker
@@ -34,6 +35,7 @@ _FURTHER_LABELS = {
     "straggler.collector.section_times": ("fate",),
     "straggler.collector.forwarded": ("outcome",),
     "straggler.collector.http_answers": ("signal", "status"),
+    "straggler.collector.history.failures": ("reason",),
     "straggler.collector.series_folded": ("run_id", "family"),
     "straggler.worker.slowdown": ("data_rank", "pipeline_stage"),
     "straggler.host.straggling": ("node",),
@@ -94,6 +96,7 @@ def page() -> str:
         outcomes=_words(semconv.OUTCOMES, _OUTCOMES, "outcome"),
         aliases=_aliases(),
         metrics="\n".join(_metric_tables()),
+        history=_words(tuple(REASONS), REASONS, "reason"),
         reasons=_words(_reasons(), _REASONS, "reason"),
         verdicts=_words_of_verdicts(),
     )
@@ -136,6 +139,9 @@ Of several keys that are present the first is read. The collector's file can add
 The name in Prometheus is what OpenTelemetry's translator makes of the OTLP name.
 
 {metrics}
+### Reasons of `straggler.collector.history.failures`
+
+{history}
 ### Reasons of `straggler.records.dropped`
 Besides mistakes in calls of the package, which are counted as `bad_section`, `bad_step`, \
 `bad_phase` and `bad_work_size`.

@@ -366,6 +366,21 @@ COLLECTOR_SECTION_TIMES = Metric(
 COLLECTOR_FORWARD_QUEUE = Metric(
     "straggler.collector.forward_queue", "By", "gauge", "request bytes that wait to be forwarded"
 )
+COLLECTOR_HISTORY_SIZE = Metric(
+    "straggler.collector.history.size", "By", "gauge", "size of the history's file and its log"
+)
+COLLECTOR_HISTORY_OLDEST = Metric(
+    "straggler.collector.history.oldest.timestamp",
+    "s",
+    "gauge",
+    "when the oldest window or verdict of the history was written",
+)
+COLLECTOR_HISTORY_FAILURES = Metric(
+    "straggler.collector.history.failures",
+    "{item}",
+    "counter",
+    "states, verdicts and windows that the history could not keep, by reason",
+)
 COLLECTOR_HTTP_ANSWERS = Metric(
     "straggler.collector.http_answers", "{answer}", "counter", "OTLP/HTTP answers, by status"
 )

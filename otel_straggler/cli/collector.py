@@ -21,6 +21,7 @@ from otel_straggler.collector.settings_file import load_settings
     help="/metrics, /v1/report, /healthz, /readyz.  [default: 127.0.0.1:9464]",
 )  # fmt: skip
 @click.option("--forward", metavar="URL", help="Pass all requests on, untouched, to URL/v1/...")
+@click.option("--history", metavar="PATH", help="File that references and verdicts survive in.")
 @click.option("--window-seconds", type=float, metavar="S", help="Windows of spans without a step.")
 @click.option("--window-steps", type=int, metavar="N", help="Steps that are scored together.")
 @click.option(
@@ -31,6 +32,7 @@ def command(
     otlp_grpc: str | None,
     metrics: str | None,
     forward: str | None,
+    history: str | None,
     window_seconds: float | None,
     window_steps: int | None,
     config: str | None,
@@ -47,6 +49,7 @@ def command(
             "receivers.otlp_grpc": otlp_grpc,
             "metrics.listen": metrics,
             "forward.url": forward,
+            "history.path": history,
             "scoring.window_seconds": window_seconds,
             "scoring.window_steps": window_steps,
         },

@@ -8,6 +8,7 @@ from otel_straggler import semconv
 from otel_straggler.collector.histograms import SPANS_WIN
 from otel_straggler.collector.intake import IntakeCounts
 from otel_straggler.collector.worker import WorkerCounts
+from otel_straggler.publish.history import HistoryCounts
 from otel_straggler.publish.prometheus import Families, labels
 from otel_straggler.semconv import Metric
 from otel_straggler.wire.decode_spans import FATES, MALFORMED, NO_RANK, ROW, STEP
@@ -29,6 +30,7 @@ def self_families(
     http_answers: Mapping[tuple[str, int], int],
     forwarded: Mapping[str, int] | None,
     forward_queue_bytes: int,
+    history: HistoryCounts | None = None,
 ) -> Families:
     """The collector's own series."""
     families = Families()
@@ -59,6 +61,12 @@ def self_families(
         add(semconv.COLLECTOR_FORWARD_QUEUE, forward_queue_bytes)
         for outcome in ("sent", "refused", "dropped"):
             add(semconv.COLLECTOR_FORWARDED, forwarded.get(outcome, 0), outcome=outcome)
+    if history is not None:
+        add(semconv.COLLECTOR_HISTORY_SIZE, history.size_bytes)
+        if history.oldest_at_s is not None:
+            add(semconv.COLLECTOR_HISTORY_OLDEST, history.oldest_at_s)
+        for why, count in history.failures.items():
+            add(semconv.COLLECTOR_HISTORY_FAILURES, count, reason=why)
     return families
 
 

@@ -8,6 +8,7 @@ import time
 from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.board import ReportQuery
 from otel_straggler.collector.intake import Intake
+from otel_straggler.collector.keeper import Keeper
 from otel_straggler.collector.self_metrics import self_families
 from otel_straggler.collector.servers import Servers, require_packages
 from otel_straggler.collector.settings import CollectorSettings
@@ -42,7 +43,8 @@ class Collector:
         self._id = self._settings.metrics.collector_id
         self._admission = Admission(self._settings.receivers.max_waiting_bytes)
         self._forwarder = _forwarder(self._settings)
-        self._worker = Worker(self._settings, self._admission)
+        self._keeper = Keeper(self._settings.history, self._settings.scoring.max_runs)
+        self._worker = Worker(self._settings, self._admission, self._keeper)
         aliases, names = self._settings.attributes.aliases(), self._settings.spans.names()
         self._intake = Intake(self, self._admission, aliases, names)
         pages = Pages(
@@ -61,9 +63,16 @@ class Collector:
         """Listen and work; returns the addresses by name.
 
         Raises:
-            UnavailableError: an address is taken, or a package is missing.
+            UnavailableError: an address is taken, a package is missing, or the history is in use
+                or of a newer version.
+            ConfigError: what is to be the history is the database of another program.
         """
-        addresses = self._servers.start()
+        self._keeper.open()
+        try:
+            addresses = self._servers.start()
+        except BaseException:
+            self._keeper.close(STOP_DEADLINE_S)
+            raise
         if not self._id:
             self._id = f"{socket.gethostname()}:{addresses['metrics'].rpartition(':')[2]}"
         self._worker.start(self._id)
@@ -75,11 +84,12 @@ class Collector:
         """Accept nothing more, score what was accepted, close the windows, pass on what waits.
 
         Args:
-            deadline_s: for what depends on others: open requests, and the forwarder's sink.
+            deadline_s: for what depends on others: open requests, the forwarder's sink, the disk.
         """
         self._servers.stop_receiving(deadline_s)
         self._intake.close()
         self._worker.stop()
+        self._keeper.close(deadline_s)
         if self._forwarder is not None:
             self._forwarder.stop(deadline_s)
         self._servers.stop()
@@ -97,6 +107,7 @@ class Collector:
             worker=self._worker.counts(),
             http_answers=self._servers.http_answers,
             forwarded=None if forwarder is None else forwarder.counts(),
+            history=self._keeper.counts(),
             forward_queue_bytes=0 if forwarder is None else forwarder.queued_bytes,
         )
         return snapshot.page + own.render()

@@ -215,6 +215,23 @@ class ForwardSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HistorySettings:
+    """What survives a restart of the collector: references, verdicts, summaries of windows.
+
+    Attributes:
+        path: the file, an SQLite database; empty = in memory, gone with the process.
+        keep_days: what is older goes.
+        max_mib: size of the file; the oldest windows go first, verdicts and references last.
+        save_every_seconds: a collector that is killed loses so much of its state at most.
+    """
+
+    path: str = ""
+    keep_days: float = 7.0
+    max_mib: int = 512
+    save_every_seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorSettings:
     """All of it, one slice per stage."""
 
@@ -225,6 +242,7 @@ class CollectorSettings:
     scoring: ScoringSettings = field(default_factory=ScoringSettings)
     verdicts: VerdictsSettings = field(default_factory=VerdictsSettings)
     forward: ForwardSettings = field(default_factory=ForwardSettings)
+    history: HistorySettings = field(default_factory=HistorySettings)
 
 
 def _are_ascending(values: tuple[int, ...]) -> bool:
@@ -272,6 +290,9 @@ RULES: dict[str, tuple[str, Any]] = {
         f.name: ("a list of patterns of span names, such as train.*", _are_words)
         for f in dataclasses.fields(SpanSettings)
     },
+    "keep_days": ("a number above 0", lambda v: v > 0),
+    "max_mib": ("an integer of at least 1", lambda v: v >= 1),
+    "save_every_seconds": ("a number above 0", lambda v: v > 0),
     "mode": ('"off" or "all"', lambda v: v in ("", "off", "all")),
     "url": (
         "an http:// or https:// URL without a path of its own, e.g. http://gateway:4318",

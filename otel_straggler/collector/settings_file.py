@@ -49,6 +49,7 @@ FLAG_OF = {
     "receivers.otlp_grpc": "--otlp-grpc",
     "metrics.listen": "--metrics",
     "forward.url": "--forward",
+    "history.path": "--history",
     "scoring.window_seconds": "--window-seconds",
     "scoring.window_steps": "--window-steps",
 }

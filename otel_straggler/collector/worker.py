@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.board import Board, Snapshot
 from otel_straggler.collector.histograms import Histograms
+from otel_straggler.collector.keeper import Keeper
 from otel_straggler.collector.liveness import Liveness
-from otel_straggler.collector.settings import CollectorSettings
+from otel_straggler.collector.settings import CollectorSettings, HistorySettings
 from otel_straggler.model.rank import Source
 from otel_straggler.score.scorer import Scorer
 from otel_straggler.wire.decode_metrics import DecodedMetrics
@@ -55,6 +56,7 @@ class Worker:
     Args:
         settings: of the collector.
         admission: where the reserved bytes are given back.
+        keeper: of what survives this process; None for one that keeps nothing.
         monotonic_ns, wall_s: clocks.
     """
 
@@ -62,11 +64,13 @@ class Worker:
         self,
         settings: CollectorSettings,
         admission: Admission,
+        keeper: Keeper | None = None,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
         scoring = settings.scoring
         self._admission = admission
+        self._keeper = keeper or Keeper(HistorySettings(), scoring.max_runs)
         self._monotonic_ns = monotonic_ns
         self._wall_s = wall_s
         self._forget_s = scoring.forget_run_seconds
@@ -93,7 +97,9 @@ class Worker:
         self._queue.put(_Item(content, size, self._monotonic_ns(), self._wall_s()))
 
     def start(self, collector_id: str) -> None:
-        """Begin; ``collector_id`` is the value of the label ``collector``."""
+        """Restore what the keeper has, and begin; ``collector_id`` is the value of the label
+        ``collector``."""
+        self._keeper.restore(self._scorer)
         self._board.sign(collector_id)
         self._thread.start()
 
@@ -197,9 +203,12 @@ class Worker:
         self._ticked_at_ns = now_ns
         for rows in self._histograms.due(now_ns):
             self._scorer.observe(rows, now_ns)
-        for window in self._scorer.close_due(now_ns):
+        windows = self._scorer.close_due(now_ns)
+        for window in windows:
             self._board.take(window, now_s)
             self._is_dirty = True
+        self._keeper.take(windows)
+        self._guarded(lambda: self._keeper.tick(self._scorer))
         # A fifth of the time at most goes into pages: a large run is shown a little later.
         pause_ns = max(_TICK_S * 1e9, 5 * self._publishing_took_ns)
         since_ns = now_ns - self._published_at_ns
@@ -212,8 +221,11 @@ class Worker:
         now_ns, now_s = self._monotonic_ns(), self._wall_s()
         for rows in self._histograms.all(now_ns):
             self._scorer.observe(rows, now_ns)
-        for window in self._scorer.close_all():
+        windows = self._scorer.close_all()
+        for window in windows:
             self._board.take(window, now_s)
+        self._keeper.take(windows)
+        self._guarded(lambda: self._keeper.save(self._scorer))
         self._publish(now_ns, now_s)
 
     def _publish(self, now_ns: int, now_s: float) -> None:

@@ -39,10 +39,9 @@ def write_csv(batch: ObservationBatch) -> Iterator[str]:
 def write_csv_of(batches: Iterable[ObservationBatch]) -> Iterator[str]:
     """Pieces of a CSV file of several batches; the first one decides on the columns.
 
-    ``dp,pp,vpp,tp,cp,ep`` are written as far as a source tells them, ``microbatch`` (the count of
-    runs in a row) where rows have one.
+    ``dp,pp,vpp,tp,cp,ep`` are written as far as a source tells them; ``microbatch``, the runs that
+    a row stands for, where rows have such a count.
     """
-    columns: list[str] = []
     told: list[str] = []
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -50,8 +49,7 @@ def write_csv_of(batches: Iterable[ObservationBatch]) -> Iterator[str]:
         if number == 0:
             known = {name for source in batch.sources for name, _ in source.parallel}
             told = [column for column, name in PARALLEL.items() if name in known]
-            columns = [*HEADER, *told, *(["microbatch"] if batch.runs is not None else [])]
-            writer.writerow(columns)
+            writer.writerow([*HEADER, *told])
         for at, row in enumerate(_csv_rows(batch, told), 1):
             writer.writerow(row)
             if at % ROWS_AT_ONCE == 0:
@@ -69,28 +67,24 @@ def _taken(text: io.StringIO) -> str:
 def _csv_rows(batch: ObservationBatch, told: list[str]) -> Iterator[tuple[object, ...]]:
     identity = [(s.run_id, s.rank, s.node, s.role) for s in batch.sources]
     sections = [(s.name, s.kind) for s in batch.sections]
-    place = [
-        (
-            s.local_rank if s.local_rank >= 0 else "",
-            *(dict(s.parallel).get(PARALLEL[c], "") for c in told),
-        )
-        for s in batch.sources
-    ]
-    runs = [()] * len(batch) if batch.runs is None else [(count,) for count in batch.runs.tolist()]
+    local = [s.local_rank if s.local_rank >= 0 else "" for s in batch.sources]
+    indices = [dict(s.parallel) for s in batch.sources]
+    place = [tuple(index.get(PARALLEL[column], "") for column in told) for index in indices]
     columns = zip(
         batch.source.tolist(),
         batch.section.tolist(),
         batch.step.tolist(),
         batch.start_ns.tolist(),
         batch.duration_s.tolist(),
-        runs,
+        [""] * len(batch) if batch.runs is None else batch.runs.tolist(),
         strict=True,
     )
-    for source, section, step, start_ns, duration_s, count in columns:
+    for source, section, step, start_ns, duration_s, runs in columns:
         shown = "" if step < 0 else step
         length = f"{duration_s:.9f}"
         yield (
-            *identity[source], *sections[section], shown, start_ns, length, *place[source], *count,
+            *identity[source], *sections[section], shown, start_ns, length,
+            local[source], runs, *place[source],
         )  # fmt: skip
 
 
@@ -192,15 +186,12 @@ def _group(
     attempt, group = source.attempt, source.group
     traces = b"".join(step_trace_id(source.run_id, attempt, group, s) for s in steps.tolist())
     start_ns = batch.start_ns[rows]
-    labels = [(semconv.SECTION, section.name), (semconv.SECTION_KIND, section.kind)]
-    if section.parent:
-        labels.append((semconv.SECTION_PARENT, section.parent))
     numbers: dict[str, Ints] = {semconv.STEP: steps, semconv.SEQ: batch.seq[rows]}
     if batch.tokens is not None and not np.isnan(batch.tokens[rows]).any():
         numbers[semconv.TOKENS] = batch.tokens[rows].astype(np.int64)
     return SpanGroup(
         name=section.name,
-        labels=tuple(labels),
+        labels=((semconv.SECTION, section.name), (semconv.SECTION_KIND, section.kind)),
         numbers=numbers,
         trace_ids=np.frombuffer(traces, np.uint8).reshape(-1, 16),
         span_ids=span_ids,

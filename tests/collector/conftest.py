@@ -206,6 +206,7 @@ def resource_of(source: Source) -> dict[str, Any]:
         semconv.RANK: source.rank,
         semconv.WORLD_SIZE: source.world_size,
         semconv.ROLE: source.role,
+        semconv.LOCAL_RANK: "" if source.local_rank < 0 else source.local_rank,
     }
     return {str(key): value for key, value in known.items() if value != ""}
 

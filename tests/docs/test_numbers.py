@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.collector.settings import ScoringSettings, VerdictsSettings
+from otel_straggler.collector.settings import HistorySettings, ScoringSettings, VerdictsSettings
 from otel_straggler.config import ClientSettings
 from otel_straggler.model.verdict import CAUSES
+from otel_straggler.publish.history.history import MOST_WAITING_BYTES
 from otel_straggler.publish.verdict_series import MOST_VERDICTS
 from otel_straggler.record.recorder import RING_CAPACITY
 from otel_straggler.record.spans import MOST_SPANS
@@ -26,6 +27,7 @@ def defaults(of: Any) -> dict[str, Any]:
 
 CLIENT, SCORING = defaults(ClientSettings), defaults(ScoringSettings)
 VERDICTS = defaults(VerdictsSettings)
+HISTORY = defaults(HistorySettings)
 STATED = {
     "concepts.md": [
         f"every {CLIENT['heartbeat_s']:g} s (`heartbeat_s`)",
@@ -38,6 +40,11 @@ STATED = {
         f"together: {SCORING['window_steps']}, or {SCORING['window_seconds']:g} s without steps",
         f"or {SCORING['grace_seconds']:g} s after the first did",
         f"under the threshold of {SCORING['threshold']:g}",
+    ],
+    "history.md": [
+        f"every {HISTORY['save_every_seconds']:g} s (`save_every_seconds`)",
+        f"{HISTORY['keep_days']:g} days (`keep_days`) and {HISTORY['max_mib']} MiB (`max_mib`)",
+        f"up to {MOST_WAITING_BYTES // 2**20} MiB wait",
     ],
     "from-nvrx.md": [
         f"At most the {MOST_RUNS:,} newest runs of a section count",

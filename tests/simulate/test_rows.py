@@ -133,7 +133,7 @@ def test_requests_carry_the_tokens_of_forward():
     run = make("dp2", steps=3, tells_tokens=True, sequence_cv=0.2)
     told: dict[int, float] = {}
     ids = set()
-    for request in encode_requests_of(run.batches()):
+    for request in encode_requests_of(run.batches(1)):
         for resource in ExportTraceServiceRequest.FromString(request).resource_spans:
             for span in resource.scope_spans[0].spans:
                 ids.add(span.span_id)

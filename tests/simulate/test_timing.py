@@ -66,6 +66,16 @@ def test_asynchronous_launches_are_short_and_the_culprit_is_not_to_be_told():
     assert not label_of(run).is_localisable
 
 
+def test_launches_do_not_know_how_long_a_sequence_is():
+    """So single microbatches of an asynchronous run vary no more than without sequences."""
+    spreads = [
+        float(np.median(next(make("dp8", sequence_cv=0.3, timing=timing).tables()).run_cv[:, 1]))
+        for timing in ("local", "asynchronous")
+    ]
+    assert spreads[0] > 0.2
+    assert spreads[1] < 0.05
+
+
 def test_asynchronous_host_work_hides_behind_a_busy_device():
     """A late launch costs nothing while the device has enough to do; then it costs the rest."""
     steps = {}

@@ -20,6 +20,7 @@ _log = logging.getLogger(__name__)
 
 MiB: Final = 1024 * 1024
 DAY_S: Final = 86_400.0
+MOST_WAITING_BYTES: Final = 128 * MiB
 _PATIENCE_S: Final = 5.0
 
 
@@ -59,7 +60,7 @@ class History:
         keep_s: float = 7 * DAY_S,
         max_bytes: int = 512 * MiB,
         wall_s: Callable[[], float] = time.time,
-        most_waiting_bytes: int = 128 * MiB,
+        most_waiting_bytes: int = MOST_WAITING_BYTES,
     ) -> None:
         resolved = Path(path).resolve()
         self._failures = Failures(str(resolved))

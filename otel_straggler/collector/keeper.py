@@ -1,0 +1,127 @@
+"""What the scoring thread hands to the history, and when; and what it takes from it at first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from otel_straggler.collector.settings import HistorySettings
+from otel_straggler.model.scores import WindowScores
+from otel_straggler.model.verdict import Verdict
+from otel_straggler.publish.history import History, HistoryCounts
+from otel_straggler.score.scorer import Scorer
+
+_DAY_S: Final = 86_400.0
+_MiB: Final = 1024 * 1024
+_SHARE: Final = 20
+"""Copying a state takes one part in so many of the scoring thread's time at most."""
+_JUDGES: Final = "judges"
+
+
+class Keeper:
+    """Stands between the scorer and the history; without a path nothing is kept, nor asked for.
+
+    Args:
+        settings: of the history.
+        max_runs: so many judges are restored, those saved last.
+        monotonic_ns: clock.
+    """
+
+    def __init__(
+        self,
+        settings: HistorySettings,
+        max_runs: int,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._history = _history(settings)
+        self._save_every_ns = int(settings.save_every_seconds * 1e9)
+        self._max_runs = max_runs
+        self._monotonic_ns = monotonic_ns
+        self._due_at_ns = monotonic_ns() + self._save_every_ns
+        self._restored: dict[str, Any] = {}
+        self._changes: list[Verdict] = []
+        self._saved_rows = 0
+
+    def open(self) -> None:
+        """Take the file and read what the last process left.
+
+        Raises:
+            UnavailableError, ConfigError: see :meth:`History.open`.
+        """
+        if self._history is not None:
+            self._restored = self._history.open().states
+
+    def close(self, timeout_s: float) -> None:
+        """What waits is written, within the time."""
+        if self._history is not None:
+            self._history.close(timeout_s)
+
+    def counts(self) -> HistoryCounts | None:
+        """None without a history."""
+        return None if self._history is None else self._history.counts()
+
+    # --- from the scoring thread ----------------------------------------------------------------
+
+    def restore(self, scorer: Scorer) -> None:
+        """Give the scorer what the last process left. What it refuses is said, counted and left
+        out; the rest counts all the same."""
+        judges = 0
+        for key, state in self._restored.items():
+            part, is_judge, name = key.partition("/")
+            judges += bool(is_judge)
+            if judges <= self._max_runs or not is_judge:
+                self._give(scorer, key, {part: {name: state} if is_judge else state})
+        self._restored = {}
+
+    def take(self, windows: Sequence[WindowScores]) -> None:
+        """Closed windows."""
+        if self._history is not None and windows:
+            self._history.put(windows=windows)
+
+    def tick(self, scorer: Scorer) -> None:
+        """Save if it is time and there is anything new."""
+        if self._history is None:
+            return
+        self._changes += scorer.new_changes()
+        is_new = self._changes or scorer.counts.observed != self._saved_rows
+        if is_new and self._monotonic_ns() >= self._due_at_ns:
+            self.save(scorer)
+
+    def save(self, scorer: Scorer) -> None:
+        """The scorer's state and the changes of verdicts that led to it, in one."""
+        if self._history is None:
+            return
+        began_at_ns = self._monotonic_ns()
+        self._due_at_ns = began_at_ns + self._save_every_ns
+        self._changes += scorer.new_changes()
+        self._saved_rows = scorer.counts.observed
+        self._history.put(changes=self._changes, states=_parts(scorer.state()))
+        self._changes = []
+        took_ns = self._monotonic_ns() - began_at_ns
+        self._due_at_ns = max(self._due_at_ns, began_at_ns + _SHARE * took_ns)
+
+    def _give(self, scorer: Scorer, key: str, state: dict[str, Any]) -> None:
+        assert self._history is not None
+        try:
+            scorer.restore(state)
+        except Exception as error:  # noqa: BLE001 - a state of another version may fail in any way
+            self._history.refuse(key, f"{type(error).__name__}: {error}")
+
+
+def _history(settings: HistorySettings) -> History | None:
+    if not settings.path:
+        return None
+    return History(
+        settings.path,
+        keep_s=settings.keep_days * _DAY_S,
+        max_bytes=settings.max_mib * _MiB,
+    )
+
+
+def _parts(state: dict[str, Any]) -> dict[str, Any]:
+    """A blob for each judge, so that those without news are not written again, and one for each
+    other part."""
+    parts = {key: value for key, value in state.items() if key != _JUDGES}
+    parts |= {f"{_JUDGES}/{name}": judge for name, judge in state.get(_JUDGES, {}).items()}
+    return parts
