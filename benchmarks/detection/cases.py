@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
 
@@ -21,6 +21,8 @@ from otel_straggler.simulate.plan import RunPlan, Timing
 Family = Literal["healthy", "negative", "structure", "fault"]
 Band = Literal["", "masked 3 %", "masked 5-8 %", "ten", "quiet", "loud"]
 Place = Callable[[np.random.Generator, Layout], tuple[Fault, ...]]
+GRADUAL: Final = ("ramp", "data_stall")
+"""Kinds that have their dose later than their onset, or in few steps: no clear delay."""
 BANDS: Final[tuple[Band, ...]] = ("loud", "quiet", "ten", "masked 5-8 %", "masked 3 %")
 SEEDS: Final = {"A": 0, "B": 1000}
 LAYOUTS: Final = {
@@ -207,7 +209,8 @@ def _kinds() -> Iterator[Case]:
     for size in (1.08, 1.25):
         yield case(f"host-{size:.2f}", size, on_group("compute", size, "host"))
     yield case("host-data-0.2s", 1 + 0.2 / STEP_S, on_group("data", 0.2, "host"))
-    yield case("rail-1.10", 1.10, on_group("compute", 1.10, "rail"))
+    for kind, layout in (("rail-1.10", "tp2,pp2,dp64"), ("rail-1.10-half-of-role", "")):
+        yield replace(case(kind, 1.10, on_group("compute", 1.10, "rail")), layout=layout)
     for ranks in (256, 1024):
         for dose in (1.10, 1.25):
             yield _compute(ranks, "ST", dose, 5, **ORDINARY)
@@ -265,7 +268,11 @@ def _structures() -> Iterator[Case]:
 
 
 def _waiting() -> Iterator[Case]:
-    """Where sections hold waiting, or host times that say little."""
+    """Where sections hold waiting, or host times that say little.
+
+    The smaller layout has no tensor groups: there the slow rank can be told from those who wait
+    for it within forward. In the larger one it cannot, unless it is the host that is slow.
+    """
     faults: tuple[tuple[str, float], ...] = (
         ("forward", 1.10), ("backward", 1.10), ("compute", 1.25), ("data", 0.2), ("late", 0.2),
     )  # fmt: skip
@@ -287,4 +294,5 @@ def _one_rank(timing: Timing, ranks: int, noise: str, kind: str, size: float) ->
         timing=timing,
         band=band_of(1 + size / STEP_S if is_seconds else size),
         place=on_ranks(kind, size, 1),
+        layout="pp2,dp32" if ranks == 64 else "",
     )

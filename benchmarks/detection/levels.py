@@ -12,7 +12,7 @@ Span = tuple[int, int | None]
 
 
 def by_event(findings: Sequence[Finding], false: Sequence[Episode]) -> Events:
-    """One event per rank of a rank fault and per host of a host fault."""
+    """One event per fault of ranks or of a host."""
     found = sum(finding.is_found for finding in findings)
     return Events(found, len(false), len(findings) - found)
 

@@ -38,14 +38,14 @@ class Truth(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One subject of a label, and the first episode that names it.
+    """One label, and the first episode that names its subject.
 
     Attributes:
         label: position of the label.
-        scope: "rank", "host", or that of a label that names neither.
-        ranks: which are at fault.
-        episode: the first right one; None if it was missed. Of a host that was found by its
-            ranks: that which made them half.
+        scope: of the label.
+        ranks: which are at fault; empty for a role or run.
+        episode: the first right one; None if it was missed. Of several ranks: that with which
+            half of them have been named.
         strength: the largest of all its right episodes.
         delay_steps: begin - onset; None if it was missed.
     """
@@ -67,7 +67,7 @@ class Matched:
     """All of a run sorted out.
 
     Attributes:
-        findings: one per rank of a rank label, one per host of a host label.
+        findings: one per label of ranks or of a host.
         structures: one per label of a role or run; found if a verdict on a role or the run
             names its cause in time.
         false: episodes of ranks and hosts that no label covers.
@@ -96,16 +96,14 @@ def match(labels: Sequence[Truth], episodes: Iterable[Episode], *, has_host_scop
     n_right = sum(1 for e in of_subjects if is_right(e, labels))
     matched.false.extend(e for e in of_subjects if not is_right(e, labels))
     for at, label in enumerate(labels):
-        if label.scope == "rank":
-            matched.findings.extend(_ranks(at, label, of_subjects))
-        elif label.scope == "host":
-            find = _host if has_host_scope else _host_by_ranks
-            matched.findings.extend(find(at, label, of_subjects))
+        if label.scope in ("rank", "host"):
+            find = _host if label.scope == "host" and has_host_scope else _ranks
+            matched.findings.append(find(at, label, of_subjects))
     structures = [e for e in episodes if e.scope in ("role", "run")]
     for at, label in enumerate(labels):
         if label.scope in ("role", "run"):
             right = [e for e in structures if in_time(e, label) and e.cause == label.cause]
-            matched.structures.append(_finding(at, label, label.scope, frozenset(), right))
+            matched.structures.append(_finding(at, label, right))
     matched.false_structures.extend(e for e in structures if not _is_explained(e, labels))
     first = {id(f.episode) for f in matched.findings if f.episode}
     return Matched(
@@ -145,48 +143,36 @@ def _is_explained(episode: Episode, labels: Iterable[Truth]) -> bool:
     return any(label.scope in ("role", "run") and in_time(episode, label) for label in labels)
 
 
-def _ranks(at: int, label: Truth, episodes: Sequence[Episode]) -> Iterable[Finding]:
-    """A rank is found by its own episode, or by that of its host where half of it is at fault."""
-    for rank in sorted(label.ranks):
-        right = [
-            episode
-            for episode in episodes
-            if rank in episode.ranks
-            and in_time(episode, label)
-            and (episode.scope == "rank" or is_right(episode, (label,)))
-        ]
-        yield _finding(at, label, "rank", frozenset((rank,)), right)
+def _ranks(at: int, label: Truth, episodes: Sequence[Episode]) -> Finding:
+    """Found when half of the ranks have been named, by episodes of their own or of their host."""
+    right = [
+        episode
+        for episode in sorted(episodes, key=lambda episode: episode.begin_step)
+        if episode.ranks & label.ranks and is_right(episode, (label,))
+    ]
+    named: set[int] = set()
+    for index, episode in enumerate(right):
+        named |= episode.ranks & label.ranks
+        if 2 * len(named) >= len(label.ranks):
+            return _finding(at, label, right[index:])
+    return _finding(at, label, ())
 
 
-def _host(at: int, label: Truth, episodes: Sequence[Episode]) -> Iterable[Finding]:
-    for node in sorted(label.nodes):
-        right = [
-            episode
-            for episode in episodes
-            if episode.scope == "host" and episode.node == node and in_time(episode, label)
-        ]
-        yield _finding(at, label, "host", label.ranks, right)
+def _host(at: int, label: Truth, episodes: Sequence[Episode]) -> Finding:
+    right = [
+        episode
+        for episode in episodes
+        if episode.scope == "host" and episode.node in label.nodes and in_time(episode, label)
+    ]
+    return _finding(at, label, right)
 
 
-def _host_by_ranks(at: int, label: Truth, episodes: Sequence[Episode]) -> Iterable[Finding]:
-    """The host is found when the last episode has begun that makes half of its ranks."""
-    firsts: dict[int, Episode] = {}
-    for episode in sorted(episodes, key=lambda episode: episode.begin_step):
-        if episode.scope == "rank" and episode.ranks <= label.ranks and in_time(episode, label):
-            firsts.setdefault(next(iter(episode.ranks)), episode)
-    ordered = sorted(firsts.values(), key=lambda episode: episode.begin_step)
-    half = -(-len(label.ranks) // 2)
-    yield _finding(at, label, "host", label.ranks, ordered[half - 1 :])
-
-
-def _finding(
-    at: int, label: Truth, scope: str, ranks: frozenset[int], right: Sequence[Episode]
-) -> Finding:
+def _finding(at: int, label: Truth, right: Sequence[Episode]) -> Finding:
     first = min(right, key=lambda episode: episode.begin_step, default=None)
     return Finding(
         label=at,
-        scope=scope,
-        ranks=ranks,
+        scope=label.scope,
+        ranks=label.ranks if label.scope in ("rank", "host") else frozenset(),
         episode=first,
         strength=max((episode.strength for episode in right), default=0.0),
         delay_steps=None if first is None else first.begin_step - label.onset_step,

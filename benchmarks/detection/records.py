@@ -68,7 +68,7 @@ class RunRecord:
         case, family, timing, noise, band, kind, ranks: of the case.
         seed: of the run within the case.
         steps, hours: length.
-        n_faults: ranks and hosts that are labelled.
+        n_faults: labels of ranks or hosts.
         is_localisable: times can name every one of them.
         methods: by name.
         stories: what ``--explain`` prints; not written to files.

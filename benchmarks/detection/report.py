@@ -86,7 +86,7 @@ def _opening(result: dict[str, Any]) -> str:
     of_seeds = f"seeds {seeds[0]} to {seeds[-1]}" if seeds else "no seeds"
     return (
         f"Set {result['set']} ({of_seeds}): {len(result['runs'])} runs of {len(result['cases'])}"
-        f" cases, {n_faults} labelled ranks and hosts, {hours:,.0f} rank-hours;"
+        f" cases, {n_faults} faults of ranks and hosts, {hours:,.0f} rank-hours;"
         f" {result['wall_s']:.0f} s with {result['processes']} processes."
         " In brackets: bootstrap 95 % intervals over runs."
     )

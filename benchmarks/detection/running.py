@@ -59,7 +59,7 @@ def _result(case: Case, seed: int, run: SimulatedRun, hours: float) -> RunRecord
         seed=seed,
         steps=run.plan.steps,
         hours=hours,
-        n_faults=sum(1 if x.scope == "host" else len(x.ranks) for x in named),
+        n_faults=len(named),
         is_localisable=all(label.is_localisable for label in named),
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.detection.cases import BANDS
+from benchmarks.detection.cases import BANDS, GRADUAL
 from benchmarks.detection.metrics import Events, average_precision, interval, percentile, ratio
 from benchmarks.detection.records import MethodRecord, RunRecord
 from otel_straggler.model.observation import Floats
@@ -76,6 +76,11 @@ def is_local_fault(run: RunRecord) -> bool:
 
 def is_low_noise(run: RunRecord) -> bool:
     return run.noise in LOW_NOISE
+
+
+def is_sudden(run: RunRecord) -> bool:
+    """The fault has its whole dose from its onset on, in every step."""
+    return is_local_fault(run) and not run.kind.startswith(GRADUAL)
 
 
 def summarise(runs: Sequence[RunRecord], methods: Sequence[str]) -> dict[str, list[Row]]:
@@ -173,11 +178,14 @@ def _delays(runs: Sequence[RunRecord], method: str) -> Row:
         chosen = Selected.of(
             runs,
             method,
-            lambda r, bands=bands: is_local_fault(r) and is_low_noise(r) and r.band in bands,
+            lambda r, bands=bands: is_sudden(r) and is_low_noise(r) and r.band in bands,
         )
         values = [x for record in chosen.records for x in record.delays]
         row[f"{name} n"] = len(values)
         row[f"{name} p50"], row[f"{name} p95"] = percentile(values, 50), percentile(values, 95)
+    gradual = Selected.of(runs, method, lambda r: is_local_fault(r) and not is_sudden(r))
+    values = [x for record in gradual.records for x in record.delays]
+    row["ramps and rare stalls p50"] = percentile(values, 50)
     born = Selected.of(runs, method, is_local_fault)
     values = [x for record in born.records for x in record.delays_born]
     row["from the first step p50"] = percentile(values, 50)

@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.detection.methods import OURS
 from benchmarks.detection.metrics import percentile, ratio
 from benchmarks.detection.records import RunRecord
-from benchmarks.detection.summary import Choice, Selected, is_local_fault, is_low_noise
+from benchmarks.detection.summary import Choice, Selected, is_local_fault, is_low_noise, is_sudden
 
 Target = dict[str, Any]
 NVRX = "nvrx .75"
@@ -94,7 +94,7 @@ def _delay(runs: Sequence[RunRecord]) -> Target:
         chosen = Selected.of(
             runs,
             method,
-            lambda r: is_local_fault(r) and is_low_noise(r) and r.band in ("loud", "quiet", "ten"),
+            lambda r: is_sudden(r) and is_low_noise(r) and r.band in ("loud", "quiet", "ten"),
         )
         return percentile([x for record in chosen.records for x in record.delays], 95)
 

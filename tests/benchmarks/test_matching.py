@@ -50,10 +50,12 @@ def test_a_second_episode_of_a_slow_rank_is_neither_found_twice_nor_false():
     assert result.findings[0].delay_steps == 20
 
 
-def test_two_ranks_of_a_label_are_two_faults():
-    """A rail of slow GPUs is found rank by rank."""
-    result = matched([label(3, 11)], [rank_episode(3, 120)])
-    assert [finding.is_found for finding in result.findings] == [True, False]
+@pytest.mark.parametrize(("named", "delay"), [((3,), None), ((3, 11), 15), ((3, 11, 19), 15)])
+def test_a_fault_of_many_ranks_is_one_and_found_when_half_are_named(named, delay):
+    """A rail of slow GPUs must not weigh more than a single slow one."""
+    episodes = [rank_episode(rank, 110 + 5 * at) for at, rank in enumerate(named)]
+    (finding,) = matched([label(3, 11, 19, 27)], episodes).findings
+    assert finding.delay_steps == delay
 
 
 def test_a_slow_host_is_found_by_a_verdict_on_the_host():
@@ -87,7 +89,7 @@ def test_a_host_with_one_slow_rank_is_a_false_alarm():
 def test_a_host_of_which_half_is_slow_may_be_named():
     """Four slow ranks on a host of eight are found by a verdict on the host."""
     result = matched([label(0, 1, 2, 3)], [host_episode(0, 120)])
-    assert [finding.is_found for finding in result.findings] == [True] * 4
+    assert [finding.is_found for finding in result.findings] == [True]
     assert result.false == []
 
 

@@ -70,6 +70,7 @@ def test_average_precision_agrees_with_scikit_learn():
 def test_faults_without_an_episode_lower_average_precision():
     """Half found, none false: one half."""
     assert average_precision([1.0, 2.0], [], n_faults=4) == 0.5
+    assert average_precision([1.0], [1.0], n_faults=1) == 0.5, "of equals the false one comes first"
     assert math.isnan(average_precision([], [], n_faults=0))
 
 
