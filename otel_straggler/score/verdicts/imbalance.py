@@ -76,7 +76,7 @@ def sequence_imbalance(table: StepTable, m_w: float) -> SequenceImbalance:
     0.0
     """
     chosen = _main_sections(table)
-    relative = {s: relative_steps(table.seconds[:, :, s]) for s in chosen}
+    relative = {s: _tamed(relative_steps(table.seconds[:, :, s])) for s in chosen}
     best, pair = math.nan, (-1, -1)
     for i, first in enumerate(chosen):
         for second in chosen[i + 1 :]:
@@ -143,8 +143,8 @@ def _median_correlation(one: Floats, other: Floats) -> float:
         return math.nan
     both, x, y = both[:, enough], one[:, enough], other[:, enough]
     count = both.sum(axis=0)
-    x = _tamed(np.where(both, x, np.nan))
-    y = _tamed(np.where(both, y, np.nan))
+    x = np.where(both, x, np.nan)
+    y = np.where(both, y, np.nan)
     x = np.where(both, x - np.nansum(x, axis=0) / count, 0.0)
     y = np.where(both, y - np.nansum(y, axis=0) / count, 0.0)
     scale = np.sqrt((x * x).sum(axis=0) * (y * y).sum(axis=0))

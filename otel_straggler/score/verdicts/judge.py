@@ -11,6 +11,7 @@ from otel_straggler.model.verdict import Verdict, WorldSummary
 from otel_straggler.score.verdicts.cases import Cases, Now
 from otel_straggler.score.verdicts.excess import Excesses, excesses, late_seconds, local_sections
 from otel_straggler.score.verdicts.grouping import median_of_rows
+from otel_straggler.score.verdicts.intervals import Intervals
 from otel_straggler.score.verdicts.memory import Memory
 from otel_straggler.score.verdicts.opening import Opening
 from otel_straggler.score.verdicts.peer_judge import PeerJudge, Tracks
@@ -43,6 +44,7 @@ class Judge:
         self._peers = PeerJudge(self._settings, self._cases)
         self._run = RunJudge(self._cases)
         self._structure = Structure(self._cases)
+        self._intervals = Intervals()
         self._opening = Opening(self._settings)
         self._memory = Memory()
         self._sums = SummingUp()
@@ -60,13 +62,16 @@ class Judge:
     def take(self, table: StepTable) -> tuple[Verdict, ...]:
         """Take the next steps in; returns the changes of state that they bring."""
         changes: list[Verdict] = []
-        for ready in self._opening.take(table):
-            changes += self._judge(ready)
+        for block in self._intervals.take(table):
+            for ready in self._opening.take(block):
+                changes += self._judge(ready)
         return tuple(changes)
 
     def finish(self) -> tuple[Verdict, ...]:
         """The input has ended: evaluate what has not been."""
-        changes = [change for ready in self._opening.finish() for change in self._judge(ready)]
+        ready = [one for block in self._intervals.finish() for one in self._opening.take(block)]
+        ready += self._opening.finish()
+        changes = [change for one in ready for change in self._judge(one)]
         changes += self._structure.finish()
         if self._summary is not None:
             self._summary = self._sums.revised(
@@ -87,6 +92,8 @@ class Judge:
     # --- one block -----------------------------------------------------------------------------
 
     def _judge(self, table: StepTable) -> list[Verdict]:
+        if self._opening.is_stray(table):
+            return []
         if self._opening.begins_anew(table):
             self._begin_world()
         if self._world.meet(table):
@@ -104,7 +111,7 @@ class Judge:
             self._memory.seed(self._tracks, self._world, int(block.end_ns.max()))
         self._tracks.widen(len(self._world.sections))
         self._tracks.take(excess, self._world, counts)
-        self._steps += block.steps.tolist()
+        self._steps += [] if block.is_timed else block.steps.tolist()
         changes = self._evaluate(block, excess, counts)
         self._learn(block)
         self._summary = self._sums.summary(
@@ -162,7 +169,7 @@ class Judge:
             return []
         now = Now(
             steps=self._tracks.ranks.steps,
-            step=int(block.steps[-1]),
+            step=None if block.is_timed else int(block.steps[-1]),
             at_ns=int(block.end_ns.max()),
         )
         steps = self._steps[-self._tracks.ranks.steps :]

@@ -69,7 +69,8 @@ class RunJudge:
         ]
         free = bool(rises_of_run[_STEP]) and not (hidden or blamed)
         # What groups lose in their own work, others wait for: that is no link.
-        free = free and not np.nanmax(rises.rise[:, _LOCAL]) > 0.5 * of_run[_STEP]
+        most = np.fmax.reduce(rises.rise[:, _LOCAL], initial=-np.inf)
+        free = free and not most > 0.5 * of_run[_STEP]
         changes += self._links(rises, of_run, least, free=free)
         return [change for change in changes if change is not None]
 
@@ -87,6 +88,8 @@ class RunJudge:
         beyond = rises.rise[:, _WAIT] - of_run[_WAIT]
         at_run = free and bool(of_run[_WAIT] >= 0.5 * least[_WAIT])
         changes = [self._take(self._draft("link", float(of_run[_WAIT])), found=at_run)]
+        if not free and not self._cases.open_subjects("role"):
+            return changes
         for group in range(len(beyond)):
             found = free and bool(beyond[group] >= least[_WAIT])
             draft = self._draft("link", float(beyond[group]), group=group)
