@@ -59,15 +59,15 @@ class Synchronising:
         Cost: O(T R S).
         """
         late_s = late_s[:, :: max(1, late_s.shape[1] // ENOUGH_RANKS)]
-        arrival = np.zeros(late_s.shape[1])
+        steps, ranks, n = late_s.shape
+        in_order = np.nan_to_num(np.moveaxis(late_s, 2, 1), nan=0.0).reshape(steps * n, ranks)
+        arrival = (np.cumsum(in_order, axis=0) - in_order).reshape(steps, n, ranks)
         for name in self._moments:
             self._moments[name] *= _FADE
-        for step in late_s:
-            for s, section in enumerate(sections):
-                here = np.nan_to_num(step[:, s], nan=0.0)
-                if section.kind in LISTED_KINDS and arrival.any():
-                    self._add(section.name, arrival, here)
-                arrival = arrival + here
+        here = in_order.reshape(steps, n, ranks)
+        for s, section in enumerate(sections):
+            if section.kind in LISTED_KINDS:
+                self._add(section.name, arrival[:, s].ravel(), here[:, s].ravel())
         return self._decide()
 
     def _add(self, name: str, arrival: Floats, here: Floats) -> None:
