@@ -90,12 +90,15 @@ class RunRecord:
     stories: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """Without strengths and stories; what is 0 or empty is left out of the methods."""
+        """Without strengths and stories; of the methods what is 0 or empty, and causes if none was
+        named, is left out."""
         document = asdict(self)
         del document["stories"]
         document["hours"] = round(self.hours, 4)
         for method in document["methods"].values():
             del method["right"], method["wrong"]
+            if all(pair.endswith((" > none", " > missed")) for pair in method["causes"]):
+                del method["causes"]
             for name in [name for name, value in method.items() if not value]:
                 del method[name]
             for name in ("cpu_s", "loss", "loss_found"):
