@@ -33,6 +33,7 @@ POWER_Z = 1.28
 """For 90 % power."""
 LEAST_REFERENCE = 4
 """Blocks that a reference of one's own needs."""
+FIRST_REFERENCE = 8
 MOST_REFERENCE = 400
 """Blocks after which older ones fade."""
 KEPT_REFERENCE = 40
@@ -107,7 +108,10 @@ class Track:
         """The newest block becomes part of what is normal for everybody who is not ``held`` (R,)
         and whose CUSUM does not rise."""
         block = self._last_block
-        learns = np.isfinite(block) & (self.g <= 0.5 * self._h) & ~held[:, None]
+        # A rank that is a little slow from the start is so for good: that is its normal, although
+        # CUSUM rises on it.
+        steady = (self.g <= 0.5 * self._h) | (self._reference_blocks < FIRST_REFERENCE)
+        learns = np.isfinite(block) & steady & ~held[:, None]
         count = np.minimum(self._reference_blocks + learns, MOST_REFERENCE)
         known = np.where(np.isnan(self.reference), block, self.reference)
         moved = known + (block - known) / np.maximum(count, 1)
@@ -218,7 +222,7 @@ class Track:
                 continue
             floor = np.maximum(self.floor(error)[None, :], least_effect[:, None])
             self._compare(found, effect, error, floor, z_limit)
-        verified = self._verified(found, least_effect)
+        verified = self._verified(found, least_effect, z_limit)
         since = np.where(self.g > 0.0, self._zero_at + 1, -1)
         return Findings(
             beyond=found.beyond,
@@ -264,6 +268,7 @@ class Track:
     ) -> None:
         """Against the peers; and against one's own past, where the peers' spread hides it."""
         spread = spread_of(effect, error)
+        found.spread = np.fmin(found.spread, spread)
         found.take(effect, effect / spread, floor, z_limit)
         usable = self._reference_blocks >= LEAST_REFERENCE
         past = self.block_error / np.sqrt(np.maximum(self._reference_blocks, 1))
@@ -272,13 +277,16 @@ class Track:
         z = np.where(enough, risen / np.sqrt(error**2 + past**2 + LEAST_SIGMA**2), np.nan)
         found.take(risen, z, floor, z_limit)
 
-    def _verified(self, found: _Best, least_effect: Floats) -> Flags:
+    def _verified(self, found: _Best, least_effect: Floats, z_limit: float) -> Flags:
         """Alarms whose excess since the onset is large enough for so many steps."""
         verified = np.zeros(self.shape, bool)
         alarmed = np.argwhere(self.g > self._h)
         for row, column in alarmed.tolist():
             effect, error = self._since_onset(row, column)
             floor = max(float(self.floor(error[None])[0]), float(least_effect[row]))
+            if self._reference_blocks[row, column] < LEAST_REFERENCE:
+                # Nobody knows how slow it always was: it must stand out from its peers.
+                floor = max(floor, z_limit * float(found.spread[column]))
             if effect >= floor:
                 verified[row, column] = True
                 if not found.beyond[row, column]:
@@ -318,6 +326,7 @@ class _Best:
         self.effect = effect.copy()
         self.z = np.zeros(shape)
         self.floor = np.full(shape, np.inf)
+        self.spread = np.full(shape[1], np.inf)
 
     def take(self, effect: Floats, z: Floats, floor: Floats, z_limit: float) -> None:
         with np.errstate(invalid="ignore"):
