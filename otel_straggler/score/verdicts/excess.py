@@ -32,6 +32,8 @@ class Excesses:
         step_s: (T, R) both, and checkpoint and eval sections.
         peers_s: (T, G, S) median time of the peers in each section.
         late_s: (T, R, S) seconds over that median.
+        shared: (S,) sections in which the ranks of an inner group wait for each other all along, so
+            that all of them take what the slowest takes.
     """
 
     ranks: Floats
@@ -40,6 +42,7 @@ class Excesses:
     step_s: Floats
     peers_s: Floats
     late_s: Floats
+    shared: npt.NDArray[np.bool_]
 
 
 def local_sections(world: World, waiting: Synchronising) -> npt.NDArray[np.bool_]:
@@ -64,6 +67,7 @@ def excesses(
     late_s: Floats,
     world: World,
     waiting: Synchronising,
+    shared: npt.NDArray[np.bool_],
     least_peers: int,
 ) -> Excesses:
     """Compare one block.
@@ -72,6 +76,7 @@ def excesses(
         seconds: (T, R, S) for equal work; NaN where a rank did not run the section.
         measured_s: (T, R, S) as they were; the same where work is not told.
         peers_s, late_s: of :func:`late_seconds`.
+        shared: (S,) sections that inner groups go through together.
         least_peers: in smaller groups nobody is compared.
     """
     waits = np.array([waiting.waits(s) for s in world.sections], bool)
@@ -103,6 +108,7 @@ def excesses(
         step_s=step_s,
         peers_s=peers_s,
         late_s=late_s,
+        shared=shared,
     )
 
 

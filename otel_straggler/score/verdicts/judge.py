@@ -11,6 +11,7 @@ from otel_straggler.model.verdict import Verdict, WorldSummary
 from otel_straggler.score.verdicts.cases import Cases, Now
 from otel_straggler.score.verdicts.excess import Excesses, excesses, late_seconds, local_sections
 from otel_straggler.score.verdicts.grouping import median_of_rows
+from otel_straggler.score.verdicts.inner import Inner
 from otel_straggler.score.verdicts.intervals import Intervals
 from otel_straggler.score.verdicts.memory import Memory
 from otel_straggler.score.verdicts.opening import Opening
@@ -54,6 +55,7 @@ class Judge:
     def _begin_world(self) -> None:
         self._world = World()
         self._waiting = Synchronising()
+        self._inner = Inner()
         self._structure.reset()
         self._tracks: Tracks | None = None
         self._steps: list[int] = []
@@ -108,6 +110,7 @@ class Judge:
             return []
         if self._tracks is None:
             self._tracks = Tracks.of(self._world, self._settings)
+            self._memory.set_meaning(self._waiting)
             self._memory.seed(self._tracks, self._world, int(block.end_ns.max()))
         self._tracks.widen(len(self._world.sections))
         self._tracks.take(excess, self._world, counts)
@@ -143,6 +146,7 @@ class Judge:
             late_s,
             world,
             self._waiting,
+            self._inner.shared(late_s, world),
             self._settings.least_peers,
         )
 

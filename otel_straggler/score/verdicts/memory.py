@@ -13,6 +13,7 @@ from otel_straggler.score.verdicts.own_past import OwnPast
 from otel_straggler.score.verdicts.peer_judge import Tracks
 from otel_straggler.score.verdicts.peers import describe_peers
 from otel_straggler.score.verdicts.track import Flags, Track
+from otel_straggler.score.verdicts.waits import Synchronising
 from otel_straggler.score.verdicts.work import WorkNormaliser
 from otel_straggler.score.verdicts.world import World
 
@@ -33,13 +34,19 @@ class Memory:
         self._subjects = OwnHistory(max_subjects=MAX_SUBJECTS)
         self._groups = OwnHistory()
         self._cusum: dict[str, Any] | None = None
+        self._meaning = ""
+
+    def set_meaning(self, waiting: Synchronising) -> None:
+        """Which sections are work and which wait decides what the sums mean: what is remembered
+        of them is only compared with its like."""
+        self._meaning = "".join(f" -{name}" for name in sorted(waiting.behaves))
 
     # --- devices and hosts -----------------------------------------------------------------------
 
     def seed(self, tracks: Tracks, world: World, now_ns: int) -> None:
         """Give new tracks the references of their devices and hosts, and after a restart of the
         collector also their CUSUM."""
-        names = _quantities(world)
+        names = self._quantities(world)
         for track, subjects in _by_track(tracks, world):
             track.seed_reference(self._subjects.reference(subjects, names, now_ns))
             self._seed_cusum(track, subjects, names)
@@ -47,7 +54,7 @@ class Memory:
 
     def learn(self, tracks: Tracks, world: World, held: tuple[Flags, Flags], now_ns: int) -> None:
         """Take the newest 20 steps into the histories of those who are not in trouble."""
-        names = _quantities(world)
+        names = self._quantities(world)
         for (track, subjects), is_held in zip(_by_track(tracks, world), held, strict=True):
             eligible = np.broadcast_to(~is_held[:, None], track.shape)
             self._subjects.update(subjects, names, track.recent(), eligible, now_ns)
@@ -55,10 +62,10 @@ class Memory:
     # --- groups of peers ---
 
     def seed_groups(self, past: OwnPast, world: World, now_ns: int) -> None:
-        past.seed(self._groups.reference(_groups(world), RUN_QUANTITIES, now_ns))
+        past.seed(self._groups.reference(_groups(world), self._run_quantities(), now_ns))
 
     def learn_groups(self, past: OwnPast, world: World, now_ns: int) -> None:
-        self._groups.update(_groups(world), RUN_QUANTITIES, past.reference, None, now_ns)
+        self._groups.update(_groups(world), self._run_quantities(), past.reference, None, now_ns)
 
     # --- work ---
 
@@ -88,7 +95,7 @@ class Memory:
             pairs = _by_track(tracks, world)
             cusum = {
                 "subjects": [name for _, subjects in pairs for name in subjects],
-                "quantities": _quantities(world),
+                "quantities": self._quantities(world),
                 "g": np.concatenate([track.g for track, _ in pairs]),
             }
         return {
@@ -106,6 +113,13 @@ class Memory:
         if "work" in state:
             self.work.restore(state["work"])
         self._cusum = state.get("cusum") or None
+
+    def _quantities(self, world: World) -> list[str]:
+        names = [section.name for section in world.sections]
+        return [LOCAL + self._meaning, *names, LATE + self._meaning]
+
+    def _run_quantities(self) -> list[str]:
+        return [name + self._meaning for name in RUN_QUANTITIES]
 
     def _seed_cusum(self, track: Track, subjects: list[str], names: list[str]) -> None:
         if self._cusum is None:

@@ -17,7 +17,8 @@ from otel_straggler.model.observation import Floats
 from otel_straggler.score.verdicts.comparison import SIGMA_OF_MAD
 from otel_straggler.score.verdicts.grouping import median_of_rows
 
-LEAST_RISE = 0.05
+LEAST_RISES = np.array([0.05, 0.03, 0.05])
+"""Of local work, of waiting (a part of the work), and of the step."""
 LEAST_BLOCKS = 8
 MOST_BLOCKS = 400
 NEWEST = 4
@@ -34,7 +35,7 @@ class Rises:
 
 
 class OwnPast:
-    """Memory of G groups and C quantities."""
+    """Memory of G groups and three quantities: local work, least wait, step."""
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self.shape = shape
@@ -67,7 +68,7 @@ class OwnPast:
         newest = median_of_rows(np.array(self._newest))
         rise = np.where(self.blocks >= LEAST_BLOCKS, newest - self.reference, np.nan)
         error = np.nan_to_num(self._sigma, nan=1.0) / math.sqrt(len(self._newest))
-        least = np.broadcast_to(np.maximum(LEAST_RISE, SIGMAS * error), self.shape)
+        least = np.broadcast_to(np.maximum(LEAST_RISES, SIGMAS * error), self.shape)
         with np.errstate(invalid="ignore"):
             return Rises(rise=rise, least=least, beyond=rise >= least)
 

@@ -110,6 +110,7 @@ class PeerJudge:
             steps: step numbers by count of observed steps.
         """
         self._world, self._steps, self._now = world, steps, now
+        self._shared = excess.shared
         rank_prices, host_prices = prices(excess, world)
         least = self._least_effects(world)
         hosts_least = _nan_min(world.hosts.gather(least))
@@ -172,6 +173,7 @@ class PeerJudge:
             cause="slow_host" if is_sure_host else "unknown",
             rank=None,
             is_localised=is_sure_host,
+            evidence="synchronised" if ranks.only_in(int(members[0]), self._shared) else "host",
         )
         return self._cases.take(
             draft,
@@ -201,6 +203,9 @@ class PeerJudge:
             return None
         draft = self._draft(one, subject, one.row, ranks)
         agrees = self._others_wait(one, ranks)
+        if self._is_one_of_a_group(one, ranks):
+            agrees = False
+            draft = replace(draft, evidence="synchronised", is_localised=False, pages=False)
         change = self._cases.take(
             draft,
             flagged=True,
@@ -227,6 +232,18 @@ class PeerJudge:
             if self._world.rank_subjects[row] not in taken
             and self._world.host_subjects[hosts.code[row]] not in taken
         ]
+
+    def _is_one_of_a_group(self, one: Candidate, ranks: _View) -> bool:
+        """Whether the rank is slow only where its inner group waits for each other, and the whole
+        group is: then any of them may be the cause."""
+        if not self._shared.any() or not ranks.only_in(one.row, self._shared):
+            return False
+        members = _members(self._world.inner, int(self._world.inner.code[one.row]))
+        if len(members) < 2:
+            return False
+        with np.errstate(invalid="ignore"):
+            slow = ranks.worst_of(members, one) >= 0.5 * one.effect
+        return float(slow.mean()) >= MOST_OF_HOST
 
     def _may_be_host(self, one: Candidate, ranks: _View) -> bool:
         """Whether half of the other ranks of the host are slow too: then wait for the host."""
@@ -341,6 +358,15 @@ class _View:
         rows = np.flatnonzero((self._found.beyond | self._found.verified).any(axis=1)).tolist()
         sections = self._world.sections
         return [candidate(row, self._found, self.prices, sections) for row in rows]
+
+    def only_in(self, row: int, shared: Flags) -> bool:
+        """Whether no section but these is slow; where none is by itself, by the largest."""
+        flagged = (self._found.beyond[row] | self._found.verified[row])[1:-1]
+        if flagged.any():
+            return not (flagged & ~shared).any()
+        recent = np.nan_to_num(self.findings.recent[row, 1:-1], nan=-np.inf)
+        lost = recent * self.prices.columns_s[row, 1:-1]
+        return bool(shared[int(np.argmax(lost))])
 
     def worst_of(self, rows: Ints, one: Candidate) -> Floats:
         """(rows,) excess of the local work or lateness since ``one`` began."""

@@ -19,6 +19,7 @@ from otel_straggler.semconv import DEFAULT_ROLE
 LEAST_GAP = 0.10
 """Roles that nobody told must lie so far apart (10 %) to be told apart."""
 LEAST_CLUSTER = 3
+INNER = ("tensor", "context")
 
 
 def peer_groups(sources: Sequence[Source]) -> Groups:
@@ -33,6 +34,20 @@ def peer_key(source: Source) -> tuple[str, tuple[tuple[str, int], ...]]:
     ('default', (('pipeline', 3),))
     """
     return source.role, tuple(sorted(pair for pair in source.parallel if pair[0] != "data"))
+
+
+def inner_key(source: Source) -> tuple[object, ...]:
+    """What ranks have in common that split the same layers among them: all but the tensor and the
+    context index. Ranks that tell neither share nothing.
+
+    >>> inner_key(Source(run_id="r", rank=9, parallel=(("data", 1), ("tensor", 3))))
+    ('default', (('data', 1),))
+    >>> inner_key(Source(run_id="r", rank=9, parallel=(("data", 1),)))
+    ('rank', 9)
+    """
+    if not any(name in INNER for name, _ in source.parallel):
+        return "rank", source.rank
+    return source.role, tuple(sorted(pair for pair in source.parallel if pair[0] not in INNER))
 
 
 def describe_peers(key: tuple[str, tuple[tuple[str, int], ...]]) -> str:

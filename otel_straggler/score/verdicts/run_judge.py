@@ -13,7 +13,7 @@ from otel_straggler.score.verdicts.cases import Cases, Now
 from otel_straggler.score.verdicts.excess import Excesses
 from otel_straggler.score.verdicts.grouping import median_of_rows
 from otel_straggler.score.verdicts.memory import Memory
-from otel_straggler.score.verdicts.own_past import LEAST_RISE, OwnPast, Rises
+from otel_straggler.score.verdicts.own_past import OwnPast, Rises
 from otel_straggler.score.verdicts.peers import describe_peers
 from otel_straggler.score.verdicts.subjects import role_subject, run_subject
 from otel_straggler.score.verdicts.track import Flags
@@ -23,6 +23,8 @@ from otel_straggler.score.verdicts.world import World
 HIDING_SHARE = 0.4
 """Where even the last to arrive spends so much of the step in waiting sections, the measured
 sections do not hold the work: the GPU works on while the host waits."""
+CLEAR_RISE = 0.015
+"""A rise that is over is below it."""
 _LOCAL, _WAIT, _STEP = 0, 1, 2
 
 
@@ -67,7 +69,8 @@ class RunJudge:
                 float(of_run[_STEP]), found=bool(rises_of_run[_STEP]) and hidden and not blamed
             ),
         ]
-        free = bool(rises_of_run[_STEP]) and not (hidden or blamed)
+        is_longer = bool(of_run[_STEP] >= 0.5 * least[_STEP])
+        free = is_longer and not (hidden or blamed)
         # What groups lose in their own work, others wait for: that is no link.
         most = np.fmax.reduce(rises.rise[:, _LOCAL], initial=-np.inf)
         free = free and not most > 0.5 * of_run[_STEP]
@@ -86,7 +89,7 @@ class RunJudge:
     ) -> list[Verdict | None]:
         """Waiting that grew for everybody, also for those who come last, is the network's."""
         beyond = rises.rise[:, _WAIT] - of_run[_WAIT]
-        at_run = free and bool(of_run[_WAIT] >= 0.5 * least[_WAIT])
+        at_run = free and bool(of_run[_WAIT] >= least[_WAIT])
         changes = [self._take(self._draft("link", float(of_run[_WAIT])), found=at_run)]
         if not free and not self._cases.open_subjects("role"):
             return changes
@@ -100,7 +103,7 @@ class RunJudge:
         state = self._cases.standing(draft.subject_id).state
         if not found and state in ("ok", "recovered"):
             return None
-        clear = math.log(draft.slowdown) < 0.5 * LEAST_RISE
+        clear = math.log(draft.slowdown) < CLEAR_RISE
         return self._cases.take(
             draft,
             flagged=found,

@@ -23,6 +23,8 @@ job loses 24 min of GPU time per hour.'
     parts = [f"{subject(verdict)} {_what(verdict)}{_since(verdict)}: {_why(verdict)}."]
     if verdict.state == "flapping":
         parts.append("It comes and goes.")
+    if verdict.scope == "host" and verdict.evidence == "synchronised" and verdict.is_localised:
+        parts.append("Its ranks wait for each other there: one of them may be the cause.")
     if verdict.gpu_seconds_lost_per_hour >= 1.0:
         lost = _duration(verdict.gpu_seconds_lost_per_hour)
         parts.append(f"The job loses {lost} of GPU time per hour.")

@@ -7,7 +7,8 @@ accuses the victims.
 
 A section waits if it says so (kind ``wait``) or if it behaves so: what a rank arrives late, it
 stays shorter. Regressing the time in the section on the time since the last waiting, over ranks
-and steps, gives a slope of -1 then, and of 0 for local work.
+and steps, gives a slope of -1 then, and explains most of what ranks differ by; for local work the
+slope is 0.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from otel_straggler.model.observation import Floats, Section
 from otel_straggler.score.verdicts.grouping import Groups
 from otel_straggler.semconv import LISTED_KINDS
 
-WAITS_BELOW, LOCAL_ABOVE = -0.5, -0.2
+WAITS_BELOW, LOCAL_ABOVE = -0.6, -0.3
+WAITS_ABOVE, LOCAL_BELOW = 0.75, 0.5
+"""Part of the section's variance that the arrival explains: above 0.9 for waiting in generated runs,
+below 0.25 for work. A section in which only a few ranks meet evens out what they come late, too,
+and in a pipeline the waiting before a section depends on that section: neither explains most."""
 LEAST_T = 6.0
 """The slope must be so many standard errors from 0."""
 LEAST_SIZE = 0.01
@@ -49,8 +54,8 @@ class Synchronising:
     def observe(self, late_s: Floats, sections: list[Section]) -> bool:
         """Learn from a block; True if the answer for a section has changed.
 
-        A rank that is late, or early, stays so until a section evens it out: the sum of what it
-        took longer than its peers is its arrival, and after any waiting that sum is about 0.
+        A rank that is late, or early, stays so until a section evens it out. What it took longer
+        than its peers since the step began is its arrival.
 
         Args:
             late_s: (T, R, S) seconds in the section minus the median of the peers, NaN if none;
@@ -59,12 +64,10 @@ class Synchronising:
         Cost: O(T R S).
         """
         late_s = late_s[:, :: max(1, late_s.shape[1] // ENOUGH_RANKS)]
-        steps, ranks, n = late_s.shape
-        in_order = np.nan_to_num(np.moveaxis(late_s, 2, 1), nan=0.0).reshape(steps * n, ranks)
-        arrival = (np.cumsum(in_order, axis=0) - in_order).reshape(steps, n, ranks)
+        here = np.nan_to_num(np.moveaxis(late_s, 2, 1), nan=0.0)
+        arrival = np.cumsum(here, axis=1) - here
         for name in self._moments:
             self._moments[name] *= _FADE
-        here = in_order.reshape(steps, n, ranks)
         for s, section in enumerate(sections):
             if section.kind in LISTED_KINDS:
                 self._add(section.name, arrival[:, s].ravel(), here[:, s].ravel())
@@ -81,13 +84,14 @@ class Synchronising:
     def _decide(self) -> bool:
         before = set(self.behaves)
         for name, (xx, xy, yy, n) in self._moments.items():
-            if n < 16 or xx <= LEAST_SIZE**2 * yy:
+            if n < 16 or yy <= 0.0 or xx <= LEAST_SIZE**2 * yy:
                 continue
             slope = xy / xx
             error = float(np.sqrt(max(yy - slope * xy, 0.0) / (n - 1.0) / xx))
-            if slope < WAITS_BELOW and slope < -LEAST_T * error:
+            explained = slope * xy / yy
+            if slope < WAITS_BELOW and slope < -LEAST_T * error and explained > WAITS_ABOVE:
                 self.behaves.add(name)
-            elif slope > LOCAL_ABOVE:
+            elif slope > LOCAL_ABOVE or explained < LOCAL_BELOW:
                 self.behaves.discard(name)
         return before != self.behaves
 

@@ -12,7 +12,7 @@ from otel_straggler.model.observation import Ints, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.score.verdicts.grouping import Groups
-from otel_straggler.score.verdicts.peers import is_told, peer_groups
+from otel_straggler.score.verdicts.peers import inner_key, is_told, peer_groups
 from otel_straggler.score.verdicts.subjects import host_subject, rank_subject
 
 LEAST_HOSTS = 3
@@ -26,6 +26,8 @@ class World:
         sections: in the order in which they run.
         peers: who is compared with whom.
         hosts: ranks by node; a rank without one is a host of its own.
+        inner: ranks that work on the same thing together, in every layer (tensor and context
+            parallel); each alone where nobody told.
         is_inferred: the peers were found by clustering.
         doubtful_host: a host that was slow from the start where nobody told the roles, so that it
             may have other work; -1 if there is none.
@@ -40,6 +42,7 @@ class World:
         self.sections: list[Section] = []
         self.peers = Groups.of([])
         self.hosts = Groups.of([])
+        self.inner = Groups.of([])
         self.is_inferred = False
         self.doubtful_host = -1
         self.is_told = False
@@ -120,6 +123,7 @@ class World:
         if changed:
             self.peers = peer_groups(self.sources)
             self.is_told = is_told(self.sources)
+            self.inner = Groups.of([inner_key(source) for source in self.sources])
             self.is_inferred = False
             self.doubtful_host = -1
             nodes = [source.node or f"rank {source.rank}" for source in self.sources]
