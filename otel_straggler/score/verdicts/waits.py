@@ -23,10 +23,11 @@ from otel_straggler.score.verdicts.grouping import Groups
 from otel_straggler.semconv import LISTED_KINDS
 
 WAITS_BELOW, LOCAL_ABOVE = -0.6, -0.3
-WAITS_ABOVE, LOCAL_BELOW = 0.75, 0.5
-"""Part of the section's variance that the arrival explains: above 0.9 for waiting in generated runs,
-below 0.25 for work. A section in which only a few ranks meet evens out what they come late, too,
-and in a pipeline the waiting before a section depends on that section: neither explains most."""
+WAITS_ABOVE, LOCAL_BELOW = 0.5, 0.35
+"""Part of the section's variance that the arrival explains: in generated runs above 0.5 for waiting
+and below 0.25 for work. A section in which only a few ranks meet evens out what they come late,
+too, and in a pipeline the waiting before a section depends on that section: neither explains most.
+"""
 LEAST_T = 6.0
 """The slope must be so many standard errors from 0."""
 LEAST_SIZE = 0.01
