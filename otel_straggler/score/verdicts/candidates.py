@@ -125,12 +125,13 @@ def candidate(
 def spiking(
     row: int, spikes: Spikes, prices: Prices, sections: list[Section], recent: Floats
 ) -> Candidate:
-    """The candidate of a rank that stalls now and then."""
+    """The candidate of a rank that stalls now and then, in quantities that have a price."""
     late = len(sections) + 1
-    lost = np.where(spikes.beyond[row], spikes.lost_s[row], 0.0)
+    held = np.where(prices.columns_s[row] > 0.0, spikes.lost_s[row], 0.0)
+    lost = np.where(spikes.beyond[row], held, 0.0)
     column = 0 if lost[0] else int(np.argmax(lost))
-    inside = 1 + int(np.argmax(spikes.lost_s[row, 1:late])) if late > 1 else 0
-    if column == 0 and spikes.lost_s[row, inside] >= NAMED * lost[0]:
+    inside = 1 + int(np.argmax(held[1:late])) if late > 1 else 0
+    if column == 0 and held[inside] >= NAMED * lost[0]:
         column = inside
     section = sections[column - 1] if 0 < column < late else None
     peers_s = float(prices.columns_s[row, column])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.model.observation import Floats
+from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.score.verdicts.comparison import centred
 from otel_straggler.score.verdicts.waits import Synchronising, lateness
 from otel_straggler.score.verdicts.world import World
@@ -27,8 +27,9 @@ class Excesses:
 
     Attributes:
         ranks: (T, R, S + 2) log excess over the peers; NaN where not compared.
-        local_s: (T, R) local work of the step; NaN if the rank has no row.
-        waited_s: (T, R) in waiting sections; NaN if there is none.
+        local_s: (T, R) local work of the step; NaN if the rank lacks a section that most of its
+            peers have in this step: then part of its telemetry is lost.
+        waited_s: (T, R) in waiting sections; NaN likewise, and if there is none.
         step_s: (T, R) both, and checkpoint and eval sections.
         peers_s: (T, G, S) median time of the peers in each section.
         late_s: (T, R, S) seconds over that median.
@@ -81,9 +82,11 @@ def excesses(
     """
     waits = np.array([waiting.waits(s) for s in world.sections], bool)
     local = local_sections(world, waiting)
-    present = np.isfinite(seconds).any(axis=2)
-    local_s = _sum(seconds[..., local], present)
-    waited_s = _sum(seconds[..., waits], np.isfinite(seconds[..., waits]).any(axis=2))
+    ran = np.isfinite(seconds)
+    present = ran.any(axis=2)
+    whole = present & ~_lacks_what_peers_have(ran, present, world)
+    local_s = _sum(seconds[..., local], whole)
+    waited_s = _sum(seconds[..., waits], whole & ran[..., waits].any(axis=2))
     step_s = _sum(measured_s, present)
     # Who has more work comes late for it: that is no lateness of the rank.
     more_s = 0.0 if measured_s is seconds else np.nansum((measured_s - seconds)[..., local], axis=2)
@@ -92,8 +95,8 @@ def excesses(
     with np.errstate(divide="ignore", invalid="ignore"):
         out[..., 0] = centred(_log(local_s), world.peers, least_peers)
         enough = world.peers.size >= least_peers
-        presence = np.count_nonzero(seconds == seconds, axis=(0, 1))
-        compared = local & (presence >= LEAST_PRESENCE * seconds[..., 0].size)
+        presence = np.count_nonzero(ran, axis=(0, 1))
+        compared = local & (presence >= LEAST_PRESENCE * present.size)
         # One section at a time, rank by rank: a table of all would be read across.
         for s in np.flatnonzero(compared).tolist():
             peers_log = _log(peers_s[..., s])[:, world.peers.code]
@@ -119,6 +122,28 @@ def host_excesses(ranks: Floats, world: World) -> Floats:
     """
     by_quantity = np.ascontiguousarray(np.moveaxis(ranks, 1, -1))
     return np.moveaxis(world.hosts.medians(by_quantity), -1, 1)
+
+
+def _lacks_what_peers_have(
+    ran: npt.NDArray[np.bool_], present: npt.NDArray[np.bool_], world: World
+) -> npt.NDArray[np.bool_]:
+    """(T, R) ranks that send something in the step, but not all that most of their peers do.
+
+    Without them, lost telemetry would make a rank look fast, and its peers slow.
+    Cost: O(T R) for each section that not everybody ran.
+    """
+    steps, n_groups = len(ran), len(world.peers)
+    cell = np.arange(steps)[:, None] * n_groups + world.peers.code
+
+    def counts(of: npt.NDArray[np.bool_]) -> Ints:
+        return np.bincount(cell[of], minlength=steps * n_groups).reshape(steps, n_groups)
+
+    n_present = counts(present)
+    lacks = np.zeros_like(present)
+    for s in np.flatnonzero((ran != present[..., None]).any(axis=(0, 1))).tolist():
+        most_have = 2 * counts(ran[..., s]) > n_present
+        lacks |= present & ~ran[..., s] & most_have[:, world.peers.code]
+    return lacks
 
 
 def _sum(seconds: Floats, present: npt.ArrayLike) -> Floats:

@@ -223,6 +223,7 @@ class PeerJudge:
         if spikes is None:
             return []
         dear = spikes.lost_s >= self._settings.least_share * ranks.prices.step_s[:, None]
+        dear &= ranks.prices.columns_s > 0.0
         dear &= (self._world.peers.size >= SMALL_GROUP)[self._world.peers.code][:, None]
         recent = ranks.findings.recent
         hosts = self._world.hosts
@@ -265,7 +266,7 @@ class PeerJudge:
         steps = ranks.track.steps - one.since + 1 if one.since > 0 else NEWEST_STEPS
         late = float(ranks.track.since(np.array([one.row]), max(steps, 5))[0, -1])
         step_s = float(ranks.prices.step_s[one.row])
-        return not late < AGREEMENT * one.lost_s / step_s
+        return not late * step_s < AGREEMENT * one.lost_s
 
     # --- all -----------------------------------------------------------------------------------
 
@@ -292,7 +293,8 @@ class PeerJudge:
         world = self._world
         source = world.sources[row]
         n_peers = int(world.peers.size[world.peers.code[row]]) - 1
-        share = one.lost_s / max(float(np.nanmedian(ranks.prices.step_s)), 1e-12)
+        step_s = float(median_of_rows(ranks.prices.step_s[:, None])[0])
+        share = one.lost_s / step_s if step_s > 0.0 else 0.0
         n_ranks = max(world.expected, world.n_ranks)
         slowdown = math.exp(one.effect)
         return Verdict(

@@ -74,7 +74,7 @@ def inferred_groups(log_seconds: Floats, noise: float) -> Groups:
     no role. Ranks are peers if no section splits them.
 
     Args:
-        log_seconds: (R, C) log of the median time per step; NaN where a rank ran nothing.
+        log_seconds: (R, C) log of the median time per step; not finite where a rank ran nothing.
         noise: standard error of ``log_seconds``.
 
     Cost: O(C R log R).
@@ -84,6 +84,7 @@ def inferred_groups(log_seconds: Floats, noise: float) -> Groups:
     [0, 0, 0, 1, 1, 1, 1]
     """
     gap = max(LEAST_GAP, 6.0 * noise)
+    log_seconds = np.where(np.isfinite(log_seconds), log_seconds, np.nan)
     label = np.zeros(len(log_seconds), np.int64)
     for column in log_seconds.T:
         part = _parts(column, gap)

@@ -57,7 +57,7 @@ class RunJudge:
         rises = self.past.take(np.where(counts[:, None, None], quantities, np.nan))
         self._world, self._now = world, now
         self._began = steps[max(0, len(steps) - 20)] if steps else None
-        self._step_s = float(np.nanmedian(excess.step_s))
+        self._step_s = float(median_of_rows(excess.step_s.reshape(-1, 1))[0])
         of_run = median_of_rows(rises.rise)
         least = median_of_rows(rises.least)
         hidden = _hides(excess, world, waiting)
@@ -166,5 +166,7 @@ def _hides(excess: Excesses, world: World, waiting: Synchronising) -> bool:
     if waiting.behaves:
         return True
     least_s = world.peers.minima(excess.waited_s)
-    share = median_of_rows((least_s / world.peers.medians(excess.step_s)).reshape(-1, 1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = least_s / world.peers.medians(excess.step_s)
+    share = median_of_rows(parts.reshape(-1, 1))
     return bool(share[0] >= HIDING_SHARE)

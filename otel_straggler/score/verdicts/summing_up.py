@@ -10,6 +10,7 @@ import numpy as np
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import RankWaits, SectionCost, Verdict, WorldSummary
 from otel_straggler.score.verdicts.excess import Excesses
+from otel_straggler.score.verdicts.grouping import median_of_rows
 from otel_straggler.score.verdicts.ledger import exposed_ledger
 from otel_straggler.score.verdicts.structure import Balance
 from otel_straggler.score.verdicts.waits import WaitLedger
@@ -42,7 +43,7 @@ class SummingUp:
         first = world.sources[0]
         reporting = int(np.isfinite(excess.step_s).any(axis=0).sum())
         n_ranks = max(world.expected, world.n_ranks, 1)
-        per_step = np.nanmedian(excess.step_s, axis=1)
+        per_step = median_of_rows(excess.step_s.T)
         if balance is not None and np.isfinite(balance.told.waste):
             self.gpu_seconds_lost += balance.told.waste * n_ranks * float(np.nansum(per_step))
         told = WorldSummary(
@@ -52,7 +53,7 @@ class SummingUp:
             resolvable_slowdown=resolvable,
             coverage=reporting / n_ranks,
             gpu_seconds_lost=self.gpu_seconds_lost,
-            step_s=float(np.nanmedian(per_step)),
+            step_s=float(median_of_rows(per_step[:, None])[0]),
             ledger=self._ledger,
             waits=self._rank_waits(world),
         )

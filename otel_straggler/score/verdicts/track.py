@@ -297,7 +297,7 @@ class Track:
 
     def _since_onset(self, row: int, column: int) -> tuple[float, Floats]:
         """Median excess since CUSUM last was 0, and its standard error."""
-        n = self.steps - int(self._zero_at[row, column])
+        n = min(self.steps - int(self._zero_at[row, column]), self.steps)
         size = len(self._step_ring)
         if n <= size:
             at = [(self.steps - 1 - i) % size for i in range(n)]
@@ -314,7 +314,9 @@ class Track:
         middle = float(np.median(known))
         normal = float(self.reference[row, column])
         usable = self._reference_blocks[row, column] >= LEAST_REFERENCE
-        risen = max(middle, middle - normal) if usable and middle > 0.0 else middle
+        # Who was faster than its peers and is as fast now is not slow.
+        usable = usable and middle >= 0.5 * float(self.floor(np.asarray([error]))[0])
+        risen = max(middle, middle - normal) if usable else middle
         return risen, np.asarray(error)
 
 
