@@ -82,8 +82,8 @@ def excesses(
     """
     waits = np.array([waiting.waits(s) for s in world.sections], bool)
     local = local_sections(world, waiting)
-    ran = np.isfinite(seconds)
-    present = ran.any(axis=2)
+    ran: npt.NDArray[np.bool_] = np.isfinite(seconds)
+    present: npt.NDArray[np.bool_] = np.any(ran, axis=2)
     whole = present & ~_lacks_what_peers_have(ran, present, world)
     local_s = _sum(seconds[..., local], whole)
     waited_s = _sum(seconds[..., waits], whole & ran[..., waits].any(axis=2))
