@@ -18,6 +18,7 @@ Cause = Literal[
     "uniform_slowdown",
     "unknown",
 ]
+Beginning = Literal["born", "became", "unknown"]
 CAUSES: Final[dict[Cause, str]] = {
     "slow_gpu": "slow GPU",
     "slow_host": "slow host or data loading",
@@ -54,6 +55,8 @@ class Verdict:
         at_step, at_ns: newest step and sender's time when the state changed.
         confidence: 0 to 1.
         gpu_seconds_lost_per_hour: GPU time that the whole job waits, per hour.
+        began: "became" if it was normal before, "born" if it was slow for as long as its device is
+            known, "unknown" without a past.
         n_peers: ranks it was compared with.
         own_s, peers_s: the times compared, seconds per step; NaN if there are none.
         pages: whether somebody should be called: confirmed, >= 10 % and dear enough.
@@ -80,6 +83,7 @@ class Verdict:
     at_ns: int = 0
     confidence: float = 0.0
     gpu_seconds_lost_per_hour: float = 0.0
+    began: Beginning = "unknown"
     n_peers: int = 0
     own_s: float = float("nan")
     peers_s: float = float("nan")

@@ -43,6 +43,7 @@ def verdict_json(verdict: Verdict) -> Json:
         "attempt": verdict.attempt,
         "at_step": verdict.at_step,
         "at_ns": verdict.at_ns,
+        "began": verdict.began,
         "n_peers": verdict.n_peers,
         "own_s": _nullable(verdict.own_s),
         "peers_s": _nullable(verdict.peers_s),

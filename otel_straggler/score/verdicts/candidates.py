@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from otel_straggler.model.observation import Floats, Section
-from otel_straggler.model.verdict import Cause
+from otel_straggler.model.verdict import Beginning, Cause
 from otel_straggler.score.verdicts.intermittent import Spikes
+from otel_straggler.score.verdicts.own_history import how_it_began
 from otel_straggler.score.verdicts.subjects import cause_of_section
 from otel_straggler.score.verdicts.track import Findings, Flags, Track
 
@@ -36,6 +37,7 @@ class Candidate:
         own_s, peers_s: seconds per step in ``section``.
         since: count of observed steps at which it began; 0: as far back as can be seen; -1: not
             known.
+        began: whether it was normally like this, or became so.
         is_late: seen only in others' waiting.
     """
 
@@ -50,6 +52,7 @@ class Candidate:
     own_s: float
     peers_s: float
     since: int
+    began: Beginning = "unknown"
     is_late: bool = False
 
 
@@ -118,6 +121,7 @@ def candidate(
         own_s=peers_s * float(np.exp(effect)),
         peers_s=peers_s,
         since=since,
+        began=how_it_began(track.normal_of(row, told), float(effect)),
         is_late=is_late,
     )
 

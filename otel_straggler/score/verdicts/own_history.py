@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from otel_straggler.model.observation import Floats
+from otel_straggler.model.verdict import Beginning
 from otel_straggler.score.verdicts.keyed import KeyedTables
 
 HALF_LIFE_S = 24 * 3600.0
@@ -17,8 +18,6 @@ LEAST_WEIGHT = 3.0
 """Evaluations, faded, below which there is no reference."""
 MAX_SUBJECTS = 50_000
 MAX_NAMES = 1_000
-
-Beginning = Literal["born", "became", "unknown"]
 
 
 class OwnHistory:

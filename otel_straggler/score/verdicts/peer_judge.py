@@ -21,6 +21,7 @@ from otel_straggler.score.verdicts.candidates import (
 from otel_straggler.score.verdicts.cases import ACTIVE, Cases, Now
 from otel_straggler.score.verdicts.excess import Excesses, host_excesses
 from otel_straggler.score.verdicts.grouping import Groups, median_of_rows
+from otel_straggler.score.verdicts.impact import gpu_seconds_per_hour
 from otel_straggler.score.verdicts.intermittent import Intermittent, Spikes
 from otel_straggler.score.verdicts.settings import VerdictSettings
 from otel_straggler.score.verdicts.track import Flags, Track
@@ -312,7 +313,8 @@ class PeerJudge:
             slowdown=slowdown,
             since_step=self._since(one),
             confidence=self._confidence(one, n_peers),
-            gpu_seconds_lost_per_hour=share / (1.0 + share) * n_ranks * 3600.0,
+            began=one.began,
+            gpu_seconds_lost_per_hour=gpu_seconds_per_hour(one.lost_s, step_s, n_ranks),
             n_peers=n_peers,
             own_s=one.own_s,
             peers_s=one.peers_s,

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from otel_straggler.model.observation import Floats
-
 MEDIAN_ERROR = 1.2533
 """Standard error of a median of n normal values x sqrt(n) / their standard deviation."""
 FALSE_ALARMS = 0.05
@@ -27,7 +23,7 @@ def resolvable_slowdown(
     run stay the same.
 
     Args:
-        noise: standard deviation of the log time of a step (:func:`step_noise`), >= 0.
+        noise: standard deviation of the log time of a step, >= 0.
         steps: steps whose median is compared.
         comparisons: ranks x sections that are compared at once.
         false_alarms: expected number of them among all comparisons.
@@ -48,27 +44,3 @@ def resolvable_slowdown(
     z_alpha = math.sqrt(2.0 * math.log(max(1.0, comparisons / false_alarms)))
     exponent = (z_alpha + Z_POWER) * MEDIAN_ERROR * noise / math.sqrt(steps)
     return math.exp(min(exponent, 700.0))
-
-
-def step_noise(relative: Floats) -> float:
-    """Robust standard deviation of a rank's log time from step to step.
-
-    Args:
-        relative: (T, R) log time, best relative to the peers so that what is common cancels; NaN
-            where there is none.
-
-    Returns:
-        1.4826 x median over ranks of the median absolute deviation from the rank's own median;
-        NaN if no rank has three steps.
-
-    A few spikes, and a slow rank, do not move it. Cost: O(T R log T).
-
-    >>> step_noise(np.log([[1.0, 3.0], [1.1, 3.3], [0.9, 2.7]])) > 0.1
-    True
-    """
-    enough = relative[:, np.isfinite(relative).sum(axis=0) >= 3]
-    if enough.size == 0:
-        return math.nan
-    values = np.where(np.isfinite(enough), enough, np.nan)
-    spread = np.nanmedian(np.abs(values - np.nanmedian(values, axis=0)), axis=0)
-    return 1.4826 * float(np.median(spread))

@@ -62,6 +62,8 @@ def _excess(verdict: Verdict) -> str:
 
 
 def _since(verdict: Verdict) -> str:
+    if verdict.began == "born":
+        return ", as long as it is known"
     return "" if verdict.since_step is None else f" since step {verdict.since_step}"
 
 

@@ -18,6 +18,7 @@ from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.score.verdicts import onset
 from otel_straggler.score.verdicts.comparison import SIGMA_OF_MAD, least_z, spread_of
 from otel_straggler.score.verdicts.grouping import median_of_rows
+from otel_straggler.score.verdicts.resolvable import Z_POWER, resolvable_slowdown
 from otel_straggler.score.verdicts.settings import VerdictSettings
 
 Flags = npt.NDArray[np.bool_]
@@ -29,8 +30,6 @@ ERROR_OF_BLOCK = 0.536
 ERROR_OF_SHORT = 0.55
 """Standard error of the median of 4 blocks / that of a block."""
 LEAST_SIGMA = 0.002
-POWER_Z = 1.28
-"""For 90 % power."""
 LEAST_REFERENCE = 4
 """Blocks that a reference of one's own needs."""
 FIRST_REFERENCE = 8
@@ -248,16 +247,20 @@ class Track:
     def floor(self, error: Floats) -> Floats:
         """The least excess that counts: 3 %, and 1.5 times what ``error`` can resolve."""
         settings = self._settings
-        z = math.sqrt(2.0 * math.log(max(self.shape[0] * self.shape[1], 1) / 0.05)) + POWER_Z
+        z = least_z(*self.shape, 0.0) + Z_POWER
         least = math.log(settings.least_slowdown)
         resolvable = settings.floor_of_resolvable * z * np.where(np.isnan(error), np.inf, error)
         return np.asarray(np.maximum(least, resolvable))
 
     def resolvable(self) -> float:
         """The smallest slowdown of the whole local work that 20 steps can show (1.04 = 4 %)."""
-        error = float(ERROR_OF_SHORT * self.block_error[0])
-        z = math.sqrt(2.0 * math.log(max(self.shape[0] * self.shape[1], 1) / 0.05)) + POWER_Z
-        return math.exp(z * error)
+        noise = float(self.block_error[0]) / ERROR_OF_BLOCK
+        return resolvable_slowdown(noise, self._settings.windows_steps[0], math.prod(self.shape))
+
+    def normal_of(self, row: int, column: int) -> float:
+        """What is normal for a subject; NaN if too little is known of it."""
+        usable = self._reference_blocks[row, column] >= LEAST_REFERENCE
+        return float(self.reference[row, column]) if usable else math.nan
 
     def recent(self) -> Floats:
         """The newest 20 steps: median of their blocks (fewer, where there are not so many)."""
