@@ -186,12 +186,15 @@ def _group(
     attempt, group = source.attempt, source.group
     traces = b"".join(step_trace_id(source.run_id, attempt, group, s) for s in steps.tolist())
     start_ns = batch.start_ns[rows]
+    labels = [(semconv.SECTION, section.name), (semconv.SECTION_KIND, section.kind)]
+    if section.parent:
+        labels.append((semconv.SECTION_PARENT, section.parent))
     numbers: dict[str, Ints] = {semconv.STEP: steps, semconv.SEQ: batch.seq[rows]}
     if batch.tokens is not None and not np.isnan(batch.tokens[rows]).any():
         numbers[semconv.TOKENS] = batch.tokens[rows].astype(np.int64)
     return SpanGroup(
         name=section.name,
-        labels=((semconv.SECTION, section.name), (semconv.SECTION_KIND, section.kind)),
+        labels=tuple(labels),
         numbers=numbers,
         trace_ids=np.frombuffer(traces, np.uint8).reshape(-1, 16),
         span_ids=span_ids,
