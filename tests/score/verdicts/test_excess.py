@@ -1,0 +1,146 @@
+"""From seconds to excesses over the peers."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otel_straggler.model.observation import Floats
+from otel_straggler.score.verdicts.excess import (
+    Excesses,
+    excesses,
+    host_excesses,
+    late_seconds,
+    local_sections,
+)
+from otel_straggler.score.verdicts.waits import Synchronising
+
+from .worlds import by_hand, ranks, slower, take_ranks, usual, world_of
+
+SEEDS = st.integers(0, 2**32 - 1)
+STEPS, RANKS = 5, 8
+SECTIONS = (("data", "data"), ("forward", "compute"), ("sync", "wait"), ("save", "checkpoint"))
+
+
+def found(seconds: Floats, equal_s: Floats | None = None, least_peers: int = 3) -> Excesses:
+    (table,) = by_hand(seconds, SECTIONS[: seconds.shape[2]], block_steps=len(seconds))
+    world = world_of(table)
+    equal_s = seconds if equal_s is None else equal_s
+    peers_s, late_s = late_seconds(equal_s, world)
+    return excesses(
+        equal_s,
+        seconds,
+        peers_s,
+        late_s,
+        world,
+        Synchronising(),
+        shared=np.zeros(seconds.shape[2], bool),
+        least_peers=least_peers,
+    )
+
+
+@settings(max_examples=25)
+@given(SEEDS, st.floats(1e-6, 1e6))
+def test_excesses_do_not_depend_on_the_unit_nor_on_the_order_of_ranks(
+    seed: int, factor: float
+) -> None:
+    """They are logarithms of ratios."""
+    seconds = usual(STEPS, RANKS, seed=seed)
+    here = found(seconds).ranks
+    np.testing.assert_allclose(found(factor * seconds).ranks, here, atol=1e-9)
+    order = np.random.default_rng(seed).permutation(RANKS)
+    np.testing.assert_allclose(found(seconds[:, order]).ranks, here[:, order], atol=1e-12)
+
+
+@settings(max_examples=25)
+@given(SEEDS, st.floats(1.0, 10.0))
+def test_a_slower_rank_has_no_smaller_excess_and_its_peers_no_larger(
+    seed: int, factor: float
+) -> None:
+    """In its work, in its section and in the waiting of the others."""
+    seconds = usual(STEPS, RANKS, seed=seed)
+    here, there = found(seconds).ranks, found(slower(seconds, 2, factor)).ranks
+    more = there[:, 2] - here[:, 2]
+    assert (more[:, [0, 2]] >= -1e-9).all()
+    others = np.arange(RANKS) != 2
+    assert (there[:, others][..., :3] <= here[:, others][..., :3] + 1e-9).all()
+
+
+def test_the_columns_are_work_sections_and_lateness() -> None:
+    """Waiting and checkpoints are nobody's own work; a section of them is not compared."""
+    seconds = np.ones((STEPS, RANKS, 4))
+    seconds[:, 0] = [2.0, 4.0, 0.5, 9.0]
+    one = found(seconds).ranks[0, 0]
+    np.testing.assert_allclose(one[:3], np.log([3.0, 2.0, 4.0]))
+    assert np.isnan(one[3:5]).all()
+    np.testing.assert_allclose(one[5], np.log1p(0.5 / 4.0))
+
+
+def test_times_are_summed_by_what_they_are() -> None:
+    """Own work, waiting, and the whole step with its checkpoint."""
+    one = found(np.tile([1.0, 2.0, 4.0, 8.0], (STEPS, RANKS, 1)))
+    assert (one.local_s == 3.0).all()
+    assert (one.waited_s == 4.0).all()
+    assert (one.step_s == 15.0).all()
+
+
+def test_a_rank_that_lacks_what_its_peers_have_is_not_compared_in_that_step() -> None:
+    """Part of its telemetry is lost. What only some ran, such as a garbage collection, is no
+    lack."""
+    seconds = np.ones((STEPS, RANKS, 3))
+    seconds[0, 0, 1] = np.nan
+    seconds[:, 4:, 0] = np.nan
+    one = found(seconds)
+    assert np.isnan(one.local_s[0, 0])
+    assert np.isnan(one.ranks[0, 0, [0, -1]]).all()
+    assert np.isfinite(one.local_s[1:]).all()
+    assert np.isfinite(one.step_s).all()
+    assert one.local_s[0, 5] == 1.0
+
+
+def test_groups_that_are_too_small_have_no_excess() -> None:
+    """Two ranks do not show which of them is slow."""
+    assert np.isnan(found(usual(STEPS, 2)).ranks).all()
+    assert np.isfinite(found(usual(STEPS, 2), least_peers=2).ranks[..., 0]).all()
+
+
+def test_a_section_that_few_run_is_not_compared() -> None:
+    """Half of the ranks and steps must have it."""
+    seconds = usual(STEPS, RANKS)
+    seconds[2:, :, 0] = np.nan
+    assert np.isnan(found(seconds).ranks[..., 1]).all()
+    assert np.isfinite(found(seconds).ranks[..., 2]).all()
+
+
+def test_who_was_given_more_work_is_not_late_for_it() -> None:
+    """The times for equal work are compared; what the extra work took is nobody's fault."""
+    equal_s = usual(STEPS, RANKS, noise=0.0)
+    heavy_s = slower(equal_s, 2, 1.4)
+    assert found(heavy_s).ranks[0, 2, -1] > 0.1
+    restored = heavy_s.copy()
+    restored[:, 2, 1] = equal_s[:, 2, 1]
+    left = np.delete(found(heavy_s, restored).ranks[:, 2], 3, axis=1)
+    np.testing.assert_allclose(left, 0.0, atol=1e-9)
+
+
+def test_one_slow_rank_of_eight_does_not_make_its_host_slow() -> None:
+    """A host is its median rank; a rank that is not there does not count."""
+    seconds = slower(usual(STEPS, 16, noise=0.0), 2, 2.0)
+    (table,) = by_hand(seconds, SECTIONS[:3])
+    world = world_of(table)
+    own = found(seconds).ranks
+    np.testing.assert_allclose(host_excesses(own, world)[..., 2], 0.0, atol=1e-9)
+    own[:, :8, 2] = 0.3
+    own[:, 0, 2] = np.nan
+    np.testing.assert_allclose(host_excesses(own, world)[:, :, 2], [[0.3, 0.0]] * STEPS, atol=1e-9)
+
+
+def test_local_sections_hold_work_and_nothing_else() -> None:
+    """By kind, and by how they behave."""
+    (table,) = by_hand(np.ones((STEPS, 3, 4)), SECTIONS)
+    world, waiting = world_of(take_ranks(table, range(3))), Synchronising()
+    assert local_sections(world, waiting).tolist() == [True, True, False, False]
+    waiting.behaves.add("forward")
+    assert local_sections(world, waiting).tolist() == [True, False, False, False]
+    assert len(ranks(3)) == world.n_ranks
