@@ -29,7 +29,7 @@ class Cases:
         self._standings: dict[str, Standing] = {}
         self._changes: list[Verdict] = []
         self._newest: dict[str, int] = {}
-        self._dropped = 0
+        self._most = max_changes
 
     def standing(self, subject_id: str) -> Standing:
         return self._standings.get(subject_id) or Standing()
@@ -44,7 +44,7 @@ class Cases:
 
     def latest(self) -> list[Verdict]:
         """The newest verdict of every subject."""
-        return [self._changes[at - self._dropped] for at in self._newest.values()]
+        return [self._changes[at] for at in self._newest.values()]
 
     @property
     def changes(self) -> tuple[Verdict, ...]:
@@ -89,7 +89,7 @@ class Cases:
             verdict = replace(verdict, at_step=now.step, at_ns=now.at_ns)
             return self._append(replace(verdict, sentence=sentence(verdict)))
         if flagged and draft.subject_id in self._newest:
-            at = self._newest[draft.subject_id] - self._dropped
+            at = self._newest[draft.subject_id]
             old = self._changes[at]
             verdict = replace(verdict, at_step=old.at_step, at_ns=old.at_ns)
             self._changes[at] = replace(verdict, sentence=sentence(verdict))
@@ -110,20 +110,25 @@ class Cases:
         )
 
     def _append(self, verdict: Verdict) -> Verdict:
-        self._newest[verdict.subject_id] = len(self._changes) + self._dropped
+        self._newest[verdict.subject_id] = len(self._changes)
         self._changes.append(verdict)
-        if len(self._changes) > self._max_changes:
+        if len(self._changes) > self._most:
             self._drop_oldest()
         return verdict
 
     def _drop_oldest(self) -> None:
         """Forget the older half, but for the newest verdict of subjects that are in trouble."""
         half = self._max_changes // 2
-        kept = [v for v in self.latest() if v.state not in ("ok", "recovered")]
-        old = {id(v) for v in self._changes[:half]}
-        self._changes = [*(v for v in kept if id(v) in old), *self._changes[half:]]
-        self._dropped = 0
+        end = len(self._changes) - half
+        kept = [
+            verdict
+            for at, verdict in enumerate(self._changes[:end])
+            if self._newest[verdict.subject_id] == at and verdict.state not in ("ok", "recovered")
+        ]
+        self._changes = [*kept, *self._changes[end:]]
         self._newest = {v.subject_id: at for at, v in enumerate(self._changes)}
+        # Where nearly all are in trouble little can go: not to be tried at every change.
+        self._most = max(self._max_changes, len(self._changes) + half)
 
     # --- over restarts -------------------------------------------------------------------------
 

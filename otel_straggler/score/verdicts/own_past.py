@@ -73,8 +73,11 @@ class OwnPast:
             return Rises(rise=rise, least=least, beyond=rise >= least)
 
     def _learn(self, block: Floats, rises: Rises) -> None:
+        is_past = self.blocks >= LEAST_BLOCKS
         with np.errstate(invalid="ignore"):
-            learns = np.isfinite(block) & ~(rises.rise >= 0.5 * rises.least)
+            rising = (rises.rise >= 0.5 * rises.least) | (block - self.reference >= rises.least)
+        # Until the noise is known nobody can tell whether a past that was given still holds.
+        learns = np.isfinite(block) & ~(is_past & (rising | np.isnan(self._sigma)))
         self.blocks = np.minimum(self.blocks + learns, MOST_BLOCKS)
         known = np.where(np.isnan(self.reference), block, self.reference)
         moved = known + (block - known) / np.maximum(self.blocks, 1)

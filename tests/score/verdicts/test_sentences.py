@@ -1,0 +1,78 @@
+"""What a person reads at night."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+
+from otel_straggler.model.verdict import Cause, Scope, State, Verdict
+from otel_straggler.score.verdicts.sentences import sentence
+
+VERDICT = Verdict(
+    run_id="r",
+    subject_id="s",
+    scope="rank",
+    rank=5,
+    node="node-1",
+    role="critic",
+    section="forward",
+    cause="slow_gpu",
+    state="confirmed",
+    slowdown=1.5,
+    since_step=4210,
+    n_peers=1023,
+)
+
+
+@pytest.mark.parametrize("state", get_args(State))
+@pytest.mark.parametrize("scope", get_args(Scope))
+def test_every_verdict_has_a_sentence(scope: Scope, state: State) -> None:
+    """Without a hole where a step or a section is not known."""
+    for cause, told in itertools.product(
+        get_args(Cause), ({}, {"since_step": None, "section": ""})
+    ):
+        text = sentence(replace(VERDICT, cause=cause, scope=scope, state=state, **told))
+        assert text.endswith(".")
+        assert "None" not in text
+        assert "  " not in text
+        assert " ." not in text
+
+
+def test_a_sentence_says_who_where_how_much_since_when_and_what_it_costs() -> None:
+    """In numbers that a person can read."""
+    text = sentence(replace(VERDICT, gpu_seconds_lost_per_hour=3 * 3600.0))
+    assert text.startswith(
+        "rank 5 on node-1 takes 1.50x as long as its 1,023 peers in forward since step 4210:"
+    )
+    assert "3.0 h of GPU time per hour" in text
+
+
+def test_what_is_not_known_is_not_told() -> None:
+    """Neither a slowdown nor a step, nor a cost of nothing."""
+    nothing = replace(VERDICT, slowdown=float("nan"), since_step=None, scope="run")
+    text = sentence(nothing)
+    assert "nan" not in text
+    assert "since" not in text
+    assert "loses" not in text
+
+
+def test_late_arrivals_are_told_as_what_their_peers_wait() -> None:
+    """Half a step."""
+    assert "they wait 50 % of a step" in sentence(replace(VERDICT, cause="late_arrival"))
+
+
+def test_an_imbalance_is_compared_with_equal_work_and_a_run_with_its_past() -> None:
+    """They have no peers."""
+    stage = replace(VERDICT, scope="role", cause="stage_imbalance", n_peers=3)
+    run = replace(VERDICT, scope="run", cause="uniform_slowdown", n_peers=0)
+    assert "if all did the same work" in sentence(stage)
+    assert "as long as before" in sentence(run)
+
+
+def test_what_cannot_be_localised_says_so() -> None:
+    """Whatever the cause may be."""
+    text = sentence(replace(VERDICT, scope="run", cause="unknown", is_localised=False))
+    assert "cannot localise" in text
