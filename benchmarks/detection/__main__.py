@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--set", choices=list(SEEDS), default="B", help="seeds: A tunes, B reports")
     parser.add_argument("--cases", default="*", metavar="GLOB", help="cases by name")
     parser.add_argument("--seeds", type=int, metavar="N", help="runs of every case")
-    parser.add_argument("--methods", metavar="A,B", help="of: " + ", ".join(METHODS))
+    parser.add_argument("--methods", metavar="A,B", help="of: " + ", ".join(METHODS).replace("%", "%%"))
     parser.add_argument("--json", metavar="FILE", help="where the JSON goes; - is standard output")
     parser.add_argument("--explain", action="store_true", help=f"what {OURS} misses or makes up")
     parser.add_argument("--list", action="store_true", help="print the names of the cases")

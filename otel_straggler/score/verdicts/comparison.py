@@ -48,7 +48,8 @@ def spread_of(effect: Floats, standard_error: Floats) -> Floats:
 
     The measured spread (MAD, over all rows: also over groups, since each is centred) and the
     noise's standard error are weighed by the number of rows, because the MAD of a few rows is
-    nearly worthless; never less than the standard error and 0.5 % together.
+    nearly worthless; never less than the standard error and 0.5 % together. As a spread measured on
+    n rows is itself uncertain by about 1 / sqrt(n), it is taken larger by that.
 
     Args:
         effect: (R, C) NaN where unknown.
@@ -62,7 +63,8 @@ def spread_of(effect: Floats, standard_error: Floats) -> Floats:
     size = np.sort(size, axis=0)
     at = np.maximum(known - 1, 0) // 2
     middle = np.take_along_axis(size, at[None, :], 0)[0] if len(size) else np.zeros(len(known))
-    measured = np.where(known > 0, SIGMA_OF_MAD * middle, 0.0)
+    unsure = 1.0 + 1.0 / np.sqrt(known + PRIOR_ROWS)
+    measured = np.where(known > 0, unsure * SIGMA_OF_MAD * middle, 0.0)
     expected = standard_error**2 + LEAST_SPREAD**2
     mixed = (known * measured**2 + PRIOR_ROWS * expected) / (known + PRIOR_ROWS)
     return np.asarray(np.sqrt(np.maximum(mixed, expected)))

@@ -38,8 +38,11 @@ MOST_REFERENCE = 400
 KEPT_REFERENCE = 40
 """Blocks that a reference counts for after a restart."""
 NEWEST_BLOCKS = 4
-VERIFY_STEPS = 5
+VERIFY_STEPS = 8
+"""Fewer since an onset say nothing: pauses come in clusters, also of the ranks that one meets."""
 MOST_VERIFIED_BLOCKS = 20
+LOW_QUANTILE, LASTING = 0.25, 0.4
+"""Of the steps since an onset also the lower quartile must lie so high, as a part of the median."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -312,9 +315,11 @@ class Track:
             values = self._block_ring[at, row, column]
             error = 1.2533 * self.block_error[column] / math.sqrt(max(blocks, 1))
         known = values[np.isfinite(values)]
-        if len(known) < VERIFY_STEPS - (n > size):
+        if len(known) < (VERIFY_STEPS if n <= size else NEWEST_BLOCKS):
             return 0.0, np.asarray(np.inf)
         middle = float(np.median(known))
+        if float(np.quantile(known, LOW_QUANTILE)) < LASTING * middle:
+            return 0.0, np.asarray(np.inf)  # a few pauses close together, no lasting rise
         normal = float(self.reference[row, column])
         usable = self._reference_blocks[row, column] >= LEAST_REFERENCE
         # Who was faster than its peers and is as fast now is not slow.
