@@ -295,8 +295,8 @@ class Track:
                 floor = max(floor, z_limit * float(found.spread[column]))
             if effect >= floor:
                 verified[row, column] = True
+                found.effect[row, column] = np.fmax(effect, found.effect[row, column])
                 if not found.beyond[row, column]:
-                    found.effect[row, column] = effect
                     found.floor[row, column] = floor
                     found.z[row, column] = effect / max(float(error), LEAST_SIGMA)
         return verified
