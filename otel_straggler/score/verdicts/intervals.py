@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
-import numpy as np
-
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.verdicts.grouping import median_of_rows
+from otel_straggler.score.verdicts.joined import joined
 
 AT_ONCE = 3
 """Intervals of a block: with 10 s each, 30 s."""
@@ -36,7 +31,7 @@ class Intervals:
     def finish(self) -> list[StepTable]:
         """What waits, as a block."""
         waiting, self._waiting = self._waiting, []
-        return [_joined(waiting)] if waiting else []
+        return [joined(waiting)] if waiting else []
 
     def _fits(self, table: StepTable) -> bool:
         """Whether ranks and sections are those of what waits."""
@@ -44,14 +39,3 @@ class Intervals:
             return True
         last = self._waiting[-1]
         return last.sources == table.sources and last.sections == table.sections
-
-
-def _joined(tables: list[StepTable]) -> StepTable:
-    if len(tables) == 1:
-        return tables[0]
-    names = ("steps", "seconds", "runs", "tokens", "start_ns", "end_ns")
-    columns: dict[str, Any] = {
-        name: np.concatenate([getattr(table, name) for table in tables]) for name in names
-    }
-    run_cv = median_of_rows(np.array([table.run_cv for table in tables]))
-    return replace(tables[-1], run_cv=run_cv, **columns)

@@ -6,7 +6,6 @@ Looked at every 20 steps, over the newest 100; no rank is blamed here.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +15,8 @@ from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Cause, Verdict
 from otel_straggler.score.verdicts.cases import Cases, Now
 from otel_straggler.score.verdicts.expert_imbalance import expert_imbalance
-from otel_straggler.score.verdicts.grouping import median_of_rows
 from otel_straggler.score.verdicts.imbalance import sequence_imbalance
+from otel_straggler.score.verdicts.joined import joined
 from otel_straggler.score.verdicts.subjects import role_subject, run_subject
 from otel_straggler.score.verdicts.track import Flags
 from otel_straggler.score.verdicts.what_if import WhatIf, what_if
@@ -78,16 +77,7 @@ class Sample:
     def table(self) -> StepTable:
         """All steps in one; of the blocks that have the sections of the newest."""
         newest = self._tables[-1]
-        alike = [t for t in self._tables if t.sections == newest.sections]
-        columns = ("steps", "seconds", "runs", "tokens", "start_ns", "end_ns")
-        joined: dict[str, Any] = {
-            name: np.concatenate([getattr(t, name) for t in alike]) for name in columns
-        }
-        return replace(newest, run_cv=_median_cv([t.run_cv for t in alike]), **joined)
-
-
-def _median_cv(parts: list[Floats]) -> Floats:
-    return median_of_rows(np.array(parts))
+        return joined([table for table in self._tables if table.sections == newest.sections])
 
 
 class Structure:
