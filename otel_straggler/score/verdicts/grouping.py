@@ -51,7 +51,14 @@ class Groups:
 
         Cost: O(n log widest).
         """
+        if 2 <= self.members.shape[1] <= MOST_COMPARED_ROWS and self._is_even:
+            return median_of_rows(np.array([values[..., rows] for rows in self.members.T]))
         return _median_of_sorted(np.sort(self.gather(values), axis=-1))
+
+    @property
+    def _is_even(self) -> bool:
+        """All groups are of one size."""
+        return self.members.size == len(self.code) and len(self.code) > 0
 
     def minima(self, values: Floats) -> Floats:
         """(..., R) to (..., G): the smallest value of each group; NaN where there is none."""
@@ -60,7 +67,7 @@ class Groups:
 
     def gather(self, values: Floats) -> Floats:
         """(..., R) to (..., G, widest), NaN where a group is narrower."""
-        if self.members.size == len(self.code) and len(self.code):
+        if self._is_even:
             return np.asarray(values[..., self.members])
         padded = np.concatenate([values, np.full((*values.shape[:-1], 1), np.nan)], axis=-1)
         return np.asarray(padded[..., self.members])
@@ -85,7 +92,7 @@ def _median_of_sorted(ordered: Floats) -> Floats:
 def median_of_rows(values: Floats) -> Floats:
     """(n, ...) to (...): the median over the first axis, NaN left out; NaN where there is none.
 
-    Up to 5 rows without NaN are sorted by comparisons of whole rows, which is several times faster.
+    Up to 8 rows without NaN are sorted by comparisons of whole rows, which is several times faster.
 
     >>> median_of_rows(np.array([[1.0, np.nan], [3.0, np.nan], [np.nan, 5.0]])).tolist()
     [2.0, 5.0]
@@ -104,11 +111,11 @@ def median_of_rows(values: Floats) -> Floats:
     return flat.reshape(middle.shape)
 
 
-MOST_COMPARED_ROWS = 5
+MOST_COMPARED_ROWS = 8
 
 
 def _compared(rows: list[Floats]) -> Floats:
-    """The median of 2 to 5 rows; NaN wherever one of them is."""
+    """The median of 2 to 8 rows; NaN wherever one of them is."""
     while len(rows) > 2:
         rows = _without_extremes(rows)
     return np.asarray(0.5 * rows[0] + 0.5 * rows[1]) if len(rows) == 2 else rows[0]
