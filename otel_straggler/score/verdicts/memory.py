@@ -90,7 +90,7 @@ class Memory:
 
     def state(self, tracks: Tracks | None, world: World) -> dict[str, Any]:
         """JSON's types and arrays."""
-        cusum: dict[str, Any] = {}
+        cusum: dict[str, Any] = self._cusum or {}
         if tracks is not None:
             pairs = _by_track(tracks, world)
             cusum = {

@@ -52,13 +52,11 @@ def test_only_the_change_counts_not_the_level(seed: int, level: float) -> None:
     np.testing.assert_allclose(there.least, here.least, atol=1e-9)
 
 
-@settings(max_examples=25)
-@given(SEEDS, st.sampled_from([0.001, 0.02, 0.1]))
-def test_noise_is_no_rise(seed: int, sigma: float) -> None:
+@pytest.mark.parametrize("sigma", [0.001, 0.02, 0.1])
+def test_noise_is_no_rise(sigma: float) -> None:
     """Under 5 % never (3 % of waiting); above it by how much the times vary anyway."""
-    seen = followed(noise(seed, 200, 3, sigma))
-    beyond = np.array([rises.beyond for rises in seen])
-    assert beyond.mean() < 0.01
+    seen = [rises for seed in range(30) for rises in followed(noise(seed, 200, 3, sigma))]
+    assert np.mean([rises.beyond for rises in seen]) < 0.003
     assert seen[-1].least[:, [0, 2]].min() >= 0.05
 
 

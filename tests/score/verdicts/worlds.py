@@ -153,7 +153,8 @@ def with_sources(table: StepTable, change: Callable[[Source], Source]) -> StepTa
 
 
 def with_seconds(table: StepTable, seconds: Floats) -> StepTable:
-    return replace(table, seconds=seconds, runs=np.isfinite(seconds).astype(np.int32))
+    runs = np.where(np.isfinite(seconds), np.maximum(table.runs, 1), 0).astype(np.int32)
+    return replace(table, seconds=seconds, runs=runs)
 
 
 def silent(source: Source) -> Source:

@@ -1,0 +1,96 @@
+"""The run as a whole, and its groups, against their own past."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from otel_straggler.score.verdicts.judge import Judge
+
+from .worlds import active, by_hand, ever_confirmed, judged, made, newest, usual, with_waiting
+
+
+def risen(factor: float, steps: int = 160, *, column: int = 1, ranks: int = 8) -> Judge:
+    """Everybody takes so many times as long from the 60th step on."""
+    seconds = usual(steps, ranks)
+    seconds[60:, :, column] *= factor
+    return judged(by_hand(with_waiting(seconds[..., :2]) if column < 2 else seconds))
+
+
+@pytest.mark.parametrize("factor", [1.08, 1.3, 2.5])
+def test_a_uniform_slowdown_is_measured_against_the_past(factor: float) -> None:
+    """Also one so large that its first steps look like checkpoints."""
+    (found,) = active(risen(factor)).values()
+    assert found.subject_id == "run/uniform_slowdown"
+    assert found.slowdown == pytest.approx(1 + (factor - 1) / 1.05, rel=0.03)
+    assert found.since_step is not None
+    assert abs(found.since_step - 160) <= 25
+    assert not found.pages
+
+
+@pytest.mark.parametrize("factor", [1.02, 0.7])
+def test_a_little_slower_or_faster_is_nothing(factor: float) -> None:
+    """Days and data differ by that."""
+    assert risen(factor).changes == ()
+
+
+def test_one_rank_alone_has_its_past_to_be_compared_with() -> None:
+    """It has no peers."""
+    assert set(active(risen(1.3, ranks=1))) == {"run/uniform_slowdown"}
+
+
+def test_a_uniform_slowdown_ends() -> None:
+    """When all are as fast as before."""
+    seconds = usual(260, 8)
+    seconds[60:140, :, 1] *= 1.3
+    judge = judged(by_hand(with_waiting(seconds[..., :2])))
+    states = [v.state for v in judge.changes if v.subject_id == "run/uniform_slowdown"]
+    assert states == ["suspect", "confirmed", "recovered"]
+
+
+def test_longer_transfers_are_a_link() -> None:
+    """All wait longer, also the last to come, and nobody works longer."""
+    seconds = usual(160, 8)
+    seconds[60:, :, 2] += 0.3
+    judge = judged(by_hand(seconds))
+    assert set(active(judge)) == {"run/link"}
+    assert not active(judge)["run/link"].pages
+
+
+def test_a_slow_rank_makes_no_link_of_those_who_wait_for_it() -> None:
+    """Who waits is a victim."""
+    judge = judged(made("dp8", "compute:1.5@rank2:step60"))
+    assert ever_confirmed(judge) == {"rank/node-0/2"}
+    assert not [name for name in newest(judge) if "link" in name]
+
+
+def test_where_the_times_hide_the_work_nobody_is_confirmed() -> None:
+    """Half of the step is spent in a section that waits, by everybody."""
+    seconds = usual(160, 8)
+    seconds[..., 2] += 1.5
+    seconds[60:, :, 2] += 0.6
+    judge = judged(by_hand(seconds))
+    assert ever_confirmed(judge) == set()
+    (suspect,) = [v for v in newest(judge).values() if v.state == "suspect"]
+    assert (suspect.cause, suspect.is_localised, suspect.evidence) == (
+        "unknown",
+        False,
+        "synchronised",
+    )
+
+
+def test_groups_that_are_not_there_are_no_link() -> None:
+    """A stage that sends nothing for a while, then all as before."""
+    tables = made("tp1,pp2,dp8", steps=160)
+    holes = [
+        table if at not in range(14, 18) else without_stage(table, 1)
+        for at, table in enumerate(tables)
+    ]
+    assert ever_confirmed(judged(holes)) == set()
+
+
+def without_stage(table, stage):  # type: ignore[no-untyped-def]
+    from .worlds import with_seconds
+
+    place = np.array([dict(source.parallel)["pipeline"] for source in table.sources])
+    return with_seconds(table, np.where((place == stage)[None, :, None], np.nan, table.seconds))
