@@ -32,6 +32,9 @@ SMALL_GROUP = 5
 SMALL_GROUP_SLOWDOWN = 1.25
 SMALL_GROUP_CONFIDENCE = 0.8
 INFERRED_CONFIDENCE = 0.6
+HALF_OF_HOST = 0.5
+"""A host is slow if more of its ranks are. Its ranks wait for it to be if half of the others are
+slow too, which is the same number: with fewer each is named, and nobody falls between."""
 MOST_OF_HOST = 0.75
 """A host is slow if so many of its ranks are, and not one of them alone."""
 ALONE = 2.0
@@ -153,14 +156,14 @@ class PeerJudge:
     # --- hosts ---------------------------------------------------------------------------------
 
     def _is_whole_host(self, one: Candidate, ranks: _View) -> bool:
-        """Whether most ranks of the host are slow, each by half of what counts or more."""
+        """Whether more than half of its ranks are slow, each by half of what counts or more."""
         members = _members(self._world.hosts, one.row)
         if len(self._world.hosts) < 2:
             return False
         recent = ranks.worst_of(members, one)
         with np.errstate(invalid="ignore"):
             slow = recent >= 0.5 * min(one.floor, one.effect)
-        return float(slow.mean()) >= MOST_OF_HOST
+        return float(slow.mean()) > HALF_OF_HOST
 
     def _take_host(self, one: Candidate, ranks: _View) -> Verdict | None:
         node = str(self._world.hosts.keys[one.row])
