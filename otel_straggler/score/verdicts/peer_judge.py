@@ -37,6 +37,9 @@ HALF_OF_HOST = 0.5
 slow too, which is the same number: with fewer each is named, and nobody falls between."""
 MOST_OF_HOST = 0.75
 """A host is slow if so many of its ranks are, and not one of them alone."""
+LEAST_LASTING = 1.045
+"""Healthy devices differ for good by a per cent or so: who was always slower is called slow from
+4.5 % on only."""
 ALONE = 2.0
 """A rank on a slow host is named too if it is so many times as slow as its host."""
 AGREEMENT = 0.3
@@ -196,7 +199,7 @@ class PeerJudge:
     ) -> tuple[str, Verdict | None] | None:
         """The subject and its change of state; None if the host answers for the rank."""
         host = int(self._world.hosts.code[one.row])
-        if host == self._world.doubtful_host:
+        if host == self._world.doubtful_host or _is_its_nature(one):
             return None
         named = slow_hosts.get(host)
         if named is not None and one.effect < ALONE * named.effect:
@@ -393,6 +396,10 @@ class _View:
         if not known.any():
             return False
         return bool((recent[known] + error[known] <= np.maximum(0.5 * floor, error[known])).all())
+
+
+def _is_its_nature(one: Candidate) -> bool:
+    return one.began == "born" and one.effect < math.log(LEAST_LASTING)
 
 
 def _members(groups: Groups, code: int) -> Ints:
