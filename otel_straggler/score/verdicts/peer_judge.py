@@ -32,8 +32,14 @@ SMALL_GROUP = 5
 SMALL_GROUP_SLOWDOWN = 1.25
 SMALL_GROUP_CONFIDENCE = 0.8
 INFERRED_CONFIDENCE = 0.6
+HALF_OF_HOST = 0.5
+"""A host is slow if more of its ranks are. Its ranks wait for it to be if half of the others are
+slow too, which is the same number: with fewer each is named, and nobody falls between."""
 MOST_OF_HOST = 0.75
 """A host is slow if so many of its ranks are, and not one of them alone."""
+LEAST_LASTING = 1.045
+"""Healthy devices differ for good by a per cent or so: who was always slower is called slow from
+4.5 % on only."""
 ALONE = 2.0
 """A rank on a slow host is named too if it is so many times as slow as its host."""
 AGREEMENT = 0.3
@@ -153,14 +159,14 @@ class PeerJudge:
     # --- hosts ---------------------------------------------------------------------------------
 
     def _is_whole_host(self, one: Candidate, ranks: _View) -> bool:
-        """Whether most ranks of the host are slow, each by half of what counts or more."""
+        """Whether more than half of its ranks are slow, each by half of what counts or more."""
         members = _members(self._world.hosts, one.row)
         if len(self._world.hosts) < 2:
             return False
         recent = ranks.worst_of(members, one)
         with np.errstate(invalid="ignore"):
             slow = recent >= 0.5 * min(one.floor, one.effect)
-        return float(slow.mean()) >= MOST_OF_HOST
+        return float(slow.mean()) > HALF_OF_HOST
 
     def _take_host(self, one: Candidate, ranks: _View) -> Verdict | None:
         node = str(self._world.hosts.keys[one.row])
@@ -193,7 +199,7 @@ class PeerJudge:
     ) -> tuple[str, Verdict | None] | None:
         """The subject and its change of state; None if the host answers for the rank."""
         host = int(self._world.hosts.code[one.row])
-        if host == self._world.doubtful_host:
+        if host == self._world.doubtful_host or _is_its_nature(one):
             return None
         named = slow_hosts.get(host)
         if named is not None and one.effect < ALONE * named.effect:
@@ -390,6 +396,10 @@ class _View:
         if not known.any():
             return False
         return bool((recent[known] + error[known] <= np.maximum(0.5 * floor, error[known])).all())
+
+
+def _is_its_nature(one: Candidate) -> bool:
+    return one.began == "born" and one.effect < math.log(LEAST_LASTING)
 
 
 def _members(groups: Groups, code: int) -> Ints:

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_straggler.score.verdicts.comparison import (
-    LEAST_SPREAD,
     centred,
     is_beyond,
     least_z,
@@ -65,8 +64,8 @@ def test_peers_are_never_taken_to_be_more_alike_than_half_a_percent(seed: int, r
     """Nor than the noise of their own times."""
     effect = logs(seed, 2, rows) * np.array([0.0, 1.0])
     found = spread_of(effect, np.array([0.0, 0.03]))
-    assert found[0] == pytest.approx(LEAST_SPREAD)
-    assert found[1] >= math.hypot(0.03, LEAST_SPREAD) * (1 - 1e-12)
+    assert found[0] == pytest.approx(0.005)
+    assert found[1] >= math.hypot(0.03, 0.005) * (1 - 1e-12)
 
 
 def test_a_spread_that_is_measured_counts_the_more_the_more_rows_there_are() -> None:
@@ -103,4 +102,4 @@ def test_nobody_and_nothing_known_have_a_spread_too() -> None:
     """Of noise alone."""
     nothing = spread_of(np.full((4, 2), np.nan), np.zeros(2))
     nobody = spread_of(np.zeros((0, 2)), np.zeros(2))
-    np.testing.assert_allclose([nothing, nobody], LEAST_SPREAD)
+    np.testing.assert_allclose([nothing, nobody], 0.005)

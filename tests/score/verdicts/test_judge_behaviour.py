@@ -9,6 +9,7 @@ import pytest
 
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.score.verdicts.judge import Judge
+from otel_straggler.score.verdicts.settings import VerdictSettings
 
 from .worlds import (
     active,
@@ -93,6 +94,36 @@ def test_one_slow_rank_of_eight_is_a_rank() -> None:
     """Its host is not to blame."""
     verdict = only(judged(made("dp32", "compute:1.3@rank11:step60")))
     assert (verdict.scope, verdict.subject_id) == ("rank", "rank/node-1/3")
+
+
+@pytest.mark.parametrize("slow", range(1, 9))
+def test_of_a_host_half_are_ranks_and_more_are_a_host(slow: int) -> None:
+    """Whatever the number is, somebody is named, and nobody of another host."""
+    work_s = usual(100, 32)[..., :2]
+    work_s[50:, 8 : 8 + slow, 1] *= 1.3
+    found = ever_confirmed(judged(by_hand(with_waiting(work_s))))
+    as_ranks = {f"rank/node-1/{place}" for place in range(slow)}
+    assert found == (as_ranks if slow <= 4 else {"host/node-1"})
+
+
+def test_who_is_slow_without_anybody_waiting_stays_a_suspect() -> None:
+    """Its longer time is hidden behind something: it costs nothing that can be seen."""
+    seconds = usual(100, 8)
+    seconds[50:, 3, 1] *= 1.3
+    judge = judged(by_hand(seconds))
+    assert ever_confirmed(judge) == set()
+    assert newest(judge)["rank/node-0/3"].state == "suspect"
+
+
+def test_nobody_is_called_for_less_than_the_settings_say() -> None:
+    """In slowdown and in cost."""
+    tables = made("dp8", "compute:1.3@rank3:step60")
+    for settings, pages in (
+        (VerdictSettings(), True),
+        (VerdictSettings(page_slowdown=1.4), False),
+        (VerdictSettings(page_loss=0.5), False),
+    ):
+        assert only(judged(tables, settings)).pages == pages
 
 
 def test_two_slow_ranks_are_two() -> None:

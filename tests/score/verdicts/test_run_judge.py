@@ -79,6 +79,24 @@ def test_where_the_times_hide_the_work_nobody_is_confirmed() -> None:
     )
 
 
+def test_work_that_grows_where_the_times_hide_it_is_not_localised() -> None:
+    """Host times of launches grew for all: that is not known to be the work."""
+    seconds = usual(160, 8)
+    seconds[..., 2] += 1.5
+    seconds[60:, :, :2] *= 1.3
+    judge = judged(by_hand(seconds))
+    assert ever_confirmed(judge) == set()
+    assert {v.cause for v in newest(judge).values()} == {"unknown"}
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+def test_a_stage_that_works_longer_is_no_link_of_the_others(stage: int) -> None:
+    """They wait for it."""
+    judge = judged(made("tp1,pp2,dp8", f"compute:1.5@stage{stage}:step60", steps=160))
+    assert not [v for v in judge.changes if v.cause == "link"]
+    assert not [v for v in judge.changes if v.scope in ("rank", "host")]
+
+
 def test_groups_that_are_not_there_are_no_link() -> None:
     """A stage that sends nothing for a while, then all as before."""
     tables = made("tp1,pp2,dp8", steps=160)

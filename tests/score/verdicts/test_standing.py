@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_straggler.score.verdicts.standing import FLAP_WITHIN_NS, HOLD, Standing
+from otel_straggler.score.verdicts.standing import FLAP_WITHIN_NS, Standing
 
 EVERY = 5
+HOLD = 3
 
 
 class Watched:

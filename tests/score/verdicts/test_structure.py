@@ -36,6 +36,12 @@ def test_a_heavier_stage_costs_more() -> None:
     assert costs == sorted(costs)
 
 
+def test_a_slow_rank_of_the_last_stage_is_no_stage_imbalance() -> None:
+    """To mend the stage would win less than to mend the rank."""
+    judge = judged(made("tp1,pp2,dp4", "compute:2@rank5:step0"))
+    assert ever_confirmed(judge) == {"rank/node-0/5"}
+
+
 @pytest.mark.parametrize("layout", ["dp8", "tp1,pp4,dp4", "tp2,pp2,dp8"])
 def test_equal_work_is_no_imbalance(layout: str) -> None:
     """Whatever the layout is; the summary says how much balance would win."""

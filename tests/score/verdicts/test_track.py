@@ -159,6 +159,17 @@ def test_a_reference_that_is_given_counts_at_once() -> None:
     assert np.isnan(track.reference[0]).all()
 
 
+def test_who_is_in_trouble_from_the_start_has_no_reference() -> None:
+    """However little it rises."""
+    held = np.arange(RANKS) == 3
+    track = Track((RANKS, 2), VerdictSettings())
+    for at in range(10):
+        track.take(noise(at, 5))
+        track.learn_reference(held)
+    assert np.isnan(track.reference[3]).all()
+    assert np.isfinite(track.reference[~held]).all()
+
+
 @pytest.mark.parametrize(
     "excess",
     [
