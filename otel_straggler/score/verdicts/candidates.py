@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +39,7 @@ class Candidate:
         since: count of observed steps at which it began; 0: as far back as can be seen; -1: not
             known.
         began: whether it was normally like this, or became so.
+        normal: log excess that it always had, as long as it is known; NaN: not known.
         is_late: seen only in others' waiting.
     """
 
@@ -53,6 +55,7 @@ class Candidate:
     peers_s: float
     since: int
     began: Beginning = "unknown"
+    normal: float = math.nan
     is_late: bool = False
 
 
@@ -81,9 +84,8 @@ class Found:
 
 def material(findings: Findings, prices: Prices, least_share: float) -> tuple[Flags, Flags]:
     """(R, C) what is beyond, and what is verified, and costs enough of the step to matter."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        lost = np.expm1(findings.effect) * prices.columns_s
-        dear = lost >= least_share * prices.step_s[:, None]
+    with np.errstate(invalid="ignore"):
+        dear = _lost_s(findings.effect, prices.columns_s) >= least_share * prices.step_s[:, None]
     return findings.beyond & dear, findings.verified & dear
 
 
@@ -99,7 +101,7 @@ def candidate(
     column = int(np.argmax(np.where(flagged, np.nan_to_num(findings.z[row], nan=-np.inf), -np.inf)))
     since = max(int(findings.since[row, column]), 0)
     effects = _effects(track, findings, row, since)
-    lost = np.nan_to_num(np.expm1(effects) * prices.columns_s[row], nan=0.0)
+    lost = np.nan_to_num(_lost_s(effects, prices.columns_s[row]), nan=0.0)
     late = len(sections) + 1
     local_s = max(float(lost[0]), float(lost[1:late].max(initial=0.0)), 0.0)
     is_late = bool(flagged[late]) and local_s < MOST_OF_IT * float(lost[late])
@@ -109,6 +111,7 @@ def candidate(
     section = sections[told - 1] if 0 < told < late else None
     effect = effects[told] if effects[told] > 0.0 else findings.effect[row, column]
     peers_s = float(prices.columns_s[row, told])
+    normal = track.normal_of(row, told)
     return Candidate(
         row=row,
         sure=bool(found.verified[row].any()),
@@ -121,7 +124,8 @@ def candidate(
         own_s=peers_s * float(np.exp(effect)),
         peers_s=peers_s,
         since=since,
-        began=how_it_began(track.normal_of(row, told), float(effect)),
+        began=how_it_began(normal, float(effect)),
+        normal=normal,
         is_late=is_late,
     )
 
@@ -155,6 +159,12 @@ def spiking(
         since=-1,
         is_late=column == late,
     )
+
+
+def _lost_s(effects: Floats, columns_s: Floats) -> Floats:
+    """Seconds per step that log excesses cost; NaN where one is not known."""
+    with np.errstate(invalid="ignore", over="ignore"):  # numpy 1.24 warns of NaN
+        return np.asarray(np.expm1(effects) * columns_s)
 
 
 def _effects(track: Track, findings: Findings, row: int, since: int) -> Floats:

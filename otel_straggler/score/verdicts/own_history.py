@@ -42,7 +42,7 @@ class OwnHistory:
     """
 
     def __init__(self, half_life_s: float = HALF_LIFE_S, max_subjects: int = MAX_SUBJECTS) -> None:
-        self._half_life_ns = half_life_s * 1e9
+        self._half_life_s = half_life_s
         self._tables = KeyedTables(("mean", "weight", "seen_s"), max_subjects, MAX_NAMES)
 
     def update(
@@ -91,9 +91,9 @@ class OwnHistory:
         self._tables.restore(state)
 
     def _weight(self, place: Any, now_ns: int) -> Floats:
-        age_ns = np.maximum(0.0, now_ns - self._tables.get("seen_s", place) * 1e9)
+        age_s = np.maximum(0.0, now_ns / 1e9 - self._tables.get("seen_s", place))
         # Past 1,000 half-lives nothing is remembered; the cap keeps the power finite.
-        faded = np.exp2(-np.minimum(age_ns / self._half_life_ns, 1000.0))
+        faded = np.exp2(-np.minimum(age_s / self._half_life_s, 1000.0))
         weight: Floats = self._tables.get("weight", place) * faded
         return weight
 

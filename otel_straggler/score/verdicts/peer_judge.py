@@ -39,7 +39,7 @@ MOST_OF_HOST = 0.75
 """A host is slow if so many of its ranks are, and not one of them alone."""
 LEAST_LASTING = 1.045
 """Healthy devices differ for good by a per cent or so: who was always slower is called slow from
-4.5 % on only."""
+4.5 % of all its steps on only, or for a rise above that."""
 ALONE = 2.0
 """A rank on a slow host is named too if it is so many times as slow as its host."""
 AGREEMENT = 0.3
@@ -399,7 +399,14 @@ class _View:
 
 
 def _is_its_nature(one: Candidate) -> bool:
-    return one.began == "born" and one.effect < math.log(LEAST_LASTING)
+    """Whether it was always like this, by too little to be called slow.
+
+    What it always had is known from all its steps; the newest ones alone would let the luck of
+    one window decide. What came on top counts by itself.
+    """
+    if one.began != "born":
+        return False
+    return one.normal < math.log(LEAST_LASTING) and one.effect - one.normal < one.floor
 
 
 def _members(groups: Groups, code: int) -> Ints:

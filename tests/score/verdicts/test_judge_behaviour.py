@@ -115,6 +115,21 @@ def test_who_is_slow_without_anybody_waiting_stays_a_suspect() -> None:
     assert newest(judge)["rank/node-0/3"].state == "suspect"
 
 
+@pytest.mark.parametrize(
+    ("always", "later", "is_called"),
+    [(1.035, 1.0, False), (1.06, 1.0, True), (1.04, 1.05, True)],
+)
+def test_who_was_always_a_little_slower_is_called_only_for_what_came_on_top(
+    always: float, later: float, is_called: bool
+) -> None:
+    """Healthy devices differ for good; a rise counts whatever was there before."""
+    work_s = usual(200, 32)[..., :2]
+    work_s[:, 3, 1] *= always
+    work_s[120:, 3, 1] *= later
+    found = ever_confirmed(judged(by_hand(with_waiting(work_s))))
+    assert found == ({"rank/node-0/3"} if is_called else set())
+
+
 def test_nobody_is_called_for_less_than_the_settings_say() -> None:
     """In slowdown and in cost."""
     tables = made("dp8", "compute:1.3@rank3:step60")
