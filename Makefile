@@ -7,12 +7,12 @@ NVRX := nvidia-resiliency-ext==0.4.1
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help dev servers check format test neighbours demo bench bench-detection bench-peers soak fuzz examples clean
+.PHONY: help dev servers check format cpp-test test neighbours demo bench bench-detection bench-peers soak fuzz examples clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-$(STAMP): pyproject.toml constraints-dev.txt
+$(STAMP): pyproject.toml constraints-dev.txt $(wildcard cuda_ext/*/*.[ch]pp cuda_ext/*/*/*.hpp)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints-dev.txt -e '.[dev]'
@@ -40,7 +40,10 @@ check: dev ## format, lint, types, import contracts, reference pages
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/generate.py --check
 
-test: dev servers check ## all that CI runs
+cpp-test: ## the C++ tests, plain and under ASan, UBSan and TSan (needs g++ and doctest)
+	$(MAKE) --no-print-directory -C cuda_ext test
+
+test: dev servers check cpp-test ## all that CI runs
 	$(BIN)/python -m pytest
 
 neighbours: dev ## the package beside old and new libraries, on Python 3.10 to 3.13
@@ -69,4 +72,5 @@ fuzz: dev ## the property and mutation tests with 20,000 examples each
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest --timeout 3600 -m hypothesis tests
 
 clean: ## remove what make made
+	$(MAKE) -C cuda_ext clean
 	rm -rf $(VENV) .venv-peers tests/interop/javascript/node_modules build dist out *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

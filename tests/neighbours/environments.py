@@ -96,9 +96,10 @@ def build_wheel(folder: Path) -> Path:
     shutil.copytree(
         ROOT / "otel_straggler",
         copy / "otel_straggler",
-        ignore=shutil.ignore_patterns("__pycache__"),
+        ignore=shutil.ignore_patterns("__pycache__", "*.so"),
     )
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    shutil.copytree(ROOT / "cuda_ext", copy / "cuda_ext", ignore=shutil.ignore_patterns("build"))
+    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
     step = run("wheel", [*_pip(sys.executable), "wheel", "--no-deps", "-w", folder, copy])
     assert step.code == 0, step.output

@@ -1,0 +1,35 @@
+#include "module.hpp"
+
+namespace {
+
+using AddPart = bool (*)(PyObject*);
+
+constexpr AddPart kParts[] = {
+    otel_straggler::bindings::add_record,
+};
+
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    "otel_straggler._native",
+    "Recording, encoding and scanning in C++. Private: the package's Python modules are its face.",
+    -1,
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
+    nullptr,
+};
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit__native() {
+  PyObject* module = PyModule_Create(&definition);
+  if (module == nullptr) return nullptr;
+  for (const AddPart add : kParts) {
+    if (!add(module)) {
+      Py_DECREF(module);
+      return nullptr;
+    }
+  }
+  return module;
+}

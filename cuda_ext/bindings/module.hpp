@@ -1,0 +1,13 @@
+// The extension module otel_straggler._native. Bindings turn Python's objects into values of C++
+// and back; what they call lives in include/.
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+namespace otel_straggler::bindings {
+
+// Each adds its functions and types to the module; false with an exception set if that fails.
+bool add_record(PyObject* module);
+
+}  // namespace otel_straggler::bindings

@@ -1,0 +1,61 @@
+// One ended run of a section: what the ring holds, the encoder reads and the CUDA part completes.
+//
+// The layout is frozen. It is also what a reader in another process finds in the ring's file, so a
+// change is a new kRecordVersion.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+namespace otel_straggler {
+
+inline constexpr std::uint32_t kRecordVersion = 1;
+inline constexpr std::int64_t kNoStep = std::numeric_limits<std::int64_t>::min();
+inline constexpr std::int64_t kNotTold = -1;
+inline constexpr std::uint64_t kNoSpan = 0;
+inline constexpr std::uint32_t kNoSection = 0xFFFF'FFFFU;
+
+// Bits of Record::flags.
+inline constexpr std::uint32_t kFailed = 1U << 0;      // an exception ended it
+inline constexpr std::uint32_t kStepSpan = 1U << 1;    // it is a step, not a section
+inline constexpr std::uint32_t kFolded = 1U << 2;      // several runs in one; see fold.hpp
+
+// Values of GpuSlot::state.
+enum class GpuState : std::uint32_t { kOff = 0, kAwaited = 1, kTimed = 2, kMissing = 3 };
+
+// GPU time of the run. The CUDA part fills it after the run has ended; until then kAwaited.
+struct GpuSlot {
+  std::int64_t kernel_time_ns;
+  std::int64_t busy_time_ns;
+  std::int64_t nccl_time_ns;
+  std::uint32_t kernel_count;
+  GpuState state;
+};
+
+struct Record {
+  std::uint64_t span;       // number of the run in its process, from 1
+  std::uint64_t parent;     // of the enclosing run of the same step, or of the step; kNoSpan: none
+  std::uint64_t step_span;  // of the open step; kNoSpan outside of one
+  std::int64_t step;        // kNoStep outside of one
+  std::int64_t start_ns;    // CLOCK_MONOTONIC
+  std::int64_t end_ns;
+  std::int64_t tokens;      // kNotTold
+  std::int64_t microbatch;  // kNotTold
+  std::uint32_t section;         // numbers of names, see names.hpp
+  std::uint32_t parent_section;  // kNoSection: not inside another section
+  std::uint32_t phase;           // 0: none
+  std::uint32_t epoch;           // whose telemetry it is
+  std::uint32_t thread;          // number of the thread in its process
+  std::uint32_t flags;
+  std::uint64_t sequence;  // place in the ring, from 0; belongs to the ring
+  GpuSlot gpu;
+};
+
+static_assert(sizeof(GpuSlot) == 32 && sizeof(Record) == 128);
+static_assert(std::is_trivially_copyable_v<Record>);
+static_assert(offsetof(Record, section) == 64 && offsetof(Record, sequence) == 88);
+static_assert(offsetof(Record, gpu) == 96);
+
+}  // namespace otel_straggler

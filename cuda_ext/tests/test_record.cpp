@@ -1,0 +1,18 @@
+#include <doctest/doctest.h>
+
+#include "otel_straggler/record.hpp"
+
+using namespace otel_straggler;
+
+TEST_CASE("a record that nobody filled has no GPU time") {
+  const Record record{};
+  CHECK(record.gpu.state == GpuState::kOff);
+  CHECK(record.gpu.kernel_count == 0);
+}
+
+TEST_CASE("what a reader in another process relies on stays where it is") {
+  CHECK(offsetof(Record, step) == 24);
+  CHECK(offsetof(Record, start_ns) == 32);
+  CHECK(offsetof(Record, end_ns) == 40);
+  CHECK(offsetof(Record, flags) == 84);
+}

@@ -1,0 +1,67 @@
+"""The extension module, if it was built and is wanted; and why not, if not.
+
+Everything that it does exists in plain Python too, with the same behaviour. Whoever has two forms
+asks here which one to take. Importing never fails; ``configure()`` refuses what cannot be had.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from types import ModuleType
+
+from otel_straggler.errors import ConfigError, describe
+
+VARIABLE = "OTEL_STRAGGLER_NATIVE"
+WISHES = ("auto", "off", "required")
+_RECORD_LAYOUT = (1, 128)
+"""Version and bytes of a record that the Python side knows to read."""
+
+
+def check_wish() -> None:
+    """Refuse a wish that was not fulfilled.
+
+    Raises:
+        ConfigError: ``OTEL_STRAGGLER_NATIVE`` is none of its values, or ``required`` and there is
+            no extension module.
+    """
+    wish = _wish()
+    if wish not in WISHES:
+        raise ConfigError(
+            describe(
+                where=VARIABLE,
+                value=wish,
+                expected="one of " + ", ".join(WISHES),
+                remedy="Unset it: the native part is used where it was built.",
+            )
+        )
+    if wish == "required" and NATIVE is None:
+        raise ConfigError(
+            describe(
+                where=VARIABLE,
+                value=wish,
+                expected=f"a package with its native part, but {REASON}",
+                remedy="Install a wheel for this platform, or from source with a C++ compiler.",
+            )
+        )
+
+
+def load() -> tuple[ModuleType | None, str]:
+    """The module, or None and the reason in a few words."""
+    if _wish() == "off":
+        return None, f"{VARIABLE} is off"
+    try:
+        module = import_module("otel_straggler._native")
+    except ImportError as error:
+        return None, f"it cannot be imported ({error})"
+    layout = (module.RECORD_VERSION, module.RECORD_BYTES)
+    if layout != _RECORD_LAYOUT:
+        return None, f"it was built for records {layout}, not {_RECORD_LAYOUT}"
+    return module, ""
+
+
+def _wish() -> str:
+    return os.environ.get(VARIABLE, "").strip().lower() or "auto"
+
+
+NATIVE, REASON = load()

@@ -1,0 +1,51 @@
+"""Which form of the package is at work, and what becomes of a wish that cannot be fulfilled."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from otel_straggler import native
+from otel_straggler.errors import ConfigError
+
+
+def test_a_wish_for_plain_python_is_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was built."""
+    monkeypatch.setenv(native.VARIABLE, "off")
+    assert native.load() == (None, "OTEL_STRAGGLER_NATIVE is off")
+    native.check_wish()
+
+
+def test_without_the_extension_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where there was no compiler."""
+    monkeypatch.setitem(sys.modules, "otel_straggler._native", None)
+    module, reason = native.load()
+    assert module is None
+    assert reason.startswith("it cannot be imported (")
+
+
+def test_a_wish_that_cannot_be_fulfilled_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At configure(), never at import."""
+    monkeypatch.setattr(native, "NATIVE", None)
+    monkeypatch.setattr(native, "REASON", "it cannot be imported (no file)")
+    monkeypatch.setenv(native.VARIABLE, "required")
+    with pytest.raises(ConfigError, match="required.*it cannot be imported"):
+        native.check_wish()
+    monkeypatch.setenv(native.VARIABLE, "yes")
+    with pytest.raises(ConfigError, match="'yes'; expected one of auto, off, required"):
+        native.check_wish()
+
+
+def test_an_extension_of_another_layout_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file left behind by another version would be read wrongly."""
+    extension = pytest.importorskip(
+        "otel_straggler._native",
+        reason="the extension was not built: it would show that another layout is noticed",
+    )
+    monkeypatch.setattr(extension, "RECORD_BYTES", 64)
+    module, reason = native.load()
+    assert module is None
+    assert "(1, 64), not (1, 128)" in reason
