@@ -32,7 +32,7 @@ def test_a_wish_that_cannot_be_fulfilled_is_refused_by_name(
     monkeypatch.setattr(native, "NATIVE", None)
     monkeypatch.setattr(native, "REASON", "it cannot be imported (no file)")
     monkeypatch.setenv(native.VARIABLE, "required")
-    with pytest.raises(ConfigError, match="required.*it cannot be imported"):
+    with pytest.raises(ConfigError, match=r"required.*it cannot be imported"):
         native.check_wish()
     monkeypatch.setenv(native.VARIABLE, "yes")
     with pytest.raises(ConfigError, match="'yes'; expected one of auto, off, required"):
