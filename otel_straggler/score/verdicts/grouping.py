@@ -89,6 +89,24 @@ def _median_of_sorted(ordered: Floats) -> Floats:
     return np.where(count > 0, 0.5 * low + 0.5 * high, np.nan)
 
 
+def low_median_of_rows(values: Floats) -> Floats:
+    """The same, but the lower of the two middle values where holes have left an even number.
+
+    Of five steps with one missing, two pauses would otherwise lift the median, and of five they
+    would not.
+
+    >>> low_median_of_rows(np.array([[0.0, 0.0], [1.0, 1.0], [9.0, 9.0], [np.nan, 9.0]])).tolist()
+    [1.0, 5.0]
+    """
+    middle = median_of_rows(values)
+    count = np.count_nonzero(values == values, axis=0)
+    at = np.nonzero((count < len(values)) & (count % 2 == 0) & (count > 0))
+    if len(at[0]):
+        ordered = np.sort(values[(slice(None), *at)], axis=0)
+        middle[at] = np.take_along_axis(ordered, count[at][None] // 2 - 1, 0)[0]
+    return middle
+
+
 def median_of_rows(values: Floats) -> Floats:
     """(n, ...) to (...): the median over the first axis, NaN left out; NaN where there is none.
 

@@ -1,9 +1,9 @@
 """Now and then: a rank that stalls in one step of twenty, which no median sees.
 
 A spike begins where a rank takes a tenth of a step longer than its peers and than it usually does,
-and did not in the step before. Spikes are counted, fading
-with a half-life of 200 steps, and a rank is flagged that has so many of them that a Poisson
-variable with the mean of the others has as many less than once in 20 / (ranks x quantities) times.
+and did not in the step before. Spikes are counted, fading with a half-life of 400 steps, and a rank
+is flagged that has so many of them that a Poisson variable with the mean of all has as many with a
+probability of at most 0.005 / (ranks x quantities).
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from otel_straggler.model.observation import Floats
 from otel_straggler.score.verdicts.comparison import FALSE_ALARMS
 
 SPIKE = 0.10
-HALF_LIFE_STEPS = 200.0
+HALF_LIFE_STEPS = 400.0
 LEAST_RATE = 0.001
 """Healthy ranks are taken to have a spike in 1,000 steps at least."""
 LEAST_TIMES = 3.0
 """A flagged rank has at least so many times the spikes of the others."""
 MOST_COUNTED = 200
 MOST_BEYOND = 20.0
-TRIMMED = 0.05
-"""The ranks with most spikes do not count for what is normal."""
+WINSORISED = 0.05
+"""The ranks with most spikes count for what is normal like the first of the others."""
+LOOKS = 10.0
+"""A count is looked at after every block of a long run: so much less may chance do at each look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -87,9 +89,10 @@ class Intermittent:
     def _judge(self) -> Spikes:
         rows, columns = self.shape
         ordered = np.sort(self._spikes, axis=0)
-        kept = ordered[: max(1, int(rows * (1.0 - TRIMMED)))]
-        usual = np.maximum(kept.mean(axis=0), LEAST_RATE * self._steps)
-        chance = FALSE_ALARMS / max(rows * columns, 1)
+        most = np.maximum(ordered[max(0, int(rows * (1.0 - WINSORISED)) - 1)], 1.0)
+        usual = np.minimum(ordered, most).mean(axis=0)
+        usual = np.maximum(usual, LEAST_RATE * self._steps)
+        chance = FALSE_ALARMS / LOOKS / max(rows * columns, 1)
         least = np.array([critical_count(float(mean), chance) for mean in usual])
         beyond = self._spikes >= np.maximum(least, LEAST_TIMES * usual)
         z = 2.0 * (np.sqrt(self._spikes + 0.375) - np.sqrt(usual + 0.375))

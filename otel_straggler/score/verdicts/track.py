@@ -17,7 +17,7 @@ import numpy.typing as npt
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.score.verdicts import onset
 from otel_straggler.score.verdicts.comparison import SIGMA_OF_MAD, least_z, spread_of
-from otel_straggler.score.verdicts.grouping import median_of_rows
+from otel_straggler.score.verdicts.grouping import low_median_of_rows, median_of_rows
 from otel_straggler.score.verdicts.resolvable import Z_POWER, resolvable_slowdown
 from otel_straggler.score.verdicts.settings import VerdictSettings
 
@@ -101,7 +101,7 @@ class Track:
 
     def take(self, excess: Floats) -> None:
         """The next block: (T, R, C), T <= 5 steps. Cost: O(T R C)."""
-        block = median_of_rows(excess)
+        block = low_median_of_rows(excess)
         self._learn_noise(excess, block)
         self._advance_cusum(excess)
         self._remember(excess, block)

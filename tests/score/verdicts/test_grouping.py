@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_straggler.score.verdicts.grouping import Groups, median_of_rows
+from otel_straggler.score.verdicts.grouping import Groups, low_median_of_rows, median_of_rows
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -85,3 +85,25 @@ def test_rows_that_are_alone_are_groups_of_one(rows: int) -> None:
 def test_nobody_is_a_group_too() -> None:
     """Before the first rank has come."""
     assert Groups.of([]).medians(np.zeros((3, 0))).shape == (3, 0)
+
+
+def test_two_pauses_and_a_missing_report_lift_no_low_median() -> None:
+    """Of five steps they would lift the plain one by half of a pause."""
+    block = np.array([[0.0], [0.0], [np.nan], [0.8], [0.8]])
+    assert median_of_rows(block).tolist() == [0.4]
+    assert low_median_of_rows(block).tolist() == [0.0]
+
+
+@given(SEEDS, st.integers(1, 9))
+def test_a_low_median_is_the_median_but_where_holes_leave_an_even_number(
+    seed: int, rows: int
+) -> None:
+    """And then the lower of the two in the middle."""
+    values = drawn(seed, rows, 4)
+    low, plain = low_median_of_rows(values), median_of_rows(values)
+    for column, cell in enumerate(low.tolist()):
+        known = np.sort(values[:, column][~np.isnan(values[:, column])])
+        if 0 < len(known) < len(values) and len(known) % 2 == 0:
+            assert cell == known[len(known) // 2 - 1]
+        else:
+            assert np.array_equal(cell, plain[column], equal_nan=True)
