@@ -100,10 +100,11 @@ def low_median_of_rows(values: Floats) -> Floats:
     """
     middle = median_of_rows(values)
     count = np.count_nonzero(values == values, axis=0)
-    at = np.nonzero((count < len(values)) & (count % 2 == 0) & (count > 0))
-    if len(at[0]):
-        ordered = np.sort(values[(slice(None), *at)], axis=0)
-        middle[at] = np.take_along_axis(ordered, count[at][None] // 2 - 1, 0)[0]
+    at = np.flatnonzero((count < len(values)) & (count % 2 == 0) & (count > 0))
+    if len(at):
+        ordered = np.sort(values.reshape(len(values), -1)[:, at], axis=0)
+        lower = np.take_along_axis(ordered, count.reshape(-1)[at][None] // 2 - 1, 0)
+        middle.reshape(-1)[at] = lower[0]
     return middle
 
 
