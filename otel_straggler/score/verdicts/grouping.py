@@ -98,7 +98,7 @@ def low_median_of_rows(values: Floats) -> Floats:
     >>> low_median_of_rows(np.array([[0.0, 0.0], [1.0, 1.0], [9.0, 9.0], [np.nan, 9.0]])).tolist()
     [1.0, 5.0]
     """
-    middle = median_of_rows(values)
+    middle = np.ascontiguousarray(median_of_rows(values))
     count = np.count_nonzero(values == values, axis=0)
     at = np.flatnonzero((count < len(values)) & (count % 2 == 0) & (count > 0))
     if len(at):
