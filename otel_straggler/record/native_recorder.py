@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter_ns
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from otel_straggler.native import NATIVE
 from otel_straggler.record.batch import FAILED, NO_SECTION, RECORD, NativeBatch
@@ -36,10 +36,7 @@ from otel_straggler.record.recorder import (
 )
 from otel_straggler.semconv import STEP_SPAN
 
-if TYPE_CHECKING:
-    from otel_straggler._native import SectionTimer as _Base
-else:
-    _Base = NATIVE.SectionTimer if NATIVE is not None else object
+_Base: Any = object if NATIVE is None else NATIVE.SectionTimer
 
 RING_DIR = "OTEL_STRAGGLER_RING_DIR"
 """Names a folder: the ring is then a file in it, which other processes can read."""
@@ -50,13 +47,15 @@ _LOG = logging.getLogger("otel_straggler")
 _Self = TypeVar("_Self", bound="NativeTimer")
 
 
-class NativeTimer(_Base):
+class NativeTimer(_Base):  # type: ignore[misc]
     """Base of sections; what it does is in the extension. Re-entrant, shareable between threads."""
 
     __slots__ = ()
 
     def __new__(cls: type[_Self], name: str, kind: str) -> _Self:
-        return super().__new__(cls, name, kind, RECORDER.names.number_of((name, kind)))
+        number = RECORDER.names.number_of((name, kind))
+        made: _Self = super().__new__(cls, name, kind, number)
+        return made
 
 
 class NativeRecorder:
