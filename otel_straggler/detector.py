@@ -23,6 +23,7 @@ from otel_straggler.instrument.compiled import Transparent, is_compiling, transp
 from otel_straggler.instrument.configuration import Arguments, is_switched_off, resolve_settings
 from otel_straggler.instrument.every_nth import EveryNth
 from otel_straggler.instrument.sections import Section, section
+from otel_straggler.native import check_wish
 from otel_straggler.record.active import RECORDER
 from otel_straggler.record.recording import RECORDING
 from otel_straggler.report import arguments
@@ -109,6 +110,7 @@ class Detector:
         if cls.initialized:
             message = "Detector is initialized already; call Detector.shutdown() first"
             raise UsageError(message)
+        check_wish()
         wanted = arguments.checked_scores(scores_to_compute)
         interval = arguments.checked_number("profiling_interval", profiling_interval, 1)
         time_interval = arguments.checked_number("report_time_interval", report_time_interval, 0)

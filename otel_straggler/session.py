@@ -6,6 +6,7 @@ Here are also the rules for the ends of a process: normal exit, SIGTERM, fork.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import sys
 import threading
@@ -18,7 +19,8 @@ from otel_straggler.errors import ConfigError, describe
 from otel_straggler.export.drops import INBOX_FULL
 from otel_straggler.instrument.guard import GUARD
 from otel_straggler.instrument.topology import TOPOLOGY
-from otel_straggler.record.active import RECORDER
+from otel_straggler.native import check_wish
+from otel_straggler.record.active import FORM, RECORDER, WHY_PYTHON
 from otel_straggler.record.description import Topology
 from otel_straggler.record.recording import RECORDING, Inbox
 from otel_straggler.semconv import OUTCOMES, Outcome
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from otel_straggler.wire.ids import SpanIds
 
 _STOP_S = 0.5
+_LOG = logging.getLogger("otel_straggler")
 
 
 class Session:
@@ -67,6 +70,9 @@ class Session:
         from otel_straggler.record.exporter_thread import Exporter, ExporterThread
         from otel_straggler.wire.ids import SpanIds
 
+        _LOG.info(
+            "sections are recorded by the %s recorder%s", FORM, WHY_PYTHON and f": {WHY_PYTHON}"
+        )
         span_ids = SpanIds()
         self._sdk = self._sdk_sink(span_ids)
         GUARD.begin(is_strict=self.settings.strict)
@@ -217,8 +223,10 @@ def configure(
             if left out.
 
     Raises:
-        ConfigError: an argument is wrong, or differs from those of an earlier call.
+        ConfigError: an argument is wrong, or differs from those of an earlier call; or
+            ``OTEL_STRAGGLER_NATIVE`` asks for a form that is not there.
     """
+    check_wish()
     # Half of what `import otel_straggler` would cost; only who configures needs it.
     from otel_straggler.instrument.configuration import Arguments, resolve_settings
 

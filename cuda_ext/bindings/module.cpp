@@ -6,6 +6,8 @@ using AddPart = bool (*)(PyObject*);
 
 constexpr AddPart kParts[] = {
     otel_straggler::bindings::add_record,
+    otel_straggler::bindings::add_ring,
+    otel_straggler::bindings::add_section_timer,
 };
 
 PyModuleDef definition = {

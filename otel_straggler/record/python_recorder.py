@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from time import perf_counter_ns
 from types import TracebackType
@@ -195,6 +195,9 @@ class PythonRecorder:
         self.context = new
         return context.phase
 
+    def drain_batch(self) -> list[Record]:
+        return self.drain()
+
     def drain(self) -> list[Record]:
         take = self.ring.popleft
         records = [take() for _ in range(len(self.ring))]
@@ -212,16 +215,16 @@ class PythonRecorder:
                 return OpenSection(top[0].name, top[2], top[3].phase)
         return None
 
-    def all_stacks(self) -> list[list[Frame]]:
-        """Copies of the stacks of all threads."""
-        return [list(stack) for stack in list(self.stacks.values())]
-
     def progress(self) -> Progress:
         return Progress(self._last_step, max(self._step_began_ns, self._last_end_ns))
 
     @property
     def dropped(self) -> int:
         return self._dropped
+
+    @property
+    def threads(self) -> int:
+        return len(self.stacks)
 
     def empty_here(self, pull: Callable[[], None] | None, every: int = RING_CAPACITY) -> None:
         self._when_full = pull
@@ -235,6 +238,31 @@ class PythonRecorder:
         else:
             with self._drop_lock:
                 self._dropped += 1
+
+    def next_span_number(self) -> int:
+        return next(_span_numbers)
+
+    def open_here(self) -> list[Frame]:
+        return _local.stack
+
+    def begin_numbered(
+        self, timer: PythonTimer, number: int, context: Context, work: WorkSize
+    ) -> None:
+        _local.stack.append((timer, number, perf_counter_ns(), context, work))
+
+    def detached_number(self, begun: Record) -> int:
+        return begun[0][1]
+
+    def detached_work(self, begun: Record) -> WorkSize | None:
+        return begun[0][4]
+
+    def attach_work(self, begun: Record, work: WorkSize) -> Record:
+        (timer, number, start_ns, context, _), parent, end_ns, error, stack = begun
+        return ((timer, number, start_ns, context, work), parent, end_ns, error, stack)
+
+    def open_works(self) -> Iterator[WorkSize | None]:
+        for stack in list(self.stacks.values()):
+            yield from (frame[4] for frame in list(stack))
 
     def keep(self, record: Record) -> None:
         if len(self.ring) < self.capacity:
@@ -286,15 +314,6 @@ class PythonRecorder:
                 del stack[: -_MOST_OPEN // 2]
 
 
-def thread_stack() -> list[Frame]:
-    """The open runs of this thread, innermost last."""
-    return _local.stack
-
-
-def next_span_number() -> int:
-    return next(_span_numbers)
-
-
 def _top(stack: list[Frame]) -> Frame | None:
     try:
         return stack[-1]
@@ -320,5 +339,5 @@ class _Local(threading.local):
 
 _span_numbers = count(1)
 STEP_TIMER = PythonTimer(STEP_SPAN, "other")
-RECORDER = PythonRecorder()
+RECORDER: PythonRecorder = PythonRecorder()
 _local = _Local()

@@ -9,7 +9,7 @@ import pytest
 
 from otel_straggler import phase, section, semconv, set_topology, step
 from otel_straggler.record import spans as spans_module
-from otel_straggler.record.active import RECORDER
+from otel_straggler.record.active import FORM, RECORDER
 from otel_straggler.record.exporter_thread import Exporter
 from otel_straggler.testing import CapturedRequests, CapturedSpan, FakeClock
 from otel_straggler.wire.ids import root_span_id, step_trace_id
@@ -68,6 +68,7 @@ def test_the_resource_says_which_rank_it_is(
     resource = sink.spans()[0].resource
     assert resource == sink.points()[0].resource
     assert resource.pop("straggler.session.id") == RECORDER.epoch.session_id
+    assert resource.pop("straggler.recorder") == FORM
     assert resource == {
         "team": "x",
         "service.name": "job",
@@ -180,7 +181,8 @@ def test_lengths_do_not_depend_on_the_wall_clock(
     exporter = make_exporter()
     with section("a"):
         pass
-    record = RECORDER.ring[0]
+    [record] = RECORDER.drain()
+    RECORDER.keep(record)
     clock.set_wall(1.0e9)
     tick(exporter, clock)
     span = sink.spans()[0]
