@@ -42,7 +42,7 @@ enum class WireType : std::uint8_t {
   kFixed32 = 5,
 };
 
-// One field: `value` of a number, `content` of what has a length.
+// One field: `value` of a number, `content` of all but varints.
 struct Field {
   std::uint32_t number = 0;
   WireType type = WireType::kVarint;
@@ -69,9 +69,9 @@ class FieldReader {
         case WireType::kVarint:
           return read_varint(field.value) || fail();
         case WireType::kFixed64:
-          return read_fixed<std::uint64_t>(field.value) || fail();
+          return read_fixed<std::uint64_t>(field) || fail();
         case WireType::kFixed32:
-          return read_fixed<std::uint32_t>(field.value) || fail();
+          return read_fixed<std::uint32_t>(field) || fail();
         case WireType::kGroup:
           if (!skip_group(field.number, kMostDepth)) return fail();
           break;
@@ -125,9 +125,10 @@ class FieldReader {
   }
 
   template <typename Number>
-  bool read_fixed(std::uint64_t& value) {
+  bool read_fixed(Field& field) {
     if (left() < sizeof(Number)) return false;
-    value = load<Number>(at_);
+    field.value = load<Number>(at_);
+    field.content = {at_, sizeof(Number)};
     at_ += sizeof(Number);
     return true;
   }
@@ -139,8 +140,8 @@ class FieldReader {
       switch (field.type) {
         case WireType::kLength: is_read = read_content(field); break;
         case WireType::kVarint: is_read = read_varint(field.value); break;
-        case WireType::kFixed64: is_read = read_fixed<std::uint64_t>(field.value); break;
-        case WireType::kFixed32: is_read = read_fixed<std::uint32_t>(field.value); break;
+        case WireType::kFixed64: is_read = read_fixed<std::uint64_t>(field); break;
+        case WireType::kFixed32: is_read = read_fixed<std::uint32_t>(field); break;
         case WireType::kGroup: is_read = skip_group(field.number, depth - 1); break;
         case WireType::kGroupEnd: return field.number == number;
         default: return false;

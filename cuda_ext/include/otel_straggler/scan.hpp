@@ -14,6 +14,7 @@
 #include "otel_straggler/intern.hpp"
 #include "otel_straggler/scan_columns.hpp"
 #include "otel_straggler/span_facts.hpp"
+#include "otel_straggler/span_template.hpp"
 
 namespace otel_straggler {
 
@@ -111,6 +112,7 @@ class Scanner {
     std::vector<Case> cases_;
   };
 
+  static constexpr std::uint32_t kNoShape = Templates::kNone;
   static constexpr std::size_t kLeastSpanBytes = 48;  // with all that a row needs
 
   static bool is_slot(std::int32_t slot) {
@@ -202,14 +204,29 @@ class Scanner {
     Field field;
     FieldReader reader(message);
     while (reader.next(field)) {
-      if (!field.is(2, WireType::kLength)) continue;
-      if (!reader_.read(field.content, facts_) || !judge(field.content)) return false;
+      if (field.is(2, WireType::kLength) && !read_span(field.content)) return false;
+    }
+    return true;
+  }
+
+  bool read_span(Bytes span) {
+    std::uint32_t shape = templates_.read(span, facts_, is_own_);
+    const bool is_like_another = shape != kNoShape;
+    if (is_like_another) {
+      facts_.who.clear();
+    } else if (!reader_.read(span, facts_)) {
+      return false;
+    }
+    if (!judge(span, shape)) return false;
+    if (!is_like_another && shape != kNoShape && facts_.who.empty()) {
+      templates_.learn(span, facts_, keys_, shape, is_own_);
     }
     return true;
   }
 
   // Decides over a span, in the order in which wire/span_rows.py does. False if there is no room.
-  bool judge(Bytes span) {
+  // `shape` is found, if it has to be looked at.
+  bool judge(Bytes span, std::uint32_t& shape) {
     if (!has_ids()) return count(fates_.bad_id);
     const std::uint32_t sender_number = sender_of(span);
     if (is_full_) return false;
@@ -217,9 +234,9 @@ class Scanner {
     if (sender.is_known && sender.answer.source < 0) return count(sender.answer.fate);
     if (!is_time(facts_.start_ns) || !is_time(facts_.end_ns)) return count(fates_.bad_time);
     if (facts_.end_ns <= facts_.start_ns) return count(fates_.duration_not_positive);
-    const std::uint32_t shape_number = shape_of(span);
+    if (shape == kNoShape) shape = shape_of(span);
     if (is_full_) return false;
-    if (to_->questions.empty()) add(sender.answer.source, shapes_[shape_number].answer);
+    if (to_->questions.empty()) add(sender.answer.source, shapes_[shape].answer);
     return true;
   }
 
@@ -324,6 +341,7 @@ class Scanner {
   Cases<bool> scopes_{kMostScopes};
   Cases<Sender> senders_{kMostSenders};
   Cases<Judgement> shapes_{kMostShapes};
+  Templates templates_;
   Renumbered source_codes_;
   Renumbered section_codes_;
   Renumbered progress_codes_;

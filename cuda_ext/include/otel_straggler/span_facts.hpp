@@ -100,6 +100,7 @@ struct SpanFacts {
   std::string shape;  // what it is
   std::string who;    // who sent it; empty: the resource says
   std::array<Number, kMostNumbers> numbers;
+  std::size_t numbers_told = 0;  // by attributes; one that comes twice counts twice
 };
 
 inline Number number_of(const Value& value) {
@@ -120,7 +121,7 @@ class SpanReader {
   // False if it is no span, or if a full parser should say whether it is.
   bool read(Bytes span, SpanFacts& facts) const {
     facts.trace_id = facts.span_id = {};
-    facts.start_ns = facts.end_ns = 0;
+    facts.start_ns = facts.end_ns = facts.numbers_told = 0;
     facts.shape.clear();
     facts.who.clear();
     Bytes name;
@@ -191,6 +192,7 @@ class SpanReader {
     to.push_back(static_cast<char>(value.kind));
     if (key->role == KeyRole::kNumber && is_number) {
       facts.numbers[key->slot] = number_of(value);
+      ++facts.numbers_told;
     } else if (value.kind == ValueKind::kText) {
       append(to, value.text);
     } else {
