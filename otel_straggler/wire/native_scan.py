@@ -55,7 +55,7 @@ class NativeScan:
         self._native = native
         self._keys = keys
         self._resources = resources
-        self._cases = self._no_cases()
+        self._cases = _Cases(native, keys, resources)
 
     @staticmethod
     def can_read(keys: Keys) -> bool:
@@ -71,22 +71,15 @@ class NativeScan:
         Raises:
             DecodeError: it is no request.
         """
-        cases = self._cases
-        for _ in range(_MOST_PASSES):
-            found = cases.scanner.scan(body)
-            if isinstance(found, tuple):
-                return cases.decoded(found)
-            if found == _UNFAMILIAR:
-                return None
-            if found == _FULL:
-                cases = self._cases = self._no_cases()
-                continue
-            for question in found:
-                cases.answer(*question)
-        return None
-
-    def _no_cases(self) -> _Cases:
-        return _Cases(self._native, self._keys, self._resources)
+        found = self._cases.decode(body)
+        if found != _FULL:
+            return found if isinstance(found, DecodedSpans) else None
+        fresh = _Cases(self._native, self._keys, self._resources)
+        found = fresh.decode(body)
+        if not isinstance(found, DecodedSpans):
+            return None
+        self._cases = fresh
+        return found
 
 
 class _Cases:
@@ -102,7 +95,7 @@ class _Cases:
         self._source_list: list[Source] = []
         self._section_list: list[Section] = []
         fates = (ROW, BAD_ID, BAD_TIME, DURATION_NOT_POSITIVE)
-        self.scanner = native.Scanner(self._roles(), tuple(_FATE_NUMBERS[fate] for fate in fates))
+        self._scanner = native.Scanner(self._roles(), tuple(_FATE_NUMBERS[fate] for fate in fates))
 
     def _roles(self) -> list[tuple[str, int, int]]:
         roles = {**dict.fromkeys(self._keys.wanted, _SHAPE), semconv.SECTION: _SECTION}
@@ -110,16 +103,32 @@ class _Cases:
         roles |= dict.fromkeys(self._keys.numbers, _NUMBER)
         return [(key, role, self._slots.get(key, 0)) for key, role in sorted(roles.items())]
 
+    def decode(self, body: bytes) -> DecodedSpans | int:
+        """What is in the body; or that it is unfamiliar, or that there is no room for its cases.
+
+        Raises:
+            DecodeError: it is no request.
+        """
+        for _ in range(_MOST_PASSES):
+            found = self._scanner.scan(body)
+            if isinstance(found, tuple):
+                return self._decoded(found)
+            if isinstance(found, int):
+                return found
+            for question in found:
+                self._answer(*question)
+        return _UNFAMILIAR
+
     # --- answers ----------------------------------------------------------------------------
 
-    def answer(self, asked: int, number: int, context: bytes, sample: bytes) -> None:
+    def _answer(self, asked: int, number: int, context: bytes, sample: bytes) -> None:
         """Decide over one case.
 
         Raises:
             DecodeError: it is no scope, resource or span.
         """
         if asked == _SCOPE_ASKED:
-            self.scanner.learn_scope(number, _is_own(sample))
+            self._scanner.learn_scope(number, _is_own(sample))
         elif asked == _SENDER_ASKED:
             self._answer_sender(number, context, sample)
         else:
@@ -129,10 +138,10 @@ class _Cases:
         found = self._keys.find(Span.FromString(sample))
         identity = self._keys.who(self._resources.read_bytes(resource), found)
         if identity.source is None:
-            self.scanner.learn_sender(number, -1, _FATE_NUMBERS[identity.fate])
+            self._scanner.learn_sender(number, -1, _FATE_NUMBERS[identity.fate])
         else:
             code = self._code(identity.source, self._sources, self._source_list)
-            self.scanner.learn_sender(number, code, 0)
+            self._scanner.learn_sender(number, code, 0)
 
     def _answer_shape(self, number: int, span: Any, *, is_own: bool) -> None:
         found = self._keys.find(span)
@@ -140,7 +149,7 @@ class _Cases:
         section = -1
         if key is not None:
             section = self._code(section_of(*key), self._sections, self._section_list)
-        self.scanner.learn_shape(
+        self._scanner.learn_shape(
             number,
             section,
             _FATE_NUMBERS[fate],
@@ -176,7 +185,7 @@ class _Cases:
 
     # --- columns ----------------------------------------------------------------------------
 
-    def decoded(self, found: tuple[Any, ...]) -> DecodedSpans:
+    def _decoded(self, found: tuple[Any, ...]) -> DecodedSpans:
         """What the columns of a scan stand for."""
         (
             source, section, step, start, duration, seq, tokens, sources, sections, fates, progress

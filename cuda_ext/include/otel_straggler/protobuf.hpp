@@ -10,7 +10,7 @@
 
 namespace otel_straggler {
 
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "fixed32 and fixed64 are copied as they are");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "fixed32 and fixed64 are copied");
 
 inline constexpr int kMostDepth = 32;  // of messages and groups in one another
 inline constexpr int kLongestVarint = 10;

@@ -40,6 +40,7 @@ class Scanner {
     const std::lock_guard<std::mutex> turn(lock_);
     to_ = &to;
     ++pass_;
+    asked_bytes_ = 0;
     is_full_ = false;
     Field field;
     FieldReader reader(request);
@@ -137,8 +138,15 @@ class Scanner {
   }
 
   bool has_room(std::uint32_t number) {
-    is_full_ = number == InternTable::kFull;
+    is_full_ |= number == InternTable::kFull;
     return !is_full_;
+  }
+
+  // A resource of a megabyte may come with many spans that each override it.
+  void ask(Asked asked, std::uint32_t number, Bytes context, Bytes sample) {
+    asked_bytes_ += context.size + sample.size;
+    is_full_ |= asked_bytes_ > kMostTextBytes;
+    if (!is_full_) to_->questions.push_back({asked, number, text_of(context), text_of(sample)});
   }
 
   bool read_resource_spans(Bytes message) {
@@ -167,9 +175,9 @@ class Scanner {
     resource_sender_ = senders_.number_of(bytes_of(resource_key_));
     if (!has_room(resource_sender_)) return false;
     if (senders_.is_to_ask(resource_sender_, pass_)) {
-      to_->questions.push_back({Asked::kSender, resource_sender_, text_of(resource_), {}});
+      ask(Asked::kSender, resource_sender_, resource_, {});
     }
-    return true;
+    return !is_full_;
   }
 
   bool read_scope_spans(Bytes message) {
@@ -190,10 +198,8 @@ class Scanner {
     const std::uint32_t scope = scopes_.number_of(scope_);
     if (!has_room(scope)) return false;
     if (!scopes_[scope].is_known) {
-      if (scopes_.is_to_ask(scope, pass_)) {
-        to_->questions.push_back({Asked::kScope, scope, {}, text_of(scope_)});
-      }
-      return true;  // its spans are read once that is answered
+      if (scopes_.is_to_ask(scope, pass_)) ask(Asked::kScope, scope, {}, scope_);
+      return !is_full_;  // its spans are read once that is answered
     }
     is_own_ = scopes_[scope].answer;
     to_->make_room(std::min(spans, message.size / kLeastSpanBytes));
@@ -234,10 +240,11 @@ class Scanner {
     if (sender.is_known && sender.answer.source < 0) return count(sender.answer.fate);
     if (!is_time(facts_.start_ns) || !is_time(facts_.end_ns)) return count(fates_.bad_time);
     if (facts_.end_ns <= facts_.start_ns) return count(fates_.duration_not_positive);
-    if (shape == kNoShape) shape = shape_of(span);
-    if (is_full_) return false;
+    if (shape == kNoShape) shape = number_of_shape();
+    if (!has_room(shape)) return false;
+    if (shapes_.is_to_ask(shape, pass_)) ask(Asked::kShape, shape, scope_, span);
     if (to_->questions.empty()) add(sender.answer.source, shapes_[shape].answer);
-    return true;
+    return !is_full_;
   }
 
   bool count(std::uint8_t fate) {
@@ -261,18 +268,14 @@ class Scanner {
     facts_.who += resource_key_;
     const std::uint32_t number = senders_.number_of(bytes_of(facts_.who));
     if (has_room(number) && senders_.is_to_ask(number, pass_)) {
-      to_->questions.push_back({Asked::kSender, number, text_of(resource_), text_of(span)});
+      ask(Asked::kSender, number, resource_, span);
     }
     return number;
   }
 
-  std::uint32_t shape_of(Bytes span) {
+  std::uint32_t number_of_shape() {
     facts_.shape.push_back(is_own_ ? '\1' : '\0');
-    const std::uint32_t number = shapes_.number_of(bytes_of(facts_.shape));
-    if (has_room(number) && shapes_.is_to_ask(number, pass_)) {
-      to_->questions.push_back({Asked::kShape, number, text_of(scope_), text_of(span)});
-    }
-    return number;
+    return shapes_.number_of(bytes_of(facts_.shape));
   }
 
   void add(std::int32_t source, const Judgement& shape) {
@@ -357,6 +360,7 @@ class Scanner {
   std::uint32_t resource_sender_ = 0;
   bool is_own_ = false;
   bool is_full_ = false;
+  std::size_t asked_bytes_ = 0;
   SpanFacts facts_;
 };
 

@@ -46,7 +46,8 @@ class SpanTemplate {
     const std::uint8_t* same = bytes_of(same_);
     for (const Part& part : parts_) {
       const auto left = static_cast<std::size_t>(span.end() - at);
-      if (left < std::size_t{part.same} + part.least || !is_equal(at, same, part.same)) return false;
+      if (left < std::size_t{part.same} + part.least) return false;
+      if (!is_equal(at, same, part.same)) return false;
       at += part.same;
       same += part.same;
       switch (part.what) {
@@ -112,7 +113,9 @@ class SpanTemplate {
   }
 
   static Cut cut_at(const Field& field, const KeyTable& keys) {
-    const auto cut = [&](What what) { return Cut{what, kNoSlot, field.content.data, field.content.size, {}}; };
+    const auto cut = [&field](What what) {
+      return Cut{what, kNoSlot, field.content.data, field.content.size, {}};
+    };
     if (field.type == WireType::kFixed64) {
       if (field.number == 7) return cut(What::kStart);
       if (field.number == 8) return cut(What::kEnd);
@@ -170,9 +173,10 @@ class SpanTemplate {
     const std::size_t value_size = pair[part.key];
     const std::uint8_t* value = pair + part.key + 1;
     if (value_size < 2 || static_cast<std::size_t>(end - value) < value_size) return false;
-    if (pair_size != part.key + 1U + value_size || pair_size > 0x7F || value[0] != 0x18) return false;
+    if (pair_size != part.key + 1U + value_size || pair_size > 0x7F) return false;
+    if (value[0] != 0x18 || !is_equal(pair, key, part.key)) return false;
     std::uint64_t bits = 0;
-    if (!is_equal(pair, key, part.key) || !read_varint({value + 1, value_size - 1}, bits)) return false;
+    if (!read_varint({value + 1, value_size - 1}, bits)) return false;
     if (part.slot < kMostNumbers) {
       facts.numbers[part.slot] = number_of({ValueKind::kInt, bits, {}});
     }
