@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,16 +57,13 @@ def tree_of(message: Any, number: int = 0) -> Node:
     """A message of protobuf as a tree."""
     fields: list[Node] = []
     for field, value in message.ListFields():
-        repeated = isinstance(value, (str, bytes, int, float)) or hasattr(value, "ListFields")
-        for one in [value] if repeated else value:
-            fields.append(_node(field, one))
+        is_single = isinstance(value, (str, bytes, int, float)) or hasattr(value, "ListFields")
+        fields += [_node(field, one) for one in ([value] if is_single else value)]
     kind = message.DESCRIPTOR
     return Node(number, fields, fields=dict(kind.fields_by_number), name=kind.name)
 
 
 def _node(field: Any, value: Any) -> Node:
-    import struct
-
     kind = field.type
     if kind == FieldDescriptor.TYPE_MESSAGE:
         return tree_of(value, field.number)

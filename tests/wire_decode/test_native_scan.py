@@ -1,4 +1,4 @@
-"""What C++ reads means exactly what protobuf's parser reads, and whatever that refuses is refused."""
+"""What C++ reads means exactly what protobuf's parser reads, and what that refuses is refused."""
 
 from __future__ import annotations
 
