@@ -68,7 +68,8 @@ bench-peers: ## reports beside NVRx's own, in an environment with both (.venv-pe
 soak: dev ## the long doses: ten demos in a row
 	$(BIN)/python -m benchmarks.soak
 
-fuzz: dev ## the property and mutation tests with 20,000 examples each
+fuzz: dev ## the property and mutation tests with 20,000 examples each, a million in C++
+	$(MAKE) --no-print-directory -C cuda_ext fuzz
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest --timeout 3600 -m hypothesis tests
 
 clean: ## remove what make made

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 from typing_extensions import Self
 
@@ -45,3 +46,23 @@ def set_limit(runs: int, /) -> None: ...
 def set_when_full(pull: Callable[[], None] | None, /) -> None: ...
 def set_is_failure(ask: Callable[[int, type[BaseException]], bool] | None, /) -> None: ...
 def publish_name(table: int, number: int, text: bytes, /) -> bool: ...
+class Scanner:
+    """OTLP trace requests to columns; see ``wire/native_scan.py``."""
+
+    def __new__(
+        cls, keys: list[tuple[str, int, int]], fates: tuple[int, int, int, int], /
+    ) -> Scanner: ...
+    def scan(self, body: bytes, /) -> tuple[Any, ...] | list[tuple[int, int, bytes, bytes]] | int:
+        """Columns, or questions, or 1 (unfamiliar) or 2 (full)."""
+    def learn_scope(self, number: int, is_own: bool, /) -> None: ...
+    def learn_sender(self, number: int, source: int, fate: int, /) -> None: ...
+    def learn_shape(
+        self,
+        number: int,
+        section: int,
+        fate: int,
+        step: tuple[int, int],
+        sequence: tuple[int, int, int],
+        tokens: tuple[int, float],
+        /,
+    ) -> None: ...

@@ -11,5 +11,6 @@ namespace otel_straggler::bindings {
 bool add_record(PyObject* module);
 bool add_ring(PyObject* module);
 bool add_section_timer(PyObject* module);
+bool add_scan(PyObject* module);
 
 }  // namespace otel_straggler::bindings
