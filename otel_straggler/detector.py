@@ -19,7 +19,7 @@ from typing import Any
 from otel_straggler import session
 from otel_straggler.errors import ConfigError, UsageError
 from otel_straggler.instrument.callables import CallableId, Decorator, WrappedCallables
-from otel_straggler.instrument.compiled import Transparent, is_compiling, transparent
+from otel_straggler.instrument.compiled import COMPILATION, Transparent, transparent
 from otel_straggler.instrument.configuration import Arguments, is_switched_off, resolve_settings
 from otel_straggler.instrument.every_nth import EveryNth
 from otel_straggler.instrument.sections import Section, section
@@ -136,12 +136,13 @@ class Detector:
         cls.gather_on_rank0 = bool(gather_on_rank0)
         cls.profiling_interval = int(interval)
         cls.report_time_interval = time_interval
+        _forget_sections()
         cls._state = state
         cls.initialized = True
 
-    @classmethod
+    @staticmethod
     def detection_section(
-        cls, name: str | None = None, profile_cuda: bool = True
+        name: str | None = None, profile_cuda: bool = True
     ) -> AbstractContextManager[Any]:
         """Time what runs inside ``with``; as a decorator, every call.
 
@@ -152,20 +153,12 @@ class Detector:
         Raises:
             UsageError: before ``initialize()``.
         """
-        if is_compiling():
+        if COMPILATION.is_on():
             return transparent()
-        state = cls._state
-        if state is None:
-            return _not_running(cls._is_child)
-        if name is None:
-            caller = sys._getframe(1)  # noqa: SLF001
-            name = f"{caller.f_code.co_filename}:{caller.f_lineno}"
-        if cls.profiling_interval == 1:
-            found = _sections.get((name, profile_cuda))
-            if found is not None:
-                return found
-            return _keep(name, profile_cuda)
-        return EveryNth(section(name, "compute", profile_cuda), _is_turn)
+        try:
+            return (_timed if profile_cuda else _timed_on_host)[name]
+        except (KeyError, TypeError):  # the first time, or not a name
+            return _new_section(name, profile_cuda)
 
     @classmethod
     def wrap_callables(cls, callable_ids: Sequence[CallableId], profile_cuda: bool = True) -> None:
@@ -222,6 +215,7 @@ class Detector:
         cls._wrapped.restore()
         state, cls._state = cls._state, None
         cls.initialized = False
+        _forget_sections()
         if state is not None:
             state.end()
 
@@ -235,6 +229,7 @@ class Detector:
     @classmethod
     def _forget_in_child(cls) -> None:
         cls.initialized = False
+        _forget_sections()
         cls._is_child = cls._state is not None or cls._is_child
         cls._state = None
 
@@ -291,14 +286,30 @@ class _Running:
         return self.window.report()
 
 
-_sections: dict[tuple[str, bool], Section] = {}
+_timed: dict[str | None, Section] = {}
+_timed_on_host: dict[str | None, Section] = {}
+"""By name, while a detector is initialized that times every run: nothing else needs to be asked."""
 
 
-def _keep(name: str, profile_cuda: bool) -> Section:
-    """Found faster the next time; names that vary do not fill the memory."""
+def _forget_sections() -> None:
+    _timed.clear()
+    _timed_on_host.clear()
+
+
+def _new_section(name: str | None, profile_cuda: bool) -> AbstractContextManager[Any]:
+    """Called by ``detection_section``, in the line of the user that called that."""
+    if Detector._state is None:  # noqa: SLF001
+        return _not_running(Detector._is_child)  # noqa: SLF001
+    is_told = name is not None
+    if name is None:
+        caller = sys._getframe(2)  # noqa: SLF001
+        name = f"{caller.f_code.co_filename}:{caller.f_lineno}"
     made = section(name, "compute", profile_cuda)
-    if len(_sections) < _MOST_KEPT:
-        _sections[name, profile_cuda] = made
+    if Detector.profiling_interval != 1:
+        return EveryNth(made, _is_turn)
+    kept = _timed if profile_cuda else _timed_on_host
+    if is_told and len(kept) < _MOST_KEPT:  # names that vary do not fill the memory
+        kept[made.name] = made
     return made
 
 

@@ -15,7 +15,7 @@ struct Recording {
 };
 extern Recording recording;
 
-extern thread_local ThreadStack* this_stack;  // null until its first run
+extern __thread ThreadStack* this_stack;  // null until its first run; no initialiser, no guard
 ThreadStack& enter_thread();                  // makes it; needs a recorder
 
 inline ThreadStack& thread_stack() { return this_stack == nullptr ? enter_thread() : *this_stack; }

@@ -10,7 +10,7 @@
 namespace otel_straggler::bindings {
 
 Recording recording;
-thread_local ThreadStack* this_stack = nullptr;
+__thread ThreadStack* this_stack = nullptr;
 
 namespace {
 

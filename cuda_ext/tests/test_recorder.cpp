@@ -99,6 +99,50 @@ TEST_CASE("the open section is that of the stepping thread, else of the main one
   CHECK(now.recorder->open_section(77)->section == 9);
 }
 
+TEST_CASE("a run that ends straight into the ring is the same record") {
+  for (const std::int64_t step : {kNoStep, std::int64_t{7}}) {
+    Recording now;
+    if (step != kNoStep) now.recorder->begin_step(*now.thread, step, 5'000, 3, kSession, 10);
+    now.recorder->set_phase(2);
+    Record records[4];
+    for (const bool at_once : {false, true}) {
+      now.recorder->begin(*now.thread, 1, 11, Work{}, 100);
+      now.recorder->begin(*now.thread, 2, 12, Work{4'096, 3}, 101);
+      for (const std::uint32_t section : {2U, 1U}) {
+        if (at_once) {
+          REQUIRE(now.recorder->end_at_once(*now.thread, section, 20 + section));
+        } else {
+          REQUIRE(now.recorder->keep(now.end(section, 20 + section)));
+        }
+      }
+    }
+    REQUIRE(now.recorder->take(records, 4) == 4);
+    for (Record& record : records) record.sequence = 0;
+    CHECK(std::memcmp(&records[0], &records[2], sizeof(Record)) == 0);
+    CHECK(std::memcmp(&records[1], &records[3], sizeof(Record)) == 0);
+    CHECK(records[0].parent_section == 1);
+    CHECK(records[0].tokens == 4'096);
+    CHECK(records[0].phase == 2);
+    CHECK(records[0].epoch == (step == kNoStep ? 0 : 3));
+  }
+}
+
+TEST_CASE("what is out of the ordinary does not end straight into the ring, and nothing happens") {
+  Recording now(4);
+  CHECK_FALSE(now.recorder->end_at_once(*now.thread, 1, 10));
+  now.begin(1, 10);
+  now.begin(2, 11);
+  CHECK_FALSE(now.recorder->end_at_once(*now.thread, 1, 12));
+  now.recorder->set_limit(0);
+  CHECK_FALSE(now.recorder->end_at_once(*now.thread, 2, 12));
+  CHECK(now.thread->depth() == 2);
+  now.recorder->set_limit(4);
+  for (std::uint32_t section = 3; section < 40; ++section) now.begin(section, 13);
+  CHECK_FALSE(now.recorder->end_at_once(*now.thread, 39, 14));
+  CHECK(now.end(39, 14).parent_section == 38);
+  CHECK(now.recorder->take(nullptr, 0) == 0);
+}
+
 TEST_CASE("a limit below the capacity is kept") {
   Recording now;
   now.recorder->set_limit(2);
@@ -146,6 +190,7 @@ TEST_CASE("threads that begin, end and step while others drain and look: nothing
         const std::uint32_t section = 1 + static_cast<std::uint32_t>(run % 3);
         now.recorder->begin(*stack, section, 1, Work{}, now.recorder->next_span(*stack));
         Record record{};
+        if (run % 2 == 0 && now.recorder->end_at_once(*stack, section, 2)) continue;
         if (!now.recorder->end(*stack, section, 2, 0, record)) std::abort();
         if (!now.recorder->keep(record)) now.recorder->ring().count_dropped();
       }

@@ -92,7 +92,7 @@ class PythonTimer:
 
     def end_detached(self, begun: Record | None, error: type[BaseException] | None) -> None:
         """End what ``begin_detached`` began."""
-        if begun is not None:
+        if begun is not None and not RECORDER.is_left_to_parent:
             frame, parent, _, _, stack = begun
             RECORDER.keep((frame, parent, perf_counter_ns(), error, stack))
 
@@ -132,6 +132,7 @@ class PythonRecorder:
         self.ring: deque[Record] = deque()
         self.stacks: dict[int, list[Frame]] = {}
         self.capacity = RING_CAPACITY
+        self.is_left_to_parent = False  # a child that was not asked to record
         self._when_full: Callable[[], None] | None = None
         self._dropped = 0
         self._drop_lock = threading.Lock()
@@ -143,6 +144,7 @@ class PythonRecorder:
         self.on_step: Callable[[Context], None] | None = None
 
     def enable(self) -> None:
+        self.is_left_to_parent = False
         self.ring.clear()
         self._dropped = 0
         self._forget_steps()
@@ -155,6 +157,7 @@ class PythonRecorder:
 
     def reset_after_fork(self) -> None:
         self.context = None
+        self.is_left_to_parent = True
         self.empty_here(None)
         self.ring = deque()
         self.stacks.clear()

@@ -273,7 +273,7 @@ def _whole_slot(read: Read, at: int, count: int) -> bytes:
 def _open_run(
     frame: bytes, tid: int, depth: int, is_stepping: bool, names: dict[tuple[int, int], str]
 ) -> OpenRun:
-    _, start_ns, step, _, _, _, section, phase, _, _ = _FRAME.unpack_from(frame)
+    _, start_ns, step, _, _, _, section, _, phase, _ = _FRAME.unpack_from(frame)
     kind, _, name = names.get((SECTIONS, section), "").partition("\0")
     return OpenRun(
         name=name,

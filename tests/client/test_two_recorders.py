@@ -107,3 +107,17 @@ def test_what_is_open_when_recording_begins_anew_is_the_same(
     found = native.recorded(program)
     assert found == python.recorded(program)
     assert found
+
+
+@needs_extension
+def test_the_tests_of_recording_pass_with_the_other_recorder() -> None:
+    """As they stand."""
+    files = ("test_recorder.py", "test_recording.py", "test_nested_sections.py", "test_doses.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *(str(SCRIPT.with_name(name)) for name in files)],
+        env={**os.environ, VARIABLE: "off"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout

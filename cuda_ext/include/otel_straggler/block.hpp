@@ -38,7 +38,7 @@ struct Surroundings {
   std::uint32_t is_on;
   char session_id[16];
 };
-static_assert(sizeof(Surroundings) == 64);
+static_assert(sizeof(Surroundings) == 64 && offsetof(Surroundings, phase) == 16);
 
 struct Header {
   char magic[8];

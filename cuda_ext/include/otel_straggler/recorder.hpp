@@ -88,10 +88,50 @@ class Recorder {
   // Begins a run on the stack of its thread.
   void begin(ThreadStack& thread, std::uint32_t section, std::int64_t now_ns, const Work& work,
              std::uint64_t span) {
-    if (thread.depth() >= kFramesTold) {
+    if (thread.depth() < kFramesTold) {
+      const Around around = this->around();
+      thread.push_told({span, word(now_ns), around.step, around.step_span, word(work.tokens),
+                        word(work.microbatch), section, around.phase_epoch});
+    } else {
       header_->frames_left_out.fetch_add(1, std::memory_order_relaxed);
+      thread.push(frame(section, now_ns, work, span));
     }
-    thread.push(frame(section, now_ns, work, span));
+  }
+
+  // end() and keep() in one, straight from the stack into the ring. False, and nothing has
+  // happened, if that is not how it is: the run is not the innermost, or the ring is full.
+  bool end_at_once(ThreadStack& thread, std::uint32_t section, std::int64_t end_ns) {
+    const std::size_t depth = thread.depth();
+    if (depth == 0 || depth > kFramesTold) return false;
+    const Cell<Frame>& frame = thread.told(depth - 1);
+    if (low(frame.word(kSectionWord)) != section || ring_.size() >= limit()) return false;
+    const std::uint64_t step_span = frame.word(kStepSpanWord);
+    std::uint64_t parent = step_span;
+    std::uint32_t parent_section = kNoSection;
+    if (depth > 1 && thread.told(depth - 2).word(kStepSpanWord) == step_span) {
+      parent = thread.told(depth - 2).word(kSpanWord);
+      parent_section = low(thread.told(depth - 2).word(kSectionWord));
+    }
+    const bool is_kept = ring_.add_with([&](Record& record) {
+      const std::uint64_t phase_epoch = frame.word(kPhaseEpochWord);
+      record.span = frame.word(kSpanWord);
+      record.parent = parent;
+      record.step_span = step_span;
+      record.step = static_cast<std::int64_t>(frame.word(kStepWord));
+      record.start_ns = static_cast<std::int64_t>(frame.word(kStartWord));
+      record.end_ns = end_ns;
+      record.tokens = static_cast<std::int64_t>(frame.word(kTokensWord));
+      record.microbatch = static_cast<std::int64_t>(frame.word(kMicrobatchWord));
+      record.section = section;
+      record.parent_section = parent_section;
+      record.phase = low(phase_epoch);
+      record.epoch = static_cast<std::uint32_t>(phase_epoch >> 32);
+      record.thread = thread.number();
+      record.flags = 0;
+      record.gpu = GpuSlot{};
+    });
+    if (is_kept) thread.drop_told();
+    return is_kept;
   }
 
   // Ends the newest run of this section in this thread; none if it began while nothing was
@@ -201,6 +241,22 @@ class Recorder {
   }
 
  private:
+  // Of the words of Surroundings those that a run takes along.
+  struct Around {
+    std::uint64_t step;
+    std::uint64_t step_span;
+    std::uint64_t phase_epoch;
+  };
+
+  Around around() const {
+    return header_->surroundings.read([](const Cell<Surroundings>& place) {
+      return Around{place.word(0), place.word(1), place.word(2)};
+    });
+  }
+
+  static std::uint64_t word(std::int64_t value) { return static_cast<std::uint64_t>(value); }
+  static std::uint32_t low(std::uint64_t word) { return static_cast<std::uint32_t>(word); }
+
   Frame frame(std::uint32_t section, std::int64_t now_ns, const Work& work,
               std::uint64_t span) const {
     const Surroundings now = header_->surroundings.load();

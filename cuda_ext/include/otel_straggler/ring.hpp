@@ -43,6 +43,12 @@ class Ring {
 
   // False if the ring is full; the record is then neither kept nor counted.
   bool add(const Record& record) {
+    return add_with([&record](Record& place) { fill(place, record); });
+  }
+
+  // The same with a record that `put` writes into its place, but for the sequence.
+  template <typename Put>
+  bool add_with(Put put) {
     std::uint64_t place = control_->tail.load(std::memory_order_relaxed);
     for (;;) {
       Record& found = places_[place & (capacity_ - 1)];
@@ -53,7 +59,7 @@ class Ring {
         place = control_->tail.load(std::memory_order_relaxed);
       } else if (control_->tail.compare_exchange_weak(place, place + 1,
                                                       std::memory_order_relaxed)) {
-        fill(found, record);
+        put(found);
         set_turn(found, lap + 1);
         return true;
       }

@@ -31,11 +31,24 @@ struct Frame {
   std::int64_t tokens;
   std::int64_t microbatch;
   std::uint32_t section;
+  std::uint32_t spare;
   std::uint32_t phase;
   std::uint32_t epoch;
-  std::uint32_t spare;
 };
 static_assert(sizeof(Frame) == 64);
+static_assert(offsetof(Frame, section) == 48 && offsetof(Frame, phase) == 56);
+
+// The words of a frame, for the hot path. The last two are pairs, the first of each below.
+enum FrameWord : std::size_t {
+  kSpanWord,
+  kStartWord,
+  kStepWord,
+  kStepSpanWord,
+  kTokensWord,
+  kMicrobatchWord,
+  kSectionWord,     // section, spare
+  kPhaseEpochWord,  // phase, epoch
+};
 
 // A place in the table of threads. Zeros are a free one.
 struct alignas(64) ThreadSlot {
@@ -98,6 +111,20 @@ class ThreadStack {
     set_depth(depth_ + 1);
     return true;
   }
+
+  // push() of words, where frames are told.
+  void push_told(const std::uint64_t (&words)[8]) {
+    slot_->version.store(version_ += 2, std::memory_order_relaxed);
+    Cell<Frame>& cell = slot_->frames[depth_];
+    for (std::size_t at = 0; at < 8; ++at) cell.set_word(at, words[at]);
+    set_depth(depth_ + 1);
+  }
+
+  // One that is told.
+  const Cell<Frame>& told(std::size_t place) const { return slot_->frames[place]; }
+
+  // Takes out the innermost frame, which is told.
+  void drop_told() { set_depth(depth_ - 1); }
 
   // Takes out the innermost frame, or one that others lie upon. It must be there.
   void remove(std::size_t place) {
