@@ -21,7 +21,7 @@ namespace otel_straggler {
 inline constexpr std::size_t kMostScopes = 16'384;
 inline constexpr std::size_t kMostSenders = 131'072;
 inline constexpr std::size_t kMostShapes = 16'384;
-inline constexpr std::size_t kMostTextBytes = std::size_t{64} << 20;  // of each of these
+inline constexpr std::size_t kMostTextBytes = std::size_t{32} << 20;  // of each of these
 
 enum class Verdict : std::uint8_t {
   kColumns = 0,     // or questions
