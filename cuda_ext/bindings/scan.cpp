@@ -145,23 +145,36 @@ PyObject* columns_of(const Columns& found) {
                        fates_of(found), list_of(found.progress, progress_of));
 }
 
+// What takes no longer than handing over the GIL is done with it.
+constexpr Py_ssize_t kSmallRequest = 8192;
+
+// False if there is no memory. Needs no GIL.
+bool scan_into(Scanner& scanner, Bytes request, Columns& found, Verdict& verdict) {
+  try {
+    verdict = scanner.scan(request, found);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
 PyObject* scanner_scan(PyObject* self, PyObject* body) {
   char* data = nullptr;
   Py_ssize_t size = 0;
   if (PyBytes_AsStringAndSize(body, &data, &size) < 0) return nullptr;
   const Bytes request{reinterpret_cast<const std::uint8_t*>(data), static_cast<std::size_t>(size)};
-  Scanner* scanner = scanner_of(self);
+  Scanner& scanner = *scanner_of(self);
   Columns found;
   Verdict verdict = Verdict::kUnfamiliar;
-  bool is_out_of_memory = false;
-  Py_BEGIN_ALLOW_THREADS
-  try {
-    verdict = scanner->scan(request, found);
-  } catch (const std::bad_alloc&) {
-    is_out_of_memory = true;
+  bool is_done = false;
+  if (size < kSmallRequest) {
+    is_done = scan_into(scanner, request, found, verdict);
+  } else {
+    Py_BEGIN_ALLOW_THREADS
+    is_done = scan_into(scanner, request, found, verdict);
+    Py_END_ALLOW_THREADS
   }
-  Py_END_ALLOW_THREADS
-  if (is_out_of_memory) return PyErr_NoMemory();
+  if (!is_done) return PyErr_NoMemory();
   if (verdict != Verdict::kColumns) return PyLong_FromLong(static_cast<long>(verdict));
   return found.questions.empty() ? columns_of(found) : list_of(found.questions, question_of);
 }
@@ -184,7 +197,7 @@ PyObject* scanner_learn_sender(PyObject* self, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-// The value of a judgement in one of three forms: ("slot", n), (value,) or None.
+// number, section, fate, (slot, step), (kind, slot, sequence), (slot, tokens)
 PyObject* scanner_learn_shape(PyObject* self, PyObject* args) {
   unsigned number = 0;
   int section = 0;

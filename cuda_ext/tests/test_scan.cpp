@@ -1,8 +1,10 @@
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "otel_straggler/scan.hpp"
 #include "requests.hpp"
@@ -144,10 +146,11 @@ TEST_CASE("a span that is like one before is read as if it were parsed, or not a
   for (int round = 0; round < 20'000; ++round) {
     requests::Span span;
     span.rest = attribute("section", text("forward")) + attribute("step", integer(5)) +
-                attribute("loss", real(0.5)) + attribute("seq", integer(300));
+                attribute("loss", real(0.5)) + attribute("seq", integer(300)) +
+                attribute("rank", integer(7));
     std::string bytes = span.encoded();
     REQUIRE(reader.read(bytes_of(bytes), first));
-    const SpanTemplate one(bytes_of(bytes), table, 3);
+    const SpanTemplate one(bytes_of(bytes), table, first.who, 3);
     REQUIRE(one.numbers() == 2);
     for (std::uint64_t i = 0; i < 1 + random() % 3; ++i) {
       const std::size_t at = random() % bytes.size();
@@ -157,6 +160,7 @@ TEST_CASE("a span that is like one before is read as if it were parsed, or not a
     ++accepted;
     REQUIRE(reader.read(bytes_of(bytes), parsed));
     REQUIRE(parsed.shape == first.shape);
+    REQUIRE(parsed.who == alike.who);
     REQUIRE(parsed.trace_id == alike.trace_id);
     REQUIRE(parsed.span_id == alike.span_id);
     REQUIRE(parsed.start_ns == alike.start_ns);
@@ -192,6 +196,33 @@ TEST_CASE("what is asked is bounded, however large the resource around it") {
   CHECK(columns.questions.size() < 100);
   CHECK(scan(scanner, requests::resource(scopes), columns) == Verdict::kColumns);
   CHECK(columns.size() == 1'000);
+}
+
+TEST_CASE("threads that scan and answer at once get the same columns") {
+  std::mt19937_64 random(3);
+  std::vector<std::string> inputs;
+  for (int i = 0; i < 50; ++i) inputs.push_back(requests::any(random));
+  Scanner alone(keys(), kFatesOfScan);
+  Scanner shared(keys(), kFatesOfScan);
+  std::vector<std::vector<std::int64_t>> expected;
+  for (const std::string& request : inputs) {
+    Columns columns;
+    REQUIRE(scan(alone, request, columns) == Verdict::kColumns);
+    expected.push_back(columns.step);
+  }
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (std::size_t at = 0; at < inputs.size(); ++at) {
+        Columns columns;
+        scan(shared, inputs[at], columns);
+        if (columns.step != expected[at]) ++wrong;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("mangled requests are read alike by a scanner that has learnt and by a new one") {

@@ -21,7 +21,7 @@ namespace otel_straggler {
 inline constexpr std::size_t kMostScopes = 16'384;
 inline constexpr std::size_t kMostSenders = 131'072;
 inline constexpr std::size_t kMostShapes = 16'384;
-inline constexpr std::size_t kMostTextBytes = std::size_t{64} << 20;  // of each of these
+inline constexpr std::size_t kMostTextBytes = std::size_t{32} << 20;  // of each of these
 
 enum class Verdict : std::uint8_t {
   kColumns = 0,     // or questions
@@ -218,13 +218,9 @@ class Scanner {
   bool read_span(Bytes span) {
     std::uint32_t shape = templates_.read(span, facts_, is_own_);
     const bool is_like_another = shape != kNoShape;
-    if (is_like_another) {
-      facts_.who.clear();
-    } else if (!reader_.read(span, facts_)) {
-      return false;
-    }
+    if (!is_like_another && !reader_.read(span, facts_)) return false;
     if (!judge(span, shape)) return false;
-    if (!is_like_another && shape != kNoShape && facts_.who.empty()) {
+    if (!is_like_another && shape != kNoShape) {
       templates_.learn(span, facts_, keys_, shape, is_own_);
     }
     return true;
@@ -265,8 +261,8 @@ class Scanner {
 
   std::uint32_t sender_of(Bytes span) {
     if (facts_.who.empty()) return resource_sender_;
-    facts_.who += resource_key_;
-    const std::uint32_t number = senders_.number_of(bytes_of(facts_.who));
+    sender_key_.assign(facts_.who).append(resource_key_);
+    const std::uint32_t number = senders_.number_of(bytes_of(sender_key_));
     if (has_room(number) && senders_.is_to_ask(number, pass_)) {
       ask(Asked::kSender, number, resource_, span);
     }
@@ -357,6 +353,7 @@ class Scanner {
   std::string resource_room_;
   std::string scope_room_;
   std::string resource_key_;
+  std::string sender_key_;
   std::uint32_t resource_sender_ = 0;
   bool is_own_ = false;
   bool is_full_ = false;

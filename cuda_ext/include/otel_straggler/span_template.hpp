@@ -19,8 +19,9 @@ inline constexpr std::size_t kLongestTemplate = 4096;  // bytes of a span
 
 class SpanTemplate {
  public:
-  // Of a span that SpanReader takes and that says nothing about its sender; `shape` is its shape.
-  SpanTemplate(Bytes span, const KeyTable& keys, std::uint32_t shape) : shape_(shape) {
+  // Of a span that SpanReader takes; `who` is what it says of its sender.
+  SpanTemplate(Bytes span, const KeyTable& keys, std::string who, std::uint32_t shape)
+      : who_(std::move(who)), shape_(shape) {
     const std::uint8_t* from = span.data;
     Field field;
     FieldReader reader(span);
@@ -40,7 +41,8 @@ class SpanTemplate {
   // Numbers that it reads; what SpanReader finds beyond them is encoded in some unusual way.
   std::size_t numbers() const { return numbers_; }
 
-  // Whether `span` is alike; its ids, times and numbers go into `facts`.
+  // Whether `span` is alike. All facts but its shape, which has a number already, go into `facts`;
+  // where it is not, they are of no use.
   bool read(Bytes span, SpanFacts& facts) const {
     const std::uint8_t* at = span.data;
     const std::uint8_t* same = bytes_of(same_);
@@ -68,6 +70,7 @@ class SpanTemplate {
       }
       at += part.least;
     }
+    facts.who = who_;
     return at == span.end();
   }
 
@@ -198,6 +201,7 @@ class SpanTemplate {
     if (bytes.size > 0) same_.append(reinterpret_cast<const char*>(bytes.data), bytes.size);
   }
 
+  std::string who_;
   std::uint32_t shape_;
   std::size_t numbers_ = 0;
   std::string same_;
@@ -227,13 +231,14 @@ class Templates {
   void learn(Bytes span, SpanFacts& facts, const KeyTable& keys, std::uint32_t shape, bool is_own) {
     if (span.size > kLongestTemplate) return;
     const std::size_t numbers = facts.numbers_told;
+    std::string who = facts.who;
     if (shape >= of_shape_.size()) of_shape_.resize(shape + 1, {kNone, kNone, kNone, kNone});
     std::uint32_t found = kNone;
     for (const std::uint32_t one : of_shape_[shape]) {
       if (one != kNone && templates_[one].read(span, facts)) found = one;
     }
     if (found == kNone) {
-      SpanTemplate fresh(span, keys, shape);
+      SpanTemplate fresh(span, keys, std::move(who), shape);
       if (fresh.numbers() == numbers) found = add(std::move(fresh), is_own);
     }
     if (found == kNone) return;
