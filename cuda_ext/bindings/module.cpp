@@ -6,6 +6,7 @@ using AddPart = bool (*)(PyObject*);
 
 constexpr AddPart kParts[] = {
     otel_straggler::bindings::add_record,
+    otel_straggler::bindings::add_encode,
 };
 
 PyModuleDef definition = {

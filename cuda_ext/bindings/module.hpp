@@ -9,5 +9,6 @@ namespace otel_straggler::bindings {
 
 // Each adds its functions and types to the module; false with an exception set if that fails.
 bool add_record(PyObject* module);
+bool add_encode(PyObject* module);
 
 }  // namespace otel_straggler::bindings

@@ -240,7 +240,7 @@ def _labels(shape: _Shape) -> tuple[tuple[str, str], ...]:
         labels += [(semconv.SECTION, shape.name), (semconv.SECTION_KIND, shape.kind)]
         if shape.enclosing:
             labels.append((semconv.SECTION_PARENT, shape.enclosing))
-    labels.append((semconv.TIME_BASIS, "host"))
+    labels.append((semconv.TIME_BASIS, semconv.HOST_BASIS))
     if shape.phase:
         labels.append((semconv.PHASE, shape.phase))
     return tuple(labels)
