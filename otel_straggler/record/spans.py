@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from otel_straggler import semconv
 from otel_straggler.config import ClientSettings
+from otel_straggler.record.folding import Chosen, Fold, Folding
 from otel_straggler.record.recorder import (
     NO_SPAN,
     Context,
@@ -27,6 +28,7 @@ from otel_straggler.wire.encode_spans import (
     encode_resource,
     encode_rows,
 )
+from otel_straggler.wire.fold_sketch import write_sketch
 from otel_straggler.wire.ids import (
     WINDOW_NS,
     Ids,
@@ -79,7 +81,7 @@ class SpanPacker:
     """Turns drained records into requests of at most 512 spans and 1 MB, in order of their ends.
 
     Args:
-        settings: identity.
+        settings: identity, and the span budget.
         resource: resource attributes of an epoch.
         generation: records of another one belong to a session that was shut down.
     """
@@ -97,6 +99,12 @@ class SpanPacker:
         self._ids = ids or SpanIds()
         self._seq = SectionCounts()
         self._window = (-1, b"")
+        self._folding = Folding(settings.span_budget)
+
+    @property
+    def folded_runs(self) -> dict[str, int]:
+        """Runs so far that went out in spans for several, by section."""
+        return dict(self._folding.folded_runs)
 
     def pack(self, records: list[Record], offset_ns: int, one_in: int = 1) -> list[Request]:
         """Encode ``records``.
@@ -106,41 +114,49 @@ class SpanPacker:
             offset_ns: Unix time minus ``perf_counter_ns``.
             one_in: keep one step in so many.
         """
-        groups, epochs = self._grouped(records, offset_ns, one_in)
-        rows: list[bytes] = [b""] * len(epochs)
-        for shape, members in groups:
-            pieces = encode_rows(self._columns(shape, members, offset_ns))
+        found = self._folding.fold(self._chosen(records, offset_ns, one_in))
+        rows: list[bytes] = [b""] * len(found)
+        epochs: list[Epoch] = []
+        groups: dict[_Key, list[_Row]] = {}
+        for place, one in enumerate(found):
+            if isinstance(one, Fold):
+                epochs.append(one.first[0][3].epoch)
+                rows[place] = self._folded_span(one, offset_ns)
+            else:
+                record, trace_id = one
+                epochs.append(record[0][3].epoch)
+                key, row = self._row(record, trace_id, place)
+                members = groups.get(key)
+                if members is None:
+                    groups[key] = members = []
+                members.append(row)
+        for key, members in groups.items():
+            pieces = encode_rows(self._columns(_shape(key), members, offset_ns))
             for member, piece in zip(members, pieces, strict=True):
                 rows[member[0]] = piece
         return self._requests(rows, epochs)
 
-    def _grouped(
-        self, records: list[Record], offset_ns: int, one_in: int
-    ) -> tuple[list[tuple[_Shape, list[_Row]]], list[Epoch]]:
-        groups: dict[_Key, list[_Row]] = {}
-        epochs: list[Epoch] = []
+    def _chosen(self, records: list[Record], offset_ns: int, one_in: int) -> list[Chosen]:
+        chosen: list[Chosen] = []
         for record in records:
             context = record[0][3]
             if context.epoch.generation != self._generation:
                 continue
             trace_id = context.trace_id or self._trace_id(context, record[0][2] + offset_ns)
             if one_in == 1 or is_sampled(trace_id, one_in):
-                key, row = self._row(record, trace_id, len(epochs))
-                members = groups.get(key)
-                if members is None:
-                    groups[key] = members = []
-                members.append(row)
-                epochs.append(context.epoch)
-        return [(_shape(key), members) for key, members in groups.items()], epochs
+                chosen.append((record, trace_id))
+        return chosen
 
     def _row(self, record: Record, trace_id: bytes, place: int) -> tuple[_Key, _Row]:
         (timer, span, start_ns, context, work), enclosing, end_ns, error, _ = record
         step = context.step
         is_step_span = span == context.step_span
-        if enclosing is not None:
-            parent, around = enclosing[1], enclosing[0].name
-        else:
+        if enclosing is None:
             parent, around = NO_SPAN if is_step_span else context.step_span, ""
+        else:
+            parent, around = enclosing[1], enclosing[0].name
+            if around in self._folding.sections:  # that run has no span
+                parent = context.step_span
         microbatch, tokens = work or _NO_WORK
         has_parent = is_step_span or parent != NO_SPAN
         key = (
@@ -200,6 +216,44 @@ class SpanPacker:
             end_ns=np.array(end, np.int64) + offset_ns,
             is_error=shape.is_error,
         )
+
+    def _folded_span(self, fold: Fold, offset_ns: int) -> bytes:
+        (timer, span, _, context, work), enclosing, _, _, _ = fold.first
+        around = "" if enclosing is None else enclosing[0].name
+        has_step, has_parent = context.step is not None, context.step_span != NO_SPAN
+        has_tokens = work is not None and work.tokens >= 0
+        shape = _Shape(
+            name=timer.name,
+            kind=timer.kind,
+            phase=context.phase,
+            enclosing=around,
+            is_step_span=False,
+            has_step=has_step,
+            has_parent=has_parent,
+            has_microbatch=False,
+            has_tokens=has_tokens,
+            is_error=False,
+        )
+        seq = self._seq.next(context.epoch, timer.name, len(fold.lengths_ns))
+        step = -1 if context.step is None else context.step
+        row = (
+            *(0, span, context.step_span, fold.start_ns, fold.end_ns),
+            *(step, seq, -1, fold.tokens, fold.trace_id),
+        )
+        plain = self._columns(shape, [row], offset_ns)
+        numbers = {
+            semconv.FOLD_COUNT: len(fold.lengths_ns),
+            semconv.FOLD_SUM: sum(fold.lengths_ns),
+            semconv.FOLD_MIN: min(fold.lengths_ns),
+            semconv.FOLD_MAX: max(fold.lengths_ns),
+        }
+        columns = {str(key): np.array([number], np.int64) for key, number in numbers.items()}
+        group = replace(
+            plain,
+            numbers={**plain.numbers, **columns},
+            octets=((semconv.FOLD_SKETCH, write_sketch(fold.lengths_ns)),),
+        )
+        return encode_rows(group)[0]
 
     def _parents(
         self, shape: _Shape, parents: tuple[int, ...], traces: tuple[bytes, ...]

@@ -9,7 +9,7 @@ OLD, NEW = Epoch("0" * 16, 1), Epoch("1" * 16, 1)
 
 
 def test_runs_of_two_sessions_that_end_in_turns_keep_their_numbers() -> None:
-    """A run that began before the step counter went back may end after others of the new session."""
+    """A run that began before the step counter went back may end after some of the new session."""
     counts = SectionCounts()
     found = [counts.next(epoch, "forward") for epoch in (OLD, NEW, OLD, NEW, NEW)]
     assert found == [0, 0, 1, 1, 2]
