@@ -234,6 +234,12 @@ RANK_FINISHED = Metric("straggler.rank.finished.timestamp", "s", "gauge", "when 
 RECORDS_DROPPED = Metric(
     "straggler.records.dropped", "{record}", "counter", "records a rank lost, by reason"
 )
+RECORDS_FOLDED = Metric(
+    "straggler.records.folded",
+    "{record}",
+    "counter",
+    "section runs that a rank sent in spans for several, by section",
+)
 RANK_INFO = Metric("straggler.rank.info", "{info}", "gauge", "rank description; always 1")
 SECTION_DURATION = Metric(
     "straggler.section.duration", "s", "histogram", "section times of one rank"
