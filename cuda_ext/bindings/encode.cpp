@@ -149,20 +149,45 @@ PyObject* add_epoch(PyObject* self, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-PyObject* list_of(const std::vector<Request>& requests) {
+// A list of (bytes, spans) whose bytes are not written yet; `places` is where they go.
+PyObject* empty_list_of(const std::vector<Request>& requests, std::vector<char*>& places) {
   PyObject* const list = PyList_New(static_cast<Py_ssize_t>(requests.size()));
   if (list == nullptr) return nullptr;
   for (std::size_t at = 0; at < requests.size(); ++at) {
-    const Request& request = requests[at];
+    PyObject* const body =
+        PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(requests[at].size()));
+    places[at] = body == nullptr ? nullptr : PyBytes_AsString(body);
     PyObject* const pair =
-        Py_BuildValue("(y#I)", reinterpret_cast<const char*>(request.data()),
-                      static_cast<Py_ssize_t>(request.size()), request.spans());
+        body == nullptr ? nullptr : Py_BuildValue("(NI)", body, requests[at].spans());
     if (pair == nullptr || PyList_SetItem(list, static_cast<Py_ssize_t>(at), pair) != 0) {
       Py_DECREF(list);
       return nullptr;
     }
   }
   return list;
+}
+
+// Nobody else knows the list yet, so its bytes are written, and pages of fresh memory taken in,
+// without the GIL.
+PyObject* list_of(Shared& shared, std::vector<Request>& requests) {
+  PyObject* list = nullptr;
+  std::vector<char*> places;
+  try {
+    places.resize(requests.size());
+    list = empty_list_of(requests, places);
+  } catch (const std::exception&) {
+    return PyErr_NoMemory();
+  }
+  if (list == nullptr) return nullptr;
+  const bool is_done = run_alone(shared, [&](SpanEncoder& encoder) {
+    for (std::size_t at = 0; at < requests.size(); ++at) {
+      std::memcpy(places[at], requests[at].data(), requests[at].size());
+    }
+    encoder.recycle(requests);
+  });
+  if (is_done) return list;
+  Py_DECREF(list);
+  return nullptr;
 }
 
 PyObject* encode(PyObject* self, PyObject* args) {
@@ -181,7 +206,7 @@ PyObject* encode(PyObject* self, PyObject* args) {
     encoder.encode(reinterpret_cast<const std::uint8_t*>(block), bytes / sizeof(Record), offset_ns,
                    one_in, requests);
   });
-  return is_done ? list_of(requests) : nullptr;
+  return is_done ? list_of(shared_of(self), requests) : nullptr;
 }
 
 PyObject* counts(PyObject* self, PyObject* /*unused*/) {

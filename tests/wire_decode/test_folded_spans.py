@@ -17,10 +17,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from otel_straggler import semconv
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.model.observation import NO_STEP, Section
+from otel_straggler.receive.merge import merge_batches
 from otel_straggler.record.python_recorder import PythonTimer
 from otel_straggler.record.recorder import Context, Epoch, Frame, Record, WorkSize
 from otel_straggler.record.spans import SpanPacker
 from otel_straggler.score.deliveries import without_duplicates
+from otel_straggler.score.layer1 import History, score_window
+from otel_straggler.score.step_tables import build_step_table
 from otel_straggler.wire.decode_spans import BAD_FOLD, DecodedSpans, SpanDecoder
 from otel_straggler.wire.fold_sketch import LONGEST_NS, buckets_of, read_sketch, write_sketch
 from otel_straggler.wire.folded_spans import MOST_ROWS, MOST_RUNS
@@ -206,6 +209,41 @@ def test_a_request_of_folds_has_an_end() -> None:
     decoded = SpanDecoder().decode(request.body * copies)
     assert decoded.fates == {"row": copies - 3, BAD_FOLD: 3}
     assert len(decoded.batch) == MOST_ROWS
+
+
+def test_scores_of_folded_runs_are_those_of_the_runs() -> None:
+    """Medians within the sketch's error; sums of every step and counts as if nothing was folded."""
+    rng = random.Random(5)
+    made: list[Record] = []
+    for step in range(20):
+        lengths = [rng.randrange(10**5, 2 * 10**5) for _ in range(rng.randrange(1, 200))]
+        made += records(lengths, step)
+    tables, scores, spans = [], [], []
+    for budget in (0, 50):
+        requests = packer(budget).pack(made, OFFSET_NS)
+        spans.append(sum(request.spans for request in requests))
+        batches = [SpanDecoder().decode(request.body).batch for request in requests]
+        batch = merge_batches(batches)
+        table = build_step_table(batch, world_size=1)
+        assert table is not None
+        tables.append(table)
+        scores.append(
+            score_window(
+                batch,
+                History.empty(86_400.0),
+                world_size=1,
+                threshold=0.75,
+                min_reference_samples=5,
+                closed_by="end",
+            )
+        )
+    assert spans[1] <= 20 < 50 * 20 < spans[0]
+    np.testing.assert_allclose(tables[1].seconds, tables[0].seconds, rtol=1e-12)
+    np.testing.assert_array_equal(tables[1].runs, tables[0].runs)
+    np.testing.assert_allclose(tables[1].run_cv, tables[0].run_cv, rtol=0.01)
+    np.testing.assert_array_equal(scores[1].section_count, scores[0].section_count)
+    np.testing.assert_allclose(scores[1].section_median_s, scores[0].section_median_s, rtol=0.004)
+    assert (scores[1].section_median_s != scores[0].section_median_s).any()
 
 
 def test_folds_among_other_spans_keep_their_place() -> None:

@@ -91,6 +91,9 @@ class SpanEncoder {
     writer_.finish(out);
   }
 
+  // Gives back the memory of requests that have been sent or copied.
+  void recycle(std::vector<Request>& requests) { writer_.recycle(requests); }
+
  private:
   struct Epoch {
     proto::Bytes resource;

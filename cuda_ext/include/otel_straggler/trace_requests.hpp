@@ -25,6 +25,9 @@ class Request {
   std::size_t size() const { return bytes_.size() - begin_; }
   std::uint32_t spans() const { return spans_; }
 
+  // Its memory, for another one.
+  proto::Bytes release() && { return std::move(bytes_); }
+
  private:
   proto::Bytes bytes_;
   std::size_t begin_;  // room in front that the head did not need
@@ -76,6 +79,14 @@ class RequestWriter {
     drop();
   }
 
+  // Takes the memory of requests that are no longer needed: fresh pages cost as much as encoding.
+  void recycle(std::vector<Request>& requests) {
+    for (Request& request : requests) {
+      if (spare_.size() < kMostSpare) spare_.push_back(std::move(request).release());
+    }
+    requests.clear();
+  }
+
   // Forgets what is not finished.
   void drop() {
     bytes_ = {};
@@ -86,10 +97,16 @@ class RequestWriter {
 
  private:
   static constexpr std::size_t kMostHead = 64;  // tags and lengths, generously
+  static constexpr std::size_t kMostSpare = 16;
 
   void begin(const proto::Bytes& resource, std::size_t row_bytes) {
     resource_ = &resource;
     room_ = resource.size() + scope_.size() + kMostHead;
+    if (!spare_.empty()) {
+      bytes_ = std::move(spare_.back());
+      spare_.pop_back();
+      bytes_.clear();
+    }
     bytes_.reserve(std::max(usual_size_ + usual_size_ / 16, room_ + row_bytes));
     bytes_.resize(room_);
   }
@@ -97,6 +114,7 @@ class RequestWriter {
   proto::Bytes scope_;
   proto::Bytes schema_;
   proto::Bytes bytes_;
+  std::vector<proto::Bytes> spare_;
   const proto::Bytes* resource_ = nullptr;
   std::size_t room_ = 0;
   std::size_t rows_ = 0;
