@@ -17,7 +17,7 @@ import statistics
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,9 +52,19 @@ _NO_SECTION, _NOT_TOLD, _STEP_SPAN = 2**32 - 1, -1, 2
 
 @dataclass(slots=True)
 class _Tables:
+    """Names by number, as a recorder gives them."""
+
     sections: Sequence[tuple[str, str]]
-    phases: Sequence[str]
-    epochs: Mapping[int, Epoch]
+    epoch: Epoch
+
+    def section_names(self) -> Sequence[tuple[str, str]]:
+        return self.sections
+
+    def phases(self) -> Sequence[str]:
+        return ("", "warm-up")
+
+    def epochs(self) -> Sequence[Epoch]:
+        return (self.epoch,)
 
 
 def main() -> None:
@@ -168,7 +178,7 @@ def _resource(_: Epoch) -> dict[str, str | int | float | bool]:
 
 def _tables() -> _Tables:
     sections = [("step", "other"), *((f"section {n}", "compute") for n in range(SECTIONS))]
-    return _Tables(sections, ["", "warm-up"], {0: Epoch("0" * 16, 1)})
+    return _Tables(sections, Epoch("0" * 16, 1))
 
 
 def _runs(tables: _Tables) -> tuple[list[Record], bytes]:
@@ -179,7 +189,7 @@ def _runs(tables: _Tables) -> tuple[list[Record], bytes]:
     span, now = 0, 10**12
     for step in range(STEPS):
         step_span = span + SECTIONS + 1
-        context = Context(tables.epochs[0], step, step_span, "warm-up")
+        context = Context(tables.epoch, step, step_span, "warm-up")
         for number in (*range(1, SECTIONS + 1), 0):
             span += 1
             start, now = now, now + 1_000_000 + span * 37 % 5_000

@@ -15,6 +15,8 @@
 namespace otel_straggler::bindings {
 namespace {
 
+using namespace encoding;
+
 // The encoder and who may use it: a call lets go of the GIL, so two threads may meet here.
 struct Shared {
   template <typename... Args>

@@ -13,6 +13,8 @@
 
 namespace otel_straggler::made {
 
+using namespace encoding;
+
 inline Vocabulary words() {
   Vocabulary words;
   for (std::size_t at = 0; at < words.size(); ++at) words[at] = "word " + std::to_string(at);

@@ -9,6 +9,7 @@
 #include "encode_made.hpp"
 
 using namespace otel_straggler;
+using namespace otel_straggler::encoding;
 
 namespace {
 

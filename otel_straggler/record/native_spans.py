@@ -46,23 +46,21 @@ WORDS = (
 """In the order of ``Word`` in encode_names.hpp: C++ spells no name of the wire itself."""
 
 
+_EPOCHS_TOLD = 8
+
+
 class Tables(Protocol):
-    """What the numbers in a block's records stand for. Tables grow; what is there stays.
+    """What the numbers in a block's records stand for: its recorder. Tables grow; what is there
+    stays."""
 
-    Attributes:
-        sections: name and kind, by number.
-        phases: text, by number; 0 is none.
-        epochs: by number.
-    """
+    def section_names(self) -> Sequence[tuple[str, str]]:
+        """Name and kind, by number."""
 
-    @property
-    def sections(self) -> Sequence[tuple[str, str]]: ...
+    def phases(self) -> Sequence[str]:
+        """Text, by number; 0 is none."""
 
-    @property
-    def phases(self) -> Sequence[str]: ...
-
-    @property
-    def epochs(self) -> Mapping[int, Epoch]: ...
+    def epochs(self) -> Sequence[Epoch]:
+        """By number, the newest last."""
 
 
 class NativeSpanPacker:
@@ -109,7 +107,7 @@ class NativeSpanPacker:
 
         Args:
             block: whole records of 128 bytes, in order of their ends.
-            tables: names of the numbers in it.
+            tables: the recorder that it comes from, for the names of the numbers in it.
             offset_ns: Unix time minus ``CLOCK_MONOTONIC``.
             one_in: keep one step in so many.
 
@@ -133,18 +131,20 @@ class NativeSpanPacker:
 
     def _tell(self, tables: Tables) -> None:
         """Give the encoder what is new in the tables."""
-        sections, phases = tables.sections, tables.phases
+        sections, phases, epochs = tables.section_names(), tables.phases(), tables.epochs()
         for number in range(self._sections, len(sections)):
             name, kind = sections[number]
             self._encoder.add_section(number, _utf8(name), _utf8(kind))
         for number in range(self._phases, len(phases)):
             self._encoder.add_phase(number, _utf8(phases[number]))
         self._sections, self._phases = len(sections), len(phases)
-        for number, epoch in tables.epochs.items():
-            if epoch.generation == self._generation:
-                resource = encode_resource(self._resource(epoch))
-                if self._resources.get(number) != resource:
-                    self._resources[number] = resource
+        told = self._resources
+        self._resources = {}
+        for number in range(max(0, len(epochs) - _EPOCHS_TOLD), len(epochs)):
+            if epochs[number].generation == self._generation:
+                resource = encode_resource(self._resource(epochs[number]))
+                self._resources[number] = resource
+                if told.get(number) != resource:
                     self._encoder.add_epoch(number, resource)
 
 

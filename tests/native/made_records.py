@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from otel_straggler.record.python_recorder import PythonTimer
@@ -31,11 +31,20 @@ class Gpu:
 
 @dataclass(slots=True)
 class MadeTables:
-    """Names by number."""
+    """Names by number, as a recorder gives them."""
 
-    sections: Sequence[tuple[str, str]]
-    phases: Sequence[str]
-    epochs: Mapping[int, Epoch]
+    of_sections: Sequence[tuple[str, str]]
+    of_phases: Sequence[str]
+    of_epochs: Sequence[Epoch]
+
+    def section_names(self) -> Sequence[tuple[str, str]]:
+        return self.of_sections
+
+    def phases(self) -> Sequence[str]:
+        return self.of_phases
+
+    def epochs(self) -> Sequence[Epoch]:
+        return self.of_epochs
 
 
 @dataclass(slots=True)
@@ -71,7 +80,7 @@ class Made:
     ) -> None:
         """One run; ``around`` is section and span of the one around it."""
         tables = self.tables
-        context = Context(tables.epochs[epoch], step, step_span, tables.phases[phase])
+        context = Context(tables.of_epochs[epoch], step, step_span, tables.of_phases[phase])
         work = WorkSize(microbatch, tokens) if microbatch >= 0 or tokens >= 0 else None
         frame: Frame = (timers[section], span, start_ns, context, work)
         outer: Frame | None = None
@@ -113,7 +122,7 @@ PHASES = ("", "eval", "checkpoint")
 
 def random_runs(rng: random.Random, steps: int, runs_per_step: int) -> Made:
     """A training as a recorder sees it: steps, nested sections, failures, two sessions."""
-    epochs = {n: Epoch(f"{n:016x}", 1) for n in range(2)}
+    epochs = [Epoch(f"{n:016x}", 1) for n in range(2)]
     made = Made(MadeTables(NAMES, PHASES, epochs))
     timers = [PythonTimer(*name) for name in NAMES]
     span, now = 0, rng.randrange(10**15)

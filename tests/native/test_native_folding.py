@@ -43,7 +43,7 @@ def test_both_change_their_minds_together(seed: int) -> None:
     in_python, in_cpp = packers(20)
     timers = [PythonTimer(*name) for name in NAMES]
     now = 10**15
-    tables = MadeTables(NAMES, PHASES, {0: Epoch("0" * 16, 1)})
+    tables = MadeTables(NAMES, PHASES, [Epoch("0" * 16, 1)])
     for _ in range(12):
         made = Made(tables)
         for span in range(1, rng.choice([3, 10, 100])):
@@ -57,7 +57,7 @@ def test_both_change_their_minds_together(seed: int) -> None:
 
 
 def hot(runs: int, **told: Any) -> Made:
-    made = Made(MadeTables(NAMES, PHASES, {0: Epoch("0" * 16, 1)}))
+    made = Made(MadeTables(NAMES, PHASES, [Epoch("0" * 16, 1)]))
     timers = [PythonTimer(*name) for name in NAMES]
     for span in range(1, runs + 1):
         made.add(timers, section=1, span=span, start_ns=10**9, end_ns=10**9 + span, step=1,

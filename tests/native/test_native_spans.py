@@ -90,7 +90,7 @@ def test_a_request_holds_512_spans_at_most_and_a_megabyte() -> None:
     made = random_runs(rng, 40, 60)
     found = in_cpp.pack_block(made.block, made.tables, OFFSET_NS)
     assert [r.spans for r in found] == [r.spans for r in in_python.pack(made.records, OFFSET_NS)]
-    long = Made(MadeTables([("n" * 60_000, "compute")], PHASES, {0: Epoch("0" * 16, 1)}))
+    long = Made(MadeTables([("n" * 60_000, "compute")], PHASES, [Epoch("0" * 16, 1)]))
     for span in range(1, 40):
         long.add([PythonTimer("n" * 60_000, "compute")], section=0, span=span, start_ns=1, end_ns=2)
     in_python, in_cpp = packers()
@@ -104,7 +104,7 @@ def test_a_request_holds_512_spans_at_most_and_a_megabyte() -> None:
 def test_what_a_gpu_took_is_told_with_its_basis() -> None:
     """Only of a run that was timed; what is not known of it is left out."""
     _, in_cpp = packers()
-    made = Made(MadeTables(NAMES, PHASES, {0: Epoch("0" * 16, 1)}))
+    made = Made(MadeTables(NAMES, PHASES, [Epoch("0" * 16, 1)]))
     timers = [PythonTimer(*name) for name in NAMES]
     slots = [Gpu(5, 6, 7, 8, TIMED), Gpu(5, -1, -1, 8, TIMED), Gpu(5, 6, 7, 8, 3), None]
     for span, gpu in enumerate(slots, 1):
@@ -132,10 +132,10 @@ def test_what_a_gpu_took_is_told_with_its_basis() -> None:
 def test_records_that_name_nothing_are_counted_and_left_out() -> None:
     """A section or phase out of range, and an epoch of a session that was shut down."""
     _, in_cpp = packers()
-    epochs = {0: Epoch("0" * 16, 1), 1: Epoch("1" * 16, 9)}
+    epochs = [Epoch("0" * 16, 1), Epoch("1" * 16, 9)]
     tables = MadeTables([*NAMES, ("late", "compute")], [*PHASES, "late"], epochs)
     made = Made(tables)
-    timers = [PythonTimer(*name) for name in tables.sections]
+    timers = [PythonTimer(*name) for name in tables.of_sections]
     for run in ({}, {"section": 6}, {"phase": 3}, {"around": (6, 1)}, {"epoch": 1}):
         made.add(timers, span=1, start_ns=1, end_ns=2, **{"section": 1, **run})
     known = MadeTables(NAMES, PHASES, epochs)
@@ -148,7 +148,7 @@ def test_a_block_that_is_cut_is_refused() -> None:
     """Nothing is read beyond its end."""
     _, in_cpp = packers()
     with pytest.raises(ValueError, match="block of 127 bytes: expected a multiple of 128"):
-        in_cpp.pack_block(bytes(127), MadeTables(NAMES, PHASES, {}), 0)
+        in_cpp.pack_block(bytes(127), MadeTables(NAMES, PHASES, []), 0)
 
 
 def test_a_resource_that_changes_is_told_from_then_on() -> None:
@@ -196,7 +196,7 @@ def test_any_bytes_are_records(seed: int, size: int) -> None:
     words[:, 8:11] &= rng.choice(np.array([2**64 - 1, 0x0000_0003_0000_0003], np.uint64), (1, 3))
     words[:, 9] &= np.uint64(0x0000_0001_0000_0003)
     packer = NativeSpanPacker(settings(10), resource, 1)
-    epochs = {0: Epoch("0" * 16, 1), 1: Epoch("1" * 16, 1)}
+    epochs = [Epoch("0" * 16, 1), Epoch("1" * 16, 1)]
     requests = packer.pack_block(words.tobytes(), MadeTables(NAMES, PHASES, epochs), OFFSET_NS)
     counts = packer.counts
     assert len(spans_of(requests)) == counts["spans"]

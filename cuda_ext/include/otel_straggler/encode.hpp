@@ -17,10 +17,10 @@
 #include "ids.hpp"
 #include "proto_write.hpp"
 #include "record.hpp"
-#include "span_template.hpp"
+#include "encode_template.hpp"
 #include "trace_requests.hpp"
 
-namespace otel_straggler {
+namespace otel_straggler::encoding {
 
 // Records, by what became of them, since the encoder was made.
 struct EncodeCounts {
@@ -322,4 +322,4 @@ class SpanEncoder {
   EncodeCounts counts_;
 };
 
-}  // namespace otel_straggler
+}  // namespace otel_straggler::encoding

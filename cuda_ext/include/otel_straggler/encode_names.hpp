@@ -10,10 +10,10 @@
 #include <unordered_map>
 #include <vector>
 
-namespace otel_straggler {
+namespace otel_straggler::encoding {
 
 // Order in which otel_straggler/record/native_spans.py gives them. Keys of numbers come first, in
-// the order of Number in span_template.hpp.
+// the order of Number in encode_template.hpp.
 enum Word : std::size_t {
   kStepWord,
   kSeqWord,
@@ -43,7 +43,7 @@ enum Word : std::size_t {
 };
 using Vocabulary = std::array<std::string, kWords>;
 
-inline constexpr std::uint32_t kMostNames = 1U << 16;
+inline constexpr std::uint32_t kMostNames = 1U << 17;
 
 struct SectionName {
   std::string name;
@@ -97,4 +97,4 @@ class Names {
   std::unordered_map<std::string, std::uint32_t> numbers_;
 };
 
-}  // namespace otel_straggler
+}  // namespace otel_straggler::encoding

@@ -13,7 +13,7 @@
 #include "record.hpp"
 #include "sketch.hpp"
 
-namespace otel_straggler {
+namespace otel_straggler::encoding {
 
 inline constexpr std::uint32_t kMostFolded = 4096;  // runs in one span
 inline constexpr std::uint64_t kLongestFolded = 1ULL << 50;  // ns; a longer run is no hot one
@@ -151,4 +151,4 @@ class Folds {
   std::unordered_map<FoldKey, std::uint32_t, Hash> open_;
 };
 
-}  // namespace otel_straggler
+}  // namespace otel_straggler::encoding

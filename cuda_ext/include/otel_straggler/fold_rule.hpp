@@ -9,7 +9,7 @@
 
 #include "encode_names.hpp"
 
-namespace otel_straggler {
+namespace otel_straggler::encoding {
 
 class FoldRule {
  public:
@@ -134,4 +134,4 @@ class FoldRule {
   bool has_begun_ = false;
 };
 
-}  // namespace otel_straggler
+}  // namespace otel_straggler::encoding

@@ -10,7 +10,7 @@
 #include "encode_names.hpp"
 #include "proto_write.hpp"
 
-namespace otel_straggler {
+namespace otel_straggler::encoding {
 
 inline constexpr std::uint32_t kMostSpans = 512;
 inline constexpr std::size_t kMostRowBytes = 1'000'000;
@@ -122,4 +122,4 @@ class RequestWriter {
   std::uint32_t spans_ = 0;
 };
 
-}  // namespace otel_straggler
+}  // namespace otel_straggler::encoding

@@ -12,7 +12,7 @@
 #include "ids.hpp"
 #include "proto_write.hpp"
 
-namespace otel_straggler {
+namespace otel_straggler::encoding {
 
 // Integer attributes, in the order in which they are written.
 enum Number : std::uint32_t {
@@ -282,4 +282,4 @@ class Templates {
   std::array<Recent, kRecent> recent_{};
 };
 
-}  // namespace otel_straggler
+}  // namespace otel_straggler::encoding
