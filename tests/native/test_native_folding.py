@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_straggler.record.python_recorder import PythonTimer
@@ -54,6 +54,26 @@ def test_both_change_their_minds_together(seed: int) -> None:
         expected = in_python.pack(made.records, OFFSET_NS)
         found = in_cpp.pack_block(made.block, tables, OFFSET_NS)
         assert decoded(found) == decoded(expected)
+
+
+@given(st.lists(st.tuples(st.integers(14, 22), st.sampled_from([3, 31, 35])), max_size=4))
+@settings(max_examples=40)
+def test_both_let_go_in_the_same_second(stretches: list[tuple[int, int]]) -> None:
+    """At rates around the budget, where a hair decides: 20, and 16 to be let go."""
+    in_python, in_cpp = packers(20)
+    timers = [PythonTimer(*name) for name in NAMES]
+    tables = MadeTables(NAMES, PHASES, [Epoch("0" * 16, 1)])
+    now = 10**15
+    for rate, seconds in [(60, 2), *stretches]:
+        for _ in range(seconds):
+            made = Made(tables)
+            for span in range(1, rate + 1):
+                now += 10**9 // rate + 1
+                made.add(timers, section=1 + span % 2, span=span, start_ns=now - 9, end_ns=now,
+                         step=3, step_span=10**9)  # fmt: skip
+            expected = in_python.pack(made.records, OFFSET_NS)
+            found = in_cpp.pack_block(made.block, tables, OFFSET_NS)
+            assert decoded(found) == decoded(expected)
 
 
 def hot(runs: int, **told: Any) -> Made:
