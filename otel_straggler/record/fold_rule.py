@@ -11,6 +11,7 @@ and in C++ (fold_rule.hpp).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 _SECOND_NS = 1e9
@@ -56,22 +57,14 @@ class FoldRule:
     def is_on(self) -> bool:
         return self._budget > 0.0
 
-    def count(self, name: str, group: int, end_ns: int) -> None:
-        """One run that could be folded; ``group`` tells what it would be folded with."""
-        section = self._sections.get(name)
-        if section is None:
-            section = self._sections[name] = _Section()
-        if section.batch != self._batch or section.group != group:
-            section.batch = self._batch
-            section.group = group
-            section.groups += 1
-        section.runs += 1
-        self._last_ns = end_ns
-        if self._begin_ns is None:
-            self._begin_ns = end_ns
+    def decide(self, runs: Iterable[tuple[str, int, int]]) -> None:
+        """Judge the next batch, before it is encoded.
 
-    def decide(self) -> None:
-        """Judge what was counted since the last time, before it is encoded."""
+        Args:
+            runs: those that could be folded, in order: section, a number that tells what it would
+                be folded with, end.
+        """
+        self._count(runs)
         self._batch += 1
         if self._begin_ns is None:
             return
@@ -85,6 +78,22 @@ class FoldRule:
                 section.runs = section.groups = 0
             self._begin_ns = self._last_ns
         self.folded = frozenset(name for name, s in self._sections.items() if s.folded)
+
+    def _count(self, runs: Iterable[tuple[str, int, int]]) -> None:
+        sections, batch, end_ns = self._sections, self._batch, None
+        for name, group, end_ns in runs:
+            section = sections.get(name)
+            if section is None:
+                section = sections[name] = _Section()
+            if section.group != group or section.batch != batch:
+                section.batch = batch
+                section.group = group
+                section.groups += 1
+            section.runs += 1
+            if self._begin_ns is None:
+                self._begin_ns = end_ns
+        if end_ns is not None:
+            self._last_ns = end_ns
 
     def _spans(self) -> int:
         return sum(s.groups if s.folded else s.runs for s in self._sections.values())

@@ -8,10 +8,10 @@ killed loses no more. A step that ends in the next batch gets another span.
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from otel_straggler.record.fold_rule import FoldRule
-from otel_straggler.record.recorder import Epoch, Record, is_failure
+from otel_straggler.record.recorder import Record, is_failure
 from otel_straggler.wire.fold_sketch import LONGEST_NS
 from otel_straggler.wire.folded_spans import MOST_RUNS
 
@@ -20,38 +20,41 @@ _MOST_TOKENS = 2**63 - 1
 Chosen = tuple[Record, bytes]
 """A record that is sent, and its trace id."""
 
-_Key = tuple[Epoch, bytes, int, str, str, str, str, bool]
+_Key = tuple[str, bytes, int, str, str, str, str, bool]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Fold:
     """Runs that are sent as one span.
 
     Attributes:
-        first: the record that ended first; what all have in common is read from it.
+        records: in order of their ends; what all have in common is read from the first.
         trace_id: of all.
-        start_ns, end_ns: from the first start to the last end.
-        tokens: work of all together.
-        lengths_ns: of each.
     """
 
-    first: Record
+    records: list[Record]
     trace_id: bytes
-    start_ns: int
-    end_ns: int
-    tokens: int = 0
-    lengths_ns: list[int] = field(default_factory=list)
 
-    def take(self, record: Record) -> None:
-        frame, _, end_ns, _, _ = record
-        start_ns = frame[2]
-        length_ns = length_of(start_ns, end_ns)
-        self.start_ns = min(self.start_ns, start_ns)
-        self.end_ns = max(self.end_ns, start_ns + length_ns)
-        self.lengths_ns.append(length_ns)
-        work = frame[4]
-        if work is not None and work.tokens > 0:
-            self.tokens = min(self.tokens + work.tokens, _MOST_TOKENS)
+    @property
+    def start_ns(self) -> int:
+        """First start."""
+        return min(record[0][2] for record in self.records)
+
+    @property
+    def end_ns(self) -> int:
+        """Last end."""
+        return max(r[0][2] + length_of(r[0][2], r[2]) for r in self.records)
+
+    @property
+    def tokens(self) -> int:
+        """Work of all together."""
+        works = (record[0][4] for record in self.records)
+        told = sum(work.tokens for work in works if work is not None and work.tokens > 0)
+        return min(told, _MOST_TOKENS)
+
+    def lengths_ns(self) -> list[int]:
+        """Of each run."""
+        return [length_of(record[0][2], record[2]) for record in self.records]
 
 
 class Folding:
@@ -75,20 +78,19 @@ class Folding:
 
     def fold(self, chosen: list[Chosen]) -> list[Chosen | Fold]:
         """One batch, with folds where the last of their runs has stood."""
-        if self._rule.is_on:
-            for record, _ in chosen:
-                if _may_fold(record):
-                    frame = record[0]
-                    self._rule.count(frame[0].name, frame[3].step_span, record[2])
-            self._rule.decide()
+        if not self._rule.is_on:
+            return [*chosen]
+        places = [place for place, (record, _) in enumerate(chosen) if _may_fold(record)]
+        found = (chosen[place][0] for place in places)
+        self._rule.decide((r[0][0].name, r[0][3].step_span, r[2]) for r in found)
         if not self._rule.folded:
             return [*chosen]
-        found = _folded(chosen, self._rule.folded)
-        for one in found:
+        folded = _folded(chosen, places, self._rule.folded)
+        for one in folded:
             if isinstance(one, Fold):
-                name = one.first[0][0].name
-                self.folded_runs[name] = self.folded_runs.get(name, 0) + len(one.lengths_ns)
-        return found
+                name = one.records[0][0][0].name
+                self.folded_runs[name] = self.folded_runs.get(name, 0) + len(one.records)
+        return folded
 
 
 def length_of(start_ns: int, end_ns: int) -> int:
@@ -104,37 +106,44 @@ def _may_fold(record: Record) -> bool:
     return error is None or not is_failure(error)
 
 
-def _folded(chosen: list[Chosen], names: Container[str]) -> list[Chosen | Fold]:
+def _folded(chosen: list[Chosen], places: list[int], names: Container[str]) -> list[Chosen | Fold]:
     """The batch with folds of two runs and more."""
     placed: list[Chosen | Fold | None] = [*chosen]
-    open_folds: dict[_Key, tuple[Fold, int]] = {}
-    for place, (record, trace_id) in enumerate(chosen):
-        name = record[0][0].name
-        if name not in names or not _may_fold(record):
+    open_folds: dict[_Key, list[int]] = {}
+    for place in places:
+        record, trace_id = chosen[place]
+        if record[0][0].name not in names:
             continue
         key = _key(record, trace_id)
-        fold, before = open_folds.get(key, (None, place))
-        if fold is None or len(fold.lengths_ns) == MOST_RUNS:
-            fold = Fold(record, trace_id, record[0][2], record[0][2])
+        members = open_folds.get(key)
+        if members is None or len(members) == MOST_RUNS:
+            if members is not None:
+                _put(members, chosen, placed)
+            open_folds[key] = [place]
         else:
-            placed[before] = None
-            placed[place] = fold
-        fold.take(record)
-        open_folds[key] = fold, place
+            members.append(place)
+    for members in open_folds.values():
+        _put(members, chosen, placed)
     return [one for one in placed if one is not None]
+
+
+def _put(members: list[int], chosen: list[Chosen], placed: list[Chosen | Fold | None]) -> None:
+    if len(members) > 1:
+        fold = Fold([chosen[place][0] for place in members], chosen[members[0]][1])
+        for place in members:
+            placed[place] = None
+        placed[members[-1]] = fold
 
 
 def _key(record: Record, trace_id: bytes) -> _Key:
     (timer, _, _, context, work), enclosing, _, _, _ = record
-    around = "" if enclosing is None else enclosing[0].name
-    has_tokens = work is not None and work.tokens >= 0
     return (
-        context.epoch,
+        context.epoch.session_id,
         trace_id,
         context.step_span,
         timer.name,
         timer.kind,
         context.phase,
-        around,
-        has_tokens,
+        "" if enclosing is None else enclosing[0].name,
+        work is not None and work.tokens >= 0,
     )

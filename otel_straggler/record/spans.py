@@ -120,7 +120,7 @@ class SpanPacker:
         groups: dict[_Key, list[_Row]] = {}
         for place, one in enumerate(found):
             if isinstance(one, Fold):
-                epochs.append(one.first[0][3].epoch)
+                epochs.append(one.records[0][0][3].epoch)
                 rows[place] = self._folded_span(one, offset_ns)
             else:
                 record, trace_id = one
@@ -218,7 +218,8 @@ class SpanPacker:
         )
 
     def _folded_span(self, fold: Fold, offset_ns: int) -> bytes:
-        (timer, span, _, context, work), enclosing, _, _, _ = fold.first
+        (timer, span, _, context, work), enclosing, _, _, _ = fold.records[0]
+        lengths_ns = fold.lengths_ns()
         around = "" if enclosing is None else enclosing[0].name
         has_step, has_parent = context.step is not None, context.step_span != NO_SPAN
         has_tokens = work is not None and work.tokens >= 0
@@ -234,7 +235,7 @@ class SpanPacker:
             has_tokens=has_tokens,
             is_error=False,
         )
-        seq = self._seq.next(context.epoch, timer.name, len(fold.lengths_ns))
+        seq = self._seq.next(context.epoch, timer.name, len(lengths_ns))
         step = -1 if context.step is None else context.step
         row = (
             *(0, span, context.step_span, fold.start_ns, fold.end_ns),
@@ -242,16 +243,16 @@ class SpanPacker:
         )
         plain = self._columns(shape, [row], offset_ns)
         numbers = {
-            semconv.FOLD_COUNT: len(fold.lengths_ns),
-            semconv.FOLD_SUM: sum(fold.lengths_ns),
-            semconv.FOLD_MIN: min(fold.lengths_ns),
-            semconv.FOLD_MAX: max(fold.lengths_ns),
+            semconv.FOLD_COUNT: len(lengths_ns),
+            semconv.FOLD_SUM: sum(lengths_ns),
+            semconv.FOLD_MIN: min(lengths_ns),
+            semconv.FOLD_MAX: max(lengths_ns),
         }
         columns = {str(key): np.array([number], np.int64) for key, number in numbers.items()}
         group = replace(
             plain,
             numbers={**plain.numbers, **columns},
-            octets=((semconv.FOLD_SKETCH, write_sketch(fold.lengths_ns)),),
+            octets=((semconv.FOLD_SKETCH, write_sketch(lengths_ns)),),
         )
         return encode_rows(group)[0]
 

@@ -22,17 +22,20 @@ LONGEST_NS = 2**50
 _BITS = 8
 _MOST_BUCKETS = (LONGEST_NS.bit_length() - _BITS) << _BITS
 _MOST_RUNS = 2**31
+_LONGEST_VARINT = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sketch:
-    """Buckets that hold something, ascending.
+class Sketches:
+    """Buckets that hold something, of several sketches; those of one stand together, ascending.
 
     Attributes:
+        owner: which sketch a bucket is of.
         lowest_ns, highest_ns: the shortest and the longest length in each, both included.
-        counts: how many each holds.
+        counts: how many each holds, above 0.
     """
 
+    owner: Ints
     lowest_ns: Ints
     highest_ns: Ints
     counts: Ints
@@ -67,23 +70,44 @@ def write_sketch(lengths_ns: Sequence[int]) -> bytes:
     return bytes(out)
 
 
-def read_sketch(data: bytes) -> Sketch | None:
-    """The buckets in ``data``; None if it is no sketch.
+def read_sketches(sketches: Sequence[bytes]) -> Sketches:
+    r"""The buckets of many; one that is no sketch has none.
 
-    >>> read_sketch(bytes.fromhex("0303a90201")).counts.tolist()
+    Cost: O(bytes), some numpy calls for all of them together.
+
+    >>> read_sketches([bytes.fromhex("0303a90201"), b"cut\xff"]).counts.tolist()
     [3, 1]
     """
-    numbers = _varints(data)
-    if numbers is None or len(numbers) % 2 or not numbers:
-        return None
-    distances, counts = np.array(numbers[::2], np.int64), np.array(numbers[1::2], np.int64)
-    buckets = np.cumsum(distances)
-    is_ascending = bool((distances[1:] > 0).all()) and bool((counts > 0).all())
-    if not is_ascending or len(counts) > _MOST_BUCKETS or buckets[-1] >= _MOST_BUCKETS:
-        return None
-    dropped: Ints = np.maximum((buckets >> _BITS) - 1, 0)
-    kept: Ints = buckets - (dropped << _BITS)
-    return Sketch(kept << dropped, ((kept + 1) << dropped) - 1, counts)
+    owner, value = _varints(sketches)
+    pairs = len(value) // 2
+    owner, distance, count = owner[::2], value[::2], value[1::2]
+    is_first = np.ones(pairs, bool)
+    is_first[1:] = owner[1:] != owner[:-1]
+    total = np.cumsum(distance)
+    bucket = total - (total - distance)[is_first][np.cumsum(is_first) - 1]
+    is_bad = (count <= 0) | ((distance == 0) & ~is_first) | (bucket >= _MOST_BUCKETS)
+    kept = ~np.isin(owner, owner[is_bad])
+    owner, bucket, count = owner[kept], bucket[kept], count[kept]
+    dropped: Ints = np.maximum((bucket >> _BITS) - 1, 0)
+    top: Ints = bucket - (dropped << _BITS)
+    return Sketches(owner, top << dropped, ((top + 1) << dropped) - 1, count)
+
+
+def _varints(sketches: Sequence[bytes]) -> tuple[Ints, Ints]:
+    """Of sketches that hold pairs of them, and no part of one: whose, and the numbers."""
+    whole = [s if s and s[-1] < 0x80 else b"" for s in sketches]
+    data = np.frombuffer(b"".join(whole), np.uint8)
+    ends = np.flatnonzero(data < 0x80)
+    begins = np.append(0, ends[:-1] + 1)[: len(ends)]
+    owner_of_byte = np.repeat(np.arange(len(whole)), [len(s) for s in whole])
+    owner, size = owner_of_byte[ends], ends - begins + 1
+    place = np.arange(len(data)) - np.repeat(begins, size)
+    parts = (data & 0x7F).astype(np.int64) << (7 * np.minimum(place, _LONGEST_VARINT))
+    value = np.add.reduceat(parts, begins) if len(ends) else np.empty(0, np.int64)
+    is_bad = (size > _LONGEST_VARINT) | (value >= _MOST_RUNS)
+    is_odd = np.bincount(owner, minlength=len(whole)) % 2 == 1
+    kept = ~(np.isin(owner, owner[is_bad]) | is_odd[owner])
+    return owner[kept], value[kept]
 
 
 def _append_varint(out: bytearray, value: int) -> None:
@@ -91,18 +115,3 @@ def _append_varint(out: bytearray, value: int) -> None:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
-
-
-def _varints(data: bytes) -> list[int] | None:
-    """All of them; None if the last is cut off, or one is no count."""
-    numbers: list[int] = []
-    value = shift = 0
-    for byte in data:
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if value >= _MOST_RUNS or shift > 35:
-            return None
-        if byte < 0x80:
-            numbers.append(value)
-            value = shift = 0
-    return None if shift else numbers

@@ -20,7 +20,7 @@ from otel_straggler.model.observation import (
 )
 from otel_straggler.model.rank import Source
 from otel_straggler.semconv import SectionKind
-from otel_straggler.wire.folded_spans import MOST_ROWS, FoldedRuns, folded_runs
+from otel_straggler.wire.folded_spans import FoldedSpan, folded_span, unfold
 from otel_straggler.wire.identity import (
     BAD_RANK,
     NO_RANK,
@@ -176,7 +176,7 @@ class Rows:
         self._fates: dict[str, int] = {}
         self._progress: dict[Source, Progress] = {}
         self._count = 0
-        self._folded_rows = 0
+        self._folded: list[tuple[tuple[int, int, int, int, int, int, int], FoldedSpan]] = []
         self._is_mixed = False  # rows do not stand in the order in which they came
 
     def add(self, span: Any, resource: Resource, *, is_own: bool, index: int | None = None) -> None:
@@ -211,30 +211,33 @@ class Rows:
             seq = mix_ids(trace_id, span_id)
         tokens = as_size(found.get(semconv.TOKENS))
         code = self._sources.setdefault(identity.source, len(self._sources))
+        line = (place, code, self._section(key), step, start_ns, end_ns, seq)
         if semconv.FOLD_COUNT in found:
-            runs = folded_runs(found, _sketch_of(span))
-            if runs is None or self._folded_rows + len(runs) > MOST_ROWS:
+            folded = folded_span(found, _sketch_of(span), start_ns, end_ns)
+            if folded is None:
                 return BAD_FOLD
-            line = (place, code, self._section(key), step, start_ns, end_ns, seq)
-            self._add_folded(line, runs)
-            tokens = None if tokens is None else tokens / len(runs)
+            self._folded.append((line, folded))
+            tokens = None if tokens is None else tokens / folded.runs
         else:
-            self._single.append((place, code, self._section(key), step, start_ns, end_ns, seq))
+            self._single.append(line)
         if tokens is not None:
             self._tokens.append((place, tokens))
         return ROW
 
-    def _add_folded(self, line: tuple[int, int, int, int, int, int, int], runs: FoldedRuns) -> None:
-        """Take all runs of a folded span; ``line`` is what a row of the span itself would be."""
-        block = np.empty((len(runs), 7), np.int64)
-        block[:] = line
-        _, _, _, _, start_ns, end_ns, seq = line
-        block[:, 4] = runs.starts_ns(start_ns, end_ns)
-        block[:, 5] = block[:, 4] + runs.lengths_ns
-        block[:, 6] = np.arange(len(runs)) + np.int64(seq)
+    def _unfold(self) -> None:
+        """Take all runs of the folded spans."""
+        runs = unfold([folded for _, folded in self._folded])
+        block = np.array([line for line, _ in self._folded], np.int64)[runs.owner]
+        block[:, 4] = runs.start_ns
+        block[:, 5] = runs.start_ns + runs.length_ns
+        block[:, 6] += runs.place
         self._many.append(block)
-        self._folded_rows += len(runs)
         self._is_mixed = True
+        bad = len(self._folded) - len(np.unique(runs.owner))
+        if bad:
+            self._fates[ROW] -= bad
+            self._fates[BAD_FOLD] = self._fates.get(BAD_FOLD, 0) + bad
+            self._fates = {fate: spans for fate, spans in self._fates.items() if spans}
 
     def count(self, fate: str, spans: int) -> None:
         """Take spans that are no rows."""
@@ -285,6 +288,9 @@ class Rows:
         return code
 
     def build(self) -> DecodedSpans:
+        """What has been taken; called once."""
+        if self._folded:
+            self._unfold()
         return DecodedSpans(batch=self._batch(), fates=self._fates, progress=self._progress)
 
     def _batch(self) -> ObservationBatch:

@@ -21,12 +21,12 @@ def seconds(rule: FoldRule, count: int, rates: dict[str, int], first_ns: int = 0
     """What is folded in each of so many seconds, with ten steps a second."""
     folded = []
     for second in range(count):
-        for tick in range(10):
-            now_ns = first_ns + second * SECOND_NS + tick * SECOND_NS // 10
-            for name, rate in rates.items():
-                for _ in range(rate // 10):
-                    rule.count(name, second * 10 + tick, now_ns)
-        rule.decide()
+        rule.decide(
+            (name, second * 10 + tick, first_ns + second * SECOND_NS + tick * SECOND_NS // 10)
+            for tick in range(10)
+            for name, rate in rates.items()
+            for _ in range(rate // 10)
+        )
         folded.append(set(rule.folded))
     return folded
 
@@ -83,9 +83,8 @@ def test_a_section_that_has_cooled_down_is_let_go() -> None:
 def test_any_clock_is_survived(runs: list[tuple[str, int, int]]) -> None:
     """Times that jump are judged somehow, and never raise."""
     rule = FoldRule(3)
-    for name, group, end_ns in runs:
-        rule.count(name, group, end_ns)
-        rule.decide()
+    for run in runs:
+        rule.decide([run])
     assert rule.folded <= set("abc")
 
 

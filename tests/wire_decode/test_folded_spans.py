@@ -25,7 +25,7 @@ from otel_straggler.score.deliveries import without_duplicates
 from otel_straggler.score.layer1 import History, score_window
 from otel_straggler.score.step_tables import build_step_table
 from otel_straggler.wire.decode_spans import BAD_FOLD, DecodedSpans, SpanDecoder
-from otel_straggler.wire.fold_sketch import LONGEST_NS, buckets_of, read_sketch, write_sketch
+from otel_straggler.wire.fold_sketch import LONGEST_NS, buckets_of, read_sketches, write_sketch
 from otel_straggler.wire.folded_spans import MOST_ROWS, MOST_RUNS
 
 OFFSET_NS = 1_790_000_000_000_000_000
@@ -96,8 +96,7 @@ def test_the_numbers_on_the_wire_are_exact(lengths_ns: list[int]) -> None:
 @given(st.lists(LENGTHS, min_size=1, max_size=200))
 def test_a_sketch_is_read_as_it_was_written(lengths_ns: list[int]) -> None:
     """Every length lies in a bucket, and buckets are narrow."""
-    sketch = read_sketch(write_sketch(lengths_ns))
-    assert sketch is not None
+    sketch = read_sketches([write_sketch(lengths_ns)])
     buckets = buckets_of(np.array(lengths_ns))
     assert sketch.counts.tolist() == np.unique(buckets, return_counts=True)[1].tolist()
     ordered = np.sort(np.array(lengths_ns))
@@ -107,15 +106,18 @@ def test_a_sketch_is_read_as_it_was_written(lengths_ns: list[int]) -> None:
     assert ((high - low) <= 0.004 * low).all()
 
 
-@given(st.binary(max_size=60))
-def test_any_bytes_are_a_sketch_or_none(data: bytes) -> None:
-    """What a stranger sends is bounded before it is used."""
-    sketch = read_sketch(data)
-    if sketch is not None:
-        assert (sketch.counts > 0).all()
-        assert (np.diff(sketch.lowest_ns) > 0).all()
-        assert (sketch.lowest_ns <= sketch.highest_ns).all()
-        assert sketch.highest_ns[-1] < 2 * LONGEST_NS
+@given(st.lists(st.binary(max_size=40) | st.lists(LENGTHS, min_size=1).map(write_sketch)))
+def test_any_bytes_are_a_sketch_or_none(sketches: list[bytes]) -> None:
+    """What a stranger sends is bounded before it is used, and spoils no other."""
+    found = read_sketches(sketches)
+    assert (found.counts > 0).all()
+    assert (found.lowest_ns <= found.highest_ns).all()
+    assert (found.highest_ns < 2 * LONGEST_NS).all()
+    for number, sketch in enumerate(sketches):
+        alone, mine = read_sketches([sketch]), found.owner == number
+        assert found.counts[mine].tolist() == alone.counts.tolist()
+        assert found.lowest_ns[mine].tolist() == alone.lowest_ns.tolist()
+        assert (np.diff(alone.lowest_ns) > 0).all()
 
 
 def test_rows_of_a_folded_span_are_runs_of_its_section_and_step() -> None:
