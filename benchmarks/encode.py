@@ -11,6 +11,7 @@ share of a call in which another thread could do nothing.
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
 import platform
 import statistics
@@ -132,39 +133,32 @@ def _gil_held(tables: _Tables, block: bytes) -> float:
     """Share of the time of encoding in which a thread that needs the GIL gets nothing done.
 
     A thread counts; its counts while another encodes are compared with those while the other
-    sleeps. Needs two processors.
+    hashes, which needs a processor as much and the GIL not at all.
     """
     from otel_straggler.record.native_spans import NativeSpanPacker
 
     packer = NativeSpanPacker(_settings(0), _resource, 1)
     large = block * 40
-    rates: dict[str, list[float]] = {"encoding": [], "idle": []}
+    text = bytes(50_000_000)
 
-    def encode(seconds: list[float]) -> None:
-        begin = time.perf_counter()
+    def encode() -> None:
         packer.pack_block(large, tables, OFFSET_NS)
-        seconds.append(time.perf_counter() - begin)
 
-    encode(lasted := [])
-    for at in range(10):
-        for kind in ("encoding", "idle") if at % 2 else ("idle", "encoding"):
-            work = encode if kind == "encoding" else _sleeper(lasted[0])
-            thread = threading.Thread(target=work, args=([],))
+    def digest() -> None:
+        hashlib.blake2b(text)
+
+    rates: dict[str, list[float]] = {"encode": [], "digest": []}
+    for at in range(ROUNDS):
+        for work in (encode, digest) if at % 2 else (digest, encode):
+            thread = threading.Thread(target=work)
             begin = time.perf_counter()
             thread.start()
             counted = 0
             while thread.is_alive():
                 counted += 1
-            rates[kind].append(counted / (time.perf_counter() - begin))
-    share = statistics.median(rates["encoding"]) / statistics.median(rates["idle"])
+            rates[work.__name__].append(counted / (time.perf_counter() - begin))
+    share = statistics.median(rates["encode"]) / statistics.median(rates["digest"])
     return max(0.0, 1.0 - share)
-
-
-def _sleeper(seconds: float) -> Callable[[list[float]], None]:
-    def sleep(_: list[float]) -> None:
-        time.sleep(seconds)
-
-    return sleep
 
 
 def _settings(span_budget: int) -> ClientSettings:
