@@ -27,6 +27,7 @@ from otel_straggler.wire.encode_spans import (
     encode_request,
     encode_resource,
     encode_rows,
+    with_octets,
 )
 from otel_straggler.wire.fold_sketch import write_sketch
 from otel_straggler.wire.ids import (
@@ -44,6 +45,12 @@ MOST_BYTES = 1_000_000
 
 
 _NO_WORK = WorkSize()
+_SUMMARIES: dict[str, Callable[[list[int]], int]] = {
+    semconv.FOLD_COUNT: len,
+    semconv.FOLD_SUM: sum,
+    semconv.FOLD_MIN: min,
+    semconv.FOLD_MAX: max,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +125,12 @@ class SpanPacker:
         rows: list[bytes] = [b""] * len(found)
         epochs: list[Epoch] = []
         groups: dict[_Key, list[_Row]] = {}
+        folds: dict[_Shape, list[tuple[_Row, list[int]]]] = {}
         for place, one in enumerate(found):
             if isinstance(one, Fold):
                 epochs.append(one.records[0][0][3].epoch)
-                rows[place] = self._folded_span(one, offset_ns)
+                shape, folded = self._folded_row(one, place)
+                folds.setdefault(shape, []).append(folded)
             else:
                 record, trace_id = one
                 epochs.append(record[0][3].epoch)
@@ -134,6 +143,11 @@ class SpanPacker:
             pieces = encode_rows(self._columns(_shape(key), members, offset_ns))
             for member, piece in zip(members, pieces, strict=True):
                 rows[member[0]] = piece
+        for shape, of_shape in folds.items():
+            for (row, _), piece in zip(
+                of_shape, self._folded_spans(shape, of_shape, offset_ns), strict=True
+            ):
+                rows[row[0]] = piece
         return self._requests(rows, epochs)
 
     def _chosen(self, records: list[Record], offset_ns: int, one_in: int) -> list[Chosen]:
@@ -217,44 +231,44 @@ class SpanPacker:
             is_error=shape.is_error,
         )
 
-    def _folded_span(self, fold: Fold, offset_ns: int) -> bytes:
+    def _folded_row(self, fold: Fold, place: int) -> tuple[_Shape, tuple[_Row, list[int]]]:
+        """The span for several runs, and how long they were."""
         (timer, span, _, context, work), enclosing, _, _, _ = fold.records[0]
         lengths_ns = fold.lengths_ns()
-        around = "" if enclosing is None else enclosing[0].name
-        has_step, has_parent = context.step is not None, context.step_span != NO_SPAN
-        has_tokens = work is not None and work.tokens >= 0
         shape = _Shape(
             name=timer.name,
             kind=timer.kind,
             phase=context.phase,
-            enclosing=around,
+            enclosing="" if enclosing is None else enclosing[0].name,
             is_step_span=False,
-            has_step=has_step,
-            has_parent=has_parent,
+            has_step=context.step is not None,
+            has_parent=context.step_span != NO_SPAN,
             has_microbatch=False,
-            has_tokens=has_tokens,
+            has_tokens=work is not None and work.tokens >= 0,
             is_error=False,
         )
         seq = self._seq.next(context.epoch, timer.name, len(lengths_ns))
         step = -1 if context.step is None else context.step
         row = (
-            *(0, span, context.step_span, fold.start_ns, fold.end_ns),
+            *(place, span, context.step_span, fold.start_ns, fold.end_ns),
             *(step, seq, -1, fold.tokens, fold.trace_id),
         )
-        plain = self._columns(shape, [row], offset_ns)
-        numbers = {
-            semconv.FOLD_COUNT: len(lengths_ns),
-            semconv.FOLD_SUM: sum(lengths_ns),
-            semconv.FOLD_MIN: min(lengths_ns),
-            semconv.FOLD_MAX: max(lengths_ns),
+        return shape, (row, lengths_ns)
+
+    def _folded_spans(
+        self, shape: _Shape, folds: list[tuple[_Row, list[int]]], offset_ns: int
+    ) -> list[bytes]:
+        plain = self._columns(shape, [row for row, _ in folds], offset_ns)
+        lengths = [lengths_ns for _, lengths_ns in folds]
+        told = {
+            str(key): np.array([summary(lengths_ns) for lengths_ns in lengths], np.int64)
+            for key, summary in _SUMMARIES.items()
         }
-        columns = {str(key): np.array([number], np.int64) for key, number in numbers.items()}
-        group = replace(
-            plain,
-            numbers={**plain.numbers, **columns},
-            octets=((semconv.FOLD_SKETCH, write_sketch(lengths_ns)),),
-        )
-        return encode_rows(group)[0]
+        pieces = encode_rows(replace(plain, numbers={**plain.numbers, **told}))
+        return [
+            with_octets(piece, semconv.FOLD_SKETCH, write_sketch(lengths_ns))
+            for piece, lengths_ns in zip(pieces, lengths, strict=True)
+        ]
 
     def _parents(
         self, shape: _Shape, parents: tuple[int, ...], traces: tuple[bytes, ...]

@@ -38,7 +38,6 @@ class SpanGroup:
         name: of the spans.
         labels: text attributes, the same for all.
         numbers: (n,) integer attributes.
-        octets: attributes that are bytes, the same for all.
         trace_ids: (n, 16) bytes.
         span_ids, parent_ids: (n,); without parents None.
         start_ns, end_ns: (n,) Unix time.
@@ -48,7 +47,6 @@ class SpanGroup:
     name: str
     labels: tuple[tuple[str, str], ...] = ()
     numbers: Mapping[str, Ints] = field(default_factory=dict)
-    octets: tuple[tuple[str, bytes], ...] = ()
     trace_ids: Bytes2D
     span_ids: Ids
     parent_ids: Ids | None
@@ -60,15 +58,7 @@ class SpanGroup:
 def encode_rows(group: SpanGroup) -> list[bytes]:
     """One piece of bytes per span, ready to stand in a request. Cost: O(n * bytes of a span)."""
     widths = tuple((key, _varint_width(column)) for key, column in group.numbers.items())
-    lay_out = _lay_out if group.octets else _known_layout  # bytes are seldom met again
-    layout = lay_out(
-        group.name,
-        group.labels,
-        widths,
-        group.octets,
-        group.parent_ids is not None,
-        group.is_error,
-    )
+    layout = _layout(group.name, group.labels, widths, group.parent_ids is not None, group.is_error)
     count = len(group.span_ids)
     rows = np.empty((count, len(layout.template)), np.uint8)
     rows[:] = layout.template
@@ -82,6 +72,15 @@ def encode_rows(group: SpanGroup) -> list[bytes]:
         _put_varints(rows, at, width, group.numbers[key])
     pieces: list[bytes] = rows.view(f"V{rows.shape[1]}").ravel().tolist()
     return pieces
+
+
+def with_octets(piece: bytes, key: str, data: bytes) -> bytes:
+    """A piece of ``encode_rows`` with one more attribute, whose value is bytes."""
+    at = 1
+    while piece[at] & 0x80:
+        at += 1
+    attribute = _message(9, _message(1, _utf8(key)) + _message(2, _message(7, data)))
+    return _message(2, piece[at + 1 :] + attribute)
 
 
 def encode_resource(attributes: Mapping[str, AttributeValue]) -> bytes:
@@ -113,11 +112,11 @@ class _Layout:
     numbers_at: tuple[int, ...]
 
 
-def _lay_out(
+@lru_cache(maxsize=4096)
+def _layout(
     name: str,
     labels: tuple[tuple[str, str], ...],
     widths: tuple[tuple[str, int], ...],
-    octets: tuple[tuple[str, bytes], ...],
     has_parent: bool,
     is_error: bool,
 ) -> _Layout:
@@ -131,8 +130,6 @@ def _lay_out(
     for key, text in labels:
         body += _message(9, _key_value(key, text))
     numbers_at = tuple(_reserve(body, _number_head(key, w), w) for key, w in widths)
-    for key, data in octets:
-        body += _message(9, _message(1, _utf8(key)) + _message(2, _message(7, data)))
     if is_error:
         body += _message(15, _tag(3, _VARINT) + _varint(_ERROR))
     body += _tag(16, _FIXED32) + _FLAGS.to_bytes(4, "little")
@@ -147,9 +144,6 @@ def _lay_out(
         end_at=end_at + moved,
         numbers_at=tuple(at + moved for at in numbers_at),
     )
-
-
-_known_layout = lru_cache(maxsize=4096)(_lay_out)
 
 
 def _reserve(body: bytearray, head: bytes, size: int) -> int:
