@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, get_args
 
 from described import code, only, table
@@ -17,6 +18,7 @@ from otel_straggler.model.verdict import Cause, Evidence, Scope, State
 from otel_straggler.publish.history import REASONS
 from otel_straggler.record.active import RECORDER
 from otel_straggler.record.description import Topology, resource_attributes
+from otel_straggler.record.recorder import Context, Epoch, Record
 from otel_straggler.record.spans import SpanPacker
 from otel_straggler.semconv import Attribute, Metric
 from otel_straggler.wire.identity import read_attributes
@@ -53,6 +55,7 @@ ON_POINTS = {
     "straggler.section.open_time": (semconv.SECTION, semconv.PHASE),
     "straggler.rank.finished.timestamp": (semconv.OUTCOME,),
     "straggler.records.dropped": (semconv.REASON,),
+    "straggler.records.folded": (semconv.SECTION,),
     "straggler.section.duration": (semconv.SECTION, semconv.SECTION_KIND),
 }
 """Attributes of the data points that a rank sends; those of the rank are on the resource."""
@@ -157,12 +160,13 @@ What they mean, and what to do: [verdicts](verdicts.md).
 
 
 def _attribute_tables() -> Iterator[str]:
-    examples = {**example_resource(), **example_span()}
+    examples = {**example_resource(), **example_fold(), **example_span()}
     for heading, names in by_heading(Attribute).items():
         rows = []
         for attribute in names:
             value = examples.get(str(attribute))
             kind = "" if value is None else _TYPE_NAMES[type(value)]
+            kind = "bytes" if attribute is semconv.FOLD_SKETCH else kind
             shown = "" if value is None else code(value)
             rows.append([code(attribute), kind, shown, _sentence(attribute)])
         yield f"### {heading}\n\n" + table(["attribute", "type", "example", "meaning"], rows)
@@ -219,6 +223,23 @@ def example_span() -> dict[str, Any]:
     message = ExportTraceServiceRequest.FromString(request.body)
     spans = message.resource_spans[0].scope_spans[0].spans
     return read_attributes(next(s for s in spans if s.name == "forward").attributes)
+
+
+def example_fold() -> dict[str, Any]:
+    """Attributes of a folded span."""
+    timer, context = section("attention"), Context(Epoch("", 1), 17, 9, "")
+    records: list[Record] = [
+        ((timer, n, 0, context, None), None, 1_000_000 + 3_000 * n, None, []) for n in range(1, 9)
+    ]
+    packer = SpanPacker(replace(_EXAMPLE, span_budget=1), lambda _: {}, 1)
+    [request] = packer.pack(records, 0)
+    message = ExportTraceServiceRequest.FromString(request.body)
+    [span] = message.resource_spans[0].scope_spans[0].spans
+    found = read_attributes(span.attributes)
+    found[semconv.FOLD_SKETCH] = next(
+        a.value.bytes_value.hex() for a in span.attributes if a.key == semconv.FOLD_SKETCH
+    )
+    return found
 
 
 # --- aliases, words ------------------------------------------------------------------------------

@@ -184,6 +184,7 @@ def configure(
     flush_s: float | None = None,
     queue_bytes: int | None = None,
     sample_steps: int | None = None,
+    span_budget: int | None = None,
     exit_deadline_s: float | None = None,
     strict: bool = False,
     handle_sigterm: bool = True,
@@ -209,6 +210,8 @@ def configure(
         flush_s: seconds between sendings; 1 if left out.
         queue_bytes: what is kept while the collector is away; 64 MiB if left out.
         sample_steps: a backend not known to score gets one step in so many; 100 if left out.
+        span_budget: spans per second above which the runs of hot sections are sent as one span for
+            each step; 0: never; 200 if left out.
         exit_deadline_s: the most that the end of the process waits; 2 s if left out.
         strict: raise where telemetry would otherwise log and go on; for tests.
         handle_sigterm: send what is left when SIGTERM arrives.
@@ -246,6 +249,7 @@ def configure(
             flush_s=flush_s,
             queue_bytes=queue_bytes,
             sample_steps=sample_steps,
+            span_budget=span_budget,
             exit_deadline_s=exit_deadline_s,
             strict=strict,
             handle_sigterm=handle_sigterm,

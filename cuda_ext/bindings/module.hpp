@@ -12,5 +12,6 @@ bool add_record(PyObject* module);
 bool add_ring(PyObject* module);
 bool add_section_timer(PyObject* module);
 bool add_scan(PyObject* module);
+bool add_encode(PyObject* module);
 
 }  // namespace otel_straggler::bindings

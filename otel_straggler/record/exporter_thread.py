@@ -92,6 +92,7 @@ class Exporter:
             self._clock,
             topology,
             lambda: {**other_losses(), **self._drops.counts()},
+            lambda: self._packer.folded_runs,
         )
         self._metrics_client = client_for(settings.metrics, "metrics")
         self._sender = SpanSender(

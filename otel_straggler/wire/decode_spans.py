@@ -19,6 +19,7 @@ from otel_straggler.wire.native_scan import NativeScan
 from otel_straggler.wire.span_layouts import UnfamiliarError
 from otel_straggler.wire.span_names import SpanNames
 from otel_straggler.wire.span_rows import (
+    BAD_FOLD,
     BAD_ID,
     BAD_TIME,
     DURATION_NOT_POSITIVE,
@@ -40,6 +41,7 @@ from otel_straggler.wire.span_rows import (
 from otel_straggler.wire.span_shapes import Shapes, scopes_of
 
 __all__ = [
+    "BAD_FOLD",
     "BAD_ID",
     "BAD_RANK",
     "BAD_TIME",

@@ -182,6 +182,7 @@ def test_what_a_rank_sends_is_what_the_page_shows() -> None:
     assert {p.metric for p in points} >= metrics.keys() - {
         semconv.SECTION_DURATION.name,
         semconv.PROGRESS_STEP.name,
+        semconv.RECORDS_FOLDED.name,
     }
     for point in points:
         told = wire_page.ON_POINTS.get(point.metric, ())
