@@ -82,7 +82,7 @@ class Session:
         self._exporter = Exporter(
             self.settings,
             RECORDER,
-            take=self._inbox.take,
+            take=self._inbox.take_batches,
             topology=lambda: TOPOLOGY.current,
             other_losses=self._losses,
             bystander=self._sdk,

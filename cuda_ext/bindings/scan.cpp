@@ -31,7 +31,7 @@ bool read_keys(PyObject* list, std::vector<Key>& keys) {
     unsigned char slot = 0;
     PyObject* item = PyList_GetItem(list, i);
     if (!PyArg_ParseTuple(item, "s#bb", &text, &text_size, &role, &slot)) return false;
-    if (role > static_cast<unsigned char>(KeyRole::kSection) || slot >= kMostNumbers) {
+    if (role > static_cast<unsigned char>(KeyRole::kForeign) || slot >= kMostNumbers) {
       PyErr_SetString(PyExc_ValueError, "a key has no such role or slot");
       return false;
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -113,7 +113,12 @@ class SpanPacker:
         """Runs so far that went out in spans for several, by section."""
         return dict(self._folding.folded_runs)
 
-    def pack(self, records: list[Record], offset_ns: int, one_in: int = 1) -> list[Request]:
+    @property
+    def bad_records(self) -> int:
+        """None: tuples name what they are of."""
+        return 0
+
+    def pack(self, records: Sequence[Record], offset_ns: int, one_in: int = 1) -> list[Request]:
         """Encode ``records``.
 
         Args:
@@ -150,7 +155,7 @@ class SpanPacker:
                 rows[row[0]] = piece
         return self._requests(rows, epochs)
 
-    def _chosen(self, records: list[Record], offset_ns: int, one_in: int) -> list[Chosen]:
+    def _chosen(self, records: Sequence[Record], offset_ns: int, one_in: int) -> list[Chosen]:
         chosen: list[Chosen] = []
         for record in records:
             context = record[0][3]

@@ -35,13 +35,21 @@ from otel_straggler.wire.span_rows import (
     step_of,
 )
 
-_NUMBER, _WHO, _SHAPE, _SECTION = range(4)
+_NUMBER, _WHO, _SHAPE, _SECTION, _FOREIGN = range(5)
 _SCOPE_ASKED, _SENDER_ASKED, _SHAPE_ASKED = range(3)
 _UNFAMILIAR, _FULL = 1, 2
 _FROM_IDS, _FIXED, _FROM_NUMBER = range(3)
 _MOST_NUMBERS = 64
 _MOST_PASSES = 8
 """A request is read once more for scopes, and once for shapes; the rest is for other threads."""
+_FOLDS = (
+    semconv.FOLD_COUNT,
+    semconv.FOLD_SUM,
+    semconv.FOLD_MIN,
+    semconv.FOLD_MAX,
+    semconv.FOLD_SKETCH,
+)
+"""A span that stands for many has many rows: it is read in Python."""
 _FATE_NUMBERS = {fate: number for number, fate in enumerate(FATES)}
 
 
@@ -101,6 +109,7 @@ class _Cases:
         roles = {**dict.fromkeys(self._keys.wanted, _SHAPE), semconv.SECTION: _SECTION}
         roles |= dict.fromkeys(self._keys.identity, _WHO)
         roles |= dict.fromkeys(self._keys.numbers, _NUMBER)
+        roles |= dict.fromkeys(_FOLDS, _FOREIGN)
         return [(key, role, self._slots.get(key, 0)) for key, role in sorted(roles.items())]
 
     def decode(self, body: bytes) -> DecodedSpans | int:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from otel_straggler import phase, section, semconv, set_topology, step
-from otel_straggler.record import spans as spans_module
 from otel_straggler.record.active import FORM, RECORDER
 from otel_straggler.record.exporter_thread import Exporter
 from otel_straggler.testing import CapturedRequests, CapturedSpan, FakeClock
@@ -414,11 +413,11 @@ def test_a_mistake_of_ours_is_counted_and_survived(
     """The records at hand are lost, the next are not, and the log has it once."""
     exporter = make_exporter()
 
-    def broken(_: object) -> list[bytes]:
+    def broken(*_: object) -> list[bytes]:
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(spans_module, "encode_rows", broken)
+        patch.setattr(exporter._packer, "pack", broken)
         for _ in range(2):
             run_steps(1, first=0)
             tick(exporter, clock)

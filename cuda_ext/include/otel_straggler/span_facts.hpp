@@ -21,6 +21,7 @@ enum class KeyRole : std::uint8_t {
   kWho = 1,      // it says who sent the span
   kShape = 2,    // it says what the span is
   kSection = 3,  // like kShape; where it is text, the name of the span says nothing
+  kForeign = 4,  // a request with such a span is for a full parser
 };
 
 struct Key {
@@ -186,6 +187,7 @@ class SpanReader {
     std::uint16_t number = 0;
     const Key* key = keys_.find(key_text, number);
     if (key == nullptr) return is_utf8(key_text);
+    if (key->role == KeyRole::kForeign) return false;
     const bool is_number = value.kind == ValueKind::kInt || value.kind == ValueKind::kDouble;
     std::string& to = key->role == KeyRole::kWho ? facts.who : facts.shape;
     to.append(reinterpret_cast<const char*>(&number), sizeof number);
