@@ -26,12 +26,13 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 
 from otel_straggler import section, step
 from otel_straggler.config import ClientSettings, Endpoint
-from otel_straggler.detector import Detector
+from otel_straggler.detector import PULL_EVERY, Detector
 from otel_straggler.export.sdk import SpanBuilder
 from otel_straggler.record import python_recorder
 from otel_straggler.record.active import FORM, RECORDER, WHY_PYTHON
 from otel_straggler.record.description import Topology
 from otel_straggler.record.propagation import Propagation
+from otel_straggler.record.recording import RECORDING
 from otel_straggler.record.sdk_traces import SdkTraces
 from otel_straggler.wire.ids import SpanIds
 
@@ -75,33 +76,31 @@ def main() -> None:
 def _costs() -> dict[str, float]:
     """Nanoseconds per section of each way, in the order of their meaning."""
     provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(_Nowhere()))
-    tracer = provider.get_tracer("benchmark")
+    provider.add_span_processor(BatchSpanProcessor(_Nowhere(), max_queue_size=100_000))
     forward, python_forward = section("forward"), python_recorder.PythonTimer("forward", "compute")
     ways: dict[str, Way] = {
         "empty_loop": _empty,
         "clock_pair": _clock_pair,
         "reused": _around(lambda: forward, is_reused=True),
-        "by_name": _around(lambda: section("forward")),
+        "by_name": _by_name,
         "sized": _around(lambda: forward.run(tokens=4096)),
         "nested": _nested,
         "python_reused": _around(lambda: python_forward, is_reused=True),
         "propagated": _propagated(provider),
-        "detection_section": _around(lambda: Detector.detection_section("forward")),
-        "sdk_span": _around(lambda: tracer.start_as_current_span("forward", attributes=ATTRIBUTES)),
+        "detection_section": _emptied(_detection_section),
+        "sdk_span": _of_sdk(provider),
     }
     theirs = their_detector()
     if theirs is not None:
-        ways["nvrx_detection_section"] = _around(
-            lambda: theirs.detection_section("forward", profile_cuda=False)
-        )
+        ways["nvrx_detection_section"] = _of_nvrx(theirs)
     Detector.initialize()
+    RECORDER.empty_here(None)
     step(7)
     python_recorder.RECORDER.enable()
-    took = _alternate(ways)
+    took = _alternate(ways, between=provider.force_flush)
     Detector.shutdown()
     python_recorder.RECORDER.disable()
-    off = _alternate({"empty_loop": _empty, "off": ways["reused"]})
+    off = _alternate({"empty_loop": _empty, "off": ways["reused"]}, between=list)
     provider.shutdown()
     costs = {name: ns - took["empty_loop"] for name, ns in took.items() if name != "empty_loop"}
     return {**costs, "before_configure": off["off"] - off["empty_loop"]}
@@ -121,7 +120,7 @@ def _budgets(costs: dict[str, float]) -> dict[str, Any]:
 
 def _around(make: Callable[[], AbstractContextManager[Any]], *, is_reused: bool = False) -> Way:
     """A loop of ``with``: around one object, or around a new one each time. ``make`` is one call
-    of Python more than a user's line has; it is paid for by all ways alike."""
+    of Python more than a user's line has."""
 
     def reused() -> None:
         timer = make()
@@ -135,6 +134,49 @@ def _around(make: Callable[[], AbstractContextManager[Any]], *, is_reused: bool 
                 pass
 
     return reused if is_reused else anew
+
+
+def _emptied(way: Way) -> Way:
+    """As ``Detector`` does it: the thread that times also empties the ring, every so often."""
+
+    def emptied() -> None:
+        RECORDER.empty_here(RECORDING.pull, PULL_EVERY)
+        way()
+        RECORDER.empty_here(None)
+
+    return emptied
+
+
+def _by_name() -> None:
+    for _ in range(RUNS):
+        with section("forward"):
+            pass
+
+
+def _detection_section() -> None:
+    for _ in range(RUNS):
+        with Detector.detection_section("forward"):
+            pass
+
+
+def _of_nvrx(theirs: Any) -> Way:
+    def detection_section() -> None:
+        for _ in range(RUNS):
+            with theirs.detection_section("forward", profile_cuda=False):
+                pass
+
+    return detection_section
+
+
+def _of_sdk(provider: TracerProvider) -> Way:
+    tracer = provider.get_tracer("benchmark")
+
+    def sdk_span() -> None:
+        for _ in range(RUNS):
+            with tracer.start_as_current_span("forward", attributes=ATTRIBUTES):
+                pass
+
+    return sdk_span
 
 
 def _empty() -> None:
@@ -207,11 +249,12 @@ def their_detector() -> Any:
     return Theirs
 
 
-def _alternate(ways: dict[str, Way]) -> dict[str, float]:
+def _alternate(ways: dict[str, Way], between: Callable[[], object]) -> dict[str, float]:
     """Nanoseconds per run of each way: the median over rounds that take turns."""
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for at in range(ROUNDS):
         order = list(ways) if at % 2 else list(reversed(ways))
+        between()
         gc.collect()
         for name in order:
             begin_ns = time.perf_counter_ns()

@@ -24,7 +24,7 @@ from otel_straggler.instrument.configuration import Arguments, is_switched_off, 
 from otel_straggler.instrument.every_nth import EveryNth
 from otel_straggler.instrument.sections import Section, section
 from otel_straggler.native import check_wish
-from otel_straggler.record.active import RECORDER
+from otel_straggler.record.active import FORM, RECORDER
 from otel_straggler.record.recording import RECORDING
 from otel_straggler.report import arguments
 from otel_straggler.report.collected import CollectedReports, Wanted
@@ -36,7 +36,7 @@ from otel_straggler.report.window import ReportWindow
 __all__ = ["CallableId", "Detector", "Report", "Statistic", "StragglerId"]
 
 _DEFAULT_PAGES = "http://127.0.0.1:9464"
-_PULL_EVERY = 1024
+PULL_EVERY = 4096 if FORM == "native" else 1024
 """Runs that a report finds in the ring at most, so that it never waits for many."""
 _MOST_KEPT = 10_000
 
@@ -258,7 +258,7 @@ class _Running:
             self._owns_session = is_first
         self.window.begin()
         if session.current() is None:
-            RECORDER.empty_here(RECORDING.pull, _PULL_EVERY)
+            RECORDER.empty_here(RECORDING.pull, PULL_EVERY)
 
     def end(self) -> None:
         if self.is_off:

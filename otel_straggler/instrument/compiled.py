@@ -89,6 +89,7 @@ _transparent_types: set[type] = {Transparent}
 
 def _teach_dynamo() -> None:
     """Add our types to Dynamo's table of types. It is private, so any failure is survived."""
+    _is_compiling()  # asks torch itself from now on; after a trace, that would trace once more
     try:
         from torch._dynamo.variables.builder import VariableBuilder
 

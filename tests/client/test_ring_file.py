@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_straggler.native import REASON
+from otel_straggler.record import ring_file
 from otel_straggler.record.active import FORM
 from otel_straggler.record.ring_file import RingFileError, RingState, read_ring, read_ring_file
 
@@ -137,6 +138,36 @@ def test_a_running_process_is_read_without_a_mixture(start: Start, tmp_path: Pat
             seen.add((found.name, found.kind, found.depth))
     assert seen <= {("one", "data", 1), ("two", "wait", 2)}
     assert seen
+
+
+def test_a_stack_that_changed_while_it_was_copied_is_copied_again(whole: bytes) -> None:
+    """What was copied in between is believed as little as a torn page."""
+    (slot_bytes,) = struct.unpack_from("<I", whole, 24)
+    (slots_offset,) = struct.unpack_from("<Q", whole, 56)
+    copies: list[int] = []
+
+    def read(offset: int, count: int) -> bytes:
+        data = whole[offset : offset + count]
+        if offset < slots_offset or not data or (offset - slots_offset) % slot_bytes:
+            return data
+        if count == slot_bytes:
+            copies.append(offset)
+            return bytes(count) if copies.count(offset) == 1 else data
+        version = 2 * min(copies.count(offset), 1) + struct.unpack_from("<Q", data, 8)[0]
+        return data[:8] + struct.pack("<Q", version) + data[16:]
+
+    found = ring_file._state(read, len(whole))
+    assert found == read_ring(whole)
+    assert len(copies) > len(set(copies))
+
+
+def test_a_stack_whose_owner_died_while_moving_it_is_not_believed(whole: bytes) -> None:
+    """An odd version stays for ever; the other threads are told."""
+    (slots_offset,) = struct.unpack_from("<Q", whole, 56)
+    damaged = bytearray(whole)
+    struct.pack_into("<Q", damaged, slots_offset + 8, 3)
+    names = {run.name for run in read_ring(whole).open_runs}
+    assert len({run.name for run in read_ring(bytes(damaged)).open_runs}) == len(names) - 1
 
 
 def test_a_process_that_ends_in_order_leaves_no_file(start: Start, tmp_path: Path) -> None:
