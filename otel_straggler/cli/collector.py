@@ -20,7 +20,8 @@ from otel_straggler.collector.settings_file import load_settings
     "--metrics", metavar="HOST:PORT",
     help="/metrics, /v1/report, /healthz, /readyz.  [default: 127.0.0.1:9464]",
 )  # fmt: skip
-@click.option("--forward", metavar="URL", help="Pass all requests on, untouched, to URL/v1/...")
+@click.option("--forward", metavar="URL", help="Pass requests on to URL/v1/...")
+@click.option("--forward-mode", metavar="MODE", help="off, all, or sampled: what is worth keeping.")
 @click.option("--history", metavar="PATH", help="File that references and verdicts survive in.")
 @click.option("--window-seconds", type=float, metavar="S", help="Windows of spans without a step.")
 @click.option("--window-steps", type=int, metavar="N", help="Steps that are scored together.")
@@ -32,6 +33,7 @@ def command(
     otlp_grpc: str | None,
     metrics: str | None,
     forward: str | None,
+    forward_mode: str | None,
     history: str | None,
     window_seconds: float | None,
     window_steps: int | None,
@@ -49,6 +51,7 @@ def command(
             "receivers.otlp_grpc": otlp_grpc,
             "metrics.listen": metrics,
             "forward.url": forward,
+            "forward.mode": forward_mode,
             "history.path": history,
             "scoring.window_seconds": window_seconds,
             "scoring.window_steps": window_steps,

@@ -25,8 +25,8 @@ class Consumer(Protocol):
     def take_metrics(self, metrics: DecodedMetrics, size: int) -> None:
         """Signs of life; ``size`` bytes are reserved until the consumer releases them."""
 
-    def take_original(self, request: Request) -> None:
-        """The request as it came, after it was taken."""
+    def take_original(self, request: Request, spans: DecodedSpans | None) -> None:
+        """The request as it came, after it was taken; ``spans`` if it was one of traces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,30 +94,30 @@ class Intake:
         if not self._admission.reserve(size):
             return Answer(status="busy", message="too much waits to be scored; send it again later")
         try:
-            answer = self._hand_over(request, size)
+            answer, spans = self._hand_over(request, size)
         except InputError as error:
             self._admission.release(size)
             return Answer(status="malformed", message=str(error))
         except BaseException:
             self._admission.release(size)
             raise
-        self._consumer.take_original(request)
+        self._consumer.take_original(request, spans)
         return answer
 
-    def _hand_over(self, request: Request, size: int) -> Answer:
+    def _hand_over(self, request: Request, size: int) -> tuple[Answer, DecodedSpans | None]:
         body, is_json = request.body, request.content_type == JSON
         if request.signal == "traces":
             spans = self._spans.decode_json(body) if is_json else self._spans.decode(body)
             self._count(self._fates, spans.fates)
             self._consumer.take_spans(spans, size)
-            return _partial(spans.rejected, "spans")
+            return _partial(spans.rejected, "spans"), spans
         if request.signal == "metrics":
             metrics = self._metrics.decode_json(body) if is_json else self._metrics.decode(body)
             self._count(self._points, metrics.points)
             self._consumer.take_metrics(metrics, size)
-            return _partial(metrics.rejected, "data points")
+            return _partial(metrics.rejected, "data points"), None
         self._admission.release(size)
-        return Answer(status="ok")
+        return Answer(status="ok"), None
 
     def _count(self, counter: Counter[str], counts: dict[str, int]) -> None:
         with self._lock:

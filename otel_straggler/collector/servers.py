@@ -32,7 +32,9 @@ class Servers:
         limits = http1.HttpLimits(
             body_bytes=receivers.max_body_bytes, buffered_bytes=receivers.max_waiting_bytes
         )
-        self._otlp = OtlpHttp(handler, keep_raw=settings.forward.is_on)
+        self._otlp = OtlpHttp(
+            handler, keep_raw=settings.forward.is_on and not settings.forward.is_sampled
+        )
         app: Any = self._otlp
         self._settings = settings
         self._http = http1.HttpServer(app, limits)
