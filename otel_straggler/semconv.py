@@ -398,6 +398,12 @@ COLLECTOR_HISTORY_FAILURES = Metric(
 COLLECTOR_HTTP_ANSWERS = Metric(
     "straggler.collector.http_answers", "{answer}", "counter", "OTLP/HTTP answers, by status"
 )
+COLLECTOR_RECEIVER_RESTARTS = Metric(
+    "straggler.collector.receiver_restarts",
+    "{restart}",
+    "counter",
+    "receiver processes that ended and were started again",
+)
 COLLECTOR_FAILURES = Metric(
     "straggler.collector.failures",
     "{failure}",

@@ -15,6 +15,8 @@ from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
 from otel_straggler.wire.identity import Aliases
 from otel_straggler.wire.span_names import SpanNames
 
+_BUSY = "too much waits to be scored; send it again later"
+
 
 class Consumer(Protocol):
     """Takes what was received. Called from several threads; must not wait."""
@@ -81,6 +83,31 @@ class Intake:
             self._answers[request.signal, answer.status] += 1
         return answer
 
+    def handle_decoded(self, spans: DecodedSpans, size: int, request: Request) -> Answer:
+        """Take what another process has decoded.
+
+        Args:
+            spans: what is in it.
+            size: bytes of the request, decompressed.
+            request: it, with the body that is to be forwarded, if any is.
+        """
+        if not self._is_open:
+            answer = Answer(status="stopping", message="the collector is shutting down")
+        elif not self._admission.reserve(size):
+            answer = Answer(status="busy", message=_BUSY)
+        else:
+            self._count(self._fates, spans.fates)
+            self._consumer.take_spans(spans, size)
+            self._consumer.take_original(request, spans)
+            answer = _partial(spans.rejected, "spans")
+        self.count_answers({(request.signal, answer.status): 1})
+        return answer
+
+    def count_answers(self, answers: dict[tuple[str, str], int]) -> None:
+        """Add answers by (signal, answer)."""
+        with self._lock:
+            self._answers.update(answers)
+
     def counts(self) -> IntakeCounts:
         with self._lock:
             return IntakeCounts(
@@ -92,7 +119,7 @@ class Intake:
             return Answer(status="stopping", message="the collector is shutting down")
         size = len(request.body)
         if not self._admission.reserve(size):
-            return Answer(status="busy", message="too much waits to be scored; send it again later")
+            return Answer(status="busy", message=_BUSY)
         try:
             answer, spans = self._hand_over(request, size)
         except InputError as error:

@@ -117,6 +117,7 @@ class Collector:
             http_answers=self._servers.http_answers,
             forwarded=None if forwarder is None else forwarder.counts(),
             history=self._keeper.counts(),
+            receiver_restarts=self._servers.receiver_restarts,
             sampling=None if self._sampler is None else self._sampler.counts(),
             forward_queue_bytes=0 if forwarder is None else forwarder.queued_bytes,
         )

@@ -28,12 +28,15 @@ class ReceiverSettings:
         max_body_bytes: of one request, after decompression; larger ones are refused.
         max_waiting_bytes: of requests not yet scored; beyond it senders are told to come back
             later.
+        processes: that take OTLP/HTTP and decode it, where one core is not enough for that; all
+            feed one scorer. 1 = within the collector's own process. OTLP/gRPC is always there.
     """
 
     otlp_http: str = "127.0.0.1:4318"
     otlp_grpc: str = "127.0.0.1:4317"
     max_body_bytes: int = 64 * MiB
     max_waiting_bytes: int = 256 * MiB
+    processes: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +290,7 @@ def _are_words(values: tuple[str, ...]) -> bool:
 RULES: dict[str, tuple[str, Any]] = {
     "max_body_bytes": ("an integer of at least 1024", lambda v: v >= 1024),
     "max_waiting_bytes": ("an integer of at least 1048576", lambda v: v >= MiB),
+    "processes": ("an integer of 1 to 64", lambda v: 1 <= v <= 64),
     "max_queue_bytes": ("an integer of at least 1048576", lambda v: v >= MiB),
     "series_budget": ("an integer of at least 100", lambda v: v >= 100),
     "keep_scores_seconds": ("a number above 0", lambda v: v > 0),
