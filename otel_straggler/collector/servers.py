@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from otel_straggler.collector.intake import Intake
 from otel_straggler.collector.loops import new_loop
-from otel_straggler.collector.processes.pool import ReceiverPool
 from otel_straggler.collector.settings import CollectorSettings, parse_address
 from otel_straggler.errors import UnavailableError, describe
 
@@ -25,6 +24,7 @@ class Servers:
     """
 
     def __init__(self, settings: CollectorSettings, handler: Intake, api: Any) -> None:
+        from otel_straggler.collector.processes.pool import ReceiverPool
         from otel_straggler.receive import http1
         from otel_straggler.receive.grpc import GrpcServer
         from otel_straggler.receive.http import OtlpHttp

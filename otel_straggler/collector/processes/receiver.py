@@ -43,8 +43,8 @@ from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
 
 _COUNTS_EVERY_S = 0.25
 _OFF_LOOP_BYTES = 1024 * 1024
-_BUSY_S = 1.0
-"""How long "busy" is believed without asking again: what senders are told to wait."""
+_BUSY_S = 0.1
+"""How long "busy" is believed without asking again."""
 NOTHING, RAW, CONTENT = "nothing", "raw", "content"
 """What of a trace request goes along to be forwarded."""
 
