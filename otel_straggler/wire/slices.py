@@ -24,6 +24,8 @@ Bools = npt.NDArray[np.bool_]
 
 _RESOURCE_SPANS, _RESOURCE, _SCOPE_SPANS, _SPANS = 1, 1, 2, 2
 _SPAN_TAG = _SPANS << 3 | LENGTH
+_LEAST_BYTES_AT_ONCE = 2_048
+"""Of a scope; a smaller one is cut faster span by span."""
 _TRACE_ID_HEAD = 0x0A, 0x10
 """How a span begins that names its trace first, as nearly all do."""
 
@@ -151,6 +153,41 @@ def _cut_resource(slices: Slices, begin: int, end: int) -> None:
 
 
 def _cut_scope(body: bytes, resource: int, begin: int, end: int) -> ScopeSlice:
+    if end - begin >= _LEAST_BYTES_AT_ONCE:
+        found = _cut_at_once(body, resource, begin, end)
+        if found is not None:
+            return found
+    return _cut_one_by_one(body, resource, begin, end)
+
+
+def _cut_at_once(body: bytes, resource: int, begin: int, end: int) -> ScopeSlice | None:
+    """The same with NumPy: where something like a span that names its trace first may begin is
+    guessed from four bytes. The guesses are right if every one ends where the next one begins, and
+    the fields before the first and after the last can be read; None if not."""
+    data = np.frombuffer(body, np.uint8, end - begin, begin)
+    at = np.flatnonzero((data[:-1] == _TRACE_ID_HEAD[0]) & (data[1:] == _TRACE_ID_HEAD[1]))
+    at = at[at >= 3]
+    low, high = data[at - 2].astype(np.int64), data[at - 1].astype(np.int64)
+    is_long = (data[at - 3] == _SPAN_TAG) & (low >= 0x80) & (high < 0x80)
+    is_short = ~is_long & (low == _SPAN_TAG) & (high < 0x80)
+    sizes = np.where(is_long, low & 0x7F | high << 7, high)
+    begins = at - np.where(is_long, 3, 2)
+    is_span = is_long | is_short
+    begins, contents, sizes = begins[is_span], at[is_span], sizes[is_span]
+    if not len(begins):
+        return None
+    ends = contents + sizes
+    if (ends[:-1] != begins[1:]).any() or ends[-1] > end - begin:
+        return None
+    first, last = begin + int(begins[0]), begin + int(ends[-1])
+    for field in (*fields_of(body, begin, first), *fields_of(body, last, end)):
+        if (field.number, field.wire_type) == (_SPANS, LENGTH):
+            return None
+    head, tail = body[begin:first], body[last:end]
+    return ScopeSlice(resource, head, tail, begins + begin, contents + begin, ends + begin)
+
+
+def _cut_one_by_one(body: bytes, resource: int, begin: int, end: int) -> ScopeSlice:
     head: list[bytes] = []
     tail: list[bytes] = []
     begins: list[int] = []

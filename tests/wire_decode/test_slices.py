@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_straggler.errors import InputError
 from otel_straggler.wire.slices import Slices, slices_of
@@ -90,6 +91,59 @@ def test_everything_kept_is_every_byte_kept() -> None:
 def varint(number: int) -> bytes:
     low, high = number & 0x7F, number >> 7
     return bytes([low | 0x80, high]) if high else bytes([low])
+
+
+def test_many_spans_are_cut_at_the_same_places_as_few() -> None:
+    """Long scopes are cut with arrays: to the very slices that a walk from span to span finds."""
+    for seed in range(20):
+        body = made([[40, 25], [60]], seed).SerializeToString()
+        slices = slices_of(body)
+        assert [len(scope) for scope in slices.scopes] == [40, 25, 60]
+        for scope in slices.scopes:
+            for begin, content, end in zip(scope.begins, scope.contents, scope.ends, strict=True):
+                span = body[content:end]
+                assert body[begin] == 0x12
+                assert Span.FromString(span).SerializeToString() == span
+        assert slices.rebuild(everything(slices)) == body
+
+
+@pytest.mark.parametrize("at", range(0, 60, 7))
+@pytest.mark.parametrize("trap", [b"\x12\x14\x0a\x10", b"\x12\x80\x01\x0a\x10"])
+def test_bytes_that_look_like_a_span_are_none(at: int, trap: bytes) -> None:
+    """A name, or the last span's, may hold what a span begins with."""
+    request = made([[60]])
+    spans = request.resource_spans[0].scope_spans[0].spans
+    spans[at].name = (trap[:-1] + b"\x10" if 0x80 not in trap else b"").decode() + "x"
+    spans[at].attributes.add(key="a").value.bytes_value = trap + bytes(40)
+    body = request.SerializeToString()
+    slices = slices_of(body)
+    assert len(slices) == 60
+    assert slices.rebuild(everything(slices)) == body
+    ids = b"".join(span.trace_id for span in spans)
+    assert slices.traces_of(slices.scopes[0]).astype(">u8").tobytes() == ids
+
+
+def test_a_span_in_another_order_among_many_is_not_lost() -> None:
+    """Before, between and after spans of the usual order."""
+    request = made([[60]])
+    whole = request.SerializeToString()
+    begin = slices_of(whole).scopes[0].begins
+    odd = b"\x12\x08" + bytes(range(8)) + b"\x0a\x10" + bytes(range(16))
+    odd = b"\x12" + bytes([len(odd)]) + odd
+    for place in (int(begin[0]), int(begin[30]), int(slices_of(whole).scopes[0].ends[-1])):
+        scope = _scope_of(whole, place, odd)
+        content = b"\x12" + varint(len(scope)) + scope
+        slices = slices_of(b"\x0a" + varint(len(content)) + content)
+        assert len(slices) == 61
+        words = slices.traces_of(slices.scopes[0]).astype(">u8").tobytes()
+        assert bytes(range(16)) in words
+
+
+def _scope_of(whole: bytes, place: int, more: bytes) -> bytes:
+    """The spans of a request with something more among them."""
+    scope = slices_of(whole).scopes[0]
+    first, last = int(scope.begins[0]), int(scope.ends[-1])
+    return whole[first:place] + more + whole[place:last]
 
 
 def test_trace_ids_are_read_wherever_they_stand() -> None:
