@@ -114,7 +114,9 @@ def _collector(requests: list[bytes], spans: int, further: list[str]) -> tuple[f
 
 
 def _children(pid: int) -> list[int]:
-    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """Those that any of its threads has started."""
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for of_thread in lists for child in of_thread.read_text().split()]
 
 
 @contextlib.contextmanager

@@ -97,7 +97,11 @@ class Intake:
             answer = Answer(status="busy", message=_BUSY)
         else:
             self._count(self._fates, spans.fates)
-            self._consumer.take_spans(spans, size)
+            try:
+                self._consumer.take_spans(spans, size)
+            except BaseException:
+                self._admission.release(size)
+                raise
             self._consumer.take_original(request, spans)
             answer = _partial(spans.rejected, "spans")
         self.count_answers({(request.signal, answer.status): 1})

@@ -55,6 +55,11 @@ class Servers:
         """Receiver processes that were started again; None if there are none."""
         return None if self._pool is None else self._pool.restarts
 
+    @property
+    def is_receiving(self) -> bool:
+        """Whether somebody takes OTLP/HTTP; a receiver process that died may be starting again."""
+        return self._pool is None or self._pool.is_receiving
+
     def start(self) -> dict[str, str]:
         """Listen on all addresses; returns them with their real ports.
 

@@ -56,10 +56,14 @@ class Collector:
             metrics=self.metrics_page,
             report=self._report_part,
             is_healthy=lambda: self._worker.is_alive,
-            is_ready=lambda: self._worker.is_alive and not self._intake.is_busy(),
+            is_ready=self._is_ready,
         )
         api = Api(pages, self._settings.metrics.allowed_hosts)
         self._servers = Servers(self._settings, self._intake, api)
+
+    def _is_ready(self) -> bool:
+        is_receiving = self._servers.is_receiving
+        return self._worker.is_alive and is_receiving and not self._intake.is_busy()
 
     def _report_part(self, query: ReportQuery) -> bytes:
         return self._worker.snapshot.report.part(query)

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from otel_straggler.collector.intake import Intake
@@ -103,6 +104,11 @@ class ReceiverPool:
                 raise UnavailableError(msg)
         return str(address[0]), bound_port
 
+    @property
+    def is_receiving(self) -> bool:
+        """Whether at least one receiver listens."""
+        return any(receiver.is_listening for receiver in self._receivers)
+
     def stop(self, deadline_s: float) -> None:
         """Finish the requests that have begun; take all that was accepted; end the processes."""
         for receiver in self._receivers:
@@ -160,6 +166,10 @@ class _Receiver:
         name = f"receiver-{number}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
+    @property
+    def is_listening(self) -> bool:
+        return self.is_ready and self._socket is not None
+
     def start(self) -> None:
         self._thread.start()
 
@@ -184,7 +194,7 @@ class _Receiver:
             began_s = time.monotonic()
             try:
                 self._run_once()
-            except (OSError, FrameError):
+            except Exception:  # noqa: BLE001 - logged; a new process takes its place
                 _log.exception("a receiver process is given up")
             if self._stop.is_set():
                 return
@@ -232,9 +242,11 @@ class _Receiver:
 
     def _take(self, kind: Kind, number: int, part: bytearray, original: bytes) -> None:
         if kind == Kind.SPANS:
-            self._answer(number, self._pool.take_spans(self._reader.read(part), original))
+            found = self._reader.read(part)
+            self._answer(number, lambda: self._pool.take_spans(found, original))
         elif kind == Kind.REQUEST:
-            self._answer(number, self._pool.take_request(read_request(part, original)))
+            request = read_request(part, original)
+            self._answer(number, lambda: self._pool.take_request(request))
         elif kind == Kind.COUNTS:
             self._pool.take_counts(part)
         elif kind == Kind.READY:
@@ -243,7 +255,12 @@ class _Receiver:
         else:
             raise FrameError(f"a receiver does not send {kind.name}")
 
-    def _answer(self, number: int, answer: Answer) -> None:
+    def _answer(self, number: int, take: Callable[[], Answer]) -> None:
+        try:
+            answer = take()
+        except Exception:  # noqa: BLE001 - logged; the next request goes on
+            _log.exception("a request could not be answered")
+            answer = Answer(status="malformed", message="a mistake of ours; see our log")
         self._send(frame(Kind.ANSWER, number, encode_answer(answer)))
 
     def _send(self, data: bytes) -> None:
