@@ -136,6 +136,7 @@ class Sampler:
         self._waits_for: dict[WorldKey, list[int]] = {}
         self._due: list[int] = []
         self._held_bytes = 0
+        self._deciding_bytes = 0
         self._number = 0
         self._kept: Counter[str] = Counter()
         self._left_out: Counter[str] = Counter()
@@ -161,7 +162,8 @@ class Sampler:
             self._held[self._number] = held
             self._held_bytes += held.size
             self._file(self._number, held)
-            while self._held_bytes > self._rules.held_bytes and len(self._held) > 1:
+            room = self._rules.held_bytes - self._deciding_bytes
+            while self._held_bytes > room and len(self._held) > 1:
                 self._left_out[NO_ROOM] += self._remove(next(iter(self._held))).spans
             if self._is_crowded():
                 self._changed.notify()
@@ -185,7 +187,7 @@ class Sampler:
     def counts(self) -> SamplingCounts:
         with self._changed:
             return SamplingCounts(
-                kept=dict(self._kept), left_out=dict(self._left_out), held_bytes=self._held_bytes
+                kept=dict(self._kept), left_out=dict(self._left_out), held_bytes=self._in_memory()
             )
 
     def stop(self, deadline_s: float) -> None:
@@ -217,17 +219,22 @@ class Sampler:
         """Decide what is due, then make the roots of traces that have settled."""
         now_s = self._now_s()
         slow = self._known.slow_traces()
-        for held, is_early in self._take_due(now_s):
+        due = self._take_due(now_s)
+        due.reverse()
+        while due:  # what is decided is let go at once
+            held, is_early = due.pop()
             self._decide_guarded(held, slow, now_s, is_early=is_early)
+            with self._changed:
+                self._deciding_bytes -= held.size
         self._send_roots(now_s - SETTLED_S)
         self._flush()
 
     def finish(self, until_s: float) -> None:
         """Decide all that waits, with what is known, and make all roots."""
         slow = self._known.slow_traces()
-        while self._held:
-            with self._changed:
-                held = self._remove(next(iter(self._held)))
+        with self._changed:
+            waiting = [self._remove(number) for number in list(self._held)]
+        for held in sorted(waiting, key=lambda held: not self._has_flagged(held)):
             if self._now_s() < until_s:
                 self._decide_guarded(held, slow, self._now_s(), is_early=False)
             else:
@@ -247,7 +254,11 @@ class Sampler:
                 if not is_late and not self._is_crowded():
                     break
                 taken.append((self._remove(number), not is_late))
+            self._deciding_bytes = sum(held.size for held, _ in taken)
         return sorted(taken, key=lambda item: not self._has_flagged(item[0]))
+
+    def _in_memory(self) -> int:
+        return self._held_bytes + self._deciding_bytes
 
     def _is_crowded(self) -> bool:
         return self._held_bytes > _CROWDED * self._rules.held_bytes
