@@ -16,6 +16,7 @@ from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.export import drops
 from otel_straggler.model.verdict import Cause, Evidence, Scope, State
 from otel_straggler.publish.history import REASONS
+from otel_straggler.publish.sampling import KEPT, LEFT_OUT
 from otel_straggler.record.active import RECORDER
 from otel_straggler.record.description import Topology, resource_attributes
 from otel_straggler.record.recorder import Context, Epoch, Record
@@ -36,6 +37,7 @@ _FURTHER_LABELS = {
     "straggler.collector.points": ("use",),
     "straggler.collector.section_times": ("fate",),
     "straggler.collector.forwarded": ("outcome",),
+    "straggler.collector.forward_spans": ("fate", "reason"),
     "straggler.collector.http_answers": ("signal", "status"),
     "straggler.collector.history.failures": ("reason",),
     "straggler.collector.series_folded": ("run_id", "family"),
@@ -100,6 +102,7 @@ def page() -> str:
         aliases=_aliases(),
         metrics="\n".join(_metric_tables()),
         history=_words(tuple(REASONS), REASONS, "reason"),
+        sampling=_words((*KEPT, *LEFT_OUT), {**KEPT, **LEFT_OUT}, "reason"),
         reasons=_words(_reasons(), _REASONS, "reason"),
         verdicts=_words_of_verdicts(),
     )
@@ -142,6 +145,9 @@ Of several keys that are present the first is read. The collector's file can add
 The name in Prometheus is what OpenTelemetry's translator makes of the OTLP name.
 
 {metrics}
+### Reasons of `straggler.collector.forward_spans`
+
+{sampling}
 ### Reasons of `straggler.collector.history.failures`
 
 {history}

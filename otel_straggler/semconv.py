@@ -124,6 +124,8 @@ CUPTI_BASIS: Final = "cupti"
 
 STEP_SPAN: Final = "step"
 """Name of the span that covers one step of one rank. It is not scored."""
+ROOT_SPAN: Final = "all ranks"
+"""Name of the root of a step's trace, which a forwarder makes; the ``step`` spans are below it."""
 OTHER_SECTION: Final = "<other>"
 
 # Aliases accepted on input, first match wins; the product's own name comes first.
@@ -402,6 +404,18 @@ COLLECTOR_SECTION_TIMES = Metric(
 COLLECTOR_FORWARD_QUEUE = Metric(
     "straggler.collector.forward_queue", "By", "gauge", "request bytes that wait to be forwarded"
 )
+COLLECTOR_FORWARD_SPANS = Metric(
+    "straggler.collector.forward_spans",
+    "{span}",
+    "counter",
+    "spans that sampled forwarding kept or left out, by reason",
+)
+COLLECTOR_FORWARD_HELD = Metric(
+    "straggler.collector.forward_held",
+    "By",
+    "gauge",
+    "requests that sampled forwarding holds until their steps are scored",
+)
 COLLECTOR_HISTORY_SIZE = Metric(
     "straggler.collector.history.size", "By", "gauge", "size of the history's file and its log"
 )
@@ -419,6 +433,12 @@ COLLECTOR_HISTORY_FAILURES = Metric(
 )
 COLLECTOR_HTTP_ANSWERS = Metric(
     "straggler.collector.http_answers", "{answer}", "counter", "OTLP/HTTP answers, by status"
+)
+COLLECTOR_RECEIVER_RESTARTS = Metric(
+    "straggler.collector.receiver_restarts",
+    "{restart}",
+    "counter",
+    "receiver processes that ended and were started again",
 )
 COLLECTOR_FAILURES = Metric(
     "straggler.collector.failures",
