@@ -130,14 +130,15 @@ class NativeSpanPacker:
         return counts
 
     def _tell(self, tables: Tables) -> None:
-        """Give the encoder what is new in the tables."""
+        """Give the encoder what is new in the tables, which other threads add to meanwhile."""
         sections, phases, epochs = tables.section_names(), tables.phases(), tables.epochs()
-        for number in range(self._sections, len(sections)):
-            name, kind = sections[number]
-            self._encoder.add_section(number, _utf8(name), _utf8(kind))
-        for number in range(self._phases, len(phases)):
-            self._encoder.add_phase(number, _utf8(phases[number]))
-        self._sections, self._phases = len(sections), len(phases)
+        while self._sections < len(sections):
+            name, kind = sections[self._sections]
+            self._encoder.add_section(self._sections, _utf8(name), _utf8(kind))
+            self._sections += 1
+        while self._phases < len(phases):
+            self._encoder.add_phase(self._phases, _utf8(phases[self._phases]))
+            self._phases += 1
         told = self._resources
         self._resources = {}
         for number in range(max(0, len(epochs) - _EPOCHS_TOLD), len(epochs)):

@@ -101,6 +101,28 @@ def test_a_request_holds_512_spans_at_most_and_a_megabyte() -> None:
     assert max(len(r.body) for r in found) < 1_001_000
 
 
+class _Growing(list[tuple[str, str]]):
+    """Names to which another thread adds one while the last is read."""
+
+    def __getitem__(self, at: Any) -> Any:
+        if at == len(NAMES) - 1 and len(self) == len(NAMES):
+            self.append(("late", "compute"))
+        return super().__getitem__(at)
+
+
+def test_a_name_that_is_added_while_names_are_told_is_told_too() -> None:
+    """The tables are the recorder's own, and the training goes on."""
+    _, in_cpp = packers()
+    made = Made(MadeTables(_Growing(NAMES), PHASES, [Epoch("0" * 16, 1)]))
+    timers = [PythonTimer(*name) for name in [*NAMES, ("late", "compute")]]
+    made.add(timers, section=1, span=1, start_ns=1, end_ns=2)
+    in_cpp.pack_block(made.block, made.tables, OFFSET_NS)
+    made.add(timers, section=len(NAMES), span=2, start_ns=1, end_ns=2)
+    names = [span.name for span in spans_of(in_cpp.pack_block(made.block, made.tables, OFFSET_NS))]
+    assert names == [NAMES[1][0], "late"]
+    assert in_cpp.counts["bad_records"] == 0
+
+
 def test_what_a_gpu_took_is_told_with_its_basis() -> None:
     """Only of a run that was timed; what is not known of it is left out."""
     _, in_cpp = packers()
