@@ -3,14 +3,17 @@
     python -m benchmarks.collector_ingest
 
 Requests of 512 spans, OTLP/HTTP protobuf, uncompressed and gzipped, over 4 kept connections, to
-the real command in a process of its own. Beside it, in the same run and with the same requests: the
-smallest receiver one can write on the same HTTP parser and event loop, which parses each request
-with upb and throws it away, and one that also reads the fields that scoring needs.
+the real command in a process of its own; then the same with forwarding (all requests, and sampled)
+to a receiver that throws them away, and with two receiver processes, whose CPU time counts too.
+Beside it, in the same run and with the same requests: the smallest receiver one can write on the
+same HTTP parser and event loop, which parses each request with upb and throws it away, and one that
+also reads the fields that scoring needs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import json
 import os
@@ -20,6 +23,7 @@ import sys
 import threading
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +45,8 @@ def main() -> None:
     bodies = [b for b in encode_requests(batch, SPANS) if b]
     plain = [_framed(body, "") for body in bodies]
     zipped = [_framed(gzip.compress(body, 1), "Content-Encoding: gzip\r\n") for body in bodies]
-    rounds = [_round(plain, zipped, len(batch)) for _ in range(ROUNDS)]
+    made = [_round(plain, zipped, len(batch)) for _ in range(ROUNDS)]
+    rounds, rates = [used for used, _ in made], [rate for _, rate in made]
     best = {name: min(r[name] for r in rounds) for name in rounds[0]}
     result = {
         "spans": len(batch),
@@ -51,45 +56,83 @@ def main() -> None:
         "cpu_us_per_span": {name: round(value, 3) for name, value in best.items()},
         "ratio_to_upb_parse_alone": round(best["collector"] / best["upb_parse"], 2),
         "ratio_to_upb_parse_and_read": round(best["collector"] / best["upb_parse_and_read"], 2),
+        "us_per_span_of_forwarding": {
+            mode: round(best[f"collector_forward_{mode}"] - best["collector"], 3)
+            for mode in ("all", "sampled")
+        },
+        "spans_per_second": {name: round(max(r[name] for r in rates)) for name in rates[0]},
         "budget_us": BUDGET_US,
-        "is_within_budget": best["collector"] <= BUDGET_US,
+        "is_within_budget": best["collector_forward_all"] <= BUDGET_US,
     }
     print(json.dumps(result, indent=2))
 
 
-def _round(plain: list[bytes], zipped: list[bytes], spans: int) -> dict[str, float]:
-    """CPU time per span of each receiver, in microseconds."""
+_Figures = dict[str, float]
+
+
+def _round(plain: list[bytes], zipped: list[bytes], spans: int) -> tuple[_Figures, _Figures]:
+    """CPU time per span of each receiver, in microseconds; spans per second of the collectors."""
     peer = [sys.executable, "-m", "benchmarks.collector_ingest"]
-    return {
-        "collector": _collector(plain, spans),
-        "collector_gzip": _collector(zipped, spans),
-        "upb_parse": _peer([*peer, "parse"], plain, spans),
-        "upb_parse_and_read": _peer([*peer, "read"], plain, spans),
+    used: _Figures = {}
+    rate: _Figures = {}
+    stages: dict[str, tuple[list[bytes], list[str]]] = {
+        "collector": (plain, []),
+        "collector_gzip": (zipped, []),
+        "collector_forward_all": (plain, ["--forward-mode", "all"]),
+        "collector_forward_sampled": (plain, ["--forward-mode", "sampled"]),
+        "collector_2_receivers": (plain, ["--receivers", "2"]),
     }
+    for name, (requests, flags) in stages.items():
+        if "--forward-mode" in flags:
+            with _serving([*peer, "discard"]) as (address, _):
+                further = [*flags, "--forward", f"http://{address}"]
+                took = _collector(requests, spans, further)
+        else:
+            took = _collector(requests, spans, flags)
+        used[name], used[f"{name}_scoring_process"], rate[name] = took
+    used["upb_parse"] = _peer([*peer, "parse"], plain, spans)
+    used["upb_parse_and_read"] = _peer([*peer, "read"], plain, spans)
+    return used, rate
 
 
-def _collector(requests: list[bytes], spans: int) -> float:
-    flags = ["--otlp-http", FREE, "--otlp-grpc", FREE, "--metrics", FREE]
+def _collector(requests: list[bytes], spans: int, further: list[str]) -> tuple[float, float, float]:
+    """Microseconds of CPU per span, of all its processes and of the one that scores; spans per
+    second until all is scored."""
+    flags = ["--otlp-http", FREE, "--otlp-grpc", FREE, "--metrics", FREE, *further]
     command = [sys.executable, "-m", "otel_straggler.cli", "collector", *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         addresses = json.loads(server.stdout.readline())
-        before_s = _cpu_s(server.pid)
+        pids = [server.pid, *_children(server.pid)]
+        before, began_s = [_cpu_s(pid) for pid in pids], time.monotonic()
         _send_all(addresses["otlp_http"], requests)
-        _wait_until_scored(addresses["metrics"])
-        used_s = _cpu_s(server.pid) - before_s
+        _wait_until_done(addresses["metrics"])
+        took_s = time.monotonic() - began_s
+        used = [_cpu_s(pid) - then for pid, then in zip(pids, before, strict=True)]
         server.terminate()
-    return used_s / spans * 1e6
+    return sum(used) / spans * 1e6, used[0] / spans * 1e6, spans / took_s
+
+
+def _children(pid: int) -> list[int]:
+    """Those that any of its threads has started."""
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for of_thread in lists for child in of_thread.read_text().split()]
+
+
+@contextlib.contextmanager
+def _serving(command: list[str]) -> Iterator[tuple[str, int]]:
+    """A peer's address and process id."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        yield server.stdout.readline().decode().strip(), server.pid
+        server.terminate()
 
 
 def _peer(command: list[str], requests: list[bytes], spans: int) -> float:
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
-        assert server.stdout is not None
-        address = server.stdout.readline().decode().strip()
-        before_s = _cpu_s(server.pid)
+    with _serving(command) as (address, pid):
+        before_s = _cpu_s(pid)
         _send_all(address, requests)
-        used_s = _cpu_s(server.pid) - before_s
-        server.terminate()
+        used_s = _cpu_s(pid) - before_s
     return used_s / spans * 1e6
 
 
@@ -122,14 +165,19 @@ def _send(address: str, requests: list[bytes]) -> None:
             assert answer.startswith(b"HTTP/1.1 200"), answer
 
 
-def _wait_until_scored(address: str) -> None:
-    """Until nothing waits; the last window may stay open."""
-    line = "straggler_collector_queue_bytes{"
+_WAITING = (
+    "straggler_collector_queue_bytes{",
+    "straggler_collector_forward_queue_bytes{",
+)
+
+
+def _wait_until_done(address: str) -> None:
+    """Until nothing waits to be scored or sent; the last window, and its spans, may stay open."""
     while True:
         with urllib.request.urlopen(f"http://{address}/metrics") as page:
-            text = page.read().decode()
-        waiting = next(x for x in text.splitlines() if x.startswith(line))
-        if float(waiting.rpartition(" ")[2]) == 0:
+            lines = page.read().decode().splitlines()
+        waiting = [float(x.rpartition(" ")[2]) for x in lines if x.startswith(_WAITING)]
+        if not any(waiting):
             return
         time.sleep(0.05)
 
@@ -143,9 +191,11 @@ def _cpu_s(pid: int) -> float:
 
 
 class _Receiver(asyncio.Protocol):
-    """Parses each request with upb; ``reads`` says whether it looks at the spans."""
+    """Parses each request with upb, unless it ``discards`` them; ``reads`` says whether it looks at
+    the spans."""
 
     reads = False
+    discards = False
 
     def connection_made(self, transport: Any) -> None:
         import httptools
@@ -167,9 +217,10 @@ class _Receiver(asyncio.Protocol):
             ExportTraceServiceRequest,
         )
 
-        request = ExportTraceServiceRequest.FromString(b"".join(self.parts))
-        if self.reads:
-            _read(request)
+        if not self.discards:
+            request = ExportTraceServiceRequest.FromString(b"".join(self.parts))
+            if self.reads:
+                _read(request)
         self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 
 
@@ -201,6 +252,7 @@ if __name__ == "__main__":
         import uvloop
 
         _Receiver.reads = sys.argv[1] == "read"
+        _Receiver.discards = sys.argv[1] == "discard"
         uvloop.run(_serve_peer())
     else:
         main()

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from benchmarks.sections import their_detector
 from otel_straggler import section
 from otel_straggler.detector import Detector, Statistic
 from otel_straggler.model.observation import Section
@@ -169,27 +170,15 @@ def _fill(names: list[str], length_ms: float) -> None:
 
 
 def _their_detector() -> Any:
-    """NVRx's Detector with what needs a GPU left out."""
+    """NVRx's Detector with what needs a GPU left out, and with its reports."""
     import torch
-    from nvidia_resiliency_ext.straggler import Detector as Theirs
     from nvidia_resiliency_ext.straggler.reporting import ReportGenerator
 
-    class NoCupti:
-        def get_results(self) -> Json:
-            return {}
-
-        def reset_results(self) -> None:
-            """Nothing to reset."""
-
-    torch.cuda.synchronize = lambda *_: None  # type: ignore[assignment]
-    Theirs.custom_sections = {}
-    Theirs.cupti_manager = NoCupti()
-    Theirs.profiling_interval = 1
-    Theirs.initialized = True
+    theirs = their_detector()
     if torch.distributed.is_initialized():
         scores = ["relative_perf_scores", "individual_perf_scores"]
-        Theirs.reporter = ReportGenerator(scores, gather_on_rank0=True, node_name="node")
-    return Theirs
+        theirs.reporter = ReportGenerator(scores, gather_on_rank0=True, node_name="node")
+    return theirs
 
 
 def _agreement() -> Json:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-from benchmarks.section_cost import ATTRIBUTES
+from benchmarks.sections import ATTRIBUTES
 from otel_straggler import section, step
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.export.drops import Drops

@@ -23,6 +23,7 @@ from otel_straggler.instrument.configuration import Arguments, resolve_settings
 from otel_straggler.instrument.variables import (
     OF_ARGUMENTS,
     OF_DETECTOR,
+    OF_PROCESS,
     WITHOUT_ARGUMENT,
     Order,
     Variable,
@@ -163,7 +164,9 @@ def _sources(order: Order | None) -> str:
 
 
 def _environment_table() -> str:
-    rows = [[o.setting, _sources(o), o.otherwise, o.meaning] for o in WITHOUT_ARGUMENT]
+    rows = [
+        [o.setting, _sources(o), o.otherwise, o.meaning] for o in (*WITHOUT_ARGUMENT, *OF_PROCESS)
+    ]
     return table(["setting", "environment, in order", "default", "value or meaning"], rows)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, get_args
 
 from described import code, only, table
@@ -15,8 +16,10 @@ from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.export import drops
 from otel_straggler.model.verdict import Cause, Evidence, Scope, State
 from otel_straggler.publish.history import REASONS
+from otel_straggler.publish.sampling import KEPT, LEFT_OUT
 from otel_straggler.record.active import RECORDER
 from otel_straggler.record.description import Topology, resource_attributes
+from otel_straggler.record.recorder import Context, Epoch, Record
 from otel_straggler.record.spans import SpanPacker
 from otel_straggler.semconv import Attribute, Metric
 from otel_straggler.wire.identity import read_attributes
@@ -34,6 +37,7 @@ _FURTHER_LABELS = {
     "straggler.collector.points": ("use",),
     "straggler.collector.section_times": ("fate",),
     "straggler.collector.forwarded": ("outcome",),
+    "straggler.collector.forward_spans": ("fate", "reason"),
     "straggler.collector.http_answers": ("signal", "status"),
     "straggler.collector.history.failures": ("reason",),
     "straggler.collector.series_folded": ("run_id", "family"),
@@ -53,6 +57,7 @@ ON_POINTS = {
     "straggler.section.open_time": (semconv.SECTION, semconv.PHASE),
     "straggler.rank.finished.timestamp": (semconv.OUTCOME,),
     "straggler.records.dropped": (semconv.REASON,),
+    "straggler.records.folded": (semconv.SECTION,),
     "straggler.section.duration": (semconv.SECTION, semconv.SECTION_KIND),
 }
 """Attributes of the data points that a rank sends; those of the rank are on the resource."""
@@ -97,6 +102,7 @@ def page() -> str:
         aliases=_aliases(),
         metrics="\n".join(_metric_tables()),
         history=_words(tuple(REASONS), REASONS, "reason"),
+        sampling=_words((*KEPT, *LEFT_OUT), {**KEPT, **LEFT_OUT}, "reason"),
         reasons=_words(_reasons(), _REASONS, "reason"),
         verdicts=_words_of_verdicts(),
     )
@@ -139,6 +145,9 @@ Of several keys that are present the first is read. The collector's file can add
 The name in Prometheus is what OpenTelemetry's translator makes of the OTLP name.
 
 {metrics}
+### Reasons of `straggler.collector.forward_spans`
+
+{sampling}
 ### Reasons of `straggler.collector.history.failures`
 
 {history}
@@ -157,12 +166,13 @@ What they mean, and what to do: [verdicts](verdicts.md).
 
 
 def _attribute_tables() -> Iterator[str]:
-    examples = {**example_resource(), **example_span()}
+    examples = {**example_resource(), **example_fold(), **example_span()}
     for heading, names in by_heading(Attribute).items():
         rows = []
         for attribute in names:
             value = examples.get(str(attribute))
             kind = "" if value is None else _TYPE_NAMES[type(value)]
+            kind = "bytes" if attribute is semconv.FOLD_SKETCH else kind
             shown = "" if value is None else code(value)
             rows.append([code(attribute), kind, shown, _sentence(attribute)])
         yield f"### {heading}\n\n" + table(["attribute", "type", "example", "meaning"], rows)
@@ -219,6 +229,23 @@ def example_span() -> dict[str, Any]:
     message = ExportTraceServiceRequest.FromString(request.body)
     spans = message.resource_spans[0].scope_spans[0].spans
     return read_attributes(next(s for s in spans if s.name == "forward").attributes)
+
+
+def example_fold() -> dict[str, Any]:
+    """Attributes of a folded span."""
+    timer, context = section("attention"), Context(Epoch("", 1), 17, 9, "")
+    records: list[Record] = [
+        ((timer, n, 0, context, None), None, 1_000_000 + 3_000 * n, None, []) for n in range(1, 9)
+    ]
+    packer = SpanPacker(replace(_EXAMPLE, span_budget=1), lambda _: {}, 1)
+    [request] = packer.pack(records, 0)
+    message = ExportTraceServiceRequest.FromString(request.body)
+    [span] = message.resource_spans[0].scope_spans[0].spans
+    found = read_attributes(span.attributes)
+    found[semconv.FOLD_SKETCH] = next(
+        a.value.bytes_value.hex() for a in span.attributes if a.key == semconv.FOLD_SKETCH
+    )
+    return found
 
 
 # --- aliases, words ------------------------------------------------------------------------------

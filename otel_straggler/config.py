@@ -55,6 +55,7 @@ class ClientSettings:
         heartbeat_s, flush_s, histogram_s: intervals.
         queue_bytes: encoded requests kept while the collector is away.
         sample_steps: before a scorer is known, spans of one step in this many are sent.
+        span_budget: spans per second above which hot sections are folded, step by step; 0: never.
         exit_deadline_s: the most that the end of the process waits for telemetry.
         strict: raise into the caller instead of logging; for tests.
         handle_sigterm: flush on SIGTERM.
@@ -82,6 +83,7 @@ class ClientSettings:
     histogram_s: float = 60.0
     queue_bytes: int = DEFAULT_QUEUE_BYTES
     sample_steps: int = 100
+    span_budget: int = 200
     exit_deadline_s: float = 2.0
     strict: bool = False
     handle_sigterm: bool = True

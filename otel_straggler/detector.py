@@ -19,11 +19,12 @@ from typing import Any
 from otel_straggler import session
 from otel_straggler.errors import ConfigError, UsageError
 from otel_straggler.instrument.callables import CallableId, Decorator, WrappedCallables
-from otel_straggler.instrument.compiled import Transparent, is_compiling, transparent
+from otel_straggler.instrument.compiled import COMPILATION, Transparent, transparent
 from otel_straggler.instrument.configuration import Arguments, is_switched_off, resolve_settings
 from otel_straggler.instrument.every_nth import EveryNth
 from otel_straggler.instrument.sections import Section, section
-from otel_straggler.record.active import RECORDER
+from otel_straggler.native import check_wish
+from otel_straggler.record.active import FORM, RECORDER
 from otel_straggler.record.recording import RECORDING
 from otel_straggler.report import arguments
 from otel_straggler.report.collected import CollectedReports, Wanted
@@ -35,7 +36,7 @@ from otel_straggler.report.window import ReportWindow
 __all__ = ["CallableId", "Detector", "Report", "Statistic", "StragglerId"]
 
 _DEFAULT_PAGES = "http://127.0.0.1:9464"
-_PULL_EVERY = 1024
+PULL_EVERY = 4096 if FORM == "native" else 1024
 """Runs that a report finds in the ring at most, so that it never waits for many."""
 _MOST_KEPT = 10_000
 
@@ -109,6 +110,7 @@ class Detector:
         if cls.initialized:
             message = "Detector is initialized already; call Detector.shutdown() first"
             raise UsageError(message)
+        check_wish()
         wanted = arguments.checked_scores(scores_to_compute)
         interval = arguments.checked_number("profiling_interval", profiling_interval, 1)
         time_interval = arguments.checked_number("report_time_interval", report_time_interval, 0)
@@ -134,12 +136,13 @@ class Detector:
         cls.gather_on_rank0 = bool(gather_on_rank0)
         cls.profiling_interval = int(interval)
         cls.report_time_interval = time_interval
+        _forget_sections()
         cls._state = state
         cls.initialized = True
 
-    @classmethod
+    @staticmethod
     def detection_section(
-        cls, name: str | None = None, profile_cuda: bool = True
+        name: str | None = None, profile_cuda: bool = True
     ) -> AbstractContextManager[Any]:
         """Time what runs inside ``with``; as a decorator, every call.
 
@@ -150,20 +153,12 @@ class Detector:
         Raises:
             UsageError: before ``initialize()``.
         """
-        if is_compiling():
+        if COMPILATION.is_on():
             return transparent()
-        state = cls._state
-        if state is None:
-            return _not_running(cls._is_child)
-        if name is None:
-            caller = sys._getframe(1)  # noqa: SLF001
-            name = f"{caller.f_code.co_filename}:{caller.f_lineno}"
-        if cls.profiling_interval == 1:
-            found = _sections.get((name, profile_cuda))
-            if found is not None:
-                return found
-            return _keep(name, profile_cuda)
-        return EveryNth(section(name, "compute", profile_cuda), _is_turn)
+        try:
+            return (_timed if profile_cuda else _timed_on_host)[name]
+        except (KeyError, TypeError):  # the first time, or not a name
+            return _new_section(name, profile_cuda)
 
     @classmethod
     def wrap_callables(cls, callable_ids: Sequence[CallableId], profile_cuda: bool = True) -> None:
@@ -220,6 +215,7 @@ class Detector:
         cls._wrapped.restore()
         state, cls._state = cls._state, None
         cls.initialized = False
+        _forget_sections()
         if state is not None:
             state.end()
 
@@ -233,6 +229,7 @@ class Detector:
     @classmethod
     def _forget_in_child(cls) -> None:
         cls.initialized = False
+        _forget_sections()
         cls._is_child = cls._state is not None or cls._is_child
         cls._state = None
 
@@ -261,7 +258,7 @@ class _Running:
             self._owns_session = is_first
         self.window.begin()
         if session.current() is None:
-            RECORDER.empty_here(RECORDING.pull, _PULL_EVERY)
+            RECORDER.empty_here(RECORDING.pull, PULL_EVERY)
 
     def end(self) -> None:
         if self.is_off:
@@ -289,14 +286,30 @@ class _Running:
         return self.window.report()
 
 
-_sections: dict[tuple[str, bool], Section] = {}
+_timed: dict[str | None, Section] = {}
+_timed_on_host: dict[str | None, Section] = {}
+"""By name, while a detector is initialized that times every run: nothing else needs to be asked."""
 
 
-def _keep(name: str, profile_cuda: bool) -> Section:
-    """Found faster the next time; names that vary do not fill the memory."""
+def _forget_sections() -> None:
+    _timed.clear()
+    _timed_on_host.clear()
+
+
+def _new_section(name: str | None, profile_cuda: bool) -> AbstractContextManager[Any]:
+    """Called by ``detection_section``, in the line of the user that called that."""
+    if Detector._state is None:  # noqa: SLF001
+        return _not_running(Detector._is_child)  # noqa: SLF001
+    is_told = name is not None
+    if name is None:
+        caller = sys._getframe(2)  # noqa: SLF001
+        name = f"{caller.f_code.co_filename}:{caller.f_lineno}"
     made = section(name, "compute", profile_cuda)
-    if len(_sections) < _MOST_KEPT:
-        _sections[name, profile_cuda] = made
+    if Detector.profiling_interval != 1:
+        return EveryNth(made, _is_turn)
+    kept = _timed if profile_cuda else _timed_on_host
+    if is_told and len(kept) < _MOST_KEPT:  # names that vary do not fill the memory
+        kept[made.name] = made
     return made
 
 

@@ -34,6 +34,7 @@ SERVICE_NAME: Final = Attribute("service.name", "job name")
 SERVICE_INSTANCE_ID: Final = Attribute("service.instance.id", "run/attempt/group/rank")
 HOST_NAME: Final = Attribute("host.name", "node")
 SESSION_ID: Final = Attribute("straggler.session.id", "16 hex characters, new in every process")
+RECORDER: Final = Attribute("straggler.recorder", "native or python: what records the sections")
 RUN_ID: Final = Attribute("training.run.id", "one training run, over all its attempts")
 RUN_ATTEMPT: Final = Attribute("training.run.attempt", "restart count of the launcher, from 0")
 GROUP: Final = Attribute("training.group", "one of several worlds in a job; empty for one world")
@@ -77,6 +78,31 @@ TOKENS: Final = Attribute("training.tokens", "work size of the section run")
 SEQ: Final = Attribute("straggler.seq", "runs of this section in this session, from 0")
 PHASE: Final = Attribute("straggler.phase", "declared phase the section ran in")
 TIME_BASIS: Final = Attribute("straggler.time_basis", "host, events or cupti")
+GPU_KERNEL_TIME: Final = Attribute(
+    "straggler.gpu.kernel_time_ns", "time of all kernels of the run together, ns"
+)
+GPU_BUSY_TIME: Final = Attribute(
+    "straggler.gpu.busy_time_ns", "time in which at least one kernel of the run was at work, ns"
+)
+GPU_NCCL_TIME: Final = Attribute(
+    "straggler.gpu.nccl_time_ns", "time of communication kernels of the run, ns"
+)
+GPU_KERNEL_COUNT: Final = Attribute("straggler.gpu.kernel_count", "kernels of the run")
+
+# --- folded span: several runs of a section in one step ------------------------------------
+FOLD_COUNT: Final = Attribute(
+    "straggler.fold.count",
+    "runs that the span stands for; their `straggler.seq` are its own and those that follow",
+)
+FOLD_SUM: Final = Attribute("straggler.fold.sum_ns", "time of all of them together, exactly, ns")
+FOLD_MIN: Final = Attribute("straggler.fold.min_ns", "the shortest, exactly, ns")
+FOLD_MAX: Final = Attribute("straggler.fold.max_ns", "the longest, exactly, ns")
+FOLD_SKETCH: Final = Attribute(
+    "straggler.fold.sketch",
+    "how long they were, to 0.4 %: pairs of varints, one for each bucket that holds some, "
+    "ascending: its distance from the bucket before (from 0), and how many. A length below 512 ns "
+    "is its own bucket; of a longer one the bucket is 256 e + (length >> e), with 9 bits left",
+)
 
 SectionKind = Literal["compute", "data", "wait", "checkpoint", "eval", "other"]
 SECTION_KINDS: Final[tuple[SectionKind, ...]] = (
@@ -92,8 +118,14 @@ LISTED_KINDS: Final = frozenset({"compute", "data", "other"})
 PHASE_KINDS: Final[dict[str, SectionKind]] = {"checkpoint": "checkpoint", "eval": "eval"}
 """Kind of the span of a declared phase; every other phase is ``other``."""
 
+HOST_BASIS: Final = "host"
+CUPTI_BASIS: Final = "cupti"
+"""Values of ``TIME_BASIS``."""
+
 STEP_SPAN: Final = "step"
 """Name of the span that covers one step of one rank. It is not scored."""
+ROOT_SPAN: Final = "all ranks"
+"""Name of the root of a step's trace, which a forwarder makes; the ``step`` spans are below it."""
 OTHER_SECTION: Final = "<other>"
 
 # Aliases accepted on input, first match wins; the product's own name comes first.
@@ -204,6 +236,12 @@ SECTION_OPEN = Metric("straggler.section.open_time", "s", "gauge", "age of the o
 RANK_FINISHED = Metric("straggler.rank.finished.timestamp", "s", "gauge", "when the rank ended")
 RECORDS_DROPPED = Metric(
     "straggler.records.dropped", "{record}", "counter", "records a rank lost, by reason"
+)
+RECORDS_FOLDED = Metric(
+    "straggler.records.folded",
+    "{record}",
+    "counter",
+    "section runs that a rank sent in spans for several, by section",
 )
 RANK_INFO = Metric("straggler.rank.info", "{info}", "gauge", "rank description; always 1")
 SECTION_DURATION = Metric(
@@ -366,6 +404,18 @@ COLLECTOR_SECTION_TIMES = Metric(
 COLLECTOR_FORWARD_QUEUE = Metric(
     "straggler.collector.forward_queue", "By", "gauge", "request bytes that wait to be forwarded"
 )
+COLLECTOR_FORWARD_SPANS = Metric(
+    "straggler.collector.forward_spans",
+    "{span}",
+    "counter",
+    "spans that sampled forwarding kept or left out, by reason",
+)
+COLLECTOR_FORWARD_HELD = Metric(
+    "straggler.collector.forward_held",
+    "By",
+    "gauge",
+    "requests that sampled forwarding holds until their steps are scored",
+)
 COLLECTOR_HISTORY_SIZE = Metric(
     "straggler.collector.history.size", "By", "gauge", "size of the history's file and its log"
 )
@@ -383,6 +433,12 @@ COLLECTOR_HISTORY_FAILURES = Metric(
 )
 COLLECTOR_HTTP_ANSWERS = Metric(
     "straggler.collector.http_answers", "{answer}", "counter", "OTLP/HTTP answers, by status"
+)
+COLLECTOR_RECEIVER_RESTARTS = Metric(
+    "straggler.collector.receiver_restarts",
+    "{restart}",
+    "counter",
+    "receiver processes that ended and were started again",
 )
 COLLECTOR_FAILURES = Metric(
     "straggler.collector.failures",

@@ -6,6 +6,7 @@ Here are also the rules for the ends of a process: normal exit, SIGTERM, fork.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import sys
 import threading
@@ -18,7 +19,8 @@ from otel_straggler.errors import ConfigError, describe
 from otel_straggler.export.drops import INBOX_FULL
 from otel_straggler.instrument.guard import GUARD
 from otel_straggler.instrument.topology import TOPOLOGY
-from otel_straggler.record.active import RECORDER
+from otel_straggler.native import check_wish
+from otel_straggler.record.active import FORM, RECORDER, WHY_PYTHON
 from otel_straggler.record.description import Topology
 from otel_straggler.record.recording import RECORDING, Inbox
 from otel_straggler.semconv import OUTCOMES, Outcome
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from otel_straggler.wire.ids import SpanIds
 
 _STOP_S = 0.5
+_LOG = logging.getLogger("otel_straggler")
 
 
 class Session:
@@ -67,6 +70,9 @@ class Session:
         from otel_straggler.record.exporter_thread import Exporter, ExporterThread
         from otel_straggler.wire.ids import SpanIds
 
+        _LOG.info(
+            "sections are recorded by the %s recorder%s", FORM, WHY_PYTHON and f": {WHY_PYTHON}"
+        )
         span_ids = SpanIds()
         self._sdk = self._sdk_sink(span_ids)
         GUARD.begin(is_strict=self.settings.strict)
@@ -76,7 +82,7 @@ class Session:
         self._exporter = Exporter(
             self.settings,
             RECORDER,
-            take=self._inbox.take,
+            take=self._inbox.take_batches,
             topology=lambda: TOPOLOGY.current,
             other_losses=self._losses,
             bystander=self._sdk,
@@ -178,6 +184,7 @@ def configure(
     flush_s: float | None = None,
     queue_bytes: int | None = None,
     sample_steps: int | None = None,
+    span_budget: int | None = None,
     exit_deadline_s: float | None = None,
     strict: bool = False,
     handle_sigterm: bool = True,
@@ -203,6 +210,8 @@ def configure(
         flush_s: seconds between sendings; 1 if left out.
         queue_bytes: what is kept while the collector is away; 64 MiB if left out.
         sample_steps: a backend not known to score gets one step in so many; 100 if left out.
+        span_budget: spans per second above which the runs of hot sections are sent as one span for
+            each step; 0: never; 200 if left out.
         exit_deadline_s: the most that the end of the process waits; 2 s if left out.
         strict: raise where telemetry would otherwise log and go on; for tests.
         handle_sigterm: send what is left when SIGTERM arrives.
@@ -217,8 +226,10 @@ def configure(
             if left out.
 
     Raises:
-        ConfigError: an argument is wrong, or differs from those of an earlier call.
+        ConfigError: an argument is wrong, or differs from those of an earlier call; or
+            ``OTEL_STRAGGLER_NATIVE`` asks for a form that is not there.
     """
+    check_wish()
     # Half of what `import otel_straggler` would cost; only who configures needs it.
     from otel_straggler.instrument.configuration import Arguments, resolve_settings
 
@@ -238,6 +249,7 @@ def configure(
             flush_s=flush_s,
             queue_bytes=queue_bytes,
             sample_steps=sample_steps,
+            span_budget=span_budget,
             exit_deadline_s=exit_deadline_s,
             strict=strict,
             handle_sigterm=handle_sigterm,

@@ -6,6 +6,10 @@ using AddPart = bool (*)(PyObject*);
 
 constexpr AddPart kParts[] = {
     otel_straggler::bindings::add_record,
+    otel_straggler::bindings::add_ring,
+    otel_straggler::bindings::add_section_timer,
+    otel_straggler::bindings::add_scan,
+    otel_straggler::bindings::add_encode,
 };
 
 PyModuleDef definition = {

@@ -9,5 +9,9 @@ namespace otel_straggler::bindings {
 
 // Each adds its functions and types to the module; false with an exception set if that fails.
 bool add_record(PyObject* module);
+bool add_ring(PyObject* module);
+bool add_section_timer(PyObject* module);
+bool add_scan(PyObject* module);
+bool add_encode(PyObject* module);
 
 }  // namespace otel_straggler::bindings

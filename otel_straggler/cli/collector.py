@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import signal
@@ -20,7 +21,9 @@ from otel_straggler.collector.settings_file import load_settings
     "--metrics", metavar="HOST:PORT",
     help="/metrics, /v1/report, /healthz, /readyz.  [default: 127.0.0.1:9464]",
 )  # fmt: skip
-@click.option("--forward", metavar="URL", help="Pass all requests on, untouched, to URL/v1/...")
+@click.option("--receivers", type=int, metavar="N", help="Processes that take OTLP/HTTP.")
+@click.option("--forward", metavar="URL", help="Pass requests on to URL/v1/...")
+@click.option("--forward-mode", metavar="MODE", help="off, all, or sampled: what is worth keeping.")
 @click.option("--history", metavar="PATH", help="File that references and verdicts survive in.")
 @click.option("--window-seconds", type=float, metavar="S", help="Windows of spans without a step.")
 @click.option("--window-steps", type=int, metavar="N", help="Steps that are scored together.")
@@ -31,7 +34,9 @@ def command(
     otlp_http: str | None,
     otlp_grpc: str | None,
     metrics: str | None,
+    receivers: int | None,
     forward: str | None,
+    forward_mode: str | None,
     history: str | None,
     window_seconds: float | None,
     window_steps: int | None,
@@ -47,8 +52,10 @@ def command(
         {
             "receivers.otlp_http": otlp_http,
             "receivers.otlp_grpc": otlp_grpc,
+            "receivers.processes": receivers,
             "metrics.listen": metrics,
             "forward.url": forward,
+            "forward.mode": forward_mode,
             "history.path": history,
             "scoring.window_seconds": window_seconds,
             "scoring.window_steps": window_steps,
@@ -62,10 +69,18 @@ def command(
         signal.signal(number, lambda *_: stop.set())
     collector = Collector(settings)
     addresses = collector.start()
+    spare_the_garbage_collector()
     click.echo(json.dumps(addresses))
     sys.stdout.flush()
     stop.wait()
     collector.stop()
+
+
+def spare_the_garbage_collector() -> None:
+    """Take what was loaded so far out of its sight: it lives as long as the process. Looking
+    through all modules again and again took half of a receiver's time."""
+    gc.collect()
+    gc.freeze()
 
 
 def _log_to_stderr() -> None:

@@ -15,6 +15,8 @@ from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
 from otel_straggler.wire.identity import Aliases
 from otel_straggler.wire.span_names import SpanNames
 
+_BUSY = "too much waits to be scored; send it again later"
+
 
 class Consumer(Protocol):
     """Takes what was received. Called from several threads; must not wait."""
@@ -25,8 +27,8 @@ class Consumer(Protocol):
     def take_metrics(self, metrics: DecodedMetrics, size: int) -> None:
         """Signs of life; ``size`` bytes are reserved until the consumer releases them."""
 
-    def take_original(self, request: Request) -> None:
-        """The request as it came, after it was taken."""
+    def take_original(self, request: Request, spans: DecodedSpans | None) -> None:
+        """The request as it came, after it was taken; ``spans`` if it was one of traces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,35 @@ class Intake:
             self._answers[request.signal, answer.status] += 1
         return answer
 
+    def handle_decoded(self, spans: DecodedSpans, size: int, request: Request) -> Answer:
+        """Take what another process has decoded.
+
+        Args:
+            spans: what is in it.
+            size: bytes of the request, decompressed.
+            request: it, with the body that is to be forwarded, if any is.
+        """
+        if not self._is_open:
+            answer = Answer(status="stopping", message="the collector is shutting down")
+        elif not self._admission.reserve(size):
+            answer = Answer(status="busy", message=_BUSY)
+        else:
+            self._count(self._fates, spans.fates)
+            try:
+                self._consumer.take_spans(spans, size)
+            except BaseException:
+                self._admission.release(size)
+                raise
+            self._consumer.take_original(request, spans)
+            answer = _partial(spans.rejected, "spans")
+        self.count_answers({(request.signal, answer.status): 1})
+        return answer
+
+    def count_answers(self, answers: dict[tuple[str, str], int]) -> None:
+        """Add answers by (signal, answer)."""
+        with self._lock:
+            self._answers.update(answers)
+
     def counts(self) -> IntakeCounts:
         with self._lock:
             return IntakeCounts(
@@ -92,32 +123,32 @@ class Intake:
             return Answer(status="stopping", message="the collector is shutting down")
         size = len(request.body)
         if not self._admission.reserve(size):
-            return Answer(status="busy", message="too much waits to be scored; send it again later")
+            return Answer(status="busy", message=_BUSY)
         try:
-            answer = self._hand_over(request, size)
+            answer, spans = self._hand_over(request, size)
         except InputError as error:
             self._admission.release(size)
             return Answer(status="malformed", message=str(error))
         except BaseException:
             self._admission.release(size)
             raise
-        self._consumer.take_original(request)
+        self._consumer.take_original(request, spans)
         return answer
 
-    def _hand_over(self, request: Request, size: int) -> Answer:
+    def _hand_over(self, request: Request, size: int) -> tuple[Answer, DecodedSpans | None]:
         body, is_json = request.body, request.content_type == JSON
         if request.signal == "traces":
             spans = self._spans.decode_json(body) if is_json else self._spans.decode(body)
             self._count(self._fates, spans.fates)
             self._consumer.take_spans(spans, size)
-            return _partial(spans.rejected, "spans")
+            return _partial(spans.rejected, "spans"), spans
         if request.signal == "metrics":
             metrics = self._metrics.decode_json(body) if is_json else self._metrics.decode(body)
             self._count(self._points, metrics.points)
             self._consumer.take_metrics(metrics, size)
-            return _partial(metrics.rejected, "data points")
+            return _partial(metrics.rejected, "data points"), None
         self._admission.release(size)
-        return Answer(status="ok")
+        return Answer(status="ok"), None
 
     def _count(self, counter: Counter[str], counts: dict[str, int]) -> None:
         with self._lock:

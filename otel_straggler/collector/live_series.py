@@ -35,6 +35,9 @@ def _add_rank(families: Families, life: RankLife, constant_labels: str) -> None:
         families.add(semconv.RANK_FINISHED, f"{outcome},{text}", finished_at_s)
     for reason, count in life.dropped.items():
         families.add(semconv.RECORDS_DROPPED, f"{label('reason', reason)},{text}", count)
+    folded = sum(life.folded.values())  # which sections they are stays in the heartbeats
+    if folded:
+        families.add(semconv.RECORDS_FOLDED, text, folded)
     families.add(semconv.RANK_INFO, f"{_description(life)},{text}", 1)
 
 

@@ -20,6 +20,7 @@ _CLASH_TOLERANCE_S = 5.0
 _SILENT_S = 30.0
 _DAY_S = 86_400.0
 _MOST_RETIRED = 10_000
+_MOST_FOLDED = 200
 _STEPPED_BACK = 3
 """So many heartbeats in a row, older than the newest but in pace with the clock, mean that the
 sender's clock was set back."""
@@ -36,6 +37,7 @@ class RankLife:
         sent_at_s, progress_at_s, step: newest; None if never told.
         finished_at_s, outcome: set once the rank has ended.
         dropped: records lost in this session, by reason.
+        folded: section runs sent in spans for several, by section.
     """
 
     source: Source
@@ -49,6 +51,7 @@ class RankLife:
     finished_at_s: float | None = None
     outcome: Outcome | None = None
     dropped: dict[str, int] = field(default_factory=dict)
+    folded: dict[str, int] = field(default_factory=dict)
     _older: tuple[float, float, int] | None = None
 
     def here(self, sender_time_s: float | None) -> float | None:
@@ -66,6 +69,9 @@ class RankLife:
             self.finished_at_s, self.outcome = beat.finished_at_s, beat.outcome
         for reason, count in beat.dropped.items():
             self.dropped[reason] = max(self.dropped.get(reason, 0), count)
+        for section, count in beat.folded.items():
+            if section in self.folded or len(self.folded) < _MOST_FOLDED:
+                self.folded[section] = max(self.folded.get(section, 0), count)
         if beat.sent_at_s is None or not self._is_news(beat.sent_at_s, now_s):
             return
         self.arrived_at_s = now_s

@@ -10,6 +10,7 @@ from otel_straggler.collector.intake import IntakeCounts
 from otel_straggler.collector.worker import WorkerCounts
 from otel_straggler.publish.history import HistoryCounts
 from otel_straggler.publish.prometheus import Families, labels
+from otel_straggler.publish.sampling import KEPT, LEFT_OUT, SamplingCounts
 from otel_straggler.semconv import Metric
 from otel_straggler.wire.decode_spans import FATES, MALFORMED, NO_RANK, ROW, STEP
 from otel_straggler.wire.histogram_deltas import BASELINE, EMPTY, OVER_LIMIT, REPEATED
@@ -31,6 +32,8 @@ def self_families(
     forwarded: Mapping[str, int] | None,
     forward_queue_bytes: int,
     history: HistoryCounts | None = None,
+    sampling: SamplingCounts | None = None,
+    receiver_restarts: int | None = None,
 ) -> Families:
     """The collector's own series."""
     families = Families()
@@ -61,6 +64,16 @@ def self_families(
         add(semconv.COLLECTOR_FORWARD_QUEUE, forward_queue_bytes)
         for outcome in ("sent", "refused", "dropped"):
             add(semconv.COLLECTOR_FORWARDED, forwarded.get(outcome, 0), outcome=outcome)
+    if receiver_restarts is not None:
+        add(semconv.COLLECTOR_RECEIVER_RESTARTS, receiver_restarts)
+    if sampling is not None:
+        add(semconv.COLLECTOR_FORWARD_HELD, sampling.held_bytes)
+        for reason in KEPT:
+            kept = sampling.kept.get(reason, 0)
+            add(semconv.COLLECTOR_FORWARD_SPANS, kept, fate="kept", reason=reason)
+        for reason in LEFT_OUT:
+            left = sampling.left_out.get(reason, 0)
+            add(semconv.COLLECTOR_FORWARD_SPANS, left, fate="left_out", reason=reason)
     if history is not None:
         add(semconv.COLLECTOR_HISTORY_SIZE, history.size_bytes)
         if history.oldest_at_s is not None:

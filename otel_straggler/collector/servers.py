@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Coroutine
 from importlib import import_module
 from typing import Any, TypeVar
 
+from otel_straggler.collector.intake import Intake
+from otel_straggler.collector.loops import new_loop
 from otel_straggler.collector.settings import CollectorSettings, parse_address
 from otel_straggler.errors import UnavailableError, describe
-from otel_straggler.receive.handler import Handler
 
 _Result = TypeVar("_Result")
 _START_S = 30.0
@@ -23,7 +23,8 @@ class Servers:
     ``start`` gives the addresses; ``stop_receiving`` and ``stop`` may be called in any state.
     """
 
-    def __init__(self, settings: CollectorSettings, handler: Handler, api: Any) -> None:
+    def __init__(self, settings: CollectorSettings, handler: Intake, api: Any) -> None:
+        from otel_straggler.collector.processes.pool import ReceiverPool
         from otel_straggler.receive import http1
         from otel_straggler.receive.grpc import GrpcServer
         from otel_straggler.receive.http import OtlpHttp
@@ -32,19 +33,32 @@ class Servers:
         limits = http1.HttpLimits(
             body_bytes=receivers.max_body_bytes, buffered_bytes=receivers.max_waiting_bytes
         )
-        self._otlp = OtlpHttp(handler, keep_raw=settings.forward.is_on)
+        self._otlp = OtlpHttp(
+            handler, keep_raw=settings.forward.is_on and not settings.forward.is_sampled
+        )
         app: Any = self._otlp
         self._settings = settings
+        self._pool = ReceiverPool(settings, handler) if receivers.processes > 1 else None
         self._http = http1.HttpServer(app, limits)
         self._metrics = http1.HttpServer(api, http1.HttpLimits(body_bytes=1024))
         self._grpc = GrpcServer(handler, max_bytes=receivers.max_body_bytes)
-        self._loop = _new_loop()
+        self._loop = new_loop()
         self._thread = threading.Thread(target=self._run, name="straggler-servers", daemon=True)
 
     @property
     def http_answers(self) -> dict[tuple[str, int], int]:
         """Answers of the OTLP/HTTP port by (signal, status), refusals by the head included."""
-        return self._otlp.answers
+        return self._otlp.answers if self._pool is None else self._pool.http_answers
+
+    @property
+    def receiver_restarts(self) -> int | None:
+        """Receiver processes that were started again; None if there are none."""
+        return None if self._pool is None else self._pool.restarts
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether somebody takes OTLP/HTTP; a receiver process that died may be starting again."""
+        return self._pool is None or self._pool.is_receiving
 
     def start(self) -> dict[str, str]:
         """Listen on all addresses; returns them with their real ports.
@@ -56,7 +70,7 @@ class Servers:
         receivers = self._settings.receivers
         try:
             return {
-                "otlp_http": self._listen(self._http, receivers.otlp_http, "--otlp-http"),
+                "otlp_http": self._listen_otlp(receivers.otlp_http),
                 "otlp_grpc": self._listen_grpc(receivers.otlp_grpc, "--otlp-grpc"),
                 "metrics": self._listen(self._metrics, self._settings.metrics.listen, "--metrics"),
             }
@@ -67,6 +81,8 @@ class Servers:
 
     def stop_receiving(self, deadline_s: float) -> None:
         """Accept no more telemetry; requests that have begun are finished."""
+        if self._pool is not None:
+            self._pool.stop(deadline_s)
         self._call(self._http.stop(deadline_s))
         self._grpc.stop(deadline_s)
 
@@ -94,6 +110,16 @@ class Servers:
         except OSError as error:
             raise _taken(flag, address, error) from None
         return _joined(bound_host, bound_port)
+
+    def _listen_otlp(self, address: str) -> str:
+        flag = "--otlp-http"
+        if self._pool is None:
+            return self._listen(self._http, address, flag)
+        host, port = parse_address(address, where=flag)
+        try:
+            return _joined(*self._pool.start(host, port))
+        except OSError as error:
+            raise _taken(flag, address, error) from None
 
     def _listen_grpc(self, address: str, flag: str) -> str:
         host, port = parse_address(address, where=flag)
@@ -134,13 +160,3 @@ def require_packages() -> None:
                 "Install it with: pip install 'otel-straggler[collector]'"
             )
             raise UnavailableError(msg) from error
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's, where it is installed."""
-    with contextlib.suppress(ImportError):
-        import uvloop
-
-        loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-        return loop
-    return asyncio.new_event_loop()

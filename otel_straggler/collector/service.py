@@ -14,7 +14,9 @@ from otel_straggler.collector.servers import Servers, require_packages
 from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.collector.worker import Worker
 from otel_straggler.publish.forward import Forwardable, Forwarder
-from otel_straggler.receive.handler import Request
+from otel_straggler.publish.keep_rules import Reach
+from otel_straggler.publish.sampling import Sampler
+from otel_straggler.receive.handler import JSON, PROTOBUF, Request
 from otel_straggler.wire.decode_metrics import DecodedMetrics
 from otel_straggler.wire.decode_spans import DecodedSpans
 
@@ -44,17 +46,24 @@ class Collector:
         self._admission = Admission(self._settings.receivers.max_waiting_bytes)
         self._forwarder = _forwarder(self._settings)
         self._keeper = Keeper(self._settings.history, self._settings.scoring.max_runs)
-        self._worker = Worker(self._settings, self._admission, keeper=self._keeper)
+        self._sampler = _sampler(self._settings, self._forwarder)
+        self._worker = Worker(
+            self._settings, self._admission, keeper=self._keeper, sampler=self._sampler
+        )
         aliases, names = self._settings.attributes.aliases(), self._settings.spans.names()
         self._intake = Intake(self, self._admission, aliases, names)
         pages = Pages(
             metrics=self.metrics_page,
             report=self._report_part,
             is_healthy=lambda: self._worker.is_alive,
-            is_ready=lambda: self._worker.is_alive and not self._intake.is_busy(),
+            is_ready=self._is_ready,
         )
         api = Api(pages, self._settings.metrics.allowed_hosts)
         self._servers = Servers(self._settings, self._intake, api)
+
+    def _is_ready(self) -> bool:
+        is_receiving = self._servers.is_receiving
+        return self._worker.is_alive and is_receiving and not self._intake.is_busy()
 
     def _report_part(self, query: ReportQuery) -> bytes:
         return self._worker.snapshot.report.part(query)
@@ -78,6 +87,8 @@ class Collector:
         self._worker.start(self._id)
         if self._forwarder is not None:
             self._forwarder.start()
+        if self._sampler is not None:
+            self._sampler.start()
         return addresses
 
     def stop(self, deadline_s: float = STOP_DEADLINE_S) -> None:
@@ -90,6 +101,8 @@ class Collector:
         self._intake.close()
         self._worker.stop()
         self._keeper.close(deadline_s)
+        if self._sampler is not None:
+            self._sampler.stop(deadline_s)
         if self._forwarder is not None:
             self._forwarder.stop(deadline_s)
         self._servers.stop()
@@ -108,6 +121,8 @@ class Collector:
             http_answers=self._servers.http_answers,
             forwarded=None if forwarder is None else forwarder.counts(),
             history=self._keeper.counts(),
+            receiver_restarts=self._servers.receiver_restarts,
+            sampling=None if self._sampler is None else self._sampler.counts(),
             forward_queue_bytes=0 if forwarder is None else forwarder.queued_bytes,
         )
         return snapshot.page + own.render()
@@ -120,8 +135,15 @@ class Collector:
     def take_metrics(self, metrics: DecodedMetrics, size: int) -> None:
         self._worker.take(metrics, size)
 
-    def take_original(self, request: Request) -> None:
-        if self._forwarder is not None:
+    def take_original(self, request: Request, spans: DecodedSpans | None) -> None:
+        if self._sampler is not None and spans is not None:
+            self._sampler.take(
+                request.body,
+                _reaches(spans),
+                sum(spans.fates.values()),
+                is_json=request.content_type == JSON,
+            )
+        elif self._forwarder is not None:
             self._forwarder.put(
                 Forwardable(
                     signal=request.signal,
@@ -132,8 +154,27 @@ class Collector:
             )
 
 
+def _reaches(spans: DecodedSpans) -> tuple[Reach, ...]:
+    return tuple(
+        Reach(source=source, step=progress.step, end_ns=progress.end_ns)
+        for source, progress in spans.progress.items()
+    )
+
+
 def _forwarder(settings: CollectorSettings) -> Forwarder | None:
     forward = settings.forward
     if not forward.is_on:
         return None
     return Forwarder(forward.url, max_queue_bytes=forward.max_queue_bytes)
+
+
+def _sampler(settings: CollectorSettings, forwarder: Forwarder | None) -> Sampler | None:
+    if forwarder is None or not settings.forward.is_sampled:
+        return None
+
+    def put(body: bytes) -> None:
+        forwarder.put(
+            Forwardable(signal="traces", body=body, content_type=PROTOBUF, content_encoding="")
+        )
+
+    return Sampler(settings.forward.rules(), put, settings.attributes.aliases())

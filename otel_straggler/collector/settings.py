@@ -9,6 +9,7 @@ from typing import Any
 
 from otel_straggler import semconv
 from otel_straggler.errors import ConfigError, describe
+from otel_straggler.publish.sampling import SamplingRules
 from otel_straggler.score.settings import ScoreSettings
 from otel_straggler.score.verdicts.settings import VerdictSettings
 from otel_straggler.wire.identity import Aliases
@@ -27,12 +28,15 @@ class ReceiverSettings:
         max_body_bytes: of one request, after decompression; larger ones are refused.
         max_waiting_bytes: of requests not yet scored; beyond it senders are told to come back
             later.
+        processes: that take OTLP/HTTP and decode it, where one core is not enough for that; all
+            feed one scorer. 1 = within the collector's own process. OTLP/gRPC is always there.
     """
 
     otlp_http: str = "127.0.0.1:4318"
     otlp_grpc: str = "127.0.0.1:4317"
     max_body_bytes: int = 64 * MiB
     max_waiting_bytes: int = 256 * MiB
+    processes: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,22 +200,52 @@ class SpanSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardSettings:
-    """Where requests go on to, untouched. Mode "off" or "all"; a URL alone means "all".
+    """Where requests go on to. A URL alone means mode "all": everything, untouched.
+
+    Mode "sampled" keeps of the spans, byte for byte, those of ranks that a verdict (suspect,
+    confirmed or flapping, also of their host) or the newest window names, those of slow steps and
+    those of one trace in N; it makes the root span of each step's trace. Metrics and logs pass
+    untouched in both; traces in JSON become binary protobuf in mode "sampled".
 
     Attributes:
         url: base URL of an OTLP/HTTP endpoint; each signal's path is added.
-        mode: whether requests are passed on; empty = "all" if there is a URL.
+        mode: what is passed on; empty = "all" if there is a URL.
         max_queue_bytes: of requests that wait to be passed on; beyond it the oldest is dropped,
             and counted.
+        sample_one_in: mode "sampled" keeps one trace in so many, by its id.
+        slow_step_ratio: and steps that took so many times as long as the typical step of the run
+            on their slowest rank.
+        max_trace_spans: of one trace; further ones are left out.
+        max_held_bytes: of requests that wait until their steps are scored; near it the oldest are
+            decided early.
+        hold_seconds: the longest wait for that.
     """
 
     url: str = ""
     mode: str = ""
     max_queue_bytes: int = 256 * MiB
+    sample_one_in: int = 100
+    slow_step_ratio: float = 1.5
+    max_trace_spans: int = 2_000
+    max_held_bytes: int = 256 * MiB
+    hold_seconds: float = 60.0
 
     @property
     def is_on(self) -> bool:
         return bool(self.url) and self.mode != "off"
+
+    @property
+    def is_sampled(self) -> bool:
+        return self.is_on and self.mode == "sampled"
+
+    def rules(self) -> SamplingRules:
+        return SamplingRules(
+            one_in=self.sample_one_in,
+            slow_ratio=self.slow_step_ratio,
+            most_spans=self.max_trace_spans,
+            held_bytes=self.max_held_bytes,
+            hold_s=self.hold_seconds,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +290,7 @@ def _are_words(values: tuple[str, ...]) -> bool:
 RULES: dict[str, tuple[str, Any]] = {
     "max_body_bytes": ("an integer of at least 1024", lambda v: v >= 1024),
     "max_waiting_bytes": ("an integer of at least 1048576", lambda v: v >= MiB),
+    "processes": ("an integer of 1 to 64", lambda v: 1 <= v <= 64),
     "max_queue_bytes": ("an integer of at least 1048576", lambda v: v >= MiB),
     "series_budget": ("an integer of at least 100", lambda v: v >= 100),
     "keep_scores_seconds": ("a number above 0", lambda v: v > 0),
@@ -293,7 +328,12 @@ RULES: dict[str, tuple[str, Any]] = {
     "keep_days": ("a number above 0", lambda v: v > 0),
     "max_mib": ("an integer of at least 1", lambda v: v >= 1),
     "save_every_seconds": ("a number above 0", lambda v: v > 0),
-    "mode": ('"off" or "all"', lambda v: v in ("", "off", "all")),
+    "mode": ('"off", "all" or "sampled"', lambda v: v in ("", "off", "all", "sampled")),
+    "sample_one_in": ("an integer of at least 1", lambda v: v >= 1),
+    "slow_step_ratio": ("a number above 1", lambda v: v > 1),
+    "max_trace_spans": ("an integer of at least 1", lambda v: v >= 1),
+    "max_held_bytes": ("an integer of at least 1048576", lambda v: v >= MiB),
+    "hold_seconds": ("a number above 0", lambda v: v > 0),
     "url": (
         "an http:// or https:// URL without a path of its own, e.g. http://gateway:4318",
         lambda v: not v or v.startswith(("http://", "https://")),

@@ -41,18 +41,36 @@ def load_settings(path: str | Path | None, flags: Mapping[str, Any]) -> Collecto
             section_name, _, name = key.partition(".")
             checked = _checked(FLAG_OF[key], name, value)
             slices[section_name] = dataclasses.replace(slices[section_name], **{name: checked})
-    return CollectorSettings(**slices)
+    settings = CollectorSettings(**slices)
+    _check_forward(settings, path)
+    return settings
 
 
 FLAG_OF = {
     "receivers.otlp_http": "--otlp-http",
     "receivers.otlp_grpc": "--otlp-grpc",
+    "receivers.processes": "--receivers",
     "metrics.listen": "--metrics",
     "forward.url": "--forward",
+    "forward.mode": "--forward-mode",
     "history.path": "--history",
     "scoring.window_seconds": "--window-seconds",
     "scoring.window_steps": "--window-steps",
 }
+
+
+def _check_forward(settings: CollectorSettings, path: str | Path | None) -> None:
+    forward = settings.forward
+    if forward.mode in ("all", "sampled") and not forward.url:
+        raise ConfigError(
+            describe(
+                where=FLAG_OF["forward.mode"] if path is None else f"{path}: forward.mode",
+                value=forward.mode,
+                expected="a URL to forward to beside it",
+                remedy="Name one with --forward URL or forward.url, or set the mode to off.",
+            )
+        )
+
 
 _Slice = TypeVar("_Slice")
 

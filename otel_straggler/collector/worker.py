@@ -16,6 +16,8 @@ from otel_straggler.collector.keeper import Keeper
 from otel_straggler.collector.liveness import Liveness
 from otel_straggler.collector.settings import CollectorSettings, HistorySettings
 from otel_straggler.model.rank import Source
+from otel_straggler.model.scores import WindowScores
+from otel_straggler.publish.sampling import Sampler
 from otel_straggler.score.scorer import Scorer
 from otel_straggler.wire.decode_metrics import DecodedMetrics
 from otel_straggler.wire.decode_spans import DecodedSpans, Progress
@@ -58,6 +60,7 @@ class Worker:
         admission: where the reserved bytes are given back.
         monotonic_ns, wall_s: clocks.
         keeper: of what survives this process; None for one that keeps nothing.
+        sampler: of the spans that are passed on, told what was found; None if there is none.
     """
 
     def __init__(
@@ -67,10 +70,12 @@ class Worker:
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
         wall_s: Callable[[], float] = time.time,
         keeper: Keeper | None = None,
+        sampler: Sampler | None = None,
     ) -> None:
         scoring = settings.scoring
         self._admission = admission
         self._keeper = keeper or Keeper(HistorySettings(), scoring.max_runs)
+        self._sampler = sampler
         self._monotonic_ns = monotonic_ns
         self._wall_s = wall_s
         self._forget_s = scoring.forget_run_seconds
@@ -208,6 +213,7 @@ class Worker:
             self._board.take(window, now_s)
             self._is_dirty = True
         self._keeper.take(windows)
+        self._guarded(lambda: self._tell(windows))
         self._guarded(lambda: self._keeper.tick(self._scorer))
         # A fifth of the time at most goes into pages: a large run is shown a little later.
         pause_ns = max(_TICK_S * 1e9, 5 * self._publishing_took_ns)
@@ -225,8 +231,20 @@ class Worker:
         for window in windows:
             self._board.take(window, now_s)
         self._keeper.take(windows)
+        self._guarded(lambda: self._tell(windows))
         self._guarded(lambda: self._keeper.save(self._scorer))
         self._publish(now_ns, now_s)
+
+    def _tell(self, windows: list[WindowScores]) -> None:
+        """Tell the sampler of spans what their windows and verdicts say."""
+        if self._sampler is None:
+            return
+        self._sampler.tell_steps(self._scorer.new_step_times())
+        by_run: dict[str, list[WindowScores]] = {}
+        for window in windows:
+            by_run.setdefault(window.run_id, []).append(window)
+        for run_id, of_run in by_run.items():
+            self._sampler.tell_windows(of_run, self._scorer.judged(run_id))
 
     def _publish(self, now_ns: int, now_s: float) -> None:
         self._forget(now_s)

@@ -27,13 +27,12 @@ def check_recording(env: Mapping[str, str]) -> Iterator[Finding]:
 
 def check_recorder() -> Finding:
     """Which form ``record/active.py`` has chosen."""
-    from otel_straggler.record.active import RECORDER
+    from otel_straggler.record.active import FORM, WHY_PYTHON
 
-    module = type(RECORDER).__module__
-    if module == "otel_straggler.record.python_recorder":
-        sentence = "Sections are recorded in Python: this version has no native recorder."
-        return info("recording.recorder", sentence, "python")
-    return ok("recording.recorder", f"Sections are recorded natively ({module}).", "native")
+    if FORM == "native":
+        return ok("recording.recorder", "Sections are recorded natively.", FORM)
+    sentence = f"Sections are recorded in Python: {WHY_PYTHON}."
+    return info("recording.recorder", sentence, FORM)
 
 
 def check_gpu_timing(driver: str, cupti: str) -> Finding:

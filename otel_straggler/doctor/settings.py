@@ -25,7 +25,7 @@ VARIABLES: Final = frozenset(
     f"{_PREFIX}{name}"
     for name in (
         "COLLECTOR", "DISABLED", "ENDPOINT", "EXIT_DEADLINE_S", "FLUSH_S", "GROUP", "HEADERS",
-        "HEARTBEAT_S", "PROTOCOL", "ROLE", "RUN_ID", "SERVICE_NAME",
+        "HEARTBEAT_S", "NATIVE", "PROTOCOL", "RING_DIR", "ROLE", "RUN_ID", "SERVICE_NAME",
     )
 )  # fmt: skip
 """Every variable of ours that is read."""

@@ -21,10 +21,29 @@ _DYNAMO = "torch._dynamo"
 _LOG = logging.getLogger("otel_straggler")
 
 
-def is_compiling() -> bool:
-    """Whether ``torch.compile`` (or export) is tracing the caller."""
+class _Compilation:
+    """Knows whether ``torch.compile`` (or export) is tracing whoever asks.
+
+    Attributes:
+        is_on: the question. Once torch is loaded it is torch's own: every section asks it.
+    """
+
+    def __init__(self) -> None:
+        self.is_on: Callable[[], bool] = _is_compiling
+
+
+def _is_compiling() -> bool:
     torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.compiler.is_compiling())
+    compiler = getattr(torch, "compiler", None)  # None also while torch is being imported
+    if compiler is None:
+        return False
+    if compiler.is_compiling():
+        return True
+    COMPILATION.is_on = compiler.is_compiling
+    return False
+
+
+COMPILATION = _Compilation()
 
 
 class Transparent:
@@ -70,6 +89,7 @@ _transparent_types: set[type] = {Transparent}
 
 def _teach_dynamo() -> None:
     """Add our types to Dynamo's table of types. It is private, so any failure is survived."""
+    _is_compiling()  # asks torch itself from now on; after a trace, that would trace once more
     try:
         from torch._dynamo.variables.builder import VariableBuilder
 

@@ -45,6 +45,7 @@ class Arguments:
     flush_s: float | None = None
     queue_bytes: int | None = None
     sample_steps: int | None = None
+    span_budget: int | None = None
     exit_deadline_s: float | None = None
     strict: bool = False
     handle_sigterm: bool = True
@@ -91,6 +92,7 @@ def resolve_settings(given: Arguments, env: Mapping[str, str] | None = None) -> 
         histogram_s=_histogram_s(env),
         queue_bytes=_count("queue_bytes", given.queue_bytes, 1, 2**40, DEFAULT_QUEUE_BYTES),
         sample_steps=_count("sample_steps", given.sample_steps, 1, 2**31, 100),
+        span_budget=_count("span_budget", given.span_budget, 0, 2**31, 200),
         exit_deadline_s=_seconds("exit_deadline_s", given.exit_deadline_s, env, 2.0),
         strict=_flag("strict", given.strict),
         handle_sigterm=_flag("handle_sigterm", given.handle_sigterm),

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import cast
 
 from otel_straggler.errors import UsageError, describe
-from otel_straggler.instrument.compiled import is_compiling, make_transparent, transparent
+from otel_straggler.instrument.compiled import COMPILATION, make_transparent, transparent
 from otel_straggler.instrument.guard import GUARD
 from otel_straggler.instrument.sections import MOST_TEXT, Section
 from otel_straggler.record.active import RECORDER
@@ -46,7 +46,7 @@ def phase(name: str) -> Phase:
     Args:
         name: "eval" and "checkpoint" are known kinds; any other name is free.
     """
-    if is_compiling():
+    if COMPILATION.is_on():
         return cast("Phase", transparent())
     if isinstance(name, str) and name:
         return Phase(name[:MOST_TEXT])

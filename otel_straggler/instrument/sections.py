@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, TypeVar, cast
 
 from otel_straggler.errors import UsageError, describe
-from otel_straggler.instrument.compiled import is_compiling, make_transparent, transparent
+from otel_straggler.instrument.compiled import COMPILATION, make_transparent, transparent
 from otel_straggler.instrument.guard import GUARD
 from otel_straggler.record.active import SectionTimer
 from otel_straggler.record.recorder import WorkSize
@@ -104,7 +104,7 @@ def section(name: str, kind: SectionKind = "compute", profile_cuda: bool = True)
         profile_cuda: whether a GPU timing tier, if one is on, may time kernels in it.
     """
     del profile_cuda  # no GPU timing tier takes it yet
-    if is_compiling():
+    if COMPILATION.is_on():
         return cast("Section", transparent())
     found = _interned.get((name, kind))
     return _new_section(name, kind) if found is None else found

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import cast
 
 from otel_straggler.errors import UsageError, describe
-from otel_straggler.instrument.compiled import is_compiling, make_transparent, transparent
+from otel_straggler.instrument.compiled import COMPILATION, make_transparent, transparent
 from otel_straggler.instrument.guard import GUARD
 from otel_straggler.record.active import RECORDER
 
@@ -49,7 +49,7 @@ def step(n: int) -> Step:
     Args:
         n: the optimizer step. If it goes back, what follows counts as a restarted rank.
     """
-    if is_compiling():
+    if COMPILATION.is_on():
         return cast("Step", transparent())
     context = RECORDER.context
     if context is None:

@@ -228,6 +228,25 @@ WITHOUT_ARGUMENT: tuple[Order, ...] = (
 )
 """Settings that have no argument."""
 
+OF_PROCESS: tuple[Order, ...] = (
+    Order(
+        setting="native part",
+        sources=(Variable("OTEL_STRAGGLER_NATIVE", "off"),),
+        otherwise="`auto`",
+        meaning="`auto`: the native part is used where it was built; `off`: plain Python; "
+        "`required`: `configure()` refuses to go on without it. Read at import",
+    ),
+    Order(
+        setting="folder of ring files",
+        sources=(Variable("OTEL_STRAGGLER_RING_DIR", "/var/run/otel-straggler"),),
+        otherwise="none: private memory",
+        meaning="the native recorder keeps its ring in a file there (11 MiB, removed at a normal "
+        "exit), from which other processes can tell what a dead or stopped one was in. Read when "
+        "recording begins",
+    ),
+)
+"""Settings of the process that the resolver does not see."""
+
 OF_DETECTOR: tuple[Order, ...] = (
     _own("endpoint", "http://collector:4318", otherwise="nothing is sent"),
     _own("role", "actor", otherwise="`default`"),

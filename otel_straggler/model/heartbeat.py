@@ -21,6 +21,7 @@ class Heartbeat:
         phase: declared phase, empty if none.
         finished_at_s, outcome: set once the rank has ended.
         dropped: records lost so far in this session, by reason.
+        folded: section runs sent in spans for several so far, by section.
     """
 
     source: Source
@@ -33,3 +34,4 @@ class Heartbeat:
     finished_at_s: float | None = None
     outcome: Outcome | None = None
     dropped: dict[str, int] = field(default_factory=dict)
+    folded: dict[str, int] = field(default_factory=dict)

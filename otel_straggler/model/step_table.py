@@ -52,3 +52,36 @@ class StepTable:
     def __len__(self) -> int:
         """Steps."""
         return len(self.steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTimes:
+    """How long each of some steps took, on the rank that took longest.
+
+    Attributes:
+        run_id, group, attempt: whose steps.
+        steps: step numbers.
+        slowest_s: per step, the largest time from a rank's first start to its last end, seconds.
+        is_timed: the "steps" are intervals of time.
+    """
+
+    run_id: str
+    group: str
+    attempt: int
+    steps: tuple[int, ...]
+    slowest_s: tuple[float, ...]
+    is_timed: bool
+
+    @classmethod
+    def of(cls, table: StepTable) -> StepTimes:
+        """Cost: O(steps * ranks)."""
+        first = table.sources[0]
+        longest_ns = (table.end_ns - table.start_ns).max(axis=1)  # 0 where a rank ran nothing
+        return cls(
+            run_id=first.run_id,
+            group=first.group,
+            attempt=first.attempt,
+            steps=tuple(table.steps.tolist()),
+            slowest_s=tuple((longest_ns * 1e-9).tolist()),
+            is_timed=table.is_timed,
+        )

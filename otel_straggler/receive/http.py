@@ -76,18 +76,23 @@ class OtlpHttp:
         return asyncio.get_running_loop().run_in_executor(None, self._answer, request)
 
     def _answer(self, request: Request) -> Response:
+        return self.worded(self._handler.handle(self.otlp_of(request)), request.head)
+
+    def otlp_of(self, request: Request) -> OtlpRequest:
+        """What a handler is given."""
         head = request.head
+        return OtlpRequest(
+            signal=_SIGNAL_OF[head.path],
+            content_type=JSON if _media_type(head) == JSON else PROTOBUF,
+            body=request.content,
+            raw_body=request.original,
+            content_encoding="gzip" if self.keep_raw and self.is_gzip(head) else "",
+        )
+
+    def worded(self, answer: Answer, head: Head) -> Response:
+        """What a sender is told."""
         signal = _SIGNAL_OF[head.path]
         is_json = _media_type(head) == JSON
-        answer = self._handler.handle(
-            OtlpRequest(
-                signal=signal,
-                content_type=JSON if is_json else PROTOBUF,
-                body=request.content,
-                raw_body=request.original,
-                content_encoding="gzip" if self.keep_raw and self.is_gzip(head) else "",
-            )
-        )
         if answer.status != "ok":
             return self._refusal(answer, head)
         body = success(signal, answer.rejected, answer.message, is_json=is_json)

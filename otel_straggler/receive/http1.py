@@ -12,7 +12,7 @@ from email.utils import formatdate
 from otel_straggler.receive.http_connection import Connection
 from otel_straggler.receive.http_messages import App, Head, HttpLimits, Request, Response
 
-__all__ = ["App", "Head", "HttpLimits", "HttpServer", "Request", "Response"]
+__all__ = ["App", "Head", "HttpLimits", "HttpServer", "Request", "Response", "bind"]
 
 _SWEEP_S = 0.25
 _BACKLOG = 1024
@@ -38,14 +38,19 @@ class HttpServer:
             f"{name}: {value}\r\n".encode("latin-1") for name, value in app.fixed_headers.items()
         )
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
+    async def start(self, host: str, port: int, *, is_shared: bool = False) -> tuple[str, int]:
         """Listen; returns the address, with the port that was given for port 0.
+
+        Args:
+            host, port: where.
+            is_shared: other processes of this user listen there too; the system deals connections
+                out to them.
 
         Raises:
             OSError: the address is taken, or is none of this machine.
         """
         loop = asyncio.get_running_loop()
-        sockets = _bind(host, port)
+        sockets = bind(host, port, is_shared=is_shared)
         name = sockets[0].getsockname()
         for bound in sockets:
             self._servers.append(
@@ -89,8 +94,12 @@ class HttpServer:
         return self._date[1]
 
 
-def _bind(host: str, port: int) -> list[socket.socket]:
-    """Bind every address of the host ("localhost" may have two) on one and the same port."""
+def bind(host: str, port: int, *, is_shared: bool = False) -> list[socket.socket]:
+    """Bind every address of the host ("localhost" may have two) on one and the same port.
+
+    Raises:
+        OSError: the address is taken, or is none of this machine.
+    """
     bound: list[socket.socket] = []
     refused: list[OSError] = []
     infos = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -98,7 +107,7 @@ def _bind(host: str, port: int) -> list[socket.socket]:
         for family, _, _, _, address in dict.fromkeys(infos):
             same_port = bound[0].getsockname()[1] if bound else port
             try:
-                bound.append(_bind_one(family, (address[0], same_port, *address[2:])))
+                bound.append(_bind_one(family, (address[0], same_port, *address[2:]), is_shared))
             except OSError as error:
                 if error.errno not in _NO_SUCH_FAMILY:
                     raise
@@ -112,10 +121,12 @@ def _bind(host: str, port: int) -> list[socket.socket]:
     return bound
 
 
-def _bind_one(family: int, address: tuple[object, ...]) -> socket.socket:
+def _bind_one(family: int, address: tuple[object, ...], is_shared: bool) -> socket.socket:
     one = socket.socket(family, socket.SOCK_STREAM)
     try:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_shared:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
         if family == socket.AF_INET6:
             one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)

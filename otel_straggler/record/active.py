@@ -1,6 +1,20 @@
 """The recorder of this process, the base class of its sections, and what times its steps."""
 
-from otel_straggler.record.python_recorder import RECORDER, STEP_TIMER
-from otel_straggler.record.python_recorder import PythonTimer as SectionTimer
+from __future__ import annotations
 
-__all__ = ["RECORDER", "STEP_TIMER", "SectionTimer"]
+from typing import TYPE_CHECKING
+
+from otel_straggler.native import NATIVE, REASON
+
+if TYPE_CHECKING or NATIVE is None:  # the other has the same face
+    from otel_straggler.record.python_recorder import RECORDER, STEP_TIMER
+    from otel_straggler.record.python_recorder import PythonTimer as SectionTimer
+else:
+    from otel_straggler.record.native_recorder import RECORDER, STEP_TIMER
+    from otel_straggler.record.native_recorder import NativeTimer as SectionTimer
+
+__all__ = ["FORM", "RECORDER", "STEP_TIMER", "WHY_PYTHON", "SectionTimer"]
+
+FORM = "python" if NATIVE is None else "native"
+WHY_PYTHON = REASON
+"""Empty where the recorder is native."""

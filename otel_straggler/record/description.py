@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from otel_straggler import semconv
 from otel_straggler.config import ClientSettings
 from otel_straggler.model.rank import Source
+from otel_straggler.record.active import FORM
 
 AttributeValue = str | int | float | bool
 Attributes = dict[str, AttributeValue]
@@ -69,6 +70,7 @@ def resource_attributes(
         semconv.SERVICE_INSTANCE_ID: instance,
         semconv.HOST_NAME: settings.node,
         semconv.SESSION_ID: session_id,
+        semconv.RECORDER: FORM,
         semconv.RUN_ID: settings.run_id,
         semconv.RUN_ATTEMPT: settings.attempt,
         semconv.GROUP: settings.group,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -20,8 +20,8 @@ from otel_straggler.record.description import Attributes, Topology, resource_att
 from otel_straggler.record.handshake import Handshake
 from otel_straggler.record.heartbeats import HeartbeatMaker
 from otel_straggler.record.histograms import SectionHistograms
+from otel_straggler.record.packing import packer_for
 from otel_straggler.record.recorder import Epoch, Record, Recorder
-from otel_straggler.record.spans import SpanPacker
 from otel_straggler.record.waker import Waker
 from otel_straggler.semconv import Outcome
 from otel_straggler.transport.client import client_for, encoded_body
@@ -43,7 +43,7 @@ class _Flush:
 class Bystander(Protocol):
     """Gets the records too, and must never make the exporter wait."""
 
-    def put(self, records: list[Record]) -> None: ...
+    def put(self, records: Sequence[Record]) -> None: ...
 
     def begin_flush(self, deadline_s: float) -> None:
         """Somebody waits for all that was put, until ``deadline_s``."""
@@ -55,7 +55,7 @@ class Exporter:
     Args:
         settings: what ``configure()`` decided.
         recorder: what is drained.
-        take: gives the records since the last time; the recorder's own drain if left out.
+        take: gives the records since the last time in batches; the recorder's own if left out.
         topology: what is known of the rank now.
         other_losses: counts from outside, by reason.
         bystander: gets the records too.
@@ -69,7 +69,7 @@ class Exporter:
         settings: ClientSettings,
         recorder: Recorder,
         *,
-        take: Callable[[], list[Record]] | None = None,
+        take: Callable[[], Sequence[Sequence[Record]]] | None = None,
         topology: Callable[[], Topology] = Topology,
         other_losses: Callable[[], dict[str, int]] = dict,
         bystander: Bystander | None = None,
@@ -78,20 +78,21 @@ class Exporter:
         rng: Callable[[], float] | None = None,
     ) -> None:
         self._settings = settings
-        self._take = take or recorder.drain
+        self._take = take or (lambda: [recorder.drain_batch()])
         self._topology = topology
         self._bystander = bystander
         self._clock = clock or SystemClock()
         self._drops = Drops()
         self._handshake = Handshake(settings)
         self._histograms = SectionHistograms()
-        self._packer = SpanPacker(settings, self._resource, recorder.epoch.generation, span_ids)
+        self._packer = packer_for(recorder, settings, self._resource, span_ids)
         self._heartbeats = HeartbeatMaker(
             settings,
             recorder,
             self._clock,
             topology,
             lambda: {**other_losses(), **self._drops.counts()},
+            lambda: self._packer.folded_runs,
         )
         self._metrics_client = client_for(settings.metrics, "metrics")
         self._sender = SpanSender(
@@ -150,22 +151,25 @@ class Exporter:
 
     def _collect(self, now_s: float) -> None:
         offset_ns = self._clock.wall_ns() - self._clock.perf_ns()
-        records = self._take()
-        self._handshake.note_spans(len(records), now_s - self._started_s)
-        if self._settings.metrics.is_enabled and not self._handshake.is_scorer:
-            self._histograms.add(records)
-        if self._settings.traces.is_enabled and records:
-            self._queue(records, offset_ns)
-        if self._bystander is not None and records:
-            self._bystander.put(records)
+        batches = [batch for batch in self._take() if batch]
+        self._handshake.note_spans(sum(map(len, batches)), now_s - self._started_s)
+        for batch in batches:
+            if self._settings.metrics.is_enabled and not self._handshake.is_scorer:
+                self._histograms.add(batch)
+            if self._settings.traces.is_enabled:
+                self._queue(batch, offset_ns)
+            if self._bystander is not None:
+                self._bystander.put(batch)
 
-    def _queue(self, records: list[Record], offset_ns: int) -> None:
+    def _queue(self, records: Sequence[Record], offset_ns: int) -> None:
+        bad_before = self._packer.bad_records
         try:
             for request in self._packer.pack(records, offset_ns, self._handshake.one_in):
                 self._sender.put(request.body, request.spans)
         except Exception as error:  # noqa: BLE001  these records are lost, the next are not
             self._drops.add(ENCODE_ERROR, len(records) - 1)
             self.survive(error)
+        self._drops.add(ENCODE_ERROR, self._packer.bad_records - bad_before)
 
     def _say_alive(self, now_s: float) -> None:
         if now_s < self._next_heartbeat_s or not self._settings.metrics.is_enabled:

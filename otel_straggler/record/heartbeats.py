@@ -14,6 +14,8 @@ from otel_straggler.record.recorder import Recorder
 from otel_straggler.semconv import Outcome
 from otel_straggler.wire.encode_metrics import encode_heartbeat, encode_histograms
 
+_MOST_FOLDED = 100
+
 
 class HeartbeatMaker:
     """Composes heartbeats from the recorder's state.
@@ -24,6 +26,7 @@ class HeartbeatMaker:
         clock: time.
         topology: what is known of the rank now.
         losses: records lost so far, by reason.
+        folded: runs sent in spans for several so far, by section.
     """
 
     def __init__(
@@ -33,12 +36,14 @@ class HeartbeatMaker:
         clock: Clock,
         topology: Callable[[], Topology],
         losses: Callable[[], dict[str, int]],
+        folded: Callable[[], dict[str, int]] = dict,
     ) -> None:
         self._settings = settings
         self._recorder = recorder
         self._clock = clock
         self._topology = topology
         self._losses = losses
+        self._folded = folded
         self._started_at_s = clock.wall_ns() / 1e9
 
     def heartbeat(self, outcome: Outcome | None = None) -> bytes:
@@ -79,7 +84,13 @@ class HeartbeatMaker:
             finished_at_s=wall_ns / 1e9 if outcome else None,
             outcome=outcome,
             dropped=self._all_losses(),
+            folded=self._hottest(),
         )
+
+    def _hottest(self) -> dict[str, int]:
+        """The sections of which most was folded."""
+        hottest = sorted(self._folded().items(), key=lambda item: -item[1])
+        return dict(hottest[:_MOST_FOLDED])
 
     def _all_losses(self) -> dict[str, int]:
         losses = self._losses()

@@ -6,6 +6,7 @@ A stock Prometheus behind a stock collector can still compare ranks by them.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 
 from otel_straggler.model.observation import Section
 from otel_straggler.record.recorder import Epoch, Record, is_failure
@@ -28,7 +29,7 @@ class SectionHistograms:
         self._sums_ns: dict[tuple[str, str], int] = {}
         self._epoch: Epoch | None = None
 
-    def add(self, records: list[Record]) -> None:
+    def add(self, records: Sequence[Record]) -> None:
         """Count ``records``; failed runs say nothing about speed."""
         for (timer, span, start_ns, context, _), _, end_ns, error, _ in records:
             if not is_failure(error) and span != context.step_span:

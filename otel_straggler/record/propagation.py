@@ -27,13 +27,8 @@ from opentelemetry.trace import (
 )
 
 from otel_straggler.export.sdk import FAILED, OVER_RATE, Fate
-from otel_straggler.record.python_recorder import (
-    RECORDER,
-    PythonTimer,
-    next_span_number,
-    thread_stack,
-)
-from otel_straggler.record.recorder import Context, Record, WorkSize
+from otel_straggler.record.active import RECORDER, SectionTimer
+from otel_straggler.record.recorder import Context, WorkSize
 from otel_straggler.record.sdk_traces import SdkTraces
 
 _RUN_KEY = create_key("otel_straggler-run")
@@ -80,7 +75,7 @@ class Propagation:
         """Sections that begin from now on are propagated."""
         _active.append(self)
         for name, method in _PROPAGATING.items():
-            setattr(PythonTimer, name, method)
+            setattr(SectionTimer, name, method)
         RECORDER.on_step = self.note_step
 
     def uninstall(self) -> None:
@@ -89,7 +84,7 @@ class Propagation:
             return
         _active.remove(self)
         RECORDER.on_step = None
-        if not any(_is_open(frame[4]) for stack in RECORDER.all_stacks() for frame in stack):
+        if not any(map(_is_open, RECORDER.open_works())):
             _restore_methods()
 
     def leave_to_parent(self) -> None:
@@ -110,14 +105,16 @@ class Propagation:
             context.fate = FAILED
             self._on_error(error)
 
-    def put_in(self, run: PropagatedRun, number: int, timer: PythonTimer, context: Context) -> None:
+    def put_in(
+        self, run: PropagatedRun, number: int, timer: SectionTimer, context: Context
+    ) -> None:
         """Make the run the current span, unless its trace is left out."""
         try:
             self._find_trace(run, timer, context)
             fate = run.fate
             if fate is not None and fate is not OVER_RATE and fate is not FAILED:
                 self._spend_for(fate)
-                is_root = context.step is None and not thread_stack()
+                is_root = context.step is None and not RECORDER.open_here()
                 _put_in(
                     run,
                     fate,
@@ -127,13 +124,13 @@ class Propagation:
         except Exception as error:  # noqa: BLE001  the section goes on
             self._on_error(error)
 
-    def _find_trace(self, run: PropagatedRun, timer: PythonTimer, context: Context) -> None:
+    def _find_trace(self, run: PropagatedRun, timer: SectionTimer, context: Context) -> None:
         """The step's; without a step, that of the enclosing run or of the time."""
         traces = self._traces
         if context.step is not None:
             run.trace_id, run.fate = traces.step_trace(context), context.fate
             return
-        stack = thread_stack()
+        stack = RECORDER.open_here()
         enclosing = stack[-1][4] if stack else None
         if isinstance(enclosing, PropagatedRun) and enclosing.fate is not None:
             run.trace_id, run.fate = enclosing.trace_id, enclosing.fate
@@ -189,26 +186,26 @@ def _without(context: OtelContext, run: PropagatedRun) -> OtelContext:
     return before if is_before else OtelContext(values)
 
 
-def _enter(self: PythonTimer) -> PythonTimer:
+def _enter(self: SectionTimer) -> SectionTimer:
     _begin(self, PropagatedRun())
     return self
 
 
-def _begin_sized(self: PythonTimer, work: WorkSize | None) -> None:
+def _begin_sized(self: SectionTimer, work: WorkSize | None) -> None:
     _begin(self, PropagatedRun(*(work or ())))
 
 
-def _begin(timer: PythonTimer, run: PropagatedRun) -> None:
+def _begin(timer: SectionTimer, run: PropagatedRun) -> None:
     context = RECORDER.context
     if context is not None:
-        number = next_span_number()
+        number = RECORDER.next_span_number()
         if _active:
             _active[-1].put_in(run, number, timer, context)
-        thread_stack().append((timer, number, perf_counter_ns(), context, run))
+        RECORDER.begin_numbered(timer, number, context, run)
 
 
 def _exit(
-    self: PythonTimer,
+    self: SectionTimer,
     exc_type: type[BaseException] | None,
     exc: BaseException | None,
     traceback: TracebackType | None,
@@ -219,29 +216,34 @@ def _exit(
         _take_out(run)
 
 
-def _newest_run_of(timer: PythonTimer) -> WorkSize | None:
-    for frame in reversed(thread_stack()):
-        if frame[0] is timer:
+def _newest_run_of(timer: SectionTimer) -> WorkSize | None:
+    for frame in reversed(RECORDER.open_here()):
+        if frame[0] is timer or _are_alike(frame[0], timer):
             return frame[4]
     return None
 
 
-def _begin_detached(self: PythonTimer) -> Record | None:
-    begun: Record | None = _PLAIN["begin_detached"](self)
-    if begun is None or not _active:
+def _are_alike(one: Any, other: Any) -> bool:
+    """The native recorder tells sections apart by name and kind."""
+    number = getattr(one, "section", None)
+    return number is not None and number == other.section
+
+
+def _begin_detached(self: SectionTimer) -> Any:
+    context = RECORDER.context
+    begun = _PLAIN["begin_detached"](self)
+    if begun is None or context is None or not _active:
         return begun
-    (_, number, start_ns, context, _), parent, _, _, stack = begun
     run = PropagatedRun()
-    _active[-1].put_in(run, number, self, context)
-    return ((self, number, start_ns, context, run), parent, 0, None, stack)
+    _active[-1].put_in(run, RECORDER.detached_number(begun), self, context)
+    return RECORDER.attach_work(begun, run)
 
 
-def _end_detached(
-    self: PythonTimer, begun: Record | None, error: type[BaseException] | None
-) -> None:
+def _end_detached(self: SectionTimer, begun: Any, error: type[BaseException] | None) -> None:
+    run = None if begun is None else RECORDER.detached_work(begun)
     _PLAIN["end_detached"](self, begun, error)
-    if begun is not None and _is_open(begun[0][4]):
-        _take_out(begun[0][4])
+    if _is_open(run):
+        _take_out(run)
 
 
 _PROPAGATING: dict[str, Any] = {
@@ -251,12 +253,17 @@ _PROPAGATING: dict[str, Any] = {
     "begin_detached": _begin_detached,
     "end_detached": _end_detached,
 }
-_PLAIN: dict[str, Any] = {name: getattr(PythonTimer, name) for name in _PROPAGATING}
+_PLAIN: dict[str, Any] = {name: getattr(SectionTimer, name) for name in _PROPAGATING}
+_OWN = {name for name in _PLAIN if name in vars(SectionTimer)}
+"""The others are inherited, from the extension."""
 
 
 def _restore_methods() -> None:
     for name, method in _PLAIN.items():
-        setattr(PythonTimer, name, method)
+        if name in _OWN:
+            setattr(SectionTimer, name, method)
+        elif name in vars(SectionTimer):
+            delattr(SectionTimer, name)
 
 
 def _is_open(work: WorkSize | None) -> TypeGuard[PropagatedRun]:

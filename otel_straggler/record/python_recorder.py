@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from time import perf_counter_ns
 from types import TracebackType
@@ -92,7 +92,7 @@ class PythonTimer:
 
     def end_detached(self, begun: Record | None, error: type[BaseException] | None) -> None:
         """End what ``begin_detached`` began."""
-        if begun is not None:
+        if begun is not None and not RECORDER.is_left_to_parent:
             frame, parent, _, _, stack = begun
             RECORDER.keep((frame, parent, perf_counter_ns(), error, stack))
 
@@ -132,6 +132,7 @@ class PythonRecorder:
         self.ring: deque[Record] = deque()
         self.stacks: dict[int, list[Frame]] = {}
         self.capacity = RING_CAPACITY
+        self.is_left_to_parent = False  # a child that was not asked to record
         self._when_full: Callable[[], None] | None = None
         self._dropped = 0
         self._drop_lock = threading.Lock()
@@ -143,6 +144,7 @@ class PythonRecorder:
         self.on_step: Callable[[Context], None] | None = None
 
     def enable(self) -> None:
+        self.is_left_to_parent = False
         self.ring.clear()
         self._dropped = 0
         self._forget_steps()
@@ -155,6 +157,7 @@ class PythonRecorder:
 
     def reset_after_fork(self) -> None:
         self.context = None
+        self.is_left_to_parent = True
         self.empty_here(None)
         self.ring = deque()
         self.stacks.clear()
@@ -195,6 +198,9 @@ class PythonRecorder:
         self.context = new
         return context.phase
 
+    def drain_batch(self) -> list[Record]:
+        return self.drain()
+
     def drain(self) -> list[Record]:
         take = self.ring.popleft
         records = [take() for _ in range(len(self.ring))]
@@ -212,16 +218,16 @@ class PythonRecorder:
                 return OpenSection(top[0].name, top[2], top[3].phase)
         return None
 
-    def all_stacks(self) -> list[list[Frame]]:
-        """Copies of the stacks of all threads."""
-        return [list(stack) for stack in list(self.stacks.values())]
-
     def progress(self) -> Progress:
         return Progress(self._last_step, max(self._step_began_ns, self._last_end_ns))
 
     @property
     def dropped(self) -> int:
         return self._dropped
+
+    @property
+    def threads(self) -> int:
+        return len(self.stacks)
 
     def empty_here(self, pull: Callable[[], None] | None, every: int = RING_CAPACITY) -> None:
         self._when_full = pull
@@ -235,6 +241,31 @@ class PythonRecorder:
         else:
             with self._drop_lock:
                 self._dropped += 1
+
+    def next_span_number(self) -> int:
+        return next(_span_numbers)
+
+    def open_here(self) -> list[Frame]:
+        return _local.stack
+
+    def begin_numbered(
+        self, timer: PythonTimer, number: int, context: Context, work: WorkSize
+    ) -> None:
+        _local.stack.append((timer, number, perf_counter_ns(), context, work))
+
+    def detached_number(self, begun: Record) -> int:
+        return begun[0][1]
+
+    def detached_work(self, begun: Record) -> WorkSize | None:
+        return begun[0][4]
+
+    def attach_work(self, begun: Record, work: WorkSize) -> Record:
+        (timer, number, start_ns, context, _), parent, end_ns, error, stack = begun
+        return ((timer, number, start_ns, context, work), parent, end_ns, error, stack)
+
+    def open_works(self) -> Iterator[WorkSize | None]:
+        for stack in list(self.stacks.values()):
+            yield from (frame[4] for frame in list(stack))
 
     def keep(self, record: Record) -> None:
         if len(self.ring) < self.capacity:
@@ -286,15 +317,6 @@ class PythonRecorder:
                 del stack[: -_MOST_OPEN // 2]
 
 
-def thread_stack() -> list[Frame]:
-    """The open runs of this thread, innermost last."""
-    return _local.stack
-
-
-def next_span_number() -> int:
-    return next(_span_numbers)
-
-
 def _top(stack: list[Frame]) -> Frame | None:
     try:
         return stack[-1]
@@ -320,5 +342,5 @@ class _Local(threading.local):
 
 _span_numbers = count(1)
 STEP_TIMER = PythonTimer(STEP_SPAN, "other")
-RECORDER = PythonRecorder()
+RECORDER: PythonRecorder = PythonRecorder()
 _local = _Local()

@@ -7,10 +7,10 @@ takes its place there, and nothing else changes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from otel_straggler.export.sdk import Fate
@@ -133,6 +133,9 @@ class Recorder(Protocol):
     def drain(self) -> list[Record]:
         """Take all ended section runs, in order of their ends."""
 
+    def drain_batch(self) -> Sequence[Record]:
+        """The same, in the form that costs the recorder least."""
+
     def open_section(self) -> OpenSection | None:
         """What the training thread is in, if in anything."""
 
@@ -142,6 +145,33 @@ class Recorder(Protocol):
     @property
     def dropped(self) -> int:
         """Section runs lost to a full ring."""
+
+    @property
+    def threads(self) -> int:
+        """Threads whose open runs are kept."""
+
+    # For propagation, which begins runs in its own way.
+
+    def next_span_number(self) -> int:
+        """A number for a run that is about to begin."""
+
+    def open_here(self) -> Sequence[Frame]:
+        """The open runs of this thread, innermost last."""
+
+    def begin_numbered(self, timer: Any, number: int, context: Context, work: WorkSize) -> None:
+        """Begin a run whose number was drawn before; its record gives ``work`` again, itself."""
+
+    def detached_number(self, begun: Any) -> int:
+        """The number of what ``begin_detached`` of a section has begun."""
+
+    def detached_work(self, begun: Any) -> WorkSize | None:
+        """What ``attach_work`` has attached to it."""
+
+    def attach_work(self, begun: Any, work: WorkSize) -> Any:
+        """Give it a work size; the result is to be ended in its place."""
+
+    def open_works(self) -> Iterator[WorkSize | None]:
+        """Work sizes of all open runs, and perhaps of some that have ended."""
 
 
 _Timer = TypeVar("_Timer", bound="SectionTimer")

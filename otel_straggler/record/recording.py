@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from otel_straggler.record.active import RECORDER
 from otel_straggler.record.recorder import RING_CAPACITY, Record, Recorder
 
-Listener = Callable[[list[Record]], None]
+Listener = Callable[[Sequence[Record]], None]
 
 
 class Recording:
@@ -49,7 +49,7 @@ class Recording:
     def pull(self) -> None:
         """Empty the ring. Cost: O(records), and what the listeners do with them."""
         with self._lock:
-            records = self._recorder.drain()
+            records = self._recorder.drain_batch()
             if records:
                 for listener in self._listeners:
                     listener(records)
@@ -65,15 +65,19 @@ class Inbox:
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        self._records: list[Record] = []
+        self._batches: list[Sequence[Record]] = []
         self._lost = 0
         recording.listen(self._put, begins_anew=True)
 
     def take(self) -> list[Record]:
         """All records since the last time, in order of their ends."""
+        return [record for batch in self.take_batches() for record in batch]
+
+    def take_batches(self) -> list[Sequence[Record]]:
+        """The same as they came: of the native recorder, each a ``NativeBatch``."""
         self._recording.pull()
-        records, self._records = self._records, []
-        return records
+        batches, self._batches = self._batches, []
+        return batches
 
     @property
     def lost(self) -> int:
@@ -83,10 +87,11 @@ class Inbox:
     def close(self) -> None:
         self._recording.unlisten(self._put)
 
-    def _put(self, records: list[Record]) -> None:
-        room = max(0, RING_CAPACITY - len(self._records))
-        self._records += records[:room]
+    def _put(self, records: Sequence[Record]) -> None:
+        room = max(0, RING_CAPACITY - sum(map(len, self._batches)))
         self._lost += max(0, len(records) - room)
+        if room > 0:
+            self._batches.append(records if len(records) <= room else records[:room])
 
 
 RECORDING = Recording(RECORDER)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from opentelemetry.context import Context as OtelContext
@@ -80,14 +80,14 @@ class SdkFeed:
         self._flush_s = flush_s
         self._spends = spends
         self._sleep = sleep
-        self._inbox: deque[tuple[list[Record], int]] = deque()
+        self._inbox: deque[tuple[Sequence[Record], int]] = deque()
         self._held: dict[int, _Held] = {}
         self._fates: dict[int, Fate] = {}
         self._seq = SectionCounts()
         self._has_logged_rate = False
         self._built = 0
 
-    def put(self, records: list[Record]) -> None:
+    def put(self, records: Sequence[Record]) -> None:
         """Hand over drained records. Never waits."""
         waiting = sum(len(batch) for batch, _ in list(self._inbox))
         if waiting + len(records) > RING_CAPACITY:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from opentelemetry.sdk.trace import TracerProvider
 
@@ -67,7 +67,7 @@ class SdkSink:
         if self._propagation is not None:
             self._propagation.install()
 
-    def put(self, records: list[Record]) -> None:
+    def put(self, records: Sequence[Record]) -> None:
         """Take records from the exporter thread. Never waits."""
         if self._feed is not None:
             self._feed.put(records)

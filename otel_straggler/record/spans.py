@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from otel_straggler import semconv
 from otel_straggler.config import ClientSettings
+from otel_straggler.record.folding import Chosen, Fold, Folding
 from otel_straggler.record.recorder import (
     NO_SPAN,
     Context,
@@ -26,7 +27,9 @@ from otel_straggler.wire.encode_spans import (
     encode_request,
     encode_resource,
     encode_rows,
+    with_octets,
 )
+from otel_straggler.wire.fold_sketch import write_sketch
 from otel_straggler.wire.ids import (
     WINDOW_NS,
     Ids,
@@ -42,6 +45,12 @@ MOST_BYTES = 1_000_000
 
 
 _NO_WORK = WorkSize()
+_SUMMARIES: dict[str, Callable[[list[int]], int]] = {
+    semconv.FOLD_COUNT: len,
+    semconv.FOLD_SUM: sum,
+    semconv.FOLD_MIN: min,
+    semconv.FOLD_MAX: max,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +88,7 @@ class SpanPacker:
     """Turns drained records into requests of at most 512 spans and 1 MB, in order of their ends.
 
     Args:
-        settings: identity.
+        settings: identity, and the span budget.
         resource: resource attributes of an epoch.
         generation: records of another one belong to a session that was shut down.
     """
@@ -97,8 +106,19 @@ class SpanPacker:
         self._ids = ids or SpanIds()
         self._seq = SectionCounts()
         self._window = (-1, b"")
+        self._folding = Folding(settings.span_budget)
 
-    def pack(self, records: list[Record], offset_ns: int, one_in: int = 1) -> list[Request]:
+    @property
+    def folded_runs(self) -> dict[str, int]:
+        """Runs so far that went out in spans for several, by section."""
+        return dict(self._folding.folded_runs)
+
+    @property
+    def bad_records(self) -> int:
+        """None: tuples name what they are of."""
+        return 0
+
+    def pack(self, records: Sequence[Record], offset_ns: int, one_in: int = 1) -> list[Request]:
         """Encode ``records``.
 
         Args:
@@ -106,41 +126,56 @@ class SpanPacker:
             offset_ns: Unix time minus ``perf_counter_ns``.
             one_in: keep one step in so many.
         """
-        groups, epochs = self._grouped(records, offset_ns, one_in)
-        rows: list[bytes] = [b""] * len(epochs)
-        for shape, members in groups:
-            pieces = encode_rows(self._columns(shape, members, offset_ns))
+        found = self._folding.fold(self._chosen(records, offset_ns, one_in))
+        rows: list[bytes] = [b""] * len(found)
+        epochs: list[Epoch] = []
+        groups: dict[_Key, list[_Row]] = {}
+        folds: dict[_Shape, list[tuple[_Row, list[int]]]] = {}
+        for place, one in enumerate(found):
+            if isinstance(one, Fold):
+                epochs.append(one.records[0][0][3].epoch)
+                shape, folded = self._folded_row(one, place)
+                folds.setdefault(shape, []).append(folded)
+            else:
+                record, trace_id = one
+                epochs.append(record[0][3].epoch)
+                key, row = self._row(record, trace_id, place)
+                members = groups.get(key)
+                if members is None:
+                    groups[key] = members = []
+                members.append(row)
+        for key, members in groups.items():
+            pieces = encode_rows(self._columns(_shape(key), members, offset_ns))
             for member, piece in zip(members, pieces, strict=True):
                 rows[member[0]] = piece
+        for shape, of_shape in folds.items():
+            for (row, _), piece in zip(
+                of_shape, self._folded_spans(shape, of_shape, offset_ns), strict=True
+            ):
+                rows[row[0]] = piece
         return self._requests(rows, epochs)
 
-    def _grouped(
-        self, records: list[Record], offset_ns: int, one_in: int
-    ) -> tuple[list[tuple[_Shape, list[_Row]]], list[Epoch]]:
-        groups: dict[_Key, list[_Row]] = {}
-        epochs: list[Epoch] = []
+    def _chosen(self, records: Sequence[Record], offset_ns: int, one_in: int) -> list[Chosen]:
+        chosen: list[Chosen] = []
         for record in records:
             context = record[0][3]
             if context.epoch.generation != self._generation:
                 continue
             trace_id = context.trace_id or self._trace_id(context, record[0][2] + offset_ns)
             if one_in == 1 or is_sampled(trace_id, one_in):
-                key, row = self._row(record, trace_id, len(epochs))
-                members = groups.get(key)
-                if members is None:
-                    groups[key] = members = []
-                members.append(row)
-                epochs.append(context.epoch)
-        return [(_shape(key), members) for key, members in groups.items()], epochs
+                chosen.append((record, trace_id))
+        return chosen
 
     def _row(self, record: Record, trace_id: bytes, place: int) -> tuple[_Key, _Row]:
         (timer, span, start_ns, context, work), enclosing, end_ns, error, _ = record
         step = context.step
         is_step_span = span == context.step_span
-        if enclosing is not None:
-            parent, around = enclosing[1], enclosing[0].name
-        else:
+        if enclosing is None:
             parent, around = NO_SPAN if is_step_span else context.step_span, ""
+        else:
+            parent, around = enclosing[1], enclosing[0].name
+            if around in self._folding.sections:  # that run has no span
+                parent = context.step_span
         microbatch, tokens = work or _NO_WORK
         has_parent = is_step_span or parent != NO_SPAN
         key = (
@@ -201,6 +236,45 @@ class SpanPacker:
             is_error=shape.is_error,
         )
 
+    def _folded_row(self, fold: Fold, place: int) -> tuple[_Shape, tuple[_Row, list[int]]]:
+        """The span for several runs, and how long they were."""
+        (timer, span, _, context, work), enclosing, _, _, _ = fold.records[0]
+        lengths_ns = fold.lengths_ns()
+        shape = _Shape(
+            name=timer.name,
+            kind=timer.kind,
+            phase=context.phase,
+            enclosing="" if enclosing is None else enclosing[0].name,
+            is_step_span=False,
+            has_step=context.step is not None,
+            has_parent=context.step_span != NO_SPAN,
+            has_microbatch=False,
+            has_tokens=work is not None and work.tokens >= 0,
+            is_error=False,
+        )
+        seq = self._seq.next(context.epoch, timer.name, len(lengths_ns))
+        step = -1 if context.step is None else context.step
+        row = (
+            *(place, span, context.step_span, fold.start_ns, fold.end_ns),
+            *(step, seq, -1, fold.tokens, fold.trace_id),
+        )
+        return shape, (row, lengths_ns)
+
+    def _folded_spans(
+        self, shape: _Shape, folds: list[tuple[_Row, list[int]]], offset_ns: int
+    ) -> list[bytes]:
+        plain = self._columns(shape, [row for row, _ in folds], offset_ns)
+        lengths = [lengths_ns for _, lengths_ns in folds]
+        told = {
+            str(key): np.array([summary(lengths_ns) for lengths_ns in lengths], np.int64)
+            for key, summary in _SUMMARIES.items()
+        }
+        pieces = encode_rows(replace(plain, numbers={**plain.numbers, **told}))
+        return [
+            with_octets(piece, semconv.FOLD_SKETCH, write_sketch(lengths_ns))
+            for piece, lengths_ns in zip(pieces, lengths, strict=True)
+        ]
+
     def _parents(
         self, shape: _Shape, parents: tuple[int, ...], traces: tuple[bytes, ...]
     ) -> Ids | None:
@@ -240,7 +314,7 @@ def _labels(shape: _Shape) -> tuple[tuple[str, str], ...]:
         labels += [(semconv.SECTION, shape.name), (semconv.SECTION_KIND, shape.kind)]
         if shape.enclosing:
             labels.append((semconv.SECTION_PARENT, shape.enclosing))
-    labels.append((semconv.TIME_BASIS, "host"))
+    labels.append((semconv.TIME_BASIS, semconv.HOST_BASIS))
     if shape.phase:
         labels.append((semconv.PHASE, shape.phase))
     return tuple(labels)

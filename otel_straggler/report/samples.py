@@ -5,12 +5,14 @@ Records come in batches and are taken apart by column, because a report waits fo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import itemgetter
 
 import numpy as np
 
 from otel_straggler.model.observation import Ints, Section
 from otel_straggler.record.active import STEP_TIMER
+from otel_straggler.record.batch import FAILED, STEP_SPAN, NativeBatch
 from otel_straggler.record.recorder import Context, Record, SectionTimer, is_failure
 from otel_straggler.semconv import OTHER_SECTION
 
@@ -18,6 +20,7 @@ MOST_RUNS = 8192
 """Runs kept per section, the newest; NVRx keeps as many."""
 MOST_SECTIONS = 1000
 _ERROR = itemgetter(3)
+_LOW = 2**32 - 1
 
 
 class _Runs:
@@ -52,11 +55,29 @@ class SectionSamples:
         self._runs: dict[str, _Runs] = {}
         self._sections: dict[_Opened, Section] = {}
 
-    def add(self, records: list[Record]) -> None:
+    def add(self, records: Sequence[Record]) -> None:
         """Keep the durations; a run that an exception ended says nothing about speed.
 
-        Cost: about 0.2 µs per record.
+        Cost: about 0.2 µs per record; of a native batch of a thousand less than a tenth of that.
         """
+        if isinstance(records, NativeBatch):
+            self._add_native(records)
+        else:
+            self._add_tuples(records)
+
+    def _add_native(self, batch: NativeBatch) -> None:
+        columns = batch.columns
+        used = (columns["flags"] & (FAILED | STEP_SPAN)) == 0
+        lengths_ns = np.maximum(1, columns["end_ns"] - columns["start_ns"])
+        phases = columns["phase"].astype(np.uint64) << np.uint64(32)
+        keys = columns["section"] | phases if phases.any() else columns["section"]
+        found, codes = np.unique(keys[used], return_inverse=True)
+        recorder = batch.recorder
+        names = recorder.phases()
+        opened = [(recorder.timer(k & _LOW), names[k >> 32]) for k in found.tolist()]
+        self._add(opened, codes, lengths_ns[used])
+
+    def _add_tuples(self, records: Sequence[Record]) -> None:
         count = len(records)
         lengths_ns = np.fromiter((r[2] - r[0][2] for r in records), np.int64, count)
         lengths_ns = np.maximum(1, lengths_ns)
@@ -64,9 +85,16 @@ class SectionSamples:
         used = codes >= 0
         if any(map(_ERROR, records)):
             used &= np.fromiter((not is_failure(r[3]) for r in records), bool, count)
-        order = np.argsort(codes[used], kind="stable")
-        bounds = np.searchsorted(codes[used][order], np.arange(len(opened) + 1))
-        lengths_ns = lengths_ns[used][order]
+        self._add(opened, codes[used], lengths_ns[used])
+
+    def _add(self, opened: list[_Opened], codes: Ints, lengths_ns: Ints) -> None:
+        """``codes``: of each run, its place in ``opened``."""
+        if len(opened) == 1:
+            self._of(opened[0]).add(lengths_ns)
+            return
+        order = np.argsort(codes, kind="stable")
+        bounds = np.searchsorted(codes[order], np.arange(len(opened) + 1))
+        lengths_ns = lengths_ns[order]
         for each, first, last in zip(opened, bounds.tolist(), bounds[1:].tolist(), strict=False):
             if last > first:
                 self._of(each).add(lengths_ns[first:last])

@@ -8,12 +8,14 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from otel_straggler.model.step_table import StepTable
+from otel_straggler.model.step_table import StepTable, StepTimes
 from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.score.verdicts.judge import Judge
 from otel_straggler.score.verdicts.settings import VerdictSettings
 
 _Key = tuple[str, str]
+_MOST_TIMES = 1_000
+"""Tables whose times wait to be asked for; the oldest go first."""
 
 
 class Judges:
@@ -25,6 +27,7 @@ class Judges:
         self._newest_attempt: dict[_Key, int] = {}
         self._without_rows_since_ns: dict[str, int] = {}
         self._new: deque[Verdict] = deque(maxlen=settings.max_changes)
+        self._new_times: deque[StepTimes] = deque(maxlen=_MOST_TIMES)
 
     def take(self, table: StepTable) -> None:
         """Judge the next steps. Those of an attempt that was replaced already are left out."""
@@ -33,6 +36,7 @@ class Judges:
         if first.attempt < self._newest_attempt.get(key, first.attempt):
             return
         self._newest_attempt[key] = first.attempt
+        self._new_times.append(StepTimes.of(table))
         self._new.extend(self._judge(key).take(table))
 
     def finish(self) -> None:
@@ -53,6 +57,12 @@ class Judges:
         """The changes since the last call; of more than ``max_changes`` the newest."""
         new = list(self._new)
         self._new.clear()
+        return new
+
+    def new_step_times(self) -> list[StepTimes]:
+        """How long the steps took that were judged since the last call."""
+        new = list(self._new_times)
+        self._new_times.clear()
         return new
 
     def forget(self, run_id: str) -> None:

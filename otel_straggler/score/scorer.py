@@ -11,6 +11,7 @@ import numpy as np
 from otel_straggler.model.observation import NO_STEP, Ints, ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
+from otel_straggler.model.step_table import StepTimes
 from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.score.clashes import ClashWatch
 from otel_straggler.score.judges import Judges
@@ -110,6 +111,10 @@ class Scorer:
     def new_changes(self) -> list[Verdict]:
         """The changes of state since the last call, over all runs, in order."""
         return self._judges.new_changes()
+
+    def new_step_times(self) -> list[StepTimes]:
+        """How long the steps took that were judged since the last call, of the newest tables."""
+        return self._judges.new_step_times()
 
     def state(self) -> dict[str, Any]:
         """All that must survive a restart: JSON's types and NumPy arrays, nested in dicts and

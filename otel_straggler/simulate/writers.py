@@ -129,6 +129,8 @@ def as_json_line(request: bytes) -> str:
     for span, told in pairs:  # protobuf's JSON writes bytes in base64; OTLP's writes ids in hex
         span["traceId"] = told.trace_id.hex()
         span["spanId"] = told.span_id.hex()
+        if told.parent_span_id:
+            span["parentSpanId"] = told.parent_span_id.hex()
     return json.dumps(document, separators=(",", ":")) + "\n"
 
 

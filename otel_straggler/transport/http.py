@@ -77,8 +77,6 @@ class HttpClient:
             data=body,
             headers=headers,
             timeout=(min(limit_s, CONNECT_TIMEOUT_S), limit_s),
-            verify=self._verify,
-            cert=self._certificate,
             allow_redirects=False,
             stream=True,
         ) as answer:
@@ -97,9 +95,18 @@ class HttpClient:
         if self._session is None:
             import requests
 
-            self._session = requests.Session()
+            session = requests.Session()
             # Without an auth object requests looks into ~/.netrc and replaces our own header.
-            self._session.auth = _keep_own_headers
+            session.auth = _keep_own_headers
+            # Proxies and certificates of the environment are looked up once per connection: with
+            # every request that costs more than all else that requests does.
+            found = session.merge_environment_settings(
+                self.url, {}, True, self._verify, self._certificate
+            )
+            session.proxies.update(found["proxies"])
+            session.verify, session.cert = found["verify"], found["cert"]
+            session.trust_env = False
+            self._session = session
         return self._session
 
 

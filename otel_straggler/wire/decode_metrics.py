@@ -33,6 +33,7 @@ from otel_straggler.wire.identity import (
 _MAX_S = 2.0**63 / 1e9
 _MAX_STEP = 2.0**62
 _MAX_REASONS = 100
+_MAX_FOLDED = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,10 +162,11 @@ class _Reading:
         self._numbers: dict[str, float] = {}
         self._texts: dict[str, str] = {}
         self._dropped: dict[str, int] = {}
+        self._folded: dict[str, int] = {}
 
     @property
     def is_empty(self) -> bool:
-        return not (self.info or self._numbers or self._dropped)
+        return not (self.info or self._numbers or self._dropped or self._folded)
 
     def take(self, name: str, point: Any, found: dict[str, Value]) -> bool:
         """Take one data point and its attributes; False if it makes no sense."""
@@ -175,18 +177,16 @@ class _Reading:
         if number is None or not 0 <= number <= _LARGEST.get(name, -1.0):
             return False
         if name == semconv.RECORDS_DROPPED.name:
-            self._take_dropped(found, int(number))
+            _take_count(self._dropped, found.get(semconv.REASON), int(number), _MAX_REASONS)
+            return True
+        if name == semconv.RECORDS_FOLDED.name:
+            _take_count(self._folded, found.get(semconv.SECTION), int(number), _MAX_FOLDED)
             return True
         self._numbers[name] = number
         for key, value in found.items():
             if key in _TEXTS and isinstance(value, str):
                 self._texts[key] = value[:256]
         return True
-
-    def _take_dropped(self, found: dict[str, Value], count: int) -> None:
-        reason = found.get(semconv.REASON)
-        if len(self._dropped) < _MAX_REASONS:
-            self._dropped[str(reason or "unknown")[:256]] = count
 
     def beat(self, source: Source) -> Heartbeat:
         numbers = self._numbers
@@ -205,7 +205,13 @@ class _Reading:
             finished_at_s=finished_at_s,
             outcome=None if finished_at_s is None else known,
             dropped=self._dropped,
+            folded=self._folded,
         )
+
+
+def _take_count(counts: dict[str, int], name: Value, count: int, most: int) -> None:
+    if len(counts) < most:
+        counts[str(name or "unknown")[:256]] = count
 
 
 _LARGEST = {
@@ -215,6 +221,7 @@ _LARGEST = {
     semconv.SECTION_OPEN.name: _MAX_S,
     semconv.RANK_FINISHED.name: _MAX_S,
     semconv.RECORDS_DROPPED.name: _MAX_STEP,
+    semconv.RECORDS_FOLDED.name: _MAX_STEP,
 }
 _DATA_OF = {
     **dict.fromkeys((*_LARGEST, semconv.RANK_INFO.name), ("gauge", "sum")),

@@ -5,18 +5,21 @@ A bad span never raises: it is counted under its reason, and the others go on.
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_straggler import semconv
+from otel_straggler import native, semconv
 from otel_straggler.errors import InputError
 from otel_straggler.wire.decode_json import message_from_json
 from otel_straggler.wire.identity import BAD_RANK, NO_RANK, Aliases, Resources
+from otel_straggler.wire.native_scan import NativeScan
 from otel_straggler.wire.span_layouts import UnfamiliarError
 from otel_straggler.wire.span_names import SpanNames
 from otel_straggler.wire.span_rows import (
+    BAD_FOLD,
     BAD_ID,
     BAD_TIME,
     DURATION_NOT_POSITIVE,
@@ -38,6 +41,7 @@ from otel_straggler.wire.span_rows import (
 from otel_straggler.wire.span_shapes import Shapes, scopes_of
 
 __all__ = [
+    "BAD_FOLD",
     "BAD_ID",
     "BAD_RANK",
     "BAD_TIME",
@@ -62,12 +66,25 @@ _LEAST_BYTES_FOR_COLUMNS = 4_096
 
 
 class SpanDecoder:
-    """Decodes trace requests; safe to use from several threads."""
+    """Decodes trace requests; safe to use from several threads.
 
-    def __init__(self, aliases: Aliases | None = None, names: SpanNames | None = None) -> None:
+    Args:
+        aliases, names: what attributes and names of spans mean.
+        extension: the extension module; None reads in plain Python, with the same result.
+    """
+
+    def __init__(
+        self,
+        aliases: Aliases | None = None,
+        names: SpanNames | None = None,
+        extension: ModuleType | None = native.NATIVE,
+    ) -> None:
         self._keys = Keys.of(aliases or Aliases(), names or SpanNames())
         self._resources = Resources(self._keys.aliases)
         self._shapes = Shapes(self._keys)
+        self._native: NativeScan | None = None
+        if extension is not None and NativeScan.can_read(self._keys):
+            self._native = NativeScan(extension, self._keys, self._resources)
 
     def decode(self, body: bytes) -> DecodedSpans:
         """Decode binary protobuf.
@@ -76,10 +93,14 @@ class SpanDecoder:
             InputError: the body is not an ``ExportTraceServiceRequest``.
         """
         try:
-            if len(body) >= _LEAST_BYTES_FOR_COLUMNS:
+            if self._native is not None:
+                decoded = self._native.decode(body)
+            elif len(body) >= _LEAST_BYTES_FOR_COLUMNS:
                 decoded = self._decode_columns(body)
-                if decoded is not None:
-                    return decoded
+            else:
+                decoded = None
+            if decoded is not None:
+                return decoded
             return self._decode(ExportTraceServiceRequest.FromString(body))
         except DecodeError as error:
             msg = f"body: not an ExportTraceServiceRequest in protobuf: {error}"

@@ -49,14 +49,15 @@ def encode_heartbeat(
         beat: what to say; what is None is left out.
         resource: identity.
         info: attributes of ``straggler.rank.info``.
-        started_at_s: since when drops are counted.
+        started_at_s: since when drops and folded runs are counted.
     """
-    now_ns = int((beat.sent_at_s or 0.0) * _NS)
+    now_ns, started_ns = int((beat.sent_at_s or 0.0) * _NS), int(started_at_s * _NS)
     metrics = [
         *_progress(beat, now_ns),
         *_open_section(beat, now_ns),
         *_finished(beat, now_ns),
-        *_dropped(beat, now_ns, int(started_at_s * _NS)),
+        *_counter(semconv.RECORDS_DROPPED, semconv.REASON, beat.dropped, now_ns, started_ns),
+        *_counter(semconv.RECORDS_FOLDED, semconv.SECTION, beat.folded, now_ns, started_ns),
         _gauge(semconv.RANK_INFO, now_ns, 1, info),
     ]
     return _request(metrics, resource)
@@ -102,24 +103,27 @@ def _finished(beat: Heartbeat, now_ns: int) -> list[pb.Metric]:
     return [_gauge(semconv.RANK_FINISHED, now_ns, beat.finished_at_s, attributes)]
 
 
-def _dropped(beat: Heartbeat, now_ns: int, start_ns: int) -> list[pb.Metric]:
-    if not beat.dropped:
+def _counter(
+    metric: semconv.Metric, by: str, counts: Mapping[str, int], now_ns: int, start_ns: int
+) -> list[pb.Metric]:
+    """A running total by one attribute."""
+    if not counts:
         return []
     points = [
         pb.NumberDataPoint(
-            attributes=_key_values({semconv.REASON: reason}),
+            attributes=_key_values({by: name}),
             start_time_unix_nano=start_ns,
             time_unix_nano=now_ns,
             as_int=count,
         )
-        for reason, count in sorted(beat.dropped.items())
+        for name, count in sorted(counts.items())
     ]
     data = pb.Sum(
         data_points=points,
         aggregation_temporality=pb.AGGREGATION_TEMPORALITY_CUMULATIVE,
         is_monotonic=True,
     )
-    return [_metric(semconv.RECORDS_DROPPED, sum=data)]
+    return [_metric(metric, sum=data)]
 
 
 def _histogram_point(h: SectionHistogram, start_ns: int, now_ns: int) -> pb.HistogramDataPoint:

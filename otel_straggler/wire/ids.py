@@ -56,11 +56,14 @@ def _hash(text: str, size: int) -> bytes:
 
 
 class SpanIds:
-    """splitmix64 over a counter: number ``n`` of this process always has the same id."""
+    """splitmix64 over a counter: number ``n`` of this process always has the same id.
+
+    Attributes:
+        seed: two of one seed give the same ids, also in C++.
+    """
 
     def __init__(self, seed: int | None = None) -> None:
-        drawn = int.from_bytes(os.urandom(8), "little") if seed is None else seed
-        self._seed = drawn
+        self.seed = int.from_bytes(os.urandom(8), "little") if seed is None else seed
 
     def of(self, numbers: npt.NDArray[np.uint64]) -> Ids:
         """Ids of the spans with these numbers; never 0, which OTLP reserves for "none".
@@ -69,7 +72,7 @@ class SpanIds:
         >>> len(set(ids.tolist()))
         4
         """
-        z: Ids = np.uint64(self._seed) + numbers * np.uint64(_GOLDEN)
+        z: Ids = np.uint64(self.seed) + numbers * np.uint64(_GOLDEN)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(_MIX_1)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(_MIX_2)
         z ^= z >> np.uint64(31)
@@ -83,7 +86,7 @@ class SpanIds:
         >>> ids.one(7).to_bytes(8, "big") == ids.of(np.array([7], np.uint64)).tobytes()
         True
         """
-        z = (self._seed + number * _GOLDEN) & _MASK
+        z = (self.seed + number * _GOLDEN) & _MASK
         z = (z ^ (z >> 30)) * _MIX_1 & _MASK
         z = (z ^ (z >> 27)) * _MIX_2 & _MASK
         z ^= z >> 31

@@ -20,6 +20,7 @@ from otel_straggler.model.observation import (
 )
 from otel_straggler.model.rank import Source
 from otel_straggler.semconv import SectionKind
+from otel_straggler.wire.folded_spans import FoldedSpan, folded_span, unfold
 from otel_straggler.wire.identity import (
     BAD_RANK,
     NO_RANK,
@@ -37,6 +38,7 @@ ROW = "row"
 STEP = "step"
 BAD_ID = "bad_id"
 BAD_TIME = "bad_time"
+BAD_FOLD = "bad_fold"
 NO_NAME = "no_name"
 DURATION_NOT_POSITIVE = "duration_not_positive"
 ERROR_STATUS = "error_status"
@@ -45,9 +47,9 @@ TRUNCATED = "truncated"
 
 FATES = (
     ROW, STEP, NO_RANK, ERROR_STATUS, EXCLUDED, TRUNCATED,
-    BAD_ID, BAD_RANK, BAD_TIME, NO_NAME, DURATION_NOT_POSITIVE,
+    BAD_ID, BAD_RANK, BAD_TIME, NO_NAME, DURATION_NOT_POSITIVE, BAD_FOLD,
 )  # fmt: skip
-MALFORMED = frozenset({BAD_ID, BAD_RANK, BAD_TIME, NO_NAME, DURATION_NOT_POSITIVE})
+MALFORMED = frozenset({BAD_ID, BAD_RANK, BAD_TIME, NO_NAME, DURATION_NOT_POSITIVE, BAD_FOLD})
 """Fates of spans that the sender is told were rejected."""
 
 _STATUS_ERROR = 2
@@ -63,6 +65,10 @@ _SECTION_KEYS = (
     semconv.SECTION_PARENT,
     semconv.PHASE,
     semconv.SPAN_TRUNCATED,
+    semconv.FOLD_COUNT,
+    semconv.FOLD_SUM,
+    semconv.FOLD_MIN,
+    semconv.FOLD_MAX,
 )
 _MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93)
 
@@ -162,7 +168,7 @@ class Rows:
         self._keys = keys
         self._single: list[tuple[int, int, int, int, int, int, int]] = []
         self._many: list[npt.NDArray[np.int64]] = []
-        self._tokens: list[tuple[int, float]] = []  # place and size, only of rows that tell
+        self._tokens: list[tuple[int, float]] = []  # place and size, only where it is told
         self._many_tokens: list[tuple[Ints, Floats]] = []
         self._sources: dict[Source, int] = {}
         self._section_codes: dict[SectionKey, int] = {}
@@ -170,6 +176,7 @@ class Rows:
         self._fates: dict[str, int] = {}
         self._progress: dict[Source, Progress] = {}
         self._count = 0
+        self._folded: list[tuple[tuple[int, int, int, int, int, int, int], FoldedSpan]] = []
         self._is_mixed = False  # rows do not stand in the order in which they came
 
     def add(self, span: Any, resource: Resource, *, is_own: bool, index: int | None = None) -> None:
@@ -202,12 +209,35 @@ class Rows:
         seq = as_int(found.get(semconv.SEQ))
         if seq is None:
             seq = mix_ids(trace_id, span_id)
-        code = self._sources.setdefault(identity.source, len(self._sources))
-        self._single.append((place, code, self._section(key), step, start_ns, end_ns, seq))
         tokens = as_size(found.get(semconv.TOKENS))
+        code = self._sources.setdefault(identity.source, len(self._sources))
+        line = (place, code, self._section(key), step, start_ns, end_ns, seq)
+        if semconv.FOLD_COUNT in found:
+            folded = folded_span(found, _sketch_of(span), start_ns, end_ns)
+            if folded is None:
+                return BAD_FOLD
+            self._folded.append((line, folded))
+            tokens = None if tokens is None else tokens / folded.runs
+        else:
+            self._single.append(line)
         if tokens is not None:
             self._tokens.append((place, tokens))
         return ROW
+
+    def _unfold(self) -> None:
+        """Take all runs of the folded spans."""
+        runs = unfold([folded for _, folded in self._folded])
+        block = np.array([line for line, _ in self._folded], np.int64)[runs.owner]
+        block[:, 4] = runs.start_ns
+        block[:, 5] = runs.start_ns + runs.length_ns
+        block[:, 6] += runs.place
+        self._many.append(block)
+        self._is_mixed = True
+        bad = len(self._folded) - len(np.unique(runs.owner))
+        if bad:
+            self._fates[ROW] -= bad
+            self._fates[BAD_FOLD] = self._fates.get(BAD_FOLD, 0) + bad
+            self._fates = {fate: spans for fate, spans in self._fates.items() if spans}
 
     def count(self, fate: str, spans: int) -> None:
         """Take spans that are no rows."""
@@ -258,6 +288,9 @@ class Rows:
         return code
 
     def build(self) -> DecodedSpans:
+        """What has been taken; called once."""
+        if self._folded:
+            self._unfold()
         return DecodedSpans(batch=self._batch(), fates=self._fates, progress=self._progress)
 
     def _batch(self) -> ObservationBatch:
@@ -292,8 +325,10 @@ class Rows:
         for told, sizes in self._many_tokens:
             tokens[np.searchsorted(places, told)] = sizes
         if self._tokens:
-            single, size = zip(*self._tokens, strict=True)
-            tokens[np.searchsorted(places, single)] = size
+            told, sizes = (np.array(column) for column in zip(*sorted(self._tokens), strict=True))
+            at = np.minimum(np.searchsorted(told, places), len(told) - 1)
+            is_told = told[at] == places  # a folded span has several rows in one place
+            tokens[is_told] = sizes[at[is_told]]
         return tokens
 
 
@@ -333,6 +368,14 @@ def shape_of(span: Any, found: Found, keys: Keys, *, is_own: bool) -> tuple[Sect
     if semconv.SPAN_TRUNCATED in found and found[semconv.SPAN_TRUNCATED] in (True, "true"):
         return None, TRUNCATED
     return (name, kind, found.get(semconv.PHASE), found.get(semconv.SECTION_PARENT)), ROW
+
+
+def _sketch_of(span: Any) -> bytes:
+    for pair in span.attributes:
+        if pair.key == semconv.FOLD_SKETCH:
+            sketch: bytes = pair.value.bytes_value
+            return sketch
+    return b""
 
 
 def step_of(found: Found, keys: Keys) -> int:

@@ -148,6 +148,8 @@ class Shape:
         span = Span.FromString(content)
         layout = Layout.of(content, keys.numbers, keys.wanted - keys.numbers)
         found = keys.find(span)
+        if semconv.FOLD_COUNT in found:  # it stands for many rows
+            raise UnfamiliarError
         section, fate = shape_of(span, found, keys, is_own=is_own)
         step_key = keys.step_key(found)
         return cls(

@@ -12,6 +12,7 @@ from otel_straggler import shutdown
 from otel_straggler.config import ClientSettings, OtlpProtocol
 from otel_straggler.instrument.guard import GUARD
 from otel_straggler.instrument.topology import TOPOLOGY
+from otel_straggler.native import VARIABLE
 from otel_straggler.record.active import RECORDER
 from otel_straggler.record.exporter_thread import Exporter
 from otel_straggler.testing import FakeClock
@@ -26,11 +27,14 @@ def _clean_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No test sees the environment, session or topology of another."""
     for prefix in ("OTEL_", "SLURM_", "TORCHELASTIC_", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_"):
         for name in [n for n in os.environ if n.startswith(prefix)]:
-            monkeypatch.delenv(name)
+            if name != VARIABLE:
+                monkeypatch.delenv(name)
     TOPOLOGY.forget()
     yield
     shutdown()
     RECORDER.disable()
+    while RECORDER.open_here():
+        RECORDER.open_here()[-1][0].__exit__(None, None, None)
     RECORDER.drain()
     TOPOLOGY.forget()
     GUARD.begin(is_strict=False)

@@ -125,6 +125,7 @@ def test_resource_attributes_are_decoded() -> None:
         ({"exit_deadline_s": -1}, "seconds above 0"),
         ({"queue_bytes": 0}, "a whole number from 1"),
         ({"sample_steps": 0}, "a whole number from 1"),
+        ({"span_budget": -1}, "a whole number from 0"),
         ({"run_id": 7}, "a text"),
         ({"group": 7}, "a text"),
         ({"role": 7}, "a text"),

@@ -45,6 +45,7 @@ def test_the_collector_reads_what_the_rank_said(settings: ClientSettings) -> Non
         finished_at_s=1.7e9,
         outcome="failed",
         dropped={"queue_full": 3, "ring_full": 1},
+        folded={"attention": 12_000, "größe": 1},
     )
     assert MetricDecoder().decode(body).heartbeats == (beat,)
 

@@ -8,8 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from otel_straggler import phase, section, semconv, set_topology, step
-from otel_straggler.record import spans as spans_module
-from otel_straggler.record.active import RECORDER
+from otel_straggler.record.active import FORM, RECORDER
 from otel_straggler.record.exporter_thread import Exporter
 from otel_straggler.testing import CapturedRequests, CapturedSpan, FakeClock
 from otel_straggler.wire.ids import root_span_id, step_trace_id
@@ -68,6 +67,7 @@ def test_the_resource_says_which_rank_it_is(
     resource = sink.spans()[0].resource
     assert resource == sink.points()[0].resource
     assert resource.pop("straggler.session.id") == RECORDER.epoch.session_id
+    assert resource.pop("straggler.recorder") == FORM
     assert resource == {
         "team": "x",
         "service.name": "job",
@@ -180,7 +180,8 @@ def test_lengths_do_not_depend_on_the_wall_clock(
     exporter = make_exporter()
     with section("a"):
         pass
-    record = RECORDER.ring[0]
+    [record] = RECORDER.drain()
+    RECORDER.keep(record)
     clock.set_wall(1.0e9)
     tick(exporter, clock)
     span = sink.spans()[0]
@@ -412,11 +413,11 @@ def test_a_mistake_of_ours_is_counted_and_survived(
     """The records at hand are lost, the next are not, and the log has it once."""
     exporter = make_exporter()
 
-    def broken(_: object) -> list[bytes]:
+    def broken(*_: object) -> list[bytes]:
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(spans_module, "encode_rows", broken)
+        patch.setattr(exporter._packer, "pack", broken)
         for _ in range(2):
             run_steps(1, first=0)
             tick(exporter, clock)

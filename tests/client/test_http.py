@@ -11,6 +11,8 @@ from otel_straggler.testing import CapturedRequests
 from otel_straggler.transport.http import HttpClient
 from otel_straggler.transport.response import NO_ANSWER, Response, is_retryable, retry_delay_s
 
+from ..publish.sink import Sink  # noqa: TID252 - shared with the tests of the forwarder
+
 TYPE = "application/x-protobuf"
 
 
@@ -110,3 +112,25 @@ def test_an_absurd_retry_after_is_capped() -> None:
     assert Response(503, {"retry-after": "99999999"}).retry_after_s == 300.0
     assert Response(503, {"retry-after": "-5"}).retry_after_s == 0.0
     assert Response(503, {}).retry_after_s is None
+
+
+def test_a_proxy_of_the_environment_is_used_and_no_proxy_wins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both are looked up once per connection, not with every request."""
+    proxy, direct = Sink(), Sink()
+    try:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        url = "http://nowhere.invalid:1/v1/traces"
+        assert HttpClient(url).post(b"a", content_type="text/plain").is_success
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        client = HttpClient(f"{direct.url}/v1/traces")
+        for _ in range(2):
+            assert client.post(b"b", content_type="text/plain").is_success
+        assert [(path, body) for path, body, _, _ in proxy.received] == [(url, b"a")]
+        assert [body for _, body, _, _ in direct.received] == [b"b", b"b"]
+    finally:
+        proxy.close()
+        direct.close()

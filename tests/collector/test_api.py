@@ -139,7 +139,10 @@ def test_requests_are_forwarded_byte_for_byte(start: Any, kit: Any) -> None:
     relay = start(forward__url=f"http://{sink.addresses['otlp_http']}")
     taken: list[Any] = []
     take = sink.collector.take_original
-    sink.collector.take_original = lambda request: (taken.append(request), take(request))
+    sink.collector.take_original = lambda request, spans: (
+        taken.append(request),
+        take(request, spans),
+    )
     body = kit.spans_of(kit.rank(0, 1), range(8))
     zipped = gzip.compress(body, 1)
     headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}

@@ -172,6 +172,7 @@ def test_heartbeats_are_shown_per_rank(live: Any, kit: Any) -> None:
         progress_at_s=now - 30,
         step=12,
         dropped={"queue_full": 3},
+        folded={"attention": 40, "norm": 2},
     )
     for _ in range(2):
         assert live.post(body, "metrics").status == 200
@@ -181,6 +182,7 @@ def test_heartbeats_are_shown_per_rank(live: Any, kit: Any) -> None:
     assert progress == pytest.approx(shown - 30, abs=1e-3)
     assert live.value(semconv.RANK_STEP, rank="1") == 12
     assert live.value(semconv.RECORDS_DROPPED, reason="queue_full") == 3
+    assert live.value(semconv.RECORDS_FOLDED, rank="1") == 42
     assert live.value(semconv.RANK_INFO, straggler_session_id=f"{1:016x}") == 1
     assert live.value(semconv.RUN_WORLD_SIZE, run_id="run") == 2
     assert live.value(semconv.RUN_FINISHED, run_id="run") is None

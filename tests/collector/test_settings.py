@@ -9,6 +9,7 @@ import pytest
 from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.collector.settings_file import FLAG_OF, load_settings
 from otel_straggler.errors import ConfigError
+from otel_straggler.publish.sampling import SamplingRules
 from otel_straggler.score.verdicts.settings import VerdictSettings
 from otel_straggler.semconv import RANK_ALIASES, STEP_ALIASES
 
@@ -75,7 +76,40 @@ def test_mode_off_is_off_though_yaml_calls_it_false(tmp_path: Path) -> None:
     assert not load_settings(file, {}).forward.is_on
 
 
+def test_a_mode_that_forwards_needs_somebody_to_forward_to(tmp_path: Path) -> None:
+    """Not silently off: the error says what to add."""
+    file = tmp_path / "c.yaml"
+    file.write_text("forward:\n  mode: sampled\n")
+    for path, flags, where in (
+        (file, {}, "c.yaml: forward.mode"),
+        (None, {"forward.mode": "all"}, "--forward-mode"),
+    ):
+        with pytest.raises(ConfigError, match=f"{where}.*expected a URL.*--forward URL"):
+            load_settings(path, flags)
+
+
+def test_the_rules_of_sampling_are_those_of_the_file(tmp_path: Path) -> None:
+    """Every setting of mode sampled reaches the sampler."""
+    file = tmp_path / "c.yaml"
+    file.write_text(
+        "forward:\n  url: http://gateway:4318\n  mode: sampled\n  sample_one_in: 7\n"
+        "  slow_step_ratio: 2\n  max_trace_spans: 50\n  max_held_bytes: 2000000\n"
+        "  hold_seconds: 9\n"
+    )
+    settings = load_settings(file, {}).forward
+    assert settings.is_sampled
+    assert settings.rules() == SamplingRules(
+        one_in=7, slow_ratio=2.0, most_spans=50, held_bytes=2_000_000, hold_s=9.0
+    )
+
+
 WRONG = {
+    "nobody receives": ("receivers:\n  processes: 0\n", ["receivers.processes", "1 to 64"]),
+    "no trace at all": ("forward:\n  sample_one_in: 0\n", ["sample_one_in", "at least 1"]),
+    "every step is slow": ("forward:\n  slow_step_ratio: 1.0\n", ["slow_step_ratio", "above 1"]),
+    "no spans of a trace": ("forward:\n  max_trace_spans: 0\n", ["max_trace_spans", "at least 1"]),
+    "nothing held": ("forward:\n  max_held_bytes: 5\n", ["max_held_bytes", "1048576"]),
+    "no time": ("forward:\n  hold_seconds: 0\n", ["hold_seconds", "above 0"]),
     "unknown key": ("scoring:\n  window_step: 5\n", ["scoring", "window_step", "window_steps"]),
     "unknown part": ("score:\n  a: 5\n", ["score", "scoring"]),
     "wrong type": (

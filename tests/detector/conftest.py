@@ -16,6 +16,7 @@ import pytest
 
 from otel_straggler import shutdown
 from otel_straggler.detector import Detector
+from otel_straggler.native import VARIABLE
 from otel_straggler.record.active import RECORDER
 
 RANKS = 4
@@ -32,6 +33,7 @@ class Ranks:
             port = str(probe.getsockname()[1])
         env = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "SLURM_"))},
+            VARIABLE: os.environ.get(VARIABLE, ""),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": port,
             "WORLD_SIZE": str(RANKS),
@@ -105,7 +107,8 @@ def _clean_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No test sees the environment or the detector of another."""
     for prefix in ("OTEL_", "SLURM_", "TORCHELASTIC_", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_"):
         for name in [n for n in os.environ if n.startswith(prefix)]:
-            monkeypatch.delenv(name)
+            if name != VARIABLE:
+                monkeypatch.delenv(name)
     yield
     Detector.shutdown()
     shutdown()

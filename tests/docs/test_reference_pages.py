@@ -136,7 +136,7 @@ def test_the_rule_on_the_page_is_the_one_that_refuses() -> None:
     """In the words of the error message."""
     assert configuration_page.rule_of("scoring", "threshold") == "a number above 0 and at most 1"
     assert configuration_page.rule_of("metrics", "listen").startswith("HOST:PORT")
-    assert configuration_page.rule_of("forward", "mode") == '"off" or "all"'
+    assert configuration_page.rule_of("forward", "mode") == '"off", "all" or "sampled"'
     for section, key, _ in settings_on_the_page():
         assert configuration_page.rule_of(section, key), f"{section}.{key} refuses nothing"
 
@@ -182,6 +182,7 @@ def test_what_a_rank_sends_is_what_the_page_shows() -> None:
     assert {p.metric for p in points} >= metrics.keys() - {
         semconv.SECTION_DURATION.name,
         semconv.PROGRESS_STEP.name,
+        semconv.RECORDS_FOLDED.name,
     }
     for point in points:
         told = wire_page.ON_POINTS.get(point.metric, ())

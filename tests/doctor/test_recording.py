@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from otel_straggler.doctor.recording import (
     check_gpu_timing,
@@ -13,11 +16,31 @@ from otel_straggler.doctor.recording import (
     find_cupti,
     library_folders,
 )
+from otel_straggler.record.active import FORM
 
 
 def test_the_recorder_is_named() -> None:
-    """Python, in this version."""
-    assert check_recorder().value == "python"
+    """The one that was chosen."""
+    assert check_recorder().value == FORM
+
+
+@pytest.mark.parametrize(
+    ("wish", "expected"),
+    [
+        ("off", "Sections are recorded in Python: OTEL_STRAGGLER_NATIVE is off."),
+        ("required", "Sections are recorded natively."),
+    ],
+)
+def test_a_recorder_in_python_says_why(wish: str, expected: str) -> None:
+    """In the words of what decides."""
+    if wish == "required" and FORM == "python":
+        pytest.skip("without the extension this cannot show that the native recorder is named")
+    program = "from otel_straggler.doctor.recording import *; print(check_recorder().sentence)"
+    env = {**os.environ, "OTEL_STRAGGLER_NATIVE": wish}
+    said = subprocess.run(
+        [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
+    )
+    assert said.stdout.strip() == expected
 
 
 def test_gpu_timing_is_off_and_says_what_is_there() -> None:

@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import Sampler
 
 from otel_straggler import configure, shutdown
+from otel_straggler.native import VARIABLE
 from otel_straggler.record.active import RECORDER
 from otel_straggler.testing import CapturedRequests
 
@@ -61,7 +62,8 @@ MakeApplication = Callable[..., Application]
 def _clean_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No test sees the environment or the session of another."""
     for name in [n for n in os.environ if n.startswith(("OTEL_", "SLURM_", "TORCHELASTIC_"))]:
-        monkeypatch.delenv(name)
+        if name != VARIABLE:
+            monkeypatch.delenv(name)
     yield
     shutdown()
     RECORDER.disable()

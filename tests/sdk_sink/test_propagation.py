@@ -18,8 +18,8 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from otel_straggler import flush, phase, section, shutdown, step
 from otel_straggler.export.drops import SDK_RATE
 from otel_straggler.instrument.sections import Section
+from otel_straggler.record.active import SectionTimer
 from otel_straggler.record.propagation import PropagatedRun
-from otel_straggler.record.python_recorder import PythonTimer
 from otel_straggler.testing import CapturedRequests
 from otel_straggler.wire.ids import step_trace_id
 
@@ -27,7 +27,7 @@ from .conftest import Application, MakeApplication
 from .test_sampler import Asked
 
 EARLY = section("made before configure()")
-PLAIN = {name: getattr(PythonTimer, name) for name in ("__enter__", "__exit__", "begin")}
+PLAIN = {name: getattr(SectionTimer, name) for name in ("__enter__", "__exit__", "begin")}
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def _found_as_left(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     assert otel_context.get_current() is before
     assert [r.getMessage() for r in caplog.records if r.name.startswith("opentelemetry")] == []
     shutdown()
-    assert {name: getattr(PythonTimer, name) for name in PLAIN} == PLAIN
+    assert {name: getattr(SectionTimer, name) for name in PLAIN} == PLAIN
 
 
 @pytest.fixture
@@ -405,16 +405,16 @@ def test_a_session_that_does_not_propagate_has_the_plain_methods(
     make_application: MakeApplication,
 ) -> None:
     """Off, a section is the very code it is without this feature."""
-    plain = dict(vars(PythonTimer))
+    plain = dict(vars(SectionTimer))
     made = make_application()
     made.configure()
-    assert dict(vars(PythonTimer)) == plain
-    assert Section.__enter__ is plain["__enter__"]
+    assert dict(vars(SectionTimer)) == plain
+    assert Section.__enter__ is PLAIN["__enter__"]
     shutdown()
     made.configure(propagate_context=True)
-    assert Section.__enter__ is not plain["__enter__"]
+    assert Section.__enter__ is not PLAIN["__enter__"]
     shutdown()
-    assert dict(vars(PythonTimer)) == plain
+    assert dict(vars(SectionTimer)) == plain
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")

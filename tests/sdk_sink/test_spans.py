@@ -355,7 +355,7 @@ def test_above_the_rate_whole_steps_are_left_out_and_counted(
     application: Application, sink: CapturedRequests, caplog: pytest.LogCaptureFixture
 ) -> None:
     """At most so many spans a second; a trace is there or not, never in part."""
-    application.configure(endpoint=sink.url, sdk_spans_per_s=10)
+    application.configure(endpoint=sink.url, sdk_spans_per_s=10, span_budget=0)
     for n in range(100):
         with step(n):
             for _ in range(6):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -27,8 +29,12 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 
 from otel_straggler.errors import InputError
 from otel_straggler.model.observation import NO_STEP, Section
+from otel_straggler.native import NATIVE
 from otel_straggler.wire.decode_metrics import MetricDecoder
 from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
+
+EXTENSION: ModuleType | None = NATIVE
+"""Given to decoders; see :func:`way`."""
 
 OURS = {
     "service.name": "job",
@@ -94,8 +100,19 @@ def as_otlp_json(message: ExportTraceServiceRequest) -> str:
     return json.dumps(document)
 
 
+@pytest.fixture(autouse=True, scope="module", params=["native", "python"])
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """All of it twice: read by the extension module, and without it."""
+    global EXTENSION
+    EXTENSION = NATIVE if request.param == "native" else None
+    if request.param == "native" and EXTENSION is None:
+        pytest.skip("without the extension module; it would show that C++ reads the same")
+    yield
+    EXTENSION = NATIVE
+
+
 def decode(message: ExportTraceServiceRequest, *, how: str = "protobuf") -> DecodedSpans:
-    decoder = SpanDecoder()
+    decoder = SpanDecoder(extension=EXTENSION)
     if how == "json":
         return decoder.decode_json(as_otlp_json(message).encode())
     return decoder.decode(message.SerializeToString())
@@ -300,7 +317,7 @@ def test_a_mutated_request_is_decoded_or_malformed_never_anything_else(
     for _ in range(data.draw(st.integers(1, 8))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     cut = data.draw(st.integers(0, len(body)))
-    decoder = SpanDecoder()
+    decoder = SpanDecoder(extension=EXTENSION)
     decode_one = decoder.decode_json if how == "json" else decoder.decode
     for damaged in (bytes(body), bytes(body[:cut])):
         try:

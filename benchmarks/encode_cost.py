@@ -1,6 +1,6 @@
-"""What a section costs, beside a span of OpenTelemetry's SDK, in the same run.
+"""What it costs to turn a recorded section into bytes, beside OpenTelemetry's SDK, in one run.
 
-    python -m benchmarks.section_cost
+    python -m benchmarks.encode_cost
 
 Prints JSON. The ratios are what counts; the absolute times belong to the machine they were taken
 on. Rounds alternate between the two, so that both see the same noise, and the median is taken.
@@ -13,85 +13,31 @@ import json
 import platform
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import (
-    BatchSpanProcessor,
-    SimpleSpanProcessor,
-    SpanExporter,
-    SpanExportResult,
-)
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from benchmarks.sections import ATTRIBUTES
 from otel_straggler import section, step
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.record.active import RECORDER
 from otel_straggler.record.spans import SpanPacker
 
 ROUNDS = 31
-RUNS = 5_000
 ENCODED = 5_120
-ATTRIBUTES = {
-    "straggler.section": "forward",
-    "straggler.section.kind": "compute",
-    "straggler.time_basis": "host",
-    "training.step": 7,
-    "straggler.seq": 12_345,
-}
-
-
-class _Nowhere(SpanExporter):
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        del spans
-        return SpanExportResult.SUCCESS
 
 
 def main() -> None:
     """Measure and print."""
-    print(json.dumps({"machine": _machine(), "call": _call(), "encode": _encode()}, indent=2))
+    print(json.dumps({"machine": _machine(), "encode": _encode()}, indent=2))
 
 
 def _machine() -> dict[str, Any]:
     return {"python": platform.python_version(), "processor": platform.machine()}
-
-
-def _call() -> dict[str, float]:
-    """``with section:`` against ``start_as_current_span`` with a batch processor."""
-    provider = TracerProvider()
-    provider.add_span_processor(BatchSpanProcessor(_Nowhere()))
-    tracer = provider.get_tracer("benchmark")
-    forward = section("forward")
-    RECORDER.enable()
-    step(7)
-
-    def own() -> None:
-        for _ in range(RUNS):
-            with forward:
-                pass
-
-    def empty() -> None:
-        for _ in range(RUNS):
-            pass
-
-    def sdk() -> None:
-        for _ in range(RUNS):
-            with tracer.start_as_current_span("forward", attributes=ATTRIBUTES):
-                pass
-
-    times = _alternate({"own": own, "sdk": sdk, "empty": empty}, RUNS, between=RECORDER.drain)
-    RECORDER.disable()
-    times_off = _alternate({"off": own}, RUNS, between=RECORDER.drain)
-    provider.shutdown()
-    own_ns, sdk_ns = times["own"] - times["empty"], times["sdk"] - times["empty"]
-    return {
-        "section_ns": own_ns,
-        "section_before_configure_ns": times_off["off"] - times["empty"],
-        "sdk_span_ns": sdk_ns,
-        "sdk_over_own": sdk_ns / own_ns,
-    }
 
 
 def _encode() -> dict[str, float]:

@@ -1,0 +1,274 @@
+"""What a section costs in the training thread, beside its peers, in one run.
+
+    python -m benchmarks.sections        (with NVRx where it is installed: make bench-peers)
+
+Prints JSON: nanoseconds per section of each way to time one, less those of an empty loop, and for
+each budget what was measured, as a part of it (1.0 = just met). Only ratios count: rounds take
+turns, so that all see the same noise, and the median of a round is taken. The ring is emptied
+between rounds, as a thread of its own would do it; what ``Detector`` empties on the spot counts.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
+from otel_straggler import section, step
+from otel_straggler.config import ClientSettings, Endpoint
+from otel_straggler.detector import PULL_EVERY, Detector
+from otel_straggler.export.sdk import SpanBuilder
+from otel_straggler.record import python_recorder
+from otel_straggler.record.active import FORM, RECORDER, WHY_PYTHON
+from otel_straggler.record.description import Topology
+from otel_straggler.record.propagation import Propagation
+from otel_straggler.record.recording import RECORDING
+from otel_straggler.record.sdk_traces import SdkTraces
+from otel_straggler.wire.ids import SpanIds
+
+ROUNDS = 61
+RUNS = 5_000
+ATTRIBUTES = {
+    "straggler.section": "forward",
+    "straggler.section.kind": "compute",
+    "straggler.time_basis": "host",
+    "training.step": 7,
+    "straggler.seq": 12_345,
+}
+BUDGETS = (
+    ("reused", "nvrx_detection_section", 15),
+    ("reused", "sdk_span", 100),
+    ("detection_section", "nvrx_detection_section", 8),
+)
+"""(what, beside what, how many times cheaper it is to be); see the design."""
+Way = Callable[[], None]
+
+
+class _Nowhere(SpanExporter):
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        del spans
+        return SpanExportResult.SUCCESS
+
+
+def main() -> None:
+    """Measure and print."""
+    result = {
+        "machine": {"python": platform.python_version(), "processor": platform.machine()},
+        "recorder": FORM,
+        "why_python": WHY_PYTHON,
+        "rounds": ROUNDS,
+        "runs_per_round": RUNS,
+    }
+    costs = _costs()
+    print(json.dumps({**result, "ns": costs, "budgets": _budgets(costs)}, indent=2))
+
+
+def _costs() -> dict[str, float]:
+    """Nanoseconds per section of each way, in the order of their meaning."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(_Nowhere(), max_queue_size=100_000))
+    forward, python_forward = section("forward"), python_recorder.PythonTimer("forward", "compute")
+    ways: dict[str, Way] = {
+        "empty_loop": _empty,
+        "clock_pair": _clock_pair,
+        "reused": _around(lambda: forward, is_reused=True),
+        "by_name": _by_name,
+        "sized": _around(lambda: forward.run(tokens=4096)),
+        "nested": _nested,
+        "python_reused": _around(lambda: python_forward, is_reused=True),
+        "propagated": _propagated(provider),
+        "detection_section": _emptied(_detection_section),
+        "sdk_span": _of_sdk(provider),
+    }
+    theirs = their_detector()
+    if theirs is not None:
+        ways["nvrx_detection_section"] = _of_nvrx(theirs)
+    Detector.initialize()
+    RECORDER.empty_here(None)
+    step(7)
+    python_recorder.RECORDER.enable()
+    took = _alternate(ways, between=provider.force_flush)
+    Detector.shutdown()
+    python_recorder.RECORDER.disable()
+    off = _alternate({"empty_loop": _empty, "off": ways["reused"]}, between=list)
+    provider.shutdown()
+    costs = {name: ns - took["empty_loop"] for name, ns in took.items() if name != "empty_loop"}
+    return {**costs, "before_configure": off["off"] - off["empty_loop"]}
+
+
+def _budgets(costs: dict[str, float]) -> dict[str, Any]:
+    found = {}
+    for name, peer, times in BUDGETS:
+        key = f"{name} <= {peer} / {times}"
+        if peer not in costs:
+            found[key] = "not measured: nvidia-resiliency-ext 0.4.1 is not installed"
+            continue
+        times_cheaper = costs[peer] / costs[name]
+        found[key] = {"times_cheaper": times_cheaper, "part_of_budget": times / times_cheaper}
+    return found
+
+
+def _around(make: Callable[[], AbstractContextManager[Any]], *, is_reused: bool = False) -> Way:
+    """A loop of ``with``: around one object, or around a new one each time. ``make`` is one call
+    of Python more than a user's line has."""
+
+    def reused() -> None:
+        timer = make()
+        for _ in range(RUNS):
+            with timer:
+                pass
+
+    def anew() -> None:
+        for _ in range(RUNS):
+            with make():
+                pass
+
+    return reused if is_reused else anew
+
+
+def _emptied(way: Way) -> Way:
+    """As ``Detector`` does it: the thread that times also empties the ring, every so often."""
+
+    def emptied() -> None:
+        RECORDER.empty_here(RECORDING.pull, PULL_EVERY)
+        way()
+        RECORDER.empty_here(None)
+
+    return emptied
+
+
+def _by_name() -> None:
+    for _ in range(RUNS):
+        with section("forward"):
+            pass
+
+
+def _detection_section() -> None:
+    for _ in range(RUNS):
+        with Detector.detection_section("forward"):
+            pass
+
+
+def _of_nvrx(theirs: Any) -> Way:
+    def detection_section() -> None:
+        for _ in range(RUNS):
+            with theirs.detection_section("forward", profile_cuda=False):
+                pass
+
+    return detection_section
+
+
+def _of_sdk(provider: TracerProvider) -> Way:
+    tracer = provider.get_tracer("benchmark")
+
+    def sdk_span() -> None:
+        for _ in range(RUNS):
+            with tracer.start_as_current_span("forward", attributes=ATTRIBUTES):
+                pass
+
+    return sdk_span
+
+
+def _empty() -> None:
+    for _ in range(RUNS):
+        pass
+
+
+def _clock_pair() -> None:
+    clock = time.perf_counter_ns
+    for _ in range(RUNS):
+        clock()
+        clock()
+
+
+def _nested() -> None:
+    """Two sections, one in the other; the price of both."""
+    outer, inner = section("outer"), section("inner")
+    for _ in range(RUNS):
+        with outer, inner:
+            pass
+
+
+def _propagated(provider: TracerProvider) -> Way:
+    nowhere = Endpoint(url="http://127.0.0.1/", is_enabled=False)
+    settings = ClientSettings(
+        run_id="r",
+        world_size=8,
+        traces=nowhere,
+        metrics=nowhere,
+        tracer_provider=provider,
+        sdk_spans_per_s=1e12,
+    )
+    builder = SpanBuilder(provider, _raise)
+    propagation = Propagation(SdkTraces(settings, builder, SpanIds(), Topology), _raise)
+    forward = section("forward")
+    numbers = iter(range(8, 10**9))
+
+    def propagated() -> None:
+        propagation.install()
+        step(next(numbers))
+        try:
+            for _ in range(RUNS):
+                with forward:
+                    pass
+        finally:
+            propagation.uninstall()
+
+    return propagated
+
+
+def their_detector() -> Any:
+    """NVRx's Detector with what needs a GPU left out; None where it is not installed."""
+    if importlib.util.find_spec("nvidia_resiliency_ext") is None:
+        return None
+    import torch
+    from nvidia_resiliency_ext.straggler import Detector as Theirs
+
+    class NoCupti:
+        def get_results(self) -> dict[str, Any]:
+            return {}
+
+        def reset_results(self) -> None:
+            """Nothing to reset."""
+
+    torch.cuda.synchronize = lambda *_: None  # type: ignore[assignment]
+    Theirs.custom_sections = {}
+    Theirs.cupti_manager = NoCupti()
+    Theirs.profiling_interval = 1
+    Theirs.initialized = True
+    return Theirs
+
+
+def _alternate(ways: dict[str, Way], between: Callable[[], object]) -> dict[str, float]:
+    """Nanoseconds per run of each way: the median over rounds that take turns."""
+    taken: dict[str, list[float]] = {name: [] for name in ways}
+    for at in range(ROUNDS):
+        order = list(ways) if at % 2 else list(reversed(ways))
+        between()
+        gc.collect()
+        for name in order:
+            begin_ns = time.perf_counter_ns()
+            ways[name]()
+            taken[name].append((time.perf_counter_ns() - begin_ns) / RUNS)
+            RECORDER.drain_batch()
+            python_recorder.RECORDER.drain_batch()
+    return {name: statistics.median(values) for name, values in taken.items()}
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+if __name__ == "__main__":
+    os.environ.pop("OTEL_STRAGGLER_ENDPOINT", None)  # nothing is sent
+    main()

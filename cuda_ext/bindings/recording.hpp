@@ -1,0 +1,35 @@
+// What the two bindings of recording share: the recorder of this process, and the thread's stack.
+#pragma once
+
+#include "module.hpp"
+
+#include "otel_straggler/recorder.hpp"
+
+namespace otel_straggler::bindings {
+
+struct Recording {
+  Recorder* recorder = nullptr;     // null until a block is opened
+  PyObject* when_full = nullptr;    // called where no thread drains
+  PyObject* is_failure = nullptr;   // (span, class of an exception) -> bool
+  std::uint64_t incarnation = 0;    // counts forks: what began in the parent ends in the parent
+};
+extern Recording recording;
+
+extern __thread ThreadStack* this_stack;  // null until its first run; no initialiser, no guard
+ThreadStack& enter_thread();                  // makes it; needs a recorder
+
+inline ThreadStack& thread_stack() { return this_stack == nullptr ? enter_thread() : *this_stack; }
+inline bool is_on() { return recording.recorder != nullptr && recording.recorder->is_on(); }
+inline std::int64_t now_ns() { return clock_ns(CLOCK_MONOTONIC); }
+
+// Puts an ended run into the ring, or has the ring emptied, or counts it as lost. False with an
+// exception set if emptying raised one.
+bool keep(const Record& record);
+
+// kFailed if the exception that ended the run is a failure of it, else 0.
+std::uint32_t failure_of(std::uint64_t span, PyObject* error);
+
+// Fills `work` from (microbatch, tokens) or None; false with an exception set if it is neither.
+bool read_work(PyObject* size, Work& work);
+
+}  // namespace otel_straggler::bindings

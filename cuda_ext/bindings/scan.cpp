@@ -1,0 +1,263 @@
+// The type Scanner: requests as bytes -> columns as bytearrays, or questions.
+#include "module.hpp"
+
+#include <memory>
+#include <new>
+
+#include "otel_straggler/scan.hpp"
+
+namespace otel_straggler::bindings {
+namespace {
+
+struct ScannerObject {
+  PyObject_HEAD
+  Scanner* scanner;
+};
+
+Scanner* scanner_of(PyObject* self) { return reinterpret_cast<ScannerObject*>(self)->scanner; }
+
+// A list of (key, role, slot).
+bool read_keys(PyObject* list, std::vector<Key>& keys) {
+  const Py_ssize_t size = PyList_Size(list);
+  if (size < 0) return false;
+  if (static_cast<std::size_t>(size) > kMostKeys) {
+    PyErr_Format(PyExc_ValueError, "more than %zd keys", static_cast<Py_ssize_t>(kMostKeys));
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    const char* text = nullptr;
+    Py_ssize_t text_size = 0;
+    unsigned char role = 0;
+    unsigned char slot = 0;
+    PyObject* item = PyList_GetItem(list, i);
+    if (!PyArg_ParseTuple(item, "s#bb", &text, &text_size, &role, &slot)) return false;
+    if (role > static_cast<unsigned char>(KeyRole::kForeign) || slot >= kMostNumbers) {
+      PyErr_SetString(PyExc_ValueError, "a key has no such role or slot");
+      return false;
+    }
+    keys.push_back({{text, static_cast<std::size_t>(text_size)}, static_cast<KeyRole>(role), slot});
+  }
+  return true;
+}
+
+PyObject* scanner_new(PyTypeObject* type, PyObject* args, PyObject*) {
+  PyObject* list = nullptr;
+  OwnFates fates{};
+  if (!PyArg_ParseTuple(args, "O(bbbb):Scanner", &list, &fates.row, &fates.bad_id, &fates.bad_time,
+                        &fates.duration_not_positive)) {
+    return nullptr;
+  }
+  for (const std::uint8_t fate :
+       {fates.row, fates.bad_id, fates.bad_time, fates.duration_not_positive}) {
+    if (fate >= kFates) return PyErr_Format(PyExc_ValueError, "there is no fate %d", fate);
+  }
+  std::vector<Key> keys;
+  if (!read_keys(list, keys)) return nullptr;
+  const auto allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc));
+  PyObject* self = allocate(type, 0);
+  if (self == nullptr) return nullptr;
+  try {
+    reinterpret_cast<ScannerObject*>(self)->scanner =
+        std::make_unique<Scanner>(std::move(keys), fates).release();
+  } catch (const std::bad_alloc&) {
+    Py_DECREF(self);
+    return PyErr_NoMemory();
+  }
+  return self;
+}
+
+void scanner_dealloc(PyObject* self) {
+  const std::unique_ptr<Scanner> owned(scanner_of(self));
+  PyTypeObject* type = Py_TYPE(self);
+  const auto release = reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free));
+  release(self);
+  Py_DECREF(reinterpret_cast<PyObject*>(type));
+}
+
+template <typename Number>
+PyObject* column(const std::vector<Number>& values) {
+  const auto size = static_cast<Py_ssize_t>(values.size() * sizeof(Number));
+  return PyByteArray_FromStringAndSize(reinterpret_cast<const char*>(values.data()), size);
+}
+
+PyObject* codes(const std::vector<std::int32_t>& values) {
+  PyObject* list = PyList_New(static_cast<Py_ssize_t>(values.size()));
+  for (std::size_t i = 0; list != nullptr && i < values.size(); ++i) {
+    PyObject* number = PyLong_FromLong(values[i]);
+    if (number == nullptr || PyList_SetItem(list, static_cast<Py_ssize_t>(i), number) < 0) {
+      Py_DECREF(list);
+      return nullptr;
+    }
+  }
+  return list;
+}
+
+// A list of what `build` makes of each item: a new reference, or null with an exception set.
+template <typename Item, typename Build>
+PyObject* list_of(const std::vector<Item>& items, Build build) {
+  PyObject* list = PyList_New(0);
+  for (const Item& item : items) {
+    PyObject* built = list == nullptr ? nullptr : build(item);
+    const bool is_added = built != nullptr && PyList_Append(list, built) == 0;
+    Py_XDECREF(built);
+    if (!is_added) {
+      Py_XDECREF(list);
+      return nullptr;
+    }
+  }
+  return list;
+}
+
+PyObject* progress_of(const Progress& one) {
+  return Py_BuildValue("iLL", static_cast<int>(one.source), static_cast<long long>(one.step),
+                       static_cast<long long>(one.end_ns));
+}
+
+PyObject* question_of(const Question& one) {
+  return Py_BuildValue("iIy#y#", static_cast<int>(one.asked), static_cast<unsigned>(one.number),
+                       one.context.data(), static_cast<Py_ssize_t>(one.context.size()),
+                       one.sample.data(), static_cast<Py_ssize_t>(one.sample.size()));
+}
+
+PyObject* fates_of(const Columns& found) {
+  PyObject* dict = PyDict_New();
+  for (std::size_t fate = 0; dict != nullptr && fate < kFates; ++fate) {
+    if (found.fates[fate] == 0) continue;
+    PyObject* key = PyLong_FromSize_t(fate);
+    PyObject* count = PyLong_FromUnsignedLongLong(found.fates[fate]);
+    const bool is_set = key != nullptr && count != nullptr && PyDict_SetItem(dict, key, count) == 0;
+    Py_XDECREF(key);
+    Py_XDECREF(count);
+    if (!is_set) {
+      Py_DECREF(dict);
+      return nullptr;
+    }
+  }
+  return dict;
+}
+
+PyObject* columns_of(const Columns& found) {
+  PyObject* tokens = found.tells_tokens ? column(found.tokens) : Py_None;
+  if (tokens == Py_None) Py_INCREF(Py_None);
+  return Py_BuildValue("NNNNNNNNNNN", column(found.source), column(found.section),
+                       column(found.step), column(found.start_ns), column(found.duration_s),
+                       column(found.sequence), tokens, codes(found.sources), codes(found.sections),
+                       fates_of(found), list_of(found.progress, progress_of));
+}
+
+// What takes no longer than handing over the GIL is done with it.
+constexpr Py_ssize_t kSmallRequest = 8192;
+
+// False if there is no memory. Needs no GIL.
+bool scan_into(Scanner& scanner, Bytes request, Columns& found, Verdict& verdict) {
+  try {
+    verdict = scanner.scan(request, found);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+PyObject* scanner_scan(PyObject* self, PyObject* body) {
+  char* data = nullptr;
+  Py_ssize_t size = 0;
+  if (PyBytes_AsStringAndSize(body, &data, &size) < 0) return nullptr;
+  const Bytes request{reinterpret_cast<const std::uint8_t*>(data), static_cast<std::size_t>(size)};
+  Scanner& scanner = *scanner_of(self);
+  Columns found;
+  Verdict verdict = Verdict::kUnfamiliar;
+  bool is_done = false;
+  if (size < kSmallRequest) {
+    is_done = scan_into(scanner, request, found, verdict);
+  } else {
+    Py_BEGIN_ALLOW_THREADS
+    is_done = scan_into(scanner, request, found, verdict);
+    Py_END_ALLOW_THREADS
+  }
+  if (!is_done) return PyErr_NoMemory();
+  if (verdict != Verdict::kColumns) return PyLong_FromLong(static_cast<long>(verdict));
+  return found.questions.empty() ? columns_of(found) : list_of(found.questions, question_of);
+}
+
+PyObject* scanner_learn_scope(PyObject* self, PyObject* args) {
+  unsigned number = 0;
+  int is_own = 0;
+  if (!PyArg_ParseTuple(args, "Ip:learn_scope", &number, &is_own)) return nullptr;
+  scanner_of(self)->learn_scope(number, is_own != 0);
+  Py_RETURN_NONE;
+}
+
+PyObject* scanner_learn_sender(PyObject* self, PyObject* args) {
+  unsigned number = 0;
+  int source = 0;
+  Sender sender;
+  if (!PyArg_ParseTuple(args, "Iib:learn_sender", &number, &source, &sender.fate)) return nullptr;
+  sender.source = source;
+  scanner_of(self)->learn_sender(number, sender);
+  Py_RETURN_NONE;
+}
+
+// number, section, fate, (slot, step), (kind, slot, sequence), (slot, tokens)
+PyObject* scanner_learn_shape(PyObject* self, PyObject* args) {
+  unsigned number = 0;
+  int section = 0;
+  int step_slot = 0;
+  long long step = 0;
+  int sequence = 0;
+  int sequence_slot = 0;
+  long long fixed_sequence = 0;
+  int tokens_slot = 0;
+  Judgement judgement;
+  if (!PyArg_ParseTuple(args, "Iib(iL)(iiL)(id):learn_shape", &number, &section, &judgement.fate,
+                        &step_slot, &step, &sequence, &sequence_slot, &fixed_sequence, &tokens_slot,
+                        &judgement.tokens)) {
+    return nullptr;
+  }
+  if (sequence < 0 || sequence > static_cast<int>(Judgement::Sequence::kNumber)) {
+    return PyErr_Format(PyExc_ValueError, "there is no kind of sequence %d", sequence);
+  }
+  judgement.section = section;
+  judgement.step_slot = step_slot;
+  judgement.step = step;
+  judgement.sequence = static_cast<Judgement::Sequence>(sequence);
+  judgement.sequence_slot = sequence_slot;
+  judgement.fixed_sequence = fixed_sequence;
+  judgement.tokens_slot = tokens_slot;
+  scanner_of(self)->learn_shape(number, judgement);
+  Py_RETURN_NONE;
+}
+
+PyMethodDef methods[] = {
+    {"scan", scanner_scan, METH_O,
+     "Columns (a tuple), questions (a list), 1 for what is unfamiliar, 2 if it is full."},
+    {"learn_scope", scanner_learn_scope, METH_VARARGS, "Answer a question about a scope."},
+    {"learn_sender", scanner_learn_sender, METH_VARARGS, "Answer a question about a sender."},
+    {"learn_shape", scanner_learn_shape, METH_VARARGS, "Answer a question about a shape."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+template <typename Function>
+void* slot(Function* function) {
+  return reinterpret_cast<void*>(function);
+}
+
+}  // namespace
+
+bool add_scan(PyObject* module) {
+  PyType_Slot slots[] = {
+      {Py_tp_new, slot(scanner_new)},
+      {Py_tp_dealloc, slot(scanner_dealloc)},
+      {Py_tp_methods, methods},
+      {Py_tp_doc, const_cast<char*>("Scans OTLP trace requests; see wire/native_scan.py.")},
+      {0, nullptr},
+  };
+  PyType_Spec spec = {"otel_straggler._native.Scanner", sizeof(ScannerObject), 0,
+                      Py_TPFLAGS_DEFAULT, slots};
+  PyObject* type = PyType_FromSpec(&spec);
+  if (type == nullptr) return false;
+  if (PyModule_AddObject(module, "Scanner", type) == 0) return true;
+  Py_DECREF(type);
+  return false;
+}
+
+}  // namespace otel_straggler::bindings

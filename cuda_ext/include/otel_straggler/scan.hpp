@@ -1,0 +1,364 @@
+// OTLP trace requests -> columns.
+//
+// What a span means is decided elsewhere, once per distinct case: whose scope it is, who sends (a
+// resource, with the attributes of a span that override it), and what a span of its shape is. A
+// request with unknown cases gives questions in place of columns, each with a sample; once they are
+// answered, the same request is scanned again.
+//
+// Safe to use from several threads: scans take turns.
+#pragma once
+
+#include <mutex>
+#include <utility>
+
+#include "otel_straggler/intern.hpp"
+#include "otel_straggler/scan_columns.hpp"
+#include "otel_straggler/span_facts.hpp"
+#include "otel_straggler/span_template.hpp"
+
+namespace otel_straggler {
+
+inline constexpr std::size_t kMostScopes = 16'384;
+inline constexpr std::size_t kMostSenders = 131'072;
+inline constexpr std::size_t kMostShapes = 16'384;
+inline constexpr std::size_t kMostTextBytes = std::size_t{32} << 20;  // of each of these
+
+enum class Verdict : std::uint8_t {
+  kColumns = 0,     // or questions
+  kUnfamiliar = 1,  // no request, or one that a full parser should judge
+  kFull = 2,        // no room for so many different cases
+};
+
+class Scanner {
+ public:
+  Scanner(std::vector<Key> keys, OwnFates fates)
+      : keys_(std::move(keys)), reader_(keys_), fates_(fates) {}
+  Scanner(const Scanner&) = delete;
+  Scanner& operator=(const Scanner&) = delete;
+
+  Verdict scan(Bytes request, Columns& to) {
+    const std::lock_guard<std::mutex> turn(lock_);
+    to_ = &to;
+    ++pass_;
+    asked_bytes_ = 0;
+    is_full_ = false;
+    Field field;
+    FieldReader reader(request);
+    bool is_read = true;
+    while (is_read && reader.next(field)) {
+      if (field.is(1, WireType::kLength)) is_read = read_resource_spans(field.content);
+    }
+    if (is_full_) return Verdict::kFull;
+    return is_read && !reader.is_malformed() ? Verdict::kColumns : Verdict::kUnfamiliar;
+  }
+
+  // Answers. What nobody asked for is ignored.
+  void learn_scope(std::uint32_t number, bool is_own) {
+    const std::lock_guard<std::mutex> turn(lock_);
+    scopes_.answer(number, is_own);
+  }
+
+  void learn_sender(std::uint32_t number, Sender sender) {
+    const std::lock_guard<std::mutex> turn(lock_);
+    const bool is_code = sender.source < static_cast<std::int32_t>(kMostSenders);
+    if (is_code && sender.fate < kFates) senders_.answer(number, sender);
+  }
+
+  void learn_shape(std::uint32_t number, const Judgement& judgement) {
+    const std::lock_guard<std::mutex> turn(lock_);
+    const bool is_code = judgement.section < static_cast<std::int32_t>(kMostShapes);
+    const bool has_slots = is_slot(judgement.step_slot) && is_slot(judgement.sequence_slot) &&
+                           is_slot(judgement.tokens_slot);
+    if (is_code && has_slots && judgement.fate < kFates) shapes_.answer(number, judgement);
+  }
+
+ private:
+  // Cases by the bytes that make them what they are.
+  template <typename Answer>
+  class Cases {
+   public:
+    struct Case {
+      bool is_known = false;
+      std::uint64_t asked_in = 0;
+      Answer answer{};
+    };
+
+    explicit Cases(std::size_t most) : numbers_(most, kMostTextBytes) {}
+
+    // InternTable::kFull if there is no room.
+    std::uint32_t number_of(Bytes bytes) {
+      const std::uint32_t number = numbers_.number_of(bytes);
+      if (number != InternTable::kFull && number >= cases_.size()) cases_.emplace_back();
+      return number;
+    }
+
+    const Case& operator[](std::uint32_t number) const { return cases_[number]; }
+
+    // Whether to ask about it: once in a pass.
+    bool is_to_ask(std::uint32_t number, std::uint64_t pass) {
+      Case& one = cases_[number];
+      if (one.is_known || one.asked_in == pass) return false;
+      one.asked_in = pass;
+      return true;
+    }
+
+    void answer(std::uint32_t number, const Answer& answer) {
+      if (number >= cases_.size()) return;
+      cases_[number].is_known = true;
+      cases_[number].answer = answer;
+    }
+
+   private:
+    InternTable numbers_;
+    std::vector<Case> cases_;
+  };
+
+  static constexpr std::uint32_t kNoShape = Templates::kNone;
+  static constexpr std::size_t kLeastSpanBytes = 48;  // with all that a row needs
+
+  static bool is_slot(std::int32_t slot) {
+    return slot >= kNoCode && slot < static_cast<std::int32_t>(kMostNumbers);
+  }
+
+  static Bytes bytes_of(const std::string& text) {
+    return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
+  }
+
+  static std::string text_of(Bytes bytes) {
+    if (bytes.size == 0) return {};
+    return {reinterpret_cast<const char*>(bytes.data), bytes.size};
+  }
+
+  // One after the other: that is how protobuf merges a message that comes more than once.
+  static Bytes merged(Bytes before, Bytes more, std::string& room) {
+    if (before.size == 0) return more;
+    if (before.data != bytes_of(room).data) room = text_of(before);
+    room += text_of(more);
+    return bytes_of(room);
+  }
+
+  bool has_room(std::uint32_t number) {
+    is_full_ |= number == InternTable::kFull;
+    return !is_full_;
+  }
+
+  // A resource of a megabyte may come with many spans that each override it.
+  void ask(Asked asked, std::uint32_t number, Bytes context, Bytes sample) {
+    asked_bytes_ += context.size + sample.size;
+    is_full_ |= asked_bytes_ > kMostTextBytes;
+    if (!is_full_) to_->questions.push_back({asked, number, text_of(context), text_of(sample)});
+  }
+
+  bool read_resource_spans(Bytes message) {
+    resource_ = {};
+    Field field;
+    FieldReader first(message);
+    while (first.next(field)) {
+      if (field.is(1, WireType::kLength)) {
+        resource_ = merged(resource_, field.content, resource_room_);
+      } else if (field.is(3, WireType::kLength) && !is_utf8(field.content)) {
+        return false;
+      }
+    }
+    if (first.is_malformed() || !enter_resource()) return false;
+    FieldReader second(message);
+    while (second.next(field)) {
+      if (field.is(2, WireType::kLength) && !read_scope_spans(field.content)) return false;
+    }
+    return true;
+  }
+
+  bool enter_resource() {
+    const std::uint32_t number = resources_.number_of(resource_);
+    if (!has_room(number)) return false;
+    resource_key_.assign(reinterpret_cast<const char*>(&number), sizeof number);
+    resource_sender_ = senders_.number_of(bytes_of(resource_key_));
+    if (!has_room(resource_sender_)) return false;
+    if (senders_.is_to_ask(resource_sender_, pass_)) {
+      ask(Asked::kSender, resource_sender_, resource_, {});
+    }
+    return !is_full_;
+  }
+
+  bool read_scope_spans(Bytes message) {
+    scope_ = {};
+    std::size_t spans = 0;
+    Field field;
+    FieldReader first(message);
+    while (first.next(field)) {
+      if (field.is(2, WireType::kLength)) {
+        ++spans;
+      } else if (field.is(1, WireType::kLength)) {
+        scope_ = merged(scope_, field.content, scope_room_);
+      } else if (field.is(3, WireType::kLength) && !is_utf8(field.content)) {
+        return false;
+      }
+    }
+    if (first.is_malformed()) return false;
+    const std::uint32_t scope = scopes_.number_of(scope_);
+    if (!has_room(scope)) return false;
+    if (!scopes_[scope].is_known) {
+      if (scopes_.is_to_ask(scope, pass_)) ask(Asked::kScope, scope, {}, scope_);
+      return !is_full_;  // its spans are read once that is answered
+    }
+    is_own_ = scopes_[scope].answer;
+    to_->make_room(std::min(spans, message.size / kLeastSpanBytes));
+    return read_spans(message);
+  }
+
+  bool read_spans(Bytes message) {
+    Field field;
+    FieldReader reader(message);
+    while (reader.next(field)) {
+      if (field.is(2, WireType::kLength) && !read_span(field.content)) return false;
+    }
+    return true;
+  }
+
+  bool read_span(Bytes span) {
+    std::uint32_t shape = templates_.read(span, facts_, is_own_);
+    const bool is_like_another = shape != kNoShape;
+    if (!is_like_another && !reader_.read(span, facts_)) return false;
+    if (!judge(span, shape)) return false;
+    if (!is_like_another && shape != kNoShape) {
+      templates_.learn(span, facts_, keys_, shape, is_own_);
+    }
+    return true;
+  }
+
+  // Decides over a span, in the order in which wire/span_rows.py does. False if there is no room.
+  // `shape` is found, if it has to be looked at.
+  bool judge(Bytes span, std::uint32_t& shape) {
+    if (!has_ids()) return count(fates_.bad_id);
+    const std::uint32_t sender_number = sender_of(span);
+    if (is_full_) return false;
+    const auto& sender = senders_[sender_number];
+    if (sender.is_known && sender.answer.source < 0) return count(sender.answer.fate);
+    if (!is_time(facts_.start_ns) || !is_time(facts_.end_ns)) return count(fates_.bad_time);
+    if (facts_.end_ns <= facts_.start_ns) return count(fates_.duration_not_positive);
+    if (shape == kNoShape) shape = number_of_shape();
+    if (!has_room(shape)) return false;
+    if (shapes_.is_to_ask(shape, pass_)) ask(Asked::kShape, shape, scope_, span);
+    if (to_->questions.empty()) add(sender.answer.source, shapes_[shape].answer);
+    return !is_full_;
+  }
+
+  bool count(std::uint8_t fate) {
+    ++to_->fates[fate];
+    return true;
+  }
+
+  bool has_ids() const {
+    if (facts_.trace_id.size != 16 || facts_.span_id.size != 8) return false;
+    const std::uint8_t* trace_id = facts_.trace_id.data;
+    const bool has_trace = (load<std::uint64_t>(trace_id) | load<std::uint64_t>(trace_id + 8)) != 0;
+    return has_trace && load<std::uint64_t>(facts_.span_id.data) != 0;
+  }
+
+  static bool is_time(std::uint64_t time_ns) {
+    return time_ns > 0 && time_ns <= static_cast<std::uint64_t>(INT64_MAX);
+  }
+
+  std::uint32_t sender_of(Bytes span) {
+    if (facts_.who.empty()) return resource_sender_;
+    sender_key_.assign(facts_.who).append(resource_key_);
+    const std::uint32_t number = senders_.number_of(bytes_of(sender_key_));
+    if (has_room(number) && senders_.is_to_ask(number, pass_)) {
+      ask(Asked::kSender, number, resource_, span);
+    }
+    return number;
+  }
+
+  std::uint32_t number_of_shape() {
+    facts_.shape.push_back(is_own_ ? '\1' : '\0');
+    return shapes_.number_of(bytes_of(facts_.shape));
+  }
+
+  void add(std::int32_t source, const Judgement& shape) {
+    const auto end_ns = static_cast<std::int64_t>(facts_.end_ns);
+    const auto start_ns = static_cast<std::int64_t>(facts_.start_ns);
+    const std::int64_t step = step_of(shape);
+    note_progress(source, step, end_ns);
+    if (shape.section < 0) {
+      count(shape.fate);
+      return;
+    }
+    count(fates_.row);
+    to_->source.push_back(code_of(source, source_codes_, to_->sources));
+    to_->section.push_back(code_of(shape.section, section_codes_, to_->sections));
+    to_->step.push_back(step);
+    to_->start_ns.push_back(start_ns);
+    to_->duration_s.push_back(static_cast<double>(end_ns - start_ns) * 1e-9);
+    to_->sequence.push_back(sequence_of(shape));
+    const double tokens = tokens_of(shape);
+    to_->tokens.push_back(tokens);
+    to_->tells_tokens |= tokens == tokens;
+  }
+
+  std::int64_t step_of(const Judgement& shape) const {
+    if (shape.step_slot < 0) return shape.step;
+    const Number& number = facts_.numbers[static_cast<std::size_t>(shape.step_slot)];
+    return number.is_integer && number.integer >= 0 ? number.integer : kRowWithoutStep;
+  }
+
+  std::int64_t sequence_of(const Judgement& shape) const {
+    if (shape.sequence == Judgement::Sequence::kFixed) return shape.fixed_sequence;
+    if (shape.sequence == Judgement::Sequence::kNumber && shape.sequence_slot >= 0) {
+      const Number& number = facts_.numbers[static_cast<std::size_t>(shape.sequence_slot)];
+      if (number.is_integer) return number.integer;
+    }
+    return mix_ids(facts_.trace_id.data, facts_.span_id.data);
+  }
+
+  double tokens_of(const Judgement& shape) const {
+    if (shape.tokens_slot < 0) return shape.tokens;
+    const double size = facts_.numbers[static_cast<std::size_t>(shape.tokens_slot)].real;
+    constexpr double kNotTold = std::numeric_limits<double>::quiet_NaN();
+    return size >= 0.0 && std::isfinite(size) ? size : kNotTold;
+  }
+
+  std::int32_t code_of(std::int32_t number, Renumbered& codes, std::vector<std::int32_t>& table) {
+    const auto next = static_cast<std::int32_t>(table.size());
+    return codes.of(number, pass_, next, [&] { table.push_back(number); });
+  }
+
+  void note_progress(std::int32_t source, std::int64_t step, std::int64_t end_ns) {
+    std::vector<Progress>& all = to_->progress;
+    const auto next = static_cast<std::int32_t>(all.size());
+    const std::int32_t at = progress_codes_.of(
+        source, pass_, next, [&] { all.push_back({source, kRowWithoutStep, 0}); });
+    Progress& progress = all[static_cast<std::size_t>(at)];
+    progress.step = std::max(progress.step, step);
+    progress.end_ns = std::max(progress.end_ns, end_ns);
+  }
+
+  std::mutex lock_;
+  KeyTable keys_;
+  SpanReader reader_;
+  OwnFates fates_;
+  InternTable resources_{kMostSenders, kMostTextBytes};
+  Cases<bool> scopes_{kMostScopes};
+  Cases<Sender> senders_{kMostSenders};
+  Cases<Judgement> shapes_{kMostShapes};
+  Templates templates_;
+  Renumbered source_codes_;
+  Renumbered section_codes_;
+  Renumbered progress_codes_;
+  std::uint64_t pass_ = 0;
+
+  // Of the scan that is running.
+  Columns* to_ = nullptr;
+  Bytes resource_;
+  Bytes scope_;
+  std::string resource_room_;
+  std::string scope_room_;
+  std::string resource_key_;
+  std::string sender_key_;
+  std::uint32_t resource_sender_ = 0;
+  bool is_own_ = false;
+  bool is_full_ = false;
+  std::size_t asked_bytes_ = 0;
+  SpanFacts facts_;
+};
+
+}  // namespace otel_straggler

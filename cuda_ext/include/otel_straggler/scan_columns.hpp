@@ -1,0 +1,121 @@
+// What a scan gives, and what it has to be told.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "otel_straggler/protobuf.hpp"
+
+namespace otel_straggler {
+
+inline constexpr std::int32_t kNoCode = -1;
+inline constexpr std::int64_t kRowWithoutStep = -1;
+inline constexpr std::size_t kFates = 16;
+
+// What spans of one shape are.
+struct Judgement {
+  enum class Sequence : std::uint8_t { kIds = 0, kFixed = 1, kNumber = 2 };
+
+  std::int32_t section = kNoCode;  // kNoCode: not scored; `fate` says why
+  std::uint8_t fate = 0;
+  std::int32_t step_slot = kNoCode;  // number that holds the step; kNoCode: it is `step`
+  std::int64_t step = kRowWithoutStep;
+  Sequence sequence = Sequence::kIds;
+  std::int32_t sequence_slot = 0;
+  std::int64_t fixed_sequence = 0;
+  std::int32_t tokens_slot = kNoCode;  // number that holds the work size; kNoCode: it is `tokens`
+  double tokens = std::numeric_limits<double>::quiet_NaN();
+};
+
+// Who sent a span: a source, or kNoCode and why there is none.
+struct Sender {
+  std::int32_t source = kNoCode;
+  std::uint8_t fate = 0;
+};
+
+// Fates that a scan finds by itself; the others are numbered by whoever judges.
+struct OwnFates {
+  std::uint8_t row;
+  std::uint8_t bad_id;
+  std::uint8_t bad_time;
+  std::uint8_t duration_not_positive;
+};
+
+enum class Asked : std::uint8_t { kScope = 0, kSender = 1, kShape = 2 };
+
+struct Question {
+  Asked asked;
+  std::uint32_t number;  // of what is asked about
+  std::string context;   // of a sender: its resource; of a shape: its scope
+  std::string sample;    // a scope, or a span (of a resource alone: nothing)
+};
+
+// How far a source has come.
+struct Progress {
+  std::int32_t source;
+  std::int64_t step;
+  std::int64_t end_ns;
+};
+
+// One request. The codes in `source` and `section` index `sources` and `sections`, which stand in
+// the order of first appearance.
+struct Columns {
+  std::vector<std::int32_t> source, section;
+  std::vector<std::int64_t> step, start_ns, sequence;
+  std::vector<double> duration_s, tokens;
+  std::vector<std::int32_t> sources, sections;
+  std::vector<Progress> progress;
+  std::array<std::uint64_t, kFates> fates{};
+  std::vector<Question> questions;
+  bool tells_tokens = false;
+
+  std::size_t size() const { return source.size(); }
+
+  void make_room(std::size_t more) {
+    if (size() + more <= source.capacity()) return;
+    const std::size_t rows = std::max(size() + more, 2 * source.capacity());
+    source.reserve(rows), section.reserve(rows);
+    step.reserve(rows), start_ns.reserve(rows), sequence.reserve(rows);
+    duration_s.reserve(rows), tokens.reserve(rows);
+  }
+};
+
+// Codes of one request for numbers that outlive it, by first appearance.
+class Renumbered {
+ public:
+  // The code of `number` in request `pass`; `append` is called when it appears for the first time.
+  template <typename Append>
+  std::int32_t of(std::int32_t number, std::uint64_t pass, std::int32_t next, Append append) {
+    const auto at = static_cast<std::size_t>(number);
+    if (at >= codes_.size()) codes_.resize(2 * at + 1);
+    Code& code = codes_[at];
+    if (code.pass != pass) {
+      code = {pass, next};
+      append();
+    }
+    return code.code;
+  }
+
+ private:
+  struct Code {
+    std::uint64_t pass = 0;
+    std::int32_t code = 0;
+  };
+
+  std::vector<Code> codes_;
+};
+
+// 64 bits of trace id and span id.
+inline std::int64_t mix_ids(const std::uint8_t* trace_id, const std::uint8_t* span_id) {
+  std::uint64_t mixed = load<std::uint64_t>(trace_id) * 0x9E37'79B9'7F4A'7C15U ^
+                        load<std::uint64_t>(trace_id + 8) * 0xC2B2'AE3D'27D4'EB4FU ^
+                        load<std::uint64_t>(span_id) * 0xD6E8'FEB8'6659'FD93U;
+  mixed ^= mixed >> 32;
+  const auto sequence = static_cast<std::int64_t>(mixed);
+  return sequence == std::numeric_limits<std::int64_t>::min() ? 0 : sequence;
+}
+
+}  // namespace otel_straggler

@@ -1,0 +1,1 @@
+"""Several receiver processes that feed one scorer."""

@@ -1,0 +1,102 @@
+"""Ended runs as they come from the native ring: bytes, which become tuples only if asked for."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, overload
+
+from otel_straggler.record.recorder import Record, WorkSize
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from otel_straggler.record.native_recorder import NativeRecorder
+
+RECORD_BYTES = 128
+RECORD = struct.Struct("<3Q5q6IQ32x")
+"""``Record`` of record.hpp: span, parent, step_span, step, start_ns, end_ns, tokens, microbatch,
+section, parent_section, phase, epoch, thread, flags, sequence."""
+_FIELDS = [
+    *((name, "<u8") for name in ("span", "parent", "step_span")),
+    *((name, "<i8") for name in ("step", "start_ns", "end_ns", "tokens", "microbatch")),
+    *((name, "<u4") for name in ("section", "parent_section", "phase", "epoch", "thread", "flags")),
+    ("sequence", "<u8"),
+    ("gpu", "V32"),
+]
+FAILED = 1
+STEP_SPAN = 2
+NO_SECTION = 2**32 - 1
+
+
+class NativeBatch(Sequence[Record]):
+    """Runs in order of their ends. A sequence of tuples to everybody who reads tuples.
+
+    Args:
+        block: ``RECORD_BYTES`` for each run.
+        recorder: knows the names.
+        errors, works: what does not fit into a record, by span number.
+    """
+
+    def __init__(
+        self,
+        block: bytes,
+        recorder: NativeRecorder,
+        errors: Mapping[int, type[BaseException]],
+        works: Mapping[int, WorkSize],
+    ) -> None:
+        self.block = block
+        self.recorder = recorder
+        self._errors = errors
+        self._works = works
+
+    @cached_property
+    def columns(self) -> npt.NDArray[np.void]:
+        """The same as a structured array, without a copy."""
+        import numpy as np
+
+        return np.frombuffer(self.block, np.dtype(_FIELDS))
+
+    @cached_property
+    def records(self) -> list[Record]:
+        """As tuples. Cost: about 1 µs per run."""
+        return list(self._tuples())
+
+    def __len__(self) -> int:
+        return len(self.block) // RECORD_BYTES
+
+    @overload
+    def __getitem__(self, at: int) -> Record: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> NativeBatch: ...
+
+    def __getitem__(self, at: int | slice) -> Record | NativeBatch:
+        if isinstance(at, int):
+            return self.records[at]
+        first, last, _ = at.indices(len(self))
+        block = self.block[first * RECORD_BYTES : last * RECORD_BYTES]
+        return NativeBatch(block, self.recorder, self._errors, self._works)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    def _tuples(self) -> Iterator[Record]:
+        """Of the run around each only number and name are known here: its start is told as 0."""
+        recorder = self.recorder
+        for (
+            span, parent, step_span, step, start_ns, end_ns, tokens, microbatch,
+            section, around, phase, epoch, _, flags, _,
+        ) in RECORD.iter_unpack(self.block):  # fmt: skip
+            context = recorder.context_of(epoch, step, step_span, phase)
+            work: WorkSize | None = self._works.get(span) if self._works else None
+            if work is None and (tokens >= 0 or microbatch >= 0):
+                work = WorkSize(microbatch, tokens)
+            enclosing = None
+            if around != NO_SECTION:
+                enclosing = (recorder.timer(around), parent, 0, context, None)
+            error = self._errors.get(span, Exception) if flags & FAILED else None
+            frame = (recorder.timer(section), span, start_ns, context, work)
+            yield frame, enclosing, end_ns, error, []

@@ -1,0 +1,309 @@
+"""What a process is in, read from its ring's file by another one, also if it is stopped or dead.
+
+The file is as block.hpp lays it out. It belongs to a process that may have died in the middle of
+anything, so no number in it is believed before it was checked; there is one error for all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from otel_straggler.errors import StragglerError, describe
+from otel_straggler.record.names import PHASES, SECTIONS
+
+VERSION = 1
+_MAGIC = b"OTSRING\0"
+_HEADER = struct.Struct("<8s6I7QQq")
+_HEADER_BYTES = 4096
+_SURROUNDINGS_AT = 128
+_CELL_BYTES = 64
+_SURROUNDINGS = struct.Struct("<qQIIqqII16s")
+_TAIL_AT, _HEAD_AT, _DROPPED_AT = 320, 384, 392
+_NAMES_USED_AT, _SLOTS_USED_AT = 448, 464
+_NAME = struct.Struct("<IHH")
+_SLOT = struct.Struct("<IIQQq")
+_VERSION = struct.Struct("<8xQ")
+_FRAME = struct.Struct("<QqqQqqIIII")
+_FRAME_BYTES = 64
+_MOST_SLOTS, _MOST_FRAMES, _MOST_CAPACITY, _MOST_NAMES_BYTES = 65_536, 1_024, 2**24, 2**24
+_NO_STEP = -(2**63)
+_TRIES = 20
+
+Read = Callable[[int, int], bytes]
+"""(offset, bytes) -> so many bytes, or fewer at the end of the file."""
+
+
+class RingFileError(StragglerError):
+    """The bytes are not those of a ring."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRun:
+    """A section that has begun and not ended. Times are ``CLOCK_MONOTONIC`` of its machine.
+
+    Attributes:
+        name, kind, phase: empty where they are not told.
+        step: None outside of one.
+        tid: of its thread, in the system.
+        depth: how many sections are open in that thread; from 33 on, the 32nd is told.
+        is_stepping: its thread is the one that counts steps.
+    """
+
+    name: str
+    kind: str
+    phase: str
+    step: int | None
+    start_ns: int
+    tid: int
+    depth: int
+    is_stepping: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingState:
+    """What a process has left behind, or is doing now.
+
+    Attributes:
+        pid: as the process knows itself.
+        session_id: of the telemetry that it sends.
+        is_recording: between ``configure()`` and ``shutdown()``.
+        step: the open step; last_step: the last that has begun. None: none.
+        progress_ns: when a step last began, or a section ended in the thread that counts steps.
+        wall_offset_ns: Unix time minus ``CLOCK_MONOTONIC`` when the process began to record.
+        pending, dropped: ended runs that nobody has taken, and that were lost.
+        open_runs: the innermost of each thread, the longest open first.
+    """
+
+    pid: int
+    session_id: str
+    is_recording: bool
+    step: int | None
+    last_step: int | None
+    phase: str
+    progress_ns: int
+    wall_offset_ns: int
+    pending: int
+    dropped: int
+    open_runs: tuple[OpenRun, ...]
+
+    @property
+    def open_section(self) -> OpenRun | None:
+        """By the rules of a heartbeat: of the stepping thread; without one of the main thread,
+        else the one that has been open for longest."""
+        stepping = [run for run in self.open_runs if run.is_stepping]
+        if stepping or self.last_step is not None:
+            return stepping[0] if stepping else None
+        main = [run for run in self.open_runs if run.tid == self.pid]
+        return next(iter(main or self.open_runs), None)
+
+
+def read_ring_file(path: Path) -> RingState:
+    """Read the file of a process, whatever it is doing.
+
+    Raises:
+        RingFileError: it is not a ring's. OSError: it cannot be read.
+
+    Cost: some 10 µs for each thread; nothing in the process that is looked at.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return _state(lambda offset, count: os.pread(file, count, offset), os.fstat(file).st_size)
+    finally:
+        os.close(file)
+
+
+def read_ring(data: bytes) -> RingState:
+    """The same of bytes that do not change.
+
+    Raises:
+        RingFileError: they are not a ring's.
+    """
+    return _state(lambda offset, count: data[offset : offset + count], len(data))
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    frames_per_slot: int
+    names_offset: int
+    names_bytes: int
+    slots_offset: int
+    slots: int
+    capacity: int
+    pid: int
+    wall_offset_ns: int
+
+    @property
+    def slot_bytes(self) -> int:
+        return _FRAME_BYTES * (1 + self.frames_per_slot)
+
+
+@dataclass(frozen=True, slots=True)
+class _Now:
+    step: int | None
+    phase: int
+    step_began_ns: int
+    last_step: int | None
+    stepping_thread: int
+    is_on: bool
+    session_id: str
+
+
+def _state(read: Read, size: int) -> RingState:
+    layout = _layout(_exactly(read, 0, _HEADER_BYTES), size)
+    names = _names(read, layout)
+    now = _now(read)
+    runs: list[OpenRun] = []
+    progress_ns = now.step_began_ns
+    for thread, last_end_ns, run in _threads(read, layout, now, names):
+        if now.stepping_thread in {0, thread}:
+            progress_ns = max(progress_ns, last_end_ns)
+        if run is not None:
+            runs.append(run)
+    tail, head, dropped = (_number(read, at) for at in (_TAIL_AT, _HEAD_AT, _DROPPED_AT))
+    return RingState(
+        pid=layout.pid,
+        session_id=now.session_id,
+        is_recording=now.is_on,
+        step=now.step,
+        last_step=now.last_step,
+        phase=names.get((PHASES, now.phase), ""),
+        progress_ns=progress_ns,
+        wall_offset_ns=layout.wall_offset_ns,
+        pending=min(max(0, tail - head), layout.capacity),
+        dropped=dropped,
+        open_runs=tuple(sorted(runs, key=lambda run: run.start_ns)),
+    )
+
+
+def _layout(header: bytes, size: int) -> _Layout:
+    (
+        magic, version, _, header_bytes, record_bytes, slot_bytes, frames,
+        total, names_offset, names_bytes, slots_offset, slots, ring_offset, capacity,
+        pid, wall_offset_ns,
+    ) = _HEADER.unpack_from(header)  # fmt: skip
+    _check("magic", magic, magic == _MAGIC)
+    _check("version", version, version == VERSION)
+    _check("header_bytes", header_bytes, header_bytes == _HEADER_BYTES)
+    _check("record_bytes", record_bytes, record_bytes == 128)
+    _check("frames_per_slot", frames, 0 < frames <= _MOST_FRAMES)
+    _check("slot_bytes", slot_bytes, slot_bytes == _FRAME_BYTES * (1 + frames))
+    _check("slots", slots, 0 < slots <= _MOST_SLOTS)
+    _check("names_bytes", names_bytes, names_bytes <= _MOST_NAMES_BYTES)
+    _check("capacity", capacity, 0 < capacity <= _MOST_CAPACITY)
+    _check("total_bytes", total, total <= size)
+    _check("names_offset", names_offset, names_offset == _HEADER_BYTES)
+    _check("slots_offset", slots_offset, slots_offset == names_offset + names_bytes)
+    _check("ring_offset", ring_offset, ring_offset == slots_offset + slots * slot_bytes)
+    _check("ring's end", total, total == ring_offset + capacity * record_bytes)
+    return _Layout(
+        frames, names_offset, names_bytes, slots_offset, slots, capacity, pid, wall_offset_ns
+    )
+
+
+def _names(read: Read, layout: _Layout) -> dict[tuple[int, int], str]:
+    """Text by (table, number); of a section ``kind NUL name``."""
+    used = min(_number(read, _NAMES_USED_AT), layout.names_bytes)
+    region = _exactly(read, layout.names_offset, used)
+    names: dict[tuple[int, int], str] = {}
+    at = 0
+    while at + _NAME.size <= used:
+        number, table, length = _NAME.unpack_from(region, at)
+        at += _NAME.size
+        text = region[at : at + length]
+        if len(text) < length:
+            break
+        names[table, number] = text.decode("utf-8", "replace")
+        at += (length + 7) // 8 * 8
+    return names
+
+
+def _now(read: Read) -> _Now:
+    for _ in range(_TRIES):
+        version = _number(read, _SURROUNDINGS_AT)
+        cell = _exactly(read, _SURROUNDINGS_AT + (1 + version % 2) * _CELL_BYTES, _CELL_BYTES)
+        if _number(read, _SURROUNDINGS_AT) == version:
+            break
+    step, _, phase, _, began_ns, last_step, stepping, is_on, session_id = _SURROUNDINGS.unpack(cell)
+    return _Now(
+        None if step == _NO_STEP else step,
+        phase,
+        began_ns,
+        None if last_step == _NO_STEP else last_step,
+        stepping,
+        is_on == 1,
+        session_id.rstrip(b"\0").decode("ascii", "replace"),
+    )
+
+
+def _threads(
+    read: Read, layout: _Layout, now: _Now, names: dict[tuple[int, int], str]
+) -> Iterator[tuple[int, int, OpenRun | None]]:
+    """(number, end of its last run, innermost open run) of every thread."""
+    used = min(_number(read, _SLOTS_USED_AT), layout.slots)
+    for place in range(used):
+        at = layout.slots_offset + place * layout.slot_bytes
+        slot = _whole_slot(read, at, layout.slot_bytes)
+        thread, tid, _, depth, last_end_ns = _SLOT.unpack_from(slot)
+        if thread == 0:
+            continue
+        run = None
+        if 0 < depth < 2**32:
+            top = min(depth, layout.frames_per_slot)
+            is_stepping = thread == now.stepping_thread
+            run = _open_run(slot[top * _FRAME_BYTES :], tid, depth, is_stepping, names)
+        yield thread, last_end_ns, run
+
+
+def _whole_slot(read: Read, at: int, count: int) -> bytes:
+    """A copy between two equal versions. A process that died while it moved frames leaves an odd
+    one behind: then nothing is known of that thread."""
+    for _ in range(_TRIES):
+        before = _exactly(read, at, _SLOT.size)
+        slot = _exactly(read, at, count)
+        (version,) = _VERSION.unpack_from(before)
+        if version % 2 == 0 and _VERSION.unpack_from(_exactly(read, at, _SLOT.size)) == (version,):
+            return slot
+    return bytes(count)
+
+
+def _open_run(
+    frame: bytes, tid: int, depth: int, is_stepping: bool, names: dict[tuple[int, int], str]
+) -> OpenRun:
+    _, start_ns, step, _, _, _, section, _, phase, _ = _FRAME.unpack_from(frame)
+    kind, _, name = names.get((SECTIONS, section), "").partition("\0")
+    return OpenRun(
+        name=name,
+        kind=kind,
+        phase=names.get((PHASES, phase), ""),
+        step=None if step == _NO_STEP else step,
+        start_ns=start_ns,
+        tid=tid,
+        depth=depth,
+        is_stepping=is_stepping,
+    )
+
+
+def _exactly(read: Read, offset: int, count: int) -> bytes:
+    data = read(offset, count)
+    if len(data) != count:
+        _check("bytes", offset + len(data), is_right=False)
+    return data
+
+
+def _number(read: Read, at: int) -> int:
+    return int.from_bytes(_exactly(read, at, 8), "little")
+
+
+def _check(what: str, value: object, is_right: bool) -> None:
+    if not is_right:
+        message = describe(
+            where=f"ring file: {what}",
+            value=value,
+            expected=f"what version {VERSION} of the format has there",
+            remedy="Is it a whole file of OTEL_STRAGGLER_RING_DIR, and of this version?",
+        )
+        raise RingFileError(message)
