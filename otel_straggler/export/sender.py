@@ -123,7 +123,7 @@ class SpanSender:
         else:
             self._take()
             self._drops.add(REJECTED, oldest.spans)
-            self._log_once(response, "refused spans for good; they are dropped")
+            self._log_once(response, log_refused)
 
     def _take(self) -> _Queued:
         oldest = self._queue.popleft()
@@ -132,7 +132,7 @@ class SpanSender:
 
     def _note_success(self, response: Response, spans: int) -> None:
         if self._failures:
-            _LOG.info("%s takes spans again", self._endpoint.url)
+            log_takes_again(self._endpoint.url, response)
         self._failures = 0
         self._found_nobody = False
         self._logged.clear()
@@ -144,16 +144,34 @@ class SpanSender:
         self._found_nobody = response.status == NO_ANSWER
         delay_s = retry_delay_s(self._failures, response.retry_after_s, self._rng)
         self._not_before_s = self._monotonic_s() + delay_s
-        self._log_once(response, "does not take spans now; they are kept and retried")
+        self._log_once(response, log_kept)
         _LOG.debug("%s: %s", self._endpoint.url, response.error)
 
-    def _log_once(self, response: Response, what: str) -> None:
-        if response.status in self._logged:
-            return
-        self._logged.add(response.status)
-        words = f" ({response.error})" if response.error else ""
-        answer = f"answered {response.status}{words}" if response.status else "did not answer"
-        _LOG.warning("%s %s: it %s.", self._endpoint.url, answer, what)
+    def _log_once(self, response: Response, log: Callable[[str, Response], None]) -> None:
+        if response.status not in self._logged:
+            self._logged.add(response.status)
+            log(self._endpoint.url, response)
+
+
+def log_takes_again(url: str, _: Response) -> None:
+    """Tell that what waited is on its way."""
+    _LOG.info("%s takes spans again", url)
+
+
+def log_kept(url: str, response: Response) -> None:
+    """Tell why spans wait."""
+    _log(url, response, "does not take spans now; they are kept and retried")
+
+
+def log_refused(url: str, response: Response) -> None:
+    """Tell why spans are lost."""
+    _log(url, response, "refused spans for good; they are dropped")
+
+
+def _log(url: str, response: Response, what: str) -> None:
+    words = f" ({response.error})" if response.error else ""
+    answer = f"answered {response.status}{words}" if response.status else "did not answer"
+    _LOG.warning("%s %s: it %s.", url, answer, what)
 
 
 def _rejected_spans(body: bytes) -> int:
