@@ -122,6 +122,22 @@ class Exporter:
     def state(self) -> dict[str, Any]: ...
     def take_notes(self) -> list[tuple[int, int, str]]: ...
 
+def heartbeat(
+    words: tuple[bytes, ...],
+    resource: bytes,
+    info: bytes,
+    now_ns: int,
+    started_ns: int,
+    progress_ns: int,
+    step: int,
+    section: str | None,
+    open_ns: int,
+    phase: str,
+    outcome: str,
+    dropped: dict[bytes, int],
+    folded: dict[bytes, int],
+    /,
+) -> bytes: ...
 def blake2b(text: bytes, digest_size: int, person: bytes, /) -> bytes: ...
 def trace_ids(
     run_id: bytes, attempt: int, group: bytes, rank: int, step: int, unix_ns: int, /

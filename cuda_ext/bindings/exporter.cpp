@@ -292,9 +292,66 @@ PyType_Slot slots[] = {
 PyType_Spec spec = {"otel_straggler._native.Exporter", sizeof(ExporterObject), 0,
                     Py_TPFLAGS_DEFAULT, slots};
 
+// --- a sign of life by itself, for tests ---------------------------------------------------------
+
+bool read_beat(PyObject* args, HeartbeatVocabulary& words, Heartbeat& beat, std::string& resource,
+               std::string& info) {
+  PyObject* given_words = nullptr;
+  PyObject* resource_bytes = nullptr;
+  PyObject* info_bytes = nullptr;
+  PyObject* dropped = nullptr;
+  PyObject* folded = nullptr;
+  long long now_ns = 0;
+  long long started_ns = 0;
+  long long progress_ns = 0;
+  long long step = 0;
+  const char* section = nullptr;
+  long long open_ns = 0;
+  const char* phase = nullptr;
+  const char* outcome = nullptr;
+  if (PyArg_ParseTuple(args, "OSSLLLLzLssO!O!", &given_words, &resource_bytes, &info_bytes,
+                       &now_ns, &started_ns, &progress_ns, &step, &section, &open_ns, &phase,
+                       &outcome, &PyDict_Type, &dropped, &PyDict_Type, &folded) == 0) {
+    return false;
+  }
+  beat.now_ns = now_ns;
+  beat.started_ns = started_ns;
+  beat.progress_ns = progress_ns;
+  if (step != kNoStep) beat.step = step;
+  if (section != nullptr) beat.open_section = {section, open_ns};
+  beat.phase = phase;
+  beat.outcome = outcome;
+  return read_words(given_words, words) && read_bytes(resource_bytes, resource) &&
+         read_bytes(info_bytes, info) && read_counts(dropped, beat.dropped) &&
+         read_counts(folded, beat.folded);
+}
+
+PyObject* heartbeat(PyObject* /*module*/, PyObject* args) {
+  try {
+    HeartbeatVocabulary words;
+    Heartbeat beat;
+    std::string resource;
+    std::string info;
+    if (!read_beat(args, words, beat, resource, info)) return nullptr;
+    const proto::Bytes body = HeartbeatWriter(std::move(words)).request(beat, resource, info);
+    return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(body.data()),
+                                     static_cast<Py_ssize_t>(body.size()));
+  } catch (const std::exception&) {
+    return PyErr_NoMemory();
+  }
+}
+
+PyMethodDef functions[] = {
+    {"heartbeat", heartbeat, METH_VARARGS,
+     "heartbeat(words, resource, info, now_ns, started_ns, progress_ns, step, section, open_ns, "
+     "phase, outcome, dropped, folded) -> bytes"},
+    {nullptr, nullptr, 0, nullptr},
+};
+
 }  // namespace
 
 bool add_exporter(PyObject* module) {
+  if (PyModule_AddFunctions(module, functions) != 0) return false;
   PyObject* const type = PyType_FromSpec(&spec);
   if (type == nullptr) return false;
   const bool is_added = PyModule_AddObjectRef(module, "Exporter", type) == 0;

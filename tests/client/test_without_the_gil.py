@@ -11,7 +11,7 @@ import pytest
 
 from otel_straggler import semconv
 from otel_straggler.record.active import FORM
-from otel_straggler.testing import CapturedPoint, CapturedRequests
+from otel_straggler.testing import CapturedPoint, CapturedRequest, CapturedRequests
 
 PROGRAM = Path(__file__).with_name("gil_program.py")
 HOLD_S = 3.0
@@ -60,10 +60,17 @@ def first_request_with(name: str, sink: CapturedRequests) -> int:
 def index_of_last_heartbeat(point: CapturedPoint, sink: CapturedRequests) -> int:
     """The place of the request that brought this heartbeat."""
     for at, request in enumerate(sink.requests):
-        if request.path.endswith("metrics"):
-            for of_resource in request.decode().resource_metrics:
-                for metric in of_resource.scope_metrics[0].metrics:
-                    if metric.name == semconv.HEARTBEAT.name:
-                        if metric.gauge.data_points[0].as_double == point.value:
-                            return at
+        if request.path.endswith("metrics") and point.value in times_of(request):
+            return at
     raise AssertionError(point)
+
+
+def times_of(request: CapturedRequest) -> set[float]:
+    """When the heartbeats in a request were sent, in Unix seconds."""
+    [of_resource] = request.decode().resource_metrics
+    return {
+        point.as_double
+        for metric in of_resource.scope_metrics[0].metrics
+        if metric.name == semconv.HEARTBEAT.name
+        for point in metric.gauge.data_points
+    }
