@@ -37,8 +37,10 @@ Endpoint
 """
 IN_PYTHON = (
     "   ok  Heartbeats and spans go out also while a library holds the GIL.\n",
-    "   --  Nothing is sent while a library holds the GIL: the exporter is in Python "
-    f"({WHY_PYTHON}).\n",
+    (
+        "   --  Nothing is sent while a library holds the GIL: the exporter is in Python "
+        f"({WHY_PYTHON}).\n"
+    ),
 )
 ENVIRONMENT = {
     "RANK": "0",
