@@ -165,7 +165,7 @@ class Exporter:
         bad_before = self._packer.bad_records
         try:
             for request in self._packer.pack(records, offset_ns, self._handshake.one_in):
-                self._sender.put(request.body, request.spans)
+                self._sender.put(request.body, request.runs)
         except Exception as error:  # noqa: BLE001  these records are lost, the next are not
             self._drops.add(ENCODE_ERROR, len(records) - 1)
             self.survive(error)

@@ -115,7 +115,7 @@ class NativeSpanPacker:
         """
         self._tell(tables)
         requests = self._encoder.encode(block, offset_ns, one_in)
-        return [Request(body, spans) for body, spans in requests]
+        return [Request(*request) for request in requests]
 
     @property
     def folded_runs(self) -> dict[str, int]:
