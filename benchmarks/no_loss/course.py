@@ -17,6 +17,7 @@ from benchmarks.no_loss.memory import Sampler
 from benchmarks.no_loss.producer import SECTIONS, STEP_S, runs_per_step
 
 ROOT = Path(__file__).parents[2]
+LONGEST_START_S = 60.0
 LONGEST_END_S = 300.0
 
 
@@ -57,8 +58,8 @@ class Dose:
         return self.processes * self.steps * (1 + len(SECTIONS) * self.runs)
 
     def ends_at_s(self) -> list[float]:
-        """When the collector ends, in seconds from the beginning: all within the first third, so
-        that there is a long quiet time to watch the memory of the last one."""
+        """When the collector ends, in seconds after the first spans of all have arrived: within
+        the first third, so that there is a long quiet time to watch memory."""
         return [self.seconds * (n + 1) / (3 * len(self.endings)) for n in range(len(self.endings))]
 
 
@@ -96,6 +97,7 @@ def run(dose: Dose) -> Outcome:
     try:
         _start_collector(outcome, sink)
         producers += [_start_producer(dose, rank, outcome) for rank in range(dose.processes)]
+        _wait_for_all(ledger, producers)
         outcome.began_at_s = time.time()
         for how, at_s in zip(dose.endings, dose.ends_at_s(), strict=True):
             _sleep_until(outcome.began_at_s + at_s, producers)
@@ -113,6 +115,16 @@ def run(dose: Dose) -> Outcome:
         outcome.memory.close()
         sink.close()
     return outcome
+
+
+def _wait_for_all(ledger: Ledger, producers: list[subprocess.Popen]) -> None:
+    """Until spans of each have arrived."""
+    ends_at_s = time.time() + LONGEST_START_S
+    while len({rank for rank, _ in tuple(ledger.arrivals)}) < len(producers):
+        if time.time() > ends_at_s:
+            msg = f"after {LONGEST_START_S:.0f} s there are only {sorted(ledger.arrivals)}"
+            raise RuntimeError(msg)
+        _sleep_until(time.time() + 0.1, producers)
 
 
 def _restart(outcome: Outcome, sink: Sink, how: str) -> None:
