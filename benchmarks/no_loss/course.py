@@ -57,10 +57,11 @@ class Dose:
         """All that is recorded."""
         return self.processes * self.steps * (1 + len(SECTIONS) * self.runs)
 
-    def ends_at_s(self) -> list[float]:
-        """When the collector ends, in seconds after the first spans of all have arrived: within
-        the first third, so that there is a long quiet time to watch memory."""
-        return [self.seconds * (n + 1) / (3 * len(self.endings)) for n in range(len(self.endings))]
+    @property
+    def life_s(self) -> float:
+        """How long a collector takes spans before it is ended: a third of the time for all of
+        them, so that there is a long quiet time to watch memory."""
+        return self.seconds / (3 * len(self.endings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +100,8 @@ def run(dose: Dose) -> Outcome:
         producers += [_start_producer(dose, rank, outcome) for rank in range(dose.processes)]
         _wait_for_all(ledger, producers)
         outcome.began_at_s = time.time()
-        for how, at_s in zip(dose.endings, dose.ends_at_s(), strict=True):
-            _sleep_until(outcome.began_at_s + at_s, producers)
+        for how in dose.endings:
+            _sleep_until(time.time() + dose.life_s, producers)
             _restart(outcome, sink, how)
         _sleep_until(outcome.began_at_s + dose.seconds, producers)
         outcome.done_at_s = time.time()
