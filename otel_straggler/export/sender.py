@@ -106,6 +106,15 @@ class SpanSender:
         while self._queue and self._not_before_s <= self._monotonic_s() < deadline_s:
             self._try_oldest(deadline_s - self._monotonic_s())
 
+    def give_up(self, reason: str) -> None:
+        """Nobody will send what waits: count it."""
+        runs = sum(request.runs for request in self._queue)
+        self._queue.clear()
+        self._queued_bytes = 0
+        self._drops.add(reason, runs)
+        if runs:
+            _LOG.warning("%s: %d records were not sent before the end", self._endpoint.url, runs)
+
     def _try_oldest(self, timeout_s: float) -> None:
         oldest = self._queue[0]
         response = self._client.post(
