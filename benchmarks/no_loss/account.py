@@ -16,6 +16,7 @@ import numpy as np
 from benchmarks.no_loss.course import Ending, Outcome
 from benchmarks.no_loss.ledger import Arrivals
 from benchmarks.no_loss.memory import MIB, trend
+from benchmarks.no_loss.producer import STEP_S
 from otel_straggler.record.recorder import RING_CAPACITY
 
 RECORD_BYTES = 128
@@ -23,6 +24,9 @@ MOST_SPANS = 512
 """In a request."""
 WARM_UP = 0.25
 """Of the quiet time, before memory is looked at."""
+REMEMBERED_STEPS = 4_096
+"""A producer remembers the contexts of so many, in about 1 MiB: what it uses until then grows."""
+SHORTEST_S = 60.0
 BEFORE_S = 5.0
 
 
@@ -216,9 +220,13 @@ def _queue(outcome: Outcome) -> list[dict]:
 
 
 def _memory(outcome: Outcome) -> dict:
-    """Trends in the quiet time, from the return of the last collector to the end."""
+    """Trends in the quiet time, from the return of the last collector to the end, and later if
+    producers still remember more steps."""
     from_s = max([e.back_at_s for e in outcome.endings], default=outcome.began_at_s)
     from_s += WARM_UP * (outcome.done_at_s - from_s)
+    has_all_s = outcome.began_at_s + REMEMBERED_STEPS * STEP_S
+    if has_all_s < outcome.done_at_s - SHORTEST_S:
+        from_s = max(from_s, has_all_s)
     names = [f"producer {rank}" for rank in range(outcome.dose.processes)]
     found = {}
     for name in (*names, f"collector {len(outcome.collectors)}"):
