@@ -65,8 +65,12 @@ bench-detection: dev ## who finds the slow rank: all methods, all cases; then do
 bench-peers: ## reports beside NVRx's own, in an environment with both (.venv-peers)
 	@benchmarks/bench-peers $(PYTHON) .venv-peers $(TORCH) $(NVRX)
 
-soak: dev ## the long doses: ten million sections, ten demos in a row
+soak: dev ## the long doses: ten million sections, spans over restarts, ten demos in a row
 	OTEL_STRAGGLER_TEST_DOSE=full $(BIN)/python -m pytest --timeout 3600 tests/client/test_doses.py
+	$(BIN)/python -m benchmarks.no_loss --restarts TERM,KILL
+	$(BIN)/python -m benchmarks.no_loss --restarts TERM,TERM --seconds 120 --span-budget 200
+	$(BIN)/python -m benchmarks.no_loss --restarts TERM --seconds 480 --away-s 240
+	$(BIN)/python -m benchmarks.collector_outage
 	$(BIN)/python -m benchmarks.soak
 
 fuzz: dev ## the property and mutation tests with 20,000 examples each, a million in C++

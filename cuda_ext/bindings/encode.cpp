@@ -145,7 +145,7 @@ PyObject* add_epoch(PyObject* self, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-// A list of (bytes, spans) whose bytes are not written yet; `places` is where they go.
+// A list of (bytes, spans, runs) whose bytes are not written yet; `places` is where they go.
 PyObject* empty_list_of(const std::vector<Request>& requests, std::vector<char*>& places) {
   PyObject* const list = PyList_New(static_cast<Py_ssize_t>(requests.size()));
   if (list == nullptr) return nullptr;
@@ -154,7 +154,8 @@ PyObject* empty_list_of(const std::vector<Request>& requests, std::vector<char*>
         PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(requests[at].size()));
     places[at] = body == nullptr ? nullptr : PyBytes_AsString(body);
     PyObject* const pair =
-        body == nullptr ? nullptr : Py_BuildValue("(NI)", body, requests[at].spans());
+        body == nullptr ? nullptr : Py_BuildValue("(NIK)", body, requests[at].spans(),
+                                               static_cast<unsigned long long>(requests[at].runs()));
     if (pair == nullptr || PyList_SetItem(list, static_cast<Py_ssize_t>(at), pair) != 0) {
       Py_DECREF(list);
       return nullptr;
@@ -244,7 +245,7 @@ PyMethodDef encoder_methods[] = {
     {"add_phase", add_phase, METH_VARARGS, "add_phase(id, text)"},
     {"add_epoch", add_epoch, METH_VARARGS, "add_epoch(id, resource)"},
     {"encode", encode, METH_VARARGS,
-     "encode(block, offset_ns, one_in) -> [(request, spans)]; without the GIL"},
+     "encode(block, offset_ns, one_in) -> [(request, spans, runs)]; without the GIL"},
     {"counts", counts, METH_NOARGS, "Records by what became of them."},
     {"folded", folded, METH_NOARGS, "Runs in spans for several, by section."},
     {nullptr, nullptr, 0, nullptr},

@@ -10,10 +10,10 @@ using namespace otel_straggler;
 
 namespace {
 
-// A request of so many spans; its first byte tells it from others.
-encoding::Request request(std::uint8_t name, std::uint32_t spans, std::size_t bytes = 100) {
+// A request for so many runs; its first byte tells it from others.
+encoding::Request request(std::uint8_t name, std::uint64_t runs, std::size_t bytes = 100) {
   proto::Bytes body(bytes, name);
-  return {std::move(body), 0, spans};
+  return {std::move(body), 0, 1, runs};
 }
 
 // Answers as told, and remembers what came.
@@ -130,6 +130,21 @@ TEST_CASE("rejected spans of an answer are counted, and no more than were sent")
   sender.put(request('b', 1));
   sender.send(kNever, kSecondNs, server.post());
   CHECK(sender.losses().rejected == 3);
+}
+
+TEST_CASE("what waits at the end is counted and said") {
+  SpanSender sender(1'000'000);
+  Server server{{nobody()}, ""};
+  sender.put(request('a', 5));
+  sender.put(request('b', 7));
+  sender.send_before(kNever, kSecondNs, server.post());
+  sender.give_up();
+  CHECK(sender.losses().process_ended == 12);
+  CHECK(sender.queued_bytes() == 0);
+  const std::vector<Note> notes = sender.take_notes();
+  REQUIRE(notes.size() == 2);
+  CHECK(notes[1].kind == Note::Kind::kGivenUp);
+  CHECK(notes[1].status == 12);
 }
 
 TEST_CASE("waits double up to half a minute, with jitter, and are never shorter than asked for") {

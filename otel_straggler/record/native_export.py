@@ -13,8 +13,15 @@ from collections.abc import Callable
 from typing import Any
 
 from otel_straggler.config import ClientSettings
-from otel_straggler.export.drops import ENCODE_ERROR, INBOX_FULL, QUEUE_FULL, REJECTED, RING_FULL
-from otel_straggler.export.sender import log_kept, log_refused, log_takes_again
+from otel_straggler.export.drops import (
+    ENCODE_ERROR,
+    INBOX_FULL,
+    PROCESS_ENDED,
+    QUEUE_FULL,
+    REJECTED,
+    RING_FULL,
+)
+from otel_straggler.export.sender import log_given_up, log_kept, log_refused, log_takes_again
 from otel_straggler.native import NATIVE
 from otel_straggler.record.clock import SystemClock
 from otel_straggler.record.description import Attributes, Topology, resource_attributes
@@ -31,11 +38,16 @@ from otel_straggler.transport.response import Response
 from otel_straggler.wire.encode_metrics import encode_point_attributes, heartbeat_words
 from otel_straggler.wire.ids import SpanIds
 
-REASONS = (RING_FULL, INBOX_FULL, QUEUE_FULL, REJECTED, ENCODE_ERROR)
+REASONS = (RING_FULL, INBOX_FULL, QUEUE_FULL, REJECTED, PROCESS_ENDED, ENCODE_ERROR)
 """In the order of heartbeat.hpp."""
 _SLICE_S = 0.05
 """How long a wait lasts before signal handlers get their turn."""
-_LOGS = (log_takes_again, log_kept, log_refused)
+_LOGS: tuple[Callable[[str, Response], None], ...] = (
+    log_takes_again,
+    log_kept,
+    log_refused,
+    lambda url, response: log_given_up(url, response.status),
+)
 """In the order of ``Note::Kind`` in span_sender.hpp."""
 _LOG = logging.getLogger("otel_straggler")
 

@@ -154,6 +154,19 @@ def test_refused_spans_are_counted_and_said(
     assert "400" in said[0]
 
 
+def test_what_was_not_sent_before_the_end_is_said(
+    begin: Begin, sink: CapturedRequests, caplog: pytest.LogCaptureFixture
+) -> None:
+    """How many records were lost with it."""
+    begin(exit_deadline_s=0.5)
+    sink.behaviour.status = 503
+    with caplog.at_level(logging.WARNING, "otel_straggler"):
+        run_steps(3)
+        shutdown()
+    said = [r.message for r in caplog.records if "before the end" in r.message]
+    assert said == [f"{sink.url}/v1/traces: 6 records were not sent before the end"]
+
+
 def test_partly_rejected_spans_are_counted(begin: Begin, sink: CapturedRequests) -> None:
     """In the next sign of life, by reason."""
     partial = ExportTracePartialSuccess(rejected_spans=1, error_message="no")

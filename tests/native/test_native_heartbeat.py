@@ -13,6 +13,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 
 from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
+from otel_straggler.record.native_export import REASONS
 from otel_straggler.semconv import OUTCOMES
 from otel_straggler.wire.encode_metrics import (
     encode_heartbeat,
@@ -25,7 +26,6 @@ native = pytest.importorskip(
     "otel_straggler._native",
     reason="the extension was not built: it would show that C++ says what Python says",
 )
-REASONS = (b"ring_full", b"inbox_full", b"queue_full", b"rejected", b"encode_error")
 NO_STEP = -(2**63)
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 NAMES = TEXT.filter(bool)
@@ -78,7 +78,7 @@ def test_a_heartbeat_means_what_one_in_python_means(
         started_at_s=1.5,
     )
     in_cpp = native.heartbeat(
-        (*heartbeat_words(), *REASONS),
+        (*heartbeat_words(), *(reason.encode() for reason in REASONS)),
         encode_resource(resource),
         encode_point_attributes(info),
         int(NOW_NS / 1e9 * 1_000_000_000),  # Python keeps seconds

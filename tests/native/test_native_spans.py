@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from otel_straggler import semconv
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.record.python_recorder import PythonTimer
 from otel_straggler.record.recorder import Epoch
@@ -62,8 +63,15 @@ def decoded(requests: list[Request]) -> list[ExportTraceServiceRequest]:
         [of_resource] = message.resource_spans
         [of_scope] = of_resource.scope_spans
         assert len(of_scope.spans) == request.spans
+        assert sum(map(runs_of, of_scope.spans)) == request.runs
         messages.append(message)
     return messages
+
+
+def runs_of(span: Any) -> int:
+    """A folded span tells of several."""
+    told = {one.key: one.value.int_value for one in span.attributes}
+    return told.get(semconv.FOLD_COUNT, 1)
 
 
 def spans_of(requests: list[Request]) -> list[Any]:

@@ -97,8 +97,8 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
-  // Asks for everything to be sent before `deadline_ns`; with an outcome, also that the rank has
-  // ended. The answer is a number for wait().
+  // Asks for everything to be sent before `deadline_ns`; with an outcome, also to say that the
+  // rank has ended, and to count what could not be sent. The answer is a number for wait().
   std::uint64_t begin_flush(std::int64_t deadline_ns, std::string outcome) {
     const std::lock_guard<std::mutex> lock(mutex_);
     flushes_.push_back({deadline_ns, std::move(outcome)});
@@ -243,6 +243,7 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
   void do_flush(const Flush& flush) {
     collect();
     sender_.send_before(flush.deadline_ns, settings_.traces_timeout_ns, post_);
+    if (!flush.outcome.empty()) sender_.give_up();
     publish();
     if (flush.outcome.empty() || has_said_outcome_) return;
     has_said_outcome_ = true;
@@ -378,6 +379,7 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
         {kInboxFullReason, handoff_->lost(Reader::kExporter)},
         {kQueueFullReason, sender_.losses().queue_full},
         {kRejectedReason, sender_.losses().rejected},
+        {kProcessEndedReason, sender_.losses().process_ended},
         {kEncodeErrorReason, bad_records},
     };
     for (const auto& [reason, count] : own) {

@@ -38,6 +38,7 @@ enum HeartbeatWord : std::size_t {
   kInboxFullReason,
   kQueueFullReason,
   kRejectedReason,
+  kProcessEndedReason,
   kEncodeErrorReason,
   kHeartbeatWords,
 };

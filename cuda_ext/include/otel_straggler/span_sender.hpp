@@ -22,17 +22,18 @@ namespace otel_straggler {
 
 // Something that a person wants to know of, once.
 struct Note {
-  enum class Kind : std::uint8_t { kTakesAgain, kKept, kRefused };
+  enum class Kind : std::uint8_t { kTakesAgain, kKept, kRefused, kGivenUp };
 
   Kind kind;
-  int status;
+  int status;         // of the answer; where they are given up, how many runs
   std::string words;  // of the server, or why there was no answer
 };
 
-// Spans that were lost, by reason, since the sender was made.
+// Runs that were lost, by reason, since the sender was made.
 struct SendLosses {
   std::uint64_t queue_full = 0;
   std::uint64_t rejected = 0;
+  std::uint64_t process_ended = 0;
 };
 
 inline constexpr double kFirstDelayS = 1.0;
@@ -87,7 +88,7 @@ class SpanSender {
   void put(Request request) {
     queued_bytes_ += request.size();
     queue_.push_back(std::move(request));
-    while (queued_bytes_ > budget_bytes_) losses_.queue_full += take().spans();
+    while (queued_bytes_ > budget_bytes_) losses_.queue_full += take().runs();
   }
 
   // Another request got through: if this one found nobody, it need not wait any longer. A server
@@ -115,6 +116,15 @@ class SpanSender {
     }
   }
 
+  // Nobody will send what waits: count it.
+  void give_up() {
+    std::uint64_t runs = 0;
+    while (!queue_.empty()) runs += take().runs();
+    losses_.process_ended += runs;
+    const int told = static_cast<int>(std::min<std::uint64_t>(runs, 2'000'000'000));
+    if (runs > 0) notes_.push_back({Note::Kind::kGivenUp, told, ""});
+  }
+
  private:
   static constexpr std::size_t kMostNotes = 64;
   static constexpr std::size_t kMostSent = 16;
@@ -124,13 +134,13 @@ class SpanSender {
     const Answer answer =
         post({reinterpret_cast<const char*>(oldest.data()), oldest.size()}, deadline_ns);
     if (answer.is_success()) {
-      note_success(answer, oldest.spans());
+      note_success(answer, oldest.runs());
       Request done = take();
       if (sent_.size() < kMostSent) sent_.push_back(std::move(done));
     } else if (answer.is_retryable()) {
       wait(answer);
     } else {
-      losses_.rejected += take().spans();
+      losses_.rejected += take().runs();
       note(Note::Kind::kRefused, answer);
     }
   }
@@ -142,12 +152,12 @@ class SpanSender {
     return oldest;
   }
 
-  void note_success(const Answer& answer, std::uint64_t spans) {
+  void note_success(const Answer& answer, std::uint64_t runs) {
     if (failures_ > 0) note(Note::Kind::kTakesAgain, answer);
     failures_ = 0;
     found_nobody_ = false;
     told_.clear();
-    losses_.rejected += std::min(rejected_spans(answer.body), spans);
+    losses_.rejected += std::min(rejected_spans(answer.body), runs);
   }
 
   void wait(const Answer& answer) {
