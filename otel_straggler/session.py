@@ -59,6 +59,11 @@ class Session:
         """Whether all spans are sent: the other side is known to score."""
         return self._export is not None and self._export.is_scorer
 
+    @property
+    def queued_requests(self) -> int:
+        """Encoded requests that have not been taken by the other side yet."""
+        return 0 if self._export is None else self._export.queued_requests
+
     def start(self) -> None:
         """Record and send from now on, unless telemetry is switched off."""
         if self.settings.is_disabled:

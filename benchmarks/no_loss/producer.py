@@ -77,7 +77,7 @@ def send_what_is_left(session: otel_straggler.session.Session) -> bool:
     ends_at_s = time.monotonic() + LONGEST_FLUSH_S
     while time.monotonic() < ends_at_s:
         session.flush(10.0)
-        if session._exporter.queued_requests == 0:
+        if session.queued_requests == 0:
             return True
         time.sleep(0.2)
     return False

@@ -25,6 +25,10 @@ class Export(Protocol):
     def is_scorer(self) -> bool:
         """Whether the other side gets all spans."""
 
+    @property
+    def queued_requests(self) -> int:
+        """Encoded requests that have not been taken by the other side yet."""
+
     def start(self) -> None:
         """Begin to send; recording has begun when it was made."""
 

@@ -86,6 +86,10 @@ class NativeExport:
         return bool(self._exporter.state()["is_scorer"])
 
     @property
+    def queued_requests(self) -> int:
+        return int(self._exporter.state()["queued_requests"])
+
+    @property
     def recorded(self) -> int:
         """Runs that it was given so far."""
         return int(self._exporter.state()["recorded"])

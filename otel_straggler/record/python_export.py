@@ -43,6 +43,10 @@ class PythonExport:
     def is_scorer(self) -> bool:
         return self._exporter.is_scorer
 
+    @property
+    def queued_requests(self) -> int:
+        return self._exporter.queued_requests
+
     def start(self) -> None:
         self._thread.start()
 
