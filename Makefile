@@ -40,7 +40,7 @@ check: dev ## format, lint, types, import contracts, reference pages
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/generate.py --check
 
-cpp-test: ## the C++ tests, plain and under ASan, UBSan and TSan (needs g++ and doctest)
+cpp-test: ## the C++ tests: plain, under ASan, UBSan and TSan, and for arm64 under qemu-user
 	$(MAKE) --no-print-directory -C cuda_ext test
 
 test: dev servers check cpp-test ## all that CI runs
