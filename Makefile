@@ -7,7 +7,7 @@ NVRX := nvidia-resiliency-ext==0.4.1
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help dev servers check format cpp-test test neighbours demo bench bench-detection bench-peers soak fuzz examples clean
+.PHONY: help dev servers check format cpp-test test neighbours wheel demo bench bench-detection bench-peers soak fuzz examples clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -40,7 +40,7 @@ check: dev ## format, lint, types, import contracts, reference pages
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/generate.py --check
 
-cpp-test: ## the C++ tests, plain and under ASan, UBSan and TSan (needs g++ and doctest)
+cpp-test: ## the C++ tests: plain, under ASan, UBSan and TSan, and for arm64 under qemu-user
 	$(MAKE) --no-print-directory -C cuda_ext test
 
 test: dev servers check cpp-test ## all that CI runs
@@ -48,6 +48,9 @@ test: dev servers check cpp-test ## all that CI runs
 
 neighbours: dev ## the package beside old and new libraries, on Python 3.10 to 3.13
 	$(BIN)/python -m pytest -m neighbours tests/neighbours
+
+wheel: dev ## build the wheel into dist/, audit its ABI, load it on every Python found
+	WHEEL_FOLDER=dist $(BIN)/python -m pytest -rs tests/neighbours/test_wheel.py
 
 demo: dev ## a real distributed training with one slow rank, found by the collector
 	$(BIN)/python examples/demo/run.py $(DEMO_FLAGS)

@@ -39,6 +39,7 @@ WORDS = (
     semconv.PHASE,
     semconv.HOST_BASIS,
     semconv.CUPTI_BASIS,
+    semconv.EVENTS_BASIS,
     semconv.STEP_SPAN,
     semconv.SCHEMA_URL,
     semconv.SCOPE_NAME,

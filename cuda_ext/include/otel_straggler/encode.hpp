@@ -240,8 +240,9 @@ class SpanEncoder {
   }
 
   static std::uint32_t gpu_bits(const Record& run) {
-    if (run.gpu.state != GpuState::kTimed) return 0;
-    return kIsGpuTimed | bit(kKernelCountNumber) |
+    const bool is_kernel_timed = run.gpu.state == GpuState::kTimed;
+    if (!is_kernel_timed && run.gpu.state != GpuState::kTimedByEvents) return 0;
+    return (is_kernel_timed ? kIsKernelTimed | bit(kKernelCountNumber) : kIsEventTimed) |
            (run.gpu.kernel_time_ns >= 0 ? bit(kKernelTimeNumber) : 0U) |
            (run.gpu.busy_time_ns >= 0 ? bit(kBusyTimeNumber) : 0U) |
            (run.gpu.nccl_time_ns >= 0 ? bit(kNcclTimeNumber) : 0U);
