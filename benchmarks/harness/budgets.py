@@ -42,5 +42,5 @@ def _sentence(name: str, found: Json) -> str:
     if "not_measured" in found:
         return f"not measured: {name}: {found['not_measured']}"
     word = "met" if found["is_met"] else "MISSED"
-    figures = " of ".join(f"{found[k]:g} {found['unit']}".strip() for k in ("measured", "budget"))
+    figures = " of ".join(f"{found[k]:.4g} {found['unit']}".strip() for k in ("measured", "budget"))
     return f"budget {word}: {name}: {figures}, ratio {found['ratio_to_budget']:.2f}"

@@ -13,8 +13,9 @@ def take_turns(
     rounds: int,
     clock_ns: Callable[[], int],
     *,
-    before: Callable[[], object] | None = None,
-    after: Callable[[], object] | None = None,
+    before: Callable[[], object] = list,
+    before_each: Callable[[], object] = list,
+    after_each: Callable[[], object] = list,
 ) -> dict[str, list[int]]:
     """Nanoseconds of each way in each round; every second round in the opposite order.
 
@@ -22,18 +23,17 @@ def take_turns(
         ways: what to measure, by name.
         rounds: of all ways.
         clock_ns: of the wall or of the processor.
-        before: each round, once. Garbage is collected then.
-        after: each way, outside of its time.
+        before: a round. Garbage is collected then, too.
+        before_each, after_each: way, outside of its time.
     """
     taken: dict[str, list[int]] = {name: [] for name in ways}
     for at in range(rounds):
-        if before is not None:
-            before()
+        before()
         gc.collect()
         for name in list(ways) if at % 2 else reversed(list(ways)):
+            before_each()
             begin_ns = clock_ns()
             ways[name]()
             taken[name].append(clock_ns() - begin_ns)
-            if after is not None:
-                after()
+            after_each()
     return taken

@@ -16,30 +16,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from benchmarks.harness import upb
 
 Take = Callable[[bytes], object]
 
 
-def _read(body: bytes) -> list[tuple[Any, ...]]:
-    """What any scorer needs of a span."""
-    return [
-        (
-            span.name,
-            span.start_time_unix_nano,
-            span.end_time_unix_nano,
-            {a.key: a.value.int_value or a.value.string_value for a in span.attributes},
-        )
-        for resource in ExportTraceServiceRequest.FromString(body).resource_spans
-        for scope in resource.scope_spans
-        for span in scope.spans
-    ]
-
-
 TAKES: dict[str, Take] = {
     "discard": len,
-    "parse": ExportTraceServiceRequest.FromString,
-    "read": _read,
+    "parse": upb.parse,
+    "read": upb.parse_and_read,
 }
 
 
