@@ -15,11 +15,18 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 @contextlib.contextmanager
 def serving(command: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """The first line that it prints, and its process id; it is ended afterwards."""
+    """The first line that it prints, and its process id; it is ended afterwards.
+
+    Raises:
+        RuntimeError: it has ended without a line.
+    """
     with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         try:
-            yield server.stdout.readline().decode().strip(), server.pid
+            line = server.stdout.readline().decode().strip()
+            if not line:
+                raise RuntimeError(f"{' '.join(command)} has ended; its error is above")
+            yield line, server.pid
         finally:
             server.terminate()
 

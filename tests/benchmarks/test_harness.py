@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.harness.budgets import judge, not_measured, print_result
 from benchmarks.harness.intervals import median_of
-from benchmarks.harness.processes import cpu_ns
+from benchmarks.harness.processes import cpu_ns, serving
 from benchmarks.harness.turns import take_turns
 
 
@@ -56,6 +56,15 @@ def test_the_cpu_time_of_another_process_is_what_it_says_itself():
     assert said_ns <= seen_ns < said_ns + 50_000_000
     with pytest.raises(OSError, match=str(other.pid)):
         cpu_ns(other.pid)
+
+
+def test_a_server_that_does_not_start_is_an_error_that_names_it():
+    """Not an empty address that fails later."""
+    with (
+        pytest.raises(RuntimeError, match="-c pass has ended"),
+        serving([sys.executable, "-c", "pass"]),
+    ):
+        pytest.fail("it should not have started")
 
 
 def test_ways_take_turns_in_alternating_order():
