@@ -10,9 +10,9 @@ run is a span.
 ``wake_up``: a thread sleeps a millisecond again and again and notes how late it wakes; quiet (A)
 and while spans are made at a rate and exported (B), in the order ABBA. The ratio of a pair is B / A
 of its 99th percentile (and of its median, and of its longest); the budget is on the median of the
-pairs. ``cpu``: processor time off the training thread per span (drain, encode, queue, send), when
-2,000 spans are made and flushed at once, and at each rate, where it is also told per 10,000 spans
-a second as a share of one core; what the quiet blocks use is not subtracted. ``spans_arrived``:
+pairs. ``cpu``: processor time per span that is not recording (drain, encode, queue, send): when
+2,000 spans are made and flushed at once, and off the training thread at each rate, where it is also
+told per 10,000 spans a second as a share of one core; what the quiet blocks use is not subtracted. ``spans_arrived``:
 the stock processor drops what its queue of 2,048 cannot hold. Prints JSON.
 """
 
@@ -120,7 +120,7 @@ class _Trainer:
             "cpu": {
                 "flushed_at_once": {
                     key: round(statistics.median(burst[key] for burst in bursts))
-                    for key in ("export_ns", "trainer_ns")
+                    for key in ("export_ns", "record_ns")
                 },
                 "quiet_export_share": _median(self._groups, "export_cpu_share"),
                 "at_rate": {str(rate): _cpu(self._groups, rate) for rate in rates},
