@@ -12,8 +12,8 @@ and while spans are made at a rate and exported (B), in the order ABBA. The rati
 of its 99th percentile (and of its median, and of its longest); the budget is on the median of the
 pairs. ``cpu``: processor time per span that is not recording (drain, encode, queue, send): when
 2,000 spans are made and flushed at once, and off the training thread at each rate, where it is also
-told per 10,000 spans a second as a share of one core; what the quiet blocks use is not subtracted. ``spans_arrived``:
-the stock processor drops what its queue of 2,048 cannot hold. Prints JSON.
+told per 10,000 spans a second as a share of one core; what the quiet blocks use is not subtracted.
+``spans_arrived``: the stock processor drops what its queue of 2,048 cannot hold. Prints JSON.
 """
 
 from __future__ import annotations
