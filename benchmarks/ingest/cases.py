@@ -45,9 +45,14 @@ class Case:
 
 
 def cases_of(ranks: Sequence[int], *, has_rotel: bool) -> list[Case]:
-    """All stages for each number of ranks; transports and peers for the middle one."""
-    stages = [Case(number, stage) for number in ranks for stage in STAGES]
+    """Stages for each number of ranks; sampling, transports and peers for the middle one."""
     middle = sorted(ranks)[len(ranks) // 2]
+    stages = [
+        Case(number, stage)
+        for number in ranks
+        for stage in STAGES
+        if stage != "forward sampled" or number == middle
+    ]
     return [*stages, *_transports(Case(middle, "score")), *_peers(middle, has_rotel=has_rotel)]
 
 

@@ -11,6 +11,7 @@ from otel_straggler.simulate.writers import encode_requests
 
 STEPS = {16: 2_048}
 """Steps by ranks; few ranks need many to make as many spans."""
+WARM_UP_RANKS, WARM_UP_STEPS = 4, 45
 STEPS_OF_OTHERS = 204
 """Two requests of 512 spans from each rank."""
 
@@ -35,13 +36,21 @@ class Dose:
     @cached_property
     def bodies(self) -> list[bytes]:
         """In the order in which a live run would send them: rank after rank, then the next."""
-        plan = Plan(ranks=self.ranks, steps=self.steps, slow_rank=self.ranks // 2)
-        batch = simulate("one_slow_rank", plan).batch
-        return [body for body in encode_requests(batch, self.spans_per_request) if body]
+        return self._requests("measured", self.ranks, self.steps)
+
+    @cached_property
+    def warm_up(self) -> list[bytes]:
+        """Of another run with the same names, small enough to cost nothing afterwards."""
+        return self._requests("warm-up", WARM_UP_RANKS, WARM_UP_STEPS)
 
     @cached_property
     def zipped(self) -> list[bytes]:
         return [gzip.compress(body, 1) for body in self.bodies]
+
+    def _requests(self, run_id: str, ranks: int, steps: int) -> list[bytes]:
+        plan = Plan(run_id=run_id, ranks=ranks, steps=steps, slow_rank=ranks // 2)
+        batch = simulate("one_slow_rank", plan).batch
+        return [body for body in encode_requests(batch, self.spans_per_request) if body]
 
 
 @cache

@@ -44,6 +44,15 @@ def test_ours_is_told_as_a_ratio_to_the_smallest_receivers(told):
         assert ratio.keys() == {"upb parse", "upb read"}
 
 
+def test_the_stages_are_told_apart(told):
+    """What scoring and forwarding add to receiving."""
+    cases, (added,) = told[0]["cases"], told[0]["us_per_span_of_stages"].values()
+    costs = [cases[f"http 512, 4 ranks: {s}"]["cpu_us_per_span"] for s in ("receive", "score")]
+    assert added["receive"] == costs[0]
+    assert added["+ score"] == pytest.approx(costs[1] - costs[0], abs=1e-3)
+    assert "+ forward" in added
+
+
 def test_the_budget_is_told_as_a_ratio(told):
     """1.0 us for receiving, scoring and forwarding."""
     result, sentences = told
@@ -60,10 +69,12 @@ def test_the_full_set_has_every_stage_for_every_number_of_ranks():
     names = [case.name for case in cases]
     assert len(set(names)) == len(names)
     for ranks in (16, 256, 1_024):
-        assert {f"http 512, {ranks} ranks: {stage}" for stage in STAGES} <= set(names)
+        assert {f"http 512, {ranks} ranks: {stage}" for stage in STAGES[:3]} <= set(names)
     for load in ("grpc 512", "grpc 16", "http 16", "http 16 gzip", "http 512 2 receivers"):
         assert f"{load}, 256 ranks: score" in names
-    assert "http 512, 256 ranks: rotel, forward" in names
+    assert {"http 512, 256 ranks: forward sampled", "http 512, 256 ranks: rotel, forward"} <= set(
+        names
+    )
 
 
 def test_a_dose_is_made_once_and_has_the_spans_it_states():
