@@ -11,15 +11,15 @@ The real command in a process of its own, over 4 kept connections from this one.
 
 Windows and verdicts cost by steps and ranks, not by spans, so what scoring costs per span depends
 on how many ranks share it: stages are told for several. Requests hold spans of one rank, and a step
-of a rank is five spans. All arrives as fast as it is taken: with 16 ranks that is thousands of
-steps a second, which no job has.
+of a rank is five spans. ``ms_per_step_of_scoring`` is the same cost per step of the job. All
+arrives as fast as it is taken: with 16 ranks that is thousands of steps a second, which no job has.
 
 Beside it, in the same run and with the same requests: the smallest receivers one can write on the
 same libraries, which parse each request with upb and throw it away (``upb parse``) or also read the
-fields that scoring needs (``upb read``), and Rotel where it is installed. A
-small run warms each up and is not counted. Of several rounds the least CPU time
-counts: other work on the machine can only add to it. The budget is 1.0 us for
-receiving, scoring and forwarding, over HTTP, 512 spans per request, uncompressed. Prints JSON.
+fields that scoring needs (``upb read``), and Rotel where it is installed. A small run warms each up
+and is not counted. Of several rounds the least CPU time counts: other work on the machine can only
+add to it. The budget is 1.0 us for receiving, scoring and forwarding, over HTTP, 512 spans per
+request, uncompressed. Prints JSON.
 """
 
 from __future__ import annotations
@@ -35,8 +35,11 @@ from benchmarks.ingest import rotel
 from benchmarks.ingest.cases import ROTEL, STAGES, UPB_PARSE, UPB_READ, Case, cases_of
 from benchmarks.ingest.doses import Dose
 from benchmarks.ingest.subjects import Figures, measure
+from otel_straggler.simulate.scenarios import SECTIONS
 
 BUDGET_US = 1.0
+SPANS_A_STEP = len(SECTIONS)
+"""Of one rank."""
 Json = dict[str, Any]
 
 
@@ -100,7 +103,7 @@ def _stages(found: dict[str, Json], ranks: list[int]) -> Iterator[tuple[str, Jso
     """What each stage adds, by ranks."""
     for number in ranks:
         receive, score, forward, sampled = (_cost(found, Case(number, stage)) for stage in STAGES)
-        told = {"receive": receive}
+        told: Json = {"receive": receive}
         for name, cost, before in (
             ("+ score", score, receive),
             ("+ forward", forward, score),
@@ -108,6 +111,8 @@ def _stages(found: dict[str, Json], ranks: list[int]) -> Iterator[tuple[str, Jso
         ):
             if cost is not None and before is not None:
                 told[name] = round(cost - before, 3)
+        if "+ score" in told:
+            told["ms_per_step_of_scoring"] = round(told["+ score"] * number * SPANS_A_STEP / 1e3, 2)
         if receive is not None:
             yield f"{number} ranks", told
 
