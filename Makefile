@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 NVRX := nvidia-resiliency-ext==0.4.1
+ROTEL := rotel==0.0.1a15
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
@@ -65,8 +66,8 @@ bench-detection: dev ## who finds the slow rank: all methods, all cases; then do
 	$(BIN)/python -m benchmarks.detection --json docs/measurements/detection-B.json
 	$(BIN)/python -m benchmarks.detection --render
 
-bench-peers: ## reports beside NVRx's own, in an environment with both (.venv-peers)
-	@benchmarks/bench-peers $(PYTHON) .venv-peers $(TORCH) $(NVRX)
+bench-peers: ## sections, reports and ingest beside NVRx and Rotel, in an environment with them (.venv-peers)
+	@benchmarks/bench-peers $(PYTHON) .venv-peers $(TORCH) $(NVRX) $(ROTEL)
 
 soak: dev ## the long doses: ten million sections, spans over restarts, ten demos in a row
 	OTEL_STRAGGLER_TEST_DOSE=full $(BIN)/python -m pytest --timeout 3600 tests/client/test_doses.py

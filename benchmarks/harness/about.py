@@ -1,0 +1,44 @@
+"""What a figure must be read with: the command, the machine and the versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from otel_straggler.native import NATIVE, REASON
+
+
+def about(*packages: str) -> dict[str, Any]:
+    """The first keys of a result.
+
+    Args:
+        packages: whose versions matter, beside ours; those that are absent are left out.
+    """
+    return {
+        "command": " ".join(["python -m", _module(), *sys.argv[1:]]),
+        "machine": {
+            "python": platform.python_version(),
+            "processor": platform.machine(),
+            "cpus": os.cpu_count(),
+            "load": round(os.getloadavg()[0], 2),
+        },
+        "versions": {name: found for name in packages if (found := _version(name))},
+        "native": True if NATIVE is not None else REASON,
+    }
+
+
+def _module() -> str:
+    """As it was started: ``benchmarks/scan.py`` or ``benchmarks/ingest/__main__.py``."""
+    path = Path(sys.argv[0])
+    return f"benchmarks.{path.parent.name if path.stem == '__main__' else path.stem}"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
