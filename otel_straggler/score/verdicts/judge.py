@@ -8,6 +8,7 @@ import numpy as np
 
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict, WorldSummary
+from otel_straggler.score.medians import median_of
 from otel_straggler.score.verdicts.cases import Cases, Now
 from otel_straggler.score.verdicts.excess import Excesses, excesses, late_seconds, local_sections
 from otel_straggler.score.verdicts.grouping import median_of_rows
@@ -160,7 +161,7 @@ class Judge:
         """(T,) False for steps that took everybody much longer than usual."""
         counts = np.ones(len(excess.local_s), bool)
         for t, seconds in enumerate(median_of_rows(excess.local_s.T).tolist()):
-            usual_s = float(np.median(self._usual_s)) if len(self._usual_s) >= 10 else np.inf
+            usual_s = median_of(np.array(self._usual_s)) if len(self._usual_s) >= 10 else np.inf
             counts[t] = not seconds > COMMON_MODE * usual_s
             self._usual_s = [*self._usual_s[-(USUAL_STEPS - 1) :], seconds]
         return counts

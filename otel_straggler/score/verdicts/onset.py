@@ -36,7 +36,10 @@ def threshold(k: float, mean_steps: float) -> float:
     target = 2.0 * k * k * mean_steps
     b = math.log(target + 1.0) + 1.0
     for _ in range(30):  # Newton on a convex function, from the right
-        b -= (math.expm1(b) - b - target) / math.expm1(b)
+        before, over = b, math.expm1(b)
+        b -= (over - b - target) / over
+        if b == before:
+            break
     return max(b / (2.0 * k) - 1.166, 1.0)
 
 

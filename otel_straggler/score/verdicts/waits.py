@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otel_straggler.model.observation import Floats, Section
+from otel_straggler.score.medians import median_of
 from otel_straggler.score.verdicts.grouping import Groups
 from otel_straggler.semconv import LISTED_KINDS
 
@@ -101,7 +102,7 @@ def _drawn_in(values: Floats) -> Floats:
     """Values no further than 6 typical sizes from 0: one rank must not decide for all."""
     if len(values) == 0:
         return values
-    most = _MOST_SPREADS * float(np.median(np.abs(values)))
+    most = _MOST_SPREADS * median_of(np.abs(values))
     return np.clip(values, -most, most)
 
 
