@@ -31,6 +31,8 @@ class Excesses:
             peers have in this step: then part of its telemetry is lost.
         waited_s: (T, R) in waiting sections; NaN likewise, and if there is none.
         step_s: (T, R) both, and checkpoint and eval sections.
+        peers_local_s, peers_step_s: (T, G) medians of the peers.
+        least_wait_s: (T, G) the shortest wait of a group.
         peers_s: (T, G, S) median time of the peers in each section.
         late_s: (T, R, S) seconds over that median.
         shared: (S,) sections in which the ranks of an inner group wait for each other all along, so
@@ -41,6 +43,9 @@ class Excesses:
     local_s: Floats
     waited_s: Floats
     step_s: Floats
+    peers_local_s: Floats
+    peers_step_s: Floats
+    least_wait_s: Floats
     peers_s: Floats
     late_s: Floats
     shared: npt.NDArray[np.bool_]
@@ -90,7 +95,8 @@ def excesses(
     step_s = _sum(measured_s, present)
     # Who has more work comes late for it: that is no lateness of the rank.
     more_s = 0.0 if measured_s is seconds else np.nansum((measured_s - seconds)[..., local], axis=2)
-    typical_s = world.peers.medians(step_s)[:, world.peers.code]
+    peers_step_s = world.peers.medians(step_s)
+    typical_s = peers_step_s[:, world.peers.code]
     out = np.full((*present.shape, len(world.sections) + 2), np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
         out[..., 0] = centred(_log(local_s), world.peers, least_peers)
@@ -109,6 +115,9 @@ def excesses(
         local_s=local_s,
         waited_s=waited_s,
         step_s=step_s,
+        peers_local_s=world.peers.medians(local_s),
+        peers_step_s=peers_step_s,
+        least_wait_s=world.peers.minima(waited_s),
         peers_s=peers_s,
         late_s=late_s,
         shared=shared,

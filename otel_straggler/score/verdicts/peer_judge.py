@@ -91,8 +91,8 @@ def _of_real_hosts(excess: Floats, hosts: Groups) -> Floats:
 def prices(excess: Excesses, world: World) -> tuple[Prices, Prices]:
     """What the quantities cost, per rank and per host, in this block."""
     groups = world.peers
-    local_s = median_of_rows(groups.medians(excess.local_s))
-    step_s = median_of_rows(groups.medians(excess.step_s))
+    local_s = median_of_rows(excess.peers_local_s)
+    step_s = median_of_rows(excess.peers_step_s)
     sections_s = median_of_rows(excess.peers_s)
     columns = np.column_stack([local_s, sections_s, step_s])
     ranks = Prices(columns_s=columns[groups.code], step_s=step_s[groups.code])
