@@ -232,8 +232,8 @@ class Worker:
         self._keeper.take(windows)
         self._guarded(lambda: self._tell(windows))
         self._guarded(lambda: self._keeper.tick(self._scorer))
-        # A fifth of the time at most goes into pages: a large run is shown a little later.
-        pause_ns = max(_TICK_S * 1e9, 5 * self._publishing_took_ns)
+        # A tenth of the time at most goes into pages: a large run is shown a little later.
+        pause_ns = max(_TICK_S * 1e9, 10 * self._publishing_took_ns)
         since_ns = now_ns - self._published_at_ns
         if since_ns >= (pause_ns if self._is_dirty else max(_REFRESH_S * 1e9, pause_ns)):
             self._publish(now_ns, now_s)

@@ -61,8 +61,8 @@ def late_seconds(seconds: Floats, world: World) -> tuple[Floats, Floats]:
 
     Cost: O(T R S log widest).
     """
-    by_section = np.ascontiguousarray(np.moveaxis(seconds, 1, -1))
-    peers_s = np.moveaxis(world.peers.medians(by_section), -1, 1)
+    by_section = np.ascontiguousarray(seconds.transpose(0, 2, 1))
+    peers_s = world.peers.medians(by_section).transpose(0, 2, 1)
     return peers_s, seconds - peers_s[:, world.peers.code]
 
 
@@ -129,8 +129,8 @@ def host_excesses(ranks: Floats, world: World) -> Floats:
 
     One slow rank of eight does not make its host slow. Cost: O(T R C log ranks per host).
     """
-    by_quantity = np.ascontiguousarray(np.moveaxis(ranks, 1, -1))
-    return np.moveaxis(world.hosts.medians(by_quantity), -1, 1)
+    by_quantity = np.ascontiguousarray(ranks.transpose(0, 2, 1))
+    return np.asarray(world.hosts.medians(by_quantity).transpose(0, 2, 1))
 
 
 def _lacks_what_peers_have(

@@ -99,7 +99,10 @@ def low_median_of_rows(values: Floats) -> Floats:
     [1.0, 5.0]
     """
     middle = np.ascontiguousarray(median_of_rows(values))
-    count = np.count_nonzero(values == values, axis=0)
+    known = values == values
+    if known.all():
+        return middle
+    count = known.sum(axis=0)
     at = np.flatnonzero((count < len(values)) & (count % 2 == 0) & (count > 0))
     if len(at):
         ordered = np.sort(values.reshape(len(values), -1)[:, at], axis=0)
@@ -123,8 +126,7 @@ def median_of_rows(values: Floats) -> Floats:
     if not holes.any():
         return middle
     flat, columns = middle.reshape(-1), values.reshape(len(values), -1)
-    at = np.flatnonzero(holes.reshape(-1))
-    at = at[~np.isnan(columns[:, at]).all(axis=0)]
+    at = (holes & (values == values).any(axis=0)).reshape(-1).nonzero()[0]
     if len(at):
         flat[at] = _median_of_sorted(np.sort(columns[:, at].T, axis=-1))
     return flat.reshape(middle.shape)

@@ -145,9 +145,10 @@ class Track:
         self._h = np.array([onset.threshold(float(value), mean_steps) for value in k])
         usable = self._reference_blocks >= LEAST_REFERENCE
         normal = np.where(usable, self.reference, 0.0)
-        for step in excess:
+        most = 1.5 * self._h
+        for move in onset.moves(excess - normal, sigma, k):
             self.steps += 1
-            self.g = onset.advance(self.g, step - normal, sigma, k, 1.5 * self._h)
+            self.g = onset.advance(self.g, move, most)
             self._zero_at = np.where(self.g <= 0.0, self.steps, self._zero_at)
 
     def _remember(self, excess: Floats, block: Floats) -> None:
@@ -156,7 +157,7 @@ class Track:
             place = (self.steps - len(excess) + at) % size
             self._step_ring[place] = step
         most = np.fmax(4.0 * self.block_error, 2.0 * math.log(self._settings.least_slowdown))
-        drawn = np.clip(block, -most, most)
+        drawn = np.minimum(np.maximum(block, -most), most)
         place = self.blocks % len(self._block_ring)
         for window, total in self._sums.items():
             length = window // self._settings.block_steps

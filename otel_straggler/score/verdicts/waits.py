@@ -13,6 +13,8 @@ slope is 0.
 
 from __future__ import annotations
 
+import itertools
+import operator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -66,7 +68,7 @@ class Synchronising:
         Cost: O(T R S).
         """
         late_s = late_s[:, :: max(1, late_s.shape[1] // ENOUGH_RANKS)]
-        here = np.nan_to_num(np.moveaxis(late_s, 2, 1), nan=0.0)
+        here = np.where(np.isnan(late_s), 0.0, late_s).transpose(0, 2, 1)
         arrival = np.cumsum(here, axis=1) - here
         for name in self._moments:
             self._moments[name] *= _FADE
@@ -103,7 +105,7 @@ def _drawn_in(values: Floats) -> Floats:
     if len(values) == 0:
         return values
     most = _MOST_SPREADS * median_of(np.abs(values))
-    return np.clip(values, -most, most)
+    return np.minimum(np.maximum(values, -most), most)
 
 
 def lateness(waited_s: Floats, step_s: Floats, groups: Groups) -> Floats:
@@ -151,8 +153,8 @@ class WaitLedger:
         counts = np.isfinite(cost) & (groups.size > 1)
         caused = np.bincount(culprit[counts], cost[counts], minlength=len(subjects) + 1)
         for totals, values in ((self.caused_s, caused), (self.suffered_s, suffered)):
-            for subject, value in zip(subjects, values.tolist(), strict=False):
-                totals[subject] = totals.get(subject, 0.0) + value
+            before = map(totals.get, subjects, itertools.repeat(0.0))
+            totals.update(zip(subjects, map(operator.add, before, values.tolist()), strict=False))
 
     def keep_only(self, subjects: list[str]) -> None:
         """Forget devices that are no longer in the run."""
