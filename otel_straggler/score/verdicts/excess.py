@@ -101,7 +101,7 @@ def excesses(
     with np.errstate(divide="ignore", invalid="ignore"):
         out[..., 0] = centred(_log(local_s), world.peers, least_peers)
         enough = world.peers.size >= least_peers
-        presence = np.count_nonzero(ran, axis=(0, 1))
+        presence = ran.sum(axis=(0, 1))
         compared = local & (presence >= LEAST_PRESENCE * present.size)
         # One section at a time, rank by rank: a table of all would be read across.
         for s in np.flatnonzero(compared).tolist():
@@ -156,7 +156,7 @@ def _lacks_what_peers_have(
 
 
 def _sum(seconds: Floats, present: npt.ArrayLike) -> Floats:
-    total = np.nansum(seconds, axis=-1)
+    total = np.where(np.isnan(seconds), 0.0, seconds).sum(axis=-1)
     return np.where(present, total, np.nan)
 
 

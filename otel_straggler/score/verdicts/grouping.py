@@ -119,8 +119,11 @@ def median_of_rows(values: Floats) -> Floats:
     >>> median_of_rows(np.array([[1.0, np.nan], [3.0, np.nan], [np.nan, 5.0]])).tolist()
     [2.0, 5.0]
     """
+    if len(values) == 1:
+        return np.array(values[0])
     if not 2 <= len(values) <= MOST_COMPARED_ROWS or values.ndim < 2:
-        return _median_of_sorted(np.moveaxis(np.sort(values, axis=0), 0, -1))
+        lines = np.sort(values.reshape(len(values), -1).T, axis=1)
+        return _median_of_sorted(lines).reshape(values.shape[1:])
     middle = _compared(list(values))
     holes = np.isnan(middle)
     if not holes.any():

@@ -155,7 +155,7 @@ def _quantities(excess: Excesses) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         waited = np.log1p(excess.least_wait_s / local_s)
         logs = np.log(local_s), waited, np.log(excess.peers_step_s)
-    stacked = np.stack(logs, axis=-1)
+    stacked = np.array(logs).transpose(1, 2, 0)
     return np.where(np.isfinite(stacked), stacked, np.nan)
 
 

@@ -143,13 +143,11 @@ class WaitLedger:
         Cost: O(T R log widest).
         """
         gathered = groups.gather(waited_s)
-        lowest = groups.minima(waited_s)
+        lowest = np.fmin.reduce(gathered, axis=-1)
         cost = groups.medians(waited_s) - lowest
         suffered = np.nansum(waited_s - lowest[..., groups.code], axis=0)
         at = np.argmin(np.where(np.isnan(gathered), np.inf, gathered), axis=-1)
-        culprit = np.take_along_axis(
-            np.broadcast_to(groups.members, gathered.shape), at[..., None], -1
-        )[..., 0]
+        culprit = groups.members[np.arange(len(groups)), at]
         counts = np.isfinite(cost) & (groups.size > 1)
         caused = np.bincount(culprit[counts], cost[counts], minlength=len(subjects) + 1)
         for totals, values in ((self.caused_s, caused), (self.suffered_s, suffered)):
