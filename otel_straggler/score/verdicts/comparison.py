@@ -36,9 +36,11 @@ def centred(log_seconds: Floats, groups: Groups, least_peers: int) -> Floats:
     Returns:
         (..., R). Cost: O(n log widest).
     """
-    values = groups.gather(log_seconds)
     middle = groups.medians(log_seconds)
-    present = (values == values).sum(axis=-1)
+    present = groups.size
+    if np.isnan(log_seconds).any():
+        values = groups.gather(log_seconds)
+        present = (values == values).sum(axis=-1)
     middle = np.where(present >= least_peers, middle, np.nan)
     return np.asarray(log_seconds - middle[..., groups.code])
 

@@ -298,8 +298,8 @@ class Track:
     def _verified(self, found: _Best, least_effect: Floats, z_limit: float) -> Flags:
         """Alarms whose excess since the onset is large enough for so many steps."""
         verified = np.zeros(self.shape, bool)
-        alarmed = np.argwhere(self.g > self._h)
-        for row, column in alarmed.tolist():
+        rows, columns = (self.g > self._h).nonzero()
+        for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
             effect, error = self._since_onset(row, column)
             floor = max(float(self.floor(error[None])[0]), float(least_effect[row]))
             if self._reference_blocks[row, column] < LEAST_REFERENCE:
