@@ -33,6 +33,8 @@ class Dose:
         away_s: how long there is none each time.
         span_budget: of each process; 0: nothing is folded.
         queue_bytes: of each process.
+        protocol: of producers: "http/protobuf" or "grpc".
+        receivers: processes of the collector that take OTLP/HTTP.
     """
 
     seconds: float = 600.0
@@ -42,6 +44,8 @@ class Dose:
     away_s: float = 10.0
     span_budget: int = 0
     queue_bytes: int = 64 << 20
+    protocol: str = "http/protobuf"
+    receivers: int = 1
 
     @property
     def steps(self) -> int:
@@ -140,14 +144,17 @@ def _restart(outcome: Outcome, sink: Sink, how: str) -> None:
 def _start_collector(outcome: Outcome, sink: Sink) -> None:
     addresses = outcome.collectors[0].addresses if outcome.collectors else None
     outcome.ledger.collector += 1
-    outcome.collectors.append(Counted("--forward", sink.url, addresses=addresses))
+    flags = ("--forward", sink.url, "--receivers", str(outcome.dose.receivers))
+    outcome.collectors.append(Counted(*flags, addresses=addresses))
     name = f"collector {len(outcome.collectors)}"
     outcome.memory.watch(name, outcome.collectors[-1].pid)
 
 
 def _start_producer(dose: Dose, rank: int, outcome: Outcome) -> subprocess.Popen:
+    port = "otlp_grpc" if dose.protocol == "grpc" else "otlp_http"
     flags = {
-        "endpoint": outcome.collectors[0].endpoint,
+        "endpoint": f"http://{outcome.collectors[0].addresses[port]}",
+        "protocol": dose.protocol,
         "rank": rank,
         "processes": dose.processes,
         "steps": dose.steps,

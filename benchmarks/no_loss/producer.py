@@ -27,6 +27,7 @@ def runs_per_step(spans_per_s: float) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--endpoint")
+    parser.add_argument("--protocol")
     parser.add_argument("--rank", type=int)
     parser.add_argument("--processes", type=int)
     parser.add_argument("--steps", type=int)
@@ -36,6 +37,7 @@ def main() -> None:
     options = parser.parse_args()
     session = otel_straggler.configure(
         endpoint=options.endpoint,
+        protocol=options.protocol,
         run_id="no-loss",
         rank=options.rank,
         world_size=options.processes,
