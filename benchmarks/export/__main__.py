@@ -10,10 +10,12 @@ run is a span.
 ``wake_up``: a thread sleeps a millisecond again and again and notes how late it wakes; quiet (A)
 and while spans are made at a rate and exported (B), in the order ABBA. The ratio of a pair is B / A
 of its 99th percentile (and of its median, and of its longest); the budget is on the median of the
-pairs. Noise in both hides a difference; ``calm_half`` takes the pairs whose quiet block was calmest,
-which noise can only raise. ``cpu``: processor time per span that is not recording (drain, encode, queue, send): when
-2,000 spans are made and flushed at once, and off the training thread at each rate, where it is also
-told per 10,000 spans a second as a share of one core; what the quiet blocks use is not subtracted.
+pairs. Noise of the machine in both hides a difference, so ``calm_half`` takes the pairs whose quiet
+block was calmest, which noise can only raise.
+
+``cpu``: processor time per span that is not recording (drain, encode, queue, send): when 2,000
+spans are made and flushed at once, and off the training thread at each rate, where it is also told
+per 10,000 spans a second as a share of one core; what the quiet blocks use is not subtracted.
 ``spans_arrived``: the stock processor drops what its queue of 2,048 cannot hold. Prints JSON.
 """
 
