@@ -27,6 +27,7 @@ def about(*packages: str) -> dict[str, Any]:
             "processor": platform.machine(),
             "cpus": os.cpu_count(),
             "load": round(os.getloadavg()[0], 2),
+            "nice": [os.getpriority(os.PRIO_PROCESS, 0), _nice_of_group()],
         },
         "versions": {name: found for name in packages if (found := _version(name))},
         "native": True if NATIVE is not None else REASON,
@@ -37,6 +38,14 @@ def _module() -> str:
     """As it was started: ``benchmarks/scan.py`` or ``benchmarks/ingest/__main__.py``."""
     path = Path(sys.argv[0])
     return f"benchmarks.{path.parent.name if path.stem == '__main__' else path.stem}"
+
+
+def _nice_of_group() -> int:
+    """Of all processes of this session together, where Linux groups them so."""
+    try:
+        return int(Path("/proc/self/autogroup").read_text().rpartition(" ")[2])
+    except (OSError, ValueError):
+        return 0
 
 
 def _commit() -> str:
