@@ -28,6 +28,7 @@ def test_wake_ups_are_told_as_ratios_of_pairs(told):
             assert ratio["pairs"] == told[0]["pairs_per_rate"] == 2
             assert ratio["least"] <= ratio["median"] <= ratio["most"]
             assert wake_up[f"{key}_us_quiet"] > 0
+        assert wake_up["p99_ratio_calm_half"]["pairs"] == 1
 
 
 def test_cpu_is_told_per_span_and_per_rate(told):

@@ -9,10 +9,20 @@ import time
 
 import pytest
 
+from benchmarks.harness.about import about
 from benchmarks.harness.budgets import judge, not_measured, print_result
 from benchmarks.harness.intervals import median_of
 from benchmarks.harness.processes import cpu_ns, serving
 from benchmarks.harness.turns import take_turns
+
+
+def test_a_result_says_what_it_was_measured_with():
+    """Command, commit, machine, versions; a package that is absent is left out."""
+    found = about("numpy", "no-such-package")
+    assert found["command"].startswith("python -m benchmarks.")
+    assert found["commit"]
+    assert found["versions"].keys() == {"numpy"}
+    assert {"python", "cpus", "load"} <= found["machine"].keys()
 
 
 def test_a_figure_at_its_budget_is_just_met():
