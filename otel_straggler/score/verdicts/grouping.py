@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -122,7 +123,8 @@ def median_of_rows(values: Floats) -> Floats:
     if len(values) == 1:
         return np.array(values[0])
     if not 2 <= len(values) <= MOST_COMPARED_ROWS or values.ndim < 2:
-        lines = np.sort(values.reshape(len(values), -1).T, axis=1)
+        columns = values.reshape(len(values), math.prod(values.shape[1:]))
+        lines = np.sort(columns.T, axis=1)
         return _median_of_sorted(lines).reshape(values.shape[1:])
     middle = _compared(list(values))
     holes = np.isnan(middle)
