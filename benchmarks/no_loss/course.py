@@ -110,6 +110,7 @@ def run(dose: Dose) -> Outcome:
         _sleep_until(outcome.began_at_s + dose.seconds, producers)
         outcome.done_at_s = time.time()
         outcome.told = [_last_words(producer) for producer in producers]
+        outcome.collectors[-1].wait_until_passed_on()
         outcome.collectors[-1].end(signal.SIGTERM)
     finally:
         for producer in producers:

@@ -6,6 +6,7 @@ Requests are parsed by opentelemetry-proto, not by the code under test.
 from __future__ import annotations
 
 import gzip
+import queue
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
@@ -83,14 +84,14 @@ class Ledger:
         self.bad: list[str] = []
         self._lock = threading.Lock()
 
-    def take_traces(self, body: bytes) -> None:
+    def take_traces(self, body: bytes, collector: int) -> None:
         request = ExportTraceServiceRequest.FromString(body)
         with self._lock:
             for of_resource in request.resource_spans:
                 rank = self._rank_of(of_resource.resource.attributes)
                 for scope in of_resource.scope_spans:
                     for span in scope.spans:
-                        self._take_span(rank, span)
+                        self._take_span(rank, span, collector)
 
     def take_metrics(self, body: bytes) -> None:
         """Remember what each rank says it has dropped so far: the newest word counts."""
@@ -111,7 +112,7 @@ class Ledger:
         self.sessions.setdefault(rank, set()).add(str(found[semconv.SESSION_ID]))
         return rank
 
-    def _take_span(self, rank: int, span: Any) -> None:
+    def _take_span(self, rank: int, span: Any, collector: int) -> None:
         found = dict(_plain(span.attributes))
         name = found.get(semconv.SECTION, "step")
         number = found.get(semconv.SEQ if name != "step" else semconv.STEP)
@@ -120,7 +121,7 @@ class Ledger:
             return
         series = self.arrivals.setdefault((rank, str(name)), Arrivals())
         count = int(found.get(semconv.FOLD_COUNT, 1))
-        series.add(number, count, span.end_time_unix_nano / 1e9, self.collector)
+        series.add(number, count, span.end_time_unix_nano / 1e9, collector)
 
 
 def _plain(attributes: Any) -> Iterator[tuple[str, str | int]]:
@@ -129,22 +130,43 @@ def _plain(attributes: Any) -> Iterator[tuple[str, str | int]]:
         yield one.key, value.string_value or value.int_value
 
 
+_Waiting = queue.SimpleQueue["tuple[str, bytes, int] | None"]
+
+
 class Sink:
-    """A backend on a port of its own that enters what it gets into a ledger."""
+    """A backend on a port of its own that enters what it gets into a ledger: it answers at once
+    and reads later, so that no collector waits for it."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._server = _Server(("127.0.0.1", 0), _handler_of(ledger))
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-        self._thread.start()
+        self._ledger = ledger
+        self._waiting: _Waiting = queue.SimpleQueue()
+        self._server = _Server(("127.0.0.1", 0), _handler_of(ledger, self._waiting))
+        self._threads = [
+            threading.Thread(target=self._server.serve_forever, args=(0.05,)),
+            threading.Thread(target=self._read),
+        ]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def close(self) -> None:
+        """Returns when all is entered."""
         self._server.shutdown()
-        self._thread.join()
+        self._waiting.put(None)
+        for thread in self._threads:
+            thread.join()
         self._server.server_close()
+
+    def _read(self) -> None:
+        while (item := self._waiting.get()) is not None:
+            path, body, collector = item
+            if path == "/v1/traces":
+                self._ledger.take_traces(body, collector)
+            elif path == "/v1/metrics":
+                self._ledger.take_metrics(body)
 
 
 class _Server(ThreadingHTTPServer):
@@ -152,7 +174,7 @@ class _Server(ThreadingHTTPServer):
         """A connection that breaks is that of a killed collector; others show in the account."""
 
 
-def _handler_of(ledger: Ledger) -> type[BaseHTTPRequestHandler]:
+def _handler_of(ledger: Ledger, waiting: _Waiting) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -164,10 +186,7 @@ def _handler_of(ledger: Ledger) -> type[BaseHTTPRequestHandler]:
                 return
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
-            if self.path == "/v1/traces":
-                ledger.take_traces(body)
-            elif self.path == "/v1/metrics":
-                ledger.take_metrics(body)
+            waiting.put((self.path, body, ledger.collector))
             self.send_response(200)
             self.send_header("Content-Length", "0")
             self.end_headers()

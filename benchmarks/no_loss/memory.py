@@ -27,7 +27,7 @@ class Sampler:
         self._thread.start()
 
     def watch(self, name: str, pid: int) -> None:
-        self._samples[name] = []
+        self._samples[name] = [(time.time(), resident_bytes(pid))]
         self._watched[name] = pid
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""One rank that only records: so many sections a second, in steps of a tenth of a second.
+"""One rank that only records: so many sections a second, in steps that are very short.
 
 Run as a process by ``course``. The last line on standard output is JSON: what was recorded.
 """
@@ -14,7 +14,9 @@ import otel_straggler
 from otel_straggler import section, step
 from otel_straggler.record.active import FORM
 
-STEP_S = 0.1
+STEP_S = 0.016
+"""Short, so that what is remembered of steps (4,096 of them in a producer) is full long before
+memory is looked at."""
 SECTIONS = ("data", "forward", "backward")
 LONGEST_FLUSH_S = 120.0
 

@@ -31,7 +31,7 @@ def test_a_collector_that_restarts_loses_nothing_and_counts_nothing_twice() -> N
 
 def test_what_a_full_queue_gives_up_is_counted_to_the_last_run() -> None:
     """Away too long for the queue, with hot sections folded: recorded = arrived + dropped."""
-    dose = Dose(seconds=6.0, endings=("TERM",), away_s=2.0, span_budget=200, queue_bytes=20_000)
+    dose = Dose(seconds=6.0, endings=("TERM",), away_s=2.0, span_budget=200, queue_bytes=100_000)
     result = outcome_of(dose)
     assert result["is_exact"], result
     assert set(result["dropped_by_producers"]) == {"queue_full"}
