@@ -4,10 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 TORCH := torch==2.13.0
 NVRX := nvidia-resiliency-ext==0.4.1
+ROTEL := rotel==0.0.1a15
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help dev servers check format cpp-test test neighbours demo bench bench-detection bench-peers soak fuzz examples clean
+.PHONY: help dev servers check format cpp-test test neighbours wheel demo bench bench-detection bench-peers soak fuzz examples clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -40,7 +41,7 @@ check: dev ## format, lint, types, import contracts, reference pages
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/generate.py --check
 
-cpp-test: ## the C++ tests, plain and under ASan, UBSan and TSan (needs g++ and doctest)
+cpp-test: ## the C++ tests: plain, under ASan, UBSan and TSan, and for arm64 under qemu-user
 	$(MAKE) --no-print-directory -C cuda_ext test
 
 test: dev servers check cpp-test ## all that CI runs
@@ -48,6 +49,9 @@ test: dev servers check cpp-test ## all that CI runs
 
 neighbours: dev ## the package beside old and new libraries, on Python 3.10 to 3.13
 	$(BIN)/python -m pytest -m neighbours tests/neighbours
+
+wheel: dev ## build the wheel into dist/, audit its ABI, load it on every Python found
+	WHEEL_FOLDER=dist $(BIN)/python -m pytest -rs tests/neighbours/test_wheel.py
 
 demo: dev ## a real distributed training with one slow rank, found by the collector
 	$(BIN)/python examples/demo/run.py $(DEMO_FLAGS)
@@ -62,11 +66,16 @@ bench-detection: dev ## who finds the slow rank: all methods, all cases; then do
 	$(BIN)/python -m benchmarks.detection --json docs/measurements/detection-B.json
 	$(BIN)/python -m benchmarks.detection --render
 
-bench-peers: ## reports beside NVRx's own, in an environment with both (.venv-peers)
-	@benchmarks/bench-peers $(PYTHON) .venv-peers $(TORCH) $(NVRX)
+bench-peers: ## sections, reports and ingest beside NVRx and Rotel, in an environment with them (.venv-peers)
+	@benchmarks/bench-peers $(PYTHON) .venv-peers $(TORCH) $(NVRX) $(ROTEL)
 
-soak: dev ## the long doses: ten million sections, ten demos in a row
+soak: dev ## the long doses: ten million sections, spans over restarts, ten demos in a row
 	OTEL_STRAGGLER_TEST_DOSE=full $(BIN)/python -m pytest --timeout 3600 tests/client/test_doses.py
+	$(BIN)/python -m benchmarks.no_loss --restarts TERM,TERM
+	$(BIN)/python -m benchmarks.no_loss --restarts TERM,KILL --seconds 120
+	$(BIN)/python -m benchmarks.no_loss --restarts TERM,TERM --seconds 120 --span-budget 200
+	$(BIN)/python -m benchmarks.no_loss --restarts TERM --seconds 480 --away-s 240
+	$(BIN)/python -m benchmarks.collector_outage
 	$(BIN)/python -m benchmarks.soak
 
 fuzz: dev ## the property and mutation tests with 20,000 examples each, a million in C++

@@ -1,7 +1,8 @@
 """Runs every benchmark in a process of its own and keeps its JSON in ``out/benchmarks/``.
 
-    python -m benchmarks [NAME ...]
+    python -m benchmarks [--record] [NAME ...]
 
+With ``--record`` results go to ``docs/measurements/`` too, for those whose figures stand there.
 Soak and fuzz runs are long doses of tests, not numbers; they have targets of their own.
 """
 
@@ -16,24 +17,27 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 OUT = HERE.parent / "out" / "benchmarks"
-NOT_HERE = {"__main__", "soak", "fuzz"}
+RECORDED = HERE.parent / "docs" / "measurements"
+NOT_HERE = {"__main__", "harness", "no_loss", "soak"}
 LONGEST_S = 1_800
 ARGUMENTS = {"detection": ["--quick", "--json", "-"]}  # the full set: make bench-detection
 
 
 def main(wanted: list[str]) -> int:
     """Run the benchmarks; the answer is how many failed."""
+    is_recorded = "--record" in wanted
+    wanted = [name for name in wanted if name != "--record"]
     found = sorted(m.name for m in pkgutil.iter_modules([str(HERE)]) if m.name not in NOT_HERE)
     if unknown := set(wanted) - set(found):
         print(f"no benchmark {', '.join(sorted(unknown))}; there are: {', '.join(found)}")
         return 2
     OUT.mkdir(parents=True, exist_ok=True)
-    failed = [name for name in wanted or found if not _run(name)]
+    failed = [name for name in wanted or found if not _run(name, is_recorded=is_recorded)]
     print(f"results in {OUT.relative_to(HERE.parent)}/" + (f"; failed: {failed}" if failed else ""))
     return len(failed)
 
 
-def _run(name: str) -> bool:
+def _run(name: str, *, is_recorded: bool) -> bool:
     print(f"== {name}", flush=True)
     started = time.monotonic()
     command = [sys.executable, "-m", f"benchmarks.{name}", *ARGUMENTS.get(name, [])]
@@ -47,6 +51,8 @@ def _run(name: str) -> bool:
         return False
     text = json.dumps(result, indent=2)
     (OUT / f"{name}.json").write_text(text + "\n")
+    if is_recorded and (RECORDED / f"{name}.json").exists():
+        (RECORDED / f"{name}.json").write_text(text + "\n")
     print(text)
     print(f"   {time.monotonic() - started:.0f} s", flush=True)
     return True

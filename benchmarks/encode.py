@@ -10,10 +10,8 @@ share of a call in which another thread could do nothing.
 
 from __future__ import annotations
 
-import gc
+import argparse
 import hashlib
-import json
-import platform
 import statistics
 import struct
 import threading
@@ -27,6 +25,9 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from benchmarks.harness.about import about
+from benchmarks.harness.budgets import judge, not_measured, print_result
+from benchmarks.harness.turns import take_turns
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.native import NATIVE, REASON
 from otel_straggler.record.python_recorder import PythonTimer
@@ -34,7 +35,6 @@ from otel_straggler.record.recorder import Context, Epoch, Record
 from otel_straggler.record.spans import SpanPacker
 
 BUDGET_NS = 200.0
-ROUNDS = 31
 STEPS = 320
 SECTIONS = 15
 """And the step itself: 16 spans a step."""
@@ -70,11 +70,19 @@ class _Tables:
 
 def main() -> None:
     """Measure and print."""
-    machine = {"python": platform.python_version(), "processor": platform.machine()}
-    print(json.dumps({"machine": machine, **_measure()}, indent=2))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=31)
+    rounds = parser.parse_args().rounds
+    found = _measure(rounds)
+    name = "native: CPU ns to encode a span"
+    budget = not_measured(str(REASON))
+    if NATIVE is not None:
+        budget = judge(found["ns_per_span"]["native"], BUDGET_NS, "ns")
+    about_it = about("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-common", "protobuf")
+    print_result({**about_it, "rounds": rounds, **found}, {name: budget})
 
 
-def _measure() -> dict[str, Any]:
+def _measure(rounds: int) -> dict[str, Any]:
     tables = _tables()
     records, block = _runs(tables)
     sdk_spans = _sdk_spans(len(records))
@@ -90,23 +98,23 @@ def _measure() -> dict[str, Any]:
             for at in range(0, len(sdk_spans), 512)
         )
 
-    candidates: dict[str, Callable[[], None]] = {"python": python, "sdk": sdk}
+    ways: dict[str, Callable[[], None]] = {"python": python, "sdk": sdk}
     if NATIVE is not None:
-        candidates |= _native(tables, block, sizes)
-    taken = _alternate(candidates, len(records))
+        ways |= _native(tables, block, sizes)
+    turns = take_turns(ways, rounds, time.thread_time_ns)
+    taken = {name: statistics.median(ns) / len(records) for name, ns in turns.items()}
     result: dict[str, Any] = {
         "spans": len(records),
-        "ns_per_span": taken,
-        "bytes_per_span": {name: size / len(records) for name, size in sizes.items()},
-        "sdk_over_python": taken["sdk"] / taken["python"],
+        "ns_per_span": {name: round(ns, 1) for name, ns in taken.items()},
+        "bytes_per_span": {name: round(size / len(records), 1) for name, size in sizes.items()},
+        "sdk_over_python": round(taken["sdk"] / taken["python"], 1),
     }
     if NATIVE is None:
-        return result | {"native": f"not measured: {REASON}"}
+        return result
     return result | {
-        "native_over_budget": taken["native"] / BUDGET_NS,
-        "python_over_native": taken["python"] / taken["native"],
-        "sdk_over_native": taken["sdk"] / taken["native"],
-        "gil_held": _gil_held(tables, block),
+        "python_over_native": round(taken["python"] / taken["native"], 1),
+        "sdk_over_native": round(taken["sdk"] / taken["native"], 1),
+        "gil_held": round(_gil_held(tables, block, rounds), 3),
     }
 
 
@@ -129,7 +137,7 @@ def _native(tables: _Tables, block: bytes, sizes: dict[str, int]) -> dict[str, C
     return {"native": native, "native_folded": native_folded}
 
 
-def _gil_held(tables: _Tables, block: bytes) -> float:
+def _gil_held(tables: _Tables, block: bytes, rounds: int) -> float:
     """Share of the time of encoding in which a thread that needs the GIL gets nothing done.
 
     A thread counts; its counts while another encodes are compared with those while the other
@@ -148,7 +156,7 @@ def _gil_held(tables: _Tables, block: bytes) -> float:
         hashlib.blake2b(text)
 
     rates: dict[str, list[float]] = {"encode": [], "digest": []}
-    for at in range(ROUNDS):
+    for at in range(rounds):
         for work in (encode, digest) if at % 2 else (digest, encode):
             thread = threading.Thread(target=work)
             begin = time.perf_counter()
@@ -218,19 +226,6 @@ def _sdk_spans(count: int) -> list[ReadableSpan]:
         with tracer.start_as_current_span("section 7", attributes=ATTRIBUTES):
             pass
     return list(exporter.get_finished_spans())
-
-
-def _alternate(candidates: dict[str, Callable[[], None]], spans: int) -> dict[str, float]:
-    """Nanoseconds of processor time per span: the median over rounds that take turns."""
-    taken: dict[str, list[float]] = {name: [] for name in candidates}
-    for at in range(ROUNDS):
-        order = list(candidates) if at % 2 else list(reversed(candidates))
-        for name in order:
-            gc.collect()
-            begin_ns = time.thread_time_ns()
-            candidates[name]()
-            taken[name].append((time.thread_time_ns() - begin_ns) / spans)
-    return {name: statistics.median(values) for name, values in taken.items()}
 
 
 if __name__ == "__main__":

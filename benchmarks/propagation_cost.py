@@ -10,7 +10,6 @@ batch processor whose exporter does nothing. Ratios count; rounds take turns.
 
 from __future__ import annotations
 
-import gc
 import json
 import statistics
 import time
@@ -19,6 +18,7 @@ from collections.abc import Callable, Sequence
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
+from benchmarks.harness.turns import take_turns
 from benchmarks.sections import ATTRIBUTES
 from otel_straggler import section, step
 from otel_straggler.config import ClientSettings, Endpoint
@@ -170,15 +170,8 @@ def _alternate(
     clock: Callable[[], int],
 ) -> dict[str, float]:
     """Nanoseconds per run of each candidate: the median over rounds that take turns."""
-    taken: dict[str, list[float]] = {name: [] for name in candidates}
-    for at in range(ROUNDS):
-        for name in list(candidates) if at % 2 else list(reversed(candidates)):
-            gc.collect()
-            begin_ns = clock()
-            candidates[name]()
-            taken[name].append((clock() - begin_ns) / runs)
-            between()
-    return {name: statistics.median(values) for name, values in taken.items()}
+    taken = take_turns(candidates, ROUNDS, clock, after_each=between)
+    return {name: statistics.median(times) / runs for name, times in taken.items()}
 
 
 if __name__ == "__main__":

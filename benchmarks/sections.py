@@ -2,19 +2,17 @@
 
     python -m benchmarks.sections        (with NVRx where it is installed: make bench-peers)
 
-Prints JSON: nanoseconds per section of each way to time one, less those of an empty loop, and for
-each budget what was measured, as a part of it (1.0 = just met). Only ratios count: rounds take
-turns, so that all see the same noise, and the median of a round is taken. The ring is emptied
-between rounds, as a thread of its own would do it; what ``Detector`` empties on the spot counts.
+Prints JSON: processor time of this thread per section, in nanoseconds, of each way to time one,
+less that of an empty loop, and for each budget the ratio of two ways, and that to the budget (1.0 =
+just met). Only ratios count: rounds take turns, so that all see the same noise, and the median of a
+round is taken. The ring is emptied between rounds, as a thread of its own would do it; what
+``Detector`` empties on the spot counts.
 """
 
 from __future__ import annotations
 
-import gc
-import importlib.util
-import json
+import argparse
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +22,10 @@ from typing import Any
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
+from benchmarks.harness import nvrx
+from benchmarks.harness.about import about
+from benchmarks.harness.budgets import judge, not_measured, print_result
+from benchmarks.harness.turns import take_turns
 from otel_straggler import section, step
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.detector import PULL_EVERY, Detector
@@ -36,7 +38,6 @@ from otel_straggler.record.recording import RECORDING
 from otel_straggler.record.sdk_traces import SdkTraces
 from otel_straggler.wire.ids import SpanIds
 
-ROUNDS = 61
 RUNS = 5_000
 ATTRIBUTES = {
     "straggler.section": "forward",
@@ -62,18 +63,23 @@ class _Nowhere(SpanExporter):
 
 def main() -> None:
     """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=61)
+    rounds = parser.parse_args().rounds
+    costs = _costs(rounds)
     result = {
-        "machine": {"python": platform.python_version(), "processor": platform.machine()},
+        **about("nvidia-resiliency-ext", "opentelemetry-sdk"),
         "recorder": FORM,
         "why_python": WHY_PYTHON,
-        "rounds": ROUNDS,
+        "nvrx": nvrx.is_installed() or nvrx.NOT_INSTALLED,
+        "rounds": rounds,
         "runs_per_round": RUNS,
+        "ns": {name: round(ns, 1) for name, ns in costs.items()},
     }
-    costs = _costs()
-    print(json.dumps({**result, "ns": costs, "budgets": _budgets(costs)}, indent=2))
+    print_result(result, _budgets(costs))
 
 
-def _costs() -> dict[str, float]:
+def _costs(rounds: int) -> dict[str, float]:
     """Nanoseconds per section of each way, in the order of their meaning."""
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(_Nowhere(), max_queue_size=100_000))
@@ -90,17 +96,16 @@ def _costs() -> dict[str, float]:
         "detection_section": _emptied(_detection_section),
         "sdk_span": _of_sdk(provider),
     }
-    theirs = their_detector()
-    if theirs is not None:
-        ways["nvrx_detection_section"] = _of_nvrx(theirs)
+    if nvrx.is_installed():
+        ways["nvrx_detection_section"] = _of_nvrx(nvrx.their_detector())
     Detector.initialize()
     RECORDER.empty_here(None)
     step(7)
     python_recorder.RECORDER.enable()
-    took = _alternate(ways, between=provider.force_flush)
+    took = _alternate(ways, rounds, between=provider.force_flush)
     Detector.shutdown()
     python_recorder.RECORDER.disable()
-    off = _alternate({"empty_loop": _empty, "off": ways["reused"]}, between=list)
+    off = _alternate({"empty_loop": _empty, "off": ways["reused"]}, rounds, between=list)
     provider.shutdown()
     costs = {name: ns - took["empty_loop"] for name, ns in took.items() if name != "empty_loop"}
     return {**costs, "before_configure": off["off"] - off["empty_loop"]}
@@ -109,12 +114,11 @@ def _costs() -> dict[str, float]:
 def _budgets(costs: dict[str, float]) -> dict[str, Any]:
     found = {}
     for name, peer, times in BUDGETS:
-        key = f"{name} <= {peer} / {times}"
-        if peer not in costs:
-            found[key] = "not measured: nvidia-resiliency-ext 0.4.1 is not installed"
-            continue
-        times_cheaper = costs[peer] / costs[name]
-        found[key] = {"times_cheaper": times_cheaper, "part_of_budget": times / times_cheaper}
+        key = f"{name} / {peer} <= 1/{times}"
+        if peer in costs:
+            found[key] = judge(costs[name] / costs[peer], 1 / times, "")
+        else:
+            found[key] = not_measured(nvrx.NOT_INSTALLED)
     return found
 
 
@@ -227,42 +231,20 @@ def _propagated(provider: TracerProvider) -> Way:
     return propagated
 
 
-def their_detector() -> Any:
-    """NVRx's Detector with what needs a GPU left out; None where it is not installed."""
-    if importlib.util.find_spec("nvidia_resiliency_ext") is None:
-        return None
-    import torch
-    from nvidia_resiliency_ext.straggler import Detector as Theirs
-
-    class NoCupti:
-        def get_results(self) -> dict[str, Any]:
-            return {}
-
-        def reset_results(self) -> None:
-            """Nothing to reset."""
-
-    torch.cuda.synchronize = lambda *_: None  # type: ignore[assignment]
-    Theirs.custom_sections = {}
-    Theirs.cupti_manager = NoCupti()
-    Theirs.profiling_interval = 1
-    Theirs.initialized = True
-    return Theirs
+def _alternate(
+    ways: dict[str, Way], rounds: int, between: Callable[[], object]
+) -> dict[str, float]:
+    """Nanoseconds per run of each way: the median over rounds that take turns. Of the processor:
+    on a busy machine the clock on the wall stops for long rounds more than for short ones."""
+    took = take_turns(
+        ways, rounds, time.thread_time_ns, before=between, after_each=_empty_the_rings
+    )
+    return {name: statistics.median(times) / RUNS for name, times in took.items()}
 
 
-def _alternate(ways: dict[str, Way], between: Callable[[], object]) -> dict[str, float]:
-    """Nanoseconds per run of each way: the median over rounds that take turns."""
-    taken: dict[str, list[float]] = {name: [] for name in ways}
-    for at in range(ROUNDS):
-        order = list(ways) if at % 2 else list(reversed(ways))
-        between()
-        gc.collect()
-        for name in order:
-            begin_ns = time.perf_counter_ns()
-            ways[name]()
-            taken[name].append((time.perf_counter_ns() - begin_ns) / RUNS)
-            RECORDER.drain_batch()
-            python_recorder.RECORDER.drain_batch()
-    return {name: statistics.median(values) for name, values in taken.items()}
+def _empty_the_rings() -> None:
+    RECORDER.drain_batch()
+    python_recorder.RECORDER.drain_batch()
 
 
 def _raise(error: Exception) -> None:

@@ -81,6 +81,7 @@ _REASONS = {
     "inbox_full": "the exporter thread did not come while reports in process emptied the ring",
     "queue_full": "the collector was away until `queue_bytes` were full; the oldest went first",
     "rejected": "the other side refused the spans for good",
+    "process_ended": "what still waited when the process ended, after `exit_deadline_s` at most",
     "encode_error": "a mistake of this package; see the log",
     "sdk_rate": "above `sdk_spans_per_s`",
     "sdk_error": "a processor or the sampler of the application's provider raised",

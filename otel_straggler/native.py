@@ -16,6 +16,8 @@ VARIABLE = "OTEL_STRAGGLER_NATIVE"
 WISHES = ("auto", "off", "required")
 _RECORD_LAYOUT = (1, 128)
 """Version and bytes of a record that the Python side knows to read."""
+_NEEDED = ("SectionTimer", "Scanner", "SpanEncoder", "open_block", "sketch", "trace_ids")
+"""One name of each part: an extension that was built from older sources may lack one."""
 
 
 def check_wish() -> None:
@@ -57,6 +59,9 @@ def load() -> tuple[ModuleType | None, str]:
     layout = (module.RECORD_VERSION, module.RECORD_BYTES)
     if layout != _RECORD_LAYOUT:
         return None, f"it was built for records {layout}, not {_RECORD_LAYOUT}"
+    missing = [name for name in _NEEDED if not hasattr(module, name)]
+    if missing:
+        return None, f"it was built from older sources, without {', '.join(missing)}"
     return module, ""
 
 

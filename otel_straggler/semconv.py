@@ -119,6 +119,7 @@ PHASE_KINDS: Final[dict[str, SectionKind]] = {"checkpoint": "checkpoint", "eval"
 """Kind of the span of a declared phase; every other phase is ``other``."""
 
 HOST_BASIS: Final = "host"
+EVENTS_BASIS: Final = "events"
 CUPTI_BASIS: Final = "cupti"
 """Values of ``TIME_BASIS``."""
 

@@ -16,19 +16,18 @@ from typing import TYPE_CHECKING
 
 from otel_straggler.config import ClientSettings
 from otel_straggler.errors import ConfigError, describe
-from otel_straggler.export.drops import INBOX_FULL
 from otel_straggler.instrument.guard import GUARD
 from otel_straggler.instrument.topology import TOPOLOGY
 from otel_straggler.native import check_wish
-from otel_straggler.record.active import FORM, RECORDER, WHY_PYTHON
+from otel_straggler.record.active import RECORDER
 from otel_straggler.record.description import Topology
-from otel_straggler.record.recording import RECORDING, Inbox
+from otel_straggler.record.recording import RECORDING
 from otel_straggler.semconv import OUTCOMES, Outcome
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-    from otel_straggler.record.exporter_thread import Exporter, ExporterThread
+    from otel_straggler.record.exporting import Export
     from otel_straggler.record.sdk_sink import SdkSink
     from otel_straggler.record.termination import Termination
     from otel_straggler.wire.ids import SpanIds
@@ -47,10 +46,8 @@ class Session:
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
         self._sdk: SdkSink | None = None
-        self._exporter: Exporter | None = None
-        self._thread: ExporterThread | None = None
+        self._export: Export | None = None
         self._termination: Termination | None = None
-        self._inbox: Inbox | None = None
 
     @property
     def session_id(self) -> str:
@@ -60,52 +57,50 @@ class Session:
     @property
     def is_scorer(self) -> bool:
         """Whether all spans are sent: the other side is known to score."""
-        return self._exporter is not None and self._exporter.is_scorer
+        return self._export is not None and self._export.is_scorer
+
+    @property
+    def queued_requests(self) -> int:
+        """Encoded requests that have not been taken by the other side yet."""
+        return 0 if self._export is None else self._export.queued_requests
 
     def start(self) -> None:
         """Record and send from now on, unless telemetry is switched off."""
         if self.settings.is_disabled:
             return
         # numpy, requests and protobuf are loaded here: two threads must not import them at once.
-        from otel_straggler.record.exporter_thread import Exporter, ExporterThread
+        from otel_straggler.record.exporting import export_for
         from otel_straggler.wire.ids import SpanIds
 
-        _LOG.info(
-            "sections are recorded by the %s recorder%s", FORM, WHY_PYTHON and f": {WHY_PYTHON}"
-        )
         span_ids = SpanIds()
         self._sdk = self._sdk_sink(span_ids)
         GUARD.begin(is_strict=self.settings.strict)
         if self.settings.role:
             TOPOLOGY.add(Topology(role=self.settings.role))
-        self._inbox = Inbox(RECORDING)
-        self._exporter = Exporter(
+        self._export = export_for(
             self.settings,
-            RECORDER,
-            take=self._inbox.take_batches,
             topology=lambda: TOPOLOGY.current,
             other_losses=self._losses,
             bystander=self._sdk,
             span_ids=span_ids,
         )
-        self._thread = ExporterThread(self._exporter)
         self._watch_sigterm()
-        self._thread.start()
+        self._export.start()
         if self._sdk is not None:
             self._sdk.start(RECORDER.epoch.generation)
 
     def flush(self, timeout_s: float, outcome: Outcome | None = None) -> bool:
         """Send what is recorded; whether that was done within ``timeout_s``."""
-        thread = self._thread
-        if thread is None:
+        export = self._export
+        if export is None:
             return True
         deadline_s = time.monotonic() + timeout_s
-        was_in_time = thread.flush(timeout_s, outcome)
+        was_in_time = export.flush(timeout_s, outcome)
         return (self._sdk is None or self._sdk.wait_for_flush(deadline_s)) and was_in_time
 
     def close(self, outcome: Outcome, deadline_s: float) -> None:
         """Stop recording, send what is left and the outcome, all within ``deadline_s``."""
-        if self._thread is None:
+        if self._export is None:
             return
         if self._sdk is not None:
             self._sdk.stop_propagating()
@@ -113,8 +108,6 @@ class Session:
         was_in_time = self.flush(deadline_s, outcome)
         TOPOLOGY.forget()
         self._stop_threads(_STOP_S if was_in_time else 0.0)
-        if self._inbox is not None:
-            self._inbox.close()
         if self._termination is not None:
             self._termination.uninstall()
 
@@ -126,9 +119,9 @@ class Session:
         return SdkSink(self.settings, span_ids, lambda: TOPOLOGY.current)
 
     def _stop_threads(self, timeout_s: float) -> None:
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.stop(timeout_s)
+        export, self._export = self._export, None
+        if export is not None:
+            export.stop(timeout_s)
         if self._sdk is not None:
             self._sdk.stop(timeout_s)
 
@@ -141,8 +134,6 @@ class Session:
 
     def _losses(self) -> dict[str, int]:
         losses = GUARD.counts()
-        if self._inbox is not None and self._inbox.lost:
-            losses[INBOX_FULL] = self._inbox.lost
         return losses if self._sdk is None else {**losses, **self._sdk.losses()}
 
     def _watch_sigterm(self) -> None:

@@ -1,7 +1,7 @@
 """What all tests share: how many random examples are tried.
 
-`make test` tries a few hundred, `make fuzz` very many (HYPOTHESIS_PROFILE=fuzz), and
-`make neighbours` few in each of its environments.
+`make test` tries a few hundred, `make fuzz` very many (HYPOTHESIS_PROFILE=fuzz; FUZZ_EXAMPLES for
+another number than 20,000), and `make neighbours` few in each of its environments.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ settings.register_profile(
     "test", max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("neighbours", settings.get_profile("test"), max_examples=25)
-settings.register_profile("fuzz", settings.get_profile("test"), max_examples=20_000)
+settings.register_profile(
+    "fuzz",
+    settings.get_profile("test"),
+    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "20000")),
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 
 

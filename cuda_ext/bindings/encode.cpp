@@ -1,5 +1,5 @@
 // otel_straggler._native.SpanEncoder, and the ids by themselves for tests.
-#include "module.hpp"
+#include "exporting.hpp"
 
 #include <cstring>
 #include <exception>
@@ -10,28 +10,21 @@
 #include <string_view>
 #include <vector>
 
-#include "otel_straggler/encode.hpp"
-
 namespace otel_straggler::bindings {
 namespace {
 
 using namespace encoding;
 
-// The encoder and who may use it: a call lets go of the GIL, so two threads may meet here.
-struct Shared {
-  template <typename... Args>
-  explicit Shared(Args&&... args) : encoder(std::forward<Args>(args)...) {}
-
-  std::mutex mutex;
-  SpanEncoder encoder;
-};
-
 struct EncoderObject {
   PyObject_HEAD
-  Shared* shared;  // owned
+  std::shared_ptr<SharedEncoder>* shared;  // owned; an exporter may share the encoder
 };
 
-Shared& shared_of(PyObject* self) { return *reinterpret_cast<EncoderObject*>(self)->shared; }
+PyTypeObject* encoder_type = nullptr;
+
+SharedEncoder& shared_of(PyObject* self) {
+  return **reinterpret_cast<EncoderObject*>(self)->shared;
+}
 
 std::string text_of(const char* bytes, Py_ssize_t size) {
   return std::string(bytes, static_cast<std::size_t>(size));
@@ -39,7 +32,7 @@ std::string text_of(const char* bytes, Py_ssize_t size) {
 
 // Runs `work` without the GIL, alone; false with an exception set if memory ran out.
 template <typename Work>
-bool run_alone(Shared& shared, Work&& work) {
+bool run_alone(SharedEncoder& shared, Work&& work) {
   bool is_done = true;
   Py_BEGIN_ALLOW_THREADS
   try {
@@ -90,8 +83,8 @@ PyObject* new_encoder(PyTypeObject* type, PyObject* args, PyObject* /*keywords*/
   if (self == nullptr) return nullptr;
   try {
     Identity who{text_of(run_id, run_id_size), attempt, text_of(group, group_size), rank};
-    reinterpret_cast<EncoderObject*>(self)->shared =
-        std::make_unique<Shared>(std::move(words), std::move(who), seed, spans_per_s).release();
+    reinterpret_cast<EncoderObject*>(self)->shared = new std::shared_ptr<SharedEncoder>(
+        std::make_shared<SharedEncoder>(std::move(words), std::move(who), seed, spans_per_s));
   } catch (const std::exception&) {
     Py_DECREF(self);
     return PyErr_NoMemory();
@@ -101,7 +94,8 @@ PyObject* new_encoder(PyTypeObject* type, PyObject* args, PyObject* /*keywords*/
 
 void free_encoder(PyObject* self) {
   PyTypeObject* const type = Py_TYPE(self);
-  const std::unique_ptr<Shared> owned(reinterpret_cast<EncoderObject*>(self)->shared);
+  const std::unique_ptr<std::shared_ptr<SharedEncoder>> owned(
+      reinterpret_cast<EncoderObject*>(self)->shared);
   reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free))(self);
   Py_DECREF(type);
 }
@@ -151,7 +145,7 @@ PyObject* add_epoch(PyObject* self, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-// A list of (bytes, spans) whose bytes are not written yet; `places` is where they go.
+// A list of (bytes, spans, runs) whose bytes are not written yet; `places` is where they go.
 PyObject* empty_list_of(const std::vector<Request>& requests, std::vector<char*>& places) {
   PyObject* const list = PyList_New(static_cast<Py_ssize_t>(requests.size()));
   if (list == nullptr) return nullptr;
@@ -160,7 +154,8 @@ PyObject* empty_list_of(const std::vector<Request>& requests, std::vector<char*>
         PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(requests[at].size()));
     places[at] = body == nullptr ? nullptr : PyBytes_AsString(body);
     PyObject* const pair =
-        body == nullptr ? nullptr : Py_BuildValue("(NI)", body, requests[at].spans());
+        body == nullptr ? nullptr : Py_BuildValue("(NIK)", body, requests[at].spans(),
+                                               static_cast<unsigned long long>(requests[at].runs()));
     if (pair == nullptr || PyList_SetItem(list, static_cast<Py_ssize_t>(at), pair) != 0) {
       Py_DECREF(list);
       return nullptr;
@@ -171,7 +166,7 @@ PyObject* empty_list_of(const std::vector<Request>& requests, std::vector<char*>
 
 // Nobody else knows the list yet, so its bytes are written, and pages of fresh memory taken in,
 // without the GIL.
-PyObject* list_of(Shared& shared, std::vector<Request>& requests) {
+PyObject* list_of(SharedEncoder& shared, std::vector<Request>& requests) {
   PyObject* list = nullptr;
   std::vector<char*> places;
   try {
@@ -250,7 +245,7 @@ PyMethodDef encoder_methods[] = {
     {"add_phase", add_phase, METH_VARARGS, "add_phase(id, text)"},
     {"add_epoch", add_epoch, METH_VARARGS, "add_epoch(id, resource)"},
     {"encode", encode, METH_VARARGS,
-     "encode(block, offset_ns, one_in) -> [(request, spans)]; without the GIL"},
+     "encode(block, offset_ns, one_in) -> [(request, spans, runs)]; without the GIL"},
     {"counts", counts, METH_NOARGS, "Records by what became of them."},
     {"folded", folded, METH_NOARGS, "Runs in spans for several, by section."},
     {nullptr, nullptr, 0, nullptr},
@@ -352,9 +347,14 @@ bool add_encode(PyObject* module) {
   if (PyModule_AddFunctions(module, functions) != 0) return false;
   PyObject* const type = PyType_FromSpec(&encoder_spec);
   if (type == nullptr) return false;
-  const bool is_added = PyModule_AddObjectRef(module, "SpanEncoder", type) == 0;
-  Py_DECREF(type);
-  return is_added;
+  encoder_type = reinterpret_cast<PyTypeObject*>(type);  // for as long as the process lives
+  return PyModule_AddObjectRef(module, "SpanEncoder", type) == 0;
+}
+
+std::shared_ptr<SharedEncoder> encoder_of(PyObject* object) {
+  if (Py_TYPE(object) == encoder_type) return *reinterpret_cast<EncoderObject*>(object)->shared;
+  PyErr_SetString(PyExc_TypeError, "expected a SpanEncoder");
+  return nullptr;
 }
 
 }  // namespace otel_straggler::bindings

@@ -10,12 +10,13 @@ constexpr AddPart kParts[] = {
     otel_straggler::bindings::add_section_timer,
     otel_straggler::bindings::add_scan,
     otel_straggler::bindings::add_encode,
+    otel_straggler::bindings::add_exporter,
 };
 
 PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     "otel_straggler._native",
-    "Recording, encoding and scanning in C++. Private: the package's Python modules are its face.",
+    "Recording, exporting and scanning in C++. Private: the package's Python modules are its face.",
     -1,
     nullptr,
     nullptr,

@@ -13,5 +13,6 @@ bool add_ring(PyObject* module);
 bool add_section_timer(PyObject* module);
 bool add_scan(PyObject* module);
 bool add_encode(PyObject* module);
+bool add_exporter(PyObject* module);
 
 }  // namespace otel_straggler::bindings

@@ -3,12 +3,14 @@
 
 #include "module.hpp"
 
+#include "otel_straggler/handoff.hpp"
 #include "otel_straggler/recorder.hpp"
 
 namespace otel_straggler::bindings {
 
 struct Recording {
   Recorder* recorder = nullptr;     // null until a block is opened
+  Handoff* handoff = nullptr;       // of its records; comes and goes with it
   PyObject* when_full = nullptr;    // called where no thread drains
   PyObject* is_failure = nullptr;   // (span, class of an exception) -> bool
   std::uint64_t incarnation = 0;    // counts forks: what began in the parent ends in the parent
@@ -20,7 +22,7 @@ ThreadStack& enter_thread();                  // makes it; needs a recorder
 
 inline ThreadStack& thread_stack() { return this_stack == nullptr ? enter_thread() : *this_stack; }
 inline bool is_on() { return recording.recorder != nullptr && recording.recorder->is_on(); }
-inline std::int64_t now_ns() { return clock_ns(CLOCK_MONOTONIC); }
+inline std::int64_t now_ns() { return monotonic_ns(); }
 
 // Puts an ended run into the ring, or has the ring emptied, or counts it as lost. False with an
 // exception set if emptying raised one.

@@ -3,7 +3,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <exception>
 #include <new>
+#include <vector>
 
 #include "recording.hpp"
 
@@ -48,6 +50,7 @@ bool replace_block(const char* path) {
   }
   block = opened;
   recording.recorder = new Recorder(*opened);  // threads may end after the module has gone
+  recording.handoff = new Handoff();
   return true;
 }
 
@@ -82,6 +85,7 @@ PyObject* py_reset_after_fork(PyObject*, PyObject*) {
   delete block;  // unmaps it here; the parent has its own mapping
   block = nullptr;
   recording.recorder = nullptr;  // left behind: another thread of the parent may hold its lock
+  recording.handoff = nullptr;
   ++recording.incarnation;
   Py_RETURN_NONE;
 }
@@ -184,7 +188,26 @@ PyObject* py_keep(PyObject*, PyObject* args) {
   Py_RETURN_NONE;
 }
 
+// Where the exporter wants the same records.
+PyObject* drain_for_both() {
+  std::vector<Record> records;
+  bool is_done = true;
+  Py_BEGIN_ALLOW_THREADS
+  try {
+    recording.handoff->take(Reader::kPython, *recording.recorder, kRingCapacity, records);
+  } catch (const std::exception&) {
+    is_done = false;
+  }
+  Py_END_ALLOW_THREADS
+  if (!is_done) return PyErr_NoMemory();
+  return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(records.data()),
+                                   static_cast<Py_ssize_t>(records.size() * sizeof(Record)));
+}
+
 PyObject* py_drain(PyObject*, PyObject*) {
+  if (recording.handoff != nullptr && !recording.handoff->is_for_python_alone()) {
+    return drain_for_both();
+  }
   const std::size_t most = recording.recorder == nullptr ? 0 : recording.recorder->ring().size();
   PyObject* bytes =
       PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(most * sizeof(Record)));
@@ -221,6 +244,13 @@ PyObject* py_progress_ns(PyObject*, PyObject*) {
 PyObject* py_dropped(PyObject*, PyObject*) {
   return PyLong_FromUnsignedLongLong(
       recording.recorder == nullptr ? 0 : recording.recorder->ring().dropped());
+}
+
+PyObject* py_share(PyObject*, PyObject* is_wanted) {
+  const int answer = PyObject_IsTrue(is_wanted);
+  if (answer < 0 || !is_ready()) return nullptr;
+  recording.handoff->set_listening(Reader::kPython, answer != 0);
+  Py_RETURN_NONE;
 }
 
 PyObject* py_pending(PyObject*, PyObject*) {
@@ -288,6 +318,7 @@ PyMethodDef functions[] = {
     {"open_here", py_open_here, METH_NOARGS, nullptr},
     {"keep", py_keep, METH_VARARGS, nullptr},
     {"drain", py_drain, METH_NOARGS, nullptr},
+    {"share", py_share, METH_O, nullptr},
     {"open_section", py_open_section, METH_NOARGS, nullptr},
     {"progress_ns", py_progress_ns, METH_NOARGS, nullptr},
     {"dropped", py_dropped, METH_NOARGS, nullptr},

@@ -133,7 +133,7 @@ TEST_CASE("any bytes are a block of records") {
         if (random() % 2 != 0) record.step = 4;
         if (random() % 2 != 0) record.flags = 0;
         if (random() % 2 != 0) record.end_ns = record.start_ns;
-        record.gpu.state = static_cast<GpuState>(random() % 5);
+        record.gpu.state = static_cast<GpuState>(random() % 6);
       }
       std::size_t spans = 0;
       const std::uint64_t before = encoder.counts().spans;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import socket
 import time
 
@@ -21,6 +23,7 @@ from otel_straggler.wire.decode_metrics import DecodedMetrics
 from otel_straggler.wire.decode_spans import DecodedSpans
 
 STOP_DEADLINE_S = 5.0
+_log = logging.getLogger(__name__)
 
 
 class Collector:
@@ -106,6 +109,16 @@ class Collector:
         if self._forwarder is not None:
             self._forwarder.stop(deadline_s)
         self._servers.stop()
+        _log.info("stopped; counts at the end: %s", json.dumps(self._last_counts()))
+
+    def _last_counts(self) -> dict[str, dict[str, int]]:
+        """What nobody can scrape any more: spans, rows and forwarded requests by fate."""
+        forwarded = {} if self._forwarder is None else self._forwarder.counts()
+        return {
+            "spans": self._intake.counts().fates,
+            "rows": self._worker.counts().rows,
+            "forwarded": forwarded,
+        }
 
     def metrics_page(self) -> bytes:
         """The text of /metrics."""

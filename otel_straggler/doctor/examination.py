@@ -19,7 +19,7 @@ from otel_straggler.doctor.endpoint import ask, check_answer, check_own_address,
 from otel_straggler.doctor.findings import Finding, info, ok, problem
 from otel_straggler.doctor.identity import Identity, check_identity, find_identity
 from otel_straggler.doctor.network import check_way, proxy_for, proxy_remedy
-from otel_straggler.doctor.recording import check_recording
+from otel_straggler.doctor.recording import check_exporter, check_recording
 from otel_straggler.doctor.scrape import Collector, look
 from otel_straggler.doctor.settings import Target, check_switches, check_target, settle
 from otel_straggler.doctor.versions import check_versions
@@ -63,6 +63,7 @@ def examine(options: Options, env: Mapping[str, str]) -> Iterator[Finding]:
     if target is not None:
         yield from check_own_address(is_named=bool(target.where["traces"]))
         yield from check_target(target, env, identity)
+        yield check_exporter(target.by_signal.values())
         clock = yield from _endpoint_findings(target, env, options.timeout_s)
     collector = yield from _collector_findings(options, target, identity, env)
     if collector is not None and collector.clock is not None:

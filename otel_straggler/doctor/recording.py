@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from otel_straggler.config import Endpoint
 from otel_straggler.doctor.findings import Finding, info, ok
 
 _LIBRARY_FOLDERS = (
@@ -33,6 +34,21 @@ def check_recorder() -> Finding:
         return ok("recording.recorder", "Sections are recorded natively.", FORM)
     sentence = f"Sections are recorded in Python: {WHY_PYTHON}."
     return info("recording.recorder", sentence, FORM)
+
+
+def check_exporter(endpoints: Iterable[Endpoint]) -> Finding:
+    """Which form ``record/exporting.py`` would choose for a program without a provider."""
+    from otel_straggler.record.active import WHY_PYTHON
+    from otel_straggler.transport.native_address import why_not_native
+
+    reason = WHY_PYTHON or next(filter(None, map(why_not_native, endpoints)), "")
+    if not reason:
+        sentence = "Heartbeats and spans go out also while a library holds the GIL."
+        return ok("settings.exporter", sentence, "native")
+    sentence = (
+        f"Nothing is sent while a library holds the GIL: the exporter is in Python ({reason})."
+    )
+    return info("settings.exporter", sentence, "python")
 
 
 def check_gpu_timing(driver: str, cupti: str) -> Finding:

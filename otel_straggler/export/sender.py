@@ -28,7 +28,7 @@ _LOG = logging.getLogger("otel_straggler")
 class _Queued:
     body: bytes
     encoding: str | None
-    spans: int
+    runs: int
 
 
 class SpanSender:
@@ -84,13 +84,13 @@ class SpanSender:
         if self._found_nobody:
             self._not_before_s = float("-inf")
 
-    def put(self, body: bytes, spans: int) -> None:
-        """Queue a request; make room by giving up the oldest."""
+    def put(self, body: bytes, runs: int) -> None:
+        """Queue a request that tells of ``runs``; make room by giving up the oldest."""
         body, encoding = encoded_body(self._endpoint, body)
-        self._queue.append(_Queued(body, encoding, spans))
+        self._queue.append(_Queued(body, encoding, runs))
         self._queued_bytes += len(body)
         while self._queued_bytes > self._budget_bytes:
-            self._drops.add(QUEUE_FULL, self._take().spans)
+            self._drops.add(QUEUE_FULL, self._take().runs)
 
     def send(self, until_s: float) -> None:
         """Send what is queued, until ``until_s`` or the first answer that asks for patience."""
@@ -106,6 +106,15 @@ class SpanSender:
         while self._queue and self._not_before_s <= self._monotonic_s() < deadline_s:
             self._try_oldest(deadline_s - self._monotonic_s())
 
+    def give_up(self, reason: str) -> None:
+        """Nobody will send what waits: count it."""
+        runs = sum(request.runs for request in self._queue)
+        self._queue.clear()
+        self._queued_bytes = 0
+        self._drops.add(reason, runs)
+        if runs:
+            log_given_up(self._endpoint.url, runs)
+
     def _try_oldest(self, timeout_s: float) -> None:
         oldest = self._queue[0]
         response = self._client.post(
@@ -117,26 +126,26 @@ class SpanSender:
         self._on_answer(response)
         if response.is_success:
             self._take()
-            self._note_success(response, oldest.spans)
+            self._note_success(response, oldest.runs)
         elif is_retryable(response):
             self._wait(response)
         else:
             self._take()
-            self._drops.add(REJECTED, oldest.spans)
-            self._log_once(response, "refused spans for good; they are dropped")
+            self._drops.add(REJECTED, oldest.runs)
+            self._log_once(response, log_refused)
 
     def _take(self) -> _Queued:
         oldest = self._queue.popleft()
         self._queued_bytes -= len(oldest.body)
         return oldest
 
-    def _note_success(self, response: Response, spans: int) -> None:
+    def _note_success(self, response: Response, runs: int) -> None:
         if self._failures:
-            _LOG.info("%s takes spans again", self._endpoint.url)
+            log_takes_again(self._endpoint.url, response)
         self._failures = 0
         self._found_nobody = False
         self._logged.clear()
-        rejected = min(_rejected_spans(response.body), spans)
+        rejected = min(_rejected_spans(response.body), runs)
         self._drops.add(REJECTED, rejected)
 
     def _wait(self, response: Response) -> None:
@@ -144,16 +153,39 @@ class SpanSender:
         self._found_nobody = response.status == NO_ANSWER
         delay_s = retry_delay_s(self._failures, response.retry_after_s, self._rng)
         self._not_before_s = self._monotonic_s() + delay_s
-        self._log_once(response, "does not take spans now; they are kept and retried")
+        self._log_once(response, log_kept)
         _LOG.debug("%s: %s", self._endpoint.url, response.error)
 
-    def _log_once(self, response: Response, what: str) -> None:
-        if response.status in self._logged:
-            return
-        self._logged.add(response.status)
-        words = f" ({response.error})" if response.error else ""
-        answer = f"answered {response.status}{words}" if response.status else "did not answer"
-        _LOG.warning("%s %s: it %s.", self._endpoint.url, answer, what)
+    def _log_once(self, response: Response, log: Callable[[str, Response], None]) -> None:
+        if response.status not in self._logged:
+            self._logged.add(response.status)
+            log(self._endpoint.url, response)
+
+
+def log_takes_again(url: str, _: Response) -> None:
+    """Tell that what waited is on its way."""
+    _LOG.info("%s takes spans again", url)
+
+
+def log_kept(url: str, response: Response) -> None:
+    """Tell why spans wait."""
+    _log(url, response, "does not take spans now; they are kept and retried")
+
+
+def log_refused(url: str, response: Response) -> None:
+    """Tell why spans are lost."""
+    _log(url, response, "refused spans for good; they are dropped")
+
+
+def log_given_up(url: str, runs: int) -> None:
+    """Tell what is lost because the process ends."""
+    _LOG.warning("%s: %d records were not sent before the end", url, runs)
+
+
+def _log(url: str, response: Response, what: str) -> None:
+    words = f" ({response.error})" if response.error else ""
+    answer = f"answered {response.status}{words}" if response.status else "did not answer"
+    _LOG.warning("%s %s: it %s.", url, answer, what)
 
 
 def _rejected_spans(body: bytes) -> int:

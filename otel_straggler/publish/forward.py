@@ -9,7 +9,8 @@ import time
 from collections import Counter, deque
 from dataclasses import dataclass
 
-from otel_straggler.transport.http import HttpClient
+from otel_straggler.transport.client import Client
+from otel_straggler.transport.plain_http import plain_client
 from otel_straggler.transport.response import Response, is_retryable, retry_delay_s
 
 _log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class Forwarder:
         self._base = url.rstrip("/")
         self._limit = max_queue_bytes
         self._timeout_s = timeout_s
-        self._clients: dict[str, HttpClient] = {}
+        self._clients: dict[str, Client] = {}
         self._queue: deque[Forwardable] = deque()
         self._queued_bytes = 0
         self._counts: Counter[str] = Counter()
@@ -129,7 +130,7 @@ class Forwarder:
         client = self._clients.get(item.signal)
         if client is None:
             url = f"{self._base}/v1/{item.signal}"
-            client = self._clients[item.signal] = HttpClient(url, timeout_s=self._timeout_s)
+            client = self._clients[item.signal] = plain_client(url, timeout_s=self._timeout_s)
         return client.post(
             item.body,
             content_type=item.content_type,

@@ -6,6 +6,7 @@ import zlib
 
 _GZIP = 16 + zlib.MAX_WBITS
 _SLICE_BYTES = 64 * 1024
+_MOST_PIECES = 64
 _MAX_MEMBERS = 1024
 """gzip may be many members in a row. Each costs time before it yields a byte; nobody needs more."""
 IDENTITY = frozenset({"", "identity"})
@@ -73,32 +74,31 @@ class Body:
 
 
 class _Pieces:
-    """Bytes that grow. One piece stays as it is; thousands of tiny ones become one buffer."""
+    """Bytes that grow. A few pieces are copied once, when they are joined; thousands of tiny ones
+    become one buffer, so that none of them is held as an object."""
 
-    __slots__ = ("_first", "_rest")
+    __slots__ = ("_buffer", "_newest", "size")
 
     def __init__(self) -> None:
-        self._first = b""
-        self._rest: bytearray | None = None
-
-    @property
-    def size(self) -> int:
-        return len(self._first) if self._rest is None else len(self._rest)
+        self.size = 0
+        self._newest: list[bytes] = []
+        self._buffer: bytearray | None = None
 
     def add(self, piece: bytes) -> None:
-        if self._rest is not None:
-            self._rest += piece
-        elif self._first:
-            self._rest = bytearray(self._first)
-            self._rest += piece
-            self._first = b""
-        else:
-            self._first = piece
+        self.size += len(piece)
+        self._newest.append(piece)
+        if len(self._newest) > _MOST_PIECES:
+            self._buffer = bytearray() if self._buffer is None else self._buffer
+            self._buffer += b"".join(self._newest)
+            self._newest.clear()
 
     def joined(self) -> bytes:
-        if self._rest is not None:
-            self._first, self._rest = bytes(self._rest), None
-        return self._first
+        if self._buffer is not None:
+            self._newest.insert(0, bytes(self._buffer))
+            self._buffer = None
+        if len(self._newest) > 1:
+            self._newest = [b"".join(self._newest)]
+        return self._newest[0] if self._newest else b""
 
 
 class _Inflater:

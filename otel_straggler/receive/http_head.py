@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import unquote
 
@@ -11,6 +12,8 @@ RawHeaders = list[tuple[bytes, bytes]]
 
 _HOP_BY_HOP = frozenset({b"upgrade", b"connection", b"http2-settings"})
 _KNOWN_VERSIONS = frozenset({"1.0", "1.1"})
+_HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[\w.~!$&'()*+,;=%-]*)(:[0-9]*)?", re.ASCII)
+"""A name, an address or nothing, and a port (RFC 9110, 7.2)."""
 
 
 def read_head(parser: Any, target: bytes, raw: RawHeaders) -> Head:
@@ -40,10 +43,12 @@ def problem_of(head: Head, raw: RawHeaders) -> tuple[int, str] | None:
         return 501, "the only Transfer-Encoding is chunked"
     if coding is not None and "content-length" in head.headers:
         return 400, "both Content-Length and Transfer-Encoding"
-    hosts = sum(name.lower() == b"host" for name, _ in raw)
-    if hosts > 1 or (hosts == 0 and head.version == "1.1"):
+    hosts = [value for name, value in raw if name.lower() == b"host"]
+    if len(hosts) > 1 or (not hosts and head.version == "1.1"):
         return 400, "there must be one Host header"
-    if head.headers.get("expect", "").lower() not in ("", "100-continue"):
+    if hosts and not _HOST.fullmatch(hosts[0].strip(b" \t")):
+        return 400, "the Host header names no host"
+    if not _expected(head) <= {"100-continue"}:
         return 417, "the only expectation is 100-continue"
     return None
 
@@ -54,6 +59,11 @@ def without_upgrade(head: Head, target: bytes, raw: RawHeaders, *, keep_alive: b
     lines += [n + b": " + v for n, v in raw if n.lower() not in _HOP_BY_HOP]
     lines.append(b"Connection: keep-alive" if keep_alive else b"Connection: close")
     return b"\r\n".join(lines) + b"\r\n\r\n"
+
+
+def _expected(head: Head) -> set[str]:
+    named = (one.strip().lower() for one in head.headers.get("expect", "").split(","))
+    return {one for one in named if one}
 
 
 def _split_target(target: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from otel_straggler.config import ClientSettings
-from otel_straggler.export.drops import ENCODE_ERROR, Drops
+from otel_straggler.export.drops import ENCODE_ERROR, PROCESS_ENDED, Drops
 from otel_straggler.export.sender import PROTOBUF, SpanSender
 from otel_straggler.record.clock import Clock, SystemClock
 from otel_straggler.record.description import Attributes, Topology, resource_attributes
@@ -129,11 +129,14 @@ class Exporter:
         return self._clock.monotonic_s() if is_behind else now_s + self._settings.flush_s
 
     def flush(self, deadline_s: float, outcome: Outcome | None) -> None:
-        """Send everything before ``deadline_s``; with an outcome, say that the rank has ended."""
+        """Send everything before ``deadline_s``; with an outcome, say that the rank has ended, and
+        count what could not be sent."""
         self._collect(self._clock.monotonic_s())
         if self._bystander is not None:
             self._bystander.begin_flush(deadline_s)
         self._sender.send_before(deadline_s)
+        if outcome:
+            self._sender.give_up(PROCESS_ENDED)
         if outcome and not self._has_said_outcome:
             self._has_said_outcome = True
             left_s = deadline_s - self._clock.monotonic_s()
@@ -165,7 +168,7 @@ class Exporter:
         bad_before = self._packer.bad_records
         try:
             for request in self._packer.pack(records, offset_ns, self._handshake.one_in):
-                self._sender.put(request.body, request.spans)
+                self._sender.put(request.body, request.runs)
         except Exception as error:  # noqa: BLE001  these records are lost, the next are not
             self._drops.add(ENCODE_ERROR, len(records) - 1)
             self.survive(error)

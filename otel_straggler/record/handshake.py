@@ -19,7 +19,7 @@ class Handshake:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._one_origin = _origin(settings.traces.url) == _origin(settings.metrics.url)
+        self._one_origin = is_one_origin(settings)
         self._spans = 0
         self._has_told = settings.is_trusted or not settings.traces.is_enabled
         self.is_scorer = settings.is_trusted
@@ -59,6 +59,11 @@ class Handshake:
             spans_per_s,
             _readable_bytes(spans_per_s * BYTES_PER_SPAN * 86_400),
         )
+
+
+def is_one_origin(settings: ClientSettings) -> bool:
+    """Whether spans and metrics go to one server, so that each tells of the other."""
+    return _origin(settings.traces.url) == _origin(settings.metrics.url)
 
 
 def _origin(url: str) -> tuple[str, str]:

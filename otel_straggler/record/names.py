@@ -61,8 +61,9 @@ class Names(Generic[_Key]):
             found = self._numbers.get(key)
             if found is None:
                 self._all.append(key)
-                found = self._numbers[key] = len(self._all) - 1
+                found = len(self._all) - 1
                 self._publish(self._table, found, as_bytes(key))
+                self._numbers[key] = found  # last: who finds it may use it
         return found
 
 

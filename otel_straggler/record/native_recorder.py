@@ -63,6 +63,8 @@ class NativeRecorder:
 
     Attributes:
         names: numbers of sections, by (name, kind).
+        on_new_number: called when a section, phase or epoch has got its number, before any record
+            has it; once for each.
         works: work sizes that are more than numbers, by span number; see ``begin_numbered``.
         path: of the ring's file; None while it is memory of this process alone.
     """
@@ -73,6 +75,8 @@ class NativeRecorder:
         self.context: Context | None = None
         self.epoch = Epoch("", 0)
         self.on_step: Callable[[Context], None] | None = None
+        self.on_new_number: Callable[[], None] | None = None
+        self._is_shared = False
         self.names: Names[tuple[str, str]] = Names(SECTIONS, ("<other>", "other"), self._publish)
         self.names.add((STEP_SPAN, "other"))
         self._phases: Names[str] = Names(PHASES, "<other>", self._publish)
@@ -113,6 +117,8 @@ class NativeRecorder:
         self.path = None
         self.empty_here(None)
         self.on_step = None
+        self.on_new_number = None
+        self._is_shared = False
         self._last_step = None
         self._errors.clear()
         self.works.clear()
@@ -176,6 +182,11 @@ class NativeRecorder:
         if errors or works:
             errors, works = self._taken(block)
         return NativeBatch(block, self, errors, works)
+
+    def share(self, is_wanted: bool) -> None:
+        self._is_shared = is_wanted
+        if self._is_open:
+            self._native.share(is_wanted)
 
     def section_names(self) -> list[tuple[str, str]]:
         """(name, kind) by number; 0 is the step itself."""
@@ -328,13 +339,16 @@ class NativeRecorder:
     def _number_of_epoch(self) -> int:
         if not self._epochs or self._epochs[-1] is not self.epoch:
             self._epochs.append(self.epoch)
+            if self.on_new_number is not None:
+                self.on_new_number()
         return len(self._epochs) - 1
 
     def _note_failure(self, span: int, error: type[BaseException]) -> bool:
         """Called by the extension when an exception has ended a run."""
         if not is_failure(error):
             return False
-        if len(self._errors) < 2 * RING_CAPACITY:
+        is_read_here = self._is_shared or self.on_new_number is None  # not in C++ alone
+        if is_read_here and len(self._errors) < 2 * RING_CAPACITY:
             self._errors[span] = error
         return True
 
@@ -375,6 +389,8 @@ class NativeRecorder:
     def _publish(self, table: int, number: int, text: bytes) -> None:
         if self._is_open:
             self._native.publish_name(table, number, text)
+        if self.on_new_number is not None:
+            self.on_new_number()
 
 
 def _is_in_place(work: WorkSize) -> bool:

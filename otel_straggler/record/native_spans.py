@@ -5,6 +5,7 @@ The same bytes, field by field, as :class:`~otel_straggler.record.spans.SpanPack
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -38,6 +39,7 @@ WORDS = (
     semconv.PHASE,
     semconv.HOST_BASIS,
     semconv.CUPTI_BASIS,
+    semconv.EVENTS_BASIS,
     semconv.STEP_SPAN,
     semconv.SCHEMA_URL,
     semconv.SCOPE_NAME,
@@ -71,6 +73,9 @@ class NativeSpanPacker:
         resource: resource attributes of an epoch.
         generation: records of another one belong to a session that was shut down.
 
+    Attributes:
+        encoder: the object in C++; an exporter there may use it too.
+
     Raises:
         RuntimeError: there is no extension module; ask :data:`otel_straggler.native.NATIVE` first.
     """
@@ -87,7 +92,8 @@ class NativeSpanPacker:
             raise RuntimeError(msg)
         self._resource = resource
         self._generation = generation
-        self._encoder = NATIVE.SpanEncoder(
+        self._lock = threading.RLock()  # a section may get its name inside a signal handler
+        self.encoder = NATIVE.SpanEncoder(
             tuple(word.encode() for word in WORDS),
             settings.run_id.encode("utf-8", "surrogatepass"),
             settings.attempt,
@@ -113,32 +119,43 @@ class NativeSpanPacker:
 
         Cost: under 0.2 µs a span, without the GIL.
         """
-        self._tell(tables)
-        requests = self._encoder.encode(block, offset_ns, one_in)
-        return [Request(body, spans) for body, spans in requests]
+        self.tell(tables)
+        return [Request(*request) for request in self.encoder.encode(block, offset_ns, one_in)]
 
     @property
     def folded_runs(self) -> dict[str, int]:
         """Runs so far that went out in spans for several, by section."""
-        folded: dict[str, int] = self._encoder.folded()
+        folded: dict[str, int] = self.encoder.folded()
         return folded
 
     @property
     def counts(self) -> dict[str, int]:
         """Records by what became of them; ``bad_records`` name a section or phase that is none."""
-        counts: dict[str, int] = self._encoder.counts()
+        counts: dict[str, int] = self.encoder.counts()
         return counts
 
-    def _tell(self, tables: Tables) -> None:
-        """Give the encoder what is new in the tables, which other threads add to meanwhile."""
-        sections, phases, epochs = tables.section_names(), tables.phases(), tables.epochs()
+    def tell(self, tables: Tables) -> dict[int, bytes]:
+        """Give the encoder what is new in the tables, which other threads add to meanwhile.
+
+        Returns:
+            The resource of each newest epoch, by number.
+        """
+        with self._lock:
+            self._tell_names(tables.section_names(), tables.phases())
+            return self._tell_epochs(tables.epochs())
+
+    def _tell_names(self, sections: Sequence[tuple[str, str]], phases: Sequence[str]) -> None:
         while self._sections < len(sections):
-            name, kind = sections[self._sections]
-            self._encoder.add_section(self._sections, _utf8(name), _utf8(kind))
-            self._sections += 1
+            number = self._sections
+            name, kind = sections[number]
+            self.encoder.add_section(number, _utf8(name), _utf8(kind))
+            self._sections = max(self._sections, number + 1)
         while self._phases < len(phases):
-            self._encoder.add_phase(self._phases, _utf8(phases[self._phases]))
-            self._phases += 1
+            number = self._phases
+            self.encoder.add_phase(number, _utf8(phases[number]))
+            self._phases = max(self._phases, number + 1)
+
+    def _tell_epochs(self, epochs: Sequence[Epoch]) -> dict[int, bytes]:
         told = self._resources
         self._resources = {}
         for number in range(max(0, len(epochs) - _EPOCHS_TOLD), len(epochs)):
@@ -146,7 +163,8 @@ class NativeSpanPacker:
                 resource = encode_resource(self._resource(epochs[number]))
                 self._resources[number] = resource
                 if told.get(number) != resource:
-                    self._encoder.add_epoch(number, resource)
+                    self.encoder.add_epoch(number, resource)
+        return dict(self._resources)
 
 
 def _utf8(text: str) -> bytes:

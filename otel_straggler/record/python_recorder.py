@@ -211,6 +211,9 @@ class PythonRecorder:
         self._forget_lost_runs()
         return records
 
+    def share(self, is_wanted: bool) -> None:
+        """There is nobody else who takes records from this ring."""
+
     def open_section(self) -> OpenSection | None:
         for stack in self._stacks_that_matter():
             top = _top(stack)

@@ -136,6 +136,9 @@ class Recorder(Protocol):
     def drain_batch(self) -> Sequence[Record]:
         """The same, in the form that costs the recorder least."""
 
+    def share(self, is_wanted: bool) -> None:
+        """Whether ``drain`` is to get also what an exporter in C++ takes from the ring."""
+
     def open_section(self) -> OpenSection | None:
         """What the training thread is in, if in anything."""
 

@@ -1,4 +1,8 @@
-"""The ring is emptied once, for all who listen: the exporter, the report in process."""
+"""The ring is emptied once, for all who listen: the exporter, the report in process.
+
+The exporter in C++ empties the ring itself (``hold``); listeners then get the same records, and
+whoever comes first leaves the other's share behind. ``Handoff`` in handoff.hpp sees to that.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,7 @@ class Recording:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._listeners: list[Listener] = []
+        self._holders = 0
         self._lock = threading.RLock()  # a section may end inside a signal handler
 
     def listen(self, listener: Listener, *, begins_anew: bool) -> None:
@@ -31,10 +36,12 @@ class Recording:
         """
         with self._lock:
             self.pull()
-            is_first = not self._listeners
+            is_first = not (self._listeners or self._holders)
             self._listeners.append(listener)
             if is_first or begins_anew:
                 self._recorder.enable()
+            if len(self._listeners) == 1:
+                self._recorder.share(True)
 
     def unlisten(self, listener: Listener) -> None:
         """Give ``listener`` what is left; record no longer if it was the last."""
@@ -42,9 +49,21 @@ class Recording:
             self.pull()
             self._listeners.remove(listener)
             if not self._listeners:
-                self._recorder.disable()
-            elif self._recorder.context is None:
-                self._recorder.enable()
+                self._recorder.share(False)
+            self._go_on_or_stop()
+
+    def hold(self) -> None:
+        """Record, with a new session id, for a reader that empties the ring itself."""
+        with self._lock:
+            self.pull()
+            self._holders += 1
+            self._recorder.enable()
+
+    def release(self) -> None:
+        """That reader has what it wants."""
+        with self._lock:
+            self._holders -= 1
+            self._go_on_or_stop()
 
     def pull(self) -> None:
         """Empty the ring. Cost: O(records), and what the listeners do with them."""
@@ -54,9 +73,16 @@ class Recording:
                 for listener in self._listeners:
                     listener(records)
 
+    def _go_on_or_stop(self) -> None:
+        if not self._listeners and not self._holders:
+            self._recorder.disable()
+        elif self._recorder.context is None:
+            self._recorder.enable()
+
     def reset_after_fork(self) -> None:
         """Nobody listens in a child."""
         self._listeners = []
+        self._holders = 0
         self._lock = threading.RLock()
 
 

@@ -55,10 +55,12 @@ _SUMMARIES: dict[str, Callable[[list[int]], int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An encoded request and how many spans it holds."""
+    """An encoded request, how many spans it holds, and of how many runs they tell: a folded span
+    tells of many."""
 
     body: bytes
     spans: int
+    runs: int
 
 
 class _Shape(NamedTuple):
@@ -129,12 +131,14 @@ class SpanPacker:
         found = self._folding.fold(self._chosen(records, offset_ns, one_in))
         rows: list[bytes] = [b""] * len(found)
         epochs: list[Epoch] = []
+        runs = [1] * len(found)
         groups: dict[_Key, list[_Row]] = {}
         folds: dict[_Shape, list[tuple[_Row, list[int]]]] = {}
         for place, one in enumerate(found):
             if isinstance(one, Fold):
                 epochs.append(one.records[0][0][3].epoch)
                 shape, folded = self._folded_row(one, place)
+                runs[place] = len(one.records)
                 folds.setdefault(shape, []).append(folded)
             else:
                 record, trace_id = one
@@ -153,7 +157,7 @@ class SpanPacker:
                 of_shape, self._folded_spans(shape, of_shape, offset_ns), strict=True
             ):
                 rows[row[0]] = piece
-        return self._requests(rows, epochs)
+        return self._requests(rows, epochs, runs)
 
     def _chosen(self, records: Sequence[Record], offset_ns: int, one_in: int) -> list[Chosen]:
         chosen: list[Chosen] = []
@@ -283,23 +287,23 @@ class SpanPacker:
             return np.frombuffer(roots, np.dtype("<u8")).astype(np.uint64)
         return self._ids.of(np.array(parents, np.uint64)) if shape.has_parent else None
 
-    def _requests(self, rows: list[bytes], epochs: list[Epoch]) -> list[Request]:
+    def _requests(self, rows: list[bytes], epochs: list[Epoch], runs: list[int]) -> list[Request]:
         requests: list[Request] = []
         first = 0
         size = 0
         for at, row in enumerate(rows):
             is_full = at - first == MOST_SPANS or size + len(row) > MOST_BYTES
             if at > first and (is_full or epochs[at] is not epochs[first]):
-                requests.append(self._request(rows[first:at], epochs[first]))
+                requests.append(self._request(rows[first:at], epochs[first], sum(runs[first:at])))
                 first, size = at, 0
             size += len(row)
         if rows:
-            requests.append(self._request(rows[first:], epochs[first]))
+            requests.append(self._request(rows[first:], epochs[first], sum(runs[first:])))
         return requests
 
-    def _request(self, rows: list[bytes], epoch: Epoch) -> Request:
+    def _request(self, rows: list[bytes], epoch: Epoch, runs: int) -> Request:
         resource = encode_resource(self._resource(epoch))
-        return Request(encode_request(resource, rows), len(rows))
+        return Request(encode_request(resource, rows), len(rows), runs)
 
 
 def _shape(key: _Key) -> _Shape:

@@ -30,7 +30,7 @@ class ClashWatch:
         """An older session clashes once it sends work that began after the newer session's first
         work by more than the tolerance: a late delivery of old work is no clash."""
         first, last = _first_and_last_start(batch)
-        for code in np.unique(batch.source).tolist():
+        for code in np.flatnonzero(np.bincount(batch.source)).tolist():
             source = batch.sources[code]
             key = (source.run_id, source.group, source.attempt, source.rank)
             claims = self._claims.setdefault(key, [])

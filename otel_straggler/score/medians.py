@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from otel_straggler.model.observation import Floats, Ints
 
@@ -191,6 +193,21 @@ def minimum_of_peers(values: Floats, peers: Ints) -> Floats:
     return smallest[peers]
 
 
+def median_of(values: npt.NDArray[np.floating[Any]]) -> float:
+    """Median of some numbers, NaN if one of them is or if there are none.
+
+    Cost: O(n log n). Several times faster than ``np.median`` on a few numbers.
+
+    >>> median_of(np.array([3.0, 1.0, 2.0, 9.0]))
+    2.5
+    """
+    if len(values) == 0:
+        return float("nan")
+    ordered = np.sort(values, axis=None)  # NaN stand last
+    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    return float((low + high) / 2) if ordered[-1] == ordered[-1] else float("nan")
+
+
 def nan_median(values: Floats, axis: int) -> Floats:
     """Median along ``axis`` of what is known; NaN, and no warning, where nothing is.
 
@@ -199,11 +216,14 @@ def nan_median(values: Floats, axis: int) -> Floats:
     >>> nan_median(np.array([[1.0, np.nan], [3.0, np.nan]]), axis=0).tolist()
     [2.0, nan]
     """
-    ordered = np.sort(np.where(np.isfinite(values), values, np.nan), axis=axis)  # NaN stand last
-    ordered = np.moveaxis(ordered, axis, -1)
-    count = np.count_nonzero(ordered == ordered, axis=-1)
-    if ordered.shape[-1] == 0:
-        return np.full(count.shape, np.nan)
-    at_low, at_high = np.maximum(count - 1, 0) // 2, np.minimum(count // 2, ordered.shape[-1] - 1)
-    low, high = (np.take_along_axis(ordered, at[..., None], -1)[..., 0] for at in (at_low, at_high))
-    return np.where(count > 0, _middle(low, high), np.nan)
+    known = np.where(np.isfinite(values), values, np.nan)
+    if axis not in (-1, known.ndim - 1):
+        known = np.moveaxis(known, axis, -1)
+    width = known.shape[-1]
+    if width == 0:
+        return np.full(known.shape[:-1], np.nan)
+    lines = np.sort(known, axis=-1).reshape(-1, width)  # NaN stand last
+    count = (lines == lines).sum(axis=1)
+    number = np.arange(len(lines))
+    low, high = lines[number, np.maximum(count - 1, 0) // 2], lines[number, count // 2 % width]
+    return np.where(count > 0, _middle(low, high), np.nan).reshape(known.shape[:-1])

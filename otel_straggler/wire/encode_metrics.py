@@ -20,6 +20,7 @@ from otel_straggler.model.heartbeat import Heartbeat
 AttributeValue = str | int | float | bool
 Attributes = Mapping[str, AttributeValue]
 _NS = 1_000_000_000
+_SCOPE = InstrumentationScope(name=semconv.SCOPE_NAME, version=__version__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,33 @@ def encode_heartbeat(
         _gauge(semconv.RANK_INFO, now_ns, 1, info),
     ]
     return _request(metrics, resource)
+
+
+def heartbeat_words() -> tuple[bytes, ...]:
+    """What heartbeat.hpp is to say, in the order of its ``HeartbeatWord``: heads of metrics, the
+    scope, and texts."""
+    metrics = (
+        semconv.HEARTBEAT,
+        semconv.PROGRESS,
+        semconv.PROGRESS_STEP,
+        semconv.SECTION_OPEN,
+        semconv.RANK_FINISHED,
+        semconv.RECORDS_DROPPED,
+        semconv.RECORDS_FOLDED,
+        semconv.RANK_INFO,
+    )
+    texts = (semconv.SCHEMA_URL, semconv.SECTION, semconv.PHASE, semconv.OUTCOME, semconv.REASON)
+    return (
+        *(_metric(metric).SerializeToString() for metric in metrics),
+        _SCOPE.SerializeToString(),
+        *(str(text).encode() for text in texts),
+    )
+
+
+def encode_point_attributes(attributes: Attributes) -> bytes:
+    """Attributes as fields of the message ``NumberDataPoint``."""
+    point: bytes = pb.NumberDataPoint(attributes=_key_values(attributes)).SerializeToString()
+    return point
 
 
 def encode_histograms(
@@ -159,7 +187,7 @@ def _metric(metric: semconv.Metric, **data: Any) -> pb.Metric:
 
 def _request(metrics: Sequence[pb.Metric], resource: Attributes) -> bytes:
     scope_metrics = pb.ScopeMetrics(
-        scope=InstrumentationScope(name=semconv.SCOPE_NAME, version=__version__),
+        scope=_SCOPE,
         metrics=metrics,
         schema_url=semconv.SCHEMA_URL,
     )

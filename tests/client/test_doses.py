@@ -1,20 +1,29 @@
-"""Many runs, many threads, forks: nothing is lost, nothing is counted twice."""
+"""Many runs, many threads, forks, clocks that jump: nothing is lost, nothing counted twice."""
 
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 
 import pytest
 
-from otel_straggler import section, step
+from otel_straggler import section, semconv, step
 from otel_straggler.record.active import RECORDER
+from otel_straggler.record.exporter_thread import Exporter
 from otel_straggler.record.recording import RECORDING
+from otel_straggler.testing import CapturedRequests, FakeClock
 
-RUNS = 10_000_000 if os.environ.get("OTEL_STRAGGLER_TEST_DOSE") == "full" else 500_000
+IS_FULL = os.environ.get("OTEL_STRAGGLER_TEST_DOSE") == "full"
+RUNS = 10_000_000 if IS_FULL else 500_000
+JUMPS = 2_000 if IS_FULL else 100
 THREADS = 1_000
+DAY_S = 86_400.0
+LAST_S = 9_223_372_036.0
+"""2262, after which nanoseconds no longer fit."""
 
 
 class Count:
@@ -190,3 +199,32 @@ stop.set()
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("span_budget", [0, 50])
+def test_runs_are_counted_once_though_the_wall_clock_jumps(
+    make_exporter: Callable[..., Exporter],
+    sink: CapturedRequests,
+    clock: FakeClock,
+    span_budget: int,
+) -> None:
+    """By a day back and forth, to 1970, to the last second that has a number; folded or not."""
+    exporter = make_exporter(span_budget=span_budget)
+    rng = random.Random(1)
+    for number in range(JUMPS):
+        with step(number):
+            for _ in range(20):
+                with section("work"):
+                    pass
+        now_s = clock.wall_ns() / 1e9
+        jumped_s = rng.choice([now_s - DAY_S, now_s + DAY_S, 0.0, LAST_S, 1_800_000_000.0])
+        clock.set_wall(min(max(0.0, jumped_s), LAST_S - 10.0))
+        clock.advance(rng.choice([1.0, 1.0, 4_000.0]))
+        exporter.tick(clock.monotonic_s())
+    assert len([span for span in sink.spans() if span.name == "step"]) == JUMPS
+    numbers: list[int] = []
+    for span in sink.spans():
+        if span.name == "work":
+            first, count = span.attributes[semconv.SEQ], span.attributes.get(semconv.FOLD_COUNT, 1)
+            numbers += range(first, first + count)
+    assert sorted(numbers) == list(range(20 * JUMPS))

@@ -293,6 +293,25 @@ def test_losses_are_told(
     assert losses == {"rejected": 4, "bad_step": 1}
 
 
+def test_what_cannot_be_sent_before_the_end_is_told(
+    make_exporter: MakeExporter,
+    sink: CapturedRequests,
+    clock: FakeClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The last heartbeat counts it, if it gets through, and the log has it in any case."""
+    exporter = make_exporter()
+    tick(exporter, clock)
+    run_steps(2)
+    sink.behaviour.next_statuses = [503, 200]
+    with caplog.at_level(logging.WARNING, "otel_straggler"):
+        exporter.flush(clock.monotonic_s() + 2.0, "ok")
+    losses = {p.attributes["reason"]: p.value for p in sink.points(semconv.RECORDS_DROPPED)}
+    assert losses == {"process_ended": 4}
+    assert "4 records were not sent before the end" in caplog.text
+    assert exporter.queued_requests == 0
+
+
 def test_an_unknown_endpoint_gets_a_sample_and_histograms(
     make_exporter: MakeExporter, sink: CapturedRequests, clock: FakeClock
 ) -> None:

@@ -133,6 +133,22 @@ def test_a_hot_section_arrives_as_one_span_for_each_step(
     assert told == {"attention": 300}
 
 
+def test_runs_are_counted_when_a_folded_span_is_lost(
+    make_exporter: MakeExporter, sink: CapturedRequests, clock: FakeClock
+) -> None:
+    """Three spans are refused, and with them 302 records."""
+    exporter = make_exporter(span_budget=50)
+    sink.behaviour.next_statuses = [200, 400]
+    with step(1), section("forward"):
+        for _ in range(300):
+            with section("attention"):
+                pass
+    tick(exporter, clock)
+    tick(exporter, clock, after_s=5.0)
+    losses = {p.attributes["reason"]: p.value for p in sink.points(semconv.RECORDS_DROPPED)}
+    assert losses == {"rejected": 302}
+
+
 def test_what_is_in_a_folded_section_hangs_under_the_step(
     make_exporter: MakeExporter, sink: CapturedRequests, clock: FakeClock
 ) -> None:

@@ -58,6 +58,8 @@ def test_it_serves_until_a_signal_and_ends_with_zero(
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "")
+    last = json.loads(err.rpartition("counts at the end: ")[2])
+    assert last["spans"]["row"] == last["rows"]["scored"] == 8
     assert "Traceback" not in err
 
 

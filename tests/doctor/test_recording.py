@@ -6,10 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from otel_straggler.config import Endpoint
 from otel_straggler.doctor.recording import (
+    check_exporter,
     check_gpu_timing,
     check_recorder,
     driver_version,
@@ -17,6 +20,7 @@ from otel_straggler.doctor.recording import (
     library_folders,
 )
 from otel_straggler.record.active import FORM
+from otel_straggler.transport.native_address import why_not_native
 
 
 def test_the_recorder_is_named() -> None:
@@ -41,6 +45,38 @@ def test_a_recorder_in_python_says_why(wish: str, expected: str) -> None:
         [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
     )
     assert said.stdout.strip() == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"url": "http://c:4318/v1/traces"}, ""),
+        ({"url": "https://c:4318/v1/traces"}, "the scheme is https"),
+        ({"url": "http://c:4317", "protocol": "grpc"}, "the protocol is grpc"),
+        ({"url": "http://c/v1/traces", "compression": "gzip"}, "the compression is gzip"),
+        ({"url": "http://me:pw@c/v1/traces"}, "the URL holds a user"),
+        (
+            {"url": "http://c/v1/traces", "headers": (("a", "b\r\nc: d"),)},
+            "cannot be sent as it is",
+        ),
+        ({"url": "https://c/v1/traces", "is_enabled": False}, ""),
+    ],
+)
+def test_an_exporter_in_python_says_why(given: dict[str, Any], reason: str) -> None:
+    """It matters to who wants to know whether a silent rank is dead or held up."""
+    finding = check_exporter([Endpoint(**given)])
+    if FORM == "python":
+        pytest.skip("without the extension this cannot show that the native exporter is named")
+    assert finding.value == ("python" if reason else "native")
+    assert reason in finding.sentence
+
+
+def test_a_proxy_needs_the_exporter_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the address is among those that are reached without it."""
+    monkeypatch.setenv("http_proxy", "http://proxy:3128")
+    assert "proxy" in why_not_native(Endpoint(url="http://c/v1/traces"))
+    monkeypatch.setenv("no_proxy", "c")
+    assert not why_not_native(Endpoint(url="http://c/v1/traces"))
 
 
 def test_gpu_timing_is_off_and_says_what_is_there() -> None:

@@ -13,7 +13,7 @@ from otel_straggler.record.recorder import Context, Epoch, Frame, Record, WorkSi
 NO_STEP = -(2**63)
 NO_SECTION = 2**32 - 1
 FAILED, STEP_SPAN = 1, 2
-TIMED = 2
+TIMED, TIMED_BY_EVENTS = 2, 4
 _RECORD = struct.Struct("<QQQqqqqqIIIIIIQqqqII")
 assert _RECORD.size == 128
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +51,26 @@ def test_an_extension_of_another_layout_is_not_used(monkeypatch: pytest.MonkeyPa
     module, reason = native.load()
     assert module is None
     assert "(1, 64), not (1, 128)" in reason
+
+
+def test_an_extension_of_older_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a checkout that was updated and not built again: importing never fails."""
+    extension = pytest.importorskip(
+        "otel_straggler._native",
+        reason="the extension was not built: it would show that an old one is noticed",
+    )
+    monkeypatch.delattr(extension, "SpanEncoder")
+    module, reason = native.load()
+    assert module is None
+    assert reason == "it was built from older sources, without SpanEncoder"
+
+
+def test_the_stub_names_what_the_extension_has() -> None:
+    """Neither more nor less, so what is typed is what can be called."""
+    extension = pytest.importorskip(
+        "otel_straggler._native",
+        reason="the extension was not built: it would show that its typed face is its own",
+    )
+    stub = Path(native.__file__).with_name("_native.pyi").read_text()
+    typed = re.findall(r"^(?:class |def )?(\w+)[:(]", stub, re.MULTILINE)
+    assert sorted(typed) == sorted(name for name in vars(extension) if not name.startswith("__"))

@@ -13,7 +13,7 @@ from otel_straggler.record.python_recorder import PythonTimer
 from otel_straggler.record.recorder import Epoch
 from otel_straggler.wire.fold_sketch import LONGEST_NS, write_sketch
 
-from .made_records import NAMES, PHASES, TIMED, Gpu, Made, MadeTables, random_runs
+from .made_records import NAMES, PHASES, TIMED, TIMED_BY_EVENTS, Gpu, Made, MadeTables, random_runs
 from .test_native_spans import OFFSET_NS, decoded, native, packers, spans_of
 
 
@@ -102,16 +102,19 @@ def test_a_span_stands_for_4096_runs_at_most() -> None:
 
 
 def test_gpu_time_of_folded_runs_is_summed() -> None:
-    """Runs that were timed and runs that were not are different spans."""
+    """Runs that were timed otherwise, or not at all, are spans of their own."""
     _, in_cpp = packers(10)
     made = hot(100, gpu=Gpu(5, 6, 7, 8, TIMED))
-    made.parts += hot(50).parts
+    made.parts += hot(50).parts + hot(20, gpu=Gpu(-1, 6, -1, 0, TIMED_BY_EVENTS)).parts
     spans = spans_of(in_cpp.pack_block(made.block, made.tables, OFFSET_NS))
     found = [{a.key: a.value.int_value for a in span.attributes} for span in spans]
-    assert [f["straggler.fold.count"] for f in found] == [100, 50]
+    assert [f["straggler.fold.count"] for f in found] == [100, 50, 20]
     assert found[0]["straggler.gpu.kernel_time_ns"] == 500
     assert found[0]["straggler.gpu.kernel_count"] == 800
     assert "straggler.gpu.kernel_count" not in found[1]
+    assert {k: v for k, v in found[2].items() if ".gpu." in k} == {
+        "straggler.gpu.busy_time_ns": 120
+    }
 
 
 def test_the_spans_of_the_fold_tests_are_folded() -> None:

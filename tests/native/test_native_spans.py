@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from otel_straggler import semconv
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.record.python_recorder import PythonTimer
 from otel_straggler.record.recorder import Epoch
@@ -23,7 +24,7 @@ from otel_straggler.wire.ids import (
     window_trace_id,
 )
 
-from .made_records import NAMES, PHASES, TIMED, Gpu, Made, MadeTables, random_runs
+from .made_records import NAMES, PHASES, TIMED, TIMED_BY_EVENTS, Gpu, Made, MadeTables, random_runs
 
 native = pytest.importorskip(
     "otel_straggler._native",
@@ -62,8 +63,15 @@ def decoded(requests: list[Request]) -> list[ExportTraceServiceRequest]:
         [of_resource] = message.resource_spans
         [of_scope] = of_resource.scope_spans
         assert len(of_scope.spans) == request.spans
+        assert sum(map(runs_of, of_scope.spans)) == request.runs
         messages.append(message)
     return messages
+
+
+def runs_of(span: Any) -> int:
+    """A folded span tells of several."""
+    told = {one.key: one.value.int_value for one in span.attributes}
+    return told.get(semconv.FOLD_COUNT, 1)
 
 
 def spans_of(requests: list[Request]) -> list[Any]:
@@ -128,7 +136,9 @@ def test_what_a_gpu_took_is_told_with_its_basis() -> None:
     _, in_cpp = packers()
     made = Made(MadeTables(NAMES, PHASES, [Epoch("0" * 16, 1)]))
     timers = [PythonTimer(*name) for name in NAMES]
-    slots = [Gpu(5, 6, 7, 8, TIMED), Gpu(5, -1, -1, 8, TIMED), Gpu(5, 6, 7, 8, 3), None]
+    by_events = Gpu(-1, 6, -1, 8, TIMED_BY_EVENTS)
+    slots = [Gpu(5, 6, 7, 8, TIMED), Gpu(5, -1, -1, 8, TIMED), by_events, Gpu(5, 6, 7, 8, 3), None]
+    slots.append(Gpu(5, 6, 7, 8, 5))  # of a later version
     for span, gpu in enumerate(slots, 1):
         made.add(timers, section=1, span=span, start_ns=1, end_ns=9, gpu=gpu)
     found = [
@@ -145,10 +155,12 @@ def test_what_a_gpu_took_is_told_with_its_basis() -> None:
             f"{name}kernel_count": 8,
         },
         {f"{name}kernel_time_ns": 5, f"{name}kernel_count": 8},
+        {f"{name}busy_time_ns": 6},
+        {},
         {},
         {},
     ]
-    assert [f["straggler.time_basis"] for f in found] == ["cupti", "cupti", "host", "host"]
+    assert [f["straggler.time_basis"] for f in found] == ["cupti", "cupti", "events", *["host"] * 3]
 
 
 def test_records_that_name_nothing_are_counted_and_left_out() -> None:

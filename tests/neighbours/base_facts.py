@@ -36,6 +36,13 @@ def test_it_is_the_installed_package_that_is_tested() -> None:
     assert Path(otel_straggler.__file__).is_relative_to(sys.prefix)
 
 
+def test_the_native_part_is_here_and_used() -> None:
+    """The wheel has it, and this Python loads it."""
+    from otel_straggler.native import NATIVE, REASON
+
+    assert (REASON, Path(str(NATIVE.__file__)).parent) == ("", Path(otel_straggler.__file__).parent)
+
+
 @pytest.mark.parametrize("name", EXTRAS)
 def test_no_extra_is_here(name: str) -> None:
     """Otherwise the rest would show nothing."""

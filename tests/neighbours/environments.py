@@ -31,7 +31,7 @@ COLLECTOR_TOOLS = (
     "opentelemetry-exporter-otlp-proto-grpc",
 )
 BASE_FACTS = ("neighbours/base_facts.py",)
-OWN_TESTS = ("client", "sdk_sink", "score", "wire_decode", "simulate", "receive_files")
+OWN_TESTS = ("client", "native", "sdk_sink", "score", "wire_decode", "simulate", "receive_files")
 COLLECTOR_TESTS = ("cli", "collector/test_cli_collector.py", "receive")
 
 
@@ -63,6 +63,7 @@ TABLE = (
     Environment("between", "3.12", HERE / "between.txt"),
     Environment("offline", "3.13", NEWEST, is_offline=True),
 )
+PYTHONS = tuple(sorted(e.python for e in TABLE))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from typing import Any
@@ -22,6 +23,26 @@ def test_slow_headers_are_cut_off(start: StartReceiver) -> None:
 def test_a_slow_body_is_cut_off(start: StartReceiver) -> None:
     receiver = start(request_timeout_s=0.2)
     assert [r.status for r in receiver.send(post(b"abc")[:-1], half_close=False)] == [408]
+    assert receiver.server.buffered == 0
+
+
+@pytest.mark.parametrize(
+    ("begun", "drop"), [(post()[:30], b"x"), (post(b"y" * 999)[:-999], b"y"), (b"", b"\r\n")]
+)
+def test_a_client_that_sends_drop_by_drop_is_cut_off_all_the_same(
+    start: StartReceiver, begun: bytes, drop: bytes
+) -> None:
+    """The time counts from the first byte: in a header, in a body, in lines before a request."""
+    receiver = start(header_timeout_s=0.3, request_timeout_s=0.3)
+    with receiver.connect() as client:
+        client.sendall(begun)
+        client.settimeout(0.01)
+        answer = b""
+        while not answer:
+            client.sendall(drop)
+            with contextlib.suppress(TimeoutError):
+                answer = client.recv(65536)
+        assert split_replies(answer)[0].status == 408
     assert receiver.server.buffered == 0
 
 

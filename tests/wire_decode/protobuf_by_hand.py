@@ -73,10 +73,12 @@ def _node(field: Any, value: Any) -> Node:
         return Node(field.number, value)
     if kind == FieldDescriptor.TYPE_DOUBLE:
         return Node(field.number, struct.pack("<d", value), fixed=True)
-    if kind == FieldDescriptor.TYPE_FIXED64:
-        return Node(field.number, struct.pack("<Q", value), fixed=True)
+    if kind in (FieldDescriptor.TYPE_FIXED64, FieldDescriptor.TYPE_SFIXED64):
+        return Node(field.number, struct.pack("<Q", value % 2**64), fixed=True)
     if kind == FieldDescriptor.TYPE_FIXED32:
         return Node(field.number, struct.pack("<I", value), fixed=True)
+    if kind == FieldDescriptor.TYPE_SINT32:
+        return Node(field.number, (value << 1 ^ value >> 31) % 2**32)
     return Node(field.number, int(value) % 2**64)
 
 
@@ -106,6 +108,37 @@ def _split(node: Node, field: Node, rng: random.Random) -> None:
         field.inner = field.inner[:at]
 
 
+def pack_some(node: Node, rng: random.Random) -> None:
+    """Put numbers of repeated fields together, some in one packed field and some not at all."""
+    packed: list[Node] = []
+    for field in node.inner:
+        if isinstance(field.inner, list):
+            pack_some(field, rng)
+        before = packed[-1] if packed else field
+        if _is_packable(node, field) and before.number == field.number and rng.random() < 0.7:
+            if before is not field and isinstance(before, _Packed):
+                before.inner.append(field)
+                continue
+            packed.append(_Packed(field.number, [field]))
+        else:
+            packed.append(field)
+    node.inner = packed
+
+
+def _is_packable(node: Node, field: Node) -> bool:
+    is_repeated = node.fields is not None and node.fields[field.number].default_value == []
+    return is_repeated and (field.fixed or isinstance(field.inner, int))
+
+
+class _Packed(Node):
+    """Numbers without their tags."""
+
+    def content(self, rng: random.Random) -> bytes:
+        return b"".join(
+            varint(n.inner, rng, 10) if isinstance(n.inner, int) else n.inner for n in self.inner
+        )
+
+
 def _add_wrong_type(node: Node, rng: random.Random) -> None:
     """A known number with a type that is not its own counts as unknown."""
     assert node.fields is not None
@@ -113,6 +146,8 @@ def _add_wrong_type(node: Node, rng: random.Random) -> None:
     kind = node.fields[number].type
     if kind in (FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_STRING):
         node.inner.append(Node(number, rng.randrange(2**64)))
+    elif node.fields[number].default_value == []:
+        return  # repeated numbers may be packed: that type is their own too
     elif kind in (FieldDescriptor.TYPE_FIXED64, FieldDescriptor.TYPE_DOUBLE):
         node.inner.append(Node(number, b"\xff" * 3))
 

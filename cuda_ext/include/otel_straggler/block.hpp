@@ -13,9 +13,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <ctime>
 
 #include "otel_straggler/cell.hpp"
+#include "otel_straggler/clocks.hpp"
 #include "otel_straggler/ring.hpp"
 #include "otel_straggler/threads.hpp"
 
@@ -80,12 +80,6 @@ struct NameEntry {
   std::uint16_t length;
 };
 enum class NameTable : std::uint16_t { kSections = 1, kPhases = 2 };
-
-inline std::int64_t clock_ns(clockid_t clock) {
-  timespec now;
-  ::clock_gettime(clock, &now);
-  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
-}
 
 class Block {
  public:
@@ -169,7 +163,7 @@ class Block {
     header.ring_offset = ring_offset();
     header.capacity = capacity_;
     header.pid = static_cast<std::uint64_t>(::getpid());
-    header.wall_offset_ns = clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_MONOTONIC);
+    header.wall_offset_ns = wall_ns() - monotonic_ns();
     Surroundings nothing{};
     nothing.step = nothing.last_step = kNoStep;
     header.surroundings.store(nothing);

@@ -180,7 +180,7 @@ class SpanEncoder {
     span.numbers[kFoldMinNumber] = fold.min_ns;
     span.numbers[kFoldMaxNumber] = fold.max_ns;
     write_sketch(fold);
-    append(shape, span, epoch, out);
+    append(shape, span, fold.runs, epoch, out);
     tail_.clear();
     counts_.folded_runs += fold.runs;
     const std::uint32_t name = name_of(run);
@@ -213,7 +213,7 @@ class SpanEncoder {
       span.parent = span_id(seed_, parent_of(run));
     }
     put_gpu(span, run.gpu);
-    append(shape, span, chosen.epoch, out);
+    append(shape, span, 1, chosen.epoch, out);
   }
 
   SpanShape shape_of(const Record& run) const {
@@ -240,8 +240,9 @@ class SpanEncoder {
   }
 
   static std::uint32_t gpu_bits(const Record& run) {
-    if (run.gpu.state != GpuState::kTimed) return 0;
-    return kIsGpuTimed | bit(kKernelCountNumber) |
+    const bool is_kernel_timed = run.gpu.state == GpuState::kTimed;
+    if (!is_kernel_timed && run.gpu.state != GpuState::kTimedByEvents) return 0;
+    return (is_kernel_timed ? kIsKernelTimed | bit(kKernelCountNumber) : kIsEventTimed) |
            (run.gpu.kernel_time_ns >= 0 ? bit(kKernelTimeNumber) : 0U) |
            (run.gpu.busy_time_ns >= 0 ? bit(kBusyTimeNumber) : 0U) |
            (run.gpu.nccl_time_ns >= 0 ? bit(kNcclTimeNumber) : 0U);
@@ -274,11 +275,11 @@ class SpanEncoder {
     span.numbers[kKernelCountNumber] = gpu.kernel_count;
   }
 
-  void append(const SpanShape& shape, const SpanValues& span, Epoch* epoch,
+  void append(const SpanShape& shape, const SpanValues& span, std::uint64_t runs, Epoch* epoch,
               std::vector<Request>& out) {
     SpanTemplate& layout = templates_.of(shape, names_, words_);
     const std::size_t size = layout.fit(span, names_, words_) + tail_.size();
-    layout.append(writer_.room_for(epoch->resource, size, out), span, tail_);
+    layout.append(writer_.room_for(epoch->resource, size, runs, out), span, tail_);
     ++counts_.spans;
   }
 

@@ -39,7 +39,8 @@ inline constexpr std::uint32_t kAllNumbers = bit(kNumbers) - 1U;
 inline constexpr std::uint32_t kHasParent = bit(kNumbers);
 inline constexpr std::uint32_t kIsStep = bit(kNumbers + 1);
 inline constexpr std::uint32_t kIsError = bit(kNumbers + 2);
-inline constexpr std::uint32_t kIsGpuTimed = bit(kNumbers + 3);
+inline constexpr std::uint32_t kIsKernelTimed = bit(kNumbers + 3);
+inline constexpr std::uint32_t kIsEventTimed = bit(kNumbers + 4);
 
 // What decides the layout of a span.
 struct SpanShape {
@@ -157,10 +158,14 @@ class SpanTemplate {
         if (!around.empty()) append_label(body, words[kSectionParentWord], around);
       }
     }
-    const bool is_timed = (shape_.told & kIsGpuTimed) != 0;
-    append_label(body, words[kTimeBasisWord], words[is_timed ? kGpuBasisWord : kHostBasisWord]);
+    append_label(body, words[kTimeBasisWord], words[basis()]);
     const std::string& phase = names.phase(shape_.phase);
     if (!phase.empty()) append_label(body, words[kPhaseWord], phase);
+  }
+
+  Word basis() const {
+    if ((shape_.told & kIsKernelTimed) != 0) return kCuptiBasisWord;
+    return (shape_.told & kIsEventTimed) != 0 ? kEventsBasisWord : kHostBasisWord;
   }
 
   static void append_label(proto::Bytes& body, const std::string& key, const std::string& text) {

@@ -22,10 +22,19 @@ inline constexpr std::uint32_t kFailed = 1U << 0;      // an exception ended it
 inline constexpr std::uint32_t kStepSpan = 1U << 1;    // it is a step, not a section
 inline constexpr std::uint32_t kFolded = 1U << 2;      // several runs in one; see fold.hpp
 
-// Values of GpuSlot::state.
-enum class GpuState : std::uint32_t { kOff = 0, kAwaited = 1, kTimed = 2, kMissing = 3 };
+// Values of GpuSlot::state. Whoever meets another value takes it for kOff; new ones may come
+// without a new layout.
+enum class GpuState : std::uint32_t {
+  kOff = 0,
+  kAwaited = 1,  // the run has ended, its numbers are to come
+  kTimed = 2,    // kernels were timed: all numbers hold, a time below 0 is not known
+  kMissing = 3,  // the numbers came too late, or not at all
+  // Only the stream was timed, by events around the run: busy_time_ns is the time between them.
+  // Kernels were not seen: their times are below 0, and kernel_count means nothing.
+  kTimedByEvents = 4,
+};
 
-// GPU time of the run. The CUDA part fills it after the run has ended; until then kAwaited.
+// GPU time of the run. The CUDA part fills it after the run has ended.
 struct GpuSlot {
   std::int64_t kernel_time_ns;
   std::int64_t busy_time_ns;

@@ -15,15 +15,17 @@ namespace otel_straggler::encoding {
 inline constexpr std::uint32_t kMostSpans = 512;
 inline constexpr std::size_t kMostRowBytes = 1'000'000;
 
-// An encoded ExportTraceServiceRequest and how many spans it holds.
+// An encoded ExportTraceServiceRequest, how many spans it holds, and of how many runs they tell:
+// a folded span tells of many. Who loses a request has lost its runs.
 class Request {
  public:
-  Request(proto::Bytes bytes, std::size_t begin, std::uint32_t spans)
-      : bytes_(std::move(bytes)), begin_(begin), spans_(spans) {}
+  Request(proto::Bytes bytes, std::size_t begin, std::uint32_t spans, std::uint64_t runs)
+      : bytes_(std::move(bytes)), begin_(begin), spans_(spans), runs_(runs) {}
 
   const std::uint8_t* data() const { return bytes_.data() + begin_; }
   std::size_t size() const { return bytes_.size() - begin_; }
   std::uint32_t spans() const { return spans_; }
+  std::uint64_t runs() const { return runs_; }
 
   // Its memory, for another one.
   proto::Bytes release() && { return std::move(bytes_); }
@@ -32,6 +34,7 @@ class Request {
   proto::Bytes bytes_;
   std::size_t begin_;  // room in front that the head did not need
   std::uint32_t spans_;
+  std::uint64_t runs_;
 };
 
 // Cuts a stream of spans into requests of one resource each, kMostSpans and kMostRowBytes at most.
@@ -46,13 +49,15 @@ class RequestWriter {
     proto::append_text(schema_, 3, words[kSchemaUrlWord]);
   }
 
-  // Where the next span of `row_bytes` may be appended. `resource` must live until finish().
-  proto::Bytes& room_for(const proto::Bytes& resource, std::size_t row_bytes,
+  // Where the next span, of `row_bytes` and for so many runs, may be appended. `resource` must live
+  // until finish().
+  proto::Bytes& room_for(const proto::Bytes& resource, std::size_t row_bytes, std::uint64_t runs,
                          std::vector<Request>& out) {
     const bool is_full = spans_ == kMostSpans || rows_ + row_bytes > kMostRowBytes;
     if (spans_ > 0 && (is_full || &resource != resource_)) finish(out);
     if (spans_ == 0) begin(resource, row_bytes);
     ++spans_;
+    runs_ += runs;
     rows_ += row_bytes;
     return bytes_;
   }
@@ -75,7 +80,7 @@ class RequestWriter {
     proto::append_bytes(bytes_, proto::view_of(schema_));  // of the scope
     proto::append_bytes(bytes_, proto::view_of(schema_));  // of the resource
     usual_size_ = bytes_.size();
-    out.emplace_back(std::move(bytes_), room_ - head.size(), spans_);
+    out.emplace_back(std::move(bytes_), room_ - head.size(), spans_, runs_);
     drop();
   }
 
@@ -91,6 +96,7 @@ class RequestWriter {
   void drop() {
     bytes_ = {};
     spans_ = 0;
+    runs_ = 0;
     rows_ = 0;
     resource_ = nullptr;
   }
@@ -120,6 +126,7 @@ class RequestWriter {
   std::size_t rows_ = 0;
   std::size_t usual_size_ = 0;
   std::uint32_t spans_ = 0;
+  std::uint64_t runs_ = 0;
 };
 
 }  // namespace otel_straggler::encoding

@@ -36,9 +36,11 @@ def centred(log_seconds: Floats, groups: Groups, least_peers: int) -> Floats:
     Returns:
         (..., R). Cost: O(n log widest).
     """
-    values = groups.gather(log_seconds)
     middle = groups.medians(log_seconds)
-    present = np.count_nonzero(values == values, axis=-1)
+    present = groups.size
+    if np.isnan(log_seconds).any():
+        values = groups.gather(log_seconds)
+        present = (values == values).sum(axis=-1)
     middle = np.where(present >= least_peers, middle, np.nan)
     return np.asarray(log_seconds - middle[..., groups.code])
 
@@ -58,11 +60,10 @@ def spread_of(effect: Floats, standard_error: Floats) -> Floats:
     Returns:
         (C,).
     """
-    known = np.count_nonzero(effect == effect, axis=0)
-    size = np.abs(effect)
-    size = np.sort(size, axis=0)
+    known = (effect == effect).sum(axis=0)
+    size = np.sort(np.abs(effect), axis=0)
     at = np.maximum(known - 1, 0) // 2
-    middle = np.take_along_axis(size, at[None, :], 0)[0] if len(size) else np.zeros(len(known))
+    middle = size[at, np.arange(len(at))] if len(size) else np.zeros(len(known))
     unsure = 1.0 + 1.0 / np.sqrt(known + PRIOR_ROWS)
     measured = np.where(known > 0, unsure * SIGMA_OF_MAD * middle, 0.0)
     expected = standard_error**2 + LEAST_SPREAD**2

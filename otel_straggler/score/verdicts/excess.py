@@ -31,6 +31,8 @@ class Excesses:
             peers have in this step: then part of its telemetry is lost.
         waited_s: (T, R) in waiting sections; NaN likewise, and if there is none.
         step_s: (T, R) both, and checkpoint and eval sections.
+        peers_local_s, peers_step_s: (T, G) medians of the peers.
+        least_wait_s: (T, G) the shortest wait of a group.
         peers_s: (T, G, S) median time of the peers in each section.
         late_s: (T, R, S) seconds over that median.
         shared: (S,) sections in which the ranks of an inner group wait for each other all along, so
@@ -41,6 +43,9 @@ class Excesses:
     local_s: Floats
     waited_s: Floats
     step_s: Floats
+    peers_local_s: Floats
+    peers_step_s: Floats
+    least_wait_s: Floats
     peers_s: Floats
     late_s: Floats
     shared: npt.NDArray[np.bool_]
@@ -56,8 +61,8 @@ def late_seconds(seconds: Floats, world: World) -> tuple[Floats, Floats]:
 
     Cost: O(T R S log widest).
     """
-    by_section = np.ascontiguousarray(np.moveaxis(seconds, 1, -1))
-    peers_s = np.moveaxis(world.peers.medians(by_section), -1, 1)
+    by_section = np.ascontiguousarray(seconds.transpose(0, 2, 1))
+    peers_s = world.peers.medians(by_section).transpose(0, 2, 1)
     return peers_s, seconds - peers_s[:, world.peers.code]
 
 
@@ -90,12 +95,13 @@ def excesses(
     step_s = _sum(measured_s, present)
     # Who has more work comes late for it: that is no lateness of the rank.
     more_s = 0.0 if measured_s is seconds else np.nansum((measured_s - seconds)[..., local], axis=2)
-    typical_s = world.peers.medians(step_s)[:, world.peers.code]
+    peers_step_s = world.peers.medians(step_s)
+    typical_s = peers_step_s[:, world.peers.code]
     out = np.full((*present.shape, len(world.sections) + 2), np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
         out[..., 0] = centred(_log(local_s), world.peers, least_peers)
         enough = world.peers.size >= least_peers
-        presence = np.count_nonzero(ran, axis=(0, 1))
+        presence = ran.sum(axis=(0, 1))
         compared = local & (presence >= LEAST_PRESENCE * present.size)
         # One section at a time, rank by rank: a table of all would be read across.
         for s in np.flatnonzero(compared).tolist():
@@ -109,6 +115,9 @@ def excesses(
         local_s=local_s,
         waited_s=waited_s,
         step_s=step_s,
+        peers_local_s=world.peers.medians(local_s),
+        peers_step_s=peers_step_s,
+        least_wait_s=world.peers.minima(waited_s),
         peers_s=peers_s,
         late_s=late_s,
         shared=shared,
@@ -120,8 +129,8 @@ def host_excesses(ranks: Floats, world: World) -> Floats:
 
     One slow rank of eight does not make its host slow. Cost: O(T R C log ranks per host).
     """
-    by_quantity = np.ascontiguousarray(np.moveaxis(ranks, 1, -1))
-    return np.moveaxis(world.hosts.medians(by_quantity), -1, 1)
+    by_quantity = np.ascontiguousarray(ranks.transpose(0, 2, 1))
+    return np.asarray(world.hosts.medians(by_quantity).transpose(0, 2, 1))
 
 
 def _lacks_what_peers_have(
@@ -147,7 +156,7 @@ def _lacks_what_peers_have(
 
 
 def _sum(seconds: Floats, present: npt.ArrayLike) -> Floats:
-    total = np.nansum(seconds, axis=-1)
+    total = np.where(np.isnan(seconds), 0.0, seconds).sum(axis=-1)
     return np.where(present, total, np.nan)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -75,18 +76,18 @@ class Groups:
 
 def _median_of_sorted(ordered: Floats) -> Floats:
     """Medians over the last axis; NaNs stand last."""
-    count = np.count_nonzero(ordered == ordered, axis=-1)
     width = ordered.shape[-1]
     if width == 0:
         return np.full(ordered.shape[:-1], np.nan)
-    if (count == width).all():
+    if not np.isnan(ordered[..., -1]).any():
         low, high = ordered[..., (width - 1) // 2], ordered[..., width // 2]
         return np.asarray(0.5 * low + 0.5 * high)
-    at_low = np.maximum(count - 1, 0)[..., None] // 2
-    at_high = np.minimum(count // 2, width - 1)[..., None]
-    low = np.take_along_axis(ordered, at_low, -1)[..., 0]
-    high = np.take_along_axis(ordered, at_high, -1)[..., 0]
-    return np.where(count > 0, 0.5 * low + 0.5 * high, np.nan)
+    lines = ordered.reshape(-1, width)
+    count = (lines == lines).sum(axis=1)
+    number = np.arange(len(lines))
+    low, high = lines[number, np.maximum(count - 1, 0) // 2], lines[number, count // 2 % width]
+    middle = np.where(count > 0, 0.5 * low + 0.5 * high, np.nan)
+    return middle.reshape(ordered.shape[:-1])
 
 
 def low_median_of_rows(values: Floats) -> Floats:
@@ -99,7 +100,10 @@ def low_median_of_rows(values: Floats) -> Floats:
     [1.0, 5.0]
     """
     middle = np.ascontiguousarray(median_of_rows(values))
-    count = np.count_nonzero(values == values, axis=0)
+    known = values == values
+    if known.all():
+        return middle
+    count = known.sum(axis=0)
     at = np.flatnonzero((count < len(values)) & (count % 2 == 0) & (count > 0))
     if len(at):
         ordered = np.sort(values.reshape(len(values), -1)[:, at], axis=0)
@@ -116,15 +120,18 @@ def median_of_rows(values: Floats) -> Floats:
     >>> median_of_rows(np.array([[1.0, np.nan], [3.0, np.nan], [np.nan, 5.0]])).tolist()
     [2.0, 5.0]
     """
+    if len(values) == 1:
+        return np.array(values[0])
     if not 2 <= len(values) <= MOST_COMPARED_ROWS or values.ndim < 2:
-        return _median_of_sorted(np.moveaxis(np.sort(values, axis=0), 0, -1))
+        columns = values.reshape(len(values), math.prod(values.shape[1:]))
+        lines = np.sort(columns.T, axis=1)
+        return _median_of_sorted(lines).reshape(values.shape[1:])
     middle = _compared(list(values))
     holes = np.isnan(middle)
     if not holes.any():
         return middle
     flat, columns = middle.reshape(-1), values.reshape(len(values), -1)
-    at = np.flatnonzero(holes.reshape(-1))
-    at = at[~np.isnan(columns[:, at]).all(axis=0)]
+    at = (holes & (values == values).any(axis=0)).reshape(-1).nonzero()[0]
     if len(at):
         flat[at] = _median_of_sorted(np.sort(columns[:, at].T, axis=-1))
     return flat.reshape(middle.shape)
@@ -135,9 +142,30 @@ MOST_COMPARED_ROWS = 8
 
 def _compared(rows: list[Floats]) -> Floats:
     """The median of 2 to 8 rows; NaN wherever one of them is."""
-    while len(rows) > 2:
+    while len(rows) > 5:
         rows = _without_extremes(rows)
-    return np.asarray(0.5 * rows[0] + 0.5 * rows[1]) if len(rows) == 2 else rows[0]
+    if len(rows) == 5:
+        return _median_of_five(*rows)
+    if len(rows) == 3:
+        return _median_of_three(*rows)
+    low, high = _middle_of_four(*rows) if len(rows) == 4 else rows
+    return np.asarray(0.5 * low + 0.5 * high)
+
+
+def _median_of_five(a: Floats, b: Floats, c: Floats, d: Floats, e: Floats) -> Floats:
+    """The largest of the smaller and the smallest of the larger of two pairs go; three are left."""
+    least, most = np.minimum, np.maximum
+    return _median_of_three(most(least(a, b), least(d, e)), least(most(a, b), most(d, e)), c)
+
+
+def _median_of_three(a: Floats, b: Floats, c: Floats) -> Floats:
+    low, high = np.minimum(a, b), np.maximum(a, b)
+    return np.asarray(np.maximum(low, np.minimum(high, c)))
+
+
+def _middle_of_four(a: Floats, b: Floats, c: Floats, d: Floats) -> tuple[Floats, Floats]:
+    least, most = np.minimum, np.maximum
+    return most(least(a, b), least(c, d)), least(most(a, b), most(c, d))
 
 
 def _without_extremes(rows: list[Floats]) -> list[Floats]:

@@ -79,7 +79,7 @@ class Intermittent:
         self._steps = self._steps * fade + len(excess)
         self._spikes *= fade
         self._seconds *= fade
-        for t, row, column in np.argwhere(is_new).tolist():
+        for t, row, column in zip(*(places.tolist() for places in is_new.nonzero()), strict=True):
             beyond = float(excess[t, row, column] - usual[row, column])
             lost_s = math.expm1(min(beyond, MOST_BEYOND)) * float(columns_s[row, column])
             self._spikes[row, column] += 1.0

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from otel_straggler.model.observation import Floats
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict, WorldSummary
+from otel_straggler.score.medians import median_of
 from otel_straggler.score.verdicts.cases import Cases, Now
 from otel_straggler.score.verdicts.excess import Excesses, excesses, late_seconds, local_sections
 from otel_straggler.score.verdicts.grouping import median_of_rows
@@ -50,6 +52,7 @@ class Judge:
         self._memory = Memory()
         self._sums = SummingUp()
         self._summary: WorldSummary | None = None
+        self._newest_step_s: Floats | None = None  # of a block that is not summed up yet
         self._begin_world()
 
     def _begin_world(self) -> None:
@@ -74,10 +77,11 @@ class Judge:
         ready = [one for block in self._intervals.finish() for one in self._opening.take(block)]
         ready += self._opening.finish()
         changes = [change for one in ready for change in self._judge(one)]
+        summary = self.summary()
         changes += self._structure.finish()
-        if self._summary is not None:
+        if summary is not None:
             self._summary = self._sums.revised(
-                self._summary, self._structure.balance, self._cases.latest()
+                summary, self._structure.balance, self._cases.latest()
             )
         return tuple(changes)
 
@@ -88,7 +92,17 @@ class Judge:
         return self._cases.changes
 
     def summary(self) -> WorldSummary | None:
-        """Of the newest steps; None before the first."""
+        """Of the newest steps; None before the first. Made when first asked for: blocks come more
+        often than anybody looks."""
+        if self._newest_step_s is not None and self._tracks is not None:
+            self._summary = self._sums.summary(
+                self._newest_step_s,
+                self._world,
+                self._structure.balance,
+                self._tracks.ranks.resolvable(),
+                self._cases.latest(),
+            )
+            self._newest_step_s = None
         return self._summary
 
     # --- one block -----------------------------------------------------------------------------
@@ -97,6 +111,7 @@ class Judge:
         if self._opening.is_stray(table):
             return []
         if self._opening.begins_anew(table):
+            self.summary()
             self._begin_world()
         if self._world.meet(table):
             self._tracks = None
@@ -117,13 +132,8 @@ class Judge:
         self._steps += [] if block.is_timed else block.steps.tolist()
         changes = self._evaluate(block, excess, counts)
         self._learn(block)
-        self._summary = self._sums.summary(
-            excess,
-            self._world,
-            self._structure.balance,
-            self._tracks.ranks.resolvable(),
-            self._cases.latest(),
-        )
+        self._sums.add(excess.step_s, self._world, self._structure.balance)
+        self._newest_step_s = excess.step_s
         return changes
 
     def _excesses(self, block: StepTable) -> Excesses:
@@ -160,7 +170,7 @@ class Judge:
         """(T,) False for steps that took everybody much longer than usual."""
         counts = np.ones(len(excess.local_s), bool)
         for t, seconds in enumerate(median_of_rows(excess.local_s.T).tolist()):
-            usual_s = float(np.median(self._usual_s)) if len(self._usual_s) >= 10 else np.inf
+            usual_s = median_of(np.array(self._usual_s)) if len(self._usual_s) >= 10 else np.inf
             counts[t] = not seconds > COMMON_MODE * usual_s
             self._usual_s = [*self._usual_s[-(USUAL_STEPS - 1) :], seconds]
         return counts

@@ -24,7 +24,7 @@ STEPS_PER_DAY = 43_200
 
 def slack(sigma: Floats) -> Floats:
     """k, in sigmas: half the slowdown sought, within 0.25 and 1.5."""
-    return np.asarray(np.clip(DELTA / (2.0 * sigma), 0.25, 1.5))
+    return np.asarray(np.minimum(np.maximum(DELTA / (2.0 * sigma), 0.25), 1.5))
 
 
 def threshold(k: float, mean_steps: float) -> float:
@@ -36,17 +36,30 @@ def threshold(k: float, mean_steps: float) -> float:
     target = 2.0 * k * k * mean_steps
     b = math.log(target + 1.0) + 1.0
     for _ in range(30):  # Newton on a convex function, from the right
-        b -= (math.expm1(b) - b - target) / math.expm1(b)
+        before, over = b, math.expm1(b)
+        b -= (over - b - target) / over
+        if b == before:
+            break
     return max(b / (2.0 * k) - 1.166, 1.0)
 
 
-def advance(g: Floats, x: Floats, sigma: Floats, k: Floats, most: Floats) -> Floats:
+def moves(x: Floats, sigma: Floats, k: Floats) -> Floats:
+    """By how much excesses move the statistic, of any number of steps.
+
+    Args:
+        x: (T, R, C) excess; NaN where unknown.
+        sigma, k: (C,) noise of one step, slack.
+    """
+    drawn = np.minimum(np.maximum(x / sigma, -MOST_SIGMAS), MOST_SIGMAS)
+    return np.asarray(drawn - k)
+
+
+def advance(g: Floats, move: Floats, most: Floats) -> Floats:
     """The statistic after one more step.
 
     Args:
-        g, x: (R, C) statistic and excess; NaN in ``x`` leaves ``g`` as it is.
-        sigma, k, most: (C,) noise of one step, slack, cap (so that it clears after a long fault).
+        g, move: (R, C) statistic and :func:`moves`; NaN leaves ``g`` as it is.
+        most: (C,) cap, so that it clears after a long fault.
     """
-    step = np.clip(x / sigma, -MOST_SIGMAS, MOST_SIGMAS) - k
-    moved = np.minimum(np.maximum(g + step, 0.0), most)
-    return np.where(np.isnan(x), g, moved)
+    moved = np.minimum(np.maximum(g + move, 0.0), most)
+    return np.where(np.isnan(move), g, moved)

@@ -62,13 +62,15 @@ class Opening:
     def is_stray(self, table: StepTable) -> bool:
         """Whether the table is of a few processes that are not those of the run: one that claims a
         rank, or what is left of a world that has been replaced."""
+        if table.sources == self._sources:
+            return False
         known = [s for s in table.sources if s.rank in self._sessions]
         strange = sum(self._sessions[s.rank] != (s.attempt, s.session_id) for s in known)
         return 2 * strange > len(table.sources) and 2 * len(table.sources) < len(self._sessions)
 
     def begins_anew(self, table: StepTable) -> bool:
         """Whether most ranks are other processes than before: a restart."""
-        if table.sources is self._sources:
+        if table.sources == self._sources:
             return False
         self._sources = table.sources
         sessions = {s.rank: (s.attempt, s.session_id) for s in table.sources}

@@ -54,6 +54,7 @@ class Tracks:
     hosts: Track
     spikes: Intermittent
     newest_spikes: Spikes | None = None
+    newest_prices: tuple[Prices, Prices] | None = None
 
     @classmethod
     def of(cls, world: World, settings: VerdictSettings) -> Tracks:
@@ -75,7 +76,8 @@ class Tracks:
         ranks = np.where(counts[:, None, None], excess.ranks, np.nan)
         self.ranks.take(ranks)
         self.hosts.take(_of_real_hosts(host_excesses(ranks, world), world.hosts))
-        told, _ = prices(excess, world)
+        self.newest_prices = prices(excess, world)
+        told, _ = self.newest_prices
         self.newest_spikes = self.spikes.take(
             ranks, self.ranks.recent(), told.columns_s, told.step_s
         )
@@ -89,8 +91,8 @@ def _of_real_hosts(excess: Floats, hosts: Groups) -> Floats:
 def prices(excess: Excesses, world: World) -> tuple[Prices, Prices]:
     """What the quantities cost, per rank and per host, in this block."""
     groups = world.peers
-    local_s = median_of_rows(groups.medians(excess.local_s))
-    step_s = median_of_rows(groups.medians(excess.step_s))
+    local_s = median_of_rows(excess.peers_local_s)
+    step_s = median_of_rows(excess.peers_step_s)
     sections_s = median_of_rows(excess.peers_s)
     columns = np.column_stack([local_s, sections_s, step_s])
     ranks = Prices(columns_s=columns[groups.code], step_s=step_s[groups.code])
@@ -118,7 +120,8 @@ class PeerJudge:
         """
         self._world, self._steps, self._now = world, steps, now
         self._shared = excess.shared
-        rank_prices, host_prices = prices(excess, world)
+        assert tracks.newest_prices is not None
+        rank_prices, host_prices = tracks.newest_prices
         least = self._least_effects(world)
         hosts_least = _nan_min(world.hosts.gather(least))
         ranks = _View(tracks.ranks, least, rank_prices, world, self._settings)

@@ -50,7 +50,7 @@ class RunJudge:
         memory: Memory,
     ) -> list[Verdict]:
         """The changes of state that the newest block brings."""
-        quantities = _quantities(excess, world)
+        quantities = _quantities(excess)
         if self.past is None or self.past.shape != quantities.shape[1:]:
             self.past = OwnPast(quantities.shape[1:])
             memory.seed_groups(self.past, world, now.at_ns)
@@ -60,7 +60,7 @@ class RunJudge:
         self._step_s = float(median_of_rows(excess.step_s.reshape(-1, 1))[0])
         of_run = median_of_rows(rises.rise)
         least = median_of_rows(rises.least)
-        hidden = _hides(excess, world, waiting)
+        hidden = _hides(excess, waiting)
         blamed = bool(self._cases.open_subjects("rank") or self._cases.open_subjects("host"))
         rises_of_run = of_run >= least
         changes = [
@@ -149,24 +149,21 @@ class RunJudge:
         )
 
 
-def _quantities(excess: Excesses, world: World) -> Floats:
+def _quantities(excess: Excesses) -> Floats:
     """(T, G, 3): log local work, log of 1 + the least wait / local work, log step."""
-    groups = world.peers
-    local_s = groups.medians(excess.local_s)
-    step_s = groups.medians(excess.step_s)
-    least_s = groups.minima(excess.waited_s)
+    local_s = excess.peers_local_s
     with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(local_s), np.log1p(least_s / local_s), np.log(step_s)
-    stacked = np.stack(logs, axis=-1)
+        waited = np.log1p(excess.least_wait_s / local_s)
+        logs = np.log(local_s), waited, np.log(excess.peers_step_s)
+    stacked = np.array(logs).transpose(1, 2, 0)
     return np.where(np.isfinite(stacked), stacked, np.nan)
 
 
-def _hides(excess: Excesses, world: World, waiting: Synchronising) -> bool:
+def _hides(excess: Excesses, waiting: Synchronising) -> bool:
     """Whether waiting sections hold work, so that a slow rank looks like its victims."""
     if waiting.behaves:
         return True
-    least_s = world.peers.minima(excess.waited_s)
     with np.errstate(divide="ignore", invalid="ignore"):
-        parts = least_s / world.peers.medians(excess.step_s)
+        parts = excess.least_wait_s / excess.peers_step_s
     share = median_of_rows(parts.reshape(-1, 1))
     return bool(share[0] >= HIDING_SHARE)

@@ -15,7 +15,7 @@ from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Cause, Verdict
 from otel_straggler.score.verdicts.cases import Cases, Now
 from otel_straggler.score.verdicts.expert_imbalance import expert_imbalance
-from otel_straggler.score.verdicts.imbalance import sequence_imbalance
+from otel_straggler.score.verdicts.imbalance import MOST_M_W, sequence_imbalance
 from otel_straggler.score.verdicts.joined import joined
 from otel_straggler.score.verdicts.subjects import role_subject, run_subject
 from otel_straggler.score.verdicts.track import Flags
@@ -57,20 +57,8 @@ class Sample:
         if self._rows is None:
             drawn = np.random.default_rng(0).permutation(len(block.sources))[:MOST_RANKS]
             self._rows = np.sort(drawn)
-        rows = self._rows
-        self._tables.append(
-            replace(
-                block,
-                steps=block.steps[counts],
-                sources=tuple(block.sources[row] for row in rows.tolist()),
-                seconds=block.seconds[counts][:, rows],
-                runs=block.runs[counts][:, rows],
-                run_cv=block.run_cv[rows],
-                tokens=block.tokens[counts][:, rows],
-                start_ns=block.start_ns[counts][:, rows],
-                end_ns=block.end_ns[counts][:, rows],
-            )
-        )
+        is_whole = len(self._rows) == len(block.sources) and bool(counts.all())
+        self._tables.append(block if is_whole else _part(block, counts, self._rows))
         while sum(map(len, self._tables)) - len(self._tables[0]) >= WINDOW_STEPS:
             self._tables.pop(0)
 
@@ -78,6 +66,20 @@ class Sample:
         """All steps in one; of the blocks that have the sections of the newest."""
         newest = self._tables[-1]
         return joined([table for table in self._tables if table.sections == newest.sections])
+
+
+def _part(block: StepTable, counts: Flags, rows: npt.NDArray[np.intp]) -> StepTable:
+    return replace(
+        block,
+        steps=block.steps[counts],
+        sources=tuple(block.sources[row] for row in rows.tolist()),
+        seconds=block.seconds[counts][:, rows],
+        runs=block.runs[counts][:, rows],
+        run_cv=block.run_cv[rows],
+        tokens=block.tokens[counts][:, rows],
+        start_ns=block.start_ns[counts][:, rows],
+        end_ns=block.end_ns[counts][:, rows],
+    )
 
 
 class Structure:
@@ -94,7 +96,6 @@ class Structure:
         self._is_laid_out = False
         self._seconds: list[Floats] = []
         self._sample = Sample()
-        self._microbatches = 1
         self._since_look = 0
         self.balance = None
 
@@ -110,7 +111,6 @@ class Structure:
         self._seconds.append(seconds)
         while sum(map(len, self._seconds)) - len(self._seconds[0]) >= WINDOW_STEPS:
             self._seconds.pop(0)
-        self._microbatches, _ = microbatches_of(block, self._workers)
         self._sample.take(block, counts)
         self._newest, self._now = block, now
         self._since_look += len(seconds)
@@ -123,13 +123,18 @@ class Structure:
     def _look(self) -> list[Verdict]:
         assert self._workers is not None
         self._since_look = 0
-        told = what_if(np.concatenate(self._seconds), self._microbatches)
+        microbatches, _ = microbatches_of(self._newest, self._workers)
+        told = what_if(np.concatenate(self._seconds), microbatches)
         self.balance = Balance(told=told, workers=self._workers)
         sample = self._sample.table()
         changes = [self._stages(told), self._experts(sample, told), self._sequences(sample, told)]
         return [change for change in changes if change is not None]
 
     def _sequences(self, sample: StepTable, told: WhatIf) -> Verdict | None:
+        may_be = told.slowdown >= LEAST_SLOWDOWN and not told.m_w >= MOST_M_W
+        subject = run_subject(sample.sources[0].group, "sequence_imbalance")
+        if not may_be and self._is_well(subject):
+            return None  # what it costs to be sure is most of a look
         found = sequence_imbalance(sample, told.m_w)
         draft = self._of_run(
             "sequence_imbalance", told.slowdown, found.strength, told.waste, found.sections[-1]
@@ -156,12 +161,14 @@ class Structure:
         return self._take(self._draft(told), found=found)
 
     def _take(self, draft: Verdict, *, found: bool) -> Verdict | None:
-        state = self._cases.standing(draft.subject_id).state
-        if not found and state in ("ok", "recovered"):
+        if not found and self._is_well(draft.subject_id):
             return None
         return self._cases.take(
             draft, flagged=found, sure=False, clear=not found, floor=0.0, now=self._now
         )
+
+    def _is_well(self, subject_id: str) -> bool:
+        return self._cases.standing(subject_id).state in ("ok", "recovered")
 
     def _draft(self, told: WhatIf) -> Verdict:
         assert self._workers is not None

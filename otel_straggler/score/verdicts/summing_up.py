@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from otel_straggler.model.observation import Floats
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import RankWaits, SectionCost, Verdict, WorldSummary
-from otel_straggler.score.verdicts.excess import Excesses
 from otel_straggler.score.verdicts.grouping import median_of_rows
 from otel_straggler.score.verdicts.ledger import exposed_ledger
 from otel_straggler.score.verdicts.structure import Balance
@@ -26,34 +26,43 @@ class SummingUp:
     waits: WaitLedger = field(default_factory=WaitLedger)
     gpu_seconds_lost: float = 0.0
     _ledger: tuple[SectionCost, ...] = ()
+    _newest_look: StepTable | None = None
 
     def look(self, block: StepTable) -> None:
-        """Look at a block for the ledger of exposed time. Cost: O(T R S)."""
-        self._ledger = exposed_ledger(block)
+        """Take a block for the ledger of exposed time, which is made when it is asked for."""
+        self._newest_look = block
+
+    def add(self, step_s: Floats, world: World, balance: Balance | None) -> None:
+        """Add what a block has lost.
+
+        Args:
+            step_s: (T, R) seconds of the step.
+        """
+        if balance is not None and np.isfinite(balance.told.waste):
+            seconds = float(np.nansum(median_of_rows(step_s.T)))
+            self.gpu_seconds_lost += balance.told.waste * _ranks_of(world) * seconds
 
     def summary(
         self,
-        excess: Excesses,
+        step_s: Floats,
         world: World,
         balance: Balance | None,
         resolvable: float,
         current: list[Verdict],
     ) -> WorldSummary:
-        """After a block."""
+        """After a block whose steps took ``step_s`` (T, R). Cost: O(T R S)."""
         first = world.sources[0]
-        reporting = int(np.isfinite(excess.step_s).any(axis=0).sum())
-        n_ranks = max(world.expected, world.n_ranks, 1)
-        per_step = median_of_rows(excess.step_s.T)
-        if balance is not None and np.isfinite(balance.told.waste):
-            self.gpu_seconds_lost += balance.told.waste * n_ranks * float(np.nansum(per_step))
+        reporting = int(np.isfinite(step_s).any(axis=0).sum())
+        if self._newest_look is not None:
+            self._ledger, self._newest_look = exposed_ledger(self._newest_look), None
         told = WorldSummary(
             run_id=first.run_id,
             group=first.group,
             attempt=first.attempt,
             resolvable_slowdown=resolvable,
-            coverage=reporting / n_ranks,
+            coverage=reporting / _ranks_of(world),
             gpu_seconds_lost=self.gpu_seconds_lost,
-            step_s=float(median_of_rows(per_step[:, None])[0]),
+            step_s=float(median_of_rows(median_of_rows(step_s.T)[:, None])[0]),
             ledger=self._ledger,
             waits=self._rank_waits(world),
         )
@@ -99,6 +108,10 @@ class SummingUp:
     def restore(self, state: dict[str, Any]) -> None:
         self.gpu_seconds_lost = float(state.get("gpu_seconds_lost", 0.0))
         self.waits.restore(state.get("waits", {}))
+
+
+def _ranks_of(world: World) -> int:
+    return max(world.expected, world.n_ranks, 1)
 
 
 def _cause(current: list[Verdict]) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.score.medians import median_of
 from otel_straggler.score.verdicts import onset
 from otel_straggler.score.verdicts.comparison import SIGMA_OF_MAD, least_z, spread_of
 from otel_straggler.score.verdicts.grouping import low_median_of_rows, median_of_rows
@@ -144,9 +145,10 @@ class Track:
         self._h = np.array([onset.threshold(float(value), mean_steps) for value in k])
         usable = self._reference_blocks >= LEAST_REFERENCE
         normal = np.where(usable, self.reference, 0.0)
-        for step in excess:
+        most = 1.5 * self._h
+        for move in onset.moves(excess - normal, sigma, k):
             self.steps += 1
-            self.g = onset.advance(self.g, step - normal, sigma, k, 1.5 * self._h)
+            self.g = onset.advance(self.g, move, most)
             self._zero_at = np.where(self.g <= 0.0, self.steps, self._zero_at)
 
     def _remember(self, excess: Floats, block: Floats) -> None:
@@ -155,7 +157,7 @@ class Track:
             place = (self.steps - len(excess) + at) % size
             self._step_ring[place] = step
         most = np.fmax(4.0 * self.block_error, 2.0 * math.log(self._settings.least_slowdown))
-        drawn = np.clip(block, -most, most)
+        drawn = np.minimum(np.maximum(block, -most), most)
         place = self.blocks % len(self._block_ring)
         for window, total in self._sums.items():
             length = window // self._settings.block_steps
@@ -209,8 +211,9 @@ class Track:
         rows, columns = self.shape
         z_limit = least_z(rows, columns, settings.least_z)
         recent = self.recent()
-        recent_error = ERROR_OF_SHORT * self.block_error * _short_of(self.steps, 20)
-        found = _Best(self.shape, recent)
+        block_error = self.block_error
+        recent_error = ERROR_OF_SHORT * block_error * _short_of(self.steps, 20)
+        found, past = _Best(self.shape, recent), self._past(block_error)
         for window in settings.windows_steps:
             if window == settings.windows_steps[0]:
                 effect, error = recent, recent_error
@@ -219,11 +222,11 @@ class Track:
                 effect = self._sums[window] / count
                 length = window // settings.block_steps
                 effect = np.where(self._counts[window] >= length // 2, effect, np.nan)
-                error = self.block_error / math.sqrt(length)
+                error = block_error / math.sqrt(length)
             else:
                 continue
             floor = np.maximum(self.floor(error)[None, :], least_effect[:, None])
-            self._compare(found, effect, error, floor, z_limit)
+            self._compare(found, past, effect, error, floor, z_limit)
         verified = self._verified(found, least_effect, z_limit)
         since = np.where(self.g > 0.0, self._zero_at + 1, -1)
         return Findings(
@@ -269,25 +272,34 @@ class Track:
         """The newest 20 steps: median of their blocks (fewer, where there are not so many)."""
         return median_of_rows(self._newest_blocks[: min(self.blocks, NEWEST_BLOCKS)])
 
+    def _past(self, block_error: Floats) -> _Past:
+        blocks = self._reference_blocks
+        reference = np.where(blocks >= LEAST_REFERENCE, self.reference, np.nan)
+        return _Past(reference, block_error / np.sqrt(np.maximum(blocks, 1)))
+
     def _compare(
-        self, found: _Best, effect: Floats, error: Floats, floor: Floats, z_limit: float
+        self,
+        found: _Best,
+        past: _Past,
+        effect: Floats,
+        error: Floats,
+        floor: Floats,
+        z_limit: float,
     ) -> None:
         """Against the peers; and against one's own past, where the peers' spread hides it."""
         spread = spread_of(effect, error)
         found.spread = np.fmin(found.spread, spread)
         found.take(effect, effect / spread, floor, z_limit)
-        usable = self._reference_blocks >= LEAST_REFERENCE
-        past = self.block_error / np.sqrt(np.maximum(self._reference_blocks, 1))
-        risen = np.where(usable, effect - self.reference, np.nan)
+        risen = effect - past.reference
         enough = effect >= 0.5 * floor
-        z = np.where(enough, risen / np.sqrt(error**2 + past**2 + LEAST_SIGMA**2), np.nan)
+        z = np.where(enough, risen / np.sqrt(error**2 + past.error**2 + LEAST_SIGMA**2), np.nan)
         found.take(risen, z, floor, z_limit)
 
     def _verified(self, found: _Best, least_effect: Floats, z_limit: float) -> Flags:
         """Alarms whose excess since the onset is large enough for so many steps."""
         verified = np.zeros(self.shape, bool)
-        alarmed = np.argwhere(self.g > self._h)
-        for row, column in alarmed.tolist():
+        rows, columns = (self.g > self._h).nonzero()
+        for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
             effect, error = self._since_onset(row, column)
             floor = max(float(self.floor(error[None])[0]), float(least_effect[row]))
             if self._reference_blocks[row, column] < LEAST_REFERENCE:
@@ -317,8 +329,8 @@ class Track:
         known = values[np.isfinite(values)]
         if len(known) < (VERIFY_STEPS if n <= size else NEWEST_BLOCKS):
             return 0.0, np.asarray(np.inf)
-        middle = float(np.median(known))
-        if float(np.quantile(known, LOW_QUANTILE)) < LASTING * middle:
+        middle = median_of(known)
+        if _quantile(known, LOW_QUANTILE) < LASTING * middle:
             return 0.0, np.asarray(np.inf)  # a few pauses close together, no lasting rise
         normal = float(self.reference[row, column])
         usable = self._reference_blocks[row, column] >= LEAST_REFERENCE
@@ -326,6 +338,14 @@ class Track:
         usable = usable and middle >= 0.5 * float(self.floor(np.asarray([error]))[0])
         risen = max(middle, middle - normal) if usable else middle
         return risen, np.asarray(error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """(R, C) what is normal for each subject, NaN where nobody knows, and its standard error."""
+
+    reference: Floats
+    error: Floats
 
 
 class _Best:
@@ -358,6 +378,14 @@ def _slide(
         left = np.isfinite(old)
         total -= np.where(left, old, 0.0)
         count -= left
+
+
+def _quantile(values: npt.NDArray[Any], part: float) -> float:
+    """As ``np.quantile``, several times faster on a few numbers."""
+    ordered = np.sort(values)
+    at, beyond = divmod(part * (len(ordered) - 1), 1.0)
+    low, high = ordered[int(at)], ordered[min(int(at) + 1, len(ordered) - 1)]
+    return float(low + (high - low) * values.dtype.type(beyond))
 
 
 def _median_of_columns(values: Floats) -> Floats:

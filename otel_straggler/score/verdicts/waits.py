@@ -13,12 +13,15 @@ slope is 0.
 
 from __future__ import annotations
 
+import itertools
+import operator
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from otel_straggler.model.observation import Floats, Section
+from otel_straggler.score.medians import median_of
 from otel_straggler.score.verdicts.grouping import Groups
 from otel_straggler.semconv import LISTED_KINDS
 
@@ -65,7 +68,7 @@ class Synchronising:
         Cost: O(T R S).
         """
         late_s = late_s[:, :: max(1, late_s.shape[1] // ENOUGH_RANKS)]
-        here = np.nan_to_num(np.moveaxis(late_s, 2, 1), nan=0.0)
+        here = np.where(np.isnan(late_s), 0.0, late_s).transpose(0, 2, 1)
         arrival = np.cumsum(here, axis=1) - here
         for name in self._moments:
             self._moments[name] *= _FADE
@@ -101,8 +104,8 @@ def _drawn_in(values: Floats) -> Floats:
     """Values no further than 6 typical sizes from 0: one rank must not decide for all."""
     if len(values) == 0:
         return values
-    most = _MOST_SPREADS * float(np.median(np.abs(values)))
-    return np.clip(values, -most, most)
+    most = _MOST_SPREADS * median_of(np.abs(values))
+    return np.minimum(np.maximum(values, -most), most)
 
 
 def lateness(waited_s: Floats, step_s: Floats, groups: Groups) -> Floats:
@@ -140,18 +143,16 @@ class WaitLedger:
         Cost: O(T R log widest).
         """
         gathered = groups.gather(waited_s)
-        lowest = groups.minima(waited_s)
+        lowest = np.fmin.reduce(gathered, axis=-1)
         cost = groups.medians(waited_s) - lowest
         suffered = np.nansum(waited_s - lowest[..., groups.code], axis=0)
         at = np.argmin(np.where(np.isnan(gathered), np.inf, gathered), axis=-1)
-        culprit = np.take_along_axis(
-            np.broadcast_to(groups.members, gathered.shape), at[..., None], -1
-        )[..., 0]
+        culprit = groups.members[np.arange(len(groups)), at]
         counts = np.isfinite(cost) & (groups.size > 1)
         caused = np.bincount(culprit[counts], cost[counts], minlength=len(subjects) + 1)
         for totals, values in ((self.caused_s, caused), (self.suffered_s, suffered)):
-            for subject, value in zip(subjects, values.tolist(), strict=False):
-                totals[subject] = totals.get(subject, 0.0) + value
+            before = map(totals.get, subjects, itertools.repeat(0.0))
+            totals.update(zip(subjects, map(operator.add, before, values.tolist()), strict=False))
 
     def keep_only(self, subjects: list[str]) -> None:
         """Forget devices that are no longer in the run."""

@@ -138,6 +138,8 @@ def _usual_runs(table: StepTable, section: int) -> int:
     ran = runs[runs > 0]
     if len(ran) == 0:
         return 0
+    if ran.min() == ran.max():
+        return int(ran[0])
     counts, often = np.unique(ran, return_counts=True)
     return int(counts[np.argmax(often)])
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.score.verdicts.judge import Judge
 from otel_straggler.score.verdicts.settings import VerdictSettings
@@ -362,3 +363,24 @@ def test_groups_of_a_job_are_named() -> None:
     assert verdict.subject_id == "critic:rank/node-0/3"
     assert verdict.group == "critic"
     assert "rank critic/3" in verdict.sentence
+
+
+def test_a_summary_is_the_same_however_often_it_is_asked_for() -> None:
+    """It is made when asked for, of what was known after the newest block; also over a restart."""
+    before = made("dp8", "compute:1.3@rank3:step60", steps=120)
+
+    def second(source: Source) -> Source:
+        return replace(source, session_id="again", attempt=1)
+
+    after = [with_sources(table, second) for table in before]
+    often, once = Judge(), Judge()
+    for at, table in enumerate((*before, *after)):
+        often.take(table)
+        told = often.summary()
+        once.take(table)
+        if at in (9, len(before) + 1, len(before) + 9):
+            assert repr(once.summary()) == repr(told)
+    often.finish()
+    once.finish()
+    assert repr(once.summary()) == repr(often.summary())
+    assert repr(once.state()) == repr(often.state())

@@ -19,7 +19,7 @@ def run(excess: np.ndarray, sigma: float, most: float = 1e9) -> np.ndarray:
     sigmas = np.array([sigma])
     k, g, seen = onset.slack(sigmas), np.zeros((excess.shape[1], 1)), []
     for step in excess:
-        g = onset.advance(g, step[:, None], sigmas, k, np.array([most]))
+        g = onset.advance(g, onset.moves(step[:, None], sigmas, k), np.array([most]))
         seen.append(g[:, 0])
     return np.array(seen)
 
@@ -70,8 +70,9 @@ def test_only_excess_against_noise_counts(seed: int, factor: float) -> None:
     k, most = np.array([0.25]), np.array([5.0])
     one, other = np.zeros((3, 1)), np.zeros((3, 1))
     for step in excess:
-        one = onset.advance(one, step[:, None], np.array([1.0]), k, most)
-        other = onset.advance(other, factor * step[:, None], np.array([factor]), k, most)
+        one = onset.advance(one, onset.moves(step[:, None], np.array([1.0]), k), most)
+        moved = onset.moves(factor * step[:, None], np.array([factor]), k)
+        other = onset.advance(other, moved, most)
     np.testing.assert_allclose(one, other, atol=1e-9)
 
 
@@ -84,7 +85,8 @@ def test_the_slack_is_half_of_the_slowdown_that_is_sought() -> None:
 def test_a_missing_step_changes_nothing_and_a_wild_one_counts_three_sigmas() -> None:
     """One spike is no onset."""
     g, k, most = np.array([[1.0], [1.0]]), np.array([0.5]), np.array([10.0])
-    found = onset.advance(g, np.array([[np.nan], [99.0]]), np.array([0.01]), k, most)
+    moves = onset.moves(np.array([[np.nan], [99.0]]), np.array([0.01]), k)
+    found = onset.advance(g, moves, most)
     assert found[:, 0].tolist() == [1.0, 3.5]
 
 

@@ -1,0 +1,1 @@
+"""What benchmarks share: taking turns, budgets, other processes, peers."""

@@ -1,0 +1,1 @@
+"""What receiving and scoring costs the collector; see ``__main__``."""

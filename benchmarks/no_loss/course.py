@@ -1,0 +1,196 @@
+"""The course of one run: producers, collectors that end and come back, a sink behind them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.no_loss.collectors import Counted
+from benchmarks.no_loss.ledger import Ledger, Sink
+from benchmarks.no_loss.memory import Sampler
+from benchmarks.no_loss.producer import SECTIONS, STEP_S, runs_per_step
+
+ROOT = Path(__file__).parents[2]
+LONGEST_START_S = 60.0
+LONGEST_END_S = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dose:
+    """What is to happen.
+
+    Attributes:
+        seconds: that the producers record.
+        rate: spans per second of all processes together.
+        processes: that record.
+        endings: how the collector ends each time: "TERM" or "KILL".
+        away_s: how long there is none each time.
+        span_budget: of each process; 0: nothing is folded.
+        queue_bytes: of each process.
+        protocol: of producers: "http/protobuf" or "grpc".
+        receivers: processes of the collector that take OTLP/HTTP.
+    """
+
+    seconds: float = 600.0
+    rate: float = 10_000.0
+    processes: int = 4
+    endings: tuple[str, ...] = ("TERM", "KILL")
+    away_s: float = 10.0
+    span_budget: int = 0
+    queue_bytes: int = 64 << 20
+    protocol: str = "http/protobuf"
+    receivers: int = 1
+
+    @property
+    def steps(self) -> int:
+        return round(self.seconds / STEP_S)
+
+    @property
+    def runs(self) -> int:
+        """Of each section in each step."""
+        return runs_per_step(self.rate / self.processes)
+
+    @property
+    def spans(self) -> int:
+        """All that is recorded."""
+        return self.processes * self.steps * (1 + len(SECTIONS) * self.runs)
+
+    @property
+    def life_s(self) -> float:
+        """How long a collector takes spans before it is ended: a third of the time for all of
+        them, so that there is a long quiet time to watch memory."""
+        return self.seconds / (3 * len(self.endings))
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A collector that ended. Unix times: when it was told, when it was gone, when the next one
+    was there."""
+
+    how: str
+    told_at_s: float
+    gone_at_s: float
+    back_at_s: float
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run has left behind."""
+
+    dose: Dose
+    ledger: Ledger
+    memory: Sampler
+    began_at_s: float = 0.0
+    done_at_s: float = 0.0
+    endings: list[Ending] = field(default_factory=list)
+    collectors: list[Counted] = field(default_factory=list)
+    told: list[dict] = field(default_factory=list)
+
+
+def run(dose: Dose) -> Outcome:
+    """Let it happen. Raises RuntimeError if a process ends that should not."""
+    ledger = Ledger()
+    sink = Sink(ledger)
+    outcome = Outcome(dose, ledger, Sampler())
+    producers: list[subprocess.Popen] = []
+    try:
+        _start_collector(outcome, sink)
+        producers += [_start_producer(dose, rank, outcome) for rank in range(dose.processes)]
+        _wait_for_all(ledger, producers)
+        outcome.began_at_s = time.time()
+        for how in dose.endings:
+            _sleep_until(time.time() + dose.life_s, producers)
+            _restart(outcome, sink, how)
+        _sleep_until(outcome.began_at_s + dose.seconds, producers)
+        outcome.done_at_s = time.time()
+        outcome.told = [_last_words(producer) for producer in producers]
+        outcome.collectors[-1].wait_until_passed_on()
+        outcome.collectors[-1].end(signal.SIGTERM)
+    finally:
+        for producer in producers:
+            producer.kill()
+            producer.communicate()
+        for collector in outcome.collectors:
+            collector.give_up()
+        outcome.memory.close()
+        sink.close()
+    return outcome
+
+
+def _wait_for_all(ledger: Ledger, producers: list[subprocess.Popen]) -> None:
+    """Until spans of each have arrived."""
+    ends_at_s = time.time() + LONGEST_START_S
+    while len({rank for rank, _ in tuple(ledger.arrivals)}) < len(producers):
+        if time.time() > ends_at_s:
+            msg = f"after {LONGEST_START_S:.0f} s there are only {sorted(ledger.arrivals)}"
+            raise RuntimeError(msg)
+        _sleep_until(time.time() + 0.1, producers)
+
+
+def _restart(outcome: Outcome, sink: Sink, how: str) -> None:
+    told_at_s = time.time()
+    outcome.collectors[-1].end(signal.Signals[f"SIG{how}"])
+    gone_at_s = time.time()
+    time.sleep(outcome.dose.away_s)
+    _start_collector(outcome, sink)
+    outcome.endings.append(Ending(how, told_at_s, gone_at_s, time.time()))
+
+
+def _start_collector(outcome: Outcome, sink: Sink) -> None:
+    addresses = outcome.collectors[0].addresses if outcome.collectors else None
+    outcome.ledger.collector += 1
+    flags = ("--forward", sink.url, "--receivers", str(outcome.dose.receivers))
+    outcome.collectors.append(Counted(*flags, addresses=addresses))
+    name = f"collector {len(outcome.collectors)}"
+    outcome.memory.watch(name, outcome.collectors[-1].pid)
+
+
+def _start_producer(dose: Dose, rank: int, outcome: Outcome) -> subprocess.Popen:
+    port = "otlp_grpc" if dose.protocol == "grpc" else "otlp_http"
+    flags = {
+        "endpoint": f"http://{outcome.collectors[0].addresses[port]}",
+        "protocol": dose.protocol,
+        "rank": rank,
+        "processes": dose.processes,
+        "steps": dose.steps,
+        "runs": dose.runs,
+        "span-budget": dose.span_budget,
+        "queue-bytes": dose.queue_bytes,
+    }
+    words = [f"--{name}={value}" for name, value in flags.items()]
+    producer = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.no_loss.producer", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *_python_path()])},
+        text=True,
+    )
+    outcome.memory.watch(f"producer {rank}", producer.pid)
+    return producer
+
+
+def _python_path() -> list[str]:
+    return [path for path in [os.environ.get("PYTHONPATH", "")] if path]
+
+
+def _sleep_until(at_s: float, producers: list[subprocess.Popen]) -> None:
+    """Raises RuntimeError if a producer has failed."""
+    while time.time() < at_s:
+        time.sleep(min(0.5, max(0.0, at_s - time.time())))
+        for producer in producers:
+            if producer.poll():
+                raise RuntimeError(producer.communicate()[1][-2000:])
+
+
+def _last_words(producer: subprocess.Popen) -> dict:
+    out, err = producer.communicate(timeout=LONGEST_END_S)
+    if producer.returncode:
+        raise RuntimeError(err[-2000:])
+    return {**json.loads(out.splitlines()[-1]), "log": err.splitlines()[-20:]}

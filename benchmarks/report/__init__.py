@@ -1,0 +1,1 @@
+"""What a report without a collector costs, and whether its scores are NVRx's; see ``__main__``."""

@@ -1,0 +1,192 @@
+// Encoded requests on their way out: a queue bounded in bytes, in order, with patience. The same
+// rules as otel_straggler/export/sender.py.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "otel_straggler/clocks.hpp"
+#include "otel_straggler/http_answer.hpp"
+#include "otel_straggler/protobuf.hpp"
+#include "otel_straggler/trace_requests.hpp"
+
+namespace otel_straggler {
+
+// Something that a person wants to know of, once.
+struct Note {
+  enum class Kind : std::uint8_t { kTakesAgain, kKept, kRefused, kGivenUp };
+
+  Kind kind;
+  int status;         // of the answer; where they are given up, how many runs
+  std::string words;  // of the server, or why there was no answer
+};
+
+// Runs that were lost, by reason, since the sender was made.
+struct SendLosses {
+  std::uint64_t queue_full = 0;
+  std::uint64_t rejected = 0;
+  std::uint64_t process_ended = 0;
+};
+
+inline constexpr double kFirstDelayS = 1.0;
+inline constexpr double kLongestDelayS = 30.0;
+
+// Seconds to wait before try number `failures + 1`. `jitter` lies in [0, 1).
+inline double retry_delay_s(unsigned failures, double retry_after_s, double jitter) {
+  const double ceiling_s =
+      std::min(kFirstDelayS * std::exp2(std::min(failures - 1, 30U)), kLongestDelayS);
+  return std::max(ceiling_s * (0.5 + 0.5 * jitter), retry_after_s);
+}
+
+// Rejected spans of an ExportTraceServiceResponse; 0 of a proxy's idea of success.
+inline std::uint64_t rejected_spans(std::string_view body) {
+  const auto read = [](Bytes message, std::uint32_t wanted, WireType type, Field& found) {
+    FieldReader fields(message);
+    bool is_found = false;
+    for (Field field; fields.next(field);) {
+      if (!field.is(wanted, type)) continue;
+      found = field;
+      is_found = true;
+    }
+    return is_found && !fields.is_malformed();
+  };
+  Field partial;
+  Field rejected;
+  const Bytes whole{reinterpret_cast<const std::uint8_t*>(body.data()), body.size()};
+  if (!read(whole, 1, WireType::kLength, partial)) return 0;
+  if (!read(partial.content, 1, WireType::kVarint, rejected)) return 0;
+  return static_cast<std::int64_t>(rejected.value) < 0 ? 0 : rejected.value;
+}
+
+class SpanSender {
+ public:
+  using Request = encoding::Request;
+  using Post = std::function<Answer(std::string_view body, std::int64_t deadline_ns)>;
+
+  explicit SpanSender(std::uint64_t budget_bytes)
+      : budget_bytes_(budget_bytes), random_(std::random_device{}()) {}
+
+  std::size_t queued_requests() const { return queue_.size(); }
+  std::uint64_t queued_bytes() const { return queued_bytes_; }
+  const SendLosses& losses() const { return losses_; }
+
+  // Some requests that were sent, for their memory.
+  std::vector<Request>& sent() { return sent_; }
+
+  // What has come up since the last time.
+  std::vector<Note> take_notes() { return std::exchange(notes_, {}); }
+
+  // Queues a request; the newest telemetry is worth most, so the oldest makes room.
+  void put(Request request) {
+    queued_bytes_ += request.size();
+    queue_.push_back(std::move(request));
+    while (queued_bytes_ > budget_bytes_) losses_.queue_full += take().runs();
+  }
+
+  // Another request got through: if this one found nobody, it need not wait any longer. A server
+  // that asked for patience still gets it.
+  void note_reachable() {
+    if (found_nobody_) not_before_ns_ = 0;
+  }
+
+  // Sends what is queued until `until_ns`, or until somebody asks for patience.
+  void send(std::int64_t until_ns, std::int64_t timeout_ns, const Post& post) {
+    while (!queue_.empty()) {
+      const std::int64_t now_ns = monotonic_ns();
+      if (now_ns >= until_ns || now_ns < not_before_ns_) return;
+      try_oldest(now_ns + timeout_ns, post);
+    }
+  }
+
+  // The same at the end: no try outlives `deadline_ns`.
+  void send_before(std::int64_t deadline_ns, std::int64_t timeout_ns, const Post& post) {
+    not_before_ns_ = 0;
+    while (!queue_.empty()) {
+      const std::int64_t now_ns = monotonic_ns();
+      if (now_ns >= deadline_ns || now_ns < not_before_ns_) return;
+      try_oldest(std::min(deadline_ns, now_ns + timeout_ns), post);
+    }
+  }
+
+  // Nobody will send what waits: count it.
+  void give_up() {
+    std::uint64_t runs = 0;
+    while (!queue_.empty()) runs += take().runs();
+    losses_.process_ended += runs;
+    const int told = static_cast<int>(std::min<std::uint64_t>(runs, 2'000'000'000));
+    if (runs > 0) notes_.push_back({Note::Kind::kGivenUp, told, ""});
+  }
+
+ private:
+  static constexpr std::size_t kMostNotes = 64;
+  static constexpr std::size_t kMostSent = 16;
+
+  void try_oldest(std::int64_t deadline_ns, const Post& post) {
+    const Request& oldest = queue_.front();
+    const Answer answer =
+        post({reinterpret_cast<const char*>(oldest.data()), oldest.size()}, deadline_ns);
+    if (answer.is_success()) {
+      note_success(answer, oldest.runs());
+      Request done = take();
+      if (sent_.size() < kMostSent) sent_.push_back(std::move(done));
+    } else if (answer.is_retryable()) {
+      wait(answer);
+    } else {
+      losses_.rejected += take().runs();
+      note(Note::Kind::kRefused, answer);
+    }
+  }
+
+  Request take() {
+    Request oldest = std::move(queue_.front());
+    queue_.pop_front();
+    queued_bytes_ -= oldest.size();
+    return oldest;
+  }
+
+  void note_success(const Answer& answer, std::uint64_t runs) {
+    if (failures_ > 0) note(Note::Kind::kTakesAgain, answer);
+    failures_ = 0;
+    found_nobody_ = false;
+    told_.clear();
+    losses_.rejected += std::min(rejected_spans(answer.body), runs);
+  }
+
+  void wait(const Answer& answer) {
+    ++failures_;
+    found_nobody_ = answer.status == kNoAnswer;
+    const double jitter = std::uniform_real_distribution<double>()(random_);
+    const double delay_s = retry_delay_s(failures_, answer.retry_after_s.value_or(0.0), jitter);
+    not_before_ns_ = monotonic_ns() + static_cast<std::int64_t>(delay_s * 1e9);
+    note(Note::Kind::kKept, answer);
+  }
+
+  // Of each status once, until all is well again.
+  void note(Note::Kind kind, const Answer& answer) {
+    if (std::find(told_.begin(), told_.end(), answer.status) != told_.end()) return;
+    told_.push_back(answer.status);
+    if (notes_.size() < kMostNotes) notes_.push_back({kind, answer.status, answer.error});
+  }
+
+  std::uint64_t budget_bytes_;
+  std::minstd_rand random_;
+  std::deque<Request> queue_;
+  std::vector<Request> sent_;
+  std::uint64_t queued_bytes_ = 0;
+  SendLosses losses_;
+  std::vector<Note> notes_;
+  std::vector<int> told_;
+  unsigned failures_ = 0;
+  bool found_nobody_ = false;
+  std::int64_t not_before_ns_ = 0;
+};
+
+}  // namespace otel_straggler

@@ -1,0 +1,88 @@
+"""Whether an endpoint can be reached from C++, and the head of the requests that go there."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+from otel_straggler import semconv
+from otel_straggler._version import __version__
+from otel_straggler.config import Endpoint
+
+_OURS = {"content-type", "content-length", "content-encoding", "transfer-encoding"}
+"""Headers that only the transport can know."""
+_PROXIES = ("http_proxy", "all_proxy")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where requests go; see ``Target`` in http_connection.hpp.
+
+    Attributes:
+        host, port: as ``getaddrinfo`` takes them.
+        head: of every request, but for Content-Length and the empty line.
+    """
+
+    host: str
+    port: str
+    head: bytes
+
+    def as_tuple(self) -> tuple[str, str, bytes, str]:
+        return self.host, self.port, self.head, semconv.SCORER_HEADER.lower()
+
+
+def why_not_native(endpoint: Endpoint) -> str:
+    """Why requests to ``endpoint`` need Python; empty if they do not."""
+    if not endpoint.is_enabled:
+        return ""
+    if endpoint.protocol != "http/protobuf":
+        return f"the protocol is {endpoint.protocol}"
+    url = urlsplit(endpoint.url)
+    if url.scheme != "http":
+        return f"the scheme is {url.scheme}"
+    if endpoint.compression != "none":
+        return f"the compression is {endpoint.compression}"
+    if url.username is not None:
+        return "the URL holds a user"
+    if _goes_through_a_proxy(endpoint.url):
+        return "the environment names a proxy"
+    return "" if _address(endpoint, url) else "the URL or a header cannot be sent as it is"
+
+
+def address_of(endpoint: Endpoint) -> Address:
+    """Of an endpoint for which :func:`why_not_native` is empty."""
+    found = _address(endpoint, urlsplit(endpoint.url))
+    return found or Address("", "", b"")  # of one that is switched off
+
+
+def _address(endpoint: Endpoint, url: SplitResult) -> Address | None:
+    target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+    headers = {"Host": url.netloc, "User-Agent": f"otel-straggler/{__version__}"}
+    headers |= {name: value for name, value in endpoint.headers if name.lower() not in _OURS}
+    lines = [f"POST {target} HTTP/1.1", "Content-Type: application/x-protobuf"]
+    lines += [f"{name}: {value}" for name, value in _last_of_each(headers).items()]
+    try:
+        host = (url.hostname or "").encode("idna").decode()
+        head = [line.encode("latin-1") for line in lines]
+        port = url.port or 80
+    except (UnicodeError, ValueError):
+        return None
+    if not host or any(set(line) & set(b"\r\n\0") for line in head) or " " in target:
+        return None
+    return Address(host, str(port), b"\r\n".join(head) + b"\r\n")
+
+
+def _last_of_each(headers: dict[str, str]) -> dict[str, str]:
+    """Names of headers know no case; the user's word comes last and counts."""
+    spelt = {name.lower(): name for name in headers}
+    return {spelt[low]: headers[spelt[low]] for low in spelt}
+
+
+def _goes_through_a_proxy(url: str) -> bool:
+    """As the HTTP client in Python decides it, which is not loaded where no proxy is named."""
+    if not any(os.environ.get(name) or os.environ.get(name.upper()) for name in _PROXIES):
+        return False
+    from requests.utils import get_environ_proxies, select_proxy
+
+    return select_proxy(url, get_environ_proxies(url)) is not None

@@ -1,0 +1,78 @@
+"""Sections, encode, scan and report with tiny doses: each tells its ratio to its budget."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.harness.nvrx import is_installed
+from otel_straggler.native import NATIVE
+
+needs_nvrx = pytest.mark.skipif(
+    not is_installed(), reason="would compare with nvidia-resiliency-ext, which is not installed"
+)
+needs_native = pytest.mark.skipif(
+    NATIVE is None, reason="would measure the extension, which was not built"
+)
+
+
+@pytest.fixture(scope="module")
+def sections(benchmark):
+    return benchmark("sections", "--rounds", "1")
+
+
+@pytest.fixture(scope="module")
+def report(benchmark):
+    return benchmark("report", "--rounds", "1", "--sections", "2", "200")
+
+
+def test_sections_tells_every_way_in_one_run(sections):
+    """Ours by object, by name and propagated, plain Python, two clock readings, the SDK's span."""
+    ns = sections[0]["ns"]
+    ways = {"clock_pair", "reused", "by_name", "propagated", "python_reused", "sdk_span"}
+    assert ways <= ns.keys()
+    assert ("nvrx_detection_section" in ns) == is_installed()
+
+
+def test_sections_has_three_budgets(sections):
+    """Against NVRx and against the SDK's span; without NVRx two are not measured."""
+    result, sentences = sections
+    assert len(result["budgets"]) == 3
+    for name, found in result["budgets"].items():
+        assert name in sentences
+        assert ("ratio_to_budget" in found) == (is_installed() or "sdk_span" in name)
+
+
+def test_a_peer_that_is_absent_is_said_to_be_absent(sections, report):
+    """True, or a sentence with the way to have it."""
+    for result, _ in (sections, report):
+        assert result["nvrx"] is True or "make bench-peers" in result["nvrx"]
+
+
+@needs_native
+@pytest.mark.parametrize(("name", "most_ns"), [("encode", 200.0), ("scan", 100.0)])
+def test_encode_and_scan_have_a_budget_in_nanoseconds(benchmark, name, most_ns):
+    """Of processor time per span."""
+    result, sentences = benchmark(name, "--rounds", "1")
+    ((budget, found),) = result["budgets"].items()
+    assert (found["budget"], found["unit"]) == (most_ns, "ns")
+    assert found["ratio_to_budget"] == pytest.approx(found["measured"] / most_ns, abs=1e-3)
+    assert budget in sentences
+
+
+def test_report_tells_wall_and_cpu_of_ours(report):
+    """For every number of sections, with or without a peer."""
+    assert report[0]["report"].keys() == {f"4 ranks x {n} sections" for n in (2, 200)}
+    for found in report[0]["report"].values():
+        assert found["own_ms"] > 0
+        assert found["own_cpu_ms"] > 0
+
+
+@needs_nvrx
+def test_report_has_a_ratio_to_nvrx_and_to_the_budget(report):
+    """A quarter of its time is 1.0; the scores are the same."""
+    result, _ = report
+    told = result["report"]["4 ranks x 200 sections"]["own_over_nvrx_ms"]["median"]
+    ((_, found),) = result["budgets"].items()
+    assert found["ratio_to_budget"] == pytest.approx(told * 4, abs=1e-3)
+    assert result["agreement"]["scores_compared"] > 1_000
+    assert result["agreement"]["largest_relative_difference"] < 1e-5

@@ -1,0 +1,85 @@
+"""`python -m benchmarks.ingest` with a tiny dose: it says what it was built to say."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.ingest.cases import STAGES, Case, cases_of
+from benchmarks.ingest.doses import dose
+
+FEW = (
+    r"^http 512, 4 ranks: (receive|score|forward|upb.*)$|^http 512 2 rec|^grpc 512, 4 ranks: score"
+)
+
+
+@pytest.fixture(scope="module")
+def told(benchmark):
+    """(result, sentences) of a few cases with four ranks."""
+    return benchmark("ingest", "--rounds", "1", "--ranks", "4", "--dose", "1", "--only", FEW)
+
+
+def test_every_case_has_cpu_per_span_and_a_rate(told):
+    """Two protocols, two receivers, three stages and the peers, in one run."""
+    cases = told[0]["cases"]
+    assert len(cases) == 7
+    for found in cases.values():
+        assert found["cpu_us_per_span"] > 0
+        assert found["spans_per_s"] > 0
+        assert found["cpu_us_per_span_of_rounds"] == [found["cpu_us_per_span"]]
+    assert cases["http 512 2 receivers, 4 ranks: score"]["of_it_scoring_process"] > 0
+
+
+def test_the_dose_is_stated(told):
+    """Ranks, spans and bytes: scoring costs more per span where few ranks share it."""
+    (stated,) = told[0]["doses"]
+    assert stated["spans"] == stated["ranks"] * stated["steps"] * 5
+    assert stated["bytes_per_span"] > 100
+
+
+def test_ours_is_told_as_a_ratio_to_the_smallest_receivers(told):
+    """Under the same load; a case without a peer has no ratio."""
+    ratios = told[0]["ratio_to_upb"]
+    assert ratios.keys() == {f"http 512, 4 ranks: {s}" for s in ("receive", "score", "forward")}
+    for ratio in ratios.values():
+        assert ratio.keys() == {"upb parse", "upb read"}
+
+
+def test_the_stages_are_told_apart(told):
+    """What scoring and forwarding add to receiving."""
+    cases, (added,) = told[0]["cases"], told[0]["us_per_span_of_stages"].values()
+    costs = [cases[f"http 512, 4 ranks: {s}"]["cpu_us_per_span"] for s in ("receive", "score")]
+    assert added["receive"] == costs[0]
+    assert added["+ score"] == pytest.approx(costs[1] - costs[0], abs=1e-3)
+    assert "+ forward" in added
+
+
+def test_the_budget_is_told_as_a_ratio(told):
+    """1.0 us for receiving, scoring and forwarding."""
+    result, sentences = told
+    ((name, found),) = result["budgets"].items()
+    forward = result["cases"]["http 512, 4 ranks: forward"]["cpu_us_per_span"]
+    assert (found["measured"], found["budget"], found["unit"]) == (forward, 1.0, "us")
+    assert found["ratio_to_budget"] == forward
+    assert name in sentences
+
+
+def test_the_full_set_has_every_stage_for_every_number_of_ranks():
+    """And transports and peers for the middle one."""
+    cases = cases_of([16, 256, 1_024], has_rotel=True)
+    names = [case.name for case in cases]
+    assert len(set(names)) == len(names)
+    for ranks in (16, 256, 1_024):
+        assert {f"http 512, {ranks} ranks: {stage}" for stage in STAGES[:3]} <= set(names)
+    for load in ("grpc 512", "grpc 16", "http 16", "http 16 gzip", "http 512 2 receivers"):
+        assert f"{load}, 256 ranks: score" in names
+    assert {"http 512, 256 ranks: forward sampled", "http 512, 256 ranks: rotel, forward"} <= set(
+        names
+    )
+
+
+def test_a_dose_is_made_once_and_has_the_spans_it_states():
+    """Requests of at most so many spans, of one rank each."""
+    made = Case(4, "score").dose(0.1)
+    assert made is dose(4, 512, 0.1)
+    assert len(made.bodies) == 4
+    assert made.spans == 4 * made.steps * 5

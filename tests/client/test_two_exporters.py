@@ -1,0 +1,249 @@
+"""The exporter in C++ and the one in Python do the same, as the other side sees it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceResponse,
+)
+
+from otel_straggler import configure, flush, phase, section, semconv, shutdown, step
+from otel_straggler.instrument.topology import TOPOLOGY
+from otel_straggler.record import exporting
+from otel_straggler.record.active import FORM, RECORDER
+from otel_straggler.record.description import Topology
+from otel_straggler.record.recorder import Record
+from otel_straggler.record.recording import RECORDING
+from otel_straggler.session import Session
+from otel_straggler.testing import CapturedPoint, CapturedRequests
+
+Begin = Callable[..., Session]
+
+
+@pytest.fixture(autouse=True)
+def _untrusted_endpoint(sink: CapturedRequests, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What counts where no endpoint is given: a tracing backend, perhaps."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", sink.url)
+
+
+@pytest.fixture(params=["native", "python"])
+def begin(
+    request: pytest.FixtureRequest, sink: CapturedRequests, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Begin]:
+    """configure() with this exporter; what is due comes fast."""
+    if request.param == "native" and FORM == "python":
+        pytest.skip("without the extension there is one exporter")
+    if request.param == "python":
+        monkeypatch.setattr(exporting, "why_python", lambda _: "a test asks for it")
+
+    def begin(**more: Any) -> Session:
+        given: dict[str, Any] = {
+            "endpoint": sink.url, "run_id": "r", "rank": 3, "strict": True, "span_budget": 0,
+            "heartbeat_s": 0.1, "flush_s": 0.05, "handle_sigterm": False,
+        }  # fmt: skip
+        return configure(**given | more)
+
+    yield begin
+    shutdown()
+
+
+def run_steps(count: int, first: int = 0) -> None:
+    for n in range(first, first + count):
+        with step(n), section("forward"):
+            pass
+
+
+def names(sink: CapturedRequests) -> list[str]:
+    return [span.name for span in sink.spans()]
+
+
+def last(sink: CapturedRequests, metric: semconv.Metric) -> CapturedPoint:
+    return sink.points(metric)[-1]
+
+
+def test_spans_go_out_without_a_flush(begin: Begin, sink: CapturedRequests) -> None:
+    """Each once, in order, with their numbers."""
+    begin()
+    run_steps(3)
+    sink.wait_for(lambda s: names(s).count("forward") == 3)
+    forward = [s for s in sink.spans() if s.name == "forward"]
+    assert [s.attributes[semconv.STEP] for s in forward] == [0, 1, 2]
+    assert [s.attributes[semconv.SEQ] for s in forward] == [0, 1, 2]
+    assert forward[0].resource[semconv.RANK] == 3
+
+
+def test_signs_of_life_say_where_the_rank_is(begin: Begin, sink: CapturedRequests) -> None:
+    """Step, phase and the section that is open, and for how long."""
+    begin()
+    with step(7), phase("eval"), section("all_reduce"):
+        sink.wait_for(lambda s: len(s.points(semconv.SECTION_OPEN)) > 2)
+        open_now = last(sink, semconv.SECTION_OPEN)
+    assert open_now.attributes == {semconv.SECTION: "all_reduce", semconv.PHASE: "eval"}
+    assert open_now.value > 0.0
+    assert last(sink, semconv.PROGRESS_STEP).value == 7
+    assert last(sink, semconv.PROGRESS).value <= last(sink, semconv.HEARTBEAT).value
+    assert last(sink, semconv.HEARTBEAT).resource[semconv.RUN_ID] == "r"
+
+
+def test_what_becomes_known_of_the_rank_is_told(begin: Begin, sink: CapturedRequests) -> None:
+    """On its description, and on the resource of what comes after."""
+    begin()
+    run_steps(1)
+    flush()
+    TOPOLOGY.add(Topology(role="actor", parallel={"data": (1, 2)}))
+    run_steps(1, first=1)
+    flush()
+    sink.wait_for(lambda s: last(s, semconv.RANK_INFO).attributes.get(semconv.ROLE) == "actor")
+    assert last(sink, semconv.RANK_INFO).attributes[semconv.PARALLEL_RANK["data"]] == 1
+    roles = [s.resource[semconv.ROLE] for s in sink.spans() if s.name == "forward"]
+    assert roles == ["default", "actor"]
+
+
+def test_the_end_is_said(begin: Begin, sink: CapturedRequests) -> None:
+    """With what was recorded last, and its outcome."""
+    begin()
+    run_steps(1)
+    shutdown("failed")
+    assert names(sink) == ["forward", "step"]
+    assert last(sink, semconv.RANK_FINISHED).attributes == {semconv.OUTCOME: "failed"}
+
+
+def test_a_busy_server_gets_everything_later(begin: Begin, sink: CapturedRequests) -> None:
+    """Once, although it was sent more than once."""
+    sink.behaviour.next_statuses = [503] * 3
+    begin()
+    run_steps(5)
+    sink.wait_for(lambda s: names(s).count("forward") == 5)
+    shutdown()
+    assert sorted(names(sink)) == ["forward"] * 5 + ["step"] * 5
+
+
+def test_a_lost_connection_is_no_loss(begin: Begin, sink: CapturedRequests) -> None:
+    """It is opened anew when the server answers again."""
+    begin()
+    run_steps(1)
+    assert flush()
+    sink.behaviour.drops_connections = True
+    run_steps(1, first=1)
+    flush(0.5)
+    sink.behaviour.drops_connections = False
+    assert flush()
+    assert names(sink).count("forward") == 2
+
+
+def test_refused_spans_are_counted_and_said(
+    begin: Begin, sink: CapturedRequests, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server that says no for good is not asked again."""
+    begin()
+    sink.behaviour.status = 400
+    with caplog.at_level(logging.WARNING, "otel_straggler"):
+        run_steps(2)
+        assert flush()
+        sink.behaviour.status = 200
+        shutdown()
+    said = [r.message for r in caplog.records if "refused spans for good" in r.message]
+    assert last(sink, semconv.RECORDS_DROPPED).value == 4
+    assert len(said) == 1
+    assert sink.url in said[0]
+    assert "400" in said[0]
+
+
+def test_what_was_not_sent_before_the_end_is_said(
+    begin: Begin, sink: CapturedRequests, caplog: pytest.LogCaptureFixture
+) -> None:
+    """How many records were lost with it."""
+    begin(exit_deadline_s=0.5)
+    sink.behaviour.status = 503
+    with caplog.at_level(logging.WARNING, "otel_straggler"):
+        run_steps(3)
+        shutdown()
+    said = [r.message for r in caplog.records if "before the end" in r.message]
+    assert said == [f"{sink.url}/v1/traces: 6 records were not sent before the end"]
+
+
+def test_partly_rejected_spans_are_counted(begin: Begin, sink: CapturedRequests) -> None:
+    """In the next sign of life, by reason."""
+    partial = ExportTracePartialSuccess(rejected_spans=1, error_message="no")
+    sink.behaviour.body = ExportTraceServiceResponse(partial_success=partial).SerializeToString()
+    begin()
+    run_steps(1)
+    sink.wait_for(lambda s: bool(s.points(semconv.RECORDS_DROPPED)))
+    lost = last(sink, semconv.RECORDS_DROPPED)
+    assert (lost.attributes, lost.value) == ({semconv.REASON: "rejected"}, 1)
+
+
+def test_losses_to_a_full_ring_are_counted(begin: Begin, sink: CapturedRequests) -> None:
+    """While nothing could be taken out of it."""
+    begin(flush_s=30.0)
+    sink.wait_for(lambda s: bool(s.points(semconv.HEARTBEAT)))
+    RECORDER.capacity = 10
+    for _ in range(100):
+        with section("a"):
+            pass
+    shutdown()
+    RECORDER.capacity = 65_536
+    lost = last(sink, semconv.RECORDS_DROPPED)
+    assert lost.attributes == {semconv.REASON: "ring_full"}
+    assert lost.value + names(sink).count("a") == 100
+
+
+def test_who_does_not_score_gets_a_sample(begin: Begin, sink: CapturedRequests) -> None:
+    """Until an answer says that it does."""
+    sink.behaviour.is_scorer = False
+    session = begin(endpoint=None, sample_steps=1_000_000_000)
+    assert not session.is_scorer
+    run_steps(5)
+    assert flush()
+    assert names(sink) == []
+    sink.behaviour.is_scorer = True
+    sink.wait_for(lambda _: session.is_scorer)
+    run_steps(5, first=5)
+    assert flush()
+    assert names(sink).count("forward") == 5
+
+
+def test_another_reader_gets_the_same_runs(begin: Begin, sink: CapturedRequests) -> None:
+    """A report in this process misses nothing, nor does the exporter."""
+    heard: list[Record] = []
+    listener = heard.extend
+    begin()
+    run_steps(2)
+    RECORDING.listen(listener, begins_anew=False)
+    heard.clear()
+    run_steps(20, first=2)
+    RECORDING.unlisten(listener)
+    run_steps(2, first=22)
+    assert flush()
+    assert names(sink).count("forward") == 24
+    assert sum(record[0][0].name == "forward" for record in heard) == 20
+
+
+def test_a_step_counter_that_goes_back_is_a_new_session(
+    begin: Begin, sink: CapturedRequests
+) -> None:
+    """Also where it happens between two drains."""
+    begin()
+    run_steps(2)
+    run_steps(2)
+    assert flush()
+    forward = [s for s in sink.spans() if s.name == "forward"]
+    assert [s.attributes[semconv.SEQ] for s in forward] == [0, 1, 0, 1]
+    assert len({s.resource[semconv.SESSION_ID] for s in forward}) == 2
+
+
+def test_a_new_session_starts_with_nothing_of_the_last(
+    begin: Begin, sink: CapturedRequests
+) -> None:
+    """shutdown() and configure() in one process, several times."""
+    for n in range(5):
+        begin(run_id=f"r{n}")
+        run_steps(1)
+        shutdown()
+    runs = [s.resource[semconv.RUN_ID] for s in sink.spans() if s.name == "forward"]
+    assert runs == [f"r{n}" for n in range(5)]

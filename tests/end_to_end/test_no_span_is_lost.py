@@ -1,0 +1,38 @@
+"""A small dose of ``python -m benchmarks.no_loss``: every span counts once over restarts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.no_loss.account import account
+from benchmarks.no_loss.course import Dose, run
+
+
+def outcome_of(dose: Dose) -> dict[str, Any]:
+    outcome = run(dose)
+    result = account(outcome)
+    assert result["recorded"] == dose.spans
+    assert result["never_recorded"] == 0
+    assert len(result["endings"]) == len(dose.endings)
+    return result
+
+
+def test_a_collector_that_restarts_loses_nothing_and_counts_nothing_twice() -> None:
+    """10,000 spans a second of four processes; it is told to end, and later it is killed. What was
+    taken by one that is killed and not passed on yet is all that may be missing."""
+    result = outcome_of(Dose(seconds=9.0, endings=("TERM", "KILL"), away_s=1.0))
+    told, _ = result["endings"]
+    assert (told["missing"], told["arrived_again"]) == (0, 0), result
+    assert result["unexplained"] == 0, result
+    assert result["dropped_by_producers"] == {}
+    for ended in (result["collectors"][0], result["collectors"][-1]):
+        assert set(ended["forwarded"]) == {"sent"}
+
+
+def test_what_a_full_queue_gives_up_is_counted_to_the_last_run() -> None:
+    """Away too long for the queue, with hot sections folded: recorded = arrived + dropped."""
+    dose = Dose(seconds=6.0, endings=("TERM",), away_s=2.0, span_budget=200, queue_bytes=100_000)
+    result = outcome_of(dose)
+    assert result["is_exact"], result
+    assert set(result["dropped_by_producers"]) == {"queue_full"}
+    assert result["arrived"] < result["recorded"] == dose.spans
