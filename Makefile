@@ -42,7 +42,7 @@ check: dev ## format, lint, types, import contracts, reference pages
 	$(BIN)/python docs/generate.py --check
 
 cpp-test: ## the C++ tests: plain, under ASan, UBSan and TSan, and for arm64 under qemu-user
-	$(MAKE) --no-print-directory -C cuda_ext test
+	$(MAKE) --no-print-directory --jobs=$$(nproc) --output-sync=target -C cuda_ext test
 
 test: dev servers check cpp-test ## all that CI runs
 	$(BIN)/python -m pytest

@@ -90,13 +90,14 @@ class Session:
             self._sdk.start(RECORDER.epoch.generation)
 
     def flush(self, timeout_s: float, outcome: Outcome | None = None) -> bool:
-        """Send what is recorded; whether that was done within ``timeout_s``."""
+        """Send what is recorded; whether the other side has taken it within ``timeout_s``."""
         export = self._export
         if export is None:
             return True
         deadline_s = time.monotonic() + timeout_s
         was_in_time = export.flush(timeout_s, outcome)
-        return (self._sdk is None or self._sdk.wait_for_flush(deadline_s)) and was_in_time
+        was_sent = was_in_time and export.queued_requests == 0
+        return (self._sdk is None or self._sdk.wait_for_flush(deadline_s)) and was_sent
 
     def close(self, outcome: Outcome, deadline_s: float) -> None:
         """Stop recording, send what is left and the outcome, all within ``deadline_s``."""
@@ -285,7 +286,11 @@ def shutdown(outcome: Outcome | None = None) -> None:
 
 
 def flush(timeout_s: float = 5.0) -> bool:
-    """Send what is recorded so far and wait for it; False if it took longer than ``timeout_s``."""
+    """Send what is recorded so far and wait for it, for ``timeout_s`` at most.
+
+    Returns:
+        Whether nothing waits any more. If False, what is left is sent later.
+    """
     session = _PROCESS.session
     return session is None or session.flush(timeout_s)
 

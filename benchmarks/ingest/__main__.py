@@ -64,7 +64,7 @@ def main() -> None:
         "doses": [_told(dose) for dose in dict.fromkeys(c.dose(options.dose) for c in cases)],
         "cases": found,
         "us_per_span_of_stages": dict(_stages(found, options.ranks)),
-        "ratio_to_upb": dict(_ratios(found)),
+        "ratio_to_peers": dict(_ratios(found)),
     }
     print_result(result, dict(_budgets(found, options.ranks)))
 
@@ -118,17 +118,15 @@ def _stages(found: dict[str, Json], ranks: list[int]) -> Iterator[tuple[str, Jso
 
 
 def _ratios(found: dict[str, Json]) -> Iterator[tuple[str, Json]]:
-    """Each case of ours beside the smallest receivers under the same load."""
+    """Each case of ours beside the peers under the same load; forwarding also beside theirs."""
     for name, told in found.items():
         load, _, stage = name.partition(": ")
-        peers = {
-            peer: found[f"{load}: {peer}, receive"]["cpu_us_per_span"]
-            for peer in (UPB_PARSE, UPB_READ, ROTEL)
-            if f"{load}: {peer}, receive" in found
-        }
-        if stage in STAGES and peers:
-            own = told["cpu_us_per_span"]
-            yield name, {peer: round(own / cost, 2) for peer, cost in peers.items()}
+        beside = [f"{peer}, receive" for peer in (UPB_PARSE, UPB_READ, ROTEL)]
+        beside += [f"{ROTEL}, forward"] * stage.startswith("forward")
+        peers = {peer: _cost_of(found, f"{load}: {peer}") for peer in beside}
+        ratios = {p: round(told["cpu_us_per_span"] / cost, 2) for p, cost in peers.items() if cost}
+        if stage in STAGES and ratios:
+            yield name, ratios
 
 
 def _budgets(found: dict[str, Json], ranks: list[int]) -> Iterator[tuple[str, Json]]:
@@ -142,7 +140,11 @@ def _budgets(found: dict[str, Json], ranks: list[int]) -> Iterator[tuple[str, Js
 
 
 def _cost(found: dict[str, Json], case: Case) -> float | None:
-    return found[case.name]["cpu_us_per_span"] if case.name in found else None
+    return _cost_of(found, case.name)
+
+
+def _cost_of(found: dict[str, Json], name: str) -> float | None:
+    return found[name]["cpu_us_per_span"] if name in found else None
 
 
 if __name__ == "__main__":

@@ -124,6 +124,7 @@ PyObject* new_exporter(PyTypeObject* type, PyObject* args, PyObject* /*keywords*
     auto* const object = reinterpret_cast<ExporterObject*>(self);
     object->incarnation = recording.incarnation;
     object->exporter = new std::shared_ptr<Exporter>(std::move(made));
+    recording.handoff->set_listening(Reader::kExporter, true);  // it misses nothing from now on
     return self;
   } catch (const std::exception&) {
     return PyErr_NoMemory();
@@ -153,7 +154,6 @@ bool run(Work&& work) {
 }
 
 PyObject* start(PyObject* self, PyObject* /*unused*/) {
-  recording.handoff->set_listening(Reader::kExporter, true);
   if (!run([&] { exporter_of(self).start(); })) return nullptr;
   Py_RETURN_NONE;
 }

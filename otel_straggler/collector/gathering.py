@@ -47,7 +47,11 @@ class Gathering:
         if self._rows and self._rows + len(batch) > MOST_ROWS:
             return False
         claims = self._claims
-        return all(claims.get(_rank(source), source) == source for source in batch.sources)
+        for source in batch.sources:
+            claim = claims.get(_rank(source), source)
+            if claim is not source and claim != source:
+                return False
+        return True
 
     def add(self, batch: ObservationBatch, size: int, now_ns: int) -> None:
         self.size += size

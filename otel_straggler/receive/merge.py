@@ -47,9 +47,13 @@ def merge_batches(batches: Sequence[ObservationBatch]) -> ObservationBatch:
 
 def _common(parts: Iterable[tuple[tuple[Name, ...], Codes]]) -> tuple[tuple[Name, ...], Codes]:
     table: dict[Name, int] = {}
+    by_id: dict[int, int] = {}  # the same object again needs no hash of all its fields
     columns: list[Codes] = []
     for names, codes in parts:
-        new = [table.setdefault(name, len(table)) for name in names]
+        new = [by_id.get(id(name), -1) for name in names]
+        for at, code in enumerate(new):
+            if code < 0:
+                new[at] = by_id[id(names[at])] = table.setdefault(names[at], len(table))
         columns.append(np.array([*new, NO_KERNEL], np.int32)[codes])  # code -1 picks the last
     return tuple(table), np.concatenate(columns)
 

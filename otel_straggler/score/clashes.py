@@ -8,6 +8,7 @@ import numpy as np
 
 from otel_straggler.model.observation import Ints, ObservationBatch
 from otel_straggler.model.rank import Source
+from otel_straggler.score.seen import SeenSources
 
 SHOWN_FOR_S = 60.0
 
@@ -25,20 +26,32 @@ class ClashWatch:
     def __init__(self, tolerance_s: float) -> None:
         self._tolerance_ns = int(tolerance_s * 1e9)
         self._claims: dict[tuple[str, str, int, int], list[_Claim]] = {}
+        self._alone: SeenSources[bool] = SeenSources()
 
     def observe(self, batch: ObservationBatch, now_ns: int) -> None:
         """An older session clashes once it sends work that began after the newer session's first
         work by more than the tolerance: a late delivery of old work is no clash."""
+        used = np.flatnonzero(np.bincount(batch.source)).tolist()
+        alone = self._alone.values_of([batch.sources[code] for code in used])
+        if all(alone):
+            return
         first, last = _first_and_last_start(batch)
-        for code in np.flatnonzero(np.bincount(batch.source)).tolist():
-            source = batch.sources[code]
-            key = (source.run_id, source.group, source.attempt, source.rank)
-            claims = self._claims.setdefault(key, [])
-            mine = next((c for c in claims if _same_session(c.source, source)), None)
-            if mine is None:
-                claims.append(_Claim(source, int(first[code])))
-            elif last[code] > claims[-1].first_start_ns + self._tolerance_ns:
-                mine.clashed_at_ns = None if mine is claims[-1] else now_ns
+        for code, is_alone in zip(used, alone, strict=True):
+            if not is_alone:
+                self._observe_one(batch.sources[code], int(first[code]), int(last[code]), now_ns)
+
+    def _observe_one(self, source: Source, first_ns: int, last_ns: int, now_ns: int) -> None:
+        key = (source.run_id, source.group, source.attempt, source.rank)
+        claims = self._claims.setdefault(key, [])
+        mine = next((c for c in claims if _same_session(c.source, source)), None)
+        if mine is None:
+            if claims:
+                self._alone.clear()
+            claims.append(_Claim(source, first_ns))
+        elif last_ns > claims[-1].first_start_ns + self._tolerance_ns:
+            mine.clashed_at_ns = None if mine is claims[-1] else now_ns
+        if len(claims) == 1:  # nobody to clash with
+            self._alone.put(source, True)
 
     def live(self, run_id: str, now_ns: int) -> tuple[Source, ...]:
         """Sessions of the run that clashed within the last minute."""
@@ -52,6 +65,7 @@ class ClashWatch:
 
     def forget(self, *prefix: str | int) -> None:
         """Drop the claims of a run, or of a run, group and attempt."""
+        self._alone.clear()
         for key in [key for key in self._claims if key[: len(prefix)] == prefix]:
             del self._claims[key]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from otel_straggler.model.observation import (
     Section,
 )
 from otel_straggler.model.rank import Source
+from otel_straggler.score.seen import SeenSources
 from otel_straggler.semconv import OTHER_SECTION
 
 
@@ -34,6 +36,23 @@ class Names:
     sections: dict[str, Section] = field(default_factory=dict)
     section_code: dict[str, int] = field(default_factory=dict)
     kernel_code: dict[Kernel, int] = field(default_factory=dict)
+    _seen: SeenSources[int] = field(default_factory=SeenSources)
+
+    def codes_of_seen(self, sources: Sequence[Source]) -> list[int] | None:
+        """Their codes; None if one is new, or has another description than it had last."""
+        codes: list[int] = []
+        for source, code in zip(sources, self._seen.values_of(sources), strict=True):
+            if code is None or self.sources[code] is not source:
+                return None
+            codes.append(code)
+        return codes
+
+    def codes_of(self, sources: Sequence[Source]) -> list[int]:
+        """Their codes, new ones for new sources."""
+        codes = [self.code_of_source(source) for source in sources]
+        for source, code in zip(sources, codes, strict=True):
+            self._seen.put(source, code)
+        return codes
 
     def code_of_source(self, source: Source) -> int:
         """A changed description (a late role) replaces the old one of the same session."""
@@ -53,10 +72,12 @@ class Names:
         self.sections[section.name] = replace(section, parent="")
         return self.section_code.setdefault(section.name, len(self.section_code))
 
-    def recode(self, batch: ObservationBatch, max_names: int) -> ObservationBatch:
+    def recode(
+        self, batch: ObservationBatch, codes_of_sources: Sequence[int], max_names: int
+    ) -> ObservationBatch:
         """The rows of ``batch`` with the codes of these tables, which learn what is new; sections
         beyond ``max_names`` share one."""
-        source_codes = np.array([self.code_of_source(s) for s in batch.sources], np.int32)
+        source_codes = np.array(codes_of_sources, np.int32)
         kernels = [self.kernel_code.setdefault(k, len(self.kernel_code)) for k in batch.kernels]
         kernel_codes = np.array([*kernels, NO_KERNEL], np.int32)  # code -1 picks the last
         section_codes = np.zeros(len(batch.sections), np.int32)

@@ -17,6 +17,7 @@ from otel_straggler.score.clashes import ClashWatch
 from otel_straggler.score.judges import Judges
 from otel_straggler.score.layer1 import ClosedBy, History, score_window
 from otel_straggler.score.names import session_of
+from otel_straggler.score.seen import SeenSources
 from otel_straggler.score.settings import ScorerCounts, ScoreSettings
 from otel_straggler.score.stream import Stream
 from otel_straggler.score.verdicts.settings import VerdictSettings
@@ -52,6 +53,7 @@ class Scorer:
         self._judges = Judges(self._verdicts)
         self._history = History.empty(self._settings.reference_half_life_s)
         self._worlds: dict[_WorldKey, _World] = {}
+        self._routes: SeenSources[Stream] = SeenSources()
         self._retired_attempt: dict[tuple[str, str], int] = {}
         self._forgotten: list[WindowScores] = []
         self._clashes = ClashWatch(self._settings.grace_s)
@@ -145,23 +147,37 @@ class Scorer:
         self, batch: ObservationBatch, now_ns: int
     ) -> Iterator[tuple[Stream, str, ObservationBatch]]:
         """Split the rows by stream, in the order in which the streams appear."""
-        first_step = _first_steps(batch)
         used = np.flatnonzero(np.bincount(batch.source)).tolist()
+        routes = self._routes.values_of([batch.sources[code] for code in used])
+        first = routes[0]
+        if first is not None and routes.count(first) == len(routes):  # as nearly always
+            yield first, batch.sources[used[0]].run_id, _only_sources(batch, used)
+            return
+        first_step = _first_steps(batch)
         streams: dict[int, Stream] = {}
         codes: dict[int, list[int]] = {}
-        for code in used:
-            source = batch.sources[code]
-            if source.attempt <= self._retired_attempt.get((source.run_id, source.group), -1):
-                self._count_late(source.run_id, int((batch.source == code).sum()))
-                continue
-            stream = self._stream_for(source, int(first_step[code]), now_ns)
-            streams[id(stream)] = stream
-            codes.setdefault(id(stream), []).append(code)
+        for code, route in zip(used, routes, strict=True):
+            stream = route or self._new_route(batch, code, int(first_step[code]), now_ns)
+            if stream is not None:
+                streams[id(stream)] = stream
+                codes.setdefault(id(stream), []).append(code)
         for key, stream in streams.items():
             members = codes[key]
             is_all = len(members) == len(used)
             rows = batch if is_all else batch.take(np.isin(batch.source, members))
             yield stream, batch.sources[members[0]].run_id, _only_sources(rows, members)
+
+    def _new_route(
+        self, batch: ObservationBatch, code: int, first_step: int, now_ns: int
+    ) -> Stream | None:
+        """The stream of a source that was not seen before; None if its attempt is over."""
+        source = batch.sources[code]
+        if source.attempt <= self._retired_attempt.get((source.run_id, source.group), -1):
+            self._count_late(source.run_id, int((batch.source == code).sum()))
+            return None
+        stream = self._stream_for(source, first_step, now_ns)
+        self._routes.put(source, stream)
+        return stream
 
     def _stream_for(self, source: Source, first_step: int, now_ns: int) -> Stream:
         world = self._worlds.setdefault(_world_key(source), _World())
@@ -256,6 +272,7 @@ class Scorer:
                 continue
             if now_ns - last_row_ns >= RETIRE_S * 1e9:
                 del self._worlds[key]
+                self._routes.clear()
                 self._clashes.forget(run_id, group, attempt)
                 known = self._retired_attempt.get((run_id, group), -1)
                 self._retired_attempt[run_id, group] = max(known, attempt)
@@ -277,6 +294,7 @@ class Scorer:
 
     def _forget(self, run_id: str) -> None:
         """Score what is open (given by the next call of a close method), then drop the run."""
+        self._routes.clear()
         for world_key in [key for key in self._worlds if key[0] == run_id]:
             for stream in self._worlds.pop(world_key).streams:
                 self._forgotten += [self._score(rows, stream, "idle") for rows in stream.take_all()]

@@ -160,12 +160,16 @@ class Stream:
     # --- taking rows -----------------------------------------------------------------------
 
     def _with_own_codes(self, batch: ObservationBatch) -> ObservationBatch:
-        for source in batch.sources:
-            self._meet(source)
-        return self._names.recode(batch, self._settings.max_names)
+        codes = self._names.codes_of_seen(batch.sources)
+        sizes = (source.world_size for source in reversed(batch.sources))
+        self.world_size = next(filter(None, sizes), self.world_size)
+        if codes is None:
+            for source in batch.sources:
+                self._meet(source)
+            codes = self._names.codes_of(batch.sources)
+        return self._names.recode(batch, codes, self._settings.max_names)
 
     def _meet(self, source: Source) -> None:
-        self.world_size = source.world_size or self.world_size
         state = self._ranks.get(source.rank)
         if state is None:
             self._ranks[source.rank] = _RankState(session_of(source))

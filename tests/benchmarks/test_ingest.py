@@ -38,10 +38,10 @@ def test_the_dose_is_stated(told):
 
 def test_ours_is_told_as_a_ratio_to_the_smallest_receivers(told):
     """Under the same load; a case without a peer has no ratio."""
-    ratios = told[0]["ratio_to_upb"]
+    ratios = told[0]["ratio_to_peers"]
     assert ratios.keys() == {f"http 512, 4 ranks: {s}" for s in ("receive", "score", "forward")}
     for ratio in ratios.values():
-        assert ratio.keys() == {"upb parse", "upb read"}
+        assert ratio.keys() == {"upb parse, receive", "upb read, receive"}
 
 
 def test_the_stages_are_told_apart(told):

@@ -130,7 +130,7 @@ def test_a_lost_connection_is_no_loss(begin: Begin, sink: CapturedRequests) -> N
     assert flush()
     sink.behaviour.drops_connections = True
     run_steps(1, first=1)
-    flush(0.5)
+    assert not flush(0.5)
     sink.behaviour.drops_connections = False
     assert flush()
     assert names(sink).count("forward") == 2
