@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import socket
 import threading
@@ -27,13 +28,18 @@ class Peer:
         self.connections = 0
         self.requests: list[bytes] = []
         self._listening = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = []
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
     def _serve(self) -> None:
         while self._answers:
-            connection, _ = self._listening.accept()
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:  # closed
+                return
+            self._open.append(connection)
             self.connections += 1
             with connection:
                 while self._answers and (request := _whole_request(connection)):
@@ -44,6 +50,11 @@ class Peer:
                         break
 
     def close(self) -> None:
+        """Also where a test has failed, and nobody sends what it waits for."""
+        self._answers.clear()
+        for one in (self._listening, *self._open):
+            with contextlib.suppress(OSError):  # closed already
+                one.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._listening.close()
 
