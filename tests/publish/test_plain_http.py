@@ -88,6 +88,12 @@ def peer() -> Iterator[Callable[..., Peer]]:
 
 
 @pytest.fixture
+def sink() -> Iterator[CapturedRequests]:
+    with CapturedRequests() as sink:
+        yield sink
+
+
+@pytest.fixture
 def to() -> Iterator[Callable[..., PlainHttpClient]]:
     """Clients that are closed after the test."""
     clients: list[PlainHttpClient] = []
