@@ -129,11 +129,13 @@ class Form:
 
 
 NATIVE = Form(
-    "sections are recorded by the native recorder", "Sections are recorded natively.", "native"
+    "sections are recorded by the native recorder and sent by the native exporter",
+    "Sections are recorded natively.",
+    "native",
 )
 WHY = "it cannot be imported (No module named 'otel_straggler._native')"
 PLAIN = Form(
-    f"sections are recorded by the python recorder: {WHY}",
+    f"sections are recorded by the python recorder and sent by the python exporter: {WHY}",
     f"Sections are recorded in Python: {WHY}.",
     "python",
 )
