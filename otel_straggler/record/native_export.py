@@ -8,6 +8,7 @@ rank, logs what a person should know, and sends histograms to an endpoint that i
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -78,6 +79,7 @@ class NativeExport:
             settings, self._resource, RECORDER.epoch.generation, span_ids
         )
         self._exporter: Any = _exporter(settings, self._packer.encoder)
+        self._telling = threading.RLock()  # a signal handler may flush in the middle of a flush
         self._attendant = Attendant(settings, topology, self)
         self._thread = ExporterThread(self._attendant)
 
@@ -136,9 +138,11 @@ class NativeExport:
         return notes
 
     def _tell_losses(self) -> None:
-        losses = {reason.encode(): count for reason, count in self._other_losses().items()}
-        info = encode_point_attributes(self._topology().attributes())
-        self._exporter.describe(info, losses)
+        """Counted and told at once: who counted earlier must not have the last word."""
+        with self._telling:
+            losses = {reason.encode(): count for reason, count in self._other_losses().items()}
+            info = encode_point_attributes(self._topology().attributes())
+            self._exporter.describe(info, losses)
 
     def _resource(self, epoch: Epoch) -> Attributes:
         return resource_attributes(self._settings, epoch.session_id, self._topology())

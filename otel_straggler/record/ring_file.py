@@ -154,11 +154,12 @@ class _Now:
 
 def _state(read: Read, size: int) -> RingState:
     layout = _layout(_exactly(read, 0, _HEADER_BYTES), size)
-    names = _names(read, layout)
     now = _now(read)
+    slots = _slots(read, layout)
+    names = _names(read, layout)  # after those who use them: a name is there before its first use
     runs: list[OpenRun] = []
     progress_ns = now.step_began_ns
-    for thread, last_end_ns, run in _threads(read, layout, now, names):
+    for thread, last_end_ns, run in _threads(slots, layout, now, names):
         if now.stepping_thread in {0, thread}:
             progress_ns = max(progress_ns, last_end_ns)
         if run is not None:
@@ -239,14 +240,17 @@ def _now(read: Read) -> _Now:
     )
 
 
+def _slots(read: Read, layout: _Layout) -> list[bytes]:
+    used = min(_number(read, _SLOTS_USED_AT), layout.slots)
+    places = range(layout.slots_offset, layout.slots_offset + layout.slot_bytes * used)
+    return [_whole_slot(read, at, layout.slot_bytes) for at in places[:: layout.slot_bytes]]
+
+
 def _threads(
-    read: Read, layout: _Layout, now: _Now, names: dict[tuple[int, int], str]
+    slots: list[bytes], layout: _Layout, now: _Now, names: dict[tuple[int, int], str]
 ) -> Iterator[tuple[int, int, OpenRun | None]]:
     """(number, end of its last run, innermost open run) of every thread."""
-    used = min(_number(read, _SLOTS_USED_AT), layout.slots)
-    for place in range(used):
-        at = layout.slots_offset + place * layout.slot_bytes
-        slot = _whole_slot(read, at, layout.slot_bytes)
+    for slot in slots:
         thread, tid, _, depth, last_end_ns = _SLOT.unpack_from(slot)
         if thread == 0:
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import struct
 import subprocess
@@ -250,6 +251,29 @@ def test_bytes_are_read_as_a_file_is(whole: bytes) -> None:
     found = read_ring(whole).open_section
     assert found is not None
     assert found.name == "all-reduce ü"
+
+
+def test_a_section_made_while_the_file_is_read_has_its_name(start: Start, tmp_path: Path) -> None:
+    """It never shows up as an open section without a name."""
+    process = start(
+        "print('in', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "for n in range(2_000):\n"
+        "    with section(f'made-{n}', kind='data'): time.sleep(0)\n"
+        "print('out', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    line(process), line(process)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    seen = set()
+    while not select.select([process.stdout], [], [], 0)[0]:
+        found = state_of(tmp_path).open_section
+        if found is not None:
+            seen.add((found.name[:5], found.kind))
+    assert seen == {("made-", "data")}
 
 
 @settings(deadline=None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -247,3 +249,42 @@ def test_a_new_session_starts_with_nothing_of_the_last(
         shutdown()
     runs = [s.resource[semconv.RUN_ID] for s in sink.spans() if s.name == "forward"]
     assert runs == [f"r{n}" for n in range(5)]
+
+
+@pytest.mark.skipif(FORM == "python", reason="the exporter in Python asks for counts as it sends")
+def test_who_counted_losses_earlier_has_not_the_last_word(
+    sink: CapturedRequests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The count goes up while a thread of the exporter is about to pass on the one before."""
+    from otel_straggler.record import native_export
+
+    told: list[dict[bytes, int]] = []
+    exporter = SimpleNamespace(
+        describe=lambda info, losses: told.append(losses),
+        set_resource=lambda epoch, resource: None,
+        take_notes=list,
+        state=lambda: {"is_scorer": False, "recorded": 0, "queued_requests": 0},
+        start=lambda: None,
+        begin_flush=lambda deadline_ns, outcome: 1,
+        wait=lambda number, until_ns: True,
+        stop=lambda until_ns: True,
+    )
+    monkeypatch.setattr(native_export, "_exporter", lambda settings, encoder: exporter)
+    counted, may_go_on = threading.Event(), threading.Event()
+    attributes = Topology.attributes
+
+    def slowly(self: Topology) -> Any:
+        if threading.current_thread() is not threading.main_thread() and not counted.is_set():
+            counted.set()
+            may_go_on.wait(10)
+        return attributes(self)
+
+    monkeypatch.setattr(Topology, "attributes", slowly)
+    session = configure(endpoint=sink.url, flush_s=30.0, handle_sigterm=False)
+    assert counted.wait(10)
+    step(-1)
+    timer = threading.Timer(0.2, may_go_on.set)
+    timer.start()
+    assert session.flush(10)
+    timer.join()
+    assert [sum(losses.values()) for losses in told] == [0, 0, 1]
