@@ -15,6 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from otel_straggler import configure, flush, phase, section, semconv, shutdown, step
+from otel_straggler.instrument.guard import GUARD
 from otel_straggler.instrument.topology import TOPOLOGY
 from otel_straggler.record import exporting
 from otel_straggler.record.active import FORM, RECORDER
@@ -271,15 +272,16 @@ def test_who_counted_losses_earlier_has_not_the_last_word(
     )
     monkeypatch.setattr(native_export, "_exporter", lambda settings, encoder: exporter)
     counted, may_go_on = threading.Event(), threading.Event()
-    attributes = Topology.attributes
+    counts = GUARD.counts
 
-    def slowly(self: Topology) -> Any:
+    def slowly() -> dict[str, int]:
+        found = counts()
         if threading.current_thread() is not threading.main_thread() and not counted.is_set():
             counted.set()
             may_go_on.wait(10)
-        return attributes(self)
+        return found
 
-    monkeypatch.setattr(Topology, "attributes", slowly)
+    monkeypatch.setattr(GUARD, "counts", slowly)
     session = configure(endpoint=sink.url, flush_s=30.0, handle_sigterm=False)
     assert counted.wait(10)
     step(-1)
