@@ -53,8 +53,13 @@ class Groups:
         Cost: O(n log widest).
         """
         if 2 <= self.members.shape[1] <= MOST_COMPARED_ROWS and self._is_even:
-            return median_of_rows(np.array([values[..., rows] for rows in self.members.T]))
-        return _median_of_sorted(np.sort(self.gather(values), axis=-1))
+            members = np.empty((self.members.shape[1], *values.shape[:-1], len(self)), values.dtype)
+            for rows, out in zip(self.members.T, members, strict=True):
+                np.take(values, rows, axis=-1, out=out, mode="clip")
+            return median_of_rows(members)
+        gathered = self.gather(values)
+        gathered.sort(axis=-1)
+        return _median_of_sorted(gathered)
 
     @property
     def _is_even(self) -> bool:
@@ -126,7 +131,7 @@ def median_of_rows(values: Floats) -> Floats:
         columns = values.reshape(len(values), math.prod(values.shape[1:]))
         lines = np.sort(columns.T, axis=1)
         return _median_of_sorted(lines).reshape(values.shape[1:])
-    middle = _compared(list(values))
+    middle = _compared_in_parts(values)
     holes = np.isnan(middle)
     if not holes.any():
         return middle
@@ -138,6 +143,19 @@ def median_of_rows(values: Floats) -> Floats:
 
 
 MOST_COMPARED_ROWS = 8
+CELLS_AT_ONCE = 2**15
+"""So many numbers of a row (256 KiB) are compared at once: what is in between stays cached."""
+
+
+def _compared_in_parts(values: Floats) -> Floats:
+    length = values.shape[1]
+    part = max(1, CELLS_AT_ONCE * length // max(values[0].size, 1))
+    if part >= length:
+        return _compared(list(values))
+    middle = np.empty(values.shape[1:], values.dtype)
+    for at in range(0, length, part):
+        middle[at : at + part] = _compared(list(values[:, at : at + part]))
+    return middle
 
 
 def _compared(rows: list[Floats]) -> Floats:

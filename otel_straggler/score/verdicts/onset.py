@@ -44,14 +44,17 @@ def threshold(k: float, mean_steps: float) -> float:
 
 
 def moves(x: Floats, sigma: Floats, k: Floats) -> Floats:
-    """By how much excesses move the statistic, of any number of steps.
+    """By how much the excesses of a step move the statistic.
 
     Args:
-        x: (T, R, C) excess; NaN where unknown.
+        x: (R, C) excess; NaN where unknown.
         sigma, k: (C,) noise of one step, slack.
     """
-    drawn = np.minimum(np.maximum(x / sigma, -MOST_SIGMAS), MOST_SIGMAS)
-    return np.asarray(drawn - k)
+    drawn = x / sigma
+    np.maximum(drawn, -MOST_SIGMAS, out=drawn)
+    np.minimum(drawn, MOST_SIGMAS, out=drawn)
+    drawn -= k
+    return drawn
 
 
 def advance(g: Floats, move: Floats, most: Floats) -> Floats:
@@ -61,5 +64,8 @@ def advance(g: Floats, move: Floats, most: Floats) -> Floats:
         g, move: (R, C) statistic and :func:`moves`; NaN leaves ``g`` as it is.
         most: (C,) cap, so that it clears after a long fault.
     """
-    moved = np.minimum(np.maximum(g + move, 0.0), most)
-    return np.where(np.isnan(move), g, moved)
+    moved = g + move
+    np.maximum(moved, 0.0, out=moved)
+    np.minimum(moved, most, out=moved)
+    np.copyto(moved, g, where=np.isnan(move))
+    return moved

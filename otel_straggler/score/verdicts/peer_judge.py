@@ -73,7 +73,9 @@ class Tracks:
 
     def take(self, excess: Excesses, world: World, counts: Flags) -> None:
         """The next block; steps that do not count (T,) are unknown to all."""
-        ranks = np.where(counts[:, None, None], excess.ranks, np.nan)
+        ranks = excess.ranks
+        if not counts.all():
+            ranks = np.where(counts[:, None, None], ranks, np.nan)
         self.ranks.take(ranks)
         self.hosts.take(_of_real_hosts(host_excesses(ranks, world), world.hosts))
         self.newest_prices = prices(excess, world)

@@ -33,7 +33,7 @@ def peer_key(source: Source) -> tuple[str, tuple[tuple[str, int], ...]]:
     >>> peer_key(Source(run_id="r", rank=9, parallel=(("data", 1), ("pipeline", 3))))
     ('default', (('pipeline', 3),))
     """
-    return source.role, tuple(sorted(pair for pair in source.parallel if pair[0] != "data"))
+    return source.role, tuple(sorted([pair for pair in source.parallel if pair[0] != "data"]))
 
 
 def inner_key(source: Source) -> tuple[object, ...]:
@@ -45,9 +45,10 @@ def inner_key(source: Source) -> tuple[object, ...]:
     >>> inner_key(Source(run_id="r", rank=9, parallel=(("data", 1),)))
     ('rank', 9)
     """
-    if not any(name in INNER for name, _ in source.parallel):
+    outer = [pair for pair in source.parallel if pair[0] not in INNER]
+    if len(outer) == len(source.parallel):
         return "rank", source.rank
-    return source.role, tuple(sorted(pair for pair in source.parallel if pair[0] not in INNER))
+    return source.role, tuple(sorted(outer))
 
 
 def describe_peers(key: tuple[str, tuple[tuple[str, int], ...]]) -> str:

@@ -146,9 +146,9 @@ class Track:
         usable = self._reference_blocks >= LEAST_REFERENCE
         normal = np.where(usable, self.reference, 0.0)
         most = 1.5 * self._h
-        for move in onset.moves(excess - normal, sigma, k):
+        for step in excess:
             self.steps += 1
-            self.g = onset.advance(self.g, move, most)
+            self.g = onset.advance(self.g, onset.moves(step - normal, sigma, k), most)
             self._zero_at = np.where(self.g <= 0.0, self.steps, self._zero_at)
 
     def _remember(self, excess: Floats, block: Floats) -> None:
@@ -248,7 +248,7 @@ class Track:
         size = len(self._step_ring)
         n = max(1, min(steps, size, self.steps))
         at = [(self.steps - 1 - i) % size for i in range(n)]
-        return median_of_rows(self._step_ring[at][:, rows].astype(np.float64))
+        return median_of_rows(self._step_ring[np.array(at)[:, None], rows].astype(np.float64))
 
     def floor(self, error: Floats) -> Floats:
         """The least excess that counts: 3 %, and 1.5 times what ``error`` can resolve."""
