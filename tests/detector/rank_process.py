@@ -7,6 +7,7 @@ standard output. Functions here are what tests have the ranks do.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from typing import Any
@@ -308,6 +309,7 @@ def main() -> None:
         dist.barrier()
         print(json.dumps(result), file=answers, flush=True)
     dist.destroy_process_group()
+    os._exit(0)  # gloo aborts now and then while the interpreter ends (pytorch#190489)
 
 
 if __name__ == "__main__":
