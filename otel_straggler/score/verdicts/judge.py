@@ -27,7 +27,6 @@ from otel_straggler.score.verdicts.track import Flags
 from otel_straggler.score.verdicts.waits import Synchronising
 from otel_straggler.score.verdicts.world import World
 
-MOST_STEPS_REMEMBERED = 100_000
 LOOK_BLOCKS = 4
 COMMON_MODE = 1.5
 """A step that takes all ranks so many times the usual is left out: a checkpoint nobody declared,
@@ -61,7 +60,6 @@ class Judge:
         self._inner = Inner()
         self._structure.reset()
         self._tracks: Tracks | None = None
-        self._steps: list[int] = []
         self._usual_s: list[float] = []
 
     def take(self, table: StepTable) -> tuple[Verdict, ...]:
@@ -129,7 +127,8 @@ class Judge:
             self._memory.seed(self._tracks, self._world, int(block.end_ns.max()))
         self._tracks.widen(len(self._world.sections))
         self._tracks.take(excess, self._world, counts)
-        self._steps += [] if block.is_timed else block.steps.tolist()
+        if not block.is_timed:
+            self._tracks.numbers.add(block.steps)
         changes = self._evaluate(block, excess, counts)
         self._learn(block)
         self._sums.add(excess.step_s, self._world, self._structure.balance)
@@ -186,10 +185,9 @@ class Judge:
             step=None if block.is_timed else int(block.steps[-1]),
             at_ns=int(block.end_ns.max()),
         )
-        steps = self._steps[-self._tracks.ranks.steps :]
-        changes = self._peers.evaluate(self._tracks, excess, world, steps, now)
+        changes = self._peers.evaluate(self._tracks, excess, world, now)
         changes += self._run.evaluate(
-            excess, world, self._waiting, counts, steps, now, self._memory
+            excess, world, self._waiting, counts, self._tracks.numbers, now, self._memory
         )
         changes += self._structure.take(block, counts, now)
         for s, section in enumerate(world.sections):
@@ -204,7 +202,6 @@ class Judge:
         held = self._peers.held(self._world)
         self._tracks.ranks.learn_reference(held[0])
         self._tracks.hosts.learn_reference(held[1])
-        del self._steps[:-MOST_STEPS_REMEMBERED]
         if self._tracks.ranks.blocks % LOOK_BLOCKS == 0:
             now_ns = int(block.end_ns.max())
             self._memory.learn(self._tracks, self._world, held, now_ns)

@@ -24,6 +24,7 @@ from otel_straggler.score.verdicts.grouping import Groups, median_of_rows
 from otel_straggler.score.verdicts.impact import gpu_seconds_per_hour
 from otel_straggler.score.verdicts.intermittent import Intermittent, Spikes
 from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.verdicts.step_numbers import StepNumbers
 from otel_straggler.score.verdicts.track import Flags, Track
 from otel_straggler.score.verdicts.world import World
 from otel_straggler.semconv import DEFAULT_ROLE
@@ -53,6 +54,7 @@ class Tracks:
     ranks: Track
     hosts: Track
     spikes: Intermittent
+    numbers: StepNumbers
     newest_spikes: Spikes | None = None
     newest_prices: tuple[Prices, Prices] | None = None
 
@@ -63,6 +65,7 @@ class Tracks:
             Track((world.n_ranks, columns), settings),
             Track((len(world.hosts), columns), settings),
             Intermittent((world.n_ranks, columns)),
+            StepNumbers(),
         )
 
     def widen(self, sections: int) -> None:
@@ -112,15 +115,9 @@ class PeerJudge:
         self._settings = settings
         self._cases = cases
 
-    def evaluate(
-        self, tracks: Tracks, excess: Excesses, world: World, steps: list[int], now: Now
-    ) -> list[Verdict]:
-        """The changes of state that the newest block brings.
-
-        Args:
-            steps: step numbers by count of observed steps.
-        """
-        self._world, self._steps, self._now = world, steps, now
+    def evaluate(self, tracks: Tracks, excess: Excesses, world: World, now: Now) -> list[Verdict]:
+        """The changes of state that the newest block brings."""
+        self._world, self._steps, self._now = world, tracks.numbers, now
         self._shared = excess.shared
         assert tracks.newest_prices is not None
         rank_prices, host_prices = tracks.newest_prices
@@ -335,10 +332,9 @@ class PeerJudge:
         )
 
     def _since(self, one: Candidate) -> int | None:
-        if not self._steps or one.since < 0:
+        if len(self._steps) == 0 or one.since < 0:
             return None
-        at = one.since - 1 if one.since > 0 else 0
-        return self._steps[min(at, len(self._steps) - 1)]
+        return self._steps[one.since - 1]
 
     def _confidence(self, one: Candidate, n_peers: int) -> float:
         z = max(one.z, 0.0)

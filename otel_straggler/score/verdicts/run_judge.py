@@ -15,6 +15,7 @@ from otel_straggler.score.verdicts.grouping import median_of_rows
 from otel_straggler.score.verdicts.memory import Memory
 from otel_straggler.score.verdicts.own_past import OwnPast, Rises
 from otel_straggler.score.verdicts.peers import describe_peers
+from otel_straggler.score.verdicts.step_numbers import StepNumbers
 from otel_straggler.score.verdicts.subjects import role_subject, run_subject
 from otel_straggler.score.verdicts.track import Flags
 from otel_straggler.score.verdicts.waits import Synchronising
@@ -45,7 +46,7 @@ class RunJudge:
         world: World,
         waiting: Synchronising,
         counts: Flags,
-        steps: list[int],
+        steps: StepNumbers,
         now: Now,
         memory: Memory,
     ) -> list[Verdict]:
@@ -56,7 +57,7 @@ class RunJudge:
             memory.seed_groups(self.past, world, now.at_ns)
         rises = self.past.take(np.where(counts[:, None, None], quantities, np.nan))
         self._world, self._now = world, now
-        self._began = steps[max(0, len(steps) - 20)] if steps else None
+        self._began = steps[len(steps) - 20] if len(steps) else None
         self._step_s = float(median_of_rows(excess.step_s.reshape(-1, 1))[0])
         of_run = median_of_rows(rises.rise)
         least = median_of_rows(rises.least)
