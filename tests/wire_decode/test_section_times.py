@@ -122,6 +122,14 @@ def test_rows_have_the_sum_that_was_measured(times_s: list[float], again: int) -
     assert np.abs(np.cumsum(inside) - np.cumsum(buckets.counts)).max() == 0
 
 
+@pytest.mark.parametrize("runs", range(1, 40))
+def test_times_that_are_all_a_bound_keep_their_sum(runs: int) -> None:
+    """Sums of decimal fractions are never exact; rounding must not make the told sum impossible."""
+    for bound in BOUNDS:
+        rows = run_times_s(point(explicit([bound] * runs)))
+        assert rows.sum() == pytest.approx(bound * runs)
+
+
 def test_times_on_either_side_of_a_bound_are_as_close_as_they_are() -> None:
     """0.09 s and 0.11 s are no straggler, though their buckets are (0.05, 0.1] and (0.1, 0.25]."""
     fast, slow = (np.median(run_times_s(point(explicit([t] * 40)))) for t in (0.09, 0.11))
@@ -272,7 +280,11 @@ def point_of(message: ExportMetricsServiceRequest) -> Any:
 
 
 def decode(message: ExportMetricsServiceRequest) -> DecodedMetrics:
-    return MetricDecoder().decode(message.SerializeToString())
+    """Decoded with the native part, where there is one, and without: the same."""
+    body = message.SerializeToString()
+    decoded, plain = MetricDecoder().decode(body), MetricDecoder(extension=None).decode(body)
+    assert repr(decoded) == repr(plain)
+    return decoded
 
 
 def test_a_histogram_of_our_client_is_read() -> None:

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 namespace otel_straggler {
 
@@ -24,6 +25,15 @@ struct Bytes {
 
 inline bool operator==(Bytes a, Bytes b) {
   return a.size == b.size && (a.size == 0 || std::memcmp(a.data, b.data, a.size) == 0);
+}
+
+inline Bytes bytes_of(const std::string& text) {
+  return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
+}
+
+inline std::string text_of(Bytes bytes) {
+  if (bytes.size == 0) return {};
+  return {reinterpret_cast<const char*>(bytes.data), bytes.size};
 }
 
 template <typename Number>
