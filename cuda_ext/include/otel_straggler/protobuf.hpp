@@ -166,4 +166,12 @@ class FieldReader {
   bool is_malformed_ = false;
 };
 
+// Whether it is a message of some type, as far as its own fields go.
+inline bool is_well_formed(Bytes message) {
+  Field field;
+  FieldReader reader(message);
+  while (reader.next(field)) continue;
+  return !reader.is_malformed();
+}
+
 }  // namespace otel_straggler

@@ -73,12 +73,18 @@ class Scanner {
     return slot >= kNoCode && slot < static_cast<std::int32_t>(kMostNumbers);
   }
 
-  // One after the other: that is how protobuf merges a message that comes more than once.
-  static Bytes merged(Bytes before, Bytes more, std::string& room) {
-    if (before.size == 0) return more;
-    if (before.data != bytes_of(room).data) room = text_of(before);
+  // Takes one more part of a message: one after the other, as protobuf merges them. False if one
+  // of them is no message by itself, though both together may be.
+  static bool merge(Bytes& message, Bytes more, std::string& room) {
+    if (message.size == 0) {
+      message = more;
+      return true;
+    }
+    if (!is_well_formed(message) || !is_well_formed(more)) return false;
+    if (message.data != bytes_of(room).data) room = text_of(message);
     room += text_of(more);
-    return bytes_of(room);
+    message = bytes_of(room);
+    return true;
   }
 
   bool has_room(std::uint32_t number) {
@@ -99,7 +105,7 @@ class Scanner {
     FieldReader first(message);
     while (first.next(field)) {
       if (field.is(1, WireType::kLength)) {
-        resource_ = merged(resource_, field.content, resource_room_);
+        if (!merge(resource_, field.content, resource_room_)) return false;
       } else if (field.is(3, WireType::kLength) && !is_utf8(field.content)) {
         return false;
       }
@@ -133,7 +139,7 @@ class Scanner {
       if (field.is(2, WireType::kLength)) {
         ++spans;
       } else if (field.is(1, WireType::kLength)) {
-        scope_ = merged(scope_, field.content, scope_room_);
+        if (!merge(scope_, field.content, scope_room_)) return false;
       } else if (field.is(3, WireType::kLength) && !is_utf8(field.content)) {
         return false;
       }
