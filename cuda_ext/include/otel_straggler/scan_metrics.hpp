@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "otel_straggler/metric_cases.hpp"
+#include "otel_straggler/metric_data.hpp"
 #include "otel_straggler/metric_messages.hpp"
 #include "otel_straggler/metric_readings.hpp"
 #include "otel_straggler/section_times.hpp"
@@ -53,29 +54,6 @@ class MetricScanner {
   }
 
  private:
-  // Fields of the message Metric that hold its data.
-  enum Kind : std::uint32_t {
-    kNone = 0,
-    kGauge = 5,
-    kSum = 7,
-    kHistogram = 9,
-    kExponential = 10,
-    kSummary = 11,
-  };
-
-  struct Metric {
-    std::uint32_t kind = kNone;
-    Bytes data;
-    Bytes name;
-    Bytes unit;
-
-    bool has_numbers() const { return kind == kGauge || kind == kSum; }
-    bool has_times() const { return kind == kHistogram || kind == kExponential; }
-  };
-
-  static constexpr std::uint32_t kDelta = 1;
-  static constexpr std::uint32_t kCumulative = 2;
-
   static KeyTable names_in(const MetricRules& rules) {
     std::vector<Key> names;
     names.reserve(rules.metrics.size());
@@ -116,19 +94,15 @@ class MetricScanner {
     Field field;
     FieldReader reader(message);
     while (reader.next(field)) {
-      if (field.is(2, WireType::kLength) && !read_metric(field.content)) return false;
+      if (field.is(2, WireType::kLength) && !read_points(field.content)) return false;
     }
     return true;
   }
 
-  bool read_metric(Bytes message) {
-    Metric metric;
-    Field field;
-    FieldReader reader(message);
-    while (reader.next(field)) {
-      if (field.type == WireType::kLength && !read_part(field, metric)) return false;
-    }
-    if (metric.kind == kNone) return true;
+  bool read_points(Bytes message) {
+    MetricData metric;
+    if (!read_metric(message, metric)) return false;
+    if (metric.kind == DataKind::kNone) return true;
     std::uint16_t number = 0;
     const bool is_named = names_.find(metric.name, number) != nullptr;
     const MetricRule* rule = is_named ? &rules_.metrics[number] : nullptr;
@@ -140,32 +114,6 @@ class MetricScanner {
     }
     to_->points[rules_.uses.unknown] += points_in(metric.data);
     return true;
-  }
-
-  // False if its data come twice: a full parser knows which of them count.
-  static bool read_part(const Field& field, Metric& metric) {
-    switch (field.number) {
-      case 1: metric.name = field.content; return true;
-      case 3: metric.unit = field.content; return true;
-      case kGauge:
-      case kSum:
-      case kHistogram:
-      case kExponential:
-      case kSummary:
-        if (metric.kind != kNone) return false;
-        metric.kind = field.number;
-        metric.data = field.content;
-        return true;
-      default: return true;
-    }
-  }
-
-  static std::uint64_t points_in(Bytes data) {
-    std::uint64_t points = 0;
-    Field field;
-    FieldReader reader(data);
-    while (reader.next(field)) points += field.is(1, WireType::kLength);
-    return points;
   }
 
   // The source of the point whose attributes were read; kNoCode if it has none, or not yet.
@@ -240,17 +188,17 @@ class MetricScanner {
 
   // --- times ------------------------------------------------------------------------------------
 
-  bool read_times_points(const Metric& metric) {
-    const std::uint32_t temporality = temporality_of(metric.data);
-    const bool is_known = temporality == kDelta || temporality == kCumulative;
-    const Unit* unit = is_known ? unit_of(metric.unit) : nullptr;
+  bool read_times_points(const MetricData& metric) {
+    const Temporality temporality = temporality_of(metric.data);
+    const Unit* unit = temporality == Temporality::kOther ? nullptr : unit_of(metric.unit);
+    const bool is_exponential = metric.kind == DataKind::kExponential;
     Field field;
     FieldReader reader(metric.data);
     while (!cases_.is_full() && reader.next(field)) {
       if (!field.is(1, WireType::kLength)) continue;
       PointTimes times;
-      times.is_cumulative = temporality == kCumulative;
-      if (!read_times_point(field.content, metric.kind == kExponential, unit, times)) return false;
+      times.is_cumulative = temporality == Temporality::kCumulative;
+      if (!read_times_point(field.content, is_exponential, unit, times)) return false;
     }
     return !cases_.is_full();
   }
@@ -274,16 +222,6 @@ class MetricScanner {
     ++to_->points[is_sensible ? rules_.uses.times : rules_.uses.malformed];
     if (is_sensible) to_->times.push_back(std::move(times));
     return true;
-  }
-
-  static std::uint32_t temporality_of(Bytes data) {
-    std::uint32_t temporality = 0;
-    Field field;
-    FieldReader reader(data);
-    while (reader.next(field)) {
-      if (field.is(2, WireType::kVarint)) temporality = static_cast<std::uint32_t>(field.value);
-    }
-    return temporality;
   }
 
   const Unit* unit_of(Bytes name) const {
