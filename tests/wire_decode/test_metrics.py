@@ -144,6 +144,16 @@ class TestMetrics:
         (beat,) = decoder.decode(message.SerializeToString()).heartbeats
         assert beat.dropped == {name: 2}
 
+    def test_counts_are_told_apart_by_what_was_told(self, decoder: MetricDecoder) -> None:
+        """True is another name than 1, whatever was seen before."""
+        found = []
+        for value in (True, 1, True):
+            message = request()
+            add(message, semconv.RECORDS_DROPPED, 2, {semconv.REASON: value})
+            (beat,) = decoder.decode(message.SerializeToString()).heartbeats
+            found += beat.dropped
+        assert found == ["True", "1", "True"]
+
     def test_a_text_that_is_none_is_not_taken(self, decoder: MetricDecoder) -> None:
         """A number is no section, and an outcome that nobody knows is "unknown"."""
         message = request()

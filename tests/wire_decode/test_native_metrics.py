@@ -371,17 +371,34 @@ def test_text_that_is_no_utf8_is_refused_wherever_it_stands(wrong: bytes, where:
     [
         (9, Node(6, b"1234567")),
         (9, Node(7, b"123456789")),
+        (11, Node(6, b"\x08")),
         (10, Node(8, [Node(2, b"\x80")])),
         (10, Node(9, [Node(2, b"\xff" * 9 + b"\x02")])),
         (10, Node(9, [Node(2, b"\xff" * 11)])),
     ],
 )
-def test_numbers_in_a_packed_field_that_are_none_are_refused(number: int, packed: Node) -> None:
-    """Too short, too long."""
+def test_numbers_that_are_none_are_left_to_the_parser(number: int, packed: Node) -> None:
+    """Too short, too long; packed or in a quantile. It takes a tenth byte of 2, and drops it."""
     metric = Node(2, [Node(number, [Node(1, [packed])])])
     body = Node(0, [Node(1, [Node(2, [metric])])]).content(random.Random(0))
     agree(MetricDecoder(), body)
     assert scanned(MetricDecoder(), body) == "unfamiliar"
+
+
+def test_exponential_buckets_in_two_parts_are_put_together() -> None:
+    """The last offset counts, and all counts."""
+    section = Node(1, [Node(1, b"straggler.section"), Node(2, [Node(1, b"forward")])])
+    buckets = [Node(8, [Node(1, 2), Node(2, b"\x01\x02")]), Node(8, [Node(1, 6), Node(2, 3)])]
+    times = [Node(3, (9).to_bytes(8, "little"), fixed=True)]
+    count = [Node(4, (6).to_bytes(8, "little"), fixed=True)]
+    point = Node(1, [section, *buckets, *times, *count])
+    metric = [Node(1, b"straggler.section.duration"), Node(10, [point, Node(2, 1)])]
+    resource = Node(1, [Node(1, [Node(1, b"rank"), Node(2, [Node(3, 1)])])])
+    body = Node(0, [Node(1, [resource, Node(2, [Node(2, metric)])])]).content(random.Random(0))
+    decoder = MetricDecoder()
+    assert agree(decoder, body)
+    (found,) = decoder.decode(body).section_times
+    assert (found.buckets.first, found.buckets.counts.tolist()) == (3, [1, 2, 3])
 
 
 # --- state ---------------------------------------------------------------------------------------

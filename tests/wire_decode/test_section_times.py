@@ -306,6 +306,12 @@ def test_milliseconds_are_no_seconds() -> None:
     assert times.buckets.sum_s == pytest.approx(0.0012)
 
 
+def test_an_interval_may_be_without_length() -> None:
+    """The first point of a series, of some senders."""
+    [times] = decode(request(start_time_unix_nano=61 * SECOND)).section_times
+    assert times.start_ns == times.end_ns
+
+
 @pytest.mark.parametrize(
     "changes",
     [

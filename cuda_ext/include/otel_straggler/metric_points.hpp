@@ -32,6 +32,7 @@ template <typename Number>
 class Buckets {
  public:
   void add(Number number) {
+    has_any_ |= number != 0;
     if (numbers_.size() <= kMostBuckets) numbers_.push_back(number);
   }
 
@@ -40,12 +41,13 @@ class Buckets {
     for (std::size_t at = 0; at + 8 <= content.size; at += 8) add(load<Number>(content.data + at));
   }
 
+  bool has_any() const { return has_any_; }  // that is not 0
   bool are_too_many() const { return numbers_.size() > kMostBuckets; }
   std::vector<Number>& numbers() { return numbers_; }
-  const std::vector<Number>& numbers() const { return numbers_; }
 
  private:
   std::vector<Number> numbers_;
+  bool has_any_ = false;
 };
 
 // A HistogramDataPoint or an ExponentialHistogramDataPoint.
@@ -73,7 +75,7 @@ inline std::int32_t zigzag(std::uint64_t value) {
 
 inline double real_of(const Field& field) { return load<double>(field.content.data); }
 
-// Of a message Buckets.
+// Of a message Buckets, or a part of one.
 inline void read_buckets(Bytes message, Buckets<std::uint64_t>& counts, std::int32_t& first) {
   Field field;
   FieldReader reader(message);
@@ -132,12 +134,10 @@ inline HistogramPoint read_histogram_point(Bytes message, PointAttributes& attri
   return point;
 }
 
-// False if positive or negative buckets come in two parts, which nobody sends.
-inline bool read_exponential_point(Bytes message, PointAttributes& attributes,
-                                   HistogramPoint& point) {
+inline HistogramPoint read_exponential_point(Bytes message, PointAttributes& attributes) {
+  HistogramPoint point;
   Buckets<std::uint64_t> negative;
   std::int32_t first_negative = 0;
-  int parts[2] = {0, 0};
   Field field;
   FieldReader reader(message);
   while (reader.next(field)) {
@@ -153,14 +153,10 @@ inline bool read_exponential_point(Bytes message, PointAttributes& attributes,
       case 6: if (is_varint) point.scale = detail::zigzag(field.value); break;
       case 7: if (is_fixed) point.zero = field.value; break;
       case 8:
-        if (!has_length) break;
-        if (++parts[0] > 1) return false;
-        detail::read_buckets(field.content, point.counts, point.first);
+        if (has_length) detail::read_buckets(field.content, point.counts, point.first);
         break;
       case 9:
-        if (!has_length) break;
-        if (++parts[1] > 1) return false;
-        detail::read_buckets(field.content, negative, first_negative);
+        if (has_length) detail::read_buckets(field.content, negative, first_negative);
         break;
       case 10: if (is_varint) point.flags = static_cast<std::uint32_t>(field.value); break;
       case 12: if (is_fixed) point.min = detail::real_of(field); break;
@@ -169,8 +165,8 @@ inline bool read_exponential_point(Bytes message, PointAttributes& attributes,
       default: break;
     }
   }
-  for (const std::uint64_t count : negative.numbers()) point.has_negative |= count != 0;
-  return !(negative.are_too_many() && !point.has_negative);
+  point.has_negative = negative.has_any();
+  return point;
 }
 
 }  // namespace otel_straggler

@@ -192,28 +192,25 @@ class MetricScanner {
     const Temporality temporality = temporality_of(metric.data);
     const Unit* unit = temporality == Temporality::kOther ? nullptr : unit_of(metric.unit);
     const bool is_exponential = metric.kind == DataKind::kExponential;
+    const bool is_cumulative = temporality == Temporality::kCumulative;
     Field field;
     FieldReader reader(metric.data);
     while (!cases_.is_full() && reader.next(field)) {
       if (!field.is(1, WireType::kLength)) continue;
-      PointTimes times;
-      times.is_cumulative = temporality == Temporality::kCumulative;
-      if (!read_times_point(field.content, is_exponential, unit, times)) return false;
+      read_times_point(field.content, is_exponential, is_cumulative, unit);
     }
     return !cases_.is_full();
   }
 
   // `unit` is null if points make no sense, whatever they say.
-  bool read_times_point(Bytes message, bool is_exponential, const Unit* unit, PointTimes& times) {
+  void read_times_point(Bytes message, bool is_exponential, bool is_cumulative, const Unit* unit) {
     attributes_.clear();
-    HistogramPoint point;
-    if (is_exponential) {
-      if (!read_exponential_point(message, attributes_, point)) return false;
-    } else {
-      point = read_histogram_point(message, attributes_);
-    }
+    HistogramPoint point = is_exponential ? read_exponential_point(message, attributes_)
+                                          : read_histogram_point(message, attributes_);
+    PointTimes times;
+    times.is_cumulative = is_cumulative;
     times.source = source_of_point();
-    if (times.source < 0) return true;
+    if (times.source < 0) return;
     section_.clear();
     attributes_.append_section(section_);
     times.section = cases_.section_of(section_);
@@ -221,7 +218,6 @@ class MetricScanner {
                              read_times(point, is_exponential, unit->seconds, times);
     ++to_->points[is_sensible ? rules_.uses.times : rules_.uses.malformed];
     if (is_sensible) to_->times.push_back(std::move(times));
-    return true;
   }
 
   const Unit* unit_of(Bytes name) const {
