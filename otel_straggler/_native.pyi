@@ -69,6 +69,27 @@ class Scanner:
         /,
     ) -> None: ...
 
+class MetricScanner:
+    """OTLP metrics requests to signs of life and section times; see ``wire/native_metrics.py``."""
+
+    def __new__(
+        cls,
+        keys: list[tuple[str, bool, bool, int]],
+        metrics: list[tuple[str, int, int, float, int]],
+        units: list[tuple[str, float]],
+        uses: tuple[int, int, int, int],
+        /,
+    ) -> MetricScanner: ...
+    def scan(
+        self, body: bytes, /
+    ) -> (
+        tuple[list[tuple[Any, ...]], list[tuple[Any, ...]], tuple[int, ...]]
+        | list[tuple[int, int, bytes, bytes]]
+        | int
+    ):
+        """Columns, or questions, or 1 (unfamiliar) or 2 (full)."""
+    def learn(self, asked: int, number: int, code: int, use: int, /) -> None: ...
+
 class SpanEncoder:
     """Records to OTLP. All texts are UTF-8; every method may be called from any thread."""
 

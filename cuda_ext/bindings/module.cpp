@@ -9,6 +9,7 @@ constexpr AddPart kParts[] = {
     otel_straggler::bindings::add_ring,
     otel_straggler::bindings::add_section_timer,
     otel_straggler::bindings::add_scan,
+    otel_straggler::bindings::add_scan_metrics,
     otel_straggler::bindings::add_encode,
     otel_straggler::bindings::add_exporter,
 };

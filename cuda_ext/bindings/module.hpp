@@ -12,6 +12,7 @@ bool add_record(PyObject* module);
 bool add_ring(PyObject* module);
 bool add_section_timer(PyObject* module);
 bool add_scan(PyObject* module);
+bool add_scan_metrics(PyObject* module);
 bool add_encode(PyObject* module);
 bool add_exporter(PyObject* module);
 

@@ -1,8 +1,7 @@
 // The type Scanner: requests as bytes -> columns as bytearrays, or questions.
-#include "module.hpp"
+#include "scanning.hpp"
 
 #include <memory>
-#include <new>
 
 #include "otel_straggler/scan.hpp"
 
@@ -68,16 +67,7 @@ PyObject* scanner_new(PyTypeObject* type, PyObject* args, PyObject*) {
 
 void scanner_dealloc(PyObject* self) {
   const std::unique_ptr<Scanner> owned(scanner_of(self));
-  PyTypeObject* type = Py_TYPE(self);
-  const auto release = reinterpret_cast<freefunc>(PyType_GetSlot(type, Py_tp_free));
   release(self);
-  Py_DECREF(reinterpret_cast<PyObject*>(type));
-}
-
-template <typename Number>
-PyObject* column(const std::vector<Number>& values) {
-  const auto size = static_cast<Py_ssize_t>(values.size() * sizeof(Number));
-  return PyByteArray_FromStringAndSize(reinterpret_cast<const char*>(values.data()), size);
 }
 
 PyObject* codes(const std::vector<std::int32_t>& values) {
@@ -92,31 +82,9 @@ PyObject* codes(const std::vector<std::int32_t>& values) {
   return list;
 }
 
-// A list of what `build` makes of each item: a new reference, or null with an exception set.
-template <typename Item, typename Build>
-PyObject* list_of(const std::vector<Item>& items, Build build) {
-  PyObject* list = PyList_New(0);
-  for (const Item& item : items) {
-    PyObject* built = list == nullptr ? nullptr : build(item);
-    const bool is_added = built != nullptr && PyList_Append(list, built) == 0;
-    Py_XDECREF(built);
-    if (!is_added) {
-      Py_XDECREF(list);
-      return nullptr;
-    }
-  }
-  return list;
-}
-
 PyObject* progress_of(const Progress& one) {
   return Py_BuildValue("iLL", static_cast<int>(one.source), static_cast<long long>(one.step),
                        static_cast<long long>(one.end_ns));
-}
-
-PyObject* question_of(const Question& one) {
-  return Py_BuildValue("iIy#y#", static_cast<int>(one.asked), static_cast<unsigned>(one.number),
-                       one.context.data(), static_cast<Py_ssize_t>(one.context.size()),
-                       one.sample.data(), static_cast<Py_ssize_t>(one.sample.size()));
 }
 
 PyObject* fates_of(const Columns& found) {
@@ -145,38 +113,13 @@ PyObject* columns_of(const Columns& found) {
                        fates_of(found), list_of(found.progress, progress_of));
 }
 
-// What takes no longer than handing over the GIL is done with it.
-constexpr Py_ssize_t kSmallRequest = 8192;
-
-// False if there is no memory. Needs no GIL.
-bool scan_into(Scanner& scanner, Bytes request, Columns& found, Verdict& verdict) {
-  try {
-    verdict = scanner.scan(request, found);
-    return true;
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
-}
-
 PyObject* scanner_scan(PyObject* self, PyObject* body) {
-  char* data = nullptr;
-  Py_ssize_t size = 0;
-  if (PyBytes_AsStringAndSize(body, &data, &size) < 0) return nullptr;
-  const Bytes request{reinterpret_cast<const std::uint8_t*>(data), static_cast<std::size_t>(size)};
-  Scanner& scanner = *scanner_of(self);
   Columns found;
   Verdict verdict = Verdict::kUnfamiliar;
-  bool is_done = false;
-  if (size < kSmallRequest) {
-    is_done = scan_into(scanner, request, found, verdict);
-  } else {
-    Py_BEGIN_ALLOW_THREADS
-    is_done = scan_into(scanner, request, found, verdict);
-    Py_END_ALLOW_THREADS
-  }
-  if (!is_done) return PyErr_NoMemory();
+  if (!scan_body(*scanner_of(self), body, found, verdict)) return nullptr;
   if (verdict != Verdict::kColumns) return PyLong_FromLong(static_cast<long>(verdict));
-  return found.questions.empty() ? columns_of(found) : list_of(found.questions, question_of);
+  return found.questions.empty() ? columns_of(found)
+                                 : list_of(found.questions, question_of<Question>);
 }
 
 PyObject* scanner_learn_scope(PyObject* self, PyObject* args) {
@@ -236,11 +179,6 @@ PyMethodDef methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-template <typename Function>
-void* slot(Function* function) {
-  return reinterpret_cast<void*>(function);
-}
-
 }  // namespace
 
 bool add_scan(PyObject* module) {
@@ -253,11 +191,7 @@ bool add_scan(PyObject* module) {
   };
   PyType_Spec spec = {"otel_straggler._native.Scanner", sizeof(ScannerObject), 0,
                       Py_TPFLAGS_DEFAULT, slots};
-  PyObject* type = PyType_FromSpec(&spec);
-  if (type == nullptr) return false;
-  if (PyModule_AddObject(module, "Scanner", type) == 0) return true;
-  Py_DECREF(type);
-  return false;
+  return add_type(module, "Scanner", spec);
 }
 
 }  // namespace otel_straggler::bindings

@@ -66,9 +66,7 @@ inline std::string resource(const std::string& scopes, const std::string& name =
   return content(1, content(1, content(1, pair)) + scopes);
 }
 
-inline otel_straggler::Bytes bytes_of(const std::string& request) {
-  return {reinterpret_cast<const std::uint8_t*>(request.data()), request.size()};
-}
+using otel_straggler::bytes_of;
 
 // A span of one of a few kinds.
 inline Span any_span(std::mt19937_64& random) {

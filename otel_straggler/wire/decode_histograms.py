@@ -6,6 +6,7 @@ Explicit and exponential histograms, delta and cumulative, in seconds or a part 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,9 @@ from otel_straggler.model.section_times import Buckets, SectionTimes
 from otel_straggler.wire.identity import Aliases, Value
 from otel_straggler.wire.span_rows import section_of
 
-_UNITS_S = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+UNITS_S = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+"""Seconds per unit in which section times may come."""
+
 _DELTA, _CUMULATIVE = 1, 2
 _NO_VALUE = 1
 _MOST_BUCKETS = 4_096
@@ -41,8 +44,8 @@ def section_times(
         aliases: says which attribute names the section.
     """
     temporality = getattr(metric, which).aggregation_temporality
-    section = _section(found, aliases)
-    unit_s = _UNITS_S.get(metric.unit)
+    section = section_named(found, aliases)
+    unit_s = UNITS_S.get(metric.unit)
     start_ns, end_ns = point.start_time_unix_nano, point.time_unix_nano
     if section is None or unit_s is None or temporality not in (_DELTA, _CUMULATIVE):
         return None
@@ -63,7 +66,8 @@ def section_times(
     )
 
 
-def _section(found: dict[str, Value], aliases: Aliases) -> Section | None:
+def section_named(found: Mapping[str, Value], aliases: Aliases) -> Section | None:
+    """The section that the attributes of a point name; None if they name none."""
     name = next((found[key] for key in aliases.section if found.get(key)), None)
     if name is None:
         return None

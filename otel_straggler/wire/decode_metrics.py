@@ -4,7 +4,7 @@ left alone. Who sent a point is said on its resource, or on the point."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -12,55 +12,52 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 
-from otel_straggler import semconv
+from otel_straggler import native, semconv
 from otel_straggler.errors import InputError
 from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
 from otel_straggler.model.section_times import SectionTimes
-from otel_straggler.semconv import Outcome
 from otel_straggler.wire.decode_histograms import section_times
 from otel_straggler.wire.decode_json import message_from_json
-from otel_straggler.wire.identity import (
-    BAD_RANK,
-    NO_RANK,
-    Aliases,
-    Resource,
-    Resources,
-    Value,
-    read_attributes,
+from otel_straggler.wire.identity import Aliases, Resource, Resources, Value, read_attributes
+from otel_straggler.wire.metric_rules import (
+    DATA_OF,
+    LARGEST,
+    MALFORMED,
+    MOST_FOLDED,
+    MOST_REASONS,
+    SECTION_TIMES,
+    TEXTS,
+    UNKNOWN,
+    USED,
+    USES,
+    DecodedMetrics,
+    as_text,
+    heartbeat,
+    take_count,
 )
+from otel_straggler.wire.native_metrics import NativeMetrics
 
-_MAX_S = 2.0**63 / 1e9
-_MAX_STEP = 2.0**62
-_MAX_REASONS = 100
-_MAX_FOLDED = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodedMetrics:
-    """One metrics request: signs of life, section times, and data points by what they were.
-
-    ``used`` points make heartbeats, ``section_times`` histograms of sections, ``unknown`` ones
-    are metrics of others (or no numbers), ``no_rank`` ones of ours do not say who sent them.
-    """
-
-    heartbeats: tuple[Heartbeat, ...]
-    section_times: tuple[SectionTimes, ...] = ()
-    points: dict[str, int]
-
-    @property
-    def rejected(self) -> dict[str, int]:
-        """Malformed points, by reason."""
-        return {use: count for use, count in self.points.items() if use in _MALFORMED and count}
+__all__ = ["DecodedMetrics", "MetricDecoder"]
 
 
 class MetricDecoder:
-    """Decodes metrics requests; safe to use from several threads."""
+    """Decodes metrics requests; safe to use from several threads.
 
-    def __init__(self, aliases: Aliases | None = None) -> None:
+    Args:
+        aliases: what attributes mean.
+        extension: the extension module; None reads in plain Python, with the same result.
+    """
+
+    def __init__(
+        self, aliases: Aliases | None = None, extension: ModuleType | None = native.NATIVE
+    ) -> None:
         self._aliases = aliases or Aliases()
         self._process_keys = self._aliases.process_keys()
         self._resources = Resources(self._aliases)
+        self._native: NativeMetrics | None = None
+        if extension is not None:
+            self._native = NativeMetrics(extension, self._aliases, self._resources)
 
     def decode(self, body: bytes) -> DecodedMetrics:
         """Decode binary protobuf.
@@ -68,13 +65,14 @@ class MetricDecoder:
         Raises:
             InputError: the body is not an ``ExportMetricsServiceRequest``.
         """
-        request = ExportMetricsServiceRequest()
         try:
-            request.ParseFromString(body)
+            decoded = None if self._native is None else self._native.decode(body)
+            if decoded is not None:
+                return decoded
+            return self._decode(ExportMetricsServiceRequest.FromString(body))
         except DecodeError as error:
             msg = f"body: not an ExportMetricsServiceRequest in protobuf: {error}"
             raise InputError(msg) from error
-        return self._decode(request)
 
     def decode_json(self, body: bytes) -> DecodedMetrics:
         """Decode OTLP-JSON.
@@ -103,8 +101,8 @@ class MetricDecoder:
         if which is None:
             return
         data_points = getattr(metric, which).data_points
-        if which not in _DATA_OF.get(metric.name, ()):
-            taken.points["unknown"] += len(data_points)
+        if which not in DATA_OF.get(metric.name, ()):
+            taken.points[UNKNOWN] += len(data_points)
             return
         for point in data_points:
             found = read_attributes(point.attributes)
@@ -124,13 +122,13 @@ class _Taken:
     """Collects what a request says, one resource after the other."""
 
     def __init__(self) -> None:
-        self.points = dict.fromkeys(_USES, 0)
+        self.points = dict.fromkeys(USES, 0)
         self.heartbeats: list[Heartbeat] = []
         self.section_times: list[SectionTimes] = []
         self._readings: dict[Source, tuple[_Reading, tuple[Resource, dict[str, Value]]]] = {}
 
     def take_times(self, times: SectionTimes | None) -> None:
-        self.points["malformed" if times is None else "section_times"] += 1
+        self.points[MALFORMED if times is None else SECTION_TIMES] += 1
         if times is not None:
             self.section_times.append(times)
 
@@ -143,7 +141,7 @@ class _Taken:
         told_by: tuple[Resource, dict[str, Value]],
     ) -> None:
         reading, _ = self._readings.setdefault(source, (_Reading(), told_by))
-        self.points["used" if reading.take(name, point, found) else "unknown"] += 1
+        self.points[USED if reading.take(name, point, found) else UNKNOWN] += 1
 
     def end_resource(self) -> None:
         """Make a heartbeat of every process that spoke."""
@@ -174,62 +172,39 @@ class _Reading:
             self.info = found
             return True
         number = _number(point)
-        if number is None or not 0 <= number <= _LARGEST.get(name, -1.0):
+        if number is None or not 0 <= number <= LARGEST.get(name, -1.0):
             return False
         if name == semconv.RECORDS_DROPPED.name:
-            _take_count(self._dropped, found.get(semconv.REASON), int(number), _MAX_REASONS)
+            take_count(self._dropped, found.get(semconv.REASON), int(number), MOST_REASONS)
             return True
         if name == semconv.RECORDS_FOLDED.name:
-            _take_count(self._folded, found.get(semconv.SECTION), int(number), _MAX_FOLDED)
+            take_count(self._folded, found.get(semconv.SECTION), int(number), MOST_FOLDED)
             return True
         self._numbers[name] = number
         for key, value in found.items():
-            if key in _TEXTS and isinstance(value, str):
-                self._texts[key] = value[:256]
+            if key in TEXTS and isinstance(value, str):
+                self._texts[key] = as_text(value)
         return True
 
     def beat(self, source: Source) -> Heartbeat:
         numbers = self._numbers
-        step = numbers.get(semconv.PROGRESS_STEP.name)
-        outcome = self._texts.get(semconv.OUTCOME, "unknown")
-        finished_at_s = numbers.get(semconv.RANK_FINISHED.name)
-        known: Outcome = outcome if outcome in semconv.OUTCOMES else "unknown"
-        return Heartbeat(
-            source=source,
-            sent_at_s=numbers.get(semconv.HEARTBEAT.name),
-            progress_at_s=numbers.get(semconv.PROGRESS.name),
-            step=None if step is None else int(step),
-            open_section=self._texts.get(semconv.SECTION, ""),
-            open_time_s=numbers.get(semconv.SECTION_OPEN.name),
-            phase=self._texts.get(semconv.PHASE, ""),
-            finished_at_s=finished_at_s,
-            outcome=None if finished_at_s is None else known,
-            dropped=self._dropped,
-            folded=self._folded,
+        return heartbeat(
+            source,
+            (
+                numbers.get(semconv.HEARTBEAT.name),
+                numbers.get(semconv.PROGRESS.name),
+                numbers.get(semconv.PROGRESS_STEP.name),
+                numbers.get(semconv.SECTION_OPEN.name),
+                numbers.get(semconv.RANK_FINISHED.name),
+            ),
+            (
+                self._texts.get(semconv.SECTION, ""),
+                self._texts.get(semconv.PHASE, ""),
+                self._texts.get(semconv.OUTCOME, "unknown"),
+            ),
+            self._dropped,
+            self._folded,
         )
-
-
-def _take_count(counts: dict[str, int], name: Value, count: int, most: int) -> None:
-    if len(counts) < most:
-        counts[str(name or "unknown")[:256]] = count
-
-
-_LARGEST = {
-    semconv.HEARTBEAT.name: _MAX_S,
-    semconv.PROGRESS.name: _MAX_S,
-    semconv.PROGRESS_STEP.name: _MAX_STEP,
-    semconv.SECTION_OPEN.name: _MAX_S,
-    semconv.RANK_FINISHED.name: _MAX_S,
-    semconv.RECORDS_DROPPED.name: _MAX_STEP,
-    semconv.RECORDS_FOLDED.name: _MAX_STEP,
-}
-_DATA_OF = {
-    **dict.fromkeys((*_LARGEST, semconv.RANK_INFO.name), ("gauge", "sum")),
-    semconv.SECTION_DURATION.name: ("histogram", "exponential_histogram"),
-}
-_USES = ("used", "section_times", "unknown", NO_RANK, BAD_RANK, "malformed")
-_MALFORMED = frozenset({BAD_RANK, "malformed"})
-_TEXTS = frozenset((semconv.SECTION, semconv.PHASE, semconv.OUTCOME))
 
 
 def _number(point: Any) -> float | None:

@@ -77,12 +77,13 @@ class Resource:
     def __init__(self, values: Values, aliases: Aliases) -> None:
         self._values = values
         self._aliases = aliases
-        self._variants: dict[tuple[tuple[str, Value], ...], Identity] = {}
+        self._variants: dict[tuple[object, ...], Identity] = {}
         self.identity = identify((values,), aliases)
 
     def overridden_by(self, attributes: Mapping[str, Value]) -> Identity:
         """The identity where ``attributes`` (of a span or a data point) win."""
-        key = tuple(attributes.items())
+        # With types: True is 1 for a dict, but it is no rank.
+        key = (*attributes.items(), *map(type, attributes.values()))
         known = self._variants.get(key)
         if known is None:
             if len(self._variants) >= _REMEMBERED:

@@ -35,6 +35,7 @@ _SHORTEST_S = 1e-9
 _MARGIN = 0.08
 """Rows keep off the edges of exponential buckets by this part of their width: at scale 7 a bucket
 is 0.543 % wide, and 0.92 of that is under 0.5 %."""
+_ROUNDING = 1e-9
 _GOLDEN = 0.6180339887498949
 
 
@@ -101,7 +102,7 @@ def _placement(
     middle = 0.5
     if sum_s is not None and room > 0.0:
         told = (sum_s - float((lower * counts).sum())) / room
-        middle = told if 0.0 <= told <= 1.0 else 0.5
+        middle = told if -_ROUNDING <= told <= 1.0 + _ROUNDING else 0.5
     margin = 0.0 if times.buckets.scale is None else _MARGIN
     middle = min(max(middle, margin), 1.0 - margin)
     return middle, min(middle - margin, 1.0 - margin - middle)

@@ -227,6 +227,19 @@ def test_text_that_is_no_utf8_is_refused_wherever_it_stands(wrong: bytes, where:
         SpanDecoder().decode(body)
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_resource_or_scope_in_two_parts_is_judged_part_by_part(number: int) -> None:
+    """Each must be a message by itself, whatever they are together."""
+    name, version = Node(1, [Node(1, b"rank"), Node(2, [Node(1, b"3")])]), Node(2, b"1.0")
+    content = Node(0, [name] if number == 1 else [Node(1, b"otel_straggler"), version]).content(
+        random.Random(0)
+    )
+    for cut in range(len(content) + 1):
+        parts = [Node(1, content[:cut]), Node(1, content[cut:])]
+        inner = parts if number == 1 else [Node(2, parts)]
+        agree(SpanDecoder(), Node(0, [Node(1, inner)]).content(random.Random(0)))
+
+
 def test_values_in_values_without_end_are_left_to_the_parser() -> None:
     """C++ follows 32 levels, the parser says what is too much."""
     decoder = SpanDecoder()

@@ -122,6 +122,14 @@ def test_rows_have_the_sum_that_was_measured(times_s: list[float], again: int) -
     assert np.abs(np.cumsum(inside) - np.cumsum(buckets.counts)).max() == 0
 
 
+@pytest.mark.parametrize("runs", range(1, 40))
+def test_times_that_are_all_a_bound_keep_their_sum(runs: int) -> None:
+    """Sums of decimal fractions are never exact; rounding must not make the told sum impossible."""
+    for bound in BOUNDS:
+        rows = run_times_s(point(explicit([bound] * runs)))
+        assert rows.sum() == pytest.approx(bound * runs)
+
+
 def test_times_on_either_side_of_a_bound_are_as_close_as_they_are() -> None:
     """0.09 s and 0.11 s are no straggler, though their buckets are (0.05, 0.1] and (0.1, 0.25]."""
     fast, slow = (np.median(run_times_s(point(explicit([t] * 40)))) for t in (0.09, 0.11))
@@ -272,7 +280,11 @@ def point_of(message: ExportMetricsServiceRequest) -> Any:
 
 
 def decode(message: ExportMetricsServiceRequest) -> DecodedMetrics:
-    return MetricDecoder().decode(message.SerializeToString())
+    """Decoded with the native part, where there is one, and without: the same."""
+    body = message.SerializeToString()
+    decoded, plain = MetricDecoder().decode(body), MetricDecoder(extension=None).decode(body)
+    assert repr(decoded) == repr(plain)
+    return decoded
 
 
 def test_a_histogram_of_our_client_is_read() -> None:
@@ -292,6 +304,12 @@ def test_milliseconds_are_no_seconds() -> None:
     [times] = decode(message).section_times
     assert times.buckets.edges()[1].tolist()[:2] == pytest.approx([0.0001, 0.0002])
     assert times.buckets.sum_s == pytest.approx(0.0012)
+
+
+def test_an_interval_may_be_without_length() -> None:
+    """The first point of a series, of some senders."""
+    [times] = decode(request(start_time_unix_nano=61 * SECOND)).section_times
+    assert times.start_ns == times.end_ns
 
 
 @pytest.mark.parametrize(

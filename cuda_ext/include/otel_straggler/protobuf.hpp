@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 namespace otel_straggler {
 
@@ -24,6 +25,15 @@ struct Bytes {
 
 inline bool operator==(Bytes a, Bytes b) {
   return a.size == b.size && (a.size == 0 || std::memcmp(a.data, b.data, a.size) == 0);
+}
+
+inline Bytes bytes_of(const std::string& text) {
+  return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
+}
+
+inline std::string text_of(Bytes bytes) {
+  if (bytes.size == 0) return {};
+  return {reinterpret_cast<const char*>(bytes.data), bytes.size};
 }
 
 template <typename Number>
@@ -155,5 +165,13 @@ class FieldReader {
   const std::uint8_t* end_;
   bool is_malformed_ = false;
 };
+
+// Whether it is a message of some type, as far as its own fields go.
+inline bool is_well_formed(Bytes message) {
+  Field field;
+  FieldReader reader(message);
+  while (reader.next(field)) continue;
+  return !reader.is_malformed();
+}
 
 }  // namespace otel_straggler

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <utility>
 
-#include "otel_straggler/intern.hpp"
+#include "otel_straggler/cases.hpp"
 #include "otel_straggler/scan_columns.hpp"
 #include "otel_straggler/span_facts.hpp"
 #include "otel_straggler/span_template.hpp"
@@ -21,13 +21,6 @@ namespace otel_straggler {
 inline constexpr std::size_t kMostScopes = 16'384;
 inline constexpr std::size_t kMostSenders = 131'072;
 inline constexpr std::size_t kMostShapes = 16'384;
-inline constexpr std::size_t kMostTextBytes = std::size_t{32} << 20;  // of each of these
-
-enum class Verdict : std::uint8_t {
-  kColumns = 0,     // or questions
-  kUnfamiliar = 1,  // no request, or one that a full parser should judge
-  kFull = 2,        // no room for so many different cases
-};
 
 class Scanner {
  public:
@@ -73,46 +66,6 @@ class Scanner {
   }
 
  private:
-  // Cases by the bytes that make them what they are.
-  template <typename Answer>
-  class Cases {
-   public:
-    struct Case {
-      bool is_known = false;
-      std::uint64_t asked_in = 0;
-      Answer answer{};
-    };
-
-    explicit Cases(std::size_t most) : numbers_(most, kMostTextBytes) {}
-
-    // InternTable::kFull if there is no room.
-    std::uint32_t number_of(Bytes bytes) {
-      const std::uint32_t number = numbers_.number_of(bytes);
-      if (number != InternTable::kFull && number >= cases_.size()) cases_.emplace_back();
-      return number;
-    }
-
-    const Case& operator[](std::uint32_t number) const { return cases_[number]; }
-
-    // Whether to ask about it: once in a pass.
-    bool is_to_ask(std::uint32_t number, std::uint64_t pass) {
-      Case& one = cases_[number];
-      if (one.is_known || one.asked_in == pass) return false;
-      one.asked_in = pass;
-      return true;
-    }
-
-    void answer(std::uint32_t number, const Answer& answer) {
-      if (number >= cases_.size()) return;
-      cases_[number].is_known = true;
-      cases_[number].answer = answer;
-    }
-
-   private:
-    InternTable numbers_;
-    std::vector<Case> cases_;
-  };
-
   static constexpr std::uint32_t kNoShape = Templates::kNone;
   static constexpr std::size_t kLeastSpanBytes = 48;  // with all that a row needs
 
@@ -120,21 +73,18 @@ class Scanner {
     return slot >= kNoCode && slot < static_cast<std::int32_t>(kMostNumbers);
   }
 
-  static Bytes bytes_of(const std::string& text) {
-    return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
-  }
-
-  static std::string text_of(Bytes bytes) {
-    if (bytes.size == 0) return {};
-    return {reinterpret_cast<const char*>(bytes.data), bytes.size};
-  }
-
-  // One after the other: that is how protobuf merges a message that comes more than once.
-  static Bytes merged(Bytes before, Bytes more, std::string& room) {
-    if (before.size == 0) return more;
-    if (before.data != bytes_of(room).data) room = text_of(before);
+  // Takes one more part of a message: one after the other, as protobuf merges them. False if one
+  // of them is no message by itself, though both together may be.
+  static bool merge(Bytes& message, Bytes more, std::string& room) {
+    if (message.size == 0) {
+      message = more;
+      return true;
+    }
+    if (!is_well_formed(message) || !is_well_formed(more)) return false;
+    if (message.data != bytes_of(room).data) room = text_of(message);
     room += text_of(more);
-    return bytes_of(room);
+    message = bytes_of(room);
+    return true;
   }
 
   bool has_room(std::uint32_t number) {
@@ -155,7 +105,7 @@ class Scanner {
     FieldReader first(message);
     while (first.next(field)) {
       if (field.is(1, WireType::kLength)) {
-        resource_ = merged(resource_, field.content, resource_room_);
+        if (!merge(resource_, field.content, resource_room_)) return false;
       } else if (field.is(3, WireType::kLength) && !is_utf8(field.content)) {
         return false;
       }
@@ -189,7 +139,7 @@ class Scanner {
       if (field.is(2, WireType::kLength)) {
         ++spans;
       } else if (field.is(1, WireType::kLength)) {
-        scope_ = merged(scope_, field.content, scope_room_);
+        if (!merge(scope_, field.content, scope_room_)) return false;
       } else if (field.is(3, WireType::kLength) && !is_utf8(field.content)) {
         return false;
       }

@@ -1,0 +1,123 @@
+// What a scan of metrics gives, and what it has to be told.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace otel_straggler {
+
+inline constexpr std::size_t kUses = 8;  // what became of a point
+inline constexpr std::size_t kBeatNumbers = 5;
+inline constexpr std::size_t kBeatTexts = 3;
+inline constexpr std::size_t kBeatCounts = 2;
+
+// Texts that attributes of a point tell. The first kBeatTexts belong to a sign of life.
+enum TextSlot : std::uint8_t { kSectionText, kPhaseText, kOutcomeText, kReasonText, kNoText };
+
+// Of which attribute a count is the count, by its slot.
+inline constexpr std::array<TextSlot, kBeatCounts> kCountsBy{kReasonText, kSectionText};
+
+// What an attribute of a point means.
+struct PointKey {
+  std::string text;
+  bool tells_who;
+  bool tells_section;
+  TextSlot slot;
+};
+
+enum class MetricRole : std::uint8_t {
+  kNumber = 0,  // of a sign of life; `slot` says which
+  kCounts = 1,  // by the value of an attribute
+  kInfo = 2,    // its attributes describe the sender
+  kTimes = 3,   // a histogram of section times
+};
+
+struct MetricRule {
+  std::string name;
+  MetricRole role;
+  std::uint8_t slot;
+  double largest;  // number that makes sense
+  std::uint32_t most;  // of counts: how many are kept
+};
+
+struct Unit {
+  std::string name;
+  double seconds;
+};
+
+// Uses that a scan finds by itself; others are numbered by whoever decides over senders.
+struct OwnUses {
+  std::uint8_t used;
+  std::uint8_t times;
+  std::uint8_t unknown;
+  std::uint8_t malformed;
+};
+
+enum class AskedOfPoints : std::uint8_t {
+  kSender = 0,       // who sent a point: attributes on top of a resource
+  kDescription = 1,  // the sender, with all that is said of it
+  kText = 2,         // an attribute as text of a sign of life
+  kCounted = 3,      // an attribute as the name of a count
+  kSection = 4,      // attributes of a histogram point
+};
+
+struct PointQuestion {
+  AskedOfPoints asked;
+  std::uint32_t number;  // of what is asked about
+  std::string context;   // a resource, or nothing
+  std::string sample;    // attributes, as a message Resource
+};
+
+// A number of 64 bits as it was told.
+struct Told {
+  enum class Kind : std::uint8_t { kNothing, kInt, kDouble };
+
+  Kind kind = Kind::kNothing;
+  std::int64_t integer = 0;
+  double real = 0.0;
+};
+
+using Counts = std::vector<std::pair<std::int32_t, std::int64_t>>;  // code of the name, count
+
+// One sign of life. Codes are those of the answers; kNoCode: not told.
+struct Beat {
+  std::int32_t source = -1;
+  std::array<Told, kBeatNumbers> numbers{};
+  std::array<std::int32_t, kBeatTexts> texts{-1, -1, -1};
+  std::array<Counts, kBeatCounts> counts{};
+};
+
+// The buckets of a histogram point; `scale` is that of exponential ones.
+struct BucketCounts {
+  std::vector<std::int64_t> counts;
+  std::vector<double> bounds;
+  std::optional<std::int32_t> scale;
+  std::int32_t first = 0;
+  std::int64_t zero = 0;
+  double zero_bound = 0.0;
+};
+
+struct PointTimes {
+  std::int32_t source = -1;
+  std::int32_t section = -1;
+  std::int64_t start_ns = 0;
+  std::int64_t end_ns = 0;
+  bool is_cumulative = false;
+  double unit_s = 1.0;
+  std::optional<double> sum, min_s, max_s;
+  BucketCounts buckets;
+};
+
+// One request, or questions.
+struct MetricColumns {
+  std::vector<Beat> beats;
+  std::vector<PointTimes> times;
+  std::array<std::uint64_t, kUses> points{};
+  std::vector<PointQuestion> questions;
+};
+
+}  // namespace otel_straggler

@@ -1,0 +1,109 @@
+"""What data points mean: the rules that both ways of reading metrics requests share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from otel_straggler import semconv
+from otel_straggler.model.heartbeat import Heartbeat
+from otel_straggler.model.rank import Source
+from otel_straggler.model.section_times import SectionTimes
+from otel_straggler.semconv import Outcome
+from otel_straggler.wire.identity import BAD_RANK, NO_RANK, Value
+
+USED, SECTION_TIMES, UNKNOWN, MALFORMED = "used", "section_times", "unknown", "malformed"
+USES = (USED, SECTION_TIMES, UNKNOWN, NO_RANK, BAD_RANK, MALFORMED)
+"""What can become of a point."""
+_REJECTED = frozenset({BAD_RANK, MALFORMED})
+
+_MAX_S = 2.0**63 / 1e9
+_MAX_STEP = 2.0**62
+_MAX_TEXT = 256
+MOST_REASONS = 100
+MOST_FOLDED = 200
+NUMBERS = {
+    semconv.HEARTBEAT.name: _MAX_S,
+    semconv.PROGRESS.name: _MAX_S,
+    semconv.PROGRESS_STEP.name: _MAX_STEP,
+    semconv.SECTION_OPEN.name: _MAX_S,
+    semconv.RANK_FINISHED.name: _MAX_S,
+}
+"""Metrics that make a heartbeat, in the order in which :func:`heartbeat` takes them, and their
+largest values."""
+COUNTS = {semconv.RECORDS_DROPPED.name: _MAX_STEP, semconv.RECORDS_FOLDED.name: _MAX_STEP}
+"""Metrics that count by an attribute, and their largest values."""
+LARGEST = {**NUMBERS, **COUNTS}
+DATA_OF = {
+    **dict.fromkeys((*LARGEST, semconv.RANK_INFO.name), ("gauge", "sum")),
+    semconv.SECTION_DURATION.name: ("histogram", "exponential_histogram"),
+}
+"""In which kinds of data a metric may come."""
+TEXTS = (semconv.SECTION, semconv.PHASE, semconv.OUTCOME)
+"""Attributes of a number's point that are texts of the heartbeat, in the order in which
+:func:`heartbeat` takes them."""
+
+Numbers: TypeAlias = tuple[
+    float | None, float | None, float | None, float | None, float | None
+]  # of NUMBERS
+Texts: TypeAlias = tuple[str, str, str]  # of TEXTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodedMetrics:
+    """One metrics request: signs of life, section times, and data points by what they were.
+
+    ``used`` points make heartbeats, ``section_times`` histograms of sections, ``unknown`` ones
+    are metrics of others (or no numbers), ``no_rank`` ones of ours do not say who sent them.
+    """
+
+    heartbeats: tuple[Heartbeat, ...]
+    section_times: tuple[SectionTimes, ...] = ()
+    points: dict[str, int]
+
+    @property
+    def rejected(self) -> dict[str, int]:
+        """Malformed points, by reason."""
+        return {use: count for use, count in self.points.items() if use in _REJECTED and count}
+
+
+def heartbeat(
+    source: Source,
+    numbers: Numbers,
+    texts: Texts,
+    dropped: dict[str, int],
+    folded: dict[str, int],
+) -> Heartbeat:
+    """A heartbeat of what the points of one process told."""
+    sent_at_s, progress_at_s, step, open_time_s, finished_at_s = numbers
+    section, phase, outcome = texts
+    known: Outcome = outcome if outcome in semconv.OUTCOMES else "unknown"
+    return Heartbeat(
+        source=source,
+        sent_at_s=sent_at_s,
+        progress_at_s=progress_at_s,
+        step=None if step is None else int(step),
+        open_section=section,
+        open_time_s=open_time_s,
+        phase=phase,
+        finished_at_s=finished_at_s,
+        outcome=None if finished_at_s is None else known,
+        dropped=dropped,
+        folded=folded,
+    )
+
+
+def as_text(value: str) -> str:
+    """A text of a heartbeat, no longer than it may be."""
+    return value[:_MAX_TEXT]
+
+
+def counted(name: Value) -> str:
+    """Under which name something is counted."""
+    return str(name or "unknown")[:_MAX_TEXT]
+
+
+def take_count(counts: dict[str, int], name: Value, count: int, most: int) -> None:
+    """Keep a count if there is room for it."""
+    if len(counts) < most:
+        counts[counted(name)] = count
