@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from otel_straggler.model.observation import Ints, Section
 from otel_straggler.record.active import STEP_TIMER
@@ -21,6 +23,7 @@ MOST_RUNS = 8192
 MOST_SECTIONS = 1000
 _ERROR = itemgetter(3)
 _LOW = 2**32 - 1
+_MOST_SMALL = 2**14
 
 
 class _Runs:
@@ -67,15 +70,20 @@ class SectionSamples:
 
     def _add_native(self, batch: NativeBatch) -> None:
         columns = batch.columns
-        used = (columns["flags"] & (FAILED | STEP_SPAN)) == 0
-        lengths_ns = np.maximum(1, columns["end_ns"] - columns["start_ns"])
-        phases = columns["phase"].astype(np.uint64) << np.uint64(32)
-        keys = columns["section"] | phases if phases.any() else columns["section"]
-        found, codes = np.unique(keys[used], return_inverse=True)
+        lengths_ns = columns["end_ns"] - columns["start_ns"]
+        np.maximum(lengths_ns, 1, out=lengths_ns)
+        keys = np.ascontiguousarray(columns["section"])
+        phases = columns["phase"]
+        if phases.any():
+            keys = keys | phases.astype(np.uint64) << np.uint64(32)
+        unused = columns["flags"] & (FAILED | STEP_SPAN)
+        if unused.any():
+            keys, lengths_ns = keys[unused == 0], lengths_ns[unused == 0]
+        found, codes = _numbered(keys)
         recorder = batch.recorder
         names = recorder.phases()
-        opened = [(recorder.timer(k & _LOW), names[k >> 32]) for k in found.tolist()]
-        self._add(opened, codes, lengths_ns[used])
+        opened = [(recorder.timer(k & _LOW), names[k >> 32]) for k in found]
+        self._add(opened, codes, lengths_ns)
 
     def _add_tuples(self, records: Sequence[Record]) -> None:
         count = len(records)
@@ -126,6 +134,21 @@ class SectionSamples:
 _Opened = tuple[SectionTimer, str]
 """What was opened, and in which phase."""
 _OTHER = Section(OTHER_SECTION, "other")
+
+
+def _numbered(keys: npt.NDArray[np.unsignedinteger[Any]]) -> tuple[list[int], Ints]:
+    """The different keys, ascending, and of each key its place among them.
+
+    Cost: O(n) for the small numbers that sections have; O(n log n) for others.
+    """
+    most = int(keys.max(initial=0))
+    if most > _MOST_SMALL:
+        found, codes = np.unique(keys, return_inverse=True)
+        return found.tolist(), codes.astype(np.int64)
+    is_there = np.zeros(most + 1, bool)
+    is_there[keys] = True
+    place = np.cumsum(is_there, dtype=np.uint16) - np.uint16(1)
+    return np.flatnonzero(is_there).tolist(), place[keys]
 
 
 def _coded(timers: list[SectionTimer], contexts: list[Context]) -> tuple[Ints, list[_Opened]]:
