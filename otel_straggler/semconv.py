@@ -432,6 +432,12 @@ COLLECTOR_HISTORY_FAILURES = Metric(
     "counter",
     "states, verdicts and windows that the history could not keep, by reason",
 )
+COLLECTOR_DECISIONS = Metric(
+    "straggler.collector.decisions",
+    "{decision}",
+    "counter",
+    "verdicts that people dismissed, muted or restored, by the verdict's cause",
+)
 COLLECTOR_HTTP_ANSWERS = Metric(
     "straggler.collector.http_answers", "{answer}", "counter", "OTLP/HTTP answers, by status"
 )

@@ -15,6 +15,7 @@ VERBS = {
     "score": "Score a recorded run: CSV, OTLP-JSON lines or OTLP protobuf.",
     "simulate": "Write or send the telemetry of a run whose slow rank is known.",
     "top": "Watch the scores of a running collector in the terminal.",
+    "verdict": "Say what a verdict rests on; dismiss or mute it.",
 }
 
 

@@ -48,7 +48,7 @@ _ROOM_WITHOUT_TERMINAL = 64
 @click.option("--once", is_flag=True, help="Look once, print, and end.")
 def command(collector: str, run_id: str | None, interval: float, once: bool) -> None:
     """Watch verdicts and scores of a running collector. Ends with Ctrl-C."""
-    url = _report_url(collector)
+    url = report_url(collector)
     if not 0.1 <= interval <= 3600.0:
         expected = "0.1 to 3600 seconds"
         raise ConfigError(
@@ -73,7 +73,7 @@ def fetch_report(url: str) -> Json:
         UnavailableError: nobody answers there.
         InputError: somebody else answers there.
     """
-    request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310 (checked by _report_url)
+    request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310 (checked by report_url)
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
             report: Any = json.load(answer)
@@ -101,7 +101,7 @@ def _no_collector(url: str, value: str) -> InputError:
     return InputError(describe(where=url, value=value, expected=expected, remedy=remedy))
 
 
-def _report_url(collector: str) -> str:
+def report_url(collector: str) -> str:
     if not collector.startswith(("http://", "https://")):
         expected = f"a URL such as {DEFAULT_COLLECTOR}"
         remedy = "Give the address that the collector prints as 'metrics'."

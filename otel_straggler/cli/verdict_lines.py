@@ -24,6 +24,7 @@ NEWEST_CHANGES = 8
 _LONGEST_SENTENCE = 600
 _LONGEST_NAME = 60
 _STYLES = {"confirmed": "bold red", "flapping": "bold red", "suspect": "dim"}
+_SILENCED = {"dismiss": ", dismissed", "mute": ", muted"}
 _SLOW_RUN = 1.1
 _WORTH_A_WORD = 0.5
 """Part of the loss from which on its place is told."""
@@ -33,8 +34,9 @@ def verdict_lines(run: Json, most: int = MOST_VERDICTS) -> Iterator[Text]:
     """Who is called slow, who is suspected, who has recovered; dearest first."""
     current = current_verdicts(run)
     standing = [verdict for verdict in current if verdict["state"] in _STYLES]
+    silenced = {d["subject_id"]: d["action"] for d in run.get("decisions", ()) if d["is_in_force"]}
     for verdict in standing[:most]:
-        yield _line(verdict)
+        yield _line(verdict, _SILENCED.get(silenced.get(verdict["subject_id"], ""), ""))
     if len(standing) > most:
         yield Text(f"and {_count(standing[most:])} that lose less", style="dim")
     recovered = [verdict for verdict in current if verdict["state"] == "recovered"]
@@ -96,8 +98,8 @@ def subject(verdict: Json) -> str:
 # --- one verdict -------------------------------------------------------------------------------
 
 
-def _line(verdict: Json) -> Text:
-    state = verdict["state"] + (", pages" if verdict["pages"] else "")
+def _line(verdict: Json, silenced: str) -> Text:
+    state = verdict["state"] + silenced + (", pages" if verdict["pages"] else "")
     sentence = printable(verdict["sentence"], _LONGEST_SENTENCE) or _told(verdict)
     return Text(f"{state}: {sentence}{_action(verdict)}", style=_STYLES[verdict["state"]])
 

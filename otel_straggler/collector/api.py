@@ -1,7 +1,9 @@
-"""The address for people and scrapers: /metrics, /v1/report, /healthz, /readyz.
+"""The address for people and scrapers: /metrics, /v1/report, /healthz, /readyz, /v1/decisions.
 
-It only reads snapshots. A browser on the same machine can be made to send requests here under
-a foreign name (DNS rebinding), so the Host header must be a name that belongs to this server.
+All but the last only read snapshots. A browser on the same machine can be made to send requests
+here: under a foreign name (DNS rebinding), so the Host header must be a name that belongs to this
+server; and from a foreign page, so what is decided must come as JSON, which no page may send to
+another origin unasked.
 """
 
 from __future__ import annotations
@@ -11,15 +13,19 @@ import ipaddress
 import json
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from urllib.parse import parse_qsl
 
 from otel_straggler import semconv
 from otel_straggler.collector.board import ReportQuery
+from otel_straggler.collector.deciding import UnknownSubjectError
+from otel_straggler.errors import InputError
+from otel_straggler.model.decision import Decision
 from otel_straggler.publish.prometheus import CONTENT_TYPE
 from otel_straggler.receive.http1 import Head, Request, Response
 
 _JSON = "application/json"
+_DECISIONS = "/v1/decisions"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +38,14 @@ class Pages:
             it is called on another thread.
         is_healthy: the process can do its work.
         is_ready: it can take data now.
+        decide: takes a person's decision about a verdict; None if that is not allowed here.
     """
 
     metrics: Callable[[], bytes]
     report: Callable[[ReportQuery], bytes]
     is_healthy: Callable[[], bool]
     is_ready: Callable[[], bool]
+    decide: Callable[[bytes], Decision] | None = None
 
 
 class Api:
@@ -59,12 +67,14 @@ class Api:
             "X-Content-Type-Options": "nosniff",
             "Cache-Control": "no-store",
         }
-        self._routes: dict[str, Callable[[Head], Response | Awaitable[Response]]] = {
+        self._routes: dict[str, Callable[[Request], Response | Awaitable[Response]]] = {
             "/metrics": self._metrics,
             "/v1/report": self._report,
             "/healthz": lambda _: _state(pages.is_healthy()),
             "/readyz": lambda _: _state(pages.is_ready()),
         }
+        if pages.decide is not None:
+            self._routes[_DECISIONS] = self._decided
 
     def refuse(self, head: Head) -> Response | None:
         if not self.is_own_name(head.headers.get("host", "")):
@@ -72,10 +82,14 @@ class Api:
             return self.failure(403, text, head)
         if head.path not in self._routes:
             return self.failure(404, f"no such path; there are {', '.join(self._routes)}", head)
-        if head.method not in ("GET", "HEAD"):
-            refusal = self.failure(405, "only GET and HEAD", head)
-            refusal.headers = {"Allow": "GET, HEAD"}
+        allowed = ("POST",) if head.path == _DECISIONS else ("GET", "HEAD")
+        if head.method not in allowed:
+            refusal = self.failure(405, f"only {' and '.join(allowed)}", head)
+            refusal.headers = {"Allow": ", ".join(allowed)}
             return refusal
+        media_type = head.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if head.path == _DECISIONS and media_type != _JSON:
+            return self.failure(415, f"a decision comes as {_JSON}", head)
         return None
 
     def is_own_name(self, host: str) -> bool:
@@ -100,20 +114,30 @@ class Api:
         return False
 
     def respond(self, request: Request) -> Response | Awaitable[Response]:
-        return self._routes[request.head.path](request.head)
+        return self._routes[request.head.path](request)
 
     def failure(self, status: int, message: str, head: Head | None) -> Response:  # noqa: ARG002
         return Response(status, json.dumps({"error": message}).encode(), _JSON)
 
-    def _metrics(self, head: Head) -> Response:  # noqa: ARG002
+    def _decided(self, request: Request) -> Response:
+        assert self._pages.decide is not None
+        try:
+            decision = self._pages.decide(request.content)
+        except UnknownSubjectError as error:
+            return self.failure(404, str(error), request.head)
+        except InputError as error:
+            return self.failure(400, str(error), request.head)
+        return Response(200, json.dumps(asdict(decision)).encode(), _JSON)
+
+    def _metrics(self, request: Request) -> Response:  # noqa: ARG002
         return Response(200, self._pages.metrics(), CONTENT_TYPE)
 
-    async def _report(self, head: Head) -> Response:
+    async def _report(self, request: Request) -> Response:
         try:
-            query = _query(head.query)
+            query = _query(request.head.query)
         except ValueError:
             text = "rank must be a whole number; known are run, group and rank"
-            return self.failure(400, text, head)
+            return self.failure(400, text, request.head)
         loop = asyncio.get_running_loop()
         body = await loop.run_in_executor(None, self._pages.report, query)
         return Response(200, body, _JSON)

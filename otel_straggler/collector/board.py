@@ -11,7 +11,7 @@ from otel_straggler.collector.live_series import live_families
 from otel_straggler.collector.liveness import Liveness, World
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
-from otel_straggler.model.verdict import RunVerdicts
+from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.publish.prometheus import Families, labels
 from otel_straggler.publish.report_json import (
     Json,
@@ -90,6 +90,11 @@ class ReportSnapshot:
             if self._body is None:
                 self._body = dump_report(self._json()).encode()
             return self._body
+
+    def verdicts_of(self, run_id: str) -> tuple[Verdict, ...]:
+        """The newest verdict of every subject of a run; none of a run that is not known."""
+        run = self._runs.get(run_id)
+        return () if run is None else run.judged.current
 
     def part(self, query: ReportQuery) -> bytes:
         """What a query asks for. Cost: O(size of the answer), once the windows have their JSON."""

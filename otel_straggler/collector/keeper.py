@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from otel_straggler.collector.settings import HistorySettings
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import Verdict
+from otel_straggler.publish.decisions import Decisions
 from otel_straggler.publish.history import History, HistoryCounts
 from otel_straggler.score.scorer import Scorer
 
@@ -17,6 +19,7 @@ _MiB: Final = 1024 * 1024
 _SHARE: Final = 20
 """Copying a state takes one part in so many of the scoring thread's time at most."""
 _JUDGES: Final = "judges"
+_DECISIONS: Final = "decisions"
 
 
 class Keeper:
@@ -57,21 +60,30 @@ class Keeper:
         if self._history is not None:
             self._history.close(timeout_s)
 
+    def keep_decisions(self, state: dict[str, Any]) -> None:
+        """What people have decided. From any thread; written at once."""
+        if self._history is not None:
+            self._history.put(states={_DECISIONS: state})
+
     def counts(self) -> HistoryCounts | None:
         """None without a history."""
         return None if self._history is None else self._history.counts()
 
     # --- from the scoring thread ----------------------------------------------------------------
 
-    def restore(self, scorer: Scorer) -> None:
-        """Give the scorer what the last process left. What it refuses is said, counted and left
+    def restore(self, scorer: Scorer, decisions: Decisions) -> None:
+        """Give everybody what the last process left. What is refused is said, counted and left
         out; the rest counts all the same."""
+        decided = self._restored.pop(_DECISIONS, None)
+        if decided is not None:
+            self._give(_DECISIONS, lambda: decisions.restore(decided))
         judges = 0
         for key, state in self._restored.items():
             part, is_judge, name = key.partition("/")
             judges += bool(is_judge)
             if judges <= self._max_runs or not is_judge:
-                self._give(scorer, key, {part: {name: state} if is_judge else state})
+                given = {part: {name: state} if is_judge else state}
+                self._give(key, partial(scorer.restore, given))
         self._restored = {}
 
     def take(self, windows: Sequence[WindowScores]) -> None:
@@ -101,10 +113,10 @@ class Keeper:
         took_ns = self._monotonic_ns() - began_at_ns
         self._due_at_ns = max(self._due_at_ns, began_at_ns + _SHARE * took_ns)
 
-    def _give(self, scorer: Scorer, key: str, state: dict[str, Any]) -> None:
+    def _give(self, key: str, give: Callable[[], None]) -> None:
         assert self._history is not None
         try:
-            scorer.restore(state)
+            give()
         except Exception as error:  # noqa: BLE001 - a state of another version may fail in any way
             self._history.refuse(key, f"{type(error).__name__}: {error}")
 

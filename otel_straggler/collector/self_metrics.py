@@ -34,6 +34,7 @@ def self_families(
     history: HistoryCounts | None = None,
     sampling: SamplingCounts | None = None,
     receiver_restarts: int | None = None,
+    decisions: Mapping[tuple[str, str], int] | None = None,
 ) -> Families:
     """The collector's own series."""
     families = Families()
@@ -74,6 +75,8 @@ def self_families(
         for reason in LEFT_OUT:
             left = sampling.left_out.get(reason, 0)
             add(semconv.COLLECTOR_FORWARD_SPANS, left, fate="left_out", reason=reason)
+    for (action, cause), count in sorted((decisions or {}).items()):
+        add(semconv.COLLECTOR_DECISIONS, count, action=action, cause=cause)
     if history is not None:
         add(semconv.COLLECTOR_HISTORY_SIZE, history.size_bytes)
         if history.oldest_at_s is not None:

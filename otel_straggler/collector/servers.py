@@ -15,6 +15,7 @@ from otel_straggler.errors import UnavailableError, describe
 
 _Result = TypeVar("_Result")
 _START_S = 30.0
+_MOST_ASKED_BYTES = 8_192
 
 
 class Servers:
@@ -40,7 +41,7 @@ class Servers:
         self._settings = settings
         self._pool = ReceiverPool(settings, handler) if receivers.processes > 1 else None
         self._http = http1.HttpServer(app, limits)
-        self._metrics = http1.HttpServer(api, http1.HttpLimits(body_bytes=1024))
+        self._metrics = http1.HttpServer(api, http1.HttpLimits(body_bytes=_MOST_ASKED_BYTES))
         self._grpc = GrpcServer(handler, max_bytes=receivers.max_body_bytes)
         self._loop = new_loop()
         self._thread = threading.Thread(target=self._run, name="straggler-servers", daemon=True)

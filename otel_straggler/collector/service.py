@@ -6,15 +6,20 @@ import json
 import logging
 import socket
 import time
+from collections.abc import Callable
+from typing import Any
 
 from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.board import ReportQuery
+from otel_straggler.collector.deciding import Deciding
 from otel_straggler.collector.intake import Intake
 from otel_straggler.collector.keeper import Keeper
 from otel_straggler.collector.self_metrics import self_families
 from otel_straggler.collector.servers import Servers, require_packages
 from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.collector.worker import Worker
+from otel_straggler.model.decision import Decision
+from otel_straggler.publish.decisions import Decisions
 from otel_straggler.publish.forward import Forwardable, Forwarder
 from otel_straggler.publish.keep_rules import Reach
 from otel_straggler.publish.sampling import Sampler
@@ -50,8 +55,13 @@ class Collector:
         self._forwarder = _forwarder(self._settings)
         self._keeper = Keeper(self._settings.history, self._settings.scoring.max_runs)
         self._sampler = _sampler(self._settings, self._forwarder)
+        self._decisions = Decisions(time.time_ns)
         self._worker = Worker(
-            self._settings, self._admission, keeper=self._keeper, sampler=self._sampler
+            self._settings,
+            self._admission,
+            keeper=self._keeper,
+            sampler=self._sampler,
+            decisions=self._decisions,
         )
         aliases, names = self._settings.attributes.aliases(), self._settings.spans.names()
         self._intake = Intake(self, self._admission, aliases, names)
@@ -60,6 +70,7 @@ class Collector:
             report=self._report_part,
             is_healthy=lambda: self._worker.is_alive,
             is_ready=self._is_ready,
+            decide=self._deciding() if self._settings.metrics.decisions else None,
         )
         api = Api(pages, self._settings.metrics.allowed_hosts)
         self._servers = Servers(self._settings, self._intake, api)
@@ -67,6 +78,19 @@ class Collector:
     def _is_ready(self) -> bool:
         is_receiving = self._servers.is_receiving
         return self._worker.is_alive and is_receiving and not self._intake.is_busy()
+
+    def _deciding(self) -> Callable[[bytes], Decision]:
+        deciding = Deciding(
+            self._decisions,
+            lambda: self._worker.snapshot.report,
+            self._keep_decisions,
+            time.time_ns,
+        )
+        return deciding.decide
+
+    def _keep_decisions(self, state: dict[str, Any]) -> None:
+        self._keeper.keep_decisions(state)
+        self._worker.show_soon()
 
     def _report_part(self, query: ReportQuery) -> bytes:
         return self._worker.snapshot.report.part(query)
@@ -137,6 +161,7 @@ class Collector:
             receiver_restarts=self._servers.receiver_restarts,
             sampling=None if self._sampler is None else self._sampler.counts(),
             forward_queue_bytes=0 if forwarder is None else forwarder.queued_bytes,
+            decisions=self._decisions.counts(),
         )
         return snapshot.page + own.render()
 

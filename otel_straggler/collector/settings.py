@@ -49,6 +49,7 @@ class MetricsSettings:
         collector_id: value of the ``collector`` label; host name and port if empty.
         series_budget: series per run.
         keep_scores_seconds: how long a rank's last scores stay without a new window.
+        decisions: whether verdicts may be dismissed and muted at this address.
     """
 
     listen: str = "127.0.0.1:9464"
@@ -56,6 +57,7 @@ class MetricsSettings:
     collector_id: str = ""
     series_budget: int = 50_000
     keep_scores_seconds: float = 900.0
+    decisions: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

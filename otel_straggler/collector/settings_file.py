@@ -11,7 +11,13 @@ from typing import Any, TypeVar
 from otel_straggler.collector.settings import ADDRESSES, RULES, CollectorSettings, parse_address
 from otel_straggler.errors import ConfigError, UnavailableError, describe
 
-_TYPE_NAMES = {int: "an integer", float: "a number", str: "text", tuple: "a list of text"}
+_TYPE_NAMES = {
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    str: "text",
+    tuple: "a list of text",
+}
 
 
 def load_settings(path: str | Path | None, flags: Mapping[str, Any]) -> CollectorSettings:

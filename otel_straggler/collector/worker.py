@@ -19,6 +19,8 @@ from otel_straggler.collector.liveness import Liveness
 from otel_straggler.collector.settings import CollectorSettings, HistorySettings
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
+from otel_straggler.model.verdict import RunVerdicts
+from otel_straggler.publish.decisions import Decisions
 from otel_straggler.publish.sampling import Sampler
 from otel_straggler.score.scorer import Scorer
 from otel_straggler.wire.decode_metrics import DecodedMetrics
@@ -65,6 +67,7 @@ class Worker:
         monotonic_ns, wall_s: clocks.
         keeper: of what survives this process; None for one that keeps nothing.
         sampler: of the spans that are passed on, told what was found; None if there is none.
+        decisions: of people about verdicts.
     """
 
     def __init__(
@@ -75,11 +78,13 @@ class Worker:
         wall_s: Callable[[], float] = time.time,
         keeper: Keeper | None = None,
         sampler: Sampler | None = None,
+        decisions: Decisions | None = None,
     ) -> None:
         scoring = settings.scoring
         self._admission = admission
         self._keeper = keeper or Keeper(HistorySettings(), scoring.max_runs)
         self._sampler = sampler
+        self._decisions = decisions or Decisions(lambda: int(wall_s() * 1e9))
         self._monotonic_ns = monotonic_ns
         self._wall_s = wall_s
         self._forget_s = scoring.forget_run_seconds
@@ -105,10 +110,14 @@ class Worker:
     def take(self, content: DecodedSpans | DecodedMetrics, size: int) -> None:
         self._queue.put(_Item(content, size, self._monotonic_ns(), self._wall_s()))
 
+    def show_soon(self) -> None:
+        """Something else than what was handed over changes what is shown."""
+        self._is_dirty = True
+
     def start(self, collector_id: str) -> None:
         """Restore what the keeper has, and begin; ``collector_id`` is the value of the label
         ``collector``."""
-        self._keeper.restore(self._scorer)
+        self._keeper.restore(self._scorer, self._decisions)
         self._board.sign(collector_id)
         self._thread.start()
 
@@ -269,10 +278,13 @@ class Worker:
         self._board.drop_unshown()
         clashes = {run_id: self._clashes(run_id, now_ns, now_s) for run_id in self._liveness.runs()}
         self.snapshot = self._board.snapshot(
-            self._liveness, clashes, dict(self._scorer.late_by_run), self._scorer.judged
+            self._liveness, clashes, dict(self._scorer.late_by_run), self._judged
         )
         self._is_dirty = False
         self._published_at_ns = now_ns
+
+    def _judged(self, run_id: str) -> RunVerdicts:
+        return self._decisions.applied(self._scorer.judged(run_id), run_id)
 
     def _forget(self, now_s: float) -> None:
         gone = (

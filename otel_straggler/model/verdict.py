@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from otel_straggler.model.decision import Decision
+
 Scope = Literal["rank", "host", "role", "run"]
 State = Literal["ok", "suspect", "confirmed", "recovered", "flapping"]
 Cause = Literal[
@@ -170,10 +172,14 @@ class RunVerdicts:
     Attributes:
         changes: changes of state of all subjects, in order; the last per subject counts.
         worlds: one summary per group.
+        decisions: what people have decided about them, in order.
+        silenced: subjects for which nobody is called because of that.
     """
 
     changes: tuple[Verdict, ...] = ()
     worlds: tuple[WorldSummary, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    silenced: frozenset[str] = frozenset()
 
     @property
     def current(self) -> tuple[Verdict, ...]:

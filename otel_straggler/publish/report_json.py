@@ -18,7 +18,7 @@ from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import Excess, Straggler, WindowScores
 from otel_straggler.model.verdict import RunVerdicts
-from otel_straggler.publish.verdict_json import run_json, verdict_json
+from otel_straggler.publish.verdict_json import decisions_json, run_json, verdict_json
 from otel_straggler.semconv import FORMAT_VERSION
 
 Json: TypeAlias = dict[str, Any]
@@ -59,6 +59,7 @@ def _run(run: RunReport) -> Json:
     return {
         "windows": list(run.windows),
         "verdicts": [verdict_json(verdict) for verdict in run.judged.changes],
+        "decisions": decisions_json(run.judged),
         "run": run_json(run.judged.worlds, newest["coverage"] if newest else None),
         "clashes": [_clash(source) for source in run.clashes],
         "not_scored": dict(run.counts or {}),
@@ -96,7 +97,7 @@ def window_json(window: WindowScores) -> Json:
         "section_counts": _table(window.section_count, keys, names),
         "stragglers": [_straggler(s) for s in window.stragglers],
         "largest_excess": _excess(window.largest_excess),
-        "ranks": {s.key: {"node": s.node, "role": s.role} for s in window.sources},
+        "ranks": {source.key: _rank(source) for source in window.sources},
         "sections": {section.name: section.kind for section in window.sections},
         "world_size": window.world_size,
         "ranks_reporting": reporting,
@@ -106,6 +107,12 @@ def window_json(window: WindowScores) -> Json:
         "duplicates": window.duplicates,
         "superseded": window.superseded,
     }
+
+
+def _rank(source: Source) -> Json:
+    """Where a rank is; ``parallel`` only if it was told."""
+    told = {"node": source.node, "role": source.role}
+    return {**told, "parallel": dict(source.parallel)} if source.parallel else told
 
 
 def of_one_rank(window: Json, key: str) -> Json:

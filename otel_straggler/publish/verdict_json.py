@@ -52,6 +52,26 @@ def verdict_json(verdict: Verdict) -> Json:
     }
 
 
+def decisions_json(judged: RunVerdicts) -> list[Json]:
+    """What people have decided, oldest first; ``is_in_force`` on the newest of a subject that
+    is silenced by it."""
+    newest = {decision.subject_id: decision for decision in judged.decisions}
+    return [
+        {
+            "action": decision.action,
+            "subject_id": decision.subject_id,
+            "reason": decision.reason,
+            "by": decision.by or None,
+            "at_ns": decision.at_ns,
+            "until_ns": decision.until_ns,
+            "cause": decision.cause,
+            "is_in_force": decision.subject_id in judged.silenced
+            and newest[decision.subject_id] is decision,
+        }
+        for decision in judged.decisions
+    ]
+
+
 def run_json(worlds: Sequence[WorldSummary], coverage: float | None) -> Json:
     """The block ``run``: the world that loses most, and under ``worlds`` every world by group.
 
@@ -98,9 +118,13 @@ def judged_part(
         return verdict.rank == rank
 
     worlds = (world for world in judged.worlds if group in (None, world.group))
+    changes = tuple(verdict for verdict in judged.changes if concerns(verdict))
+    concerned = {verdict.subject_id for verdict in changes}
     return RunVerdicts(
-        changes=tuple(verdict for verdict in judged.changes if concerns(verdict)),
+        changes=changes,
         worlds=tuple(world if rank is None else _of_one_rank(world, rank) for world in worlds),
+        decisions=tuple(each for each in judged.decisions if each.subject_id in concerned),
+        silenced=judged.silenced & concerned,
     )
 
 

@@ -260,8 +260,9 @@ def test_a_section_made_while_the_file_is_read_has_its_name(start: Start, tmp_pa
         "sys.stdin.readline()\n"
         "for n in range(2_000):\n"
         "    with section(f'made-{n}', kind='data'): time.sleep(0)\n"
-        "print('out', flush=True)\n"
-        "time.sleep(600)\n"
+        "with section('made-last', kind='data'):\n"
+        "    print('out', flush=True)\n"
+        "    time.sleep(600)\n"
     )
     line(process), line(process)
     assert process.stdin is not None
@@ -269,7 +270,9 @@ def test_a_section_made_while_the_file_is_read_has_its_name(start: Start, tmp_pa
     process.stdin.write("go\n")
     process.stdin.flush()
     seen = set()
-    while not select.select([process.stdout], [], [], 0)[0]:
+    is_over = False
+    while not is_over:
+        is_over = bool(select.select([process.stdout], [], [], 0)[0])
         found = state_of(tmp_path).open_section
         if found is not None:
             seen.add((found.name[:5], found.kind))

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from otel_straggler.collector.keeper import Keeper
 from otel_straggler.collector.settings import HistorySettings
 from otel_straggler.errors import InputError, UnavailableError
 from otel_straggler.model.verdict import Verdict
+from otel_straggler.publish.decisions import Decisions
 from otel_straggler.publish.history import HistoryReader
 from otel_straggler.publish.history.blobs import decode_blob
 from otel_straggler.score.scorer import ScorerCounts
@@ -383,7 +385,7 @@ def test_each_judge_is_restored_for_itself_and_only_the_newest(keep: Any) -> Non
     keeper.close(5.0)
     keeper, _ = keep(max_runs=1)
     scorer: Any = Judged()
-    keeper.restore(scorer)
+    keeper.restore(scorer, Decisions(time.time_ns))
     assert scorer.given == [{"judges": {"x": {"n": 1}}}, {"references": {"r": 1}}]
 
 
@@ -396,7 +398,7 @@ def test_a_state_that_the_scorer_refuses_is_left_out_and_counted(
     keeper.close(5.0)
     keeper, _ = keep()
     scorer: Any = Judged(refuses="judges")
-    keeper.restore(scorer)
+    keeper.restore(scorer, Decisions(time.time_ns))
     assert len(scorer.given) == 3
     assert keeper.counts().failures["damaged"] == 2
     assert "state judges/x: InputError: no such state" in caplog.text

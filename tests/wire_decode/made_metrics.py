@@ -9,8 +9,12 @@ from typing import Any
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
 from otel_straggler import semconv
+
+HAS_METADATA = "metadata" in Metric.DESCRIPTOR.fields_by_name
+"""Older parsers know no such field of a metric."""
 
 GAUGES = (
     semconv.HEARTBEAT,
@@ -61,7 +65,7 @@ def any_request(rng: random.Random) -> ExportMetricsServiceRequest:
 def _add_metric(rng: random.Random, metric: Any) -> None:
     metric.description = rng.choice(["", "what it is"])
     metric.unit = rng.choice(["s", "s", "ms", "ns", "", "By"])
-    if rng.random() < 0.1:
+    if rng.random() < 0.1 and HAS_METADATA:
         metric.metadata.add(key="meta").value.string_value = "data"
     kind = rng.choice(["gauge", "gauge", "sum", "histogram", "exponential", "summary", "nothing"])
     usual: dict[str, tuple[semconv.Metric, ...]] = {"gauge": GAUGES, "sum": COUNTERS}

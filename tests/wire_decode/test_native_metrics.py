@@ -4,6 +4,7 @@ refused."""
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import random
 import threading
 from collections.abc import Callable
@@ -36,7 +37,7 @@ from otel_straggler.wire.encode_spans import encode_resource
 from otel_straggler.wire.identity import Aliases
 
 from . import protobuf_by_hand as by_hand
-from .made_metrics import any_request
+from .made_metrics import HAS_METADATA, any_request
 from .protobuf_by_hand import Node
 
 pytestmark = pytest.mark.skipif(
@@ -220,11 +221,14 @@ def test_section_histograms_of_our_encoder_are_read_by_cpp() -> None:
 def test_what_the_sdk_sends_is_read_by_cpp() -> None:
     """Counters, gauges, explicit and exponential histograms, of ours and of others."""
     from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
-    from opentelemetry.sdk.metrics import Histogram, MeterProvider
+    from opentelemetry.sdk.metrics import Histogram, Meter, MeterProvider
     from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
     from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
     from opentelemetry.sdk.resources import Resource
 
+    told = inspect.signature(MeterProvider.get_meter).parameters
+    if "attributes" not in told or not hasattr(Meter, "create_gauge"):
+        pytest.skip("this SDK has no gauges, or none of scopes; a newer one's are read by C++")
     reader = InMemoryMetricReader(
         preferred_temporality={Histogram: AggregationTemporality.DELTA},
         preferred_aggregation={Histogram: ExponentialBucketHistogramAggregation()},
@@ -237,7 +241,7 @@ def test_what_the_sdk_sends_is_read_by_cpp() -> None:
     )
     meter = provider.get_meter(semconv.SCOPE_NAME, "1.0", attributes={"in": ["a", "scope"]})
     times = meter.create_histogram(semconv.SECTION_DURATION.name, unit="s", description="times")
-    meter.create_up_down_counter("renamed").add(-3, {"list": ["a", "b"], "x": 0.5, "on": True})
+    meter.create_up_down_counter("renamed").add(-3, {"list": ("a", "b"), "x": 0.5, "on": True})
     meter.create_gauge(semconv.HEARTBEAT.name).set(1.7e9)
     meter.create_gauge(semconv.PROGRESS_STEP.name).set(7, {semconv.PHASE: "eval"})
     meter.create_counter(semconv.RECORDS_DROPPED.name).add(4, {semconv.REASON: "ring_full"})
@@ -335,6 +339,8 @@ def test_every_truncation_is_judged_as_the_parser_judges(seed: int) -> None:
                                    "resource", "schema", "outer schema"])  # fmt: skip
 def test_text_that_is_no_utf8_is_refused_wherever_it_stands(wrong: bytes, where: str) -> None:
     """As protobuf demands, of metrics of others too."""
+    if where == "metadata" and not HAS_METADATA:
+        pytest.skip("this parser knows no metadata; a newer one refuses what is no text in them")
     text = Node(1, wrong)
     point = {
         "key": [Node(7, [text])],

@@ -1,0 +1,228 @@
+"""A verdict with the numbers it rests on, as people read it and as JSON."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from otel_straggler.cli.report_table import printable
+from otel_straggler.cli.verdict_lines import cause_of, subject
+from otel_straggler.model.advice import NEXT_ACTION
+from otel_straggler.model.rank import Source
+from otel_straggler.score.verdicts.peers import describe_peers, peer_key
+
+Json = Mapping[str, Any]
+MOST_PEERS = 16
+"""Peers that are listed one by one: the fastest and the slowest."""
+_EVIDENCE = {
+    "host": "the host's clock",
+    "events": "CUDA events",
+    "cupti": "GPU kernels",
+    "synchronised": "a section that contains waiting: culprit and victims look alike",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PeerTime:
+    """Seconds per step of one rank in the newest window, and whether it is (of) the subject."""
+
+    rank: str
+    node: str
+    seconds: float
+    is_subject: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What is known of a verdict.
+
+    Attributes:
+        run_id: of the run.
+        verdict: the newest on the subject; of the report.
+        changes: all of them.
+        decisions: of people on the subject.
+        window: the newest of its group; None if there is none.
+        peers: who they are, in words.
+        times: of the subject and its peers in that window, slowest first.
+    """
+
+    run_id: str
+    verdict: Json
+    changes: Sequence[Json]
+    decisions: Sequence[Json]
+    window: Json | None
+    peers: str
+    times: Sequence[PeerTime]
+
+    def as_json(self) -> dict[str, Any]:
+        window = self.window or {}
+        return {
+            "run_id": self.run_id,
+            "verdict": dict(self.verdict),
+            "changes": list(self.changes),
+            "decisions": list(self.decisions),
+            "peers": self.peers,
+            "first_step": window.get("first_step"),
+            "last_step": window.get("last_step"),
+            "times": [
+                {"rank": t.rank, "node": t.node, "seconds": t.seconds, "is_subject": t.is_subject}
+                for t in self.times
+            ],
+        }
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(printable(self.verdict["sentence"], 600) or subject(self.verdict), style="bold")
+        facts = Table.grid(padding=(0, 2))
+        for name, value in self._facts():
+            facts.add_row(Text(name, style="dim"), Text(value))
+        yield facts
+        yield from self._peer_lines()
+        yield Text("Changes of state", style="bold")
+        for change in self.changes:
+            yield Text(f"  {_when(change['at_ns'])}  {_step(change):>12}  {change['state']}")
+        for decision in self.decisions:
+            yield Text(f"  {_when(decision['at_ns'])}  {_decision(decision)}")
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        verdict = self.verdict
+        yield "subject", f"{verdict['subject_id']}, run {printable(self.run_id)}"
+        yield "state", verdict["state"] + (", pages" if verdict["pages"] else ", calls nobody")
+        section = printable(verdict["section"] or "the whole step", 100)
+        if verdict["own_s"] is not None and verdict["peers_s"] is not None:
+            own, peers = _ms(verdict["own_s"]), f"{_ms(verdict['peers_s'])}, the median of "
+            yield "compared", f"{own} a step with {peers}{verdict['n_peers']} peers, in {section}"
+        else:
+            yield "compared", f"with {verdict['n_peers']} peers, in {section}"
+        if verdict["slowdown"] is not None:
+            yield "slowdown", f"{verdict['slowdown']:.3f}x"
+        since = verdict["since_step"]
+        if since is not None:
+            began = {"became": "was as its peers before", "born": "as long as it is known"}
+            yield "since", f"step {since:,}, {began.get(verdict['began'], 'without a known past')}"
+        evidence = str(verdict["evidence"])
+        yield "measured by", _EVIDENCE.get(evidence, evidence)
+        yield "confidence", f"{verdict['confidence'] or 0:.2f}"
+        lost_hours = (verdict["gpu_seconds_lost_per_hour"] or 0.0) / 3600
+        yield "costs", f"{lost_hours:.3g} GPU-hours per hour"
+        action = NEXT_ACTION.get(verdict["cause"])
+        yield "cause", cause_of(verdict) + (f"; do: {action}" if action else "")
+
+    def _peer_lines(self) -> Iterator[RenderableType]:
+        if not self.times or self.window is None:
+            yield Text("No window of these peers is kept any more.", style="dim")
+            return
+        steps = "" if self.window["first_step"] is None else _steps(self.window)
+        section = printable(self.verdict["section"] or "all sections but those that wait", 100)
+        yield Text(f"Newest window{steps}, {self.peers}, median per step in {section}", "bold")
+        middle = statistics.median(t.seconds for t in self.times if not t.is_subject or self._only)
+        table = Table(box=None, pad_edge=False)
+        for name in ("", "rank", "node", "time", "of the peers' median"):
+            table.add_column(name, justify="left" if name in ("", "node") else "right")
+        for time in _shown(self.times):
+            ratio = f"{time.seconds / middle:.3f}x" if middle else ""
+            mark = ">" if time.is_subject else ""
+            table.add_row(mark, time.rank, printable(time.node, 60), _ms(time.seconds), ratio)
+        yield table
+        left_out = len(self.times) - len(_shown(self.times))
+        if left_out:
+            yield Text(f"  and {left_out:,} between them", style="dim")
+
+    @property
+    def _only(self) -> bool:
+        """All that are listed belong to the subject."""
+        return all(time.is_subject for time in self.times)
+
+
+def explanation(run_id: str, run: Json, verdict: Json) -> Explanation:
+    """Gather what a run of the report knows of a verdict."""
+    subject_id = verdict["subject_id"]
+    of_group = [each for each in run.get("windows", ()) if each["group"] == verdict["group"]]
+    window = of_group[-1] if of_group else None
+    peers, times = _peer_times(window, verdict) if window else ("", [])
+    return Explanation(
+        run_id=run_id,
+        verdict=verdict,
+        changes=[each for each in run["verdicts"] if each["subject_id"] == subject_id],
+        decisions=[d for d in run.get("decisions", ()) if d["subject_id"] == subject_id],
+        window=window,
+        peers=peers,
+        times=times,
+    )
+
+
+def _peer_times(window: Json, verdict: Json) -> tuple[str, list[PeerTime]]:
+    seconds = _seconds(window, verdict["section"])
+    own = [key for key, told in window["ranks"].items() if _is_subject(key, told, verdict)]
+    keys = {peer_key(_source(window["ranks"][key])) for key in own}
+    times = [
+        PeerTime(key, told["node"], seconds[key], key in own)
+        for key, told in window["ranks"].items()
+        if seconds.get(key) is not None and (not own or peer_key(_source(told)) in keys)
+    ]
+    words = "; ".join(sorted(describe_peers(key) for key in keys)) or "all ranks"
+    return f"peers: {words}", sorted(times, key=lambda time: -time.seconds)
+
+
+def _seconds(window: Json, section: str | None) -> dict[str, float]:
+    """By rank: of a section, or of all that is the rank's own work."""
+    tables = window["section_step_s"]
+    if section in tables:
+        return {key: value for key, value in tables[section].items() if value is not None}
+    total: dict[str, float] = {}
+    for name, kind in window["sections"].items():
+        if kind != "wait":
+            for key, value in tables[name].items():
+                total[key] = total.get(key, 0.0) + (value or 0.0)
+    return total
+
+
+def _is_subject(key: str, told: Json, verdict: Json) -> bool:
+    if verdict["scope"] == "rank":
+        return key.rpartition("/")[2] == str(verdict["rank"])
+    return bool(verdict["scope"] == "host" and told["node"] == verdict["node"])
+
+
+def _source(told: Json) -> Source:
+    parallel = tuple(sorted(told.get("parallel", {}).items()))
+    return Source(run_id="", rank=0, role=told["role"], parallel=parallel)
+
+
+def _shown(times: Sequence[PeerTime]) -> list[PeerTime]:
+    """The subject, and the slowest and fastest of the others."""
+    if len(times) <= MOST_PEERS:
+        return list(times)
+    others = [time for time in times if not time.is_subject]
+    kept = {id(time) for time in (*others[: MOST_PEERS // 2], *others[-MOST_PEERS // 2 :])}
+    return [time for time in times if time.is_subject or id(time) in kept]
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.4g} ms"
+
+
+def _steps(window: Json) -> str:
+    return f" (steps {window['first_step']:,} to {window['last_step']:,})"
+
+
+def _step(change: Json) -> str:
+    return "" if change["at_step"] is None else f"step {change['at_step']:,}"
+
+
+def _when(at_ns: int) -> str:
+    return datetime.fromtimestamp(at_ns / 1e9, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _decision(decision: Json) -> str:
+    said = {"dismiss": "dismissed", "mute": "muted", "restore": "restored"}
+    who = f" by {printable(decision['by'], 60)}" if decision["by"] else ""
+    until = f" until {_when(decision['until_ns'])}" if decision["until_ns"] else ""
+    over = "" if decision["is_in_force"] or decision["action"] == "restore" else " (over)"
+    what = said.get(decision["action"], decision["action"])
+    return f"{what}{until}{who}{over}: {printable(decision['reason'], 300)}"

@@ -1,0 +1,188 @@
+"""``otel-straggler verdict``: what a verdict rests on; and to say that it is wrong, or not now."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from otel_straggler.cli.explanation import explanation
+from otel_straggler.cli.report_table import printable, report_console
+from otel_straggler.cli.top import DEFAULT_COLLECTOR, TIMEOUT_S, fetch_report, report_url
+from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
+
+Json = Mapping[str, Any]
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_REFUSED = 400
+_Command = TypeVar("_Command", bound=Callable[..., None])
+
+
+@click.group(short_help="Say what a verdict rests on; dismiss or mute it.")
+def command() -> None:
+    """Say what a verdict rests on; dismiss or mute it.
+
+    SUBJECT is the subject_id of the report, such as rank/node-1/1; a rank's number or a node's name
+    will do where it fits one verdict only.
+    """
+
+
+def _about_one(function: _Command) -> _Command:
+    for decorate in (
+        click.option(
+            "--collector", default=DEFAULT_COLLECTOR, show_default=True, help="Its --metrics URL."
+        ),
+        click.option("--run", "run_id", metavar="ID", help="The run, if there are several."),
+        click.argument("subject"),
+    ):
+        function = decorate(function)
+    return function
+
+
+@command.command()
+@_about_one
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def explain(subject: str, run_id: str | None, collector: str, as_json: bool) -> None:
+    """Say what a verdict rests on: the numbers of the subject and of its peers."""
+    run_id, run, verdict = _found(fetch_report(report_url(collector)), subject, run_id)
+    told = explanation(run_id, run, verdict)
+    if as_json:
+        click.echo(json.dumps(told.as_json()))
+    else:
+        report_console().print(told)
+
+
+@command.command()
+@_about_one
+@click.option("--reason", required=True, help="Why; it is kept and shown.")
+def dismiss(subject: str, run_id: str | None, collector: str, reason: str) -> None:
+    """It is wrong: call nobody for it until the subject was well and is called slow anew."""
+    _decide("dismiss", subject, run_id, collector, reason)
+
+
+@command.command()
+@_about_one
+@click.option("--for", "length", required=True, metavar="TIME", help="Such as 90m, 8h, 2d.")
+@click.option("--reason", required=True, help="Why; it is kept and shown.")
+def mute(subject: str, run_id: str | None, collector: str, length: str, reason: str) -> None:
+    """Not now: call nobody for the subject for some time, whatever it does."""
+    _decide("mute", subject, run_id, collector, reason, seconds=_seconds(length))
+
+
+@command.command()
+@_about_one
+@click.option("--reason", required=True, help="Why; it is kept and shown.")
+def restore(subject: str, run_id: str | None, collector: str, reason: str) -> None:
+    """Take back what was dismissed or muted."""
+    _decide("restore", subject, run_id, collector, reason)
+
+
+def _decide(
+    action: str, subject: str, run_id: str | None, collector: str, reason: str, **more: float
+) -> None:
+    url = report_url(collector)
+    run_id, _, verdict = _found(fetch_report(url), subject, run_id)
+    asked = {
+        "action": action,
+        "run_id": run_id,
+        "subject_id": verdict["subject_id"],
+        "reason": reason,
+        "by": _me(),
+        **more,
+    }
+    _send(url.removesuffix("/v1/report") + "/v1/decisions", asked)
+    said = {"dismiss": "dismissed", "mute": "muted", "restore": "restored"}[action]
+    click.echo(f"{said}: {printable(verdict['subject_id'])} in run {printable(run_id)}")
+
+
+def _send(url: str, asked: Json) -> None:
+    request = urllib.request.Request(  # noqa: S310 (checked by report_url)
+        url, json.dumps(asked).encode(), {"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
+            answer.read()
+    except urllib.error.HTTPError as error:
+        raise InputError(_why(url, error)) from error
+    except OSError as error:
+        remedy = "Is it still running?"
+        raise UnavailableError(
+            describe(where=url, value=str(error), expected="an answer", remedy=remedy)
+        ) from error
+
+
+def _why(url: str, error: urllib.error.HTTPError) -> str:
+    """The collector's own sentence where it has one."""
+    try:
+        told = json.loads(error.read())["error"]
+    except (OSError, ValueError, TypeError, KeyError):
+        told = ""
+    if error.code == _REFUSED and told:
+        return printable(str(told), 1_000)
+    return describe(
+        where=url,
+        value=f"HTTP {error.code}",
+        expected="a collector that takes decisions there",
+        remedy="Is it an older one, or is metrics.decisions off?",
+    )
+
+
+def _found(report: Json, subject: str, run_id: str | None) -> tuple[str, Json, Json]:
+    """Run, and the newest verdict on the subject.
+
+    Raises:
+        ConfigError: there is none, or more than one.
+    """
+    runs = report["runs"] if run_id is None else {run_id: report["runs"].get(run_id, {})}
+    found = [
+        (name, run, verdict)
+        for name, run in runs.items()
+        for verdict in {v["subject_id"]: v for v in run.get("verdicts", ())}.values()
+        if _fits(verdict, subject)
+    ]
+    exact = [one for one in found if one[2]["subject_id"] == subject]
+    found = exact or found
+    if len(found) == 1:
+        return found[0]
+    known = found or [(n, r, v) for n, r in runs.items() for v in r.get("verdicts", ())]
+    names = dict.fromkeys(f"{v['subject_id']} (run {n})" for n, _, v in known)
+    some = ", ".join(printable(name, 120) for name in list(names)[:10])
+    raise ConfigError(
+        describe(
+            where="SUBJECT",
+            value=subject,
+            expected=f"one of: {some}" if some else "a verdict; there is none",
+            remedy="Name one of them, and its --run." if some else "See 'otel-straggler top'.",
+        )
+    )
+
+
+def _fits(verdict: Json, subject: str) -> bool:
+    if subject == verdict["subject_id"]:
+        return True
+    if verdict["scope"] == "rank":
+        key = f"{verdict['group']}/{verdict['rank']}" if verdict["group"] else verdict["rank"]
+        return subject == str(key)
+    return bool(verdict["scope"] == "host" and subject == verdict["node"])
+
+
+def _seconds(length: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", length.strip())
+    if match is None or float(match[1]) <= 0:
+        expected = "a number and s, m, h or d"
+        raise ConfigError(
+            describe(where="--for", value=length, expected=expected, remedy="For example 8h.")
+        )
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def _me() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container without a name for its user
+        return ""

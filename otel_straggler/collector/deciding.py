@@ -1,0 +1,121 @@
+"""Takes the decisions of people: checks them, writes them down, keeps them over restarts."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+from otel_straggler.collector.board import ReportSnapshot
+from otel_straggler.errors import InputError, describe
+from otel_straggler.model.decision import ACTIONS, Decision
+from otel_straggler.model.verdict import Verdict
+from otel_straggler.publish.decisions import Decisions
+
+LONGEST_TEXT: Final = 500
+LONGEST_MUTE_S: Final = 30 * 86_400.0
+
+
+class UnknownSubjectError(InputError):
+    """There is no verdict on such a subject in such a run."""
+
+
+class Deciding:
+    """What stands behind ``POST /v1/decisions``.
+
+    Args:
+        decisions: the book.
+        report: the newest report, in which the subject must be.
+        keep: called with the book's state after every decision.
+        wall_ns: clock.
+    """
+
+    def __init__(
+        self,
+        decisions: Decisions,
+        report: Callable[[], ReportSnapshot],
+        keep: Callable[[dict[str, Any]], None],
+        wall_ns: Callable[[], int],
+    ) -> None:
+        self._decisions = decisions
+        self._report = report
+        self._keep = keep
+        self._wall_ns = wall_ns
+
+    def decide(self, body: bytes) -> Decision:
+        """Write down what a request asks for.
+
+        Args:
+            body: JSON: ``action``, ``run_id``, ``subject_id``, ``reason``; ``by`` if told;
+                ``seconds`` of a mute.
+
+        Raises:
+            InputError: it is no such thing.
+            UnknownSubjectError: of what is not in the report.
+        """
+        asked = _asked(body)
+        action = asked.get("action")
+        if action not in ACTIONS:
+            raise _wrong("action", action, f"one of {', '.join(ACTIONS)}")
+        run_id, subject_id = _text(asked, "run_id"), _text(asked, "subject_id")
+        verdict = self._verdict_on(run_id, subject_id)
+        now_ns = self._wall_ns()
+        decision = Decision(
+            action=action,
+            run_id=run_id,
+            subject_id=subject_id,
+            reason=_text(asked, "reason"),
+            by=_text(asked, "by") if asked.get("by") else "",
+            at_ns=now_ns,
+            until_ns=now_ns + int(_seconds(asked) * 1e9) if action == "mute" else None,
+            verdict_at_ns=verdict.at_ns,
+            cause=verdict.cause,
+        )
+        self._decisions.take(decision)
+        self._keep(self._decisions.state())
+        return decision
+
+    def _verdict_on(self, run_id: str, subject_id: str) -> Verdict:
+        known = {v.subject_id: v for v in self._report().verdicts_of(run_id)}
+        if subject_id not in known:
+            raise UnknownSubjectError(
+                describe(
+                    where=f"run {run_id}, subject_id",
+                    value=subject_id,
+                    expected="a subject on which there is a verdict",
+                    remedy="Take it from /v1/report or 'otel-straggler verdict explain'.",
+                )
+            )
+        return known[subject_id]
+
+
+def _asked(body: bytes) -> dict[str, Any]:
+    try:
+        asked = json.loads(body)
+    except (ValueError, RecursionError):
+        asked = None
+    if not isinstance(asked, dict):
+        raise _wrong("body", body[:100].decode("utf-8", "replace"), "a JSON object")
+    return asked
+
+
+def _text(asked: dict[str, Any], name: str) -> str:
+    value = asked.get(name)
+    if not isinstance(value, str) or not value.strip() or len(value) > LONGEST_TEXT:
+        raise _wrong(name, value, f"a text of 1 to {LONGEST_TEXT} characters")
+    return value.encode("utf-8", "replace").decode()
+
+
+def _seconds(asked: dict[str, Any]) -> float:
+    value = asked.get("seconds")
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    seconds = float(value) if value is not None and is_number else math.nan
+    if not 1.0 <= seconds <= LONGEST_MUTE_S:
+        raise _wrong("seconds", value, f"1 to {LONGEST_MUTE_S:.0f}, which is 30 days")
+    return seconds
+
+
+def _wrong(where: str, value: object, expected: str) -> InputError:
+    remedy = "See docs/verdicts.md, 'When it is wrong'."
+    return InputError(describe(where=where, value=value, expected=expected, remedy=remedy))
