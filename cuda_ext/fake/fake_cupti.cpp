@@ -206,9 +206,8 @@ void end_kernels(std::size_t window) {
     {
       const std::lock_guard<std::mutex> lock(it.mutex);
       if (setting("hold") != 0 || it.running.size() <= window) return;
-      const std::size_t at = window == 0 && setting("shuffle") == 0
-                                 ? 0
-                                 : it.random() % std::min<std::size_t>(it.running.size(), setting("shuffle") + 1);
+      const std::size_t of = std::min<std::size_t>(it.running.size(), setting("shuffle") + 1);
+      const std::size_t at = it.random() % of;
       record = std::move(it.running[at]);
       it.running.erase(it.running.begin() + static_cast<std::ptrdiff_t>(at));
     }

@@ -111,7 +111,8 @@ struct ExternalCorrelation {
   std::uint32_t correlation;
   std::uint32_t reserved;
 };
-static_assert(sizeof(ExternalCorrelation) == 24 && offsetof(ExternalCorrelation, correlation) == 16);
+static_assert(sizeof(ExternalCorrelation) == 24);
+static_assert(offsetof(ExternalCorrelation, correlation) == 16);
 
 struct CallbackData {
   std::uint32_t site;  // kEnter or 1
@@ -149,7 +150,8 @@ struct Api {
   Result (*get_dropped)(Context, std::uint32_t, std::size_t*);
   Result (*subscribe)(Subscriber*, OnCall, void*);
   Result (*unsubscribe)(Subscriber);
-  Result (*enable_callback)(std::uint32_t on, Subscriber, std::uint32_t domain, std::uint32_t call);
+  Result (*enable_callback)(std::uint32_t on, Subscriber, std::uint32_t domain,
+                            std::uint32_t call);
   Result (*push_external)(std::uint32_t kind, std::uint64_t id);
   Result (*pop_external)(std::uint32_t kind, std::uint64_t* id);
 

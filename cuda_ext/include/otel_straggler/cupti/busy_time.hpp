@@ -1,5 +1,5 @@
-// In how much of the time at least one of several intervals lay: kernels on several streams overlap,
-// and the sum of their durations counts that time twice.
+// In how much of the time at least one of several intervals lay: kernels on several streams
+// overlap, and the sum of their durations counts that time twice.
 #pragma once
 
 #include <algorithm>

@@ -1,9 +1,9 @@
-// Timing kernels by CUPTI: sets it up, takes what it gives back, and has it counted off the training
-// thread.
+// Timing kernels by CUPTI: sets it up, takes what it gives back, and has it counted off the
+// training thread.
 //
-// What CUPTI calls runs on the training's threads and inside CUPTI's locks: it takes no lock of ours
-// and throws nothing. No lock of ours is held while CUPTI is called. cuptiFinalize is never called:
-// it would end other profilers' sessions too. A collector is never destroyed.
+// What CUPTI calls runs on the training's threads and inside CUPTI's locks: it takes no lock of
+// ours and throws nothing. No lock of ours is held while CUPTI is called. cuptiFinalize is never
+// called: it would end other profilers' sessions too. A collector is never destroyed.
 #pragma once
 
 #include <pthread.h>
@@ -77,11 +77,11 @@ class Collector {
   // Sets everything up, from scratch each time, and begins to count. The answer is why not; empty:
   // kernels are timed now.
   std::string start() {
-    if (is_forked_.load()) return "this is a forked child, where CUDA does not work; start it by spawn";
+    if (is_forked_.load()) return "CUDA does not work in a forked child; start it by spawn";
     if (is_tracing()) return "";
     if (!pool_.has_memory()) return "no address space for buffers; expected 65 MiB";
     Collector* const before = active_.load();
-    if (before != nullptr && before->is_tracing()) return "kernels are timed already in this process";
+    if (before != nullptr && before->is_tracing()) return "kernels are timed here already";
     active_.store(this);  // who stopped before gets no buffer any more; its own stay where they are
     pool_.prepare(kSpareBuffers);
     std::string reason = set_up();
@@ -217,9 +217,8 @@ class Collector {
   // Asks CUPTI for all records that are whole, and takes them. Does not wait for the GPU.
   void flush() {
     library_.api.flush_all(0);
-    const std::int64_t now_ns = monotonic_ns();
-    const bool is_drained = drain(now_ns);
-    count_dropped(now_ns);
+    const bool is_drained = drain(monotonic_ns());
+    count_dropped();
     if (!is_drained) return;
     const std::lock_guard<std::mutex> lock(mutex_);
     pipeline_.flushed();
@@ -379,7 +378,8 @@ class Collector {
       lock.unlock();
       round(monotonic_ns());
       lock.lock();
-      sleep_.wait_for(lock, std::chrono::nanoseconds(settings_.look_ns), [this] { return is_ending_; });
+      sleep_.wait_for(lock, std::chrono::nanoseconds(settings_.look_ns),
+                      [this] { return is_ending_; });
     }
   }
 
@@ -410,9 +410,11 @@ class Collector {
     pipeline_.count_dropped(1, now_ns);
   }
 
-  void count_dropped(std::int64_t now_ns) {
+  // By CUPTI, up to now: whatever has begun before may be short of them.
+  void count_dropped() {
     std::size_t dropped = 0;
     if (library_.api.get_dropped(nullptr, 0, &dropped) != kSuccess) return;
+    const std::int64_t now_ns = monotonic_ns();
     const std::lock_guard<std::mutex> lock(mutex_);
     pipeline_.count_dropped(dropped, now_ns);
   }

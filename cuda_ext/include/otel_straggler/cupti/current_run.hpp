@@ -25,8 +25,8 @@ inline constexpr Run run_of(std::uint64_t span) { return static_cast<Run>(span);
 // initialiser, so no guard.
 inline __thread Run run_of_this_thread;
 
-// What is known of the runs that were current lately. A place may be taken by a newer run; the older
-// one is then unknown until it becomes current again.
+// What is known of the runs that were current lately. A place may be taken by a newer run; the
+// older one is then unknown until it becomes current again.
 class RunDirectory {
  public:
   static constexpr std::size_t kPlaces = 65'536;

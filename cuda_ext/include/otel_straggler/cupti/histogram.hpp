@@ -1,8 +1,8 @@
-// Durations of a kernel in exponential buckets of OpenTelemetry, in seconds: bucket i holds what is
-// above 2^(i / 2^scale) s, up to and with 2^((i + 1) / 2^scale) s. Exact for every whole nanosecond.
+// Durations of a kernel in exponential buckets of OpenTelemetry, in seconds: bucket i holds what
+// is above 2^(i / 2^scale) s, up to and with 2^((i + 1) / 2^scale) s. Exact for whole nanoseconds.
 //
-// Scale 7 puts a median within 0.3 % of the true one. A kernel whose durations differ by more than a
-// factor of 16 is counted in buckets twice as wide, and so on: pairs of buckets fall together.
+// Scale 7 puts a median within 0.3 % of the true one. A kernel whose durations differ by more than
+// a factor of 16 is counted in buckets twice as wide, and so on: pairs of buckets fall together.
 #pragma once
 
 #include <algorithm>
@@ -24,11 +24,15 @@ class BucketIndex {
     const long double ns_per_s = std::log2l(1e9L) * kPerOctave;  // 3826.86...
     whole_ = static_cast<std::int32_t>(std::ceil(ns_per_s));
     const long double shift = static_cast<long double>(whole_) - ns_per_s;
-    for (std::size_t at = 0; at < kPerOctave; ++at) {
+    for (std::int32_t at = 0; at < kPerOctave; ++at) {
       const long double octaves = (static_cast<long double>(at + 1) - shift) / kPerOctave;
-      bounds_[at] = static_cast<std::uint64_t>(std::exp2l(octaves) * 0x1p63L);
+      const long double bound = std::exp2l(octaves) * 0x1p63L;
+      bounds_[static_cast<std::size_t>(at)] = static_cast<std::uint64_t>(bound);
     }
     bounds_[kPerOctave] = UINT64_MAX;
+    // The one bound that is a whole number, that of 1 s, must not suffer from rounding.
+    const auto second = static_cast<std::size_t>((whole_ - 1) % kPerOctave);
+    bounds_[second] = std::uint64_t{1'000'000'000} << 34;
     for (std::size_t segment = 0, at = 0; segment < kSegments; ++segment) {
       const std::uint64_t first = (std::uint64_t{1} << 63) + (segment << kSegmentShift);
       while (bounds_[at] < first) ++at;

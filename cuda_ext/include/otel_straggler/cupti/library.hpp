@@ -1,5 +1,5 @@
-// Finding libcupti and its functions. Nothing of it is called before a CUDA driver is there: without
-// one, libcupti 13.2 ends the process at every call.
+// Finding libcupti and its functions. Nothing of it is called before a CUDA driver is there:
+// without one, libcupti 13.2 ends the process at every call.
 #pragma once
 
 #include <dlfcn.h>
@@ -117,7 +117,8 @@ inline Library load_library(const LibraryWish& wish) {
     return library;
   }
   if (const char* missing = loading::get_all(found, library.api)) {
-    library.reason = std::string("libcupti has no ") + missing + "; expected one of CUDA 11.8 to 13";
+    library.reason =
+        std::string("libcupti has no ") + missing + "; expected that of CUDA 11.8 to 13";
     return library;
   }
   library.path = loading::path_of(library.api);

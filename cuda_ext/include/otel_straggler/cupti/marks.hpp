@@ -1,9 +1,10 @@
-// One way to say which run launched a kernel: marks. At every boundary of a section the process makes
-// a cheap driver call that CUPTI records; a kernel belongs to the mark before it, by correlation id.
+// One way to say which run launched a kernel: marks. At every boundary of a section the process
+// makes a cheap driver call that CUPTI records; a kernel belongs to the mark before it, by
+// correlation id.
 //
 // The id pushed around the call comes back with the call's correlation id: number of the mark, and
-// the run that is current from there on. Marks may come back later than kernels launched after them,
-// in any order, or never.
+// the run that is current from there on. Marks may come back later than kernels launched after
+// them, in any order, or never.
 #pragma once
 
 #include <algorithm>
@@ -50,7 +51,9 @@ class Marks {
 
   // Of a kernel that was launched with this id.
   Answer find(std::uint32_t correlation) {
-    if (marks_.empty()) return {issued() == known_ ? Knowledge::kNobody : Knowledge::kNotYet, kNoRun};
+    if (marks_.empty()) {
+      return {issued() == known_ ? Knowledge::kNobody : Knowledge::kNotYet, kNoRun};
+    }
     const WideId id = widen_near(newest_, correlation);
     newest_ = std::max(newest_, id);
     if (id > marks_.back().id) {

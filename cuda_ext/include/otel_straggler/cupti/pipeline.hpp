@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "otel_straggler/cupti/kernel_stats.hpp"
@@ -43,8 +44,8 @@ class Pipeline {
 
   // Tracing is on from now on. Args: monotonic time, and the clock that records use.
   void begin(std::int64_t now_ns, std::uint64_t wall_ns) {
+    idle_since_ns_ = std::exchange(traced_until_ns_, kOpen);
     traced_since_ns_ = now_ns;
-    traced_until_ns_ = kOpen;
     not_before_ns_ = wall_ns;
     marks_->restart();
     parked_.clear();
@@ -58,6 +59,7 @@ class Pipeline {
   // Some of what CUPTI gave back, the marks first.
   void process(const MarkEvent* marks, std::size_t mark_count, const GpuEvent* events,
                std::size_t event_count, std::int64_t now_ns) {
+    runs_.set_now(now_ns);
     for (std::size_t at = 0; at < mark_count; ++at) {
       marks_->learn(marks[at].id, marks[at].correlation, now_ns);
     }
@@ -69,9 +71,19 @@ class Pipeline {
     progress_.note(now_ns, newest());
     marks_->tend(now_ns);
     retry(now_ns);
+    const std::uint64_t forgotten = runs_.forgotten();
+    if (std::exchange(forgotten_, forgotten) != forgotten) flawed_until_ns_ = now_ns;
   }
 
-  void flushed() { progress_.flushed(); }
+  // All that CUPTI had ready was processed.
+  void flushed() {
+    progress_.flushed();
+    for (Waiting& waiting : waiting_) {
+      if (waiting.ready_after_flush != kNever) continue;
+      if (!is_beyond(waiting.record)) break;  // nor is the GPU beyond later ones
+      waiting.ready_after_flush = progress_.flushes() + 1;
+    }
+  }
 
   // Records are missing, of whatever run was open lately.
   void count_dropped(std::uint64_t records, std::int64_t now_ns) {
@@ -80,7 +92,8 @@ class Pipeline {
     flawed_until_ns_ = now_ns;
   }
 
-  // Ended runs, in order. They wait here for their numbers.
+  // Ended runs, in order. They wait here for their numbers, as long as somebody takes them: call
+  // take_ready() after each.
   void add(const Record* records, std::size_t count) {
     for (std::size_t at = 0; at < count; ++at) waiting_.push_back({records[at], kNever});
   }
@@ -226,20 +239,15 @@ class Pipeline {
 
   GpuState state_of(Waiting& waiting, std::int64_t now_ns) {
     const Record& record = waiting.record;
-    if (traced_since_ns_ == 0 || record.start_ns >= traced_until_ns_ ||
-        record.end_ns < traced_since_ns_) {
-      return GpuState::kOff;
-    }
+    const bool is_before = record.start_ns >= idle_since_ns_ && record.end_ns <= traced_since_ns_;
+    if (is_before || record.start_ns >= traced_until_ns_) return GpuState::kOff;
     if (record.start_ns < traced_since_ns_ || record.end_ns > traced_until_ns_ ||
         record.start_ns < flawed_until_ns_) {
       return GpuState::kMissing;
     }
     if (is_counted_out(record)) return timed(waiting);
-    if (waiting.ready_after_flush == kNever && is_beyond(record)) {
-      waiting.ready_after_flush = progress_.flushes() + 1;
-    }
     if (now_ns - record.end_ns >= kPatienceNs) {
-      return waiting.ready_after_flush == kNever ? GpuState::kMissing : timed(waiting);
+      return is_beyond(record) ? timed(waiting) : GpuState::kMissing;
     }
     return progress_.flushes() >= waiting.ready_after_flush ? timed(waiting) : GpuState::kAwaited;
   }
@@ -306,8 +314,10 @@ class Pipeline {
   std::deque<Waiting> waiting_;
   PipelineCounts counts_;
   WideId newest_ = kFirstWideId;
+  std::uint64_t forgotten_ = 0;
   std::uint64_t not_before_ns_ = 0;
-  std::int64_t traced_since_ns_ = 0;
+  std::int64_t idle_since_ns_ = 0;  // until tracing was begun, the last time
+  std::int64_t traced_since_ns_ = kOpen;
   std::int64_t traced_until_ns_ = 0;
   std::int64_t flawed_until_ns_ = 0;
 };

@@ -1,7 +1,8 @@
-// GPU time of the runs of sections: what their kernels took, by the run that was innermost when they
-// were launched. A run's numbers go on to the run around it once they have been handed out.
+// GPU time of the runs of sections: what their kernels took, by the run that was innermost when
+// they were launched. A run's numbers go on to the run around it once they have been handed out.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -22,6 +23,7 @@ struct RunTotals {
   };
 
   Run around = kNoRun;      // once taken: where the rest goes
+  std::int64_t since_ns = 0;
   bool is_taken = false;
   bool is_flawed = false;   // a kernel of it has no timestamps
   bool is_in_doubt = false;  // a run inside it was handed out without all its kernels
@@ -68,6 +70,8 @@ class RunTable {
  public:
   static constexpr std::size_t kMostRuns = 16'384;
 
+  void set_now(std::int64_t now_ns) { now_ns_ = now_ns; }
+
   // Made if it is not there. The answer holds until the next call.
   RunTotals& at(Run run) {
     if (run == last_run_) return *last_;
@@ -75,6 +79,7 @@ class RunTable {
     if (found == runs_.end()) {
       make_room();
       found = runs_.emplace(run, RunTotals()).first;
+      found->second.since_ns = now_ns_;
       order_.push_back(run);
     }
     last_run_ = run;
@@ -109,15 +114,18 @@ class RunTable {
   }
 
   std::size_t size() const { return runs_.size(); }
-  std::uint64_t forgotten() const { return forgotten_; }  // before they were handed out
+  // Runs of late that were given up before they were handed out.
+  std::uint64_t forgotten() const { return forgotten_; }
 
  private:
   static constexpr unsigned kDeepest = 64;
+  static constexpr std::int64_t kOfLateNs = 10'000'000'000;
 
   void make_room() {
     if (runs_.size() < kMostRuns) return;
     const auto found = runs_.find(order_.front());
-    forgotten_ += found->second.is_taken ? 0U : 1U;
+    const bool is_of_late = now_ns_ - found->second.since_ns < kOfLateNs;
+    forgotten_ += is_of_late && !found->second.is_taken ? 1U : 0U;
     if (last_run_ == order_.front()) last_run_ = kNoRun;
     runs_.erase(found);
     order_.pop_front();
@@ -127,6 +135,7 @@ class RunTable {
   std::deque<Run> order_;  // the oldest first
   Run last_run_ = kNoRun;
   RunTotals* last_ = nullptr;
+  std::int64_t now_ns_ = 0;
   std::uint64_t forgotten_ = 0;
 };
 
