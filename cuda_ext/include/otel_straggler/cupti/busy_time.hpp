@@ -47,6 +47,8 @@ class BusyTime {
   }
 
   std::size_t size() const { return intervals_.size(); }
+  void reserve() { intervals_.reserve(32); }
+  std::size_t bytes() const { return intervals_.capacity() * sizeof(Interval); }
 
   void clear() {
     intervals_.clear();

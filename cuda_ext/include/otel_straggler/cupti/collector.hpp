@@ -235,6 +235,7 @@ class Collector {
   struct Batch {
     Collector* collector;
     std::int64_t now_ns;
+    bool is_first = true;  // of its buffer
     std::size_t marks = 0;
     std::size_t events = 0;
     MarkEvent mark[kBatch];
@@ -250,6 +251,7 @@ class Collector {
     }
     void give() {
       const std::lock_guard<std::mutex> lock(collector->mutex_);
+      if (std::exchange(is_first, false)) collector->pipeline_.begin_buffer();
       collector->pipeline_.process(mark, marks, event, events, now_ns);
       marks = events = 0;
     }
@@ -401,6 +403,7 @@ class Collector {
   void read(const CompletedBuffer& buffer, std::int64_t now_ns) {
     batch_.collector = this;
     batch_.now_ns = now_ns;
+    batch_.is_first = true;
     const Result end =
         walk(library_.api.get_next_record, buffer.bytes, buffer.valid_bytes, batch_);
     batch_.give();

@@ -48,15 +48,22 @@ class KernelNames {
   std::uint32_t of_memset() const { return memset_; }
   std::uint32_t of_graph() const { return graph_; }
 
+  // Another buffer is read: what lies where names lay may have changed since the last one, because
+  // a module that is loaded later may use the same place.
+  void begin_buffer() { ++buffer_; }
+
   // The number of the name that lies at `name`; null: it has none. The place is remembered, and
-  // what lies there is compared, because a module that is loaded later may use the same place.
+  // what lies there is compared once a buffer.
   std::uint32_t number_of(const char* name) {
     if (name == nullptr) return static_cast<std::uint32_t>(KernelClass::kCompute);
     std::size_t at = place_of(name);
     for (; places_[at].name != nullptr; at = (at + 1) & (kPlaces - 1)) {
-      if (places_[at].name != name) continue;
-      if (is_still(places_[at].number, name)) return places_[at].number;
-      return places_[at].number = number_of_text(name);
+      Place& place = places_[at];
+      if (place.name != name) continue;
+      if (place.buffer == buffer_) return place.number;
+      place.buffer = buffer_;
+      if (!is_still(place.number, name)) place.number = number_of_text(name);
+      return place.number;
     }
     const std::uint32_t number = number_of_text(name);
     if (++used_ > kPlaces / 2) {
@@ -64,7 +71,7 @@ class KernelNames {
       used_ = 1;
       at = place_of(name);
     }
-    places_[at] = {name, number};
+    places_[at] = {name, number, buffer_};
     return number;
   }
 
@@ -83,11 +90,13 @@ class KernelNames {
   }
 
  private:
-  static constexpr std::size_t kPlaces = 16'384;
+  static constexpr unsigned kPlaceBits = 15;
+  static constexpr std::size_t kPlaces = std::size_t{1} << kPlaceBits;
 
   struct Place {
     const char* name = nullptr;
     std::uint32_t number = 0;
+    std::uint32_t buffer = 0;  // when it was last compared
   };
   struct Text {
     std::string text;
@@ -96,7 +105,8 @@ class KernelNames {
 
   static std::size_t place_of(const char* name) {
     return static_cast<std::size_t>((reinterpret_cast<std::uintptr_t>(name) *
-                                     std::uint64_t{0x9E37'79B9'7F4A'7C15U}) >> 50);
+                                     std::uint64_t{0x9E37'79B9'7F4A'7C15U}) >>
+                                    (64 - kPlaceBits));
   }
 
   // Names that found no room are not kept, so they cannot be compared.
@@ -152,6 +162,7 @@ class KernelNames {
   std::vector<std::string> marks_;
   std::vector<Place> places_;
   std::size_t used_ = 0;
+  std::uint32_t buffer_ = 1;
   std::deque<Text> texts_;  // the first ones are <other>, one for each class
   std::unordered_map<std::string_view, std::uint32_t> numbers_;
   std::uint64_t left_out_ = 0;

@@ -45,8 +45,12 @@ class Marks {
   void learn(std::uint64_t id, std::uint32_t correlation, std::int64_t now_ns) {
     const auto number = static_cast<std::uint32_t>(id >> 32);
     if (static_cast<std::int32_t>(number - known_) <= 0) return;  // of before a restart
-    waiting_.emplace(number, Waiting{correlation, run_of(id), now_ns});
-    join();
+    if (number == known_ + 1) {
+      append(number, correlation, run_of(id));
+    } else {
+      waiting_.emplace(number, Waiting{correlation, run_of(id), now_ns});
+    }
+    if (!waiting_.empty()) join();
   }
 
   // Of a kernel that was launched with this id.
@@ -139,14 +143,17 @@ class Marks {
   void join() {
     for (auto next = waiting_.find(known_ + 1); next != waiting_.end();
          next = waiting_.find(known_ + 1)) {
-      const Waiting& mark = next->second;
-      const WideId id = marks_.empty() ? kFirstWideId + mark.correlation
-                                       : widen_after(marks_.back().id, mark.correlation);
-      marks_.push_back({id, mark.run, next->first, false});
-      newest_ = marks_.size() == 1 ? id : std::max(newest_, id);
-      known_ = next->first;
+      append(next->first, next->second.correlation, next->second.run);
       waiting_.erase(next);
     }
+  }
+
+  void append(std::uint32_t number, std::uint32_t correlation, Run run) {
+    const WideId id = marks_.empty() ? kFirstWideId + correlation
+                                     : widen_after(marks_.back().id, correlation);
+    marks_.push_back({id, run, number, false});
+    newest_ = marks_.size() == 1 ? id : std::max(newest_, id);
+    known_ = number;
   }
 
   std::size_t place_before(WideId id) const {

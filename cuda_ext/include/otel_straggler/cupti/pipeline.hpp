@@ -56,6 +56,9 @@ class Pipeline {
     if (traced_until_ns_ == kOpen) traced_until_ns_ = now_ns;
   }
 
+  // What follows is of another buffer.
+  void begin_buffer() { names_.begin_buffer(); }
+
   // Some of what CUPTI gave back, the marks first.
   void process(const MarkEvent* marks, std::size_t mark_count, const GpuEvent* events,
                std::size_t event_count, std::int64_t now_ns) {

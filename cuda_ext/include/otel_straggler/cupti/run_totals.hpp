@@ -38,6 +38,7 @@ struct RunTotals {
       if (one.device == device) return one.busy;
     }
     devices.push_back({device, {}});
+    devices.back().busy.reserve();
     return devices.back().busy;
   }
 
@@ -80,6 +81,10 @@ class RunTable {
       make_room();
       found = runs_.emplace(run, RunTotals()).first;
       found->second.since_ns = now_ns_;
+      if (!spare_.empty()) {
+        found->second.devices = std::move(spare_.back());
+        spare_.pop_back();
+      }
       order_.push_back(run);
     }
     last_run_ = run;
@@ -109,8 +114,10 @@ class RunTable {
     RunTotals inner = std::exchange(at(run), RunTotals());
     if (around != kNoRun) at(around).add(inner);
     RunTotals& it = at(run);
+    it.since_ns = inner.since_ns;
     it.is_taken = true;
     it.around = around;
+    keep(std::move(inner.devices));
   }
 
   std::size_t size() const { return runs_.size(); }
@@ -120,6 +127,15 @@ class RunTable {
  private:
   static constexpr unsigned kDeepest = 64;
   static constexpr std::int64_t kOfLateNs = 10'000'000'000;
+  static constexpr std::size_t kMostSpare = 4'096;
+  static constexpr std::size_t kMostSpareBytes = 1'024;
+
+  // Memory that the next runs need not ask for.
+  void keep(std::vector<RunTotals::Device> devices) {
+    if (spare_.size() >= kMostSpare || devices.size() != 1) return;
+    devices[0].busy.clear();
+    if (devices[0].busy.bytes() <= kMostSpareBytes) spare_.push_back(std::move(devices));
+  }
 
   void make_room() {
     if (runs_.size() < kMostRuns) return;
@@ -135,6 +151,7 @@ class RunTable {
   std::deque<Run> order_;  // the oldest first
   Run last_run_ = kNoRun;
   RunTotals* last_ = nullptr;
+  std::vector<std::vector<RunTotals::Device>> spare_;
   std::int64_t now_ns_ = 0;
   std::uint64_t forgotten_ = 0;
 };
