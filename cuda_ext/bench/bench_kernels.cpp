@@ -254,7 +254,7 @@ int main() {
   const long grown = resident_bytes() - before;
   gpu.stop(monotonic_ns());
   std::printf(
-      "{\"record_ns_marks\": %.2f, \"record_ns_launches\": %.2f, \"record_ns_10000_names\": %.2f, "
+      "{\"at_once_ns_marks\": %.2f, \"at_once_ns_launches\": %.2f, \"at_once_ns_10000_names\": %.2f, "
       "\"walk_ns\": %.2f, \"boundary_ns_marks\": %.2f, \"boundary_ns_launches\": %.2f, "
       "\"boundary_ns_other_thread\": %.2f, \"launch_ns\": %.2f, \"percent_of_core_marks\": %.4f, "
       "\"percent_of_core_launches\": %.4f, \"cells\": %zu, \"cell_bytes\": %zu, "

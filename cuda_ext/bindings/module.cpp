@@ -11,6 +11,7 @@ constexpr AddPart kParts[] = {
     otel_straggler::bindings::add_scan,
     otel_straggler::bindings::add_encode,
     otel_straggler::bindings::add_exporter,
+    otel_straggler::bindings::add_cupti,
 };
 
 PyModuleDef definition = {
