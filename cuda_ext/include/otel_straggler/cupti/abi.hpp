@@ -20,8 +20,10 @@ inline constexpr Result kNotSupported = 27;
 inline constexpr Result kVirtualizedDevice = 33;
 inline constexpr Result kInsufficientPrivileges = 35;
 inline constexpr Result kMultipleSubscribers = 39;
-inline constexpr Result kVirtualizedDeviceNotSupported = 40;
+inline constexpr Result kVirtualizedDevicePrivileges = 40;
+inline constexpr Result kConfidentialComputing = 41;
 inline constexpr Result kCmpDeviceNotSupported = 42;
+inline constexpr Result kMigDevice = 43;
 inline constexpr Result kUnknown = 999;
 
 // Kinds of records.
@@ -33,10 +35,9 @@ inline constexpr Kind kConcurrentKernel = 10;
 inline constexpr Kind kExternalCorrelation = 39;
 inline constexpr Kind kGraphTrace = 51;
 
-// Attributes of the whole, with their types.
-inline constexpr std::uint32_t kDevicePoolLimit = 2;     // size_t
-inline constexpr std::uint32_t kZeroedOutBuffers = 5;    // uint8_t: 1, we zero them
-inline constexpr std::uint32_t kExternalKindCustom2 = 5;  // Kineto takes CUSTOM0 and CUSTOM1
+// An attribute of all tracing, and its type; a kind of external correlation.
+inline constexpr std::uint32_t kZeroedOutBuffers = 5;     // uint8_t: 1, we zero them
+inline constexpr std::uint32_t kExternalKindCustom2 = 5;  // of marks; Kineto takes CUSTOM0 and CUSTOM1
 
 // The callback interface.
 inline constexpr std::uint32_t kDriverDomain = 1;
@@ -44,11 +45,10 @@ inline constexpr std::uint32_t kEnter = 0;
 inline constexpr std::uint32_t kGetVersionCall = 2;  // cuDriverGetVersion
 // Driver calls that launch: kernels, cooperative kernels, graphs, and the ex forms, each for both
 // default streams. The graph launches stand for any number of kernels.
-inline constexpr std::uint32_t kLaunchCalls[] = {307, 442, 477, 514, 515, 652, 653};
+inline constexpr std::uint32_t kLaunchCalls[] = {307, 442, 477, 478, 514, 515, 652, 653};
 inline constexpr bool is_graph_launch(std::uint32_t call) { return call == 514 || call == 515; }
 
 inline constexpr std::uint32_t kOldestVersion = 18;          // 11.8, 12.0 and 12.1 all say so
-inline constexpr std::uint32_t kEnableDriverApiVersion = 24;  // 12.6; 12.5 has the symbol as well
 inline constexpr std::uint32_t kDeclineVersion = 27;  // from here no buffer is a lawful answer
 inline constexpr std::uint32_t kNewestTried = 130'500;
 

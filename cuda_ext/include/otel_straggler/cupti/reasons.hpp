@@ -19,9 +19,15 @@ inline const char* cause_and_remedy(Result code) {
       return "this device or mode (MIG, vGPU, WSL, MPS, confidential computing) offers no kernel "
              "records; time sections by events";
     case kVirtualizedDevice:
-    case kVirtualizedDeviceNotSupported:
+      return "CUPTI does not support this virtualised GPU; time sections by events";
+    case kVirtualizedDevicePrivileges:
       return "the GPU is virtualised and its host forbids profiling; ask for vGPU profiling to be "
              "enabled, or time sections by events";
+    case kConfidentialComputing:
+      return "the GPU is in confidential computing mode, which forbids tracing; time sections by "
+             "events";
+    case kMigDevice:
+      return "a part of a GPU (MIG) is not supported by this CUPTI; time sections by events";
     case kInsufficientPrivileges:
       return "the driver lets administrators profile only; load it with "
              "NVreg_RestrictProfilingToAdminUsers=0 or give the container CAP_SYS_ADMIN";
