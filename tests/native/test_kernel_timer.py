@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -132,6 +134,37 @@ def test_a_run_has_its_kernels_and_those_of_runs_inside(process: Process) -> Non
     assert kernels["gemm", 1][3:7] == (1, 1_000, 1_000, 1_000)
     assert kernels["ncclDevKernel_AllReduce", 2][1] == semconv.KERNEL_CLASSES.index("nccl")
     assert sum(np.frombuffer(kernels["gemm", 1][9], np.uint32)) == 1
+
+
+EXIT = """
+import ctypes, os, sys
+from otel_straggler._native import KernelTimer
+gpu = ctypes.CDLL(sys.argv[1])
+timer = KernelTimer(sys.argv[1], "", sys.argv[1], sys.argv[2] == "launches", False, False)
+assert timer.start() == ""
+timer.start_thread()
+timer.boundary(True, 1, 1)
+for _ in range(10_000):
+    gpu.fake_launch(b"gemm", ctypes.c_uint64(10), 0, 7)
+child = os.fork()
+if child == 0:
+    timer.boundary(True, 2, 1)
+    sys.exit(0 if "forked child" in timer.start() else 1)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@pytest.mark.parametrize("way", ["marks", "launches"])
+def test_a_process_may_fork_and_end_while_kernels_are_timed(gpu: FakeGpu, way: str) -> None:
+    """Nothing waits, nothing crashes, and DataLoader workers are left alone."""
+    answer = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", EXIT, gpu.path, way],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (answer.returncode, answer.stderr) == (0, "")
 
 
 def test_records_of_a_broken_length_are_refused(process: Process) -> None:

@@ -31,8 +31,10 @@ struct CollectorSettings {
   bool prefers_launches = false;  // Way::kLaunches: takes the one subscriber that there may be
   bool times_memory = false;      // copies and sets too
   bool times_whole_graphs = false;  // one record a graph launch, instead of one a kernel
-  std::size_t buffer_bytes = std::size_t{1} << 20;
-  std::size_t most_buffers = 64;
+  // CUPTI gives no buffer back while a kernel in it runs, and in training one always runs: what is
+  // in a buffer waits until it is full. So buffers are small, 1,200 kernels each; 64 MiB together.
+  std::size_t buffer_bytes = std::size_t{1} << 18;
+  std::size_t most_buffers = 256;
   std::int64_t look_ns = kSecondNs / 10;  // at buffers that are full
   std::int64_t flush_ns = kSecondNs / 2;
 };
@@ -79,7 +81,7 @@ class Collector {
   std::string start() {
     if (is_forked_.load()) return "CUDA does not work in a forked child; start it by spawn";
     if (is_tracing()) return "";
-    if (!pool_.has_memory()) return "no address space for buffers; expected 65 MiB";
+    if (!pool_.has_memory()) return "there is no address space for the buffers; expected 64 MiB";
     Collector* const before = active_.load();
     if (before != nullptr && before->is_tracing()) return "kernels are timed here already";
     active_.store(this);  // who stopped before gets no buffer any more; its own stay where they are
@@ -149,15 +151,18 @@ class Collector {
     pipeline_.take_all(is_complete, monotonic_ns(), out);
   }
 
-  // What was seen of each kernel since the last time.
+  // What was seen of each kernel since the last time. Cost: some microseconds for each name.
   std::vector<KernelSummary> take_kernels() {
-    const std::lock_guard<std::mutex> lock(mutex_);
     std::vector<KernelSummary> kernels;
-    for (KernelCell& cell : pipeline_.stats().take()) {
-      const std::uint32_t kernel = cell.kernel;
-      kernels.push_back({pipeline_.names().readable(kernel), pipeline_.names().class_of(kernel),
-                         std::move(cell)});
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      const KernelNames& names = pipeline_.names();
+      for (KernelCell& cell : pipeline_.stats().take()) {
+        const std::uint32_t kernel = cell.kernel;
+        kernels.push_back({names.text(kernel), names.class_of(kernel), std::move(cell)});
+      }
     }
+    for (KernelSummary& kernel : kernels) kernel.name = readable(kernel.name);
     return kernels;
   }
 
@@ -228,7 +233,7 @@ class Collector {
   }
 
  private:
-  static constexpr std::size_t kSpareBuffers = 4;
+  static constexpr std::size_t kSpareBuffers = 16;
   static constexpr std::size_t kBatch = 256;
 
   // What is read of a buffer, in portions, so that no lock is held while CUPTI is called.

@@ -27,6 +27,14 @@ inline const std::vector<std::string>& communication_marks() {
   return *marks;
 }
 
+// As people write it, if it is the name of a C++ function. Slow: for what is exported only.
+inline std::string readable(const std::string& name) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> made(
+      abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status), &std::free);
+  return status == 0 && made != nullptr ? std::string(made.get()) : name;
+}
+
 class KernelNames {
  public:
   static constexpr std::size_t kMostNames = 2'048;
@@ -79,15 +87,6 @@ class KernelNames {
   const std::string& text(std::uint32_t number) const { return texts_[number].text; }
   std::size_t size() const { return texts_.size(); }
   std::uint64_t left_out() const { return left_out_; }  // times a name met a full table
-
-  // Readable, if it is the name of a C++ function. Slow: for what is exported only.
-  std::string readable(std::uint32_t number) const {
-    const std::string& name = texts_[number].text;
-    int status = 0;
-    const std::unique_ptr<char, decltype(&std::free)> made(
-        abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status), &std::free);
-    return status == 0 && made != nullptr ? std::string(made.get()) : name;
-  }
 
  private:
   static constexpr unsigned kPlaceBits = 15;
