@@ -42,7 +42,7 @@ def main() -> None:
                 best["percent_of_core_launches"] / 100 * 1e9 / 50_000, RECORD_NS, "ns"
             ),
             "kernels: own ns at a section's boundary": judge(
-                max(best["boundary_ns_marks"], best["boundary_ns_launches"]), BOUNDARY_NS, "ns"
+                max(best["recorded_ns_marks"], best["recorded_ns_launches"]), BOUNDARY_NS, "ns"
             ),
             "kernels: percent of a core at 50,000 a second": judge(
                 max(best["percent_of_core_marks"], best["percent_of_core_launches"]),

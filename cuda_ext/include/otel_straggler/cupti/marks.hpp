@@ -67,9 +67,7 @@ class Marks {
     if (id < marks_.front().id) {
       return {has_forgotten_ ? Knowledge::kLost : Knowledge::kNobody, kNoRun};
     }
-    if (!(last_ + 1 < marks_.size() && marks_[last_].id < id && id < marks_[last_ + 1].id)) {
-      last_ = place_before(id);
-    }
+    if (!is_after(last_, id)) last_ = is_after(last_ + 1, id) ? last_ + 1 : place_before(id);
     return answer(marks_[last_]);
   }
 
@@ -154,6 +152,11 @@ class Marks {
     marks_.push_back({id, run, number, false});
     newest_ = marks_.size() == 1 ? id : std::max(newest_, id);
     known_ = number;
+  }
+
+  // Whether it belongs to the mark at this place.
+  bool is_after(std::size_t place, WideId id) const {
+    return place + 1 < marks_.size() && marks_[place].id < id && id < marks_[place + 1].id;
   }
 
   std::size_t place_before(WideId id) const {
