@@ -183,6 +183,26 @@ TEST_CASE("where records were dropped, the runs that were open lately are missin
   CHECK(made.pipeline.counts().dropped == 3);
 }
 
+TEST_CASE("where a mark was lost, kernels are nobody's and runs are missing until that is over") {
+  Made made(Way::kMarks);
+  made.pipeline_way = Way::kMarks;
+  std::vector<GpuEvent> kernels;
+  for (const std::uint64_t span : {1U, 2U, 3U}) {
+    made.enter(span, 1, kStart);
+    kernels.push_back(made.launch(10 * span, 10 * span + 5));
+  }
+  made.mark_events.erase(made.mark_events.begin() + 1);
+  made.pipeline.process(made.mark_events.data(), 2, kernels.data(), 3, kStart + 10);
+  CHECK(made.pipeline.counts().lost == 0);
+  CHECK(made.pipeline.parked() == 3);
+  made.pipeline.tend(kStart + 3 * kSecond);
+  CHECK(made.pipeline.counts().lost == 2);  // each may be of the first run or of the second
+  CHECK(made.pipeline.parked() == 0);
+  const Record run = made.record(1, kNoSpan, kStart, kStart + 5);
+  made.pipeline.add(&run, 1);
+  CHECK(made.ready(kStart + 3 * kSecond).at(0).gpu.state == GpuState::kMissing);
+}
+
 TEST_CASE("a run that began before tracing, or ended after it, is never half timed") {
   Made made;
   made.pipeline.end(kStart + 100);

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -99,6 +100,9 @@ class Collector {
     }
     is_tracing_.store(true, std::memory_order_release);
     if (way_ == Way::kMarks) mark(current_.ambient());
+    // Not before: the mark may have come after that of a run that has just begun.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    pipeline_.count_runs_from(monotonic_ns());
     return "";
   }
 
@@ -262,6 +266,20 @@ class Collector {
     }
   };
 
+  // One thread's turn at something; a lock would be held while CUPTI is called.
+  struct Turn {
+    explicit Turn(std::atomic<bool>& taken)
+        : is_ours(!taken.exchange(true, std::memory_order_acquire)), flag(&taken) {}
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    ~Turn() {
+      if (is_ours) flag->store(false, std::memory_order_release);
+    }
+
+    const bool is_ours;
+    std::atomic<bool>* const flag;
+  };
+
   Collector(Library library, const CollectorSettings& settings)
       : library_(std::move(library)),
         settings_(settings),
@@ -383,7 +401,12 @@ class Collector {
     std::unique_lock<std::mutex> lock(sleep_mutex_);
     while (!is_ending_) {
       lock.unlock();
-      round(monotonic_ns());
+      try {
+        round(monotonic_ns());
+      } catch (const std::exception&) {  // memory has run out; what was read is lost
+        const std::lock_guard<std::mutex> flawed(mutex_);
+        pipeline_.count_dropped(1, monotonic_ns());
+      }
       lock.lock();
       sleep_.wait_for(lock, std::chrono::nanoseconds(settings_.look_ns),
                       [this] { return is_ending_; });
@@ -392,14 +415,14 @@ class Collector {
 
   // False if another thread is at it.
   bool drain(std::int64_t now_ns) {
-    if (is_draining_.exchange(true, std::memory_order_acquire)) return false;
+    const Turn turn(is_draining_);
+    if (!turn.is_ours) return false;
     completed_.clear();
     pool_.take_completed(completed_);
     for (const CompletedBuffer& buffer : completed_) {
       read(buffer, now_ns);
       pool_.give_back(buffer);
     }
-    is_draining_.store(false, std::memory_order_release);
     const std::lock_guard<std::mutex> lock(mutex_);
     pipeline_.tend(now_ns);
     return true;
@@ -452,7 +475,7 @@ class Collector {
   std::atomic<std::uint64_t> declined_buffers_{0};
   std::atomic<std::uint64_t> boundaries_elsewhere_{0};
 
-  std::atomic<bool> is_draining_{false};  // by one thread; no lock, because CUPTI is called
+  std::atomic<bool> is_draining_{false};  // see Turn; guards the next two
   std::vector<CompletedBuffer> completed_;
   Batch batch_{};
 

@@ -52,6 +52,9 @@ class Pipeline {
     progress_ = Progress();
   }
 
+  // Runs that began before are not whole.
+  void count_runs_from(std::int64_t now_ns) { traced_since_ns_ = now_ns; }
+
   void end(std::int64_t now_ns) {
     if (traced_until_ns_ == kOpen) traced_until_ns_ = now_ns;
   }
