@@ -261,6 +261,23 @@ TEST_CASE("a foreign buffer that is given to us is left alone") {
   CHECK(process.gpu.state().foreign_buffers + fake_foreign_bytes() > 0);
 }
 
+TEST_CASE("a clock that another client has left behind is replaced at every start") {
+  for (const bool by_launches : {false, true}) {
+    const Fresh fresh;
+    Process process(by_launches);
+    for (int times = 0; times < 2; ++times) {
+      process.gpu.stop(monotonic_ns());
+      load_library(wish()).api.register_clock([] { return std::uint64_t{1'000}; });  // ticks
+      REQUIRE(process.gpu.start() == "");
+      process.begin(1, 1);
+      fake_launch("gemm", 100, 0, 7);
+      process.gpu.flush();
+      CHECK(process.gpu.state().counts.early == 0);
+      CHECK(process.gpu.take_kernels().size() == 1);
+    }
+  }
+}
+
 TEST_CASE("stopping gives everything back to CUPTI and waits for buffers no longer than told") {
   for (const bool by_launches : {false, true}) {
     const Fresh fresh;

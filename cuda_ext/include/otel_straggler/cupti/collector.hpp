@@ -22,49 +22,12 @@
 
 #include "otel_straggler/clocks.hpp"
 #include "otel_straggler/cupti/buffers.hpp"
+#include "otel_straggler/cupti/collector_face.hpp"
 #include "otel_straggler/cupti/invalid_watch.hpp"
-#include "otel_straggler/cupti/library.hpp"
 #include "otel_straggler/cupti/pipeline.hpp"
+#include "otel_straggler/cupti/tracing.hpp"
 
 namespace otel_straggler::cupti {
-
-struct CollectorSettings {
-  bool prefers_launches = false;  // Way::kLaunches: takes the one subscriber that there may be
-  bool times_memory = false;      // copies and sets too
-  bool times_whole_graphs = false;  // one record a graph launch, instead of one a kernel
-  // CUPTI gives no buffer back while a kernel in it runs, and in training one always runs: what is
-  // in a buffer waits until it is full. So buffers are small, 1,200 kernels each; 64 MiB together.
-  std::size_t buffer_bytes = std::size_t{1} << 18;
-  std::size_t most_buffers = 256;
-  std::int64_t look_ns = kSecondNs / 10;  // at buffers that are full
-  std::int64_t flush_ns = kSecondNs / 2;
-};
-
-// How it goes, for those who decide whether it goes on.
-struct CollectorState {
-  bool is_tracing = false;
-  Way way = Way::kMarks;
-  PipelineCounts counts;
-  std::uint64_t foreign_buffers = 0;   // of another client, given to us
-  std::uint64_t garbage_buffers = 0;   // that stopped making sense
-  std::uint64_t declined_buffers = 0;  // asked for while all were out
-  std::uint64_t boundaries_elsewhere = 0;  // marks only: sections in threads that marks cannot see
-  std::uint64_t marks_lost = 0;
-  std::uint64_t silent_flushes = 0;  // in a row, although there were launches or marks
-  std::size_t buffers_out = 0;
-  std::size_t buffers_touched = 0;
-  std::size_t kernel_names = 0;
-  std::size_t cells = 0;
-  std::size_t cell_bytes = 0;
-  bool is_invalid_too_often = false;
-};
-
-// A cell with its words; the name is readable.
-struct KernelSummary {
-  std::string name;
-  KernelClass kernel_class;
-  KernelCell cell;
-};
 
 class Collector {
  public:
@@ -87,7 +50,7 @@ class Collector {
     if (before != nullptr && before->is_tracing()) return "kernels are timed here already";
     active_.store(this);  // who stopped before gets no buffer any more; its own stay where they are
     pool_.prepare(kSpareBuffers);
-    std::string reason = set_up();
+    const std::string reason = tracing_.set_up();
     if (!reason.empty()) {
       take_down();
       return reason;
@@ -225,7 +188,7 @@ class Collector {
 
   // Asks CUPTI for all records that are whole, and takes them. Does not wait for the GPU.
   void flush() {
-    library_.api.flush_all(0);
+    tracing_.api().flush_all(0);
     const bool is_drained = drain(monotonic_ns());
     count_dropped();
     if (!is_drained) return;
@@ -281,14 +244,22 @@ class Collector {
   };
 
   Collector(Library library, const CollectorSettings& settings)
-      : library_(std::move(library)),
-        settings_(settings),
-        way_(can_mark() && !settings.prefers_launches ? Way::kMarks : Way::kLaunches),
+      : settings_(settings),
+        way_(can_mark(library) && !settings.prefers_launches ? Way::kMarks : Way::kLaunches),
+        tracing_(std::move(library), way_, kinds(settings),
+                 {on_request, on_completed, on_call, wall_clock, this}),
         pool_(settings.buffer_bytes, settings.most_buffers),
         pipeline_(way_, current_.directory(), marks_, launches_) {}
 
-  bool can_mark() const {
-    return library_.api.enable_driver_api != nullptr && library_.get_driver_version != nullptr;
+  static bool can_mark(const Library& library) {
+    return library.api.enable_driver_api != nullptr && library.get_driver_version != nullptr;
+  }
+
+  static std::vector<Kind> kinds(const CollectorSettings& settings) {
+    std::vector<Kind> wanted{kConcurrentKernel};
+    if (settings.times_memory) wanted.insert(wanted.end(), {kMemcpy, kMemset});
+    if (settings.times_whole_graphs) wanted.push_back(kGraphTrace);
+    return wanted;
   }
 
   // --- on the training's threads -----------------------------------------------------------------
@@ -300,7 +271,7 @@ class Collector {
                                                                          : it->pool_.take();
     if (*buffer == nullptr && it != nullptr) {
       it->declined_buffers_.fetch_add(1, std::memory_order_relaxed);
-      if (it->library_.version < kDeclineVersion) *buffer = it->pool_.scratch();
+      if (it->tracing_.version() < kDeclineVersion) *buffer = it->pool_.scratch();
     }
     *size = *buffer == nullptr ? 0 : it->pool_.bytes();
   }
@@ -326,73 +297,7 @@ class Collector {
 
   static std::uint64_t wall_clock() noexcept { return static_cast<std::uint64_t>(wall_ns()); }
 
-  void mark(Run run) noexcept {
-    std::uint64_t id = marks_.issue(run);
-    int version = 0;
-    if (library_.api.push_external(kExternalKindCustom2, id) != kSuccess) return;
-    library_.get_driver_version(&version);
-    library_.api.pop_external(kExternalKindCustom2, &id);
-  }
-
-  // --- setting up --------------------------------------------------------------------------------
-
-  std::string set_up() {
-    const Api& api = library_.api;
-    std::uint8_t yes = 1;
-    std::size_t size = sizeof(yes);
-    api.set_attribute(kZeroedOutBuffers, &size, &yes);  // else CUPTI zeroes what is zero
-    // Kineto leaves a clock of its own behind that counts ticks.
-    if (api.register_clock != nullptr) api.register_clock(wall_clock);
-    Result code = api.register_callbacks(on_request, on_completed);
-    if (code != kSuccess) return call_failed("cuptiActivityRegisterCallbacks", code);
-    std::string reason = way_ == Way::kMarks ? set_up_marks() : set_up_launches();
-    if (!reason.empty()) return reason;
-    for (const Kind kind : kinds()) {
-      code = api.enable(kind);
-      if (code != kSuccess) return call_failed("cuptiActivityEnable", code);
-    }
-    return "";
-  }
-
-  std::string set_up_marks() {
-    Result code = library_.api.enable(kExternalCorrelation);
-    if (code != kSuccess) return call_failed("cuptiActivityEnable", code);
-    code = library_.api.enable_driver_api(kGetVersionCall, 1);
-    return code == kSuccess ? "" : call_failed("cuptiActivityEnableDriverApi", code);
-  }
-
-  std::string set_up_launches() {
-    Result code = library_.api.subscribe(&subscriber_, on_call, this);
-    if (code != kSuccess) {
-      subscriber_ = nullptr;
-      return call_failed("cuptiSubscribe", code);
-    }
-    for (const std::uint32_t call : kLaunchCalls) {
-      code = library_.api.enable_callback(1, subscriber_, kDriverDomain, call);
-      if (code != kSuccess) return call_failed("cuptiEnableCallback", code);
-    }
-    return "";
-  }
-
-  std::vector<Kind> kinds() const {
-    std::vector<Kind> wanted{kConcurrentKernel};
-    if (settings_.times_memory) wanted.insert(wanted.end(), {kMemcpy, kMemset});
-    if (settings_.times_whole_graphs) wanted.push_back(kGraphTrace);
-    return wanted;
-  }
-
-  // The reverse, whatever of it was done.
-  void take_down() {
-    const Api& api = library_.api;
-    for (const Kind kind : kinds()) api.disable(kind);
-    if (way_ == Way::kMarks) {
-      api.enable_driver_api(kGetVersionCall, 0);
-      api.disable(kExternalCorrelation);
-    }
-    if (subscriber_ != nullptr) api.unsubscribe(std::exchange(subscriber_, nullptr));
-    api.flush_all(0);
-    drain(monotonic_ns());
-  }
+  void mark(Run run) noexcept { tracing_.mark(marks_.issue(run)); }
 
   // --- the worker --------------------------------------------------------------------------------
 
@@ -411,6 +316,11 @@ class Collector {
       sleep_.wait_for(lock, std::chrono::nanoseconds(settings_.look_ns),
                       [this] { return is_ending_; });
     }
+  }
+
+  void take_down() {
+    tracing_.take_down();
+    drain(monotonic_ns());
   }
 
   // False if another thread is at it.
@@ -433,7 +343,7 @@ class Collector {
     batch_.now_ns = now_ns;
     batch_.is_first = true;
     const Result end =
-        walk(library_.api.get_next_record, buffer.bytes, buffer.valid_bytes, batch_);
+        walk(tracing_.api().get_next_record, buffer.bytes, buffer.valid_bytes, batch_);
     batch_.give();
     if (end == kMaxLimitReached) return;
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -444,7 +354,7 @@ class Collector {
   // By CUPTI, up to now: whatever has begun before may be short of them.
   void count_dropped() {
     std::size_t dropped = 0;
-    if (library_.api.get_dropped(nullptr, 0, &dropped) != kSuccess) return;
+    if (tracing_.api().get_dropped(nullptr, 0, &dropped) != kSuccess) return;
     const std::int64_t now_ns = monotonic_ns();
     const std::lock_guard<std::mutex> lock(mutex_);
     pipeline_.count_dropped(dropped, now_ns);
@@ -461,14 +371,13 @@ class Collector {
   inline static std::atomic<Collector*> active_{nullptr};
   inline static std::atomic<bool> is_forked_{false};
 
-  Library library_;
   CollectorSettings settings_;
   Way way_;
+  Tracing tracing_;
   BufferPool pool_;
   CurrentRun current_;
   Marks marks_;
   Launches launches_;
-  Subscriber subscriber_ = nullptr;
   std::atomic<bool> is_tracing_{false};
   std::atomic<std::uint64_t> own_buffers_{0};
   std::atomic<std::uint64_t> foreign_buffers_{0};
