@@ -210,6 +210,17 @@ TEST_CASE("all kernels of a graph count in the section that launched the graph")
   }
 }
 
+TEST_CASE("a graph of one kernel is not taken for a launch of one kernel") {
+  const Fresh fresh;
+  Process process(true);
+  const char* const nodes[] = {"gemm"};
+  process.begin(1, 1);
+  fake_launch_graph(nodes, 1, 1'000, 0, 7);
+  process.end();
+  process.gpu.flush();
+  CHECK(process.ready().empty());
+}
+
 TEST_CASE("graphs may be timed as a whole") {
   const Fresh fresh;
   CollectorSettings settings;

@@ -80,6 +80,26 @@ TEST_CASE("a run is ready as soon as every kernel that it launched has come back
   CHECK(out[0].gpu.kernel_time_ns == 25);
 }
 
+TEST_CASE("of runs that share a place the newer is known, and not what the older launched") {
+  RunDirectory directory;
+  constexpr Run kOld = 7;
+  constexpr Run kNew = kOld + RunDirectory::kPlaces;
+  directory.put(kOld, 1);
+  directory.count_launch(kOld, false);
+  CHECK(directory.launched(kOld) == 1);
+  directory.put(kNew, 2);
+  CHECK(directory.launched(kNew) == 0);
+  CHECK(directory.section_of(kNew) == 2);
+  CHECK(directory.section_of(kOld) == kNoSection);
+  CHECK(directory.launched(kOld) == RunDirectory::kHasGraphs);
+  directory.put(kOld, 1);  // it is current again
+  CHECK(directory.section_of(kOld) == 1);
+  CHECK(directory.launched(kOld) == RunDirectory::kHasGraphs);
+  directory.put(0xFFFF'FFFFU, 3);
+  directory.put(RunDirectory::kPlaces - 1, 4);  // numbers start again
+  CHECK(directory.launched(RunDirectory::kPlaces - 1) == 0);
+}
+
 TEST_CASE("a run without kernels is timed: there were none") {
   Made made;
   made.enter(1, 1, kStart);

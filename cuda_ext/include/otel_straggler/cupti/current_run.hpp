@@ -30,15 +30,19 @@ inline __thread Run run_of_this_thread;
 class RunDirectory {
  public:
   static constexpr std::size_t kPlaces = 65'536;
-  static constexpr std::uint32_t kHasGraphs = 1U << 31;  // so nobody knows how many kernels
+  static constexpr std::uint32_t kHasGraphs = 1U << 31;  // nobody knows how many kernels
 
   RunDirectory() : places_(std::make_unique<Place[]>(kPlaces)) {}
 
   void put(Run run, std::uint32_t section) noexcept {
     Place& place = at(run);
     const std::uint64_t now = std::uint64_t{run} << 32 | section;
-    if (place.run_section.load(std::memory_order_relaxed) == now) return;
-    place.launched.store(0, std::memory_order_relaxed);
+    const std::uint64_t before = place.run_section.load(std::memory_order_relaxed);
+    if (before == now) return;
+    // An older run that comes back had launches that were not kept.
+    const bool is_newer = static_cast<std::int32_t>(run - static_cast<Run>(before >> 32)) > 0;
+    const bool is_first = before == 0;
+    place.launched.store(is_newer || is_first ? 0 : kHasGraphs, std::memory_order_relaxed);
     place.run_section.store(now, std::memory_order_release);
   }
 

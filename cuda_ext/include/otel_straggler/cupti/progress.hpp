@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "otel_straggler/cupti/correlation.hpp"
@@ -30,16 +31,17 @@ class Progress {
     }
     Stream& it = streams_[last_];
     it.newest = std::max(it.newest, id);
-    ++it.kernels;
+    ++it.now;
   }
 
-  // All that CUPTI had ready was given back. Forgets slowly which streams were busy.
+  // All that CUPTI had ready was given back. Streams that were busy a while ago are forgotten: a
+  // job may warm up on one and train on another.
   void flushed() {
     ++flushes_;
-    if (flushes_ % 64 != 0) return;
-    for (Stream& stream : streams_) stream.kernels /= 2;
+    if (flushes_ % kWhile != 0) return;
+    for (Stream& stream : streams_) stream.before = std::exchange(stream.now, 0);
     streams_.erase(std::remove_if(streams_.begin(), streams_.end(),
-                                  [](const Stream& stream) { return stream.kernels == 0; }),
+                                  [](const Stream& stream) { return stream.kernels() == 0; }),
                    streams_.end());
   }
   std::uint64_t flushes() const { return flushes_; }
@@ -54,10 +56,13 @@ class Progress {
     return true;
   }
 
-  // Whether every device that was seen has ended something launched after this id.
+  // Whether every device that does a tenth of the work has ended something launched after this id.
   bool is_beyond(WideId id) const {
+    std::uint64_t kernels = 0;
+    for (const Stream& stream : streams_) kernels += stream.kernels();
     for (const Stream& stream : streams_) {
-      if (is_main(stream) && stream.newest <= id) return false;
+      const bool counts = is_main(stream) && stream.kernels() * 10 >= kernels;
+      if (counts && stream.newest <= id) return false;
     }
     return !streams_.empty();
   }
@@ -65,6 +70,7 @@ class Progress {
  private:
   static constexpr std::size_t kMostMoments = 256;
   static constexpr std::size_t kMostStreams = 256;
+  static constexpr std::uint64_t kWhile = 8;  // flushes
 
   struct Moment {
     std::int64_t time_ns;
@@ -74,12 +80,15 @@ class Progress {
     std::uint32_t device;
     std::uint32_t stream;
     WideId newest;
-    std::uint64_t kernels;
+    std::uint64_t now;     // kernels in this while
+    std::uint64_t before;  // and in the one before
+
+    std::uint64_t kernels() const { return now + before; }
   };
 
   bool is_main(const Stream& stream) const {
     return std::none_of(streams_.begin(), streams_.end(), [&](const Stream& other) {
-      return other.device == stream.device && other.kernels > stream.kernels;
+      return other.device == stream.device && other.kernels() > stream.kernels();
     });
   }
 
@@ -88,7 +97,7 @@ class Progress {
       if (streams_[at].device == device && streams_[at].stream == stream) return at;
     }
     if (streams_.size() >= kMostStreams) return 0;
-    streams_.push_back({device, stream, 0, 0});
+    streams_.push_back({device, stream, 0, 0, 0});
     return streams_.size() - 1;
   }
 
