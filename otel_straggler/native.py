@@ -16,7 +16,15 @@ VARIABLE = "OTEL_STRAGGLER_NATIVE"
 WISHES = ("auto", "off", "required")
 _RECORD_LAYOUT = (1, 128)
 """Version and bytes of a record that the Python side knows to read."""
-_NEEDED = ("SectionTimer", "Scanner", "SpanEncoder", "open_block", "sketch", "trace_ids")
+_NEEDED = (
+    "KernelTimer",
+    "SectionTimer",
+    "Scanner",
+    "SpanEncoder",
+    "open_block",
+    "sketch",
+    "trace_ids",
+)
 """One name of each part: an extension that was built from older sources may lack one."""
 
 
