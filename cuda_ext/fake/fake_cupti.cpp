@@ -163,7 +163,10 @@ bool open_buffer(Buffer& buffer) {
   }
   std::size_t most = 0;
   if (request != nullptr) request(&buffer.bytes, &buffer.size, &most);
-  return buffer.bytes != nullptr && buffer.size != 0;
+  if (buffer.bytes != nullptr && buffer.size != 0) return true;
+  const std::lock_guard<std::mutex> lock(fake().mutex);
+  ++fake().counts["declined"];
+  return false;
 }
 
 void write(const Bytes& record) {
@@ -371,7 +374,7 @@ void fake_set(const char* name, std::uint64_t value) {
   if (std::strcmp(name, "hold") == 0 && value == 0) end_kernels(setting("shuffle"));
 }
 
-// Calls of a function by its name; or "kinds", "traced_calls", "callback_calls", "subscribers".
+// Calls of a function by its name; "declined" buffers; or "kinds", "traced_calls", "callback_calls", "subscribers".
 std::uint64_t fake_get(const char* count) {
   const std::lock_guard<std::mutex> lock(fake().mutex);
   const std::string name = count;

@@ -181,13 +181,28 @@ TEST_CASE("when all buffers are out, new CUPTI gets none and old CUPTI one to wa
     process.gpu.flush();
     const CollectorState state = process.gpu.state();
     CHECK(state.declined_buffers > 0);
+    CHECK((fake_get("declined") == 0) == (version < 27));
     CHECK(state.counts.events < 200);
+    CHECK(state.counts.dropped > 0);
     CHECK(state.garbage_buffers == 0);
     const std::vector<Record> records = process.ready(kLong);
     REQUIRE(records.size() == 1);
     CHECK(records[0].gpu.state == GpuState::kMissing);
     for (int flushes = 0; flushes < 6; ++flushes) process.gpu.flush();
   }
+}
+
+TEST_CASE("a buffer that makes no sense is left and counted, and training goes on") {
+  const Fresh fresh;
+  Library library = load_library(wish());
+  library.api.get_next_record = [](std::uint8_t*, std::size_t, void**) { return kInvalidKind; };
+  Collector& gpu = Collector::make(library, {});
+  REQUIRE(gpu.start() == "");
+  fake_launch("gemm", 100, 0, 7);
+  gpu.flush();
+  CHECK(gpu.state().garbage_buffers == 1);
+  CHECK(gpu.state().counts.dropped == 1);
+  gpu.stop(monotonic_ns());
 }
 
 TEST_CASE("kernels that still run hold their numbers back; at the end they are missing") {

@@ -279,7 +279,11 @@ class Collector {
   static void on_completed(Context, std::uint32_t, std::uint8_t* buffer, std::size_t,
                            std::size_t valid_bytes) noexcept {
     Collector* const it = active_.load(std::memory_order_acquire);
-    if (it == nullptr || buffer == nullptr || it->pool_.is_scratch(buffer)) return;
+    if (it == nullptr || buffer == nullptr) return;
+    if (it->pool_.is_scratch(buffer)) {
+      it->wasted_buffers_.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
     std::atomic<std::uint64_t>& count =
         it->pool_.complete(buffer, valid_bytes) ? it->own_buffers_ : it->foreign_buffers_;
     count.fetch_add(1, std::memory_order_relaxed);
@@ -354,7 +358,8 @@ class Collector {
   // By CUPTI, up to now: whatever has begun before may be short of them.
   void count_dropped() {
     std::size_t dropped = 0;
-    if (tracing_.api().get_dropped(nullptr, 0, &dropped) != kSuccess) return;
+    if (tracing_.api().get_dropped(nullptr, 0, &dropped) != kSuccess) dropped = 0;
+    dropped += wasted_buffers_.exchange(0);  // as many records at least
     const std::int64_t now_ns = monotonic_ns();
     const std::lock_guard<std::mutex> lock(mutex_);
     pipeline_.count_dropped(dropped, now_ns);
@@ -382,6 +387,7 @@ class Collector {
   std::atomic<std::uint64_t> own_buffers_{0};
   std::atomic<std::uint64_t> foreign_buffers_{0};
   std::atomic<std::uint64_t> declined_buffers_{0};
+  std::atomic<std::uint64_t> wasted_buffers_{0};  // that we gave to be written over
   std::atomic<std::uint64_t> boundaries_elsewhere_{0};
 
   std::atomic<bool> is_draining_{false};  // see Turn; guards the next two
