@@ -284,14 +284,16 @@ int main() {
   const long grown = resident_bytes() - before;
   gpu.stop(monotonic_ns());
   std::printf(
-      "{\"at_once_ns_marks\": %.2f, \"at_once_ns_launches\": %.2f, \"at_once_ns_10000_names\": %.2f, "
+      "{\"at_once_ns_marks\": %.2f, \"at_once_ns_launches\": %.2f, "
+      "\"at_once_ns_10000_names\": %.2f, "
       "\"walk_ns\": %.2f, \"boundary_ns_marks\": %.2f, \"boundary_ns_launches\": %.2f, "
       "\"boundary_ns_other_thread\": %.2f, \"recorded_ns_marks\": %.2f, "
       "\"recorded_ns_launches\": %.2f, \"launch_ns\": %.2f, \"percent_of_core_marks\": %.4f, "
       "\"percent_of_core_launches\": %.4f, \"cells\": %zu, \"cell_bytes\": %zu, "
       "\"kernel_names\": %zu, \"grown_bytes\": %ld, \"kernels\": %llu}\n",
       record_marks, record_launches, record_many, walk_ns(), boundary_ns(false, true),
-      boundary_ns(true, true), boundary_ns(true, false), recorded_ns(false), recorded_ns(true), launch_ns(), percent_marks,
+      boundary_ns(true, true), boundary_ns(true, false), recorded_ns(false), recorded_ns(true),
+      launch_ns(), percent_marks,
       percent_launches, state.cells, state.cell_bytes, state.kernel_names,
       grown, static_cast<unsigned long long>(state.counts.events));
   return 0;

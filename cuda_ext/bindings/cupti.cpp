@@ -104,9 +104,8 @@ void free_timer(PyObject* self) {
 
 PyObject* start(PyObject* self, PyObject* /*unused*/) {
   std::string reason = *timer(self)->reason;
-  if (timer(self)->collector != nullptr && !run([&] { reason = timer(self)->collector->start(); })) {
-    return nullptr;
-  }
+  cupti::Collector* const collector = timer(self)->collector;
+  if (collector != nullptr && !run([&] { reason = collector->start(); })) return nullptr;
   return PyUnicode_FromStringAndSize(reason.data(), static_cast<Py_ssize_t>(reason.size()));
 }
 

@@ -374,7 +374,8 @@ void fake_set(const char* name, std::uint64_t value) {
   if (std::strcmp(name, "hold") == 0 && value == 0) end_kernels(setting("shuffle"));
 }
 
-// Calls of a function by its name; "declined" buffers; or "kinds", "traced_calls", "callback_calls", "subscribers".
+// Calls of a function by its name; "declined" buffers; or "kinds", "traced_calls",
+// "callback_calls", "subscribers".
 std::uint64_t fake_get(const char* count) {
   const std::lock_guard<std::mutex> lock(fake().mutex);
   const std::string name = count;

@@ -112,6 +112,22 @@ TEST_CASE("a run without kernels is timed: there were none") {
   CHECK(out[0].gpu.kernel_count == 0);
 }
 
+TEST_CASE("where launches are counted, one that is out holds the run, whatever came later") {
+  Made made;
+  made.enter(1, 1, kStart);
+  const GpuEvent slow = made.launch(10, 20, 20);
+  made.enter(2, 1, kStart + 50);
+  made.pipeline.tend(kStart + 60);
+  const GpuEvent later = made.launch(30, 40);
+  const Record run = made.record(1, kNoSpan, kStart, kStart + 50);
+  made.pipeline.add(&run, 1);
+  made.deliver(later, kStart + 70);
+  for (int flushes = 0; flushes < 3; ++flushes) made.pipeline.flushed();
+  CHECK(made.ready(kStart + kSecond).empty());
+  made.deliver(slow, kStart + kSecond);
+  CHECK(made.ready(kStart + kSecond).at(0).gpu.kernel_time_ns == 10);
+}
+
 TEST_CASE("numbers that do not come in two seconds are missing, and counted when they come late") {
   Made made;
   made.enter(1, 1, kStart);

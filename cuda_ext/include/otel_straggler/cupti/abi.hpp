@@ -37,7 +37,7 @@ inline constexpr Kind kGraphTrace = 51;
 
 // An attribute of all tracing, and its type; a kind of external correlation.
 inline constexpr std::uint32_t kZeroedOutBuffers = 5;     // uint8_t: 1, we zero them
-inline constexpr std::uint32_t kExternalKindCustom2 = 5;  // of marks; Kineto takes CUSTOM0 and CUSTOM1
+inline constexpr std::uint32_t kExternalKindCustom2 = 5;  // of marks; Kineto has 0 and 1
 
 // The callback interface.
 inline constexpr std::uint32_t kDriverDomain = 1;

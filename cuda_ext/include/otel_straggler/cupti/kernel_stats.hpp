@@ -27,8 +27,8 @@ struct KernelCell {
 // Cells of (kernel, section), a bounded number. Further ones are counted under the kernel `<other>`
 // of their class, which always finds room.
 //
-// A cell is seldom in the processor's cache, and would be waited for twice: itself, then its bucket.
-// So each is asked for some kernels before it is needed.
+// A cell is seldom in the processor's cache, and would be waited for twice: itself, then its
+// bucket. So each is asked for some kernels before it is needed.
 class KernelStats {
  public:
   static constexpr std::size_t kMostCells = 8'192;

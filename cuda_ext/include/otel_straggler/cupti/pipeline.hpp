@@ -251,10 +251,13 @@ class Pipeline {
         record.start_ns < flawed_until_ns_) {
       return GpuState::kMissing;
     }
-    if (is_counted_out(record)) return timed(waiting);
-    if (now_ns - record.end_ns >= kPatienceNs) {
-      return is_beyond(record) ? timed(waiting) : GpuState::kMissing;
+    const bool is_late = now_ns - record.end_ns >= kPatienceNs;
+    std::uint32_t outstanding = 0;
+    if (can_count(record, outstanding)) {
+      if (outstanding == 0) return timed(waiting);
+      return is_late ? GpuState::kMissing : GpuState::kAwaited;
     }
+    if (is_late) return is_beyond(record) ? timed(waiting) : GpuState::kMissing;
     return progress_.flushes() >= waiting.ready_after_flush ? timed(waiting) : GpuState::kAwaited;
   }
 
@@ -263,15 +266,17 @@ class Pipeline {
     return totals != nullptr && totals->is_flawed ? GpuState::kMissing : GpuState::kTimed;
   }
 
-  // Whether every single launch of the run has come back; known only where launches are counted.
-  // Runs inside it have been handed out before it: they ended earlier.
-  bool is_counted_out(const Record& record) {
+  // Whether it is known how many of the run's launches have not come back: where launches are
+  // counted, and none was a graph's. Runs inside it were handed out before: they ended earlier.
+  bool can_count(const Record& record, std::uint32_t& outstanding) {
     if (way_ != Way::kLaunches) return false;
     const Run run = run_of(record.span);
     const RunTotals* totals = runs_.find(run);
-    const std::uint32_t seen = totals == nullptr ? 0 : totals->seen;
-    const bool has_doubt = totals != nullptr && totals->is_in_doubt;
-    return !has_doubt && directory_->launched(run) == seen;
+    const std::uint32_t launched = directory_->launched(run);
+    if ((launched & RunDirectory::kHasGraphs) != 0) return false;
+    if (totals != nullptr && totals->is_in_doubt) return false;
+    outstanding = launched - (totals == nullptr ? 0 : totals->seen);
+    return true;
   }
 
   bool is_beyond(const Record& record) {
