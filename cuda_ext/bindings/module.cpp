@@ -12,6 +12,7 @@ constexpr AddPart kParts[] = {
     otel_straggler::bindings::add_scan_metrics,
     otel_straggler::bindings::add_encode,
     otel_straggler::bindings::add_exporter,
+    otel_straggler::bindings::add_cupti,
 };
 
 PyModuleDef definition = {

@@ -1,0 +1,412 @@
+// Timing kernels by CUPTI: sets it up, takes what it gives back, and has it counted off the
+// training thread.
+//
+// What CUPTI calls runs on the training's threads and inside CUPTI's locks: it takes no lock of
+// ours and throws nothing. No lock of ours is held while CUPTI is called. cuptiFinalize is never
+// called: it would end other profilers' sessions too. A collector is never destroyed.
+#pragma once
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "otel_straggler/clocks.hpp"
+#include "otel_straggler/cupti/buffers.hpp"
+#include "otel_straggler/cupti/collector_face.hpp"
+#include "otel_straggler/cupti/invalid_watch.hpp"
+#include "otel_straggler/cupti/pipeline.hpp"
+#include "otel_straggler/cupti/tracing.hpp"
+
+namespace otel_straggler::cupti {
+
+class Collector {
+ public:
+  // library: without a reason. Lives until the process ends.
+  static Collector& make(Library library, const CollectorSettings& settings) {
+    static auto* const all = new std::vector<Collector*>();
+    static const int forked = ::pthread_atfork(nullptr, nullptr, [] { is_forked_.store(true); });
+    static_cast<void>(forked);
+    all->push_back(new Collector(std::move(library), settings));
+    return *all->back();
+  }
+
+  // Sets everything up, from scratch each time, and begins to count. The answer is why not; empty:
+  // kernels are timed now.
+  std::string start() {
+    if (is_forked_.load()) return "CUDA does not work in a forked child; start it by spawn";
+    if (is_tracing()) return "";
+    if (!pool_.has_memory()) return "there is no address space for the buffers; expected 64 MiB";
+    Collector* const before = active_.load();
+    if (before != nullptr && before->is_tracing()) return "kernels are timed here already";
+    active_.store(this);  // who stopped before gets no buffer any more; its own stay where they are
+    pool_.prepare(kSpareBuffers);
+    const std::string reason = tracing_.set_up();
+    if (!reason.empty()) {
+      take_down();
+      return reason;
+    }
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      pipeline_.begin(monotonic_ns(), static_cast<std::uint64_t>(wall_ns()));
+      watch_ = InvalidWatch();
+      silent_flushes_ = 0;
+    }
+    is_tracing_.store(true, std::memory_order_release);
+    if (way_ == Way::kMarks) mark(current_.ambient());
+    // Not before: the mark may have come after that of a run that has just begun.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    pipeline_.count_runs_from(monotonic_ns());
+    return "";
+  }
+
+  // Gives back what was taken of CUPTI, so that another profiler finds it free; waits for buffers
+  // until `deadline_ns`. May be started again.
+  void stop(std::int64_t deadline_ns) {
+    if (is_forked_.load() || !is_tracing_.exchange(false)) return;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      pipeline_.end(monotonic_ns());
+    }
+    flush();
+    take_down();
+    while (pool_.out() > 0 && monotonic_ns() < deadline_ns) {
+      flush();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+
+  bool is_tracing() const { return is_tracing_.load(std::memory_order_relaxed); }
+  Way way() const { return way_; }
+
+  // Another run is current in this thread: it has begun, or one inside it has ended. kNoSpan: none.
+  // is_ambient: this thread speaks for the process; one thread does, the one that counts steps.
+  // Cost: a few stores; with marks, three calls of CUPTI and the driver more.
+  void boundary(bool is_ambient, std::uint64_t span, std::uint32_t section) noexcept {
+    current_.set(is_ambient, span, section);
+    if (way_ != Way::kMarks || !is_tracing() || is_forked_.load(std::memory_order_relaxed)) return;
+    if (is_ambient) {
+      mark(run_of(span));
+    } else {
+      boundaries_elsewhere_.fetch_add(1, std::memory_order_relaxed);
+    }
+  }
+
+  // Ended runs, in the order of the ring; they come out of take_ready() with their numbers.
+  void add(const Record* records, std::size_t count) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    pipeline_.add(records, count);
+  }
+
+  void take_ready(std::int64_t now_ns, std::vector<Record>& out) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    pipeline_.take_ready(now_ns, out);
+  }
+
+  // All that waits. is_complete: the GPU was synchronised, and a flush has followed.
+  void take_all(bool is_complete, std::vector<Record>& out) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    pipeline_.take_all(is_complete, monotonic_ns(), out);
+  }
+
+  // What was seen of each kernel since the last time. Cost: some microseconds for each name.
+  std::vector<KernelSummary> take_kernels() {
+    std::vector<KernelSummary> kernels;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      const KernelNames& names = pipeline_.names();
+      for (KernelCell& cell : pipeline_.stats().take()) {
+        const std::uint32_t kernel = cell.kernel;
+        kernels.push_back({names.text(kernel), names.class_of(kernel), std::move(cell)});
+      }
+    }
+    for (KernelSummary& kernel : kernels) kernel.name = readable(kernel.name);
+    return kernels;
+  }
+
+  CollectorState state() {
+    CollectorState now;
+    now.is_tracing = is_tracing();
+    now.way = way_;
+    now.foreign_buffers = foreign_buffers_;
+    now.declined_buffers = declined_buffers_;
+    now.boundaries_elsewhere = boundaries_elsewhere_;
+    now.buffers_out = pool_.out();
+    now.buffers_touched = pool_.touched();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    now.counts = pipeline_.counts();
+    now.garbage_buffers = garbage_buffers_;
+    now.marks_lost = marks_.lost();
+    now.silent_flushes = silent_flushes_;
+    now.kernel_names = pipeline_.names().size();
+    now.cells = pipeline_.stats().size();
+    now.cell_bytes = pipeline_.stats().bytes();
+    now.is_invalid_too_often = watch_.is_too_often();
+    return now;
+  }
+
+  // --- the worker: a thread that does round() again and again ------------------------------------
+
+  void start_thread() {
+    sigset_t every;
+    sigset_t before;
+    ::sigfillset(&every);
+    ::pthread_sigmask(SIG_SETMASK, &every, &before);
+    thread_ = std::thread([this] { run(); });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+
+  void stop_thread() {
+    {
+      const std::lock_guard<std::mutex> lock(sleep_mutex_);
+      is_ending_ = true;
+    }
+    sleep_.notify_all();
+    if (thread_.joinable()) thread_.join();
+    is_ending_ = false;
+  }
+
+  // Takes what has come back; asks for more when that is due.
+  void round(std::int64_t now_ns) {
+    if (is_tracing() && now_ns >= next_flush_ns_) {
+      next_flush_ns_ = now_ns + settings_.flush_ns;
+      flush();
+    } else {
+      drain(now_ns);
+    }
+    pool_.prepare(kSpareBuffers);
+  }
+
+  // Asks CUPTI for all records that are whole, and takes them. Does not wait for the GPU.
+  void flush() {
+    tracing_.api().flush_all(0);
+    const bool is_drained = drain(monotonic_ns());
+    count_dropped();
+    if (!is_drained) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    pipeline_.flushed();
+    watch_.note(pipeline_.counts().events, pipeline_.counts().invalid);
+    const std::uint64_t buffers = own_buffers_.load();
+    note_silence(buffers != std::exchange(buffers_seen_, buffers));
+  }
+
+ private:
+  static constexpr std::size_t kSpareBuffers = 16;
+  static constexpr std::size_t kBatch = 256;
+
+  // What is read of a buffer, in portions, so that no lock is held while CUPTI is called.
+  struct Batch {
+    Collector* collector;
+    std::int64_t now_ns;
+    bool is_first = true;  // of its buffer
+    std::size_t marks = 0;
+    std::size_t events = 0;
+    MarkEvent mark[kBatch];
+    GpuEvent event[kBatch];
+
+    void take(const MarkEvent& one) {
+      mark[marks++] = one;
+      if (marks == kBatch) give();
+    }
+    void take(const GpuEvent& one) {
+      event[events++] = one;
+      if (events == kBatch) give();
+    }
+    void give() {
+      const std::lock_guard<std::mutex> lock(collector->mutex_);
+      if (std::exchange(is_first, false)) collector->pipeline_.begin_buffer();
+      collector->pipeline_.process(mark, marks, event, events, now_ns);
+      marks = events = 0;
+    }
+  };
+
+  // One thread's turn at something; a lock would be held while CUPTI is called.
+  struct Turn {
+    explicit Turn(std::atomic<bool>& taken)
+        : is_ours(!taken.exchange(true, std::memory_order_acquire)), flag(&taken) {}
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    ~Turn() {
+      if (is_ours) flag->store(false, std::memory_order_release);
+    }
+
+    const bool is_ours;
+    std::atomic<bool>* const flag;
+  };
+
+  Collector(Library library, const CollectorSettings& settings)
+      : settings_(settings),
+        way_(can_mark(library) && !settings.prefers_launches ? Way::kMarks : Way::kLaunches),
+        tracing_(std::move(library), way_, kinds(settings),
+                 {on_request, on_completed, on_call, wall_clock, this}),
+        pool_(settings.buffer_bytes, settings.most_buffers),
+        pipeline_(way_, current_.directory(), marks_, launches_) {}
+
+  static bool can_mark(const Library& library) {
+    return library.api.enable_driver_api != nullptr && library.get_driver_version != nullptr;
+  }
+
+  static std::vector<Kind> kinds(const CollectorSettings& settings) {
+    std::vector<Kind> wanted{kConcurrentKernel};
+    if (settings.times_memory) wanted.insert(wanted.end(), {kMemcpy, kMemset});
+    if (settings.times_whole_graphs) wanted.push_back(kGraphTrace);
+    return wanted;
+  }
+
+  // --- on the training's threads -----------------------------------------------------------------
+
+  static void on_request(std::uint8_t** buffer, std::size_t* size, std::size_t* most) noexcept {
+    *most = 0;
+    Collector* const it = active_.load(std::memory_order_acquire);
+    *buffer = it == nullptr || is_forked_.load(std::memory_order_relaxed) ? nullptr
+                                                                         : it->pool_.take();
+    if (*buffer == nullptr && it != nullptr) {
+      it->declined_buffers_.fetch_add(1, std::memory_order_relaxed);
+      if (it->tracing_.version() < kDeclineVersion) *buffer = it->pool_.scratch();
+    }
+    *size = *buffer == nullptr ? 0 : it->pool_.bytes();
+  }
+
+  static void on_completed(Context, std::uint32_t, std::uint8_t* buffer, std::size_t,
+                           std::size_t valid_bytes) noexcept {
+    Collector* const it = active_.load(std::memory_order_acquire);
+    if (it == nullptr || buffer == nullptr) return;
+    if (it->pool_.is_scratch(buffer)) {
+      it->wasted_buffers_.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
+    std::atomic<std::uint64_t>& count =
+        it->pool_.complete(buffer, valid_bytes) ? it->own_buffers_ : it->foreign_buffers_;
+    count.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  static void on_call(void* user, std::uint32_t domain, std::uint32_t call,
+                      const void* data) noexcept {
+    const auto* const told = static_cast<const CallbackData*>(data);
+    if (domain != kDriverDomain || told->site != kEnter) return;
+    auto* const it = static_cast<Collector*>(user);
+    const Run run = it->current_.here();
+    it->launches_.note(told->correlation, run);
+    if (run != kNoRun) it->current_.directory().count_launch(run, is_graph_launch(call));
+  }
+
+  static std::uint64_t wall_clock() noexcept { return static_cast<std::uint64_t>(wall_ns()); }
+
+  void mark(Run run) noexcept { tracing_.mark(marks_.issue(run)); }
+
+  // --- the worker --------------------------------------------------------------------------------
+
+  void run() {
+    ::pthread_setname_np(::pthread_self(), "otel-stragg-gpu");
+    std::unique_lock<std::mutex> lock(sleep_mutex_);
+    while (!is_ending_) {
+      lock.unlock();
+      try {
+        round(monotonic_ns());
+      } catch (const std::exception&) {  // memory has run out; what was read is lost
+        const std::lock_guard<std::mutex> flawed(mutex_);
+        pipeline_.count_dropped(1, monotonic_ns());
+      }
+      lock.lock();
+      sleep_.wait_for(lock, std::chrono::nanoseconds(settings_.look_ns),
+                      [this] { return is_ending_; });
+    }
+  }
+
+  void take_down() {
+    tracing_.take_down();
+    drain(monotonic_ns());
+  }
+
+  // False if another thread is at it.
+  bool drain(std::int64_t now_ns) {
+    const Turn turn(is_draining_);
+    if (!turn.is_ours) return false;
+    completed_.clear();
+    pool_.take_completed(completed_);
+    for (const CompletedBuffer& buffer : completed_) {
+      read(buffer, now_ns);
+      pool_.give_back(buffer);
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    pipeline_.tend(now_ns);
+    return true;
+  }
+
+  void read(const CompletedBuffer& buffer, std::int64_t now_ns) {
+    batch_.collector = this;
+    batch_.now_ns = now_ns;
+    batch_.is_first = true;
+    const Result end =
+        walk(tracing_.api().get_next_record, buffer.bytes, buffer.valid_bytes, batch_);
+    batch_.give();
+    if (end == kMaxLimitReached) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ++garbage_buffers_;
+    pipeline_.count_dropped(1, now_ns);
+  }
+
+  // By CUPTI, up to now: whatever has begun before may be short of them.
+  void count_dropped() {
+    std::size_t dropped = 0;
+    if (tracing_.api().get_dropped(nullptr, 0, &dropped) != kSuccess) dropped = 0;
+    dropped += wasted_buffers_.exchange(0);  // as many records at least
+    const std::int64_t now_ns = monotonic_ns();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    pipeline_.count_dropped(dropped, now_ns);
+  }
+
+  // Whether another client gets what is ours: work was launched, and nothing comes back.
+  void note_silence(bool has_come) {
+    const std::uint64_t launched = way_ == Way::kMarks ? marks_.issued() : launches_.count();
+    const bool has_launched = launched != std::exchange(launched_seen_, launched);
+    if (has_come) silent_flushes_ = 0;
+    if (!has_come && has_launched) ++silent_flushes_;
+  }
+
+  inline static std::atomic<Collector*> active_{nullptr};
+  inline static std::atomic<bool> is_forked_{false};
+
+  CollectorSettings settings_;
+  Way way_;
+  Tracing tracing_;
+  BufferPool pool_;
+  CurrentRun current_;
+  Marks marks_;
+  Launches launches_;
+  std::atomic<bool> is_tracing_{false};
+  std::atomic<std::uint64_t> own_buffers_{0};
+  std::atomic<std::uint64_t> foreign_buffers_{0};
+  std::atomic<std::uint64_t> declined_buffers_{0};
+  std::atomic<std::uint64_t> wasted_buffers_{0};  // that we gave to be written over
+  std::atomic<std::uint64_t> boundaries_elsewhere_{0};
+
+  std::atomic<bool> is_draining_{false};  // see Turn; guards the next two
+  std::vector<CompletedBuffer> completed_;
+  Batch batch_{};
+
+  std::mutex mutex_;  // what follows; never while CUPTI is called
+  Pipeline pipeline_;
+  InvalidWatch watch_;
+  std::uint64_t garbage_buffers_ = 0;
+  std::uint64_t silent_flushes_ = 0;
+  std::uint64_t buffers_seen_ = 0;
+  std::uint64_t launched_seen_ = 0;
+
+  std::int64_t next_flush_ns_ = 0;
+  std::mutex sleep_mutex_;
+  std::condition_variable sleep_;
+  bool is_ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace otel_straggler::cupti

@@ -1,0 +1,336 @@
+// From events of the GPU to numbers: by run, and by kernel and section. Knows nothing of CUPTI's
+// functions and reads no clock. One thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "otel_straggler/cupti/kernel_stats.hpp"
+#include "otel_straggler/cupti/launches.hpp"
+#include "otel_straggler/cupti/marks.hpp"
+#include "otel_straggler/cupti/progress.hpp"
+#include "otel_straggler/cupti/run_totals.hpp"
+#include "otel_straggler/cupti/walk.hpp"
+#include "otel_straggler/record.hpp"
+
+namespace otel_straggler::cupti {
+
+enum class Way : std::uint8_t { kMarks, kLaunches };
+
+// What has become of the events so far.
+struct PipelineCounts {
+  std::uint64_t events = 0;        // kernels, copies, sets, graphs
+  std::uint64_t invalid = 0;       // without timestamps, or ended before they began
+  std::uint64_t early = 0;         // from before tracing was set up: another clock
+  std::uint64_t outside = 0;       // launched while no run was open
+  std::uint64_t lost = 0;          // launched in a run, nobody knows which
+  std::uint64_t late = 0;          // of runs that had been handed out
+  std::uint64_t dropped = 0;       // by CUPTI, or in buffers that made no sense
+  std::uint64_t timed_runs = 0;
+  std::uint64_t missing_runs = 0;  // numbers that did not come, or not whole
+};
+
+class Pipeline {
+ public:
+  static constexpr std::int64_t kPatienceNs = 2'000'000'000;
+  static constexpr std::size_t kMostParked = 65'536;
+  static constexpr std::size_t kMostWaiting = 65'536;
+
+  Pipeline(Way way, RunDirectory& directory, Marks& marks, Launches& launches)
+      : way_(way), directory_(&directory), marks_(&marks), launches_(&launches) {}
+
+  // Tracing is on from now on. Args: monotonic time, and the clock that records use.
+  void begin(std::int64_t now_ns, std::uint64_t wall_ns) {
+    idle_since_ns_ = std::exchange(traced_until_ns_, kOpen);
+    traced_since_ns_ = now_ns;
+    not_before_ns_ = wall_ns;
+    marks_->restart();
+    parked_.clear();
+    progress_ = Progress();
+  }
+
+  // Runs that began before are not whole.
+  void count_runs_from(std::int64_t now_ns) { traced_since_ns_ = now_ns; }
+
+  void end(std::int64_t now_ns) {
+    if (traced_until_ns_ == kOpen) traced_until_ns_ = now_ns;
+  }
+
+  // What follows is of another buffer.
+  void begin_buffer() { names_.begin_buffer(); }
+
+  // Some of what CUPTI gave back, the marks first.
+  void process(const MarkEvent* marks, std::size_t mark_count, const GpuEvent* events,
+               std::size_t event_count, std::int64_t now_ns) {
+    runs_.set_now(now_ns);
+    for (std::size_t at = 0; at < mark_count; ++at) {
+      marks_->learn(marks[at].id, marks[at].correlation, now_ns);
+    }
+    for (std::size_t at = 0; at < event_count; ++at) take(events[at], now_ns);
+  }
+
+  // A moment has passed: once all that had come back was processed.
+  void tend(std::int64_t now_ns) {
+    progress_.note(now_ns, newest());
+    marks_->tend(now_ns);
+    retry(now_ns);
+    const std::uint64_t forgotten = runs_.forgotten();
+    if (std::exchange(forgotten_, forgotten) != forgotten) flawed_until_ns_ = now_ns;
+  }
+
+  // All that CUPTI had ready was processed.
+  void flushed() {
+    progress_.flushed();
+    for (Waiting& waiting : waiting_) {
+      if (waiting.ready_after_flush != kNever) continue;
+      if (!is_beyond(waiting.record)) break;  // nor is the GPU beyond later ones
+      waiting.ready_after_flush = progress_.flushes() + 1;
+    }
+  }
+
+  // Records are missing, of whatever run was open lately.
+  void count_dropped(std::uint64_t records, std::int64_t now_ns) {
+    if (records == 0) return;
+    counts_.dropped += records;
+    flawed_until_ns_ = now_ns;
+  }
+
+  // Ended runs, in order. They wait here for their numbers, as long as somebody takes them: call
+  // take_ready() after each.
+  void add(const Record* records, std::size_t count) {
+    for (std::size_t at = 0; at < count; ++at) waiting_.push_back({records[at], kNever});
+  }
+
+  // Appends the oldest runs whose numbers are there, or are not waited for any longer.
+  void take_ready(std::int64_t now_ns, std::vector<Record>& out) {
+    while (!waiting_.empty()) {
+      GpuState state = state_of(waiting_.front(), now_ns);
+      if (state == GpuState::kAwaited && waiting_.size() > kMostWaiting) state = GpuState::kMissing;
+      if (state == GpuState::kAwaited) return;
+      hand_out(waiting_.front().record, state, out);
+      waiting_.pop_front();
+    }
+  }
+
+  // All that waits, with what numbers there are: at the end, after the last flush.
+  // is_complete: the GPU has ended all that was launched, and all of it was given back.
+  void take_all(bool is_complete, std::int64_t now_ns, std::vector<Record>& out) {
+    for (Waiting& waiting : waiting_) {
+      GpuState state = state_of(waiting, now_ns);
+      if (state == GpuState::kAwaited) state = is_complete ? timed(waiting) : GpuState::kMissing;
+      hand_out(waiting.record, state, out);
+    }
+    waiting_.clear();
+  }
+
+  std::size_t waiting() const { return waiting_.size(); }
+  std::size_t parked() const { return parked_.size(); }
+  const PipelineCounts& counts() const { return counts_; }
+  KernelStats& stats() { return stats_; }
+  const KernelNames& names() const { return names_; }
+  RunTable& runs() { return runs_; }
+
+ private:
+  static constexpr std::int64_t kOpen = INT64_MAX;
+  static constexpr std::uint64_t kNever = UINT64_MAX;
+
+  struct Waiting {
+    Record record;
+    std::uint64_t ready_after_flush;  // kNever until the GPU is seen to be beyond the run
+  };
+  struct Parked {
+    GpuEvent event;
+    std::uint32_t kernel;
+    bool is_valid;
+    std::int64_t since_ns;
+  };
+
+  // --- events ------------------------------------------------------------------------------------
+
+  void take(const GpuEvent& event, std::int64_t now_ns) {
+    ++counts_.events;
+    const bool is_valid =
+        event.start_ns != 0 && event.end_ns != 0 && event.start_ns <= event.end_ns;
+    if (!is_valid) {
+      ++counts_.invalid;
+    } else if (event.start_ns < not_before_ns_) {
+      ++counts_.early;
+      return;
+    }
+    const std::uint32_t kernel = number_of(event);
+    const Answer answer = find(event.correlation);
+    if (answer.knowledge == Knowledge::kNotYet && parked_.size() < kMostParked) {
+      parked_.push_back({event, kernel, is_valid, now_ns});
+    } else {
+      count(event, kernel, is_valid, answer, now_ns);
+    }
+  }
+
+  void retry(std::int64_t now_ns) {
+    std::size_t kept = 0;
+    for (std::size_t at = 0; at < parked_.size(); ++at) {
+      const Parked parked = parked_[at];
+      const Answer answer = find(parked.event.correlation);
+      const bool is_waiting = answer.knowledge == Knowledge::kNotYet &&
+                              now_ns - parked.since_ns < kPatienceNs;
+      if (is_waiting) {
+        parked_[kept++] = parked;
+      } else {
+        count(parked.event, parked.kernel, parked.is_valid, answer, now_ns);
+      }
+    }
+    parked_.resize(kept);
+  }
+
+  Answer find(std::uint32_t correlation) {
+    return way_ == Way::kMarks ? marks_->find(correlation) : launches_->find(correlation);
+  }
+
+  WideId widen(std::uint32_t correlation) {
+    if (way_ == Way::kMarks) return marks_->widen(correlation);
+    const WideId id = widen_near(newest_, correlation);
+    newest_ = std::max(newest_, id);
+    return id;
+  }
+
+  std::uint32_t newest() const {
+    return way_ == Way::kMarks ? marks_->issued() : launches_->newest();
+  }
+
+  std::uint32_t number_of(const GpuEvent& event) {
+    switch (event.kind) {
+      case kMemcpy: return names_.of_memcpy();
+      case kMemset: return names_.of_memset();
+      case kGraphTrace: return names_.of_graph();
+      default: return names_.number_of(event.name);
+    }
+  }
+
+  void count(const GpuEvent& event, std::uint32_t kernel, bool is_valid, const Answer& answer,
+             std::int64_t now_ns) {
+    progress_.saw(event.device, event.stream, widen(event.correlation));
+    std::uint32_t section = kNoSection;
+    if (answer.knowledge == Knowledge::kKnown) {
+      section = directory_->section_of(answer.run);
+      put_into_run(event, kernel, is_valid, answer.run);
+    } else if (answer.knowledge == Knowledge::kNobody) {
+      ++counts_.outside;
+    } else {
+      ++counts_.lost;
+      flawed_until_ns_ = now_ns;
+    }
+    if (!is_valid) return;
+    const KernelClass its = names_.class_of(kernel);
+    stats_.add(kernel, static_cast<std::uint32_t>(its), section, event.end_ns - event.start_ns);
+  }
+
+  void put_into_run(const GpuEvent& event, std::uint32_t kernel, bool is_valid, Run run) {
+    bool is_late = false;
+    const Run receiver = runs_.receiver(run, is_late);
+    counts_.late += is_late ? 1U : 0U;
+    if (receiver == kNoRun) return;
+    RunTotals& totals = runs_.at(receiver);
+    if (!is_late && event.kind == kConcurrentKernel) ++totals.seen;
+    if (is_valid) {
+      totals.add(names_.class_of(kernel), event.device, {event.start_ns, event.end_ns});
+    } else {
+      totals.is_flawed = true;
+    }
+  }
+
+  // --- runs --------------------------------------------------------------------------------------
+
+  GpuState state_of(Waiting& waiting, std::int64_t now_ns) {
+    const Record& record = waiting.record;
+    const bool is_before = record.start_ns >= idle_since_ns_ && record.end_ns <= traced_since_ns_;
+    if (is_before || record.start_ns >= traced_until_ns_) return GpuState::kOff;
+    if (record.start_ns < traced_since_ns_ || record.end_ns > traced_until_ns_ ||
+        record.start_ns < flawed_until_ns_) {
+      return GpuState::kMissing;
+    }
+    const bool is_late = now_ns - record.end_ns >= kPatienceNs;
+    std::uint32_t outstanding = 0;
+    if (can_count(record, outstanding)) {
+      if (outstanding == 0) return timed(waiting);
+      return is_late ? GpuState::kMissing : GpuState::kAwaited;
+    }
+    if (is_late) return is_beyond(record) ? timed(waiting) : GpuState::kMissing;
+    return progress_.flushes() >= waiting.ready_after_flush ? timed(waiting) : GpuState::kAwaited;
+  }
+
+  GpuState timed(const Waiting& waiting) {
+    const RunTotals* totals = runs_.find(run_of(waiting.record.span));
+    return totals != nullptr && totals->is_flawed ? GpuState::kMissing : GpuState::kTimed;
+  }
+
+  // Whether it is known how many of the run's launches have not come back: where launches are
+  // counted, and none was a graph's. Runs inside it were handed out before: they ended earlier.
+  bool can_count(const Record& record, std::uint32_t& outstanding) {
+    if (way_ != Way::kLaunches) return false;
+    const Run run = run_of(record.span);
+    const RunTotals* totals = runs_.find(run);
+    const std::uint32_t launched = directory_->launched(run);
+    if ((launched & RunDirectory::kHasGraphs) != 0) return false;
+    if (totals != nullptr && totals->is_in_doubt) return false;
+    outstanding = launched - (totals == nullptr ? 0 : totals->seen);
+    return true;
+  }
+
+  bool is_beyond(const Record& record) {
+    std::uint32_t newest = 0;
+    if (!progress_.newest_at(record.end_ns, newest)) return false;
+    WideId id = widen_near(newest_, newest);
+    if (way_ == Way::kMarks && !marks_->id_of(newest, id)) return false;
+    return progress_.is_beyond(id);
+  }
+
+  void hand_out(Record& record, GpuState state, std::vector<Record>& out) {
+    const Run run = run_of(record.span);
+    record.gpu = GpuSlot{};
+    record.gpu.state = state;
+    if (state == GpuState::kTimed) {
+      fill(record.gpu, runs_.find(run));
+      ++counts_.timed_runs;
+    } else if (state == GpuState::kMissing) {
+      ++counts_.missing_runs;
+    }
+    if (state != GpuState::kOff) {
+      runs_.pass_on(run, run_of(record.parent));
+      const bool is_inside = record.parent != kNoSpan && state == GpuState::kMissing;
+      if (is_inside) runs_.at(run_of(record.parent)).is_in_doubt = true;
+    }
+    out.push_back(record);
+  }
+
+  static void fill(GpuSlot& slot, RunTotals* totals) {
+    if (totals == nullptr) return;
+    slot.kernel_time_ns = static_cast<std::int64_t>(totals->kernel_ns);
+    slot.busy_time_ns = static_cast<std::int64_t>(totals->busy_ns());
+    slot.nccl_time_ns = static_cast<std::int64_t>(totals->nccl_ns);
+    slot.kernel_count = totals->kernels;
+  }
+
+  Way way_;
+  RunDirectory* directory_;
+  Marks* marks_;
+  Launches* launches_;
+  KernelNames names_;
+  KernelStats stats_;
+  RunTable runs_;
+  Progress progress_;
+  std::vector<Parked> parked_;  // kernels whose mark has not come back
+  std::deque<Waiting> waiting_;
+  PipelineCounts counts_;
+  WideId newest_ = kFirstWideId;
+  std::uint64_t forgotten_ = 0;
+  std::uint64_t not_before_ns_ = 0;
+  std::int64_t idle_since_ns_ = 0;  // until tracing was begun, the last time
+  std::int64_t traced_since_ns_ = kOpen;
+  std::int64_t traced_until_ns_ = 0;
+  std::int64_t flawed_until_ns_ = 0;
+};
+
+}  // namespace otel_straggler::cupti

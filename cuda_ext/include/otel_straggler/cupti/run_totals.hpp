@@ -1,0 +1,159 @@
+// GPU time of the runs of sections: what their kernels took, by the run that was innermost when
+// they were launched. A run's numbers go on to the run around it once they have been handed out.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <utility>
+#include <unordered_map>
+#include <vector>
+
+#include "otel_straggler/cupti/busy_time.hpp"
+#include "otel_straggler/cupti/current_run.hpp"
+#include "otel_straggler/cupti/kernel_names.hpp"
+
+namespace otel_straggler::cupti {
+
+struct RunTotals {
+  struct Device {
+    std::uint32_t device;
+    BusyTime busy;
+  };
+
+  Run around = kNoRun;      // once taken: where the rest goes
+  std::int64_t since_ns = 0;
+  bool is_taken = false;
+  bool is_flawed = false;   // a kernel of it has no timestamps
+  bool is_in_doubt = false;  // a run inside it was handed out without all its kernels
+  std::uint32_t seen = 0;   // kernels launched in this very run, sound or not
+  std::uint32_t kernels = 0;
+  std::uint64_t kernel_ns = 0;
+  std::uint64_t nccl_ns = 0;
+  std::vector<Device> devices;
+
+  BusyTime& busy_of(std::uint32_t device) {
+    for (Device& one : devices) {
+      if (one.device == device) return one.busy;
+    }
+    devices.push_back({device, {}});
+    devices.back().busy.reserve();
+    return devices.back().busy;
+  }
+
+  void add(KernelClass its, std::uint32_t device, const Interval& time) {
+    const std::uint64_t took_ns = time.end_ns - time.start_ns;
+    ++kernels;
+    kernel_ns += took_ns;
+    if (its == KernelClass::kNccl) nccl_ns += took_ns;
+    busy_of(device).add(time);
+  }
+
+  void add(RunTotals& inner) {
+    kernels += inner.kernels;
+    kernel_ns += inner.kernel_ns;
+    nccl_ns += inner.nccl_ns;
+    is_flawed = is_flawed || inner.is_flawed;
+    is_in_doubt = is_in_doubt || inner.is_in_doubt;
+    for (Device& one : inner.devices) busy_of(one.device).add(one.busy);
+  }
+
+  // Of the device that was busy for longest: devices do not add up to time.
+  std::uint64_t busy_ns() {
+    std::uint64_t longest = 0;
+    for (Device& one : devices) longest = std::max(longest, one.busy.total_ns());
+    return longest;
+  }
+};
+
+class RunTable {
+ public:
+  static constexpr std::size_t kMostRuns = 16'384;
+
+  void set_now(std::int64_t now_ns) { now_ns_ = now_ns; }
+
+  // Made if it is not there. The answer holds until the next call.
+  RunTotals& at(Run run) {
+    if (run == last_run_) return *last_;
+    auto found = runs_.find(run);
+    if (found == runs_.end()) {
+      make_room();
+      found = runs_.emplace(run, RunTotals()).first;
+      found->second.since_ns = now_ns_;
+      if (!spare_.empty()) {
+        found->second.devices = std::move(spare_.back());
+        spare_.pop_back();
+      }
+      order_.push_back(run);
+    }
+    last_run_ = run;
+    return *(last_ = &found->second);
+  }
+
+  RunTotals* find(Run run) {
+    const auto found = runs_.find(run);
+    return found == runs_.end() ? nullptr : &found->second;
+  }
+
+  // Who is to get a kernel of this run: itself, or the next run around it that was not handed out;
+  // kNoRun if there is none. Whether it is too late for the run itself is told by `is_late`.
+  Run receiver(Run run, bool& is_late) {
+    is_late = false;
+    for (unsigned depth = 0; depth < kDeepest && run != kNoRun; ++depth) {
+      const RunTotals& it = at(run);
+      if (!it.is_taken) return run;
+      is_late = true;
+      run = it.around;
+    }
+    return kNoRun;
+  }
+
+  // The run's numbers have been handed out; from now on they are those of the run around it.
+  void pass_on(Run run, Run around) {
+    RunTotals inner = std::exchange(at(run), RunTotals());
+    if (around != kNoRun) at(around).add(inner);
+    RunTotals& it = at(run);
+    it.since_ns = inner.since_ns;
+    it.is_taken = true;
+    it.around = around;
+    keep(std::move(inner.devices));
+  }
+
+  std::size_t size() const { return runs_.size(); }
+  // Runs of late that were given up before they were handed out.
+  std::uint64_t forgotten() const { return forgotten_; }
+
+ private:
+  static constexpr unsigned kDeepest = 64;
+  static constexpr std::int64_t kOfLateNs = 10'000'000'000;
+  static constexpr std::size_t kMostSpare = 4'096;
+  static constexpr std::size_t kMostSpareBytes = 1'024;
+
+  // Memory that the next runs need not ask for.
+  void keep(std::vector<RunTotals::Device> devices) {
+    if (spare_.size() >= kMostSpare || devices.size() != 1) return;
+    devices[0].busy.clear();
+    if (devices[0].busy.bytes() <= kMostSpareBytes) spare_.push_back(std::move(devices));
+  }
+
+  void make_room() {
+    if (runs_.size() < kMostRuns) return;
+    const auto found = runs_.find(order_.front());
+    const bool is_of_late = now_ns_ - found->second.since_ns < kOfLateNs;
+    forgotten_ += is_of_late && !found->second.is_taken ? 1U : 0U;
+    if (last_run_ == order_.front()) last_run_ = kNoRun;
+    runs_.erase(found);
+    order_.pop_front();
+  }
+
+  std::unordered_map<Run, RunTotals> runs_;
+  std::deque<Run> order_;  // the oldest first
+  Run last_run_ = kNoRun;
+  RunTotals* last_ = nullptr;
+  std::vector<std::vector<RunTotals::Device>> spare_;
+  std::int64_t now_ns_ = 0;
+  std::uint64_t forgotten_ = 0;
+};
+
+}  // namespace otel_straggler::cupti

@@ -1,0 +1,51 @@
+"""The fake libcupti of the C++ tests, built and driven from Python. It stands in for a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "cuda_ext" / "fake" / "fake_cupti.cpp"
+
+
+def build(folder: Path) -> Path:
+    """Compile the fake into ``folder``; skips, or fails under CI, where nothing compiles."""
+    if not SOURCE.exists():
+        pytest.skip("no sources here: it would show that kernels are counted in their sections")
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    if compiler is None:
+        why = "no C++ compiler: it would show that kernels are counted in their sections"
+        pytest.fail(why) if os.environ.get("CI") else pytest.skip(why)
+    path = folder / "libcupti.so.13"
+    options = f"-std=c++17 -O1 -fPIC -shared -pthread -Wl,-soname,{path.name}".split()
+    subprocess.run([compiler, *options, str(SOURCE), "-o", str(path)], check=True)
+    return path
+
+
+class FakeGpu:
+    """What a training process does with its GPU, by the fake's own functions."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        self._library = ctypes.CDLL(self.path)
+        launch = self._library.fake_launch
+        launch.argtypes = (ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint32)
+        self._names: dict[str, ctypes.Array[ctypes.c_char]] = {}
+
+    def launch(self, name: str, duration_ns: int, stream: int = 7) -> None:
+        """A kernel on device 0. Its name stays where it is, as a module's does."""
+        kept = self._names.setdefault(name, ctypes.create_string_buffer(name.encode()))
+        self._library.fake_launch(ctypes.cast(kept, ctypes.c_char_p), duration_ns, 0, stream)
+
+    def set(self, setting: str, value: int) -> None:
+        """See ``fake_cupti.hpp``."""
+        self._library.fake_set(setting.encode(), ctypes.c_uint64(value))
+
+    def fail(self, function: str, code: int) -> None:
+        """Let a function of CUPTI fail; code 0: no longer."""
+        self._library.fake_fail(function.encode(), code)
