@@ -11,6 +11,7 @@ from typing import Any
 from otel_straggler.model.step_table import StepTable, StepTimes
 from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.score.verdicts.judge import Judge
+from otel_straggler.score.verdicts.paging import Page
 from otel_straggler.score.verdicts.settings import VerdictSettings
 
 _Key = tuple[str, str]
@@ -52,6 +53,11 @@ class Judges:
         return RunVerdicts(
             changes=tuple(changes), worlds=tuple(world for world in summaries if world is not None)
         )
+
+    def pages(self, run_id: str) -> list[Page]:
+        """When somebody was called because of a run, in order."""
+        judges = (judge for key, judge in self._judges.items() if key[0] == run_id)
+        return list(heapq.merge(*(judge.pages for judge in judges), key=lambda page: page.at_ns))
 
     def new_changes(self) -> list[Verdict]:
         """The changes since the last call; of more than ``max_changes`` the newest."""
