@@ -24,8 +24,8 @@ NEWEST_PAGES = 20
 DAY_S = 24 * HOUR_S
 OF_THE_TIME_OF_RECORDING = (
     "Who is confirmed was decided when this was recorded, under the settings of that time "
-    "(least_slowdown, windows_steps and the like); only page_slowdown and page_loss are applied "
-    "here, to the numbers of every change of state."
+    "(least_slowdown, windows_steps and the like); here page_slowdown and page_loss are applied to "
+    "the numbers that were kept: of every change of state, and of the moment of a call."
 )
 
 

@@ -38,12 +38,13 @@ class Judges:
             return
         self._newest_attempt[key] = first.attempt
         self._new_times.append(StepTimes.of(table))
-        self._new.extend(self._judge(key).take(table))
+        judge = self._judge(key)
+        self._note(judge, judge.take(table))
 
     def finish(self) -> None:
         """The input has ended."""
         for judge in self._judges.values():
-            self._new.extend(judge.finish())
+            self._note(judge, judge.finish())
 
     def judged(self, run_id: str) -> RunVerdicts:
         """All changes in memory and the newest summaries; changes of groups by their time."""
@@ -60,7 +61,8 @@ class Judges:
         return list(heapq.merge(*(judge.pages for judge in judges), key=lambda page: page.at_ns))
 
     def new_changes(self) -> list[Verdict]:
-        """The changes since the last call; of more than ``max_changes`` the newest."""
+        """The changes since the last call, also those of who has begun to page without a change
+        of state; of more than ``max_changes`` the newest."""
         new = list(self._new)
         self._new.clear()
         return new
@@ -100,6 +102,10 @@ class Judges:
         """:meth:`take` for many."""
         for table in tables:
             self.take(table)
+
+    def _note(self, judge: Judge, changes: Iterable[Verdict]) -> None:
+        late = judge.new_late_pages()
+        self._new.extend(sorted((*changes, *late), key=lambda v: v.at_ns) if late else changes)
 
     def _judge(self, key: _Key) -> Judge:
         judge = self._judges.get(key)

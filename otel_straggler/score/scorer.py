@@ -116,7 +116,8 @@ class Scorer:
         return self._judges.pages(run_id)
 
     def new_changes(self) -> list[Verdict]:
-        """The changes of state since the last call, over all runs, in order."""
+        """The changes of state since the last call, over all runs, in order; also who has begun to
+        page without one."""
         return self._judges.new_changes()
 
     def new_step_times(self) -> list[StepTimes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -30,6 +31,7 @@ class Cases:
         self._newest: dict[str, int] = {}
         self._most = max_changes
         self._page_book = PageBook(max_changes)
+        self._late_pages: deque[Verdict] = deque(maxlen=max_changes)
 
     def standing(self, subject_id: str) -> Standing:
         return self._standings.get(subject_id) or Standing()
@@ -55,6 +57,13 @@ class Cases:
     def pages(self) -> tuple[Page, ...]:
         """The newest ``max_changes`` episodes in which somebody was called, in order."""
         return self._page_book.pages
+
+    def new_late_pages(self) -> list[Verdict]:
+        """Who has begun to page since the last call without a change of state: the slowdown has
+        grown. They are no entries of ``changes``."""
+        new = list(self._late_pages)
+        self._late_pages.clear()
+        return new
 
     def take(
         self,
@@ -100,7 +109,8 @@ class Cases:
             old = self._changes[at]
             verdict = replace(verdict, at_step=old.at_step, at_ns=old.at_ns)
             self._changes[at] = verdict = replace(verdict, sentence=sentence(verdict))
-            self._page_book.note(verdict, step=now.step, at_ns=now.at_ns)
+            if self._page_book.note(verdict, step=now.step, at_ns=now.at_ns):
+                self._late_pages.append(replace(verdict, at_step=now.step, at_ns=now.at_ns))
         elif standing.state == "ok":
             del self._standings[draft.subject_id]
         return None

@@ -95,6 +95,10 @@ class Judge:
         """When somebody was called, in order."""
         return self._cases.pages
 
+    def new_late_pages(self) -> list[Verdict]:
+        """Who has begun to page since the last call without a change of state."""
+        return self._cases.new_late_pages()
+
     def summary(self) -> WorldSummary | None:
         """Of the newest steps; None before the first. Made when first asked for: blocks come more
         often than anybody looks."""

@@ -74,8 +74,9 @@ class PageBook:
         """In the order in which they began."""
         return tuple(self._pages)
 
-    def note(self, verdict: Verdict, *, step: int | None, at_ns: int) -> None:
-        """The newest verdict of a subject, at this moment. Cost: O(1)."""
+    def note(self, verdict: Verdict, *, step: int | None, at_ns: int) -> bool:
+        """The newest verdict of a subject, at this moment; whether it begins to page. Cost:
+        O(1)."""
         subject = verdict.group, verdict.subject_id
         if verdict.state not in ACTIVE:
             ended = self._open.pop(subject, None)
@@ -85,3 +86,5 @@ class PageBook:
             page = Page(verdict=verdict, at_step=step, at_ns=at_ns)
             self._open[subject] = page
             self._pages.append(page)
+            return True
+        return False
