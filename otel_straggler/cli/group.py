@@ -12,6 +12,7 @@ VERBS = {
     "collector": "Receive OTLP from every rank, score it, serve metrics and reports.",
     "doctor": "Say what stands between a training process and its scores.",
     "history": "List what a collector has kept: runs, windows, verdicts.",
+    "replay": "Say what settings would have done on what was recorded.",
     "score": "Score a recorded run: CSV, OTLP-JSON lines or OTLP protobuf.",
     "simulate": "Write or send the telemetry of a run whose slow rank is known.",
     "top": "Watch the scores of a running collector in the terminal.",

@@ -87,13 +87,11 @@ def command(
     straggler is found, 2 if FILE cannot be read or scored.
     """
     settings = _settings(window_steps, threshold)
-    name = STDIN if file == "-" else file
     chosen = None if form == "auto" else cast("Format", form)
-    decoders, verdicts = _configured(config)
-    with _shown_progress(open_input(file), name) as content:
-        recording = read_recording(content, name, chosen, _note, decoders)
+    decoders, verdicts = configured(config)
+    recording = read_input(file, decoders, chosen)
     windows, scorer = score_recording(recording, settings, verdicts)
-    _tell_what_is_left_out(recording, scorer, name)
+    tell_what_is_left_out(recording, scorer, file)
     report = report_json(_runs(windows, recording, scorer))
     if as_json:
         click.echo(dump_report(report))
@@ -118,7 +116,8 @@ def _settings(window_steps: int | None, threshold: float) -> ScoreSettings:
     return ScoreSettings(window_steps=window_steps, threshold=threshold, max_runs=2**62)
 
 
-def _configured(config: str | None) -> tuple[Decoders, VerdictSettings]:
+def configured(config: str | None) -> tuple[Decoders, VerdictSettings]:
+    """What a file with the collector's settings says of a recording; None: the defaults."""
     if config is None:
         return Decoders(), VerdictSettings()
     from otel_straggler.collector.settings_file import load_settings
@@ -127,6 +126,17 @@ def _configured(config: str | None) -> tuple[Decoders, VerdictSettings]:
     aliases = settings.attributes.aliases()
     decoders = Decoders(SpanDecoder(aliases, settings.spans.names()), MetricDecoder(aliases))
     return decoders, settings.verdicts.for_judge()
+
+
+def read_input(file: str, decoders: Decoders, form: Format | None = None) -> Recording:
+    """All of a path, or of standard input for ``-``; with a bar if it takes long."""
+    name = _name(file)
+    with _shown_progress(open_input(file), name) as content:
+        return read_recording(content, name, form, _note, decoders)
+
+
+def _name(file: str) -> str:
+    return STDIN if file == "-" else file
 
 
 def score_recording(
@@ -181,7 +191,9 @@ def _note(text: str) -> None:
     click.echo(f"otel-straggler: note: {printable(text, 400)}", err=True)
 
 
-def _tell_what_is_left_out(recording: Recording, scorer: Scorer, name: str) -> None:
+def tell_what_is_left_out(recording: Recording, scorer: Scorer, file: str) -> None:
+    """Notes on standard error."""
+    name = _name(file)
     if recording.not_scored:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in recording.not_scored.items())
         _note(f"{name}: spans left out: {reasons}")

@@ -57,12 +57,15 @@ class Verdict:
         at_step, at_ns: newest step and sender's time when the state changed.
         confidence: 0 to 1.
         gpu_seconds_lost_per_hour: GPU time that the whole job waits, per hour.
+        loss_share: the same as a part of the step; above 1 where the excess is longer than the
+            usual step; NaN if not known, or of a role or a run.
         began: "became" if it was normal before, "born" if it was slow for as long as its device is
             known, "unknown" without a past.
         n_peers: ranks it was compared with.
         own_s, peers_s: the times compared, seconds per step; NaN if there are none.
         pages: whether somebody should be called: confirmed, >= 10 % and dear enough.
         is_localised: False if the evidence cannot tell culprit from victims.
+        is_inferred: the peers were found by clustering, because nobody told the layout.
         sentence: all of this for a person.
     """
 
@@ -85,12 +88,14 @@ class Verdict:
     at_ns: int = 0
     confidence: float = 0.0
     gpu_seconds_lost_per_hour: float = 0.0
+    loss_share: float = float("nan")
     began: Beginning = "unknown"
     n_peers: int = 0
     own_s: float = float("nan")
     peers_s: float = float("nan")
     pages: bool = False
     is_localised: bool = True
+    is_inferred: bool = False
     sentence: str = ""
 
 

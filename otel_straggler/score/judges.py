@@ -11,6 +11,7 @@ from typing import Any
 from otel_straggler.model.step_table import StepTable, StepTimes
 from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.score.verdicts.judge import Judge
+from otel_straggler.score.verdicts.paging import Page
 from otel_straggler.score.verdicts.settings import VerdictSettings
 
 _Key = tuple[str, str]
@@ -37,12 +38,13 @@ class Judges:
             return
         self._newest_attempt[key] = first.attempt
         self._new_times.append(StepTimes.of(table))
-        self._new.extend(self._judge(key).take(table))
+        judge = self._judge(key)
+        self._note(judge, judge.take(table))
 
     def finish(self) -> None:
         """The input has ended."""
         for judge in self._judges.values():
-            self._new.extend(judge.finish())
+            self._note(judge, judge.finish())
 
     def judged(self, run_id: str) -> RunVerdicts:
         """All changes in memory and the newest summaries; changes of groups by their time."""
@@ -53,8 +55,14 @@ class Judges:
             changes=tuple(changes), worlds=tuple(world for world in summaries if world is not None)
         )
 
+    def pages(self, run_id: str) -> list[Page]:
+        """When somebody was called because of a run, in order."""
+        judges = (judge for key, judge in self._judges.items() if key[0] == run_id)
+        return list(heapq.merge(*(judge.pages for judge in judges), key=lambda page: page.at_ns))
+
     def new_changes(self) -> list[Verdict]:
-        """The changes since the last call; of more than ``max_changes`` the newest."""
+        """The changes since the last call, also those of who has begun to page without a change
+        of state; of more than ``max_changes`` the newest."""
         new = list(self._new)
         self._new.clear()
         return new
@@ -94,6 +102,10 @@ class Judges:
         """:meth:`take` for many."""
         for table in tables:
             self.take(table)
+
+    def _note(self, judge: Judge, changes: Iterable[Verdict]) -> None:
+        late = judge.new_late_pages()
+        self._new.extend(sorted((*changes, *late), key=lambda v: v.at_ns) if late else changes)
 
     def _judge(self, key: _Key) -> Judge:
         judge = self._judges.get(key)

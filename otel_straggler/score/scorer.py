@@ -20,6 +20,7 @@ from otel_straggler.score.names import session_of
 from otel_straggler.score.seen import SeenSources
 from otel_straggler.score.settings import ScorerCounts, ScoreSettings
 from otel_straggler.score.stream import Stream
+from otel_straggler.score.verdicts.paging import Page
 from otel_straggler.score.verdicts.settings import VerdictSettings
 
 __all__ = ["ScoreSettings", "Scorer", "ScorerCounts"]
@@ -110,8 +111,13 @@ class Scorer:
         """Layer 2 of a run: all changes of state in memory and the newest summaries."""
         return self._judges.judged(run_id)
 
+    def pages(self, run_id: str) -> list[Page]:
+        """When somebody was called because of a run, in order."""
+        return self._judges.pages(run_id)
+
     def new_changes(self) -> list[Verdict]:
-        """The changes of state since the last call, over all runs, in order."""
+        """The changes of state since the last call, over all runs, in order; also who has begun to
+        page without one."""
         return self._judges.new_changes()
 
     def new_step_times(self) -> list[StepTimes]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from otel_straggler.model.verdict import State, Verdict
+from otel_straggler.model.verdict import Verdict
+from otel_straggler.score.verdicts.paging import Page, PageBook
 from otel_straggler.score.verdicts.sentences import sentence
-from otel_straggler.score.verdicts.standing import Standing
-
-ACTIVE: frozenset[State] = frozenset({"confirmed", "flapping"})
+from otel_straggler.score.verdicts.standing import ACTIVE, Standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,8 @@ class Cases:
         self._changes: list[Verdict] = []
         self._newest: dict[str, int] = {}
         self._most = max_changes
+        self._page_book = PageBook(max_changes)
+        self._late_pages: deque[Verdict] = deque(maxlen=max_changes)
 
     def standing(self, subject_id: str) -> Standing:
         return self._standings.get(subject_id) or Standing()
@@ -50,6 +52,18 @@ class Cases:
     def changes(self) -> tuple[Verdict, ...]:
         """In order; the last of each subject has the newest numbers."""
         return tuple(self._changes)
+
+    @property
+    def pages(self) -> tuple[Page, ...]:
+        """The newest ``max_changes`` episodes in which somebody was called, in order."""
+        return self._page_book.pages
+
+    def new_late_pages(self) -> list[Verdict]:
+        """Who has begun to page since the last call without a change of state: the slowdown has
+        grown. They are no entries of ``changes``."""
+        new = list(self._late_pages)
+        self._late_pages.clear()
+        return new
 
     def take(
         self,
@@ -87,12 +101,16 @@ class Cases:
         verdict = self._finished(draft, standing, flagged=flagged)
         if changed:
             verdict = replace(verdict, at_step=now.step, at_ns=now.at_ns)
-            return self._append(replace(verdict, sentence=sentence(verdict)))
+            verdict = self._append(replace(verdict, sentence=sentence(verdict)))
+            self._page_book.note(verdict, step=now.step, at_ns=now.at_ns)
+            return verdict
         if flagged and draft.subject_id in self._newest:
             at = self._newest[draft.subject_id]
             old = self._changes[at]
             verdict = replace(verdict, at_step=old.at_step, at_ns=old.at_ns)
-            self._changes[at] = replace(verdict, sentence=sentence(verdict))
+            self._changes[at] = verdict = replace(verdict, sentence=sentence(verdict))
+            if self._page_book.note(verdict, step=now.step, at_ns=now.at_ns):
+                self._late_pages.append(replace(verdict, at_step=now.step, at_ns=now.at_ns))
         elif standing.state == "ok":
             del self._standings[draft.subject_id]
         return None
@@ -148,4 +166,5 @@ class Cases:
             self._standings[name] = standing
         known = {field.name for field in fields(Verdict)}
         for value in state.get("changes", []):
-            self._append(Verdict(**{k: v for k, v in value.items() if k in known}))
+            verdict = self._append(Verdict(**{k: v for k, v in value.items() if k in known}))
+            self._page_book.note(verdict, step=verdict.at_step, at_ns=verdict.at_ns)

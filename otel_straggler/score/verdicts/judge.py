@@ -17,6 +17,7 @@ from otel_straggler.score.verdicts.inner import Inner
 from otel_straggler.score.verdicts.intervals import Intervals
 from otel_straggler.score.verdicts.memory import Memory
 from otel_straggler.score.verdicts.opening import Opening
+from otel_straggler.score.verdicts.paging import Page
 from otel_straggler.score.verdicts.peer_judge import PeerJudge, Tracks
 from otel_straggler.score.verdicts.peers import inferred_groups
 from otel_straggler.score.verdicts.run_judge import RunJudge
@@ -88,6 +89,15 @@ class Judge:
         """All changes of state in order; the last of a subject counts, and has the newest
         numbers."""
         return self._cases.changes
+
+    @property
+    def pages(self) -> tuple[Page, ...]:
+        """When somebody was called, in order."""
+        return self._cases.pages
+
+    def new_late_pages(self) -> list[Verdict]:
+        """Who has begun to page since the last call without a change of state."""
+        return self._cases.new_late_pages()
 
     def summary(self) -> WorldSummary | None:
         """Of the newest steps; None before the first. Made when first asked for: blocks come more

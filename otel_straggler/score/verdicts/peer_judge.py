@@ -18,12 +18,14 @@ from otel_straggler.score.verdicts.candidates import (
     material,
     spiking,
 )
-from otel_straggler.score.verdicts.cases import ACTIVE, Cases, Now
+from otel_straggler.score.verdicts.cases import Cases, Now
 from otel_straggler.score.verdicts.excess import Excesses, host_excesses
 from otel_straggler.score.verdicts.grouping import Groups, median_of_rows
 from otel_straggler.score.verdicts.impact import gpu_seconds_per_hour
 from otel_straggler.score.verdicts.intermittent import Intermittent, Spikes
+from otel_straggler.score.verdicts.paging import may_page
 from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.verdicts.standing import ACTIVE
 from otel_straggler.score.verdicts.step_numbers import StepNumbers
 from otel_straggler.score.verdicts.track import Flags, Track
 from otel_straggler.score.verdicts.world import World
@@ -305,8 +307,7 @@ class PeerJudge:
         step_s = float(median_of_rows(ranks.prices.step_s[:, None])[0])
         share = one.lost_s / step_s if step_s > 0.0 else 0.0
         n_ranks = max(world.expected, world.n_ranks)
-        slowdown = math.exp(one.effect)
-        return Verdict(
+        draft = Verdict(
             run_id=source.run_id,
             group=source.group,
             attempt=source.attempt,
@@ -318,18 +319,18 @@ class PeerJudge:
             section="" if one.section is None else one.section.name,
             cause=one.cause,
             state="suspect",
-            slowdown=slowdown,
+            slowdown=math.exp(one.effect),
             since_step=self._since(one),
             confidence=self._confidence(one, n_peers),
             began=one.began,
             gpu_seconds_lost_per_hour=gpu_seconds_per_hour(one.lost_s, step_s, n_ranks),
+            loss_share=share,
             n_peers=n_peers,
             own_s=one.own_s,
             peers_s=one.peers_s,
-            pages=slowdown >= self._settings.page_slowdown
-            and share >= self._settings.page_loss
-            and not world.is_inferred,
+            is_inferred=world.is_inferred,
         )
+        return replace(draft, pages=may_page(draft, self._settings))
 
     def _since(self, one: Candidate) -> int | None:
         if len(self._steps) == 0 or one.since < 0:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from otel_straggler.model.verdict import State
 
+ACTIVE: frozenset[State] = frozenset({"confirmed", "flapping"})
 APART_STEPS = 10
 """Evaluations that confirm each other lie so far apart, and at most twice as far."""
 HOLD = 3

@@ -48,6 +48,35 @@ def test_a_change_of_state_is_told_once_with_step_and_time() -> None:
     assert len(cases.changes) == 1
 
 
+def test_a_slowdown_that_grows_until_it_pages_is_told_once_and_is_no_change() -> None:
+    """With the step and time at which it began to; also over a restart."""
+    cases = Cases(100)
+    confirmed(cases, 10, replace(DRAFT, pages=False))
+    assert cases.new_late_pages() == []
+    confirmed(cases, 15)
+    confirmed(cases, 20, replace(DRAFT, pages=False))
+    confirmed(cases, 25)
+    (late,) = cases.new_late_pages()
+    assert (late.state, late.pages, late.at_step, late.at_ns) == ("confirmed", True, 1015, 15e9)
+    assert len(cases.changes) == 1
+    assert [(page.at_step, page.ended_ns) for page in cases.pages] == [(1015, None)]
+    again = Cases(100)
+    again.restore(json.loads(json.dumps(cases.state())))
+    confirmed(again, 30)
+    assert again.new_late_pages() == []
+
+
+def test_a_page_ends_when_its_subject_has_recovered() -> None:
+    """And the next one is another."""
+    cases = Cases(100)
+    confirmed(cases)
+    for steps in (15, 20, 25):
+        see(cases, steps, clear=True)
+    confirmed(cases, 30)
+    assert [(page.at_ns, page.ended_ns) for page in cases.pages] == [(10e9, 25e9), (30e9, None)]
+    assert cases.new_late_pages() == []
+
+
 def test_the_newest_verdict_of_a_subject_has_the_newest_numbers() -> None:
     """But still the step and time at which its state changed, and its onset."""
     cases = Cases(100)

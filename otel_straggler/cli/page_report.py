@@ -1,0 +1,195 @@
+"""Pages that settings would have sent: as JSON, and as tables and sentences for people."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from otel_straggler.cli.recorded_pages import HOUR_S, Recorded, RecordedRun, per_week, total_s
+from otel_straggler.cli.report_table import digits, printable
+from otel_straggler.model.verdict import CAUSES, Verdict
+from otel_straggler.score.verdicts.paging import Page
+from otel_straggler.score.verdicts.settings import VerdictSettings
+
+Json = dict[str, Any]
+
+FORMAT_VERSION = 1
+NEWEST_PAGES = 20
+DAY_S = 24 * HOUR_S
+OF_THE_TIME_OF_RECORDING = (
+    "Who is confirmed was decided when this was recorded, under the settings of that time "
+    "(least_slowdown, windows_steps and the like); here page_slowdown and page_loss are applied to "
+    "the numbers that were kept: of every change of state, and of the moment of a call."
+)
+
+
+# --- JSON ----------------------------------------------------------------------------------------
+
+
+def pages_json(recorded: Recorded, settings: VerdictSettings) -> Json:
+    """All runs; what is not known is null."""
+    return {
+        "schema_version": FORMAT_VERSION,
+        "source": recorded.kind,
+        "note": OF_THE_TIME_OF_RECORDING if recorded.kind == "history" else None,
+        "settings": dataclasses.asdict(settings),
+        "runs": {run.run_id: _run_json(run) for run in recorded.runs},
+        "total": _sums([*recorded.runs]),
+    }
+
+
+def _run_json(run: RecordedRun) -> Json:
+    return {**_sums([run]), "pages": [_page_json(page, run) for page in run.pages]}
+
+
+def _sums(runs: Sequence[RecordedRun]) -> Json:
+    recorded_s = total_s(runs)
+    by_cause: dict[str, list[float]] = {}
+    for run in runs:
+        for page in run.pages:
+            by_cause.setdefault(page.verdict.cause, []).append(run.gpu_hours_lost(page))
+    return {
+        "recorded_s": recorded_s,
+        "per_week": per_week(sum(map(len, by_cause.values())), recorded_s),
+        "per_cause": {
+            cause: {
+                "pages": len(lost),
+                "per_week": per_week(len(lost), recorded_s),
+                "gpu_hours_lost": _known_sum(lost),
+            }
+            for cause, lost in sorted(by_cause.items())
+        },
+    }
+
+
+def _page_json(page: Page, run: RecordedRun) -> Json:
+    verdict = page.verdict
+    return {
+        "at_ns": page.at_ns,
+        "step": page.at_step,
+        "ended_ns": page.ended_ns,
+        "subject_id": verdict.subject_id,
+        "scope": verdict.scope,
+        "cause": verdict.cause,
+        "slowdown": _nullable(verdict.slowdown),
+        "gpu_seconds_lost_per_hour": _nullable(verdict.gpu_seconds_lost_per_hour),
+        "gpu_hours_lost": _nullable(run.gpu_hours_lost(page)),
+        "sentence": verdict.sentence,
+    }
+
+
+def _known_sum(values: Sequence[float]) -> float:
+    return sum(value for value in values if math.isfinite(value))
+
+
+def _nullable(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+# --- for people ----------------------------------------------------------------------------------
+
+
+def print_pages(recorded: Recorded, settings: VerdictSettings, name: str, console: Console) -> None:
+    """A table per run, and one of all if there are several."""
+    if not recorded.runs:
+        _say(console, f"no runs in {printable(name, 200)}: nobody would have been called")
+        return
+    for run in recorded.runs:
+        _print_part(console, f"run {printable(run.run_id)}", [run])
+        _print_newest(console, run)
+    if len(recorded.runs) > 1:
+        _print_part(console, f"all {len(recorded.runs):,} runs", recorded.runs)
+    _say(
+        console,
+        f"settings: page_slowdown {settings.page_slowdown:g}, page_loss {settings.page_loss:g}",
+    )
+    if recorded.kind == "history":
+        _say(console, OF_THE_TIME_OF_RECORDING)
+
+
+def _print_part(console: Console, title: str, runs: Sequence[RecordedRun]) -> None:
+    recorded_s = total_s(runs)
+    count = sum(len(run.pages) for run in runs)
+    how_many = _many(count, "page") if count else "no pages"
+    _say(console, f"{title}, {_length(recorded_s)} recorded: {how_many}")
+    if count:
+        console.print(_table(runs))
+    if recorded_s < DAY_S:
+        _say(console, "A weekly rate from less than a day is a guess.")
+
+
+def _table(runs: Sequence[RecordedRun]) -> Table:
+    recorded_s = total_s(runs)
+    table = Table(box=None, pad_edge=False)
+    for name in ("cause", "scope"):
+        table.add_column(name)
+    for name in ("pages", "per week", "GPU-hours lost"):
+        table.add_column(name, justify="right")
+    groups: dict[tuple[str, str], list[float]] = {}
+    for run in runs:
+        for page in run.pages:
+            key = CAUSES[page.verdict.cause], page.verdict.scope
+            groups.setdefault(key, []).append(run.gpu_hours_lost(page))
+    rows = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    for (cause, scope), lost in rows:
+        table.add_row(cause, scope, *_figures(lost, recorded_s))
+    if len(rows) > 1:
+        table.add_row("all", "", *_figures([h for _, lost in rows for h in lost], recorded_s))
+    return table
+
+
+def _figures(lost_hours: Sequence[float], recorded_s: float) -> tuple[str, str, str]:
+    rate = per_week(len(lost_hours), recorded_s)
+    return (
+        f"{len(lost_hours):,}",
+        "?" if rate is None else _short(rate),
+        _short(_known_sum(lost_hours)),
+    )
+
+
+def _print_newest(console: Console, run: RecordedRun) -> None:
+    if len(run.pages) > NEWEST_PAGES:
+        _say(console, f"the newest {NEWEST_PAGES} of {len(run.pages):,} pages:")
+    for page in run.pages[-NEWEST_PAGES:]:
+        _say(console, f"  {_page_line(page)}")
+
+
+def _page_line(page: Page) -> str:
+    step = "" if page.at_step is None else f" step {page.at_step:,}"
+    return f"{_time(page.at_ns)}{step}: {_said(page.verdict)}"
+
+
+def _said(verdict: Verdict) -> str:
+    return printable(verdict.sentence or f"{verdict.subject_id}: {CAUSES[verdict.cause]}", 500)
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, markup=False, soft_wrap=not console.is_terminal)
+
+
+def _length(seconds: float) -> str:
+    """``3.20 days``."""
+    units: Iterator[tuple[float, str]] = iter(((DAY_S, "days"), (HOUR_S, "hours"), (60.0, "min")))
+    scale, unit = next(((s, name) for s, name in units if seconds >= s), (1.0, "s"))
+    return f"{digits(seconds / scale)} {unit}"
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 99.95 else digits(value)
+
+
+def _time(at_ns: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(at_ns / 1e9, timezone.utc):%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError, OSError):  # a sender's clock may say anything
+        return f"{at_ns} ns"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
