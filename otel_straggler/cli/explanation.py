@@ -130,6 +130,9 @@ class Explanation:
             mark = ">" if time.is_subject else ""
             table.add_row(mark, time.rank, printable(time.node, 60), _ms(time.seconds), ratio)
         yield table
+        since, last = self.verdict["since_step"], self.window["last_step"]
+        if since is not None and last is not None and last < since:
+            yield Text("  It ends before the change began: ask again in a minute.", style="yellow")
         left_out = len(self.times) - len(_shown(self.times))
         if left_out:
             yield Text(f"  and {left_out:,} between them", style="dim")

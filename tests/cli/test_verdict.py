@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from otel_straggler.cli import main
 from otel_straggler.cli.explanation import explanation
@@ -56,11 +57,12 @@ def verdict(call: Any, collector: str) -> Verdict:
 
 @pytest.fixture(autouse=True)
 def _confirmed(verdict: Verdict, eventually: Any) -> None:
-    def is_confirmed() -> bool:
-        code, output, _ = verdict("explain", "rank/node-0/5")
-        return code == 0 and "state        confirmed" in output
+    def is_all_known() -> bool:
+        code, output, _ = verdict("explain", "rank/node-0/5", "--json")
+        told = json.loads(output) if code == 0 else {}
+        return code == 0 and told["verdict"]["state"] == "confirmed" and told["last_step"] >= 79
 
-    eventually(is_confirmed)
+    eventually(is_all_known)
 
 
 def test_it_shows_the_numbers_of_the_subject_and_of_its_peers(verdict: Verdict) -> None:
@@ -159,6 +161,21 @@ def test_a_host_a_role_and_a_verdict_without_a_window_are_explained(by_hand: Any
         found = explanation("run", run, verdict)
         assert found.as_json()["times"] == []
         assert list(verdict_lines(run))
+
+
+def test_a_window_from_before_the_change_is_said_to_be_one(by_hand: Any, capsys: Any) -> None:
+    """Verdicts come sooner than the scores of their window."""
+    judged = by_hand.judged(by_hand.verdict(since_step=40))
+    run = report_json({"run": RunReport(judged=judged)})["runs"]["run"]
+    window = {
+        "group": "", "first_step": 0, "last_step": 19, "sections": {"forward": "compute"},
+        "ranks": {str(r): {"node": "node-1", "role": "default"} for r in (5, 6)},
+        "section_step_s": {"forward": {"5": 0.1, "6": 0.1}},
+    }  # fmt: skip
+    for last_step, is_said in ((19, True), (59, False)):
+        run["windows"] = [window | {"last_step": last_step}]
+        Console(width=120).print(explanation("run", run, run["verdicts"][-1]))
+        assert ("ends before the change began" in capsys.readouterr().out) == is_said
 
 
 @pytest.fixture

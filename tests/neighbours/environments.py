@@ -31,7 +31,8 @@ COLLECTOR_TOOLS = (
     "opentelemetry-exporter-otlp-proto-grpc",
 )
 BASE_FACTS = ("neighbours/base_facts.py",)
-OWN_TESTS = ("client", "native", "sdk_sink", "score", "wire_decode", "simulate", "receive_files")
+OF_THE_CLIENT = ("client", "native", "sdk_sink", "wire_decode")
+OWN_TESTS = (*OF_THE_CLIENT, "score", "simulate", "receive_files")
 COLLECTOR_TESTS = ("cli", "collector/test_cli_collector.py", "receive")
 
 
@@ -43,7 +44,7 @@ class Environment:
         name: of the row.
         python: which interpreter, "3.10".
         constraints: file with the exact versions.
-        has_own_tests: whether the package's own tests run there, as far as they need no torch.
+        own_tests: which of the package's own tests run there, as far as they need no torch.
         has_collector: whether the extras are installed and tested too, after the base.
         is_offline: whether the base comes from a folder of wheels, with no index.
     """
@@ -51,7 +52,7 @@ class Environment:
     name: str
     python: str
     constraints: Path
-    has_own_tests: bool = True
+    own_tests: tuple[str, ...] = OWN_TESTS
     has_collector: bool = False
     is_offline: bool = False
 
@@ -59,8 +60,9 @@ class Environment:
 TABLE = (
     Environment("oldest", "3.10", HERE / "oldest.txt", has_collector=True),
     # The own tests run in a development environment too, and that is the one of this row.
-    Environment("newest", "3.11", NEWEST, has_own_tests=False, has_collector=True),
-    Environment("between", "3.12", HERE / "between.txt"),
+    Environment("newest", "3.11", NEWEST, own_tests=(), has_collector=True),
+    # What is between the floor and the newest concerns the client, which lives beside others.
+    Environment("between", "3.12", HERE / "between.txt", own_tests=OF_THE_CLIENT),
     Environment("offline", "3.13", NEWEST, is_offline=True),
 )
 PYTHONS = tuple(sorted(e.python for e in TABLE))
@@ -149,9 +151,9 @@ def _steps(environment: Environment, wheel: Path, folder: Path, interpreter: str
     yield run("conflicts", [*_pip(python), "check"])
     yield run("tools", [*pip, *TOOLS])
     yield _pytest("base", BASE_FACTS, folder)
-    if environment.has_own_tests:
+    if environment.own_tests:
         yield run("own tools", [*pip, *OWN_TOOLS])
-        yield _pytest("own tests", OWN_TESTS, folder)
+        yield _pytest("own tests", environment.own_tests, folder)
     if environment.has_collector:
         yield run("extras", [*pip, f"{wheel}[collector,cli]", *COLLECTOR_TOOLS])
         yield run("conflicts with extras", [*_pip(python), "check"])

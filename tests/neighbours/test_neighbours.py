@@ -60,7 +60,7 @@ def test_the_base_package_works_alone(
     check(report_of(environment, reports), step)
 
 
-@only_where("has_own_tests")
+@only_where("own_tests")
 def test_the_own_tests_pass(reports: Reports, environment: Environment) -> None:
     """Of the client, the scores, the wire and the files, as far as they need no torch."""
     check(report_of(environment, reports), "own tests")
