@@ -57,7 +57,11 @@ def test_individual_scores_go_on_over_a_restart_of_the_collector_and_of_the_job(
 ) -> None:
     """The job starts again with other rank numbers and another run id: each device is compared
     with its own past."""
-    settings = {"history__path": str(path), "scoring__min_reference_samples": 4}
+    settings = {
+        "history__path": str(path),
+        "scoring__min_reference_samples": 4,
+        "scoring__grace_seconds": 20.0,
+    }
     first = start(**settings)
     send(first, kit, "abc", {"a": 0.1, "b": 0.2, "c": 0.4})
     assert set(individual_scores(first, kit).values()) == {1.0}
@@ -84,7 +88,11 @@ def test_windows_are_kept_and_the_metrics_say_how_much(
     start: Callable[..., Any], kit: Any, path: Path
 ) -> None:
     """Readers see them while the collector runs."""
-    live = start(history__path=str(path), history__save_every_seconds=0.05)
+    live = start(
+        history__path=str(path),
+        history__save_every_seconds=0.05,
+        scoring__grace_seconds=20.0,
+    )
     send(live, kit, "abc", {"a": 0.1, "b": 0.1, "c": 0.2})
     kit.eventually(lambda: path.exists() and windows_of(path) >= 3)
     with HistoryReader(path) as reader:
@@ -155,7 +163,7 @@ class Process:
         config = folder / "collector.yaml"
         config.write_text(
             "history: {save_every_seconds: 0.05}\n"
-            "scoring: {grace_seconds: 0.2, min_reference_samples: 4}\n"
+            "scoring: {grace_seconds: 10, min_reference_samples: 4}\n"
         )
         self._kit = kit
         self.process = subprocess.Popen(

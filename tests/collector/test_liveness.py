@@ -204,8 +204,9 @@ def test_a_rank_that_has_ended_holds_no_window_up(start: Any, kit: Any) -> None:
     assert live.value(semconv.RANK_FINISHED, rank="1", outcome="ok")
 
 
-def test_several_runs_are_scored_side_by_side(live: Any, kit: Any) -> None:
+def test_several_runs_are_scored_side_by_side(start: Callable[..., Any], kit: Any) -> None:
     """The same ranks in two runs are different ranks."""
+    live = start(scoring__grace_seconds=20.0)
     for run_id, slow in (("one", 0), ("two", 1)):
         for number in range(2):
             who = kit.rank(number, run_id=run_id)
@@ -218,8 +219,11 @@ def test_several_runs_are_scored_side_by_side(live: Any, kit: Any) -> None:
         assert live.value(semconv.SECTION_RELATIVE, run_id=run_id, rank=str(1 - slow)) == 1
 
 
-def test_late_and_missing_ranks_are_counted_not_guessed(live: Any, kit: Any) -> None:
+def test_late_and_missing_ranks_are_counted_not_guessed(
+    start: Callable[..., Any], kit: Any
+) -> None:
     """A rank without data has no scores; coverage says so; its late rows are counted."""
+    live = start(scoring__grace_seconds=5.0)
     live.post(kit.spans_of(kit.rank(0, 3), range(5)))
     live.post(kit.spans_of(kit.rank(1, 3), range(5)))
     [window] = kit.eventually(live.windows)
@@ -250,8 +254,11 @@ def test_a_restarted_world_is_scored_anew(start: Callable[..., Any], kit: Any) -
     assert live.value(semconv.RANK_STEP, rank="0") == 4
 
 
-def test_a_newer_attempt_with_fewer_ranks_leaves_no_ghosts(live: Any, kit: Any) -> None:
+def test_a_newer_attempt_with_fewer_ranks_leaves_no_ghosts(
+    start: Callable[..., Any], kit: Any
+) -> None:
     """Series of ranks that no longer exist end at once."""
+    live = start(scoring__grace_seconds=20.0)
     for number in range(4):
         live.post(kit.spans_of(kit.rank(number, 4), range(5)))
         live.post(kit.beat_of(kit.rank(number, 4), sent_at_s=1.79e9), "metrics")

@@ -46,7 +46,7 @@ class Live:
             CollectorSettings(
                 receivers=ReceiverSettings(otlp_http=FREE, otlp_grpc=FREE),
                 metrics=MetricsSettings(listen=FREE),
-                scoring=ScoringSettings(window_steps=STEPS, grace_seconds=0.2),
+                scoring=ScoringSettings(window_steps=STEPS, grace_seconds=3.0),
             )
         )
         addresses = self._collector.start()
