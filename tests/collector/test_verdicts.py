@@ -93,7 +93,7 @@ def test_scores_give_way_to_verdicts_and_workers_to_scores(
     cells = tuple((0, d, 1.0) for d in range(500))
     judged = by_hand.judged(by_hand.verdict(rank=42), worlds=(by_hand.world(heat=cells),))
     monkeypatch.setattr(Scorer, "judged", lambda *_: judged)
-    small = start(metrics__series_budget=900, scoring__grace_seconds=20.0)
+    small = start(metrics__series_budget=900, scoring__grace_seconds=60.0)
     ranks = 100
     for number in range(ranks):
         small.post(kit.spans_of(kit.rank(number, ranks), range(5)))
