@@ -1,0 +1,101 @@
+"""How long a rank may take for a section before it is called stuck: learnt from the run itself.
+
+    T = clip(max(3 p99.9, median + 10 MAD), 30 s, 480 s), but never under 1.5 p99.9
+
+per section, where a section in a declared phase is one of its own ("eval/forward"). Until 1,000
+runs were seen the longest stands for the 99.9th percentile; until 30, what is unknown gets 480 s.
+A timeout grows at once and shrinks by a fifth per hour at most. A checkpoint that takes ten
+minutes each time gets more than those 480 s, though a watchdog of the collectives may end it.
+
+Source: the formula is that of scoring.md in the design's references, after NVRx (five times the
+longest) and the checkpoint trouble that single timeouts have.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from otel_straggler.model.observation import Floats
+from otel_straggler.model.step_table import StepTable
+from otel_straggler.score.hangs.durations import Durations
+from otel_straggler.score.hangs.settings import HangSettings
+
+BETWEEN = ""
+"""Stands for a rank's time in no section."""
+
+_MOST_SECTIONS = 1_000
+_HOUR_S = 3_600.0
+
+
+class Timeouts:
+    """Timeouts of one world, by section. One thread owns it."""
+
+    def __init__(self, settings: HangSettings) -> None:
+        self._settings = settings
+        self._durations: dict[str, Durations] = {}
+        self._given: dict[str, tuple[float, float]] = {}
+
+    def learn(self, table: StepTable) -> None:
+        """Take the times of all ranks in some steps. Cost: O(steps * ranks * sections).
+
+        The first steps of an attempt are left out by who calls: they compile. A section that runs
+        several times in a step is learnt by twice its mean run there: its longest is not told.
+        """
+        runs = np.maximum(table.runs, 1)
+        each_s = np.where(runs == 1, table.seconds, 2.0 * table.seconds / runs)
+        for s, section in enumerate(table.sections):
+            self._add(section.name, each_s[:, :, s])
+        if not table.is_timed:
+            whole_s = (table.end_ns - table.start_ns) * 1e-9
+            inside_s = np.nansum(table.seconds, axis=2)
+            self._add(BETWEEN, whole_s - inside_s)
+
+    def timeout_s(self, section: str, now_s: float) -> float:
+        """The timeout of ``section``, or ``BETWEEN``. Cost: some tens of microseconds.
+
+        Args:
+            section: as it is scored, with its phase.
+            now_s: on any clock that does not go back.
+        """
+        wanted_s = self._wanted_s(section)
+        if math.isnan(wanted_s):
+            return max(self._settings.unknown_timeout_s, self._settings.least_timeout_s)
+        given = self._given.get(section)
+        if given is not None and wanted_s < given[0]:
+            hours = max(now_s - given[1], 0.0) / _HOUR_S
+            kept: float = (1.0 - self._settings.most_shrinking_per_h) ** hours
+            wanted_s = max(wanted_s, given[0] * kept)
+            if wanted_s > 0.99 * given[0]:
+                return wanted_s  # counted on from when it last was longer
+        self._given[section] = (wanted_s, now_s)
+        return wanted_s
+
+    def _add(self, name: str, seconds: Floats) -> None:
+        known = self._durations.get(name)
+        if known is None:
+            if len(self._durations) >= _MOST_SECTIONS:
+                return
+            known = self._durations[name] = Durations()
+        known.add(seconds)
+
+    def _wanted_s(self, section: str) -> float:
+        its = self._settings
+        known = self._durations.get(section)
+        count = 0 if known is None else len(known)
+        if known is None or count < its.least_samples:
+            return math.nan
+        tail_s = known.quantile_s(0.999) if count >= its.quantile_samples else known.longest_s
+        spread_s = known.quantile_s(0.5) + its.mad_factor * known.median_deviation_s()
+        wanted_s = max(its.quantile_factor * tail_s, spread_s)
+        most_s = max(its.most_timeout_s, its.least_over_usual * tail_s)
+        return min(max(wanted_s, its.least_timeout_s), most_s)
+
+    # --- what survives a restart ------------------------------------------------------------------
+
+    def given(self) -> dict[str, float]:
+        """The timeouts that were asked for, by section, in seconds."""
+        return {
+            name: given_s for name, (given_s, _) in self._given.items() if math.isfinite(given_s)
+        }

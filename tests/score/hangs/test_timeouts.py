@@ -1,0 +1,114 @@
+"""How long a rank may take, learnt from the run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_straggler.model.observation import Section
+from otel_straggler.model.rank import Source
+from otel_straggler.model.step_table import StepTable
+from otel_straggler.score.hangs.durations import Durations
+from otel_straggler.score.hangs.settings import HangSettings
+from otel_straggler.score.hangs.timeouts import BETWEEN, Timeouts
+
+HOUR_S = 3_600.0
+
+
+def table(*seconds: float, name: str = "save", runs: int = 1, apart_s: float = 0.0) -> StepTable:
+    """One rank that runs one section once (or ``runs`` times) in each step."""
+    times = np.array(seconds)[:, None, None]
+    return StepTable(
+        steps=np.arange(len(seconds)),
+        sources=(Source(run_id="run", rank=0),),
+        sections=(Section(name),),
+        seconds=times,
+        runs=np.full(times.shape, runs, np.int32),
+        run_cv=np.full((1, 1), np.nan),
+        tokens=np.full((len(seconds), 1), np.nan),
+        start_ns=np.zeros((len(seconds), 1), np.int64),
+        end_ns=((times[:, :, 0] + apart_s) * 1e9).astype(np.int64),
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "timeout_s"),
+    [
+        ([0.1] * 40, 30.0),  # never under the floor
+        ([20.0] * 40, 60.0),  # three times the longest
+        ([20.0] * 39 + [40.0], 120.0),
+        ([200.0] * 40, 480.0),  # the ceiling
+        ([600.0] * 40, 900.0),  # but what is usual is no hang
+        ([20.0] * 29, 480.0),  # too few to know
+        ([], 480.0),
+    ],
+)
+def test_a_timeout_follows_what_a_section_takes(seconds: list[float], timeout_s: float) -> None:
+    """3 x the longest, between 30 and 480 s, and never under 1.5 x the longest."""
+    timeouts = Timeouts(HangSettings())
+    if seconds:
+        timeouts.learn(table(*seconds))
+    assert timeouts.timeout_s("save", 0.0) == pytest.approx(timeout_s, rel=1e-6)
+
+
+def test_one_long_run_among_thousands_does_not_rule() -> None:
+    """From 1,000 runs on the 99.9th percentile counts, to the width of a bucket."""
+    timeouts = Timeouts(HangSettings())
+    timeouts.learn(table(*[20.0] * 4_999, 150.0))
+    assert timeouts.timeout_s("save", 0.0) == pytest.approx(60.0, rel=0.05)
+
+
+def test_a_timeout_grows_at_once_and_shrinks_by_a_fifth_per_hour() -> None:
+    """What has been usual lately is not forgotten within minutes."""
+    timeouts = Timeouts(HangSettings())
+    timeouts.learn(table(*[100.0] * 40))
+    assert timeouts.timeout_s("save", 0.0) == pytest.approx(300.0)
+    for _ in range(3):  # three generations of short runs: the long ones are forgotten
+        timeouts.learn(table(*[1.0] * 20_001))
+    assert timeouts.timeout_s("save", 0.5 * HOUR_S) == pytest.approx(300.0 * 0.8**0.5, rel=1e-3)
+    assert timeouts.timeout_s("save", 1.0 * HOUR_S) == pytest.approx(300.0 * 0.8, rel=1e-2)
+    assert timeouts.timeout_s("save", 50.0 * HOUR_S) == pytest.approx(30.0, rel=1e-3)
+    timeouts.learn(table(*[100.0] * 40))
+    assert timeouts.timeout_s("save", 50.0 * HOUR_S) == pytest.approx(300.0, rel=0.05)
+
+
+def test_sections_and_phases_are_learnt_apart_and_so_is_the_time_between_them() -> None:
+    """A checkpoint of minutes does not make a forward of seconds wait."""
+    timeouts = Timeouts(HangSettings())
+    timeouts.learn(table(*[100.0] * 40, name="checkpoint/save", apart_s=15.0))
+    timeouts.learn(table(*[1.0] * 40, name="forward", apart_s=15.0))
+    assert timeouts.timeout_s("checkpoint/save", 0.0) == pytest.approx(300.0)
+    assert timeouts.timeout_s("forward", 0.0) == pytest.approx(30.0)
+    assert timeouts.timeout_s(BETWEEN, 0.0) == pytest.approx(45.0)
+
+
+def test_runs_of_microbatches_are_learnt_by_their_mean() -> None:
+    """Eight runs of 20 s each in a step: twice the mean stands for the longest."""
+    timeouts = Timeouts(HangSettings())
+    timeouts.learn(table(*[160.0] * 40, runs=8))
+    assert timeouts.timeout_s("save", 0.0) == pytest.approx(120.0)
+
+
+@given(
+    seconds=st.lists(st.floats(1e-5, 1e5), min_size=1, max_size=300),
+    q=st.floats(0.01, 1.0),
+)
+def test_a_quantile_is_right_to_the_width_of_a_bucket(seconds: list[float], q: float) -> None:
+    """An eighth of an octave: within 4.5 % of the exact one."""
+    durations = Durations()
+    durations.add(np.array(seconds))
+    exact = float(np.quantile(seconds, q, method="inverted_cdf"))
+    assert durations.quantile_s(q) == pytest.approx(exact, rel=0.045)
+    assert durations.longest_s == max(seconds)
+    assert len(durations) == len(seconds)
+
+
+def test_what_is_no_time_is_not_counted() -> None:
+    """NaN, zero and less."""
+    durations = Durations()
+    durations.add(np.array([[np.nan, 0.0], [-1.0, 2.0]]))
+    assert (len(durations), durations.longest_s) == (1, 2.0)
+    assert np.isnan(Durations().quantile_s(0.5))
+    assert np.isnan(Durations().median_deviation_s())
