@@ -86,3 +86,12 @@ def test_a_restarted_attempt_compiles_again_without_a_page() -> None:
     while now_s < 905.0:
         assert judge.look(again.signs(now_s), 1, 10_000.0 + now_s).state not in HANGS
         now_s += LOOK_S
+
+
+def test_the_first_steps_teach_nothing() -> None:
+    """They compile for minutes; a hang of a later step is not given minutes for that."""
+    judge = HangJudge()
+    world = HangWorld(HangPlan(steps=60, ranks=4, compile_s=1_200.0))
+    assert watch(world, judge) is None
+    found = judge.look(world.signs(1_240.0), 0, 1_240.0)
+    assert found.timeout_s.tolist() == [30.0] * 4
