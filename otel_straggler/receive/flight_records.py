@@ -1,0 +1,221 @@
+"""Folders of PyTorch flight-recorder dumps -> :class:`FlightRecord`.
+
+A dump is a pickle, and a pickle may run any program: only one that holds plain numbers, texts,
+lists and maps is read. The JSON form is read as well.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from otel_straggler.errors import InputError, describe
+from otel_straggler.model.flight_record import Collective, FlightRecord, ProcessGroup
+
+MOST_BYTES = 256 * 1024 * 1024
+_RANK = re.compile(r"(\d+)(?:\.json|\.pkl|\.pickle)?$")
+_PEERS = re.compile(r"(send|recv) (\d+)(->|<-)(\d+)")
+_DONE = frozenset({"completed"})
+
+
+def read_flight_records(folder: Path) -> tuple[list[FlightRecord], list[str]]:
+    """All dumps in a folder, by rank; and a sentence for every file that is none.
+
+    The name of a dump ends with its rank (``nccl_trace_rank_12``, ``_dump_12``, ``rank12.json``).
+    An empty file is the dump of a rank that could not say anything.
+
+    Raises:
+        InputError: there is no such folder, or no dump in it; two dumps of one rank.
+    """
+    if not folder.is_dir():
+        raise InputError(
+            describe(
+                where="flight records",
+                value=str(folder),
+                expected="a folder with one dump for each rank",
+                remedy="Set TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_NCCL_TRACE_BUFFER_SIZE=2000, "
+                "and give the folder of TORCH_NCCL_DEBUG_INFO_TEMP_FILE.",
+            )
+        )
+    records: dict[int, FlightRecord] = {}
+    remarks: list[str] = []
+    for path in sorted(folder.iterdir(), key=lambda p: (len(p.name), p.name)):
+        named = _RANK.search(path.name)
+        if named is None or not path.is_file():
+            continue
+        rank = int(named.group(1))
+        if rank in records:
+            raise InputError(
+                describe(
+                    where=str(path),
+                    value=f"a second dump of rank {rank}",
+                    expected="one dump for each rank",
+                    remedy="Give a folder with the dumps of one hang.",
+                )
+            )
+        try:
+            records[rank] = read_flight_record(path, rank)
+        except InputError as error:
+            remarks.append(str(error))
+    if not records:
+        raise InputError(
+            describe(
+                where=str(folder),
+                value="no dump" if not remarks else remarks[0],
+                expected="files whose names end with a rank, as nccl_trace_rank_12",
+                remedy="Give the folder that TORCH_NCCL_DEBUG_INFO_TEMP_FILE names.",
+            )
+        )
+    return [records[rank] for rank in sorted(records)], remarks
+
+
+def read_flight_record(path: Path, rank: int) -> FlightRecord:
+    """One dump.
+
+    Raises:
+        InputError: it is none, or larger than 256 MiB.
+    """
+    if path.stat().st_size > MOST_BYTES:
+        _refuse(path, f"{path.stat().st_size} bytes", f"at most {MOST_BYTES}")
+    body = path.read_bytes()
+    if not body.strip():
+        return FlightRecord(rank=rank)
+    dump = _decoded(path, body)
+    if not isinstance(dump, Mapping) or "pg_config" not in dump:
+        _refuse(path, type(dump).__name__, "a map with pg_config, pg_status and entries")
+    try:
+        return _record(dump, rank)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        _refuse(path, f"{type(error).__name__}: {error}", "pg_config, pg_status and entries")
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Knows no class and no function."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"it wants {module}.{name}")
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise pickle.UnpicklingError(f"it wants an object from outside, {pid!r}")
+
+
+def _decoded(path: Path, body: bytes) -> Any:
+    try:
+        if body.lstrip()[:1] == b"{":
+            return json.loads(body)
+        return _PlainUnpickler(io.BytesIO(body)).load()
+    except Exception as error:  # noqa: BLE001  a broken pickle raises whatever it likes
+        _refuse(path, f"{type(error).__name__}: {error}", "plain numbers, texts, lists and maps")
+
+
+def _refuse(path: Path, value: str, expected: str) -> NoReturn:
+    raise InputError(
+        describe(
+            where=str(path),
+            value=value,
+            expected=f"a flight-recorder dump: {expected}",
+            remedy="Leave the file out if it is none; it was not run.",
+        )
+    )
+
+
+def _record(dump: Mapping[str, Any], rank: int) -> FlightRecord:
+    groups = {
+        str(name): ProcessGroup(str(told.get("desc", "")), _ranks(told["ranks"]))
+        for name, told in dump["pg_config"].items()
+    }
+    entries = list(dump.get("entries") or ())
+    status = dump.get("pg_status") or {}
+    by_number = _groups_by_number(groups, status, entries)
+    calls = [_call(entry, groups, rank) for entry in entries]
+    return FlightRecord(
+        rank=rank,
+        groups=tuple(groups.values()),
+        enqueued=_newest(by_number, status, "last_enqueued_collective"),
+        completed=_newest(by_number, status, "last_completed_collective"),
+        calls=tuple(call for call in calls if call is not None),
+    )
+
+
+def _ranks(told: Any) -> tuple[int, ...]:
+    numbers = json.loads(told) if isinstance(told, str) else told
+    return tuple(int(number) for number in numbers)
+
+
+def _groups_by_number(
+    groups: Mapping[str, ProcessGroup],
+    status: Mapping[Any, Any],
+    entries: Iterable[Mapping[str, Any]],
+) -> dict[str, ProcessGroup]:
+    """Groups by the number under which their status is told. Entries say which is which; a dump
+    without any tells it only by order: both are counted up as groups are made."""
+    known = {
+        str(entry["pg_id"]): groups[str(entry["process_group"][0])]
+        for entry in entries
+        if str(entry["process_group"][0]) in groups
+    }
+    by_order = dict(
+        zip(
+            sorted((str(number) for number in status), key=_as_number),
+            (groups[name] for name in sorted(groups, key=_as_number)),
+            strict=False,
+        )
+    )
+    is_ordered = len(status) == len(groups) and all(
+        by_order.get(number) == group for number, group in known.items()
+    )
+    return by_order if is_ordered else known
+
+
+def _as_number(name: str) -> tuple[int, str]:
+    return (int(name), "") if name.isdecimal() else (2**62, name)
+
+
+def _newest(
+    by_number: Mapping[str, ProcessGroup], status: Mapping[Any, Any], which: str
+) -> dict[ProcessGroup, int]:
+    told = {str(number): its.get(which) for number, its in status.items()}
+    return {
+        group: int(told[number])
+        for number, group in by_number.items()
+        if told.get(number) is not None
+    }
+
+
+def _call(
+    entry: Mapping[str, Any], groups: Mapping[str, ProcessGroup], rank: int
+) -> Collective | None:
+    group = groups.get(str(entry["process_group"][0]))
+    if group is None:
+        return None
+    text = str(entry.get("profiling_name", ""))
+    is_point_to_point = bool(entry.get("is_p2p"))
+    sequence = entry["p2p_seq_id"] if is_point_to_point else entry["collective_seq_id"]
+    name = text.rpartition(":")[2]
+    peer = _peer(name, group, rank) if is_point_to_point else None
+    return Collective(
+        group=group,
+        sequence=int(sequence),
+        name=name.split(" ")[0].strip("_") or "call",
+        is_point_to_point=is_point_to_point,
+        peer=peer,
+        is_done=entry.get("state") in _DONE,
+        sizes=tuple(tuple(int(n) for n in size) for size in entry.get("input_sizes") or ()),
+        dtypes=tuple(map(str, entry.get("input_dtypes") or ())),
+    )
+
+
+def _peer(name: str, group: ProcessGroup, rank: int) -> int | None:
+    """``recv 0<-3``: places in the group, of the rank itself and of its peer."""
+    told = _PEERS.search(name)
+    if told is None:
+        return None
+    own, other = int(told.group(2)), int(told.group(4))
+    if max(own, other) >= len(group.ranks) or group.ranks[own] != rank:
+        return None
+    return group.ranks[other]
