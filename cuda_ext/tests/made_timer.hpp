@@ -8,9 +8,7 @@
 
 #include "otel_straggler/gpu_timer.hpp"
 
-namespace made {
-
-using namespace otel_straggler;
+namespace otel_straggler::made {
 
 class Timer final : public GpuTimer {
  public:
@@ -90,4 +88,4 @@ class Timer final : public GpuTimer {
   GpuLosses losses_;
 };
 
-}  // namespace made
+}  // namespace otel_straggler::made
