@@ -1,4 +1,5 @@
 // Who times the GPU: set for the whole process, told of every boundary.
+#include "event_timing.hpp"
 #include "recording.hpp"
 #include "timing.hpp"
 
@@ -31,8 +32,9 @@ PyMethodDef functions[] = {
 
 GpuTimer* gpu_timer_of(PyObject* object) {
   GpuTimer* timer = kernel_timer_of(object);
+  if (timer == nullptr && PyErr_Occurred() == nullptr) timer = event_timer_of(object);
   if (timer == nullptr && PyErr_Occurred() == nullptr) {
-    PyErr_SetString(PyExc_TypeError, "a timer of the GPU is a KernelTimer, or None");
+    PyErr_SetString(PyExc_TypeError, "a timer of the GPU is a KernelTimer, an EventTimer, or None");
   }
   return timer;
 }

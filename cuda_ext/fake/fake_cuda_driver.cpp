@@ -109,10 +109,18 @@ bool spoils() {
   return true;
 }
 
+bool is_busy() { return fake().settings["busy"] != 0; }
+
 Stream* stream_of(void* handle) {
   if (handle != nullptr) return static_cast<Stream*>(handle);
   return current() == nullptr ? nullptr : &current()->legacy;
 }
+
+std::uint64_t when_free(const Stream& stream) {
+  return is_busy() ? stream.free_ns : std::max(stream.free_ns, fake().now_ns);
+}
+
+bool is_done(const Event& event) { return is_busy() || event.at_ns <= fake().now_ns; }
 
 int check(const Context* context) {
   if (current() == nullptr) return kInvalidContext;
@@ -174,7 +182,8 @@ void fake_cuda_destroy_stream(void* stream) {
 void fake_cuda_launch(void* handle, std::uint64_t duration_ns) {
   const std::lock_guard<std::mutex> lock(fake().mutex);
   Stream* const stream = stream_of(handle);
-  stream->free_ns = std::max(stream->free_ns, fake().now_ns) + duration_ns;
+  if (stream == nullptr) return;  // a thread that uses no GPU
+  stream->free_ns = when_free(*stream) + duration_ns;
 }
 
 void fake_cuda_advance(std::uint64_t ns) {
@@ -279,7 +288,7 @@ int cuEventRecord(void* handle, void* stream_handle) {
   event->is_captured = stream->is_capturing;
   if (event->is_captured) ++it.counts["captured"];
   event->is_recorded = true;
-  event->at_ns = std::max(stream->free_ns, it.now_ns);
+  event->at_ns = when_free(*stream);
   event->queries = 0;
   return 0;
 }
@@ -292,7 +301,7 @@ int cuEventQuery(void* handle) {
   if (const int bad = check(event->context); bad != 0) return bad;
   if (spoils()) return kCaptureUnsupported;
   if (event->is_captured) return kCaptured;
-  if (event->is_recorded && event->at_ns > it.now_ns) return kNotReady;
+  if (event->is_recorded && !is_done(*event)) return kNotReady;
   return event->queries++ < it.settings["not_ready"] ? kNotReady : 0;
 }
 
@@ -305,7 +314,7 @@ int cuEventElapsedTime(float* ms, void* begin, void* end) {
   if (const int bad = check(from->context); bad != 0) return bad;
   if (from->context != to->context || current() != from->context) return kInvalidHandle;
   if (!from->is_recorded || !to->is_recorded) return kInvalidHandle;
-  if (from->at_ns > it.now_ns || to->at_ns > it.now_ns) return kNotReady;
+  if (!is_done(*from) || !is_done(*to)) return kNotReady;
   const double ns = static_cast<double>(to->at_ns) - static_cast<double>(from->at_ns);
   *ms = static_cast<float>((it.settings["backward"] != 0 ? -1 : 1) * ns / 1e6);
   return 0;

@@ -30,7 +30,8 @@ void fake_cuda_break(int code);
 
 // Settings: "not_ready" (each event that is done says so only after so many queries), "full" (the
 // queue of the GPU: whoever records an event waits until it is 0 again), "backward" (times between
-// events are below zero).
+// events are below zero), "busy" (streams never wait for work, and have done all at once: the clock
+// does not matter).
 void fake_cuda_set(const char* setting, std::uint64_t value);
 // Calls of a function by its name; or "events" (made), "captured" (records that became a part of a
 // graph), "spoiled" (captures that somebody's call has ended), "in_child" (calls after a fork),

@@ -50,7 +50,7 @@ class EventTimer final : public GpuTimer {
   static EventTimer& make(const Driver& driver, const Host& host, const EventSettings& settings) {
     static const int forks = ::pthread_atfork(before_fork, after_fork, in_child);
     static_cast<void>(forks);
-    const std::lock_guard<std::mutex> lock(all_mutex());
+    const std::lock_guard<std::mutex> lock(mutex());
     all().push_back(new EventTimer(driver, host, settings));
     return *all().back();
   }
@@ -65,7 +65,7 @@ class EventTimer final : public GpuTimer {
     if (failure.function != nullptr) return call_failed(failure.function, failure.code);
     threads_.begin_epoch();
     is_on_.store(true, std::memory_order_release);
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex());
     waiting_.begin(monotonic_ns());
     return "";
   }
@@ -84,7 +84,7 @@ class EventTimer final : public GpuTimer {
 
   // Why timing has ended by itself; empty: it has not.
   std::string reason() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex());
     return failure_.function == nullptr ? "" : call_failed(failure_.function, failure_.code);
   }
 
@@ -108,20 +108,20 @@ class EventTimer final : public GpuTimer {
   }
 
   void add(const Record* records, std::size_t count) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex());
     waiting_.add(records, count);
   }
 
   void take_ready(std::int64_t now_ns, std::vector<Record>& out) override {
     round(now_ns);
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex());
     waiting_.take_ready(now_ns, out);
   }
 
   void take_all(bool /*is_complete*/, std::vector<Record>& out) override {
     const std::int64_t now_ns = monotonic_ns();
     round(now_ns);
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex());
     waiting_.take_all(now_ns, out);
   }
 
@@ -131,7 +131,7 @@ class EventTimer final : public GpuTimer {
     now.threads_left_out = threads_.left_out();
     now.pairs_made = budget_.made();
     now.pending = pending_.load();
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex());
     now.failure = failure_;
     now.runs = waiting_.counts();
     now.waiting = waiting_.size();
@@ -139,7 +139,7 @@ class EventTimer final : public GpuTimer {
   }
 
  private:
-  static constexpr int kPrepared = 8;
+  static constexpr std::size_t kPrepared = 8;
 
   // One thread's turn at reading; a lock would be held while the driver is called.
   struct Turn {
@@ -166,7 +166,7 @@ class EventTimer final : public GpuTimer {
   void fail(const Failure& failure) noexcept {
     is_lost_.store(true);
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const std::lock_guard<std::mutex> lock(mutex());
       if (failure_.function == nullptr) failure_ = failure;
     }
     end_timing();
@@ -175,14 +175,14 @@ class EventTimer final : public GpuTimer {
   // What was lost stays lost: its events are not used again.
   void forget_failure() {
     if (is_lost_.exchange(false)) threads_.retire_all();
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex());
     failure_ = Failure();
   }
 
   // False if it had ended.
   bool end_timing() noexcept {
     if (!is_on_.exchange(false)) return false;
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex());
     waiting_.end(monotonic_ns());
     return true;
   }
@@ -198,39 +198,34 @@ class EventTimer final : public GpuTimer {
     const Failure failure = resolver_.round(now_ns, is_lost_.load(), results_);
     pending_.store(resolver_.pending());
     if (failure.function != nullptr) fail(failure);
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex());
     waiting_.note(results_.data(), results_.size(), added, now_ns);
     return pending_.load() > 0;
   }
 
   std::uint64_t count_added() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex());
     return waiting_.added();
   }
 
   // --- forks: a child finds the locks free, and timing off ---------------------------------------
 
-  static std::mutex& all_mutex() {
-    static auto* const mutex = new std::mutex();
-    return *mutex;
+  // One for all timers: a fork waits for it. Guards what is below, and the list.
+  static std::mutex& mutex() {
+    static auto* const one = new std::mutex();
+    return *one;
   }
   static std::vector<EventTimer*>& all() {
     static auto* const timers = new std::vector<EventTimer*>();
     return *timers;
   }
   static void before_fork() {
-    all_mutex().lock();
-    for (EventTimer* timer : all()) {
-      timer->mutex_.lock();
-      timer->threads_.lock();
-    }
+    mutex().lock();
+    ThreadTable::mutex().lock();
   }
   static void after_fork() {
-    for (EventTimer* timer : all()) {
-      timer->threads_.unlock();
-      timer->mutex_.unlock();
-    }
-    all_mutex().unlock();
+    ThreadTable::mutex().unlock();
+    mutex().unlock();
   }
   static void in_child() {
     is_forked_.store(true);
@@ -255,8 +250,7 @@ class EventTimer final : public GpuTimer {
   Resolver resolver_;
   std::vector<Result> results_;
 
-  std::mutex mutex_;  // what follows; never while the driver is called
-  Waiting waiting_;
+  Waiting waiting_;  // this and the next under mutex(), which nobody holds in the driver
   Failure failure_;
 };
 

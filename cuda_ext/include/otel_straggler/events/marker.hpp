@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 
@@ -43,11 +44,11 @@ class Marker {
     return {span, nullptr, nullptr, run.outcome};
   }
 
-  // Makes `count` pairs ahead for this thread, if it uses the GPU already.
-  void prepare(ThreadRuns& runs, int count, Failure& failure) noexcept {
+  // Sees to it that this thread has `count` pairs ahead, if it uses the GPU already.
+  void prepare(ThreadRuns& runs, std::size_t count, Failure& failure) noexcept {
     Outcome outcome = Outcome::kPending;
     Lane* const lane = lane_here(runs, outcome, failure);
-    for (int made = 0; lane != nullptr && made < count && lane->has_room(); ++made) {
+    while (lane != nullptr && lane->spare() < count && lane->has_room()) {
       Code code = kSuccess;
       Pair* const pair = lane->make(api_, *budget_, code);
       if (code != kSuccess) failure = {"cuEventCreate", code};

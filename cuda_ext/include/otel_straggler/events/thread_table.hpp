@@ -35,12 +35,12 @@ class ThreadTable {
 
   // Nobody uses the events of these places any more.
   void retire_all() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex());
     for (const auto& runs : threads_) runs->is_stale.store(true);
   }
 
   bool is_anyone_inside() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex());
     for (const auto& runs : threads_) {
       if (runs->is_inside.load(std::memory_order_acquire)) return true;
     }
@@ -50,14 +50,17 @@ class ThreadTable {
   // Calls `take` with each place beyond the first `known`.
   template <typename Take>
   void for_new(std::size_t known, Take take) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex());
     for (; known < threads_.size(); ++known) take(*threads_[known]);
   }
 
   std::uint64_t left_out() const { return left_out_.load(std::memory_order_relaxed); }
 
-  void lock() { mutex_.lock(); }
-  void unlock() { mutex_.unlock(); }
+  // One for all tables: a fork waits for it.
+  static std::mutex& mutex() {
+    static auto* const one = new std::mutex();
+    return *one;
+  }
 
  private:
   struct Leaver {
@@ -86,7 +89,7 @@ class ThreadTable {
   }
 
   ThreadRuns* find_place() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<std::mutex> lock(mutex());
     std::size_t in_use = 0;
     for (const auto& runs : threads_) {
       if (runs->is_stale.load(std::memory_order_relaxed)) continue;
@@ -105,7 +108,6 @@ class ThreadTable {
   const std::uint32_t most_pairs_;
   std::atomic<std::uint32_t> epoch_{0};
   std::atomic<std::uint64_t> left_out_{0};
-  std::mutex mutex_;
   std::vector<std::unique_ptr<ThreadRuns>> threads_;
 };
 

@@ -101,22 +101,25 @@ class Waiting {
     std::int64_t busy_ns;
   };
   static constexpr Verdict kOff{GpuState::kOff, Outcome::kOutside, 0};
+  static constexpr Verdict kAwaited{GpuState::kAwaited, Outcome::kPending, 0};
   static constexpr Verdict kGivenUp{GpuState::kMissing, Outcome::kLate, 0};
+  static constexpr Verdict kUntold{GpuState::kMissing, Outcome::kUntold, 0};
 
   // Of the oldest run.
   Verdict judge(const Record& record, std::int64_t now_ns) const {
+    const auto found = results_.find(record.span);
+    if (found == results_.end()) return judge_untold(record, now_ns);
+    if (found->second.outcome != Outcome::kPending) return verdict_of(found->second);
+    return now_ns - record.end_ns >= kPatienceNs ? kGivenUp : kAwaited;
+  }
+
+  // One of which its thread has said nothing, or nothing yet.
+  Verdict judge_untold(const Record& record, std::int64_t now_ns) const {
     const bool is_before = record.start_ns >= idle_since_ns_ && record.end_ns <= timed_since_ns_;
     if (is_before || record.start_ns >= timed_until_ns_) return kOff;
-    if (record.start_ns < timed_since_ns_ || record.end_ns > timed_until_ns_) {
-      return {GpuState::kMissing, Outcome::kUntold, 0};
-    }
-    const auto found = results_.find(record.span);
-    const bool is_told = found != results_.end();
-    if (is_told && found->second.outcome != Outcome::kPending) return verdict_of(found->second);
-    if (now_ns - record.end_ns >= kPatienceNs) return kGivenUp;
-    const bool is_untold = !is_told && handed_out_ < told_up_to_;  // it is the oldest of all
-    if (is_untold) return {GpuState::kMissing, Outcome::kUntold, 0};
-    return {GpuState::kAwaited, Outcome::kPending, 0};
+    const bool is_across = record.start_ns < timed_since_ns_ || record.end_ns > timed_until_ns_;
+    const bool is_final = handed_out_ < told_up_to_ || now_ns - record.end_ns >= kPatienceNs;
+    return is_across || is_final ? kUntold : kAwaited;
   }
 
   static Verdict verdict_of(const Kept& kept) {
