@@ -46,6 +46,14 @@ class FakeGpu:
         """See ``fake_cupti.hpp``."""
         self._library.fake_set(setting.encode(), ctypes.c_uint64(value))
 
+    def reset(self) -> None:
+        """As in a fresh process."""
+        self._library.fake_reset()
+
+    def give_to_another(self) -> None:
+        """Another profiler registers its callbacks, and gets what comes."""
+        self._library.fake_foreign_takeover()
+
     def fail(self, function: str, code: int) -> None:
         """Let a function of CUPTI fail; code 0: no longer."""
         self._library.fake_fail(function.encode(), code)
