@@ -23,6 +23,7 @@ _NEEDED = (
     "MetricScanner",
     "SpanEncoder",
     "open_block",
+    "set_gpu_timer",
     "sketch",
     "trace_ids",
 )

@@ -19,7 +19,8 @@ class GpuTimer {
   virtual void ended(bool is_ambient, std::uint64_t span, std::uint64_t now_span,
                      std::uint32_t now_section) noexcept = 0;
 
-  // Ended runs, in the order of the ring; they come out of take_ready() with their numbers.
+  // Ended runs, in the order of the ring, each after both its boundaries were told; they come out of
+  // take_ready() with their numbers.
   virtual void add(const Record* records, std::size_t count) = 0;
   // Appends the oldest runs whose numbers are there, or are not waited for any longer.
   virtual void take_ready(std::int64_t now_ns, std::vector<Record>& out) = 0;

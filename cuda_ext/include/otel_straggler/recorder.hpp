@@ -152,7 +152,8 @@ class Recorder {
   // Begins a run that is on no stack: a coroutine shares its thread with others.
   Record begin_detached(ThreadStack& thread, std::uint32_t section, std::int64_t now_ns,
                         std::uint64_t span) {
-    Record record = ended(frame(section, now_ns, Work{}, span), thread.number(), now_ns, 0);
+    const Frame begun = frame(section, now_ns, Work{}, span);
+    Record record = ended(begun, thread.number(), now_ns, kHostOnly);
     if (thread.depth() > 0) put_inside(record, thread.at(thread.depth() - 1));
     return record;
   }

@@ -26,10 +26,11 @@
 #include "otel_straggler/cupti/invalid_watch.hpp"
 #include "otel_straggler/cupti/pipeline.hpp"
 #include "otel_straggler/cupti/tracing.hpp"
+#include "otel_straggler/gpu_timer.hpp"
 
 namespace otel_straggler::cupti {
 
-class Collector {
+class Collector final : public GpuTimer {
  public:
   // library: without a reason. Lives until the process ends.
   static Collector& make(Library library, const CollectorSettings& settings) {
@@ -101,19 +102,26 @@ class Collector {
     }
   }
 
-  // Ended runs, in the order of the ring; they come out of take_ready() with their numbers.
-  void add(const Record* records, std::size_t count) {
+  void begun(bool is_ambient, std::uint64_t span, std::uint32_t section) noexcept override {
+    boundary(is_ambient, span, section);
+  }
+
+  void ended(bool is_ambient, std::uint64_t /*span*/, std::uint64_t now_span,
+             std::uint32_t now_section) noexcept override {
+    boundary(is_ambient, now_span, now_section);
+  }
+
+  void add(const Record* records, std::size_t count) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     pipeline_.add(records, count);
   }
 
-  void take_ready(std::int64_t now_ns, std::vector<Record>& out) {
+  void take_ready(std::int64_t now_ns, std::vector<Record>& out) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     pipeline_.take_ready(now_ns, out);
   }
 
-  // All that waits. is_complete: the GPU was synchronised, and a flush has followed.
-  void take_all(bool is_complete, std::vector<Record>& out) {
+  void take_all(bool is_complete, std::vector<Record>& out) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     pipeline_.take_all(is_complete, monotonic_ns(), out);
   }
