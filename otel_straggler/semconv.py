@@ -213,6 +213,10 @@ GPU_TIMING_REASONS: Final[dict[str, GpuReason]] = {
         "there is no address space for the buffers", "allow 64 MiB more (ulimit -v)"
     ),
     "no_events": GpuReason("CUDA events cannot be used here", "ask for cupti"),
+    "events_failed": GpuReason(
+        "a CUDA event failed, most likely after an error of the program's own",
+        "look for a CUDA error in the program's log; set_gpu_timing('events') tries again",
+    ),
     "forked": GpuReason(
         "CUDA does not work in a forked child", "start it by spawn and configure() there"
     ),

@@ -7,6 +7,7 @@ from typing import Any
 from otel_straggler.native import NATIVE
 from otel_straggler.record.gpu.reasons import Refusal, refusal_of
 from otel_straggler.record.gpu.surroundings import Surroundings
+from otel_straggler.record.gpu.watch import trouble_of
 from otel_straggler.semconv import GpuTier
 
 _PREFERS_LAUNCHES = False  # it would take the one subscriber that there may be
@@ -61,17 +62,18 @@ class CuptiTimer:
         return None
 
     def stop(self, deadline_ns: int) -> None:
-        if self._timer is not None:
-            self._timer.stop(deadline_ns)
+        self._timer.stop(deadline_ns)
 
     def flush(self) -> None:
-        if self._timer is not None:
-            self._timer.flush()
+        self._timer.flush()
 
     def end(self) -> None:
         if self._has_thread:
             self._has_thread = False
             self._timer.stop_thread()
+
+    def trouble(self) -> Refusal | None:
+        return trouble_of(self.counts())
 
     def counts(self) -> dict[str, int]:
         return {} if self._timer is None else dict(self._timer.state())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from otel_straggler.native import NATIVE
@@ -33,10 +32,19 @@ class EventsTimer:
         return "CUDA events"
 
     def prepare(self) -> Refusal | None:
+        if self._timer is not None:
+            return None
         if NATIVE is None or not hasattr(NATIVE, "EventTimer"):
             return Refusal("no_events", "this version has no timing by CUDA events")
-        if self._timer is None:
-            self._timer = NATIVE.EventTimer(self._surroundings.driver_path(), _current_stream)
+        path = self._surroundings.driver_path()
+        if path not in _MADE:
+            timer = NATIVE.EventTimer(path, self._surroundings.current_stream(), _ANY_DEVICE)
+            try:
+                timer.state()
+            except RuntimeError as error:  # there is nothing behind it
+                return Refusal("no_events", str(error))
+            _MADE[path] = timer
+        self._timer = _MADE[path]
         return None
 
     def start(self) -> Refusal | None:
@@ -44,19 +52,22 @@ class EventsTimer:
         return Refusal("no_events", reason) if reason else None
 
     def stop(self, deadline_ns: int) -> None:
-        if self._timer is not None:
-            self._timer.stop(deadline_ns)
+        self._timer.stop(deadline_ns)
 
     def flush(self) -> None:
-        """What has ended is seen at the next boundary, or when the exporter asks."""
+        """What the GPU has come to is seen when the exporter asks."""
 
     def end(self) -> None:
         """It has no thread."""
+
+    def trouble(self) -> Refusal | None:
+        reason: str = self._timer.reason()
+        return Refusal("events_failed", reason) if reason else None
 
     def counts(self) -> dict[str, int]:
         return {} if self._timer is None else dict(self._timer.state())
 
 
-def _current_stream() -> int:
-    """The handle of the stream that this thread launches on."""
-    return int(sys.modules["torch"].cuda.current_stream().cuda_stream)
+_ANY_DEVICE = -1
+_MADE: dict[str, Any] = {}
+"""By the driver's path: a timer is never destroyed, so it is used again."""

@@ -51,7 +51,7 @@ class Ladder:
         """Start the highest tier up to ``wanted``; why it is not that one, or None: it is."""
         first: Refusal | None = None
         for tier in reversed(GPU_TIERS[1 : GPU_TIERS.index(wanted) + 1]):
-            if tier == self.tier:
+            if tier == self.tier and tier not in self._barred:
                 return first
             refusal = self._barred.get(tier) or self._exchange(self._timers[tier])
             if refusal is None:

@@ -26,7 +26,6 @@ from otel_straggler.record.gpu.state import GpuTimingState
 from otel_straggler.record.gpu.surroundings import Surroundings
 from otel_straggler.record.gpu.thread import TierThread
 from otel_straggler.record.gpu.timer import Timer
-from otel_straggler.record.gpu.watch import trouble_of
 from otel_straggler.semconv import GpuTier
 
 AUTO_TIER: GpuTier = "off"
@@ -148,7 +147,7 @@ class GpuTiming:
         """Whether the tier in charge was left."""
         timer = self._ladder.timer
         assert timer is not None
-        refusal = trouble_of(timer.counts()) if self._ladder.is_working else None
+        refusal = timer.trouble() if self._ladder.is_working else None
         refusal = refusal or self._overhead.trouble(now_s)
         if refusal is not None:
             self._leave(timer.tier, refusal, now_s)

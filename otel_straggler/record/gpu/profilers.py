@@ -18,6 +18,7 @@ from typing import Any, Protocol
 _LOG = logging.getLogger("otel_straggler")
 _PREPARE = (
     ("torch.profiler.profiler", "_KinetoProfile", "prepare_trace"),
+    ("torch.profiler.profiler", "_KinetoProfile", "start_trace"),
     ("torch.autograd.profiler", "profile", "_prepare_trace"),
     ("torch.autograd.profiler", "profile", "__enter__"),
     ("torch.autograd.profiler", "profile", "_start_trace"),

@@ -7,6 +7,7 @@ context that we made would take memory of the GPU, and break workers that are fo
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,11 @@ class Surroundings:
         if self.why_not_yet() is not None:
             return None
         return int(sys.modules["torch"].cuda.current_device())
+
+    def current_stream(self) -> Callable[[int], int] | None:
+        """Tells the stream that the calling thread launches on, by device; None: nobody does."""
+        found: Any = getattr(sys.modules.get("torch"), "_C", None)
+        return getattr(found, "_cuda_getCurrentRawStream", None)
 
     def synchronize(self, device: int) -> None:
         """Wait until the device has ended all that was launched."""

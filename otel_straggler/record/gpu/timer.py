@@ -38,5 +38,8 @@ class Timer(Protocol):
     def end(self) -> None:
         """End the threads; it is stopped, and is not started again."""
 
+    def trouble(self) -> Refusal | None:
+        """Why it must not go on, though it works; None: it is well."""
+
     def counts(self) -> dict[str, int]:
         """By name; empty until it was prepared."""

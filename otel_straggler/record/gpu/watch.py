@@ -41,8 +41,11 @@ class CpuGuard:
 
     def trouble(self, now_s: float, cpu_s: float | None) -> Refusal | None:
         """Look once a minute. cpu_s: of the thread so far; None: it cannot be told."""
-        if cpu_s is None or cpu_s < self.cpu_s or self.at_s < 0:
-            self.at_s, self.cpu_s = now_s, cpu_s or 0.0
+        if cpu_s is None:
+            self.at_s = -1.0
+            return None
+        if cpu_s < self.cpu_s or self.at_s < 0:
+            self.at_s, self.cpu_s = now_s, cpu_s
             return None
         if now_s - self.at_s < _LOOK_S:
             return None
