@@ -25,6 +25,7 @@ struct Made {
   Block block;
   std::unique_ptr<Recorder> recorder;
   Handoff handoff;
+  GpuTimers gpu_timers;
   std::shared_ptr<Exporter> exporter;
 
   Made()
@@ -59,7 +60,8 @@ struct Made {
     encoder->encoder.add_section(0, "step", "other");
     encoder->encoder.add_section(1, "forward", "compute");
     encoder->encoder.add_epoch(0, {});
-    exporter = std::make_shared<Exporter>(settings, words, encoder, *recorder, handoff);
+    exporter = std::make_shared<Exporter>(settings, words, encoder, *recorder, handoff,
+                                          gpu_timers);
     exporter->set_resource(0, "resource");
     handoff.set_listening(Reader::kExporter, true);
     exporter->start();
@@ -205,7 +207,8 @@ TEST_CASE("a stop does not wait for a server that never answers") {
     settings.sends_metrics = true;
     settings.metrics = silent.target("/metrics");
     auto stuck = std::make_shared<Exporter>(settings, HeartbeatVocabulary(), encoder,
-                                            *made.recorder, made.handoff);
+                                            *made.recorder, made.handoff,
+                                            made.gpu_timers);
     stuck->set_resource(0, "resource");
     stuck->start();
     const std::uint64_t flush = stuck->begin_flush(made.in(0.01), "");

@@ -15,8 +15,10 @@ from typing import Protocol
 from otel_straggler.config import ClientSettings
 from otel_straggler.export.drops import ENCODE_ERROR, PROCESS_ENDED, Drops
 from otel_straggler.export.sender import PROTOBUF, SpanSender
+from otel_straggler.record.batch import NativeBatch
 from otel_straggler.record.clock import Clock, SystemClock
 from otel_straggler.record.description import Attributes, Topology, resource_attributes
+from otel_straggler.record.gpu_numbers import LOOK_S, gpu_numbers_of
 from otel_straggler.record.handshake import Handshake
 from otel_straggler.record.heartbeats import HeartbeatMaker
 from otel_straggler.record.histograms import SectionHistograms
@@ -86,12 +88,13 @@ class Exporter:
         self._handshake = Handshake(settings)
         self._histograms = SectionHistograms()
         self._packer = packer_for(recorder, settings, self._resource, span_ids)
+        self._gpu = gpu_numbers_of(recorder)
         self._heartbeats = HeartbeatMaker(
             settings,
             recorder,
             self._clock,
             topology,
-            lambda: {**other_losses(), **self._drops.counts()},
+            lambda: {**other_losses(), **self._drops.counts(), **self._gpu_losses()},
             lambda: self._packer.folded_runs,
         )
         self._metrics_client = client_for(settings.metrics, "metrics")
@@ -105,6 +108,7 @@ class Exporter:
             rng=rng,
         )
         self._started_s = self._clock.monotonic_s()
+        self._next_tick_s = self._started_s
         self._next_heartbeat_s = self._started_s
         self._next_histograms_s = self._started_s + settings.histogram_s
         self._has_said_outcome = False
@@ -121,12 +125,20 @@ class Exporter:
 
     def tick(self, now_s: float) -> float:
         """Do what is due at ``now_s`` (monotonic); the time of the next tick."""
+        if self._is_look(now_s):
+            self._collect(now_s)
+            return min(self._next_tick_s, now_s + LOOK_S)
         self._say_alive(now_s)
         self._collect(now_s)
+        self._queue_timed()
         self._say_histograms(now_s)
         self._sender.send(until_s=now_s + self._settings.flush_s)
         is_behind = self._clock.monotonic_s() >= now_s + self._settings.flush_s
-        return self._clock.monotonic_s() if is_behind else now_s + self._settings.flush_s
+        self._next_tick_s = (
+            self._clock.monotonic_s() if is_behind else now_s + self._settings.flush_s
+        )
+        is_timed = self._gpu is not None and self._gpu.is_needed
+        return min(self._next_tick_s, now_s + LOOK_S) if is_timed else self._next_tick_s
 
     def flush(self, deadline_s: float, outcome: Outcome | None) -> None:
         """Send everything before ``deadline_s``; with an outcome, say that the rank has ended, and
@@ -134,6 +146,9 @@ class Exporter:
         self._collect(self._clock.monotonic_s())
         if self._bystander is not None:
             self._bystander.begin_flush(deadline_s)
+        if self._gpu is not None:
+            self._gpu.wait(deadline_s, lambda: self._collect(self._clock.monotonic_s()))
+        self._queue_timed()
         self._sender.send_before(deadline_s)
         if outcome:
             self._sender.give_up(PROCESS_ENDED)
@@ -153,18 +168,40 @@ class Exporter:
         return resource_attributes(self._settings, epoch.session_id, self._topology())
 
     def _collect(self, now_s: float) -> None:
-        offset_ns = self._clock.wall_ns() - self._clock.perf_ns()
         batches = [batch for batch in self._take() if batch]
         self._handshake.note_spans(sum(map(len, batches)), now_s - self._started_s)
         for batch in batches:
             if self._settings.metrics.is_enabled and not self._handshake.is_scorer:
                 self._histograms.add(batch)
             if self._settings.traces.is_enabled:
-                self._queue(batch, offset_ns)
+                self._queue_or_wait(batch)
             if self._bystander is not None:
                 self._bystander.put(batch)
+        if self._gpu is not None and self._gpu.is_needed:
+            self._gpu.look()
 
-    def _queue(self, records: Sequence[Record], offset_ns: int) -> None:
+    def _is_look(self, now_s: float) -> bool:
+        """Whether it is only the GPU's numbers that somebody asks for."""
+        gpu = self._gpu
+        return gpu is not None and gpu.is_needed and not gpu.is_full and now_s < self._next_tick_s
+
+    def _queue_or_wait(self, records: Sequence[Record]) -> None:
+        if self._gpu is not None and self._gpu.is_needed:
+            assert isinstance(records, NativeBatch)  # a native recorder gives no others
+            self._gpu.put(records)
+        else:
+            self._queue(records)
+
+    def _queue_timed(self) -> None:
+        """Queue what waits for the GPU no longer."""
+        if self._gpu is not None and (timed := self._gpu.take()):
+            self._queue(timed)
+
+    def _gpu_losses(self) -> dict[str, int]:
+        return {} if self._gpu is None else self._gpu.losses()
+
+    def _queue(self, records: Sequence[Record]) -> None:
+        offset_ns = self._clock.wall_ns() - self._clock.perf_ns()
         bad_before = self._packer.bad_records
         try:
             for request in self._packer.pack(records, offset_ns, self._handshake.one_in):

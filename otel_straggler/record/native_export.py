@@ -16,6 +16,7 @@ from typing import Any
 from otel_straggler.config import ClientSettings
 from otel_straggler.export.drops import (
     ENCODE_ERROR,
+    GPU_REASONS,
     INBOX_FULL,
     PROCESS_ENDED,
     QUEUE_FULL,
@@ -39,7 +40,15 @@ from otel_straggler.transport.response import Response
 from otel_straggler.wire.encode_metrics import encode_point_attributes, heartbeat_words
 from otel_straggler.wire.ids import SpanIds
 
-REASONS = (RING_FULL, INBOX_FULL, QUEUE_FULL, REJECTED, PROCESS_ENDED, ENCODE_ERROR)
+REASONS = (
+    RING_FULL,
+    INBOX_FULL,
+    QUEUE_FULL,
+    REJECTED,
+    PROCESS_ENDED,
+    ENCODE_ERROR,
+    *GPU_REASONS,
+)
 """In the order of heartbeat.hpp."""
 _SLICE_S = 0.05
 """How long a wait lasts before signal handlers get their turn."""

@@ -76,6 +76,7 @@ def test_sections_and_the_step_around_them_have_their_kernels(timer: Any, gpu: F
         thread.join()
     assert kernel_time_ns(timer) == {
         "attention": 100,
+        "train": 100,
         "forward": 1_110,
         "backward": 10_000,
         "step": 11_111,

@@ -10,6 +10,15 @@
 
 namespace otel_straggler {
 
+// What the GPU has done that is in no run's numbers, since the process began; in events, which are
+// kernels, copies, sets and graphs.
+struct GpuLosses {
+  std::uint64_t dropped = 0;  // the driver had no room for them, or they came garbled
+  std::uint64_t invalid = 0;  // without times
+  std::uint64_t lost = 0;     // of a run, nobody knows which
+  std::uint64_t late = 0;     // of a run that was handed out before they came
+};
+
 class GpuTimer {
  public:
   // On the thread that runs the section, in the order in which runs begin and end on it.
@@ -26,6 +35,8 @@ class GpuTimer {
   virtual void take_ready(std::int64_t now_ns, std::vector<Record>& out) = 0;
   // All that waits. is_complete: the GPU was synchronised, and nothing can come any more.
   virtual void take_all(bool is_complete, std::vector<Record>& out) = 0;
+
+  virtual GpuLosses losses() { return {}; }
 
  protected:
   GpuTimer() = default;

@@ -29,6 +29,7 @@ class GpuTimers {
   // Any thread, at any moment. Boundaries of runs that are open now are not told to the new one.
   void set(GpuTimer* timer) {
     const std::lock_guard<std::mutex> lock(mutex_);
+    is_complete_.store(false, std::memory_order_release);
     if (timer == now_.load(std::memory_order_relaxed)) return;
     const std::int64_t until_ns = monotonic_ns();
     now_.store(timer, std::memory_order_seq_cst);
@@ -39,6 +40,16 @@ class GpuTimers {
 
   // In a forked child, by itself: what times the GPU there is the parent's.
   void abandon() noexcept { now_.store(nullptr, std::memory_order_relaxed); }
+
+  // Whether there has ever been one.
+  bool is_used() const noexcept { return made_.load(std::memory_order_acquire) != 0; }
+
+  // The GPU was synchronised and all that it did was given back; nothing more is launched. Holds
+  // until the next change.
+  void set_complete(bool is_complete) noexcept {
+    is_complete_.store(is_complete, std::memory_order_release);
+  }
+  bool is_complete() const noexcept { return is_complete_.load(std::memory_order_acquire); }
 
   // The changes after the first `seen`, which becomes the number of all; the newest kMostChanges.
   void read(std::uint64_t& seen, std::vector<Change>& out) const {
@@ -56,6 +67,7 @@ class GpuTimers {
 
   std::atomic<GpuTimer*> now_{nullptr};
   std::atomic<std::uint64_t> made_{0};
+  std::atomic<bool> is_complete_{false};
   mutable std::mutex mutex_;
   std::deque<Change> changes_;
 };

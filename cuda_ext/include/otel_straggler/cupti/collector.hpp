@@ -126,6 +126,12 @@ class Collector final : public GpuTimer {
     pipeline_.take_all(is_complete, monotonic_ns(), out);
   }
 
+  GpuLosses losses() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const PipelineCounts& counts = pipeline_.counts();
+    return {counts.dropped, counts.invalid, counts.lost, counts.late};
+  }
+
   // What was seen of each kernel since the last time. Cost: some microseconds for each name.
   std::vector<KernelSummary> take_kernels() {
     std::vector<KernelSummary> kernels;
