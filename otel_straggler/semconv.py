@@ -149,10 +149,9 @@ GPU_TIMING_REASONS: Final[dict[str, GpuReason]] = {
         "the native part of the package is not there",
         "install a wheel for this platform, or from source with a C++ compiler",
     ),
-    "python_exporter": GpuReason(
-        "what is recorded is sent by the exporter in Python, which does not wait for GPU times",
-        "name a collector by http:// and no tracer_provider; the doctor says what stands in the "
-        "way",
+    "not_sent": GpuReason(
+        "no spans of this package's own are sent, and the application's provider gets host times",
+        "name a collector in configure(endpoint=...), and unset OTEL_TRACES_EXPORTER",
     ),
     "no_torch": GpuReason(
         "torch has not been imported yet", "nothing: it is looked at again every second"

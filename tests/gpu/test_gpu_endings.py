@@ -101,7 +101,8 @@ def test_a_process_that_ends_well_waits_for_its_gpu(
     assert (code, err) == (0, "")
     assert (tmp_path / "said").read_text() == "synchronize 5\n"
     forward = [s for s in sink.spans() if s.name == "forward"]
-    assert len(forward) == 3
+    assert [s.attributes[semconv.GPU_KERNEL_TIME] for s in forward] == [1000] * 3
+    assert {s.attributes[semconv.TIME_BASIS] for s in forward} == {semconv.CUPTI_BASIS}
 
 
 def test_cupti_is_given_back_and_never_finalized(start: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from otel_straggler import configure, gpu_timing, section, semconv, step
+from otel_straggler import configure, gpu_timing, section, semconv, shutdown, step
 from otel_straggler.record.gpu import current_timer
 from otel_straggler.record.gpu.profilers import Profilers
 from otel_straggler.testing import CapturedRequests
@@ -230,6 +230,15 @@ def kineto(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> Kineto:
     return found
 
 
+def basis_of(sink: CapturedRequests) -> dict[int, str]:
+    """What the runs of a section were timed by, by step."""
+    return {
+        span.attributes[semconv.STEP]: span.attributes[semconv.TIME_BASIS]
+        for span in sink.spans()
+        if span.name == "forward"
+    }
+
+
 def test_neither_side_loses_a_record(gpu: Any, kineto: Kineto) -> None:
     """Kernels before and after the profiler are ours, those during it all its own, and what the
     tier is called meanwhile says why."""
@@ -257,6 +266,7 @@ def test_neither_side_loses_a_record(gpu: Any, kineto: Kineto) -> None:
                 assert (gpu_timing().tier, gpu_timing().reason) == ("off", "kineto_active")
                 train(100 * cycle)
                 gpu.flush()
+                sink.wait_for(lambda s, count=40 * cycle: len(basis_of(s)) >= count)
             assert kineto.seen >= 20 * 216
             kineto.seen = 0
             assert tiers._thread.do(lambda: None, 10)
@@ -267,6 +277,10 @@ def test_neither_side_loses_a_record(gpu: Any, kineto: Kineto) -> None:
             assert after["events"] - before["events"] in (20, 40)  # the first has those before it
             assert after["foreign_buffers"] == after["dropped"] == 0
         assert timer.state()["events"] == 60
-        sink.wait_for(
-            lambda s: semconv.GPU_TIMING_REASON not in s.points(semconv.RANK_INFO)[-1].attributes
-        )
+        shutdown()
+        basis = basis_of(sink)
+    assert len(basis) == 100
+    assert {basis[n] for n in basis if n >= 100 and n % 100 < 50} == {semconv.HOST_BASIS}
+    # Of the last run before a profiler nobody can tell whether the GPU has come to its end.
+    ours = [n for n in basis if (n < 100 or n % 100 >= 50) and n not in (19, 169)]
+    assert {basis[n] for n in ours} == {semconv.CUPTI_BASIS}

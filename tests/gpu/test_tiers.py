@@ -77,9 +77,9 @@ def test_cuda_is_waited_for(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("wish", ["cupti", "events"])
 def test_a_session_that_cannot_send_gpu_times_starts_nothing(rig: Rig, wish: str) -> None:
-    """The exporter in Python does not wait for them."""
-    rig.begin(wish, Refusal("python_exporter"))
-    assert rig.tick() == ("off", "python_exporter")
+    """The application's provider gets host times."""
+    rig.begin(wish, Refusal("not_sent"))
+    assert rig.tick() == ("off", "not_sent")
     assert rig.cupti.calls == rig.events.calls == []
 
 

@@ -32,5 +32,11 @@ def current_timer() -> Any:
 def use_timer(timer: Any) -> None:
     """Have recorder and exporter use this one from the next boundary on; None: none."""
     CURRENT.timer = timer
-    if NATIVE is not None and hasattr(NATIVE, "set_gpu_timer"):
+    if NATIVE is not None:
         NATIVE.set_gpu_timer(timer)
+
+
+def say_complete() -> None:
+    """The GPU has ended all that was launched, and all of it was taken: nobody waits for more."""
+    if NATIVE is not None:
+        NATIVE.set_gpu_complete(True)

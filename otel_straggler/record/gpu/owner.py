@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from otel_straggler.config import ClientSettings
 from otel_straggler.record.active import WHY_PYTHON
-from otel_straggler.record.exporting import why_python
+from otel_straggler.record.gpu import say_complete
 from otel_straggler.record.gpu.announcements import Announcements
 from otel_straggler.record.gpu.cupti_tier import CuptiTimer
 from otel_straggler.record.gpu.ending import settle
@@ -224,7 +224,10 @@ class GpuTiming:
         timer, thread = self._ladder.timer, self._thread
         if timer is None or thread is None or self._has_ended or not self._ladder.is_working:
             return False
-        return settle(timer, thread, self._surroundings, timeout_s, is_well=is_well)
+        is_complete = settle(timer, thread, self._surroundings, timeout_s, is_well=is_well)
+        if is_complete:
+            say_complete()
+        return is_complete
 
     def close(self, timeout_s: float) -> None:
         """Stop for good, within ``timeout_s`` also if the GPU hangs. cuptiFinalize is not called:
@@ -252,8 +255,7 @@ def why_never(settings: ClientSettings) -> Refusal | None:
     """Why GPU times could not be sent by a session of these settings; None: they could."""
     if WHY_PYTHON:
         return Refusal("no_extension", f"the native part of the package is not there: {WHY_PYTHON}")
-    reason = why_python(settings)
-    return Refusal("python_exporter", f"the exporter is in Python: {reason}") if reason else None
+    return None if settings.traces.is_enabled else Refusal("not_sent")
 
 
 def _timers(settings: ClientSettings, surroundings: Surroundings) -> dict[GpuTier, Timer]:
