@@ -17,6 +17,7 @@ WISHES = ("auto", "off", "required")
 _RECORD_LAYOUT = (1, 128)
 """Version and bytes of a record that the Python side knows to read."""
 _NEEDED = (
+    "EventTimer",
     "GpuStage",
     "KernelTimer",
     "SectionTimer",

@@ -1,5 +1,6 @@
 // Who times the GPU: set for the whole process, told of every boundary. And
 // otel_straggler._native.GpuStage, where the exporter in Python has its records wait for it.
+#include "event_timing.hpp"
 #include "recording.hpp"
 #include "timing.hpp"
 
@@ -152,8 +153,9 @@ PyMethodDef functions[] = {
 
 GpuTimer* gpu_timer_of(PyObject* object) {
   GpuTimer* timer = kernel_timer_of(object);
+  if (timer == nullptr && PyErr_Occurred() == nullptr) timer = event_timer_of(object);
   if (timer == nullptr && PyErr_Occurred() == nullptr) {
-    PyErr_SetString(PyExc_TypeError, "a timer of the GPU is a KernelTimer, or None");
+    PyErr_SetString(PyExc_TypeError, "a timer of the GPU is a KernelTimer, an EventTimer, or None");
   }
   return timer;
 }
