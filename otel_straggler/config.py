@@ -10,6 +10,8 @@ from typing import Literal
 
 Compression = Literal["none", "gzip"]
 OtlpProtocol = Literal["http/protobuf", "grpc"]
+GpuWish = Literal["auto", "off", "events", "cupti"]
+GPU_WISHES: tuple[GpuWish, ...] = ("auto", "off", "events", "cupti")
 Pairs = tuple[tuple[str, str], ...]
 
 DEFAULT_ENDPOINT = "http://127.0.0.1:4318"
@@ -62,6 +64,9 @@ class ClientSettings:
         tracer_provider: the application's SDK provider that gets spans too; None = none.
         propagate_context: spans of user code become children of the section they start in.
         sdk_spans_per_s: the most that the provider gets; whole steps are left out above it.
+        gpu_timing: the highest tier of GPU timing that is wanted.
+        gpu_overhead: the part of a step that it may cost before it steps down; 0: no limit.
+        cupti_path: of a libcupti to use instead of the one that torch brings; empty: search.
     """
 
     run_id: str
@@ -90,3 +95,6 @@ class ClientSettings:
     tracer_provider: object | None = None
     propagate_context: bool = False
     sdk_spans_per_s: float = 100.0
+    gpu_timing: GpuWish = "auto"
+    gpu_overhead: float = 0.01
+    cupti_path: str = ""

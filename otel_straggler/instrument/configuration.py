@@ -13,7 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from otel_straggler.config import DEFAULT_QUEUE_BYTES, ClientSettings, Pairs
+from otel_straggler.config import (
+    DEFAULT_QUEUE_BYTES,
+    GPU_WISHES,
+    ClientSettings,
+    GpuWish,
+    Pairs,
+)
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.instrument.endpoints import (
     NO_ENDPOINTS,
@@ -52,6 +58,8 @@ class Arguments:
     tracer_provider: object | None = None
     propagate_context: bool = False
     sdk_spans_per_s: float | None = None
+    gpu_timing: str | None = None
+    gpu_overhead: float | None = None
 
 
 def resolve_settings(given: Arguments, env: Mapping[str, str] | None = None) -> ClientSettings:
@@ -99,6 +107,9 @@ def resolve_settings(given: Arguments, env: Mapping[str, str] | None = None) -> 
         tracer_provider=_tracer_provider(given),
         propagate_context=_with_provider("propagate_context", given, given.propagate_context),
         sdk_spans_per_s=_sdk_spans_per_s(given),
+        gpu_timing=_gpu_timing(given, env),
+        gpu_overhead=_gpu_overhead(given, env),
+        cupti_path=env.get("OTEL_STRAGGLER_CUPTI", "").strip(),
     )
 
 
@@ -141,6 +152,33 @@ def _sdk_spans_per_s(given: Arguments) -> float:
         "a number above 0, at most a million, and a tracer_provider beside it",
         "Leave it out for the default of 100.",
     )
+
+
+def _gpu_timing(given: Arguments, env: Mapping[str, str]) -> GpuWish:
+    wish = given.gpu_timing
+    where = "configure(gpu_timing=...)"
+    if wish is None:
+        wish = env.get("OTEL_STRAGGLER_GPU_TIMING", "").strip().lower() or "auto"
+        where = "OTEL_STRAGGLER_GPU_TIMING"
+    if wish in GPU_WISHES:
+        return wish
+    remedy = "Leave it out for 'auto'."
+    expected = "one of " + ", ".join(GPU_WISHES)
+    raise ConfigError(describe(where=where, value=wish, expected=expected, remedy=remedy))
+
+
+def _gpu_overhead(given: Arguments, env: Mapping[str, str]) -> float:
+    value: object = given.gpu_overhead
+    where = "configure(gpu_overhead=...)"
+    if value is None:
+        text = env.get("OTEL_STRAGGLER_GPU_OVERHEAD", "").strip()
+        where, value = "OTEL_STRAGGLER_GPU_OVERHEAD", _float_or_text(text or "0.01")
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if is_number and 0 <= value <= 1:  # type: ignore[operator]
+        return float(value)  # type: ignore[arg-type]
+    expected = "a part of the step from 0 to 1"
+    remedy = "Leave it out for 0.01, which is 1 %; 0 is no limit."
+    raise ConfigError(describe(where=where, value=value, expected=expected, remedy=remedy))
 
 
 def is_switched_off(env: Mapping[str, str]) -> bool:

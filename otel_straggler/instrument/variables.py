@@ -128,6 +128,8 @@ OF_ARGUMENTS: tuple[Order, ...] = (
     _own("heartbeat_s", "2.5"),
     _own("flush_s", "0.5"),
     _own("exit_deadline_s", "4"),
+    _own("gpu_timing", "cupti", otherwise="`auto`"),
+    _own("gpu_overhead", "0.02", otherwise="`0.01`"),
 )
 """One for each argument of ``configure()`` that the environment can give."""
 
@@ -215,6 +217,12 @@ WITHOUT_ARGUMENT: tuple[Order, ...] = (
         sources=(Variable("OTEL_METRIC_EXPORT_INTERVAL", "10000"),),
         otherwise="60000",
         meaning="milliseconds; histograms go only to an endpoint that does not score",
+    ),
+    Order(
+        setting="libcupti",
+        sources=(Variable("OTEL_STRAGGLER_CUPTI", "/usr/local/cuda/lib64/libcupti.so.13"),),
+        otherwise="the one that torch has loaded or brings, then the loader's",
+        meaning="path of the library that times kernels; no other is looked for",
     ),
     Order(
         setting="hash of the address as run id",
