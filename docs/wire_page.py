@@ -86,6 +86,7 @@ _REASONS = {
     "rejected": "the other side refused the spans for good",
     "process_ended": "what still waited when the process ended, after `exit_deadline_s` at most",
     "encode_error": "a mistake of this package; see the log",
+    "kernels_lost": "kernels whose times were refused, or waited too long for the collector",
     "sdk_rate": "above `sdk_spans_per_s`",
     "sdk_error": "a processor or the sampler of the application's provider raised",
     "sdk_queue_full": "the application's processors took spans more slowly than they came",

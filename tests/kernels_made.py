@@ -32,6 +32,20 @@ def taken(name: str, section: int, times_ns: Sequence[int]) -> Taken:
     return (name, number, section, *sums, scale, first, buckets.tobytes())
 
 
+class Script:
+    """A timer that has counted what it is told."""
+
+    def __init__(self) -> None:
+        self.counted: list[Taken] = []
+
+    def count(self, name: str, section: int, times_ns: Sequence[int]) -> None:
+        self.counted.append(taken(name, section, times_ns))
+
+    def take_kernels(self) -> list[Taken]:
+        counted, self.counted = self.counted, []
+        return counted
+
+
 def cell(name: str, section: str = "forward") -> KernelCell:
     return KernelCell(section, Kernel(name, kernel_class_of(name)))
 

@@ -26,6 +26,7 @@ VARIABLES: Final = frozenset(
     for name in (
         "COLLECTOR", "DISABLED", "ENDPOINT", "EXIT_DEADLINE_S", "FLUSH_S", "GROUP", "HEADERS",
         "HEARTBEAT_S", "NATIVE", "PROTOCOL", "RING_DIR", "ROLE", "RUN_ID", "SERVICE_NAME",
+        "KERNEL_CELLS", "KERNEL_INTERVAL_S",
     )
 )  # fmt: skip
 """Every variable of ours that is read."""

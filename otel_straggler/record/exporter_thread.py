@@ -20,6 +20,7 @@ from otel_straggler.record.description import Attributes, Topology, resource_att
 from otel_straggler.record.handshake import Handshake
 from otel_straggler.record.heartbeats import HeartbeatMaker
 from otel_straggler.record.histograms import SectionHistograms
+from otel_straggler.record.kernel_export import KernelExport
 from otel_straggler.record.packing import packer_for
 from otel_straggler.record.recorder import Epoch, Record, Recorder
 from otel_straggler.record.waker import Waker
@@ -91,9 +92,12 @@ class Exporter:
             recorder,
             self._clock,
             topology,
-            lambda: {**other_losses(), **self._drops.counts()},
+            lambda: {**other_losses(), **self._drops.counts(), **self._kernel_losses()},
             lambda: self._packer.folded_runs,
         )
+        self._kernels: KernelExport | None = None
+        if settings.metrics.is_enabled:
+            self._kernels = KernelExport(settings, recorder, self._clock, topology, rng=rng)
         self._metrics_client = client_for(settings.metrics, "metrics")
         self._sender = SpanSender(
             settings.traces,
@@ -117,7 +121,8 @@ class Exporter:
 
     @property
     def queued_requests(self) -> int:
-        return self._sender.queued_requests
+        kernels = 0 if self._kernels is None else self._kernels.queued_requests
+        return self._sender.queued_requests + kernels
 
     def tick(self, now_s: float) -> float:
         """Do what is due at ``now_s`` (monotonic); the time of the next tick."""
@@ -125,6 +130,8 @@ class Exporter:
         self._collect(now_s)
         self._say_histograms(now_s)
         self._sender.send(until_s=now_s + self._settings.flush_s)
+        if self._kernels is not None:
+            self._kernels.send_if_due(now_s)
         is_behind = self._clock.monotonic_s() >= now_s + self._settings.flush_s
         return self._clock.monotonic_s() if is_behind else now_s + self._settings.flush_s
 
@@ -135,6 +142,8 @@ class Exporter:
         if self._bystander is not None:
             self._bystander.begin_flush(deadline_s)
         self._sender.send_before(deadline_s)
+        if self._kernels is not None:
+            self._kernels.flush(deadline_s, is_last=outcome is not None)
         if outcome:
             self._sender.give_up(PROCESS_ENDED)
         if outcome and not self._has_said_outcome:
@@ -148,6 +157,14 @@ class Exporter:
         if not self._has_logged_error:
             self._has_logged_error = True
             _LOG.warning("telemetry could not be exported; training goes on", exc_info=error)
+
+    def close(self) -> None:
+        """Want no more kernels."""
+        if self._kernels is not None:
+            self._kernels.close()
+
+    def _kernel_losses(self) -> dict[str, int]:
+        return {} if self._kernels is None else self._kernels.losses()
 
     def _resource(self, epoch: Epoch) -> Attributes:
         return resource_attributes(self._settings, epoch.session_id, self._topology())
