@@ -71,6 +71,27 @@ class KernelTimes:
         others = (self.min_s, self.max_s, self.scale, self.ends, self.index, self.runs)
         return sum(column.nbytes for column in (*columns, *others))
 
+    def part(self, first: int, last: int) -> KernelTimes:
+        """The points from ``first`` to before ``last``, without a copy of what they hold."""
+        points = slice(first, last)
+        begin = int(self.ends[first - 1]) if first else 0
+        buckets = slice(begin, int(self.ends[last - 1]) if last else 0)
+        return replace(
+            self,
+            source=self.source[points],
+            cell=self.cell[points],
+            start_ns=self.start_ns[points],
+            end_ns=self.end_ns[points],
+            count=self.count[points],
+            sum_s=self.sum_s[points],
+            min_s=self.min_s[points],
+            max_s=self.max_s[points],
+            scale=self.scale[points],
+            ends=self.ends[points] - begin,
+            index=self.index[buckets],
+            runs=self.runs[buckets],
+        )
+
     def take(self, points: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> KernelTimes:
         """The same tables with only these points. Cost: O(points and buckets)."""
         chosen = np.flatnonzero(points) if points.dtype == bool else points

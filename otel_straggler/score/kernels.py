@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -14,8 +14,10 @@ from otel_straggler.model.observation import ObservationBatch as Batch
 from otel_straggler.model.rank import Source
 from otel_straggler.score.kernel_medians import group_histograms
 from otel_straggler.score.medians import GroupedTimes, group_times
+from otel_straggler.score.step_tables import Bools
 from otel_straggler.semconv import OTHER_KERNEL
 
+_MOST_BUCKETS = 2**17
 CountedKernels: TypeAlias = Callable[[Sequence[Source], Ints, Ints], KernelTimes | None]
 """Histograms that belong to a window: of ranks, from first start to last end of each (ns, the
 rank's clock). The source codes of the answer are places among the ranks; None: there are none."""
@@ -63,39 +65,101 @@ class RowKernels:
 
 
 class HistogramKernels:
-    """From histograms; sections that have no rows in the window count for the whole rank only."""
+    """From histograms; sections that have no rows in the window count for the whole rank only.
+
+    Cost: O(points and buckets), done when it is made; memory for some dozens of ranks at a time.
+    """
 
     def __init__(self, times: KernelTimes | None, sections: list[str], n_ranks: int) -> None:
         self._n_ranks = n_ranks
-        self._times = times
-        self._names: list[str] = []
+        self._by_kernel = self._by_cell = _NOTHING
         if times is None:
             return
         numbers: dict[str, int] = {}
         places = {name: at for at, name in enumerate(sections)}
-        kernel_of, section_of = np.full(len(times.cells), -1), np.full(len(times.cells), -1)
+        kernel, section = (np.full(len(times.cells), -1, np.int64) for _ in range(2))
         for code, cell in enumerate(times.cells):
             if is_scored(cell.kernel.name, cell.kernel.kernel_class):
-                kernel_of[code] = numbers.setdefault(cell.kernel.name, len(numbers))
-                section_of[code] = places.get(cell.section, -1)
+                kernel[code] = numbers.setdefault(cell.kernel.name, len(numbers))
+                section[code] = places.get(cell.section, -1)
         self._names = list(numbers)
-        self._kernel, self._section = kernel_of[times.cell], section_of[times.cell]
+        self._kernel_of_cell, self._section_of_cell = kernel, section
+        self._by_kernel = _medians(times, kernel, len(numbers))
+        inside = np.where(section >= 0, np.arange(len(times.cells)), -1)
+        self._by_cell = _medians(times, inside, len(times.cells))
 
     def of(self, section: int | None) -> NamedTimes | None:
-        if self._times is None:
-            return None
-        is_chosen = self._kernel >= 0
+        found = self._by_kernel
+        kernel = found.column
         if section is not None:
-            is_chosen &= self._section == section
-        chosen = np.flatnonzero(is_chosen)
-        if len(chosen) == 0:
+            found = self._by_cell.take(self._section_of_cell[self._by_cell.column] == section)
+            kernel = self._kernel_of_cell[found.column]
+        if len(found.line) == 0:
             return None
-        times = self._times if len(chosen) == len(is_chosen) else self._times.take(chosen)
-        codes, column = np.unique(self._kernel[chosen], return_inverse=True)
-        group = times.source.astype(np.int64) * len(codes) + column
-        found = group_histograms(times, group, self._n_ranks * len(codes))
+        codes, column = np.unique(kernel, return_inverse=True)
         names = [self._names[code] for code in codes.tolist()]
-        return NamedTimes(names, _shaped(found, self._n_ranks))
+        return NamedTimes(names, found.table(column, (self._n_ranks, len(codes))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Medians:
+    """Times of some pairs of rank and column, each once: (m,)."""
+
+    line: Ints
+    column: Ints
+    times: GroupedTimes
+
+    def take(self, chosen: Bools) -> _Medians:
+        times = self.times
+        kept = GroupedTimes(times.median_s[chosen], times.total_s[chosen], times.count[chosen])
+        return _Medians(self.line[chosen], self.column[chosen], kept)
+
+    def table(self, column: Ints, shape: tuple[int, int]) -> GroupedTimes:
+        """As tables with a column for each of ``column``."""
+        median_s, total_s = np.full(shape, np.nan), np.zeros(shape)
+        count = np.zeros(shape, np.int64)
+        place = self.line, column
+        median_s[place], total_s[place] = self.times.median_s, self.times.total_s
+        count[place] = self.times.count
+        return GroupedTimes(median_s, total_s, count)
+
+
+_NO_INTS = np.empty(0, np.int64)
+_NOTHING = _Medians(_NO_INTS, _NO_INTS, GroupedTimes(np.empty(0), np.empty(0), _NO_INTS))
+
+
+def _medians(times: KernelTimes, column_of_cell: Ints, n_columns: int) -> _Medians:
+    """By rank and column; cells of column -1 are left out. Points of a rank stand together."""
+    found = [_NOTHING]
+    for part in _by_ranks(times):
+        column = column_of_cell[part.cell]
+        if (column < 0).any():
+            part, column = part.take(column >= 0), column[column >= 0]  # noqa: PLW2901
+        key, group = np.unique(part.source * np.int64(n_columns) + column, return_inverse=True)
+        if len(key):
+            line, distinct = np.divmod(key, n_columns)
+            found.append(_Medians(line, distinct, group_histograms(part, group, len(key))))
+    return _Medians(
+        np.concatenate([each.line for each in found]),
+        np.concatenate([each.column for each in found]),
+        GroupedTimes(
+            np.concatenate([each.times.median_s for each in found]),
+            np.concatenate([each.times.total_s for each in found]),
+            np.concatenate([each.times.count for each in found]),
+        ),
+    )
+
+
+def _by_ranks(times: KernelTimes) -> Iterator[KernelTimes]:
+    """Whole ranks, about as many buckets at a time as stay in the processor's cache."""
+    ends = np.append(np.flatnonzero(np.diff(times.source)) + 1, len(times))
+    buckets = times.ends[ends - 1]
+    first = 0
+    while first < len(times):
+        before = int(times.ends[first - 1]) if first else 0
+        last = int(ends[np.searchsorted(buckets, before + _MOST_BUCKETS).clip(max=len(ends) - 1)])
+        yield times.part(first, last)
+        first = last
 
 
 def is_scored(name: str, kernel_class: str) -> bool:
