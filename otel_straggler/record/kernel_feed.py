@@ -3,6 +3,7 @@ in process. Each gets all kernels since it last asked, whoever came first."""
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -17,6 +18,7 @@ from otel_straggler.semconv import KERNEL_CLASSES
 
 _TIERS = "otel_straggler.record.gpu"
 _STEP = 0
+_LOG = logging.getLogger("otel_straggler")
 
 
 class KernelSource(Protocol):
@@ -61,6 +63,7 @@ class KernelFeed:
         self._section_name = section_name
         self._newest: KernelSource | None = None
         self._shares: list[KernelShare] = []
+        self._has_logged = False
         self._lock = threading.RLock()  # a signal handler may flush while a report is made
 
     def share(self) -> KernelShare:
@@ -89,12 +92,20 @@ class KernelFeed:
         self._lock = threading.RLock()
 
     def _pull(self) -> None:
-        now = self.timer()
-        if self._newest is not None and self._newest is not now:
-            self._give(self._newest.take_kernels())  # what came since the last time, until it ended
-        self._newest = now
-        if now is not None:
-            self._give(now.take_kernels())
+        before, self._newest = self._newest, self.timer()
+        if before is not None and before is not self._newest:
+            self._empty(before)  # what came since the last time, until it was switched off
+        if self._newest is not None:
+            self._empty(self._newest)
+
+    def _empty(self, timer: KernelSource) -> None:
+        """Telemetry never stops training: a timer that fails has counted nothing."""
+        try:
+            self._give(timer.take_kernels())
+        except Exception as error:  # noqa: BLE001
+            if not self._has_logged:
+                self._has_logged = True
+                _LOG.warning("times of kernels could not be taken", exc_info=error)
 
     def _give(self, taken: list[Taken]) -> None:
         if not self._shares or not taken:

@@ -33,6 +33,7 @@ STANDS_IN_S = 60.0
 _LONGEST_S = 120.0
 _MOST_CELLS = 65_536
 _MOST_WORLDS = 1_000
+_CELL_BYTES = 400
 
 _WorldKey: TypeAlias = tuple[str, str, int]
 _Process: TypeAlias = tuple[int, str, str]
@@ -63,7 +64,7 @@ class KernelStore:
     """Owned by one thread. Time is that of the senders.
 
     Args:
-        most_bytes: of the histograms of one run's attempt; the oldest go first.
+        most_bytes: of all that is kept; the oldest histograms of the largest run go first.
         most_kernels: names of kernels of one run's attempt; further ones are left out.
     """
 
@@ -71,6 +72,7 @@ class KernelStore:
         self._most_bytes = most_bytes
         self._most_kernels = most_kernels
         self._worlds: dict[_WorldKey, _World] = {}
+        self._nbytes = 0
         self.counts: Counter[str] = Counter()
 
     def take(self, times: KernelTimes) -> None:
@@ -123,7 +125,7 @@ class KernelStore:
         """Let a run go, or one attempt of one of its groups."""
         for key in [k for k in self._worlds if k[0] == run_id]:
             if group is None or key[1:] == (group, attempt):
-                del self._worlds[key]
+                self._let_go(key)
 
     # --- keeping ---------------------------------------------------------------------------
 
@@ -131,9 +133,12 @@ class KernelStore:
         """The world, as the newest of those that are kept: some never send a span."""
         world = self._worlds.pop(key, None) or _World()
         if len(self._worlds) >= _MOST_WORLDS:
-            del self._worlds[next(iter(self._worlds))]
+            self._let_go(next(iter(self._worlds)))
         self._worlds[key] = world
         return world
+
+    def _let_go(self, key: _WorldKey) -> None:
+        self._nbytes -= self._worlds.pop(key).nbytes
 
     def _codes(self, world: _World, cells: Iterable[KernelCell]) -> Codes:
         """Codes of cells; -1 where there is no room for another name."""
@@ -147,6 +152,7 @@ class KernelStore:
         has_room = name in world.kernels or len(world.kernels) < self._most_kernels
         if not has_room or len(world.by_code) >= _MOST_CELLS:
             return -1
+        self._grow(world, _CELL_BYTES + len(name) + len(cell.section))
         world.kernels.add(name)
         world.by_code.append(cell)
         return world.cells.setdefault(cell, len(world.by_code) - 1)
@@ -164,13 +170,19 @@ class KernelStore:
         start_ns = int(kept.start_ns[0]) or end_ns
         known.append(_Interval(start_ns, end_ns, kept))
         world.longest_ns = max(world.longest_ns, min(end_ns - start_ns, int(_LONGEST_S * 1e9)))
-        world.nbytes += kept.nbytes
-        while world.nbytes > self._most_bytes:
-            self._drop_oldest(world)
+        self._grow(world, kept.nbytes)
+        while self._nbytes > self._most_bytes:
+            self._make_room()
 
-    def _drop_oldest(self, world: _World) -> None:
-        """Half of all intervals, so that this is seldom done."""
+    def _make_room(self) -> None:
+        """The largest world gives up half of its intervals, so that this is seldom done; one that
+        has none is let go."""
+        key = max(self._worlds, key=lambda each: self._worlds[each].nbytes)
+        world = self._worlds[key]
         ends = sorted(i.end_ns for held in world.intervals.values() for i in held)
+        if not ends:
+            self._let_go(key)
+            return
         limit_ns = ends[len(ends) // 2]
         for held in world.intervals.values():
             gone = [i for i in held if i.end_ns <= limit_ns]
@@ -184,9 +196,13 @@ class KernelStore:
 
     def _drop(self, world: _World, held: list[_Interval], gone: list[_Interval]) -> None:
         if gone:
-            world.nbytes -= sum(i.times.nbytes for i in gone)
+            self._grow(world, -sum(i.times.nbytes for i in gone))
             left = {id(i) for i in gone}
             held[:] = [i for i in held if id(i) not in left]
+
+    def _grow(self, world: _World, nbytes: int) -> None:
+        world.nbytes += nbytes
+        self._nbytes += nbytes
 
 
 def _by_interval(times: KernelTimes) -> Iterator[tuple[Source, KernelTimes]]:

@@ -214,6 +214,23 @@ def test_a_timer_that_was_replaced_gives_what_it_has_left(script: Script) -> Non
     assert counts(share) == {}
 
 
+def test_a_timer_that_fails_stops_nobody(script: Script, caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged once, and asked again."""
+
+    class Broken(Script):
+        def take_kernels(self) -> Any:
+            raise RuntimeError("there is nothing behind it")
+
+    on: list[Script] = [Broken()]
+    feed = KernelFeed(lambda: on[0], lambda _: "")
+    share = feed.share()
+    assert counts(share) == {}
+    on[0] = script
+    script.count("gemm", 1, [1])
+    assert counts(share) == {"gemm": 1}
+    assert [r.message for r in caplog.records] == ["times of kernels could not be taken"]
+
+
 def test_sections_are_named_as_they_were_opened() -> None:
     """By the recorder's numbers; the step itself is no section."""
     from otel_straggler import section

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from otel_straggler import semconv
+from otel_straggler.cli.history import command as history
 from otel_straggler.cli.score import command
 from otel_straggler.wire.encode_kernels import encode_kernel_times
 
@@ -46,11 +48,13 @@ def kernels_of(number: int, slow: float = 1.1, runs: int = 40) -> Kernels:
     }
 
 
-def request_of(number: int, kernels: Kernels, start_s: float = 0, end_s: float = 10) -> bytes:
+def request_of(
+    number: int, kernels: Kernels, start_s: float = 0, end_s: float = 10, **who: Any
+) -> bytes:
     made = tally(*((name, section, times) for (name, section), times in kernels.items()))
     return encode_kernel_times(
         made.take(),
-        resource=resource_of(rank(number, world_size=RANKS)),
+        resource=resource_of(rank(number, RANKS, local_rank=0, **who)),
         start_ns=DAY_NS + int(start_s * S),
         end_ns=DAY_NS + int(end_s * S),
     )
@@ -81,7 +85,7 @@ def test_a_slow_gpu_has_a_low_score_and_nobody_else(
         assert answer.what == "ok"
     kit.eventually(lambda: live.value(semconv.COLLECTOR_KERNEL_TIMES, fate="repeated"))
     for number in range(RANKS):
-        way.send(live, spans_of(rank(number, RANKS), range(8), SECTIONS))
+        way.send(live, spans_of(rank(number, RANKS, local_rank=0), range(8), SECTIONS))
     window = kit.eventually(live.windows)[0]
     scores = window["gpu_section_relative_scores"]["backward"]
     assert scores[str(SLOW)] == pytest.approx(expected()["backward"], rel=0.005)
@@ -108,7 +112,7 @@ def test_a_gpu_at_half_speed_is_listed(start: Callable[..., Any], kit: Any) -> N
     live = start(scoring__window_steps=4)
     for number in range(RANKS):
         live.post(request_of(number, kernels_of(number, slow=3.0)), "metrics")
-        live.post(spans_of(rank(number, RANKS), range(8), SECTIONS))
+        live.post(spans_of(rank(number, RANKS, local_rank=0), range(8), SECTIONS))
     listed = kit.eventually(live.windows)[0]["stragglers"]
     assert [(s["rank"], s["section"], s["kind_of_score"]) for s in listed] == [
         (SLOW, None, "gpu_relative")
@@ -122,7 +126,7 @@ def test_a_lost_interval_leaves_the_one_before(start: Callable[..., Any], kit: A
         live.post(request_of(number, kernels_of(number), -10, 0), "metrics")
         if number != 3:
             live.post(request_of(number, kernels_of(number, slow=2.0), 0, 30), "metrics")
-        live.post(spans_of(rank(number, RANKS), range(8), SECTIONS))
+        live.post(spans_of(rank(number, RANKS, local_rank=0), range(8), SECTIONS))
     scores = kit.eventually(live.windows)[0]["gpu_relative_scores"]
     assert all(value is not None for value in scores.values())
 
@@ -133,7 +137,7 @@ def test_without_kernels_there_is_no_gpu_score(start: Callable[..., Any], kit: A
     for number in range(RANKS):
         if number != 1:
             live.post(request_of(number, kernels_of(number)), "metrics")
-        live.post(spans_of(rank(number, RANKS), range(8), SECTIONS))
+        live.post(spans_of(rank(number, RANKS, local_rank=0), range(8), SECTIONS))
     scores = kit.eventually(live.windows)[0]["gpu_relative_scores"]
     assert scores["1"] is None
     assert scores["0"] == pytest.approx(1.0, abs=0.006)
@@ -148,7 +152,7 @@ def test_a_file_is_scored_as_a_live_run(
     for number in range(RANKS):
         for signal, body in (
             ("metrics", request_of(number, kernels_of(number))),
-            ("traces", spans_of(rank(number, RANKS), range(4), SECTIONS)),
+            ("traces", spans_of(rank(number, RANKS, local_rank=0), range(4), SECTIONS)),
         ):
             live.post(body, signal)
             lines.append(as_otlp_json(body, signal).replace(b"\n", b" "))
@@ -162,3 +166,32 @@ def test_a_file_is_scored_as_a_live_run(
         if name.startswith("gpu_"):
             assert table == shown[name], name
     assert window["gpu_relative_scores"][str(SLOW)] == pytest.approx(expected()["whole"], rel=0.005)
+
+
+def test_own_best_times_and_gpu_scores_are_kept_in_the_history(
+    start: Callable[..., Any], kit: Any, tmp_path: Path
+) -> None:
+    """A collector that starts again compares a GPU with its own past, and yesterday's scores can
+    be read."""
+    path = str(tmp_path / "history.db")
+    for run_id, slow in (("run", 1.0), ("again", 2.0)):
+        live = start(history__path=path, scoring__window_steps=4)
+        for number in range(RANKS):
+            kernels = kernels_of(number, slow)
+            live.post(request_of(number, kernels, run_id=run_id), "metrics")
+            who = rank(number, RANKS, run_id=run_id, local_rank=0)
+            live.post(spans_of(who, range(8), SECTIONS))
+        window = kit.eventually(partial(live.windows, run_id))[0]
+        live.stop()
+    own = window["gpu_section_individual_scores"]["backward"]
+    assert own[str(SLOW)] == pytest.approx(0.5, rel=0.01)
+    assert own["0"] == pytest.approx(1.0, abs=0.006)
+    runner = CliRunner()
+    told = runner.invoke(history, ["--path", path, "--run", "again", "--json"])
+    first = window["first_step"]
+    entries = json.loads(told.stdout)["windows"]
+    number = next(entry["id"] for entry in entries if entry["first_step"] == first)
+    kept = json.loads(runner.invoke(history, ["--path", path, "--window", str(number)]).stdout)
+    assert kept["window"]["gpu_relative_scores"] == pytest.approx(
+        window["gpu_relative_scores"], rel=1e-6
+    )

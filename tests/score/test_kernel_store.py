@@ -115,12 +115,25 @@ def test_names_beyond_the_most_are_left_out_and_counted() -> None:
 
 def test_memory_is_bounded() -> None:
     """The oldest intervals go first."""
-    one = told(0, 0, 10)
-    held = store(*(told(0, at, at + 10) for at in range(0, 1_000, 10)), most_bytes=10 * one.nbytes)
+    room = 10 * told(0, 0, 10).nbytes + 1_000
+    held = store(*(told(0, at, at + 10) for at in range(0, 1_000, 10)), most_bytes=room)
     kept = window(held, 0, 1_000)
     assert 4 <= len(kept) <= 10
     assert kept[-1] == (0, 1_000)
     assert held.counts["over_limit"] + held.counts["kept"] == 100
+
+
+def test_runs_that_only_name_kernels_are_bounded_too() -> None:
+    """Names take memory: of a thousand runs with a thousand names each, the last ones are kept."""
+    held = store(most_bytes=2_000_000)
+    for number in range(100):
+        names = [f"kernel_{number}_{n}" for n in range(200)]
+        held.take(told(0, 0, 1, *names, run_id=f"run {number}"))
+    assert held._nbytes == sum(world.nbytes for world in held._worlds.values()) <= 2_000_000
+    assert 5 <= len(held._worlds) < 50
+    for number in range(100):
+        held.forget(f"run {number}")
+    assert held._nbytes == 0
 
 
 def test_what_is_too_old_for_any_window_is_forgotten() -> None:
