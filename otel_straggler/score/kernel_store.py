@@ -19,6 +19,7 @@ import numpy as np
 from otel_straggler.model.kernel_times import KernelCell, KernelTimes, join_kernel_times
 from otel_straggler.model.observation import Codes, Ints
 from otel_straggler.model.rank import Source
+from otel_straggler.score.kernels import KernelMedians
 from otel_straggler.score.names import session_of
 from otel_straggler.score.step_tables import Bools
 
@@ -37,12 +38,20 @@ _CELL_BYTES = 400
 
 _WorldKey: TypeAlias = tuple[str, str, int]
 _Process: TypeAlias = tuple[int, str, str]
+_Key: TypeAlias = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Interval:
-    """What one process told of one interval, or a part of that; cells are codes of its world."""
+class Interval:
+    """What one process told of one interval, or a part of that.
 
+    Attributes:
+        number: tells it apart in its world.
+        start_ns, end_ns: on the sender's clock.
+        times: its points; their cells are codes of the world.
+    """
+
+    number: int
     start_ns: int
     end_ns: int
     times: KernelTimes
@@ -55,9 +64,11 @@ class _World:
     cells: dict[KernelCell, int] = field(default_factory=dict)
     by_code: list[KernelCell] = field(default_factory=list)
     kernels: set[str] = field(default_factory=set)
-    intervals: dict[_Process, list[_Interval]] = field(default_factory=dict)
+    intervals: dict[_Process, list[Interval]] = field(default_factory=dict)
     longest_ns: int = 0
     nbytes: int = 0
+    taken: int = 0
+    scored: tuple[_Key, KernelMedians | None] | None = None
 
 
 class KernelStore:
@@ -93,33 +104,41 @@ class KernelStore:
 
     def of_window(
         self, sources: Sequence[Source], first_ns: Ints, last_ns: Ints
-    ) -> KernelTimes | None:
-        """The histograms that belong to a window of one world.
+    ) -> KernelMedians | None:
+        """What the histograms say that belong to a window of one world.
 
         Args:
             sources: the ranks.
             first_ns, last_ns: (ranks,) of each on its own clock.
 
         Returns:
-            Points of these ranks, whose source codes are places in ``sources``; None: there are
-            none. Forgets what is too old for any later window.
+            Medians of these ranks; None: they have told of nothing. Forgets what is too old for any
+            later window.
         """
         world = self._worlds.get(_world_of(sources[0]))
         if world is None:
             return None
+        chosen = self.intervals_of_window(sources, first_ns, last_ns)
+        key = tuple((line, interval.number) for line, interval in chosen)
+        if world.scored is None or world.scored[0] != key:  # short windows share intervals
+            world.scored = key, _medians_of(world, sources, chosen)
+        return world.scored[1]
+
+    def intervals_of_window(
+        self, sources: Sequence[Source], first_ns: Ints, last_ns: Ints
+    ) -> list[tuple[int, Interval]]:
+        """The intervals that belong to a window, each with the place of its rank; see
+        :meth:`of_window`."""
+        world = self._worlds[_world_of(sources[0])]
         held = [world.intervals.get(_process_of(source), []) for source in sources]
         until_ns = _told_by_all(held, world.longest_ns)
-        parts: list[KernelTimes] = []
+        chosen: list[tuple[int, Interval]] = []
         for line, (intervals, first, last) in enumerate(
             zip(held, first_ns.tolist(), last_ns.tolist(), strict=True)
         ):
-            for interval in _belonging(intervals, first, last, until_ns):
-                source = np.full(len(interval.times), line, np.int32)
-                parts.append(replace(interval.times, source=source))
+            chosen += [(line, each) for each in _belonging(intervals, first, last, until_ns)]
             self._drop_old(world, intervals, first)
-        if not parts:
-            return None
-        return replace(join_kernel_times(parts), sources=tuple(sources), cells=tuple(world.by_code))
+        return chosen
 
     def forget(self, run_id: str, group: str | None = None, attempt: int | None = None) -> None:
         """Let a run go, or one attempt of one of its groups."""
@@ -160,7 +179,7 @@ class KernelStore:
     def _keep(
         self,
         world: _World,
-        known: list[_Interval],
+        known: list[Interval],
         times: KernelTimes,
         is_new: Bools,
     ) -> None:
@@ -168,7 +187,8 @@ class KernelStore:
         kept = replace(kept, sources=(), cells=())
         end_ns = int(kept.end_ns[0])
         start_ns = int(kept.start_ns[0]) or end_ns
-        known.append(_Interval(start_ns, end_ns, kept))
+        world.taken += 1
+        known.append(Interval(world.taken, start_ns, end_ns, kept))
         world.longest_ns = max(world.longest_ns, min(end_ns - start_ns, int(_LONGEST_S * 1e9)))
         self._grow(world, kept.nbytes)
         while self._nbytes > self._most_bytes:
@@ -190,11 +210,11 @@ class KernelStore:
             self.counts[OVER_LIMIT] += sum(len(i.times) for i in gone)
             self._drop(world, held, gone)
 
-    def _drop_old(self, world: _World, held: list[_Interval], first_ns: int) -> None:
+    def _drop_old(self, world: _World, held: list[Interval], first_ns: int) -> None:
         limit_ns = first_ns - int(STANDS_IN_S * 1e9) - 2 * world.longest_ns
         self._drop(world, held, [i for i in held if i.end_ns < limit_ns])
 
-    def _drop(self, world: _World, held: list[_Interval], gone: list[_Interval]) -> None:
+    def _drop(self, world: _World, held: list[Interval], gone: list[Interval]) -> None:
         if gone:
             self._grow(world, -sum(i.times.nbytes for i in gone))
             left = {id(i) for i in gone}
@@ -217,7 +237,20 @@ def _by_interval(times: KernelTimes) -> Iterator[tuple[Source, KernelTimes]]:
         yield times.sources[int(distinct[0, each])], times.take(number.ravel() == each)
 
 
-def _is_told(known: list[_Interval], part: KernelTimes, cell: Codes) -> Bools:
+def _medians_of(
+    world: _World, sources: Sequence[Source], chosen: Sequence[tuple[int, Interval]]
+) -> KernelMedians | None:
+    if not chosen:
+        return None
+    parts = [
+        replace(each.times, source=np.full(len(each.times), line, np.int32))
+        for line, each in chosen
+    ]
+    times = join_kernel_times(parts)
+    return KernelMedians(replace(times, sources=tuple(sources), cells=tuple(world.by_code)))
+
+
+def _is_told(known: list[Interval], part: KernelTimes, cell: Codes) -> Bools:
     """Which points of an interval come again."""
     start_ns, end_ns = int(part.start_ns[0]) or int(part.end_ns[0]), int(part.end_ns[0])
     again = np.zeros(len(cell), bool)
@@ -227,7 +260,7 @@ def _is_told(known: list[_Interval], part: KernelTimes, cell: Codes) -> Bools:
     return again
 
 
-def _told_by_all(held: Sequence[list[_Interval]], longest_ns: int) -> int:
+def _told_by_all(held: Sequence[list[Interval]], longest_ns: int) -> int:
     """Until when the ranks have told that tell at all; a clock may be off by half an interval."""
     newest = [max(i.end_ns for i in intervals) for intervals in held if intervals]
     if not newest:
@@ -237,8 +270,8 @@ def _told_by_all(held: Sequence[list[_Interval]], longest_ns: int) -> int:
 
 
 def _belonging(
-    intervals: list[_Interval], first_ns: int, last_ns: int, until_ns: int
-) -> list[_Interval]:
+    intervals: list[Interval], first_ns: int, last_ns: int, until_ns: int
+) -> list[Interval]:
     """Those that overlap the window; else the newest before it, in all its parts."""
     told = [i for i in intervals if i.end_ns <= until_ns and i.start_ns <= last_ns]
     inside = [i for i in told if i.end_ns > first_ns]

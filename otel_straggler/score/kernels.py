@@ -18,9 +18,6 @@ from otel_straggler.score.step_tables import Bools
 from otel_straggler.semconv import OTHER_KERNEL
 
 _MOST_BUCKETS = 2**17
-CountedKernels: TypeAlias = Callable[[Sequence[Source], Ints, Ints], KernelTimes | None]
-"""Histograms that belong to a window: of ranks, from first start to last end of each (ns, the
-rank's clock). The source codes of the answer are places among the ranks; None: there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,40 +61,57 @@ class RowKernels:
         return NamedTimes(names, _shaped(times, self._n_ranks))
 
 
-class HistogramKernels:
-    """From histograms; sections that have no rows in the window count for the whole rank only.
+class KernelMedians:
+    """What scores need of histograms: by rank and kernel, and by rank, kernel and section.
+
+    Args:
+        times: source codes are places among the ranks; the points of a rank stand together.
 
     Cost: O(points and buckets), done when it is made; memory for some dozens of ranks at a time.
     """
 
-    def __init__(self, times: KernelTimes | None, sections: list[str], n_ranks: int) -> None:
-        self._n_ranks = n_ranks
-        self._by_kernel = self._by_cell = _NOTHING
-        if times is None:
-            return
+    def __init__(self, times: KernelTimes) -> None:
         numbers: dict[str, int] = {}
-        places = {name: at for at, name in enumerate(sections)}
-        kernel, section = (np.full(len(times.cells), -1, np.int64) for _ in range(2))
+        kernel = np.full(len(times.cells), -1, np.int64)
         for code, cell in enumerate(times.cells):
             if is_scored(cell.kernel.name, cell.kernel.kernel_class):
                 kernel[code] = numbers.setdefault(cell.kernel.name, len(numbers))
-                section[code] = places.get(cell.section, -1)
-        self._names = list(numbers)
-        self._kernel_of_cell, self._section_of_cell = kernel, section
-        self._by_kernel = _medians(times, kernel, len(numbers))
-        inside = np.where(section >= 0, np.arange(len(times.cells)), -1)
-        self._by_cell = _medians(times, inside, len(times.cells))
+        self.names = list(numbers)
+        self.kernel_of_cell = kernel
+        self.section_of_cell = [cell.section for cell in times.cells]
+        self.by_kernel = _medians(times, kernel, len(numbers))
+        scored = np.where(kernel >= 0, np.arange(len(times.cells)), -1)
+        self.by_cell = _medians(times, scored, len(times.cells))
+
+
+CountedKernels: TypeAlias = Callable[[Sequence[Source], Ints, Ints], KernelMedians | None]
+"""Histograms that belong to a window: of ranks, from first start to last end of each (ns, the
+rank's clock). Places in the answer are those of the ranks; None: there are none."""
+
+
+class HistogramKernels:
+    """From histograms; sections that have no rows in the window count for the whole rank only."""
+
+    def __init__(self, medians: KernelMedians | None, sections: list[str], n_ranks: int) -> None:
+        self._medians = medians
+        self._n_ranks = n_ranks
+        if medians is not None:
+            places = {name: at for at, name in enumerate(sections)}
+            known = [places.get(name, -1) for name in medians.section_of_cell]
+            self._section = np.array(known, np.int64)[medians.by_cell.column]
 
     def of(self, section: int | None) -> NamedTimes | None:
-        found = self._by_kernel
+        if self._medians is None:
+            return None
+        found = self._medians.by_kernel
         kernel = found.column
         if section is not None:
-            found = self._by_cell.take(self._section_of_cell[self._by_cell.column] == section)
-            kernel = self._kernel_of_cell[found.column]
+            found = self._medians.by_cell.take(self._section == section)
+            kernel = self._medians.kernel_of_cell[found.column]
         if len(found.line) == 0:
             return None
         codes, column = np.unique(kernel, return_inverse=True)
-        names = [self._names[code] for code in codes.tolist()]
+        names = [self._medians.names[code] for code in codes.tolist()]
         return NamedTimes(names, found.table(column, (self._n_ranks, len(codes))))
 
 

@@ -14,7 +14,7 @@ from otel_straggler.model.kernel_times import KernelCell, KernelTimesBuilder
 from otel_straggler.model.observation import Kernel
 from otel_straggler.model.rank import Source
 from otel_straggler.score.kernel_medians import group_histograms
-from otel_straggler.score.kernels import HistogramKernels
+from otel_straggler.score.kernels import HistogramKernels, KernelMedians
 
 WHO = Source(run_id="r", rank=0)
 
@@ -105,7 +105,7 @@ def test_ranks_and_sections_are_kept_apart() -> None:
         if rank != 1:
             add(builder, [0.5] * 4, 7, "forward/softmax", rank)
         add(builder, [9.0], 7, "forward/<other>", rank)
-    found = HistogramKernels(builder.build(), ["forward", "backward", "empty"], 3)
+    found = HistogramKernels(KernelMedians(builder.build()), ["forward", "backward", "empty"], 3)
     whole, forward, backward = found.of(None), found.of(0), found.of(1)
     assert found.of(2) is None
     assert whole is not None

@@ -36,11 +36,8 @@ def store(*parts: KernelTimes, most_bytes: int = 2**30, most_kernels: int = 10_0
 def window(of: KernelStore, first_s: float, last_s: float) -> list[tuple[int, int]]:
     """(rank, end in s) of the intervals that belong to it."""
     n = len(RANKS)
-    found = of.of_window(RANKS, np.full(n, int(first_s * S)), np.full(n, int(last_s * S)))
-    if found is None:
-        return []
-    ends = (found.end_ns // S).tolist()
-    return sorted(zip(found.source.tolist(), ends, strict=True))
+    found = of.intervals_of_window(RANKS, np.full(n, int(first_s * S)), np.full(n, int(last_s * S)))
+    return [(line, each.end_ns // S) for line, each in found for _ in range(len(each.times))]
 
 
 def test_a_window_has_the_intervals_that_it_overlaps() -> None:
@@ -57,6 +54,17 @@ def test_a_window_that_closes_before_its_interval_is_told_has_the_newest() -> No
     assert window(held, 25, 29) == [(0, 20), (1, 20), (2, 20)]
     assert window(held, 80, 84) == [(0, 20), (1, 20), (2, 20)]
     assert window(held, 81, 85) == []
+
+
+def test_windows_that_share_their_intervals_share_the_work() -> None:
+    """A run of fast steps closes many windows in ten seconds."""
+    held = store(*(told(n, 0, 10) for n in range(3)))
+    at = [np.full(3, s * S) for s in (12, 14, 16, 18)]
+    first, second = held.of_window(RANKS, *at[:2]), held.of_window(RANKS, *at[2:])
+    assert first is second is not None
+    for n in range(3):
+        held.take(told(n, 10, 20))
+    assert held.of_window(RANKS, *at[2:]) is not first
 
 
 def test_ranks_are_compared_over_the_same_time() -> None:
@@ -141,7 +149,7 @@ def test_what_is_too_old_for_any_window_is_forgotten() -> None:
     held = store()
     for at in range(0, 10_000, 10):
         held.take(told(0, at, at + 10))
-        window(held, at, at + 10)
+        assert window(held, at, at + 10) == [(0, at + 10)]
     (world,) = held._worlds.values()
     assert sum(map(len, world.intervals.values())) < 15
     held.forget("r")
