@@ -36,6 +36,7 @@ _FURTHER_LABELS = {
     "straggler.collector.rows": ("fate",),
     "straggler.collector.points": ("use",),
     "straggler.collector.section_times": ("fate",),
+    "straggler.collector.kernel_times": ("fate",),
     "straggler.collector.forwarded": ("outcome",),
     "straggler.collector.forward_spans": ("fate", "reason"),
     "straggler.collector.http_answers": ("signal", "status"),
@@ -60,6 +61,7 @@ ON_POINTS = {
     "straggler.records.dropped": (semconv.REASON,),
     "straggler.records.folded": (semconv.SECTION,),
     "straggler.section.duration": (semconv.SECTION, semconv.SECTION_KIND),
+    "straggler.kernel.duration": (semconv.KERNEL, semconv.KERNEL_CLASS, semconv.SECTION),
 }
 """Attributes of the data points that a rank sends; those of the rank are on the resource."""
 _KINDS = {
@@ -89,6 +91,7 @@ _REASONS = {
     "gpu_invalid": "no span is lost: kernels without timestamps",
     "gpu_lost": "no span is lost: kernels launched in a section, nobody knows which",
     "gpu_late": "no span is lost: kernels that came after their section's span was sent",
+    "kernels_lost": "kernels whose times were refused, or waited too long for the collector",
     "sdk_rate": "above `sdk_spans_per_s`",
     "sdk_error": "a processor or the sampler of the application's provider raised",
     "sdk_queue_full": "the application's processors took spans more slowly than they came",
@@ -312,7 +315,9 @@ def _metric_tables() -> Iterator[str]:
 
 def labels_of(metric: Metric) -> str:
     """Labels in ``/metrics`` of the collector."""
-    return code(label_names(metric))
+    names = code(label_names(metric))
+    is_also_by_section = metric.name.startswith("straggler.gpu.")
+    return f"{names}; of one section also {code('section')}" if is_also_by_section else names
 
 
 def label_names(metric: Metric) -> tuple[str, ...]:

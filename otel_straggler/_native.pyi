@@ -78,20 +78,26 @@ class Scanner:
     ) -> None: ...
 
 class MetricScanner:
-    """OTLP metrics requests to signs of life and section times; see ``wire/native_metrics.py``."""
+    """OTLP metrics requests to signs of life and times of sections and kernels; see
+    ``wire/native_metrics.py``."""
 
     def __new__(
         cls,
-        keys: list[tuple[str, bool, bool, int]],
+        keys: list[tuple[str, bool, bool, bool, int]],
         metrics: list[tuple[str, int, int, float, int]],
         units: list[tuple[str, float]],
-        uses: tuple[int, int, int, int],
+        uses: tuple[int, int, int, int, int, int],
         /,
     ) -> MetricScanner: ...
     def scan(
         self, body: bytes, /
     ) -> (
-        tuple[list[tuple[Any, ...]], list[tuple[Any, ...]], tuple[int, ...]]
+        tuple[
+            list[tuple[Any, ...]],
+            list[tuple[Any, ...]],
+            tuple[bytearray, ...] | None,
+            tuple[int, ...],
+        ]
         | list[tuple[int, int, bytes, bytes]]
         | int
     ):

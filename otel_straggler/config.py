@@ -55,6 +55,8 @@ class ClientSettings:
         is_trusted: the endpoint is a scorer by the user's word; otherwise a handshake decides.
         is_disabled: record nothing, send nothing.
         heartbeat_s, flush_s, histogram_s: intervals.
+        kernel_interval_s: kernel times are sent so often.
+        kernel_cells: of so many kernels in sections; what is left is put together.
         queue_bytes: encoded requests kept while the collector is away.
         sample_steps: before a scorer is known, spans of one step in this many are sent.
         span_budget: spans per second above which hot sections are folded, step by step; 0: never.
@@ -86,6 +88,8 @@ class ClientSettings:
     heartbeat_s: float = 5.0
     flush_s: float = 1.0
     histogram_s: float = 60.0
+    kernel_interval_s: float = 10.0
+    kernel_cells: int = 64
     queue_bytes: int = DEFAULT_QUEUE_BYTES
     sample_steps: int = 100
     span_budget: int = 200

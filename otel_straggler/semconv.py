@@ -96,6 +96,14 @@ GPU_NCCL_TIME: Final = Attribute(
 )
 GPU_KERNEL_COUNT: Final = Attribute("straggler.gpu.kernel_count", "kernels of the run")
 
+# --- kernel histogram: what a rank's GPU ran in an interval ----------------------------------
+KERNEL: Final = Attribute(
+    "straggler.kernel", "name of a CUDA kernel, demangled; `<other>` for all without a point"
+)
+KERNEL_CLASS: Final = Attribute("straggler.kernel.class", "one of KERNEL_CLASSES")
+OTHER_KERNEL: Final = "<other>"
+"""Kernels in which little time is spent, together; they are never scored."""
+
 # --- folded span: several runs of a section in one step ------------------------------------
 FOLD_COUNT: Final = Attribute(
     "straggler.fold.count",
@@ -367,6 +375,12 @@ RANK_INFO = Metric("straggler.rank.info", "{info}", "gauge", "rank description; 
 SECTION_DURATION = Metric(
     "straggler.section.duration", "s", "histogram", "section times of one rank"
 )
+KERNEL_DURATION = Metric(
+    "straggler.kernel.duration",
+    "s",
+    "histogram",
+    "times of CUDA kernels by kernel, class and section: exponential, delta, every 10 s",
+)
 
 # --- from the collector -----------------------------------------------------------------------
 SECTION_RELATIVE = Metric(
@@ -520,6 +534,12 @@ COLLECTOR_SECTION_TIMES = Metric(
     "{point}",
     "counter",
     "points of section histograms, by what became of them",
+)
+COLLECTOR_KERNEL_TIMES = Metric(
+    "straggler.collector.kernel_times",
+    "{point}",
+    "counter",
+    "points of kernel histograms, by what became of them",
 )
 COLLECTOR_FORWARD_QUEUE = Metric(
     "straggler.collector.forward_queue", "By", "gauge", "request bytes that wait to be forwarded"

@@ -18,6 +18,7 @@ GPU_LATE: Final = "gpu_late"
 GPU_REASONS: Final = (GPU_MISSING, GPU_DROPPED, GPU_INVALID, GPU_LOST, GPU_LATE)
 """No span is lost: the first counts spans without GPU times, the others what the GPU has done that
 is in no span. In the order in which the native part counts them."""
+KERNELS_LOST: Final = "kernels_lost"
 SDK_RATE: Final = "sdk_rate"
 SDK_ERROR: Final = "sdk_error"
 SDK_QUEUE_FULL: Final = "sdk_queue_full"

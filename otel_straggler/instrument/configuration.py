@@ -98,6 +98,8 @@ def resolve_settings(given: Arguments, env: Mapping[str, str] | None = None) -> 
         heartbeat_s=_seconds("heartbeat_s", given.heartbeat_s, env, 5.0),
         flush_s=_seconds("flush_s", given.flush_s, env, 1.0),
         histogram_s=_histogram_s(env),
+        kernel_interval_s=_seconds("kernel_interval_s", None, env, 10.0),
+        kernel_cells=_whole_number("kernel_cells", env, 1, 8_192, 64),
         queue_bytes=_count("queue_bytes", given.queue_bytes, 1, 2**40, DEFAULT_QUEUE_BYTES),
         sample_steps=_count("sample_steps", given.sample_steps, 1, 2**31, 100),
         span_budget=_count("span_budget", given.span_budget, 0, 2**31, 200),
@@ -213,6 +215,19 @@ def _count(name: str, value: object, least: int, most: int, default: int) -> int
     raise _wrong(
         name, value, f"a whole number from {least} to {most}", "Leave it out for the default."
     )
+
+
+def _whole_number(name: str, env: Mapping[str, str], least: int, most: int, default: int) -> int:
+    """Of a variable alone."""
+    variable = f"OTEL_STRAGGLER_{name.upper()}"
+    text = env.get(variable, "").strip()
+    if not text:
+        return default
+    if text.isdecimal() and least <= int(text) <= most:
+        return int(text)
+    expected = f"a whole number from {least} to {most}"
+    remedy = f"Leave it out for the default of {default}."
+    raise ConfigError(describe(where=variable, value=text, expected=expected, remedy=remedy))
 
 
 def _check_rank(rank: int, world_size: int) -> None:

@@ -156,6 +156,19 @@ WITHOUT_ARGUMENT: tuple[Order, ...] = (
         meaning="`none`: this package sends neither",
     ),
     Order(
+        setting="how often kernel times are sent",
+        sources=(Variable("OTEL_STRAGGLER_KERNEL_INTERVAL_S", "30"),),
+        otherwise="10",
+        meaning="seconds, counted by the wall clock, so that all ranks tell of the same time",
+    ),
+    Order(
+        setting="kernels told of",
+        sources=(Variable("OTEL_STRAGGLER_KERNEL_CELLS", "200"),),
+        otherwise="64",
+        meaning="so many pairs of kernel and section have times of their own, those in which most "
+        "time is spent; the others are put together as `<other>`",
+    ),
+    Order(
         setting="attempt",
         sources=(Variable("TORCHELASTIC_RESTART_COUNT", "2"),),
         otherwise="0",

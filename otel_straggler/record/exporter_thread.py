@@ -22,6 +22,7 @@ from otel_straggler.record.gpu_numbers import LOOK_S, gpu_numbers_of
 from otel_straggler.record.handshake import Handshake
 from otel_straggler.record.heartbeats import HeartbeatMaker
 from otel_straggler.record.histograms import SectionHistograms
+from otel_straggler.record.kernel_export import KernelExport
 from otel_straggler.record.packing import packer_for
 from otel_straggler.record.recorder import Epoch, Record, Recorder
 from otel_straggler.record.waker import Waker
@@ -94,9 +95,12 @@ class Exporter:
             recorder,
             self._clock,
             topology,
-            lambda: {**other_losses(), **self._drops.counts(), **self._gpu_losses()},
+            lambda: {**other_losses(), **self._own_losses()},
             lambda: self._packer.folded_runs,
         )
+        self._kernels: KernelExport | None = None
+        if settings.metrics.is_enabled:
+            self._kernels = KernelExport(settings, recorder, self._clock, topology, rng=rng)
         self._metrics_client = client_for(settings.metrics, "metrics")
         self._sender = SpanSender(
             settings.traces,
@@ -121,7 +125,8 @@ class Exporter:
 
     @property
     def queued_requests(self) -> int:
-        return self._sender.queued_requests
+        kernels = 0 if self._kernels is None else self._kernels.queued_requests
+        return self._sender.queued_requests + kernels
 
     def tick(self, now_s: float) -> float:
         """Do what is due at ``now_s`` (monotonic); the time of the next tick."""
@@ -133,6 +138,8 @@ class Exporter:
         self._queue_timed()
         self._say_histograms(now_s)
         self._sender.send(until_s=now_s + self._settings.flush_s)
+        if self._kernels is not None:
+            self._kernels.send_if_due(now_s)
         is_behind = self._clock.monotonic_s() >= now_s + self._settings.flush_s
         self._next_tick_s = (
             self._clock.monotonic_s() if is_behind else now_s + self._settings.flush_s
@@ -150,6 +157,8 @@ class Exporter:
             self._gpu.wait(deadline_s, lambda: self._collect(self._clock.monotonic_s()))
         self._queue_timed()
         self._sender.send_before(deadline_s)
+        if self._kernels is not None:
+            self._kernels.flush(deadline_s, is_last=outcome is not None)
         if outcome:
             self._sender.give_up(PROCESS_ENDED)
         if outcome and not self._has_said_outcome:
@@ -163,6 +172,16 @@ class Exporter:
         if not self._has_logged_error:
             self._has_logged_error = True
             _LOG.warning("telemetry could not be exported; training goes on", exc_info=error)
+
+    def close(self) -> None:
+        """Want no more kernels."""
+        if self._kernels is not None:
+            self._kernels.close()
+
+    def _own_losses(self) -> dict[str, int]:
+        of_kernels = {} if self._kernels is None else self._kernels.losses()
+        of_times = {} if self._gpu is None else self._gpu.losses()
+        return {**self._drops.counts(), **of_kernels, **of_times}
 
     def _resource(self, epoch: Epoch) -> Attributes:
         return resource_attributes(self._settings, epoch.session_id, self._topology())
@@ -196,9 +215,6 @@ class Exporter:
         """Queue what waits for the GPU no longer."""
         if self._gpu is not None and (timed := self._gpu.take()):
             self._queue(timed)
-
-    def _gpu_losses(self) -> dict[str, int]:
-        return {} if self._gpu is None else self._gpu.losses()
 
     def _queue(self, records: Sequence[Record]) -> None:
         offset_ns = self._clock.wall_ns() - self._clock.perf_ns()

@@ -7,15 +7,17 @@ from typing import TypeAlias
 
 from otel_straggler import semconv
 from otel_straggler.model.heartbeat import Heartbeat
+from otel_straggler.model.kernel_times import KernelTimes
 from otel_straggler.model.rank import Source
 from otel_straggler.model.section_times import SectionTimes
 from otel_straggler.semconv import Outcome
 from otel_straggler.wire.identity import BAD_RANK, NO_RANK, Value
 
 USED, SECTION_TIMES, UNKNOWN, MALFORMED = "used", "section_times", "unknown", "malformed"
-USES = (USED, SECTION_TIMES, UNKNOWN, NO_RANK, BAD_RANK, MALFORMED)
+KERNEL_TIMES, NOT_DELTA = "kernel_times", "not_delta"
+USES = (USED, SECTION_TIMES, UNKNOWN, NO_RANK, BAD_RANK, MALFORMED, KERNEL_TIMES, NOT_DELTA)
 """What can become of a point."""
-_REJECTED = frozenset({BAD_RANK, MALFORMED})
+_REJECTED = frozenset({BAD_RANK, MALFORMED, NOT_DELTA})
 
 _MAX_S = 2.0**63 / 1e9
 _MAX_STEP = 2.0**62
@@ -37,6 +39,7 @@ LARGEST = {**NUMBERS, **COUNTS}
 DATA_OF = {
     **dict.fromkeys((*LARGEST, semconv.RANK_INFO.name), ("gauge", "sum")),
     semconv.SECTION_DURATION.name: ("histogram", "exponential_histogram"),
+    semconv.KERNEL_DURATION.name: ("exponential_histogram",),
 }
 """In which kinds of data a metric may come."""
 TEXTS = (semconv.SECTION, semconv.PHASE, semconv.OUTCOME)
@@ -51,14 +54,17 @@ Texts: TypeAlias = tuple[str, str, str]  # of TEXTS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedMetrics:
-    """One metrics request: signs of life, section times, and data points by what they were.
+    """One metrics request: signs of life, times of sections and kernels, and data points by what
+    they were.
 
-    ``used`` points make heartbeats, ``section_times`` histograms of sections, ``unknown`` ones
-    are metrics of others (or no numbers), ``no_rank`` ones of ours do not say who sent them.
+    ``used`` points make heartbeats, ``section_times`` histograms of sections, ``kernel_times``
+    those of kernels, ``unknown`` ones are metrics of others (or no numbers), ``no_rank`` ones of
+    ours do not say who sent them, ``not_delta`` are kernel histograms that are not deltas.
     """
 
     heartbeats: tuple[Heartbeat, ...]
     section_times: tuple[SectionTimes, ...] = ()
+    kernel_times: KernelTimes | None = None
     points: dict[str, int]
 
     @property

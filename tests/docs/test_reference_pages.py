@@ -181,6 +181,7 @@ def test_what_a_rank_sends_is_what_the_page_shows() -> None:
     metrics = {m.name: m for m in wire_page.by_heading(semconv.Metric)["from a rank"]}
     assert {p.metric for p in points} >= metrics.keys() - {
         semconv.SECTION_DURATION.name,
+        semconv.KERNEL_DURATION.name,
         semconv.PROGRESS_STEP.name,
         semconv.RECORDS_FOLDED.name,
     }
