@@ -19,6 +19,7 @@ from otel_straggler.score.verdicts.candidates import (
     spiking,
 )
 from otel_straggler.score.verdicts.cases import Cases, Now
+from otel_straggler.score.verdicts.clocks import Timed
 from otel_straggler.score.verdicts.excess import Excesses, host_excesses
 from otel_straggler.score.verdicts.grouping import Groups, median_of_rows
 from otel_straggler.score.verdicts.impact import gpu_seconds_per_hour
@@ -121,6 +122,7 @@ class PeerJudge:
         """The changes of state that the newest block brings."""
         self._world, self._steps, self._now = world, tracks.numbers, now
         self._shared = excess.shared
+        self._excess = excess
         assert tracks.newest_prices is not None
         rank_prices, host_prices = tracks.newest_prices
         least = self._least_effects(world)
@@ -184,7 +186,9 @@ class PeerJudge:
             cause="slow_host" if is_sure_host else "unknown",
             rank=None,
             is_localised=is_sure_host,
-            evidence="synchronised" if ranks.only_in(int(members[0]), self._shared) else "host",
+            evidence="synchronised"
+            if ranks.only_in(int(members[0]), self._shared)
+            else draft.evidence,
         )
         return self._cases.take(
             draft,
@@ -330,7 +334,26 @@ class PeerJudge:
             peers_s=one.peers_s,
             is_inferred=world.is_inferred,
         )
+        if self._excess.timed is not None:
+            draft = self._by_clock(draft, one, int(world.peers.code[row]), self._excess.timed)
         return replace(draft, pages=may_page(draft, self._settings))
+
+    def _by_clock(self, draft: Verdict, one: Candidate, group: int, timed: Timed) -> Verdict:
+        """With what the times rest on. A GPU that was not looked at is not called slow where
+        others are."""
+        sections = self._world.sections
+        if one.is_late:
+            sees_kernels = bool(timed.by_kernels[self._world.peers.code == group].all())
+            return replace(draft, evidence="cupti" if sees_kernels else "host")
+        if one.section is not None:
+            column = sections.index(one.section)
+        else:
+            typical_s = np.nan_to_num(median_of_rows(self._excess.peers_s[:, group]))
+            local = timed.local[self._world.peers.code == group][0]
+            column = int(np.argmax(np.where(local, typical_s, -1.0)))
+        draft = replace(draft, evidence=timed.evidence_of(group, column))
+        is_unseen = draft.cause == "slow_gpu" and draft.evidence == "host"
+        return replace(draft, cause="slow_host") if is_unseen and timed.has_gpu(group) else draft
 
     def _since(self, one: Candidate) -> int | None:
         if len(self._steps) == 0 or one.since < 0:

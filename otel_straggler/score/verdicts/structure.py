@@ -79,7 +79,6 @@ def _part(block: StepTable, counts: Flags, rows: npt.NDArray[np.intp]) -> StepTa
         tokens=block.tokens[counts][:, rows],
         start_ns=block.start_ns[counts][:, rows],
         end_ns=block.end_ns[counts][:, rows],
-        gpu=None if block.gpu is None else block.gpu.of_rows(np.ix_(counts, rows)),
     )
 
 
