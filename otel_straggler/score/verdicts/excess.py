@@ -93,17 +93,15 @@ def excesses(
         timed: where some go by the GPU's clock.
     """
     waits = np.array([waiting.waits(s) for s in world.sections], bool)
-    local = local_sections(world, waiting) if timed is None else timed.local.any(axis=0)
+    local = local_sections(world, waiting) if timed is None else np.any(timed.local, axis=0)
     ran: npt.NDArray[np.bool_] = np.isfinite(seconds)
     here = ran if timed is None else np.isfinite(timed.host_s)
     present: npt.NDArray[np.bool_] = np.any(here, axis=2)
     whole = present & ~_lacks_what_peers_have(ran, present, world)
-    own_s, waiting_s = seconds[..., local], seconds[..., waits]
-    if timed is not None:
-        own_s = _where(timed.local[:, local], own_s)
-        waiting_s = _where(~timed.local[:, waits], waiting_s)
-    local_s = _sum(own_s, whole)
-    waited_s = _sum(waiting_s, whole & ran[..., waits].any(axis=2))
+    local_s = _sum(_part(seconds, local, timed, is_local=True), whole)
+    waited_s = _sum(
+        _part(seconds, waits, timed, is_local=False), whole & ran[..., waits].any(axis=2)
+    )
     if timed is not None and timed.by_kernels.any():
         told_s = np.where(whole, timed.waited_s, np.nan)
         waited_s = np.where(timed.by_kernels, told_s, waited_s)
@@ -186,9 +184,15 @@ def _sum(seconds: Floats, present: npt.ArrayLike) -> Floats:
     return np.where(present, total, np.nan)
 
 
-def _where(of_row: npt.NDArray[np.bool_], seconds: Floats) -> Floats:
-    """(T, R, S) with NaN where the row does not count."""
-    return seconds if of_row.all() else np.where(of_row, seconds, np.nan)
+def _part(
+    seconds: Floats, sections: npt.NDArray[np.bool_], timed: Timed | None, *, is_local: bool
+) -> Floats:
+    """(T, R, some S), with NaN where the section is not local to the row, or where it is."""
+    part = seconds[..., sections]
+    if timed is None:
+        return part
+    counts = timed.local[:, sections] == is_local
+    return part if counts.all() else np.where(counts, part, np.nan)
 
 
 def _log(values: Floats) -> Floats:

@@ -306,5 +306,8 @@ class Judge:
 
 
 def _as_compared(block: StepTable, timed: Timed | None) -> StepTable:
-    """With the times by which ranks are compared."""
-    return block if timed is None else replace(block, seconds=timed.seconds, gpu=None)
+    """With the times by which ranks are compared; by the host's where groups go by different
+    clocks, for stages are compared with each other."""
+    if timed is None or not (timed.basis == timed.basis[0]).all():
+        return replace(block, gpu=None)
+    return replace(block, seconds=timed.seconds, gpu=None)

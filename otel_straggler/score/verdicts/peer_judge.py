@@ -122,7 +122,8 @@ class PeerJudge:
         """The changes of state that the newest block brings."""
         self._world, self._steps, self._now = world, tracks.numbers, now
         self._shared = excess.shared
-        self._excess = excess
+        self._timed = excess.timed
+        self._typical_s = None if excess.timed is None else median_of_rows(excess.peers_s)
         assert tracks.newest_prices is not None
         rank_prices, host_prices = tracks.newest_prices
         least = self._least_effects(world)
@@ -334,8 +335,8 @@ class PeerJudge:
             peers_s=one.peers_s,
             is_inferred=world.is_inferred,
         )
-        if self._excess.timed is not None:
-            draft = self._by_clock(draft, one, int(world.peers.code[row]), self._excess.timed)
+        if self._timed is not None:
+            draft = self._by_clock(draft, one, int(world.peers.code[row]), self._timed)
         return replace(draft, pages=may_page(draft, self._settings))
 
     def _by_clock(self, draft: Verdict, one: Candidate, group: int, timed: Timed) -> Verdict:
@@ -343,13 +344,14 @@ class PeerJudge:
         others are."""
         sections = self._world.sections
         if one.is_late:
-            sees_kernels = bool(timed.by_kernels[self._world.peers.code == group].all())
+            sees_kernels = timed.by_kernels[self._world.peers.members[group, 0]]
             return replace(draft, evidence="cupti" if sees_kernels else "host")
         if one.section is not None:
             column = sections.index(one.section)
         else:
-            typical_s = np.nan_to_num(median_of_rows(self._excess.peers_s[:, group]))
-            local = timed.local[self._world.peers.code == group][0]
+            assert self._typical_s is not None
+            local = timed.local[self._world.peers.members[group, 0]]
+            typical_s = np.nan_to_num(self._typical_s[group])
             column = int(np.argmax(np.where(local, typical_s, -1.0)))
         draft = replace(draft, evidence=timed.evidence_of(group, column))
         is_unseen = draft.cause == "slow_gpu" and draft.evidence == "host"
