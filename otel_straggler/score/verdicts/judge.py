@@ -204,7 +204,7 @@ class Judge:
             late_s,
             world,
             self._waiting,
-            self._inner.shared(late_s, world),
+            self._inner.shared(late_s, world, self._after_last_wait()),
             self._settings.least_peers,
             timed,
         )
@@ -222,6 +222,11 @@ class Judge:
             self._run.reset()
             self._structure.reset()
         return timed
+
+    def _after_last_wait(self) -> int:
+        """Number of the first section behind all that hold waiting."""
+        waits = np.array([self._waiting.waits(s) for s in self._world.sections], bool)
+        return int(np.flatnonzero(waits)[-1]) + 1 if waits.any() else len(waits)
 
     def _local(self) -> Flags:
         waits = [self._waiting.waits(section) for section in self._world.sections]
