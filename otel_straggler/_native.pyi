@@ -74,6 +74,7 @@ class Scanner:
         step: tuple[int, int],
         sequence: tuple[int, int, int],
         tokens: tuple[int, float],
+        gpu: tuple[int, int, int, int],
         /,
     ) -> None: ...
 

@@ -586,6 +586,12 @@ COLLECTOR_RECEIVER_RESTARTS = Metric(
     "counter",
     "receiver processes that ended and were started again",
 )
+COLLECTOR_GPU_TIMES_REFUSED = Metric(
+    "straggler.collector.gpu_times_refused",
+    "{time}",
+    "counter",
+    "GPU times on spans that make no sense; their sections go by the host's clock",
+)
 COLLECTOR_FAILURES = Metric(
     "straggler.collector.failures",
     "{failure}",

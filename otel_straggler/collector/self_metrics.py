@@ -55,6 +55,7 @@ def self_families(
         add(semconv.COLLECTOR_REQUESTS, count, signal=signal, answer=answer)
     for (signal, status), count in sorted(http_answers.items()):
         add(semconv.COLLECTOR_HTTP_ANSWERS, count, signal=signal, status=status)
+    add(semconv.COLLECTOR_GPU_TIMES_REFUSED, intake.refused_gpu_times)
     add(semconv.COLLECTOR_FAILURES, worker.failures)
     for row_fate in _ROW_FATES:
         add(semconv.COLLECTOR_ROWS, worker.rows.get(row_fate, 0), fate=row_fate)
