@@ -33,6 +33,7 @@ from otel_straggler.wire.metric_rules import (
     USES,
     DecodedMetrics,
     as_text,
+    gpu_told,
     heartbeat,
     take_count,
 )
@@ -204,6 +205,7 @@ class _Reading:
             ),
             self._dropped,
             self._folded,
+            gpu_told(self.info),
         )
 
 
