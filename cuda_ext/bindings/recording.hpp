@@ -39,9 +39,9 @@ inline void tell_begun(const ThreadStack& stack, std::uint64_t span, std::uint32
   tell_begun(*timer, *recording.recorder, stack, is_main(stack), span, section);
 }
 
-// A run has ended in this thread; its record is not in the ring yet.
-inline void tell_ended(const ThreadStack& stack, std::uint64_t span) {
-  GpuTimer* const timer = gpu_timer();
+// A run has ended in this thread; its record is not in the ring yet. timer: as it was before the
+// clock was read, so that whoever replaces it knows by the time which one was told.
+inline void tell_ended(GpuTimer* timer, const ThreadStack& stack, std::uint64_t span) {
   if (timer == nullptr) return;
   tell_ended(*timer, *recording.recorder, stack, is_main(stack), span);
 }

@@ -40,28 +40,29 @@ PyObject* timer_enter(PyObject* self, PyObject*) {
 }
 
 PyObject* end_slowly(ThreadStack& stack, std::uint32_t section, std::int64_t end_ns,
-                     PyObject* error) {
+                     GpuTimer* timer, PyObject* error) {
   Record record;
   if (!recording.recorder->end(stack, section, end_ns, 0, record)) Py_RETURN_NONE;
   stack.note_end(end_ns);
-  tell_ended(stack, record.span);
+  tell_ended(timer, stack, record.span);
   record.flags |= failure_of(record.span, error);
   if (!keep(record)) return nullptr;
   Py_RETURN_NONE;
 }
 
 PyObject* timer_exit(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  GpuTimer* const gpu = gpu_timer();
   const std::int64_t end_ns = now_ns();
   ThreadStack* const stack = this_stack;
   if (stack == nullptr || stack->depth() == 0) Py_RETURN_NONE;
   const std::uint32_t section = timer(self)->section;
   const bool is_well = count < 1 || args[0] == Py_None;
-  const bool is_simple = is_well && gpu_timer() == nullptr;
-  if (is_simple && recording.recorder->end_at_once(*stack, section, end_ns)) {
+  const auto tell = [&](std::uint64_t span) { tell_ended(gpu, *stack, span); };
+  if (is_well && recording.recorder->end_at_once(*stack, section, end_ns, tell)) {
     stack->note_end(end_ns);
     Py_RETURN_NONE;
   }
-  return end_slowly(*stack, section, end_ns, is_well ? Py_None : args[0]);
+  return end_slowly(*stack, section, end_ns, gpu, is_well ? Py_None : args[0]);
 }
 
 PyObject* timer_begin(PyObject* self, PyObject* size) {

@@ -191,7 +191,7 @@ def test_another_client_that_takes_over_is_noticed(
     """Its records are its own; ours would be missing, so times are the host's until it has gone."""
     train()
     assert gpu_timing().tier == "cupti"
-    gpu.take_over()
+    gpu.give_to_another()
     for n in range(10, 14):
         with step(n), section("forward"):
             gpu.launch("gemm", 1_000)

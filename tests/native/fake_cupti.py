@@ -52,10 +52,6 @@ class FakeGpu:
         self._library.fake_get.restype = ctypes.c_uint64
         return int(self._library.fake_get(count.encode()))
 
-    def take_over(self) -> None:
-        """Another client registers its callbacks; what is delivered is its from now on."""
-        self._library.fake_foreign_takeover()
-
     def foreign_bytes(self) -> int:
         """What the other client got."""
         self._library.fake_foreign_bytes.restype = ctypes.c_uint64
@@ -71,6 +67,14 @@ class FakeGpu:
 
     def flush(self) -> None:
         self._library.cuptiActivityFlushAll(0)
+
+    def reset(self) -> None:
+        """As in a fresh process."""
+        self._library.fake_reset()
+
+    def give_to_another(self) -> None:
+        """Another profiler registers its callbacks, and gets what comes."""
+        self._library.fake_foreign_takeover()
 
     def fail(self, function: str, code: int) -> None:
         """Let a function of CUPTI fail; code 0: no longer."""

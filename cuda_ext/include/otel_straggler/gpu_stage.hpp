@@ -25,6 +25,7 @@ class GpuStage {
   explicit GpuStage(const GpuTimers& timers) : timers_(&timers) {
     learn();
     while (!coming_.empty()) turn_to(pop());
+    for (auto& [timer, before] : seen_timers_) before = timer->losses();
     if (timer_ != nullptr) timer_->take_all(false, given_);  // another stage's
     given_.clear();
   }
@@ -43,8 +44,12 @@ class GpuStage {
   // put here.
   void take_ready(std::int64_t now_ns, std::vector<Record>& out) {
     learn();
-    ask([&](std::vector<Record>& given) { timer_->take_ready(now_ns, given); });
-    while (!coming_.empty() && is_done_with(now_ns)) next(false);
+    const auto ready = [&](std::vector<Record>& given) { timer_->take_ready(now_ns, given); };
+    ask(ready);
+    while (!coming_.empty() && is_done_with(now_ns)) {
+      next(false);
+      ask(ready);
+    }
     hand_out(out);
   }
 
@@ -106,7 +111,7 @@ class GpuStage {
     until_ns_ = change.until_ns;
     since_ns_ = change.since_ns;
     added_ = came_ = 0;
-    if (timer_ != nullptr) seen_timers_.emplace(timer_, timer_->losses());
+    if (timer_ != nullptr) seen_timers_.emplace(timer_, change.losses);
   }
 
   bool is_timer_busy() const { return came_ < added_; }

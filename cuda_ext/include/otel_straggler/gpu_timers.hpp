@@ -21,6 +21,7 @@ class GpuTimers {
     GpuTimer* timer;  // null: nobody times the GPU
     std::int64_t until_ns;
     std::int64_t since_ns;
+    GpuLosses losses;  // of the timer, before its turn
   };
 
   // At a boundary. Cost: a load.
@@ -31,9 +32,10 @@ class GpuTimers {
     const std::lock_guard<std::mutex> lock(mutex_);
     is_complete_.store(false, std::memory_order_release);
     if (timer == now_.load(std::memory_order_relaxed)) return;
+    const GpuLosses losses = timer == nullptr ? GpuLosses() : timer->losses();
     const std::int64_t until_ns = monotonic_ns();
     now_.store(timer, std::memory_order_seq_cst);
-    changes_.push_back({timer, until_ns, monotonic_ns()});
+    changes_.push_back({timer, until_ns, monotonic_ns(), losses});
     if (changes_.size() > kMostChanges) changes_.pop_front();
     made_.fetch_add(1, std::memory_order_release);
   }
