@@ -208,6 +208,8 @@ def example_resource() -> dict[str, Any]:
         gpu_uuid="GPU-3f1c6b5e-8f4a-4d0b-9a55-0c1d2e3f4a5b",
         gpu_model="NVIDIA H100 80GB HBM3",
         gpu_pci_id="00000000:1b:00.0",
+        gpu_tier="events",
+        gpu_reason="insufficient_privileges",
         pod="trainer-3",
     )
     return dict(resource_attributes(_EXAMPLE, "9f2c4e1ab07d3356", topology))

@@ -69,7 +69,7 @@ GPU_TIMING_TIER: Final = Attribute(
 )
 GPU_TIMING_REASON: Final = Attribute(
     "straggler.gpu.timing.reason",
-    "why the tier is not cupti, one of GPU_TIMING_REASONS",
+    "why the tier is not cupti; docs/gpu-timing.md has the reasons",
 )
 DEFAULT_ROLE: Final = "default"
 

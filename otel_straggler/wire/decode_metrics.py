@@ -35,6 +35,7 @@ from otel_straggler.wire.metric_rules import (
     USES,
     DecodedMetrics,
     as_text,
+    gpu_told,
     heartbeat,
     take_count,
 )
@@ -213,6 +214,7 @@ class _Reading:
             ),
             self._dropped,
             self._folded,
+            gpu_told(self.info),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -50,6 +51,7 @@ Numbers: TypeAlias = tuple[
     float | None, float | None, float | None, float | None, float | None
 ]  # of NUMBERS
 Texts: TypeAlias = tuple[str, str, str]  # of TEXTS
+GpuTold: TypeAlias = tuple[str, str]  # tier of GPU timing and its reason; empty: not told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,7 @@ def heartbeat(
     texts: Texts,
     dropped: dict[str, int],
     folded: dict[str, int],
+    gpu: GpuTold = ("", ""),
 ) -> Heartbeat:
     """A heartbeat of what the points of one process told."""
     sent_at_s, progress_at_s, step, open_time_s, finished_at_s = numbers
@@ -96,7 +99,20 @@ def heartbeat(
         outcome=None if finished_at_s is None else known,
         dropped=dropped,
         folded=folded,
+        gpu_tier=gpu[0],
+        gpu_reason=gpu[1],
     )
+
+
+def gpu_told(description: Mapping[str, Value]) -> GpuTold:
+    """What the description of a rank says of its GPU timing."""
+    tier, reason = (
+        description.get(semconv.GPU_TIMING_TIER),
+        description.get(semconv.GPU_TIMING_REASON),
+    )
+    if tier not in semconv.GPU_TIERS:
+        return "", ""
+    return str(tier), as_text(reason) if isinstance(reason, str) else ""
 
 
 def as_text(value: str) -> str:

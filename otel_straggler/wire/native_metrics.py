@@ -38,8 +38,10 @@ from otel_straggler.wire.metric_rules import (
     USED,
     USES,
     DecodedMetrics,
+    GpuTold,
     as_text,
     counted,
+    gpu_told,
     heartbeat,
 )
 
@@ -94,7 +96,8 @@ class _Cases:
         self._aliases = aliases
         self._resources = resources
         self._lock = threading.Lock()
-        self._source_codes: dict[Source, int] = {}
+        self._source_codes: dict[tuple[Source, GpuTold], int] = {}
+        self._gpus: list[GpuTold] = []
         self._section_codes: dict[Section, int] = {}
         self._cell_codes: dict[KernelCell, int] = {}
         self._text_codes: dict[str, int] = {}
@@ -149,7 +152,16 @@ class _Cases:
         identity = known.overridden_by(told) if told else known.identity
         if identity.source is None:
             return -1, _USE_NUMBERS[identity.fate]
-        return self._code(identity.source, self._source_codes, self._sources), 0
+        return self._source_code(identity.source, gpu_told(told)), 0
+
+    def _source_code(self, source: Source, gpu: GpuTold) -> int:
+        """One for each description of its GPU timing, which changes while a rank is the same."""
+        with self._lock:
+            code = self._source_codes.setdefault((source, gpu), len(self._sources))
+            if code == len(self._sources):
+                self._gpus.append(gpu)
+                self._sources.append(source)
+            return code
 
     def _code(self, name: Any, codes: dict[Any, int], names: list[Any]) -> int:
         with self._lock:
@@ -200,6 +212,7 @@ class _Cases:
             ),
             {texts[name]: count for name, count in dropped} if dropped else {},
             {texts[name]: count for name, count in folded} if folded else {},
+            self._gpus[source],
         )
 
     def _times(

@@ -56,10 +56,6 @@ class FakeGpu:
         self._library.fake_get.restype = ctypes.c_uint64
         return int(self._library.fake_get(count.encode()))
 
-    def take_over(self) -> None:
-        """Another client registers its callbacks; what is delivered is its from now on."""
-        self._library.fake_foreign_takeover()
-
     def foreign_bytes(self) -> int:
         """What the other client got."""
         self._library.fake_foreign_bytes.restype = ctypes.c_uint64

@@ -25,7 +25,7 @@ GAUGES = (
     semconv.RANK_INFO,
 )
 COUNTERS = (semconv.RECORDS_DROPPED, semconv.RECORDS_FOLDED)
-TEXTS = ("forward", "größe", "eval", "finished", "failed", "", "x" * 300, "é" * 257)
+TEXTS = ("forward", "größe", "eval", "finished", "failed", "", "cupti", "x" * 300, "é" * 257)
 KEYS = (
     semconv.SECTION,
     semconv.SECTION_KIND,
@@ -34,6 +34,8 @@ KEYS = (
     semconv.REASON,
     semconv.KERNEL,
     semconv.KERNEL_CLASS,
+    semconv.GPU_TIMING_TIER,
+    semconv.GPU_TIMING_REASON,
     "rank",
     "training.rank",
     "training.world_size",

@@ -204,7 +204,7 @@ class Collector final : public GpuTimer {
   // Asks CUPTI for all records that are whole, and takes them. Does not wait for the GPU.
   void flush() {
     tracing_.api().flush_all(0);
-    const bool is_drained = drain(monotonic_ns());
+    const bool is_drained = drain_in_turn();
     count_dropped();
     if (!is_drained) return;
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -340,6 +340,15 @@ class Collector final : public GpuTimer {
   void take_down() {
     tracing_.take_down();
     drain(monotonic_ns());
+  }
+
+  // Waits for a thread that is at it, but not for ever: it may be one that was stopped.
+  bool drain_in_turn() {
+    for (int tries = 0; tries < 200; ++tries) {
+      if (drain(monotonic_ns())) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
   }
 
   // False if another thread is at it.

@@ -87,7 +87,8 @@ class CurrentRun {
     if (run != kNoRun) directory_.put(run, section);
     if (is_ambient) {
       ambient_.store(run, std::memory_order_relaxed);
-      run_of_this_thread = kNoRun;  // it may have had runs of its own before it counted steps
+      // It may have had runs of its own before it counted steps.
+      if (section == kStepSection) run_of_this_thread = kNoRun;
     } else {
       run_of_this_thread = run;
     }

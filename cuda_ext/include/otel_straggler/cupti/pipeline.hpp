@@ -120,7 +120,7 @@ class Pipeline {
   void take_all(bool is_complete, std::int64_t now_ns, std::vector<Record>& out) {
     for (Waiting& waiting : waiting_) {
       GpuState state = state_of(waiting, now_ns);
-      if (state == GpuState::kAwaited) state = is_complete ? timed(waiting) : GpuState::kMissing;
+      if (state == GpuState::kAwaited) state = is_complete ? at_end(waiting) : GpuState::kMissing;
       hand_out(waiting.record, state, out);
     }
     waiting_.clear();
@@ -259,6 +259,13 @@ class Pipeline {
     }
     if (is_late) return is_beyond(record) ? timed(waiting) : GpuState::kMissing;
     return progress_.flushes() >= waiting.ready_after_flush ? timed(waiting) : GpuState::kAwaited;
+  }
+
+  // All has come back, it is said.
+  GpuState at_end(const Waiting& waiting) {
+    std::uint32_t outstanding = 0;
+    const bool is_short = can_count(waiting.record, outstanding) && outstanding != 0;
+    return is_short ? GpuState::kMissing : timed(waiting);
   }
 
   GpuState timed(const Waiting& waiting) {
