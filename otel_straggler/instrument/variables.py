@@ -159,7 +159,8 @@ WITHOUT_ARGUMENT: tuple[Order, ...] = (
         setting="how often kernel times are sent",
         sources=(Variable("OTEL_STRAGGLER_KERNEL_INTERVAL_S", "30"),),
         otherwise="10",
-        meaning="seconds, counted by the wall clock, so that all ranks tell of the same time",
+        meaning="seconds, counted by the wall clock, so that all ranks tell of the same time; with "
+        "more than 60, GPU scores have gaps",
     ),
     Order(
         setting="kernels told of",
