@@ -10,7 +10,7 @@ import pytest
 from otel_straggler.native import NATIVE
 
 RANK = Path(__file__).with_name("gpu_rank.py")
-RANKS, SLOW, FACTOR = 6, 4, 1.15
+RANKS, SLOW, FACTOR = 6, 4, 1.4
 
 
 @pytest.mark.demo
@@ -18,7 +18,8 @@ def test_the_rank_with_the_slow_gpu_is_confirmed_by_its_kernels(
     start_collector, watch, fake_library
 ):
     """Host times are alike on all ranks, since launches return at once. The verdict names the rank,
-    the cause and what it rests on; its GPU scores say how slow; nobody else is named."""
+    the cause and what it rests on; its GPU scores say how slow; of no other GPU is anything said.
+    (On a busy machine a host may be slow, and is then called so.)"""
     if NATIVE is None:
         pytest.skip("the extension was not built: it would show that a slow GPU is found")
     watched = watch(start_collector("--window-steps=20"), "gpus")
@@ -45,7 +46,7 @@ def test_the_rank_with_the_slow_gpu_is_confirmed_by_its_kernels(
     assert scores.pop(SLOW) == pytest.approx(share / FACTOR + 1 - share, rel=0.01)
     assert all(score == pytest.approx(1.0, rel=0.01) for score in scores.values())
     last = {verdict["subject_id"]: verdict for verdict in watched.run["verdicts"]}
-    found = [v for v in last.values() if v["state"] == "confirmed"]
+    found = [v for v in last.values() if (v["state"], v["evidence"]) == ("confirmed", "cupti")]
     assert [(v["rank"], v["section"], v["cause"], v["evidence"]) for v in found] == [
         (SLOW, "forward", "slow_gpu", "cupti")
     ]
