@@ -100,6 +100,7 @@ class Collector final : public GpuTimer {
       mark(run_of(span));
     } else {
       boundaries_elsewhere_.fetch_add(1, std::memory_order_relaxed);
+      if (run_of(span) != kNoRun) current_.directory().note_elsewhere(run_of(span));
     }
   }
 
@@ -203,6 +204,7 @@ class Collector final : public GpuTimer {
 
   // Asks CUPTI for all records that are whole, and takes them. Does not wait for the GPU.
   void flush() {
+    if (is_forked_.load()) return;
     tracing_.api().flush_all(0);
     const bool is_drained = drain_in_turn();
     count_dropped();

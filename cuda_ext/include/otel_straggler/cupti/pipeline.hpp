@@ -247,6 +247,7 @@ class Pipeline {
     const Record& record = waiting.record;
     const bool is_before = record.start_ns >= idle_since_ns_ && record.end_ns <= traced_since_ns_;
     if (is_before || record.start_ns >= traced_until_ns_) return GpuState::kOff;
+    if (way_ == Way::kMarks && directory_->is_elsewhere(run_of(record.span))) return GpuState::kOff;
     if (record.start_ns < traced_since_ns_ || record.end_ns > traced_until_ns_ ||
         record.start_ns < flawed_until_ns_) {
       return GpuState::kMissing;
