@@ -153,8 +153,12 @@ TEST_CASE("events: who records an event while the GPU's queue is full holds up n
   while (fake_cuda_get("inside") == 0) std::this_thread::yield();
   CHECK(process.ready().empty());  // reading, asking, stopping
   CHECK(process.timer->state().is_on);
-  process.timer->stop(monotonic_ns());
+  process.timer->turn_off();
   CHECK_FALSE(process.timer->is_on());
+  const std::int64_t deadline_ns = monotonic_ns() + 20'000'000;
+  process.timer->wait_for_threads(deadline_ns);
+  CHECK(monotonic_ns() >= deadline_ns);  // it was waited for, and no longer than told
   fake_cuda_set("full", 0);
+  process.timer->wait_for_threads(INT64_MAX);
   trainer.join();
 }
