@@ -77,6 +77,13 @@ _OUTCOMES = {
     "preempted": 'only where the program says so: `shutdown("preempted")`',
     "unknown": "the process ended without `shutdown()`, or by SIGTERM",
 }
+_GPU_TIMES = {
+    semconv.GPU_KERNEL_TIME: 41_250_000,
+    semconv.GPU_BUSY_TIME: 38_900_000,
+    semconv.GPU_NCCL_TIME: 6_120_000,
+    semconv.GPU_KERNEL_COUNT: 212,
+}
+"""Of a span whose kernels were timed; the package gets them from a GPU only."""
 _REASONS = {
     "ring_full": "sections ended faster than the exporter thread took them",
     "inbox_full": "the exporter thread did not come while reports in process emptied the ring",
@@ -173,7 +180,7 @@ What they mean, and what to do: [verdicts](verdicts.md).
 
 
 def _attribute_tables() -> Iterator[str]:
-    examples = {**example_resource(), **example_fold(), **example_span()}
+    examples = {**example_resource(), **example_fold(), **_GPU_TIMES, **example_span()}
     for heading, names in by_heading(Attribute).items():
         rows = []
         for attribute in names:

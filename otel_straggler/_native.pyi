@@ -51,8 +51,9 @@ def set_gpu_timer(timer: KernelTimer | EventTimer | None, /) -> None:
     are open at a change have no numbers."""
 
 def set_gpu_complete(is_complete: bool, /) -> None:
-    """The GPU was synchronised, the timer has flushed, and nothing more is launched: the exporter's
-    last flush waits for nothing, and all numbers count. Holds until the next set_gpu_timer()."""
+    """The GPU was synchronised, the timer has flushed twice, and nothing more is launched: the
+    exporter's last flush waits for nothing, and all numbers count. Holds until the next
+    set_gpu_timer()."""
 
 def publish_name(table: int, number: int, text: bytes, /) -> bool: ...
 

@@ -77,7 +77,9 @@ MICROBATCH: Final = Attribute("training.microbatch", "microbatch within the step
 TOKENS: Final = Attribute("training.tokens", "work size of the section run")
 SEQ: Final = Attribute("straggler.seq", "runs of this section in this session, from 0")
 PHASE: Final = Attribute("straggler.phase", "declared phase the section ran in")
-TIME_BASIS: Final = Attribute("straggler.time_basis", "host, events or cupti")
+TIME_BASIS: Final = Attribute(
+    "straggler.time_basis", "what timed the GPU: cupti, events (busy time only), host: nothing"
+)
 GPU_KERNEL_TIME: Final = Attribute(
     "straggler.gpu.kernel_time_ns", "time of all kernels of the run together, ns"
 )

@@ -57,8 +57,8 @@ PyObject* timer_exit(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   if (stack == nullptr || stack->depth() == 0) Py_RETURN_NONE;
   const std::uint32_t section = timer(self)->section;
   const bool is_well = count < 1 || args[0] == Py_None;
-  const bool is_simple = is_well && gpu == nullptr;
-  if (is_simple && recording.recorder->end_at_once(*stack, section, end_ns)) {
+  const auto tell = [&](std::uint64_t span) { tell_ended(gpu, *stack, span); };
+  if (is_well && recording.recorder->end_at_once(*stack, section, end_ns, tell)) {
     stack->note_end(end_ns);
     Py_RETURN_NONE;
   }

@@ -95,3 +95,93 @@ def test_a_step_inside_a_section_has_its_own_kernels(timer: Any, gpu: FakeGpu) -
         RECORDER.end_step()
         gpu.launch("save", 10_000)
     assert kernel_time_ns(timer) == {"forward": 100, "step": 1_110, "fit": 10_001}
+
+
+def test_whoever_counts_steps_speaks_for_the_process(timer: Any, gpu: FakeGpu) -> None:
+    """A trainer's thread: what it had before its first step is forgotten with that step."""
+
+    def train() -> None:
+        with section("setup"):
+            step(1)
+            gpu.launch("zero_grad", 1)
+            with section("forward"):
+                gpu.launch("gemm", 10)
+        gpu.launch("update", 100)
+        RECORDER.end_step()
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    runs = runs_of(timer)
+    assert {name: runs[name]["kernel_time_ns"] for name in ("forward", "step")} == {
+        "forward": 10,
+        "step": 111,
+    }
+
+
+def test_more_open_sections_than_are_told_to_others_are_timed(timer: Any, gpu: FakeGpu) -> None:
+    """Recursion: each level has the kernels of all below."""
+    sections = [section(f"level {n}") for n in range(40)]
+
+    def descend(depth: int) -> None:
+        with sections[depth]:
+            gpu.launch("gemm", 1)
+            if depth + 1 < len(sections):
+                descend(depth + 1)
+
+    step(1)
+    descend(0)
+    taken = kernel_time_ns(timer)
+    assert [taken[f"level {n}"] for n in range(40)] == list(range(40, 0, -1))
+
+
+def test_sections_may_end_in_another_order(timer: Any, gpu: FakeGpu) -> None:
+    """As generators and callbacks do it; the innermost open one has the kernels."""
+    step(1)
+    first, second = section("first"), section("second")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    gpu.launch("gemm", 10)
+    second.__exit__(None, None, None)
+    assert kernel_time_ns(timer) == {"first": 0, "second": 10, "step": 10}
+
+
+def test_timing_may_begin_and_end_at_any_moment(timer: Any, gpu: FakeGpu) -> None:
+    """By another thread, while sections run: no section notices."""
+    assert NATIVE is not None
+    is_running = True
+
+    def change() -> None:
+        while is_running:
+            NATIVE.set_gpu_timer(None)
+            NATIVE.set_gpu_timer(timer)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    forward = section("forward")
+    for n in range(20_000):
+        step(n)
+        with forward:
+            pass
+        if n % 5_000 == 0:
+            RECORDER.drain()
+    is_running = False
+    thread.join()
+    assert RECORDER.dropped == 0
+
+
+@pytest.mark.parametrize("wrong", [1, "cupti", object()])
+def test_what_is_no_timer_is_refused(wrong: Any) -> None:
+    """Nothing is set then."""
+    assert NATIVE is not None
+    with pytest.raises(TypeError, match="a timer of the GPU is a KernelTimer, or None"):
+        NATIVE.set_gpu_timer(wrong)
+
+
+def test_a_timer_that_cannot_time_is_refused_with_its_reason() -> None:
+    """There is no driver."""
+    assert NATIVE is not None
+    timer = NATIVE.KernelTimer("", "", "libno_such_driver.so", False, False, False)
+    with pytest.raises(RuntimeError, match="no CUDA driver is loaded"):
+        NATIVE.set_gpu_timer(timer)

@@ -45,6 +45,7 @@ class Training:
     Attributes:
         gpu: what launches.
         sink: what was sent.
+        by_launches: how the timer knows whose a kernel is; else by marks.
         timer: of kernels.
     """
 
@@ -53,6 +54,7 @@ class Training:
         self.native: Any = NATIVE
         self.gpu = gpu
         self.sink = sink
+        self.by_launches = by_launches
         self.timer: Any = NATIVE.KernelTimer(gpu.path, "", gpu.path, by_launches, False, False)
 
     def begin(self, **more: Any) -> None:
@@ -155,6 +157,27 @@ def test_every_span_has_the_kernels_launched_in_it(training: Training) -> None:
         "step": (111_111, 111_111, 10_000, 6),
     }
     assert spans["update"].is_error
+    assert training.lost() == {}
+
+
+def test_a_section_in_another_thread_has_its_own_kernels_or_none(training: Training) -> None:
+    """A prefetching thread. Marks cannot see it: its span then has the host's time, not zero."""
+    training.begin()
+
+    def prefetch() -> None:
+        with section("decode", kind="data"):
+            training.gpu.launch("decode", 10, stream=8)
+
+    with step(1), section("forward"):
+        training.gpu.launch("gemm", 100)
+        thread = threading.Thread(target=prefetch)
+        thread.start()
+        thread.join()
+    spans = training.end()
+    is_seen = training.by_launches
+    assert gpu_of(spans["decode"]) == ((10, 10, 0, 1) if is_seen else ())
+    assert gpu_of(spans["forward"])[0] == (100 if is_seen else 110)
+    assert gpu_of(spans["step"])[0] == 110
     assert training.lost() == {}
 
 
@@ -281,7 +304,7 @@ def test_timing_may_be_taken_away_and_come_back(training: Training) -> None:
     forward = [span for span in training.sink.spans() if span.name == "forward"]
     assert [span.attributes[semconv.SEQ] for span in forward] == list(range(30))
     timed = [n for n in range(30) if gpu_of(forward[n])]
-    assert {(gpu_of(forward[n])) for n in timed} == {(10, 10, 0, 1)}
+    assert {n: gpu_of(forward[n]) for n in timed} == dict.fromkeys(timed, (10, 10, 0, 1))
     assert not set(timed) & set(range(10, 20))
     assert set(timed) >= set(range(20, 30))
     assert len(timed) + training.lost().get("gpu_missing", 0) / 2 >= 20

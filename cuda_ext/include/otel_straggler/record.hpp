@@ -16,6 +16,7 @@ inline constexpr std::int64_t kNoStep = std::numeric_limits<std::int64_t>::min()
 inline constexpr std::int64_t kNotTold = -1;
 inline constexpr std::uint64_t kNoSpan = 0;
 inline constexpr std::uint32_t kNoSection = 0xFFFF'FFFFU;
+inline constexpr std::uint32_t kStepSection = 0;  // the number of the name of steps
 
 // Bits of Record::flags.
 inline constexpr std::uint32_t kFailed = 1U << 0;      // an exception ended it

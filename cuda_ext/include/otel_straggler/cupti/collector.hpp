@@ -99,6 +99,7 @@ class Collector final : public GpuTimer {
       mark(run_of(span));
     } else {
       boundaries_elsewhere_.fetch_add(1, std::memory_order_relaxed);
+      if (run_of(span) != kNoRun) current_.directory().note_elsewhere(run_of(span));
     }
   }
 
@@ -202,8 +203,9 @@ class Collector final : public GpuTimer {
 
   // Asks CUPTI for all records that are whole, and takes them. Does not wait for the GPU.
   void flush() {
+    if (is_forked_.load()) return;
     tracing_.api().flush_all(0);
-    const bool is_drained = drain(monotonic_ns());
+    const bool is_drained = drain_in_turn();
     count_dropped();
     if (!is_drained) return;
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -339,6 +341,15 @@ class Collector final : public GpuTimer {
   void take_down() {
     tracing_.take_down();
     drain(monotonic_ns());
+  }
+
+  // Waits for a thread that is at it, but not for ever: it may be one that was stopped.
+  bool drain_in_turn() {
+    for (int tries = 0; tries < 200; ++tries) {
+      if (drain(monotonic_ns())) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
   }
 
   // False if another thread is at it.

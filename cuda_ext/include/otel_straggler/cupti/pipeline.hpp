@@ -120,7 +120,7 @@ class Pipeline {
   void take_all(bool is_complete, std::int64_t now_ns, std::vector<Record>& out) {
     for (Waiting& waiting : waiting_) {
       GpuState state = state_of(waiting, now_ns);
-      if (state == GpuState::kAwaited) state = is_complete ? timed(waiting) : GpuState::kMissing;
+      if (state == GpuState::kAwaited) state = is_complete ? at_end(waiting) : GpuState::kMissing;
       hand_out(waiting.record, state, out);
     }
     waiting_.clear();
@@ -247,6 +247,7 @@ class Pipeline {
     const Record& record = waiting.record;
     const bool is_before = record.start_ns >= idle_since_ns_ && record.end_ns <= traced_since_ns_;
     if (is_before || record.start_ns >= traced_until_ns_) return GpuState::kOff;
+    if (way_ == Way::kMarks && directory_->is_elsewhere(run_of(record.span))) return GpuState::kOff;
     if (record.start_ns < traced_since_ns_ || record.end_ns > traced_until_ns_ ||
         record.start_ns < flawed_until_ns_) {
       return GpuState::kMissing;
@@ -259,6 +260,13 @@ class Pipeline {
     }
     if (is_late) return is_beyond(record) ? timed(waiting) : GpuState::kMissing;
     return progress_.flushes() >= waiting.ready_after_flush ? timed(waiting) : GpuState::kAwaited;
+  }
+
+  // All has come back, it is said.
+  GpuState at_end(const Waiting& waiting) {
+    std::uint32_t outstanding = 0;
+    const bool is_short = can_count(waiting.record, outstanding) && outstanding != 0;
+    return is_short ? GpuState::kMissing : timed(waiting);
   }
 
   GpuState timed(const Waiting& waiting) {
