@@ -7,6 +7,9 @@
 // With the GIL held, nothing could tell of the hang.
 #include "event_timing.hpp"
 
+#include <unistd.h>
+
+#include <atomic>
 #include <cstring>
 #include <exception>
 #include <string>
@@ -18,6 +21,7 @@ namespace otel_straggler::bindings {
 namespace {
 
 constexpr int kDevicesKnown = 64;
+constexpr std::int64_t kLastWaitNs = kSecondNs / 5;
 
 struct TimerObject {
   PyObject_HEAD
@@ -68,9 +72,19 @@ bool current_stream(void* user, int device, events::Stream& stream) noexcept {
   return true;
 }
 
-void* let_go(void* /*user*/) noexcept { return PyEval_SaveThread(); }
+// At the end of the interpreter, who asks for the GIL has its thread ended, up to Python 3.13; from
+// within C++ that ends the process. So from then on nobody gives it away, and who has done so
+// before and is still in the driver, because the GPU hangs, stays here.
+std::atomic<bool> is_ending{false};  // set with the GIL
+std::atomic<bool> is_over{false};    // nobody was waited for any longer
+
+void* let_go(void* /*user*/) noexcept {
+  return is_ending.load(std::memory_order_relaxed) ? nullptr : PyEval_SaveThread();
+}
 
 void take_back(void* /*user*/, void* token) noexcept {
+  if (token == nullptr) return;
+  while (is_over.load()) ::pause();  // signals are for other threads
   PyEval_RestoreThread(static_cast<PyThreadState*>(token));
 }
 
@@ -109,6 +123,18 @@ bool fill(TimerObject& self, const char* path, PyObject* asked, events::EventSet
   });
 }
 
+// Has the interpreter call end() before it ends. False with an exception set.
+bool end_at_exit(PyObject* self) {
+  PyObject* const module = PyImport_ImportModule("atexit");
+  PyObject* const end = module == nullptr ? nullptr : PyObject_GetAttrString(self, "end");
+  PyObject* const done =
+      end == nullptr ? nullptr : PyObject_CallMethod(module, "register", "O", end);
+  Py_XDECREF(done);
+  Py_XDECREF(end);
+  Py_XDECREF(module);
+  return done != nullptr;
+}
+
 PyObject* new_timer(PyTypeObject* type, PyObject* args, PyObject* /*keywords*/) {
   const char* path = nullptr;
   PyObject* asked = nullptr;
@@ -130,7 +156,8 @@ PyObject* new_timer(PyTypeObject* type, PyObject* args, PyObject* /*keywords*/) 
   const auto allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc));
   PyObject* const self = allocate(type, 0);
   if (self == nullptr) return nullptr;
-  if (fill(*object(self), path, asked, settings)) return self;
+  const bool is_filled = fill(*object(self), path, asked, settings);
+  if (is_filled && (object(self)->timer == nullptr || end_at_exit(self))) return self;
   Py_DECREF(self);
   return nullptr;
 }
@@ -164,6 +191,18 @@ PyObject* stop(PyObject* self, PyObject* args) {
   long long deadline_ns = 0;
   if (PyArg_ParseTuple(args, "L", &deadline_ns) == 0 || !has_timer(self)) return nullptr;
   if (!run([&] { object(self)->timer->stop(deadline_ns); })) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* end(PyObject* self, PyObject* /*unused*/) {
+  if (!has_timer(self)) return nullptr;
+  is_ending.store(true);
+  object(self)->timer->turn_off();  // with the GIL: other threads are not in between
+  const bool is_done = run([&] {
+    object(self)->timer->wait_for_threads(monotonic_ns() + kLastWaitNs);
+  });
+  is_over.store(true);
+  if (!is_done) return nullptr;
   Py_RETURN_NONE;
 }
 
@@ -258,6 +297,7 @@ PyObject* state(PyObject* self, PyObject* /*unused*/) {
 PyMethodDef methods[] = {
     {"start", start, METH_NOARGS, "why sections are not timed; empty: they are"},
     {"stop", stop, METH_VARARGS, "stop(deadline_ns)"},
+    {"end", end, METH_NOARGS, "at the end of the interpreter"},
     {"reason", why_ended, METH_NOARGS, "why timing has ended by itself; empty: it has not"},
     {"begun", begun, METH_VARARGS, "begun(span)"},
     {"ended", ended, METH_VARARGS, "ended(span)"},

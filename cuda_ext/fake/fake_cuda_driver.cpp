@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include <pthread.h>
 #include <unistd.h>
 
 namespace {
@@ -146,7 +147,12 @@ void fake_cuda_reset(void) {
   capture_mode = 0;
 }
 
-__attribute__((constructor)) static void begin(void) { fake_cuda_reset(); }
+__attribute__((constructor)) static void begin(void) {
+  fake_cuda_reset();
+  const auto lock = [] { fake().mutex.lock(); };  // a child asks how often it was called
+  const auto unlock = [] { fake().mutex.unlock(); };
+  ::pthread_atfork(lock, unlock, unlock);
+}
 
 void* fake_cuda_context(int device) {
   auto* const made = new Context();

@@ -61,6 +61,17 @@ TEST_CASE("events: a run that is not ready holds back later ones, whose numbers 
   stream_now = slow;
 }
 
+TEST_CASE("events: of a stream that is behind only the oldest event is asked about") {
+  Process process;
+  for (std::uint64_t span = 1; span <= 10; ++span) process.run(span, 1'000);
+  const std::uint64_t asked = fake_cuda_get("cuEventQuery");
+  CHECK(process.ready().empty());
+  CHECK(fake_cuda_get("cuEventQuery") == asked + 1);
+  fake_cuda_advance(3'000);
+  CHECK(process.ready().size() == 3);
+  CHECK(fake_cuda_get("cuEventQuery") == asked + 5);
+}
+
 TEST_CASE("events: a driver that needs several looks is asked again, and never waited for") {
   Process process;
   fake_cuda_set("not_ready", 3);

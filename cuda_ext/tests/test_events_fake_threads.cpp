@@ -133,13 +133,17 @@ TEST_CASE("events: the GPU is lost while threads record: one reason, and nobody 
   fake_cuda_set("busy", 1);
   std::vector<std::thread> trainers;
   for (std::uint64_t at = 0; at < 3; ++at) {
-    trainers.emplace_back(
-        [&, at] { train(*process.timer, process.context, 10'000 * (at + 1), 2'000); });
+    trainers.emplace_back([&, at] {
+      for (std::uint64_t span = 1'000'000 * (at + 1) + 1; process.timer->is_on(); span += 100) {
+        train(*process.timer, process.context, span, 100, 500);
+      }
+    });
   }
   std::vector<Record> records;
   for (int looks = 0; looks < 20; ++looks) process.timer->take_ready(monotonic_ns(), records);
   fake_cuda_break(700);
-  process.timer->take_ready(monotonic_ns(), records);
+  while (process.timer->is_on()) process.timer->take_ready(monotonic_ns(), records);
+  process.timer->take_all(false, records);  // those that wait for somebody to read
   for (std::thread& trainer : trainers) trainer.join();
   process.timer->take_ready(monotonic_ns(), records);
   CHECK_FALSE(process.timer->is_on());
@@ -153,8 +157,12 @@ TEST_CASE("events: who records an event while the GPU's queue is full holds up n
   while (fake_cuda_get("inside") == 0) std::this_thread::yield();
   CHECK(process.ready().empty());  // reading, asking, stopping
   CHECK(process.timer->state().is_on);
-  process.timer->stop(monotonic_ns());
+  process.timer->turn_off();
   CHECK_FALSE(process.timer->is_on());
+  const std::int64_t deadline_ns = monotonic_ns() + 20'000'000;
+  process.timer->wait_for_threads(deadline_ns);
+  CHECK(monotonic_ns() >= deadline_ns);  // it was waited for, and no longer than told
   fake_cuda_set("full", 0);
+  process.timer->wait_for_threads(INT64_MAX);
   trainer.join();
 }

@@ -398,7 +398,7 @@ def test_any_script_gives_the_numbers_of_a_plain_model(
 
 
 EXIT = """
-import ctypes, os, sys, threading
+import atexit, ctypes, os, sys, threading, time
 from otel_straggler._native import EventTimer
 from otel_straggler import section
 from otel_straggler.native import NATIVE
@@ -407,6 +407,8 @@ gpu = ctypes.CDLL(sys.argv[1])
 gpu.fake_cuda_context.restype = gpu.fake_cuda_get.restype = ctypes.c_void_p
 context = ctypes.c_void_p(gpu.fake_cuda_context(0))
 gpu.fake_cuda_set_current(context)
+if sys.argv[2] == "hung":  # until after the timer's own end
+    atexit.register(gpu.fake_cuda_set, b"full", ctypes.c_uint64(0))
 timer = EventTimer(sys.argv[1], lambda device: 0, -1)
 NATIVE.set_gpu_timer(timer)
 assert timer.start() == ""
@@ -426,21 +428,28 @@ if child == 0:
     os._exit(0 if "forked child" in timer.start() and not calls else 1)
 assert os.waitpid(child, 0)[1] == 0
 RECORDER.drain()
-timer.stop(0)
+if sys.argv[2] == "stopped":
+    timer.stop(0)
+if sys.argv[2] == "hung":
+    gpu.fake_cuda_set(b"full", ctypes.c_uint64(1))
+    while not gpu.fake_cuda_get(b"inside"):
+        timer.take_ready(time.monotonic_ns())
 """
 
 
-def test_a_process_may_fork_and_end_while_sections_are_timed(cuda: FakeCuda) -> None:
+@pytest.mark.parametrize("end", ["stopped", "running", "hung"])
+def test_a_process_may_fork_and_end_while_sections_are_timed(cuda: FakeCuda, end: str) -> None:
     """DataLoader workers are left alone, and a thread that trains to the end ends nothing."""
-    answer = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", EXIT, cuda.path],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert (answer.returncode, answer.stderr) == (0, "")
+    for _ in range(3):
+        answer = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", EXIT, cuda.path, end],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert (answer.returncode, answer.stderr) == (0, "")
 
 
 def test_spans_carry_the_time_of_the_gpu_and_say_how_it_was_taken(

@@ -74,10 +74,15 @@ class EventTimer final : public GpuTimer {
   // again; its events stay for that.
   void stop(std::int64_t deadline_ns) {
     if (is_forked_.load() || !end_timing()) return;
-    while ((round(monotonic_ns()) || threads_.is_anyone_inside()) &&
-           monotonic_ns() < deadline_ns) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    while (round(monotonic_ns()) && monotonic_ns() < deadline_ns) doze();
+  }
+
+  // At the end of the program: stop(), for threads that begin a boundary from now on.
+  void turn_off() noexcept { end_timing(); }
+
+  // Until no thread is at a boundary, or `deadline_ns`.
+  void wait_for_threads(std::int64_t deadline_ns) {
+    while (threads_.is_anyone_inside() && monotonic_ns() < deadline_ns) doze();
   }
 
   bool is_on() const { return is_on_.load(std::memory_order_relaxed); }
@@ -92,6 +97,7 @@ class EventTimer final : public GpuTimer {
     if (!is_on()) return;
     ThreadRuns* const runs = threads_.here();
     if (runs == nullptr) return;
+    const ThreadRuns::Inside inside(*runs);
     Failure failure;
     runs->push(marker_.begin(*runs, span, failure));
     if (failure.function != nullptr) fail(failure);
@@ -102,6 +108,7 @@ class EventTimer final : public GpuTimer {
     if (!is_on()) return;
     ThreadRuns* const runs = threads_.here();
     if (runs == nullptr) return;
+    const ThreadRuns::Inside inside(*runs);
     Failure failure;
     runs->tell(marker_.end(*runs, span, failure));
     if (failure.function != nullptr) fail(failure);
@@ -161,6 +168,8 @@ class EventTimer final : public GpuTimer {
         threads_(settings.most_threads, settings.most_pairs),
         marker_(api_, host, settings.device, budget_),
         resolver_(api_, budget_) {}
+
+  static void doze() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 
   // The GPU is lost to this process, or the context to us.
   void fail(const Failure& failure) noexcept {

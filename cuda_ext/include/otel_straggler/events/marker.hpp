@@ -29,7 +29,7 @@ class Marker {
   OpenRun begin(ThreadRuns& runs, std::uint64_t span, Failure& failure) noexcept {
     OpenRun run{span, nullptr, nullptr, Outcome::kPending};
     Lane* const lane = place(runs, run.stream, run.outcome, failure);
-    if (lane != nullptr) run.pair = record_begin(runs, *lane, run.stream, run.outcome, failure);
+    if (lane != nullptr) run.pair = record_begin(*lane, run.stream, run.outcome, failure);
     return run;
   }
 
@@ -61,20 +61,16 @@ class Marker {
   // Others of the program go on while this thread may wait in the driver.
   class Outside {
    public:
-    Outside(const Host& host, ThreadRuns& runs) : host_(&host), runs_(&runs) {
-      runs_->is_inside.store(true, std::memory_order_relaxed);
-      token_ = host_->let_go == nullptr ? nullptr : host_->let_go(host_->user);
-    }
+    explicit Outside(const Host& host)
+        : host_(&host), token_(host.let_go == nullptr ? nullptr : host.let_go(host.user)) {}
     Outside(const Outside&) = delete;
     Outside& operator=(const Outside&) = delete;
     ~Outside() {
       if (host_->take_back != nullptr) host_->take_back(host_->user, token_);
-      runs_->is_inside.store(false, std::memory_order_release);
     }
 
    private:
     const Host* host_;
-    ThreadRuns* runs_;
     void* token_;
   };
 
@@ -116,9 +112,8 @@ class Marker {
     return lane;
   }
 
-  Pair* record_begin(ThreadRuns& runs, Lane& lane, Stream stream, Outcome& outcome,
-                     Failure& failure) noexcept {
-    const Outside outside(host_, runs);
+  Pair* record_begin(Lane& lane, Stream stream, Outcome& outcome, Failure& failure) noexcept {
+    const Outside outside(host_);
     if (is_captured(stream, outcome, failure)) return nullptr;
     Code code = kSuccess;
     Pair* pair = lane.take();
@@ -142,7 +137,7 @@ class Marker {
     Lane* const lane = place(runs, stream, outcome, failure);
     if (lane == nullptr) return outcome == Outcome::kNoContext ? Outcome::kMoved : outcome;
     if (lane != run.pair->lane || stream != run.stream) return Outcome::kMoved;
-    const Outside outside(host_, runs);
+    const Outside outside(host_);
     if (is_captured(stream, outcome, failure)) return outcome;
     const Code code = api_.record(run.pair->end, stream);
     if (code != kSuccess) refuse("cuEventRecord", code, outcome, failure);

@@ -102,10 +102,25 @@ class ThreadRuns {
     return last_lane_ = lanes_[count].get();
   }
 
-  // Set while its thread may be in the driver without the GIL.
-  std::atomic<bool> is_inside{false};
+  // While its thread asks the program for the stream, or is in the driver. A finaliser may run a
+  // section meanwhile, inside the other.
+  class Inside {
+   public:
+    explicit Inside(ThreadRuns& runs) : runs_(&runs), before_(runs.is_inside()) {
+      runs_->is_inside_.store(true, std::memory_order_relaxed);
+    }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+    ~Inside() { runs_->is_inside_.store(before_, std::memory_order_release); }
+
+   private:
+    ThreadRuns* runs_;
+    bool before_;
+  };
 
   // --- any thread --------------------------------------------------------------------------------
+
+  bool is_inside() const { return is_inside_.load(std::memory_order_acquire); }
 
   std::atomic<bool> is_stale{false};  // its events are of a context that was lost
 
@@ -139,6 +154,7 @@ class ThreadRuns {
   std::atomic<std::size_t> lane_count_{0};
   Queue<Ended> ended_;
   std::atomic<bool> is_taken_{true};
+  std::atomic<bool> is_inside_{false};
 };
 
 }  // namespace otel_straggler::events

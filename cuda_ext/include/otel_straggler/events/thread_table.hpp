@@ -42,7 +42,7 @@ class ThreadTable {
   bool is_anyone_inside() {
     const std::lock_guard<std::mutex> lock(mutex());
     for (const auto& runs : threads_) {
-      if (runs->is_inside.load(std::memory_order_acquire)) return true;
+      if (runs->is_inside()) return true;
     }
     return false;
   }
