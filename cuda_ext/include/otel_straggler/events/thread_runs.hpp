@@ -2,6 +2,7 @@
 // times. Nothing here calls the driver.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -48,9 +49,10 @@ class ThreadRuns {
  public:
   static constexpr std::size_t kMostOpen = 128;
   static constexpr std::size_t kMostLanes = 8;
+  static constexpr std::size_t kLeastTold = 256;  // also of those that have no events
 
   explicit ThreadRuns(std::uint32_t most_pairs)
-      : most_pairs_(most_pairs), ended_(std::size_t{2} * most_pairs) {}
+      : most_pairs_(most_pairs), ended_(std::max(kLeastTold, std::size_t{2} * most_pairs)) {}
 
   // --- its thread --------------------------------------------------------------------------------
 
