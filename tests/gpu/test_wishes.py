@@ -94,6 +94,7 @@ def test_timing_is_switched_while_sections_run(gpu: Any) -> None:
                 gpu.launch("gemm", 1_000)
             if tier == "cupti":
                 assert state.counts["is_tracing"] == 1
+                current_timer().flush()
                 with section("behind"):  # which shows that the GPU is beyond the one before
                     gpu.launch("gemm", 1_000)
                 sink.wait_for(lambda s: "forward" in [span.name for span in s.spans()][2:])
