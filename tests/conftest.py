@@ -14,6 +14,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from .by_hand import ByHand
+from .native.fake_cuda import FakeCuda
+from .native.fake_cuda import build as build_driver
 from .native.fake_cupti import FakeGpu, build
 
 # gRPC reads it when it is loaded, and the client refuses a gRPC that was loaded without it.
@@ -47,3 +49,9 @@ def build_fake() -> Callable[..., Path]:
 def fake_library(tmp_path_factory: pytest.TempPathFactory) -> FakeGpu:
     """The fake libcupti; one for all tests, because a library that is loaded stays."""
     return FakeGpu(build(tmp_path_factory.mktemp("cupti")))
+
+
+@pytest.fixture(scope="session")
+def fake_cuda(tmp_path_factory: pytest.TempPathFactory) -> FakeCuda:
+    """The fake CUDA driver, likewise."""
+    return FakeCuda(build_driver(tmp_path_factory.mktemp("cuda")))

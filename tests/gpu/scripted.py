@@ -49,7 +49,7 @@ class ScriptedTimer:
         self.calls.append("end")
 
     def trouble(self) -> Refusal | None:
-        return trouble_of(self.now)
+        return trouble_of(self.now, has_daemon=False)
 
     def counts(self) -> dict[str, int]:
         return dict(self.now)

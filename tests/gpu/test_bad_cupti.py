@@ -186,9 +186,10 @@ def test_without_a_driver_it_waits_quietly(
 
 
 def test_another_client_that_takes_over_is_noticed(
-    gpu: Any, train: Train, sink: CapturedRequests
+    gpu: Any, train: Train, sink: CapturedRequests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its records are its own; ours would be missing, so times are the host's until it has gone."""
+    monkeypatch.setenv("KINETO_USE_DAEMON", "1")
     train()
     assert gpu_timing().tier == "cupti"
     gpu.take_over()

@@ -101,7 +101,7 @@ def test_a_profiler_that_holds_cupti_is_tried_again_every_minute(
 @pytest.mark.parametrize(
     ("counts", "reason"),
     [
-        ({"silent_flushes": 3}, "takeover"),
+        ({"silent_flushes": 60}, "takeover"),
         ({"is_invalid_too_often": 1, "events": 5000, "invalid": 60}, "invalid_timestamps"),
     ],
 )
@@ -114,7 +114,13 @@ def test_a_timer_in_trouble_is_left(rig: Rig, counts: dict[str, int], reason: st
     rig.cupti.now = {}
     is_back = reason == "takeover"
     assert rig.tick(61) == (("cupti", "") if is_back else ("events", reason))
-    assert trouble_of({"silent_flushes": 2, "events": 10}) is None
+
+
+def test_a_gpu_that_is_never_idle_is_not_taken_for_a_takeover() -> None:
+    """Its buffers come back when they are full; where dynolog may come, less is enough."""
+    for has_daemon, most in ((False, 60), (True, 3)):
+        assert trouble_of({"silent_flushes": most - 1}, has_daemon=has_daemon) is None
+        assert trouble_of({"silent_flushes": most}, has_daemon=has_daemon) is not None
 
 
 def test_a_reader_that_takes_too_much_of_a_core_is_left() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from otel_straggler.native import NATIVE
@@ -12,6 +13,7 @@ from otel_straggler.semconv import GpuTier
 
 _PREFERS_LAUNCHES = False  # it would take the one subscriber that there may be
 _TIMES_MEMORY = False
+_DAEMON = "KINETO_USE_DAEMON"  # torch then lets dynolog start Kineto, without a call of Python
 _TIMES_WHOLE_GRAPHS = False
 
 
@@ -73,7 +75,7 @@ class CuptiTimer:
             self._timer.stop_thread()
 
     def trouble(self) -> Refusal | None:
-        return trouble_of(self.counts())
+        return trouble_of(self.counts(), has_daemon=bool(os.environ.get(_DAEMON)))
 
     def counts(self) -> dict[str, int]:
         return {} if self._timer is None else dict(self._timer.state())

@@ -7,17 +7,24 @@ from dataclasses import dataclass
 
 from otel_straggler.record.gpu.reasons import Refusal
 
-SILENT_FLUSHES = 3
-"""So many flushes in a row that gave nothing back although there was work: somebody else got it."""
+SILENT_FLUSHES = 60
+"""So many flushes in a row, half a minute, that gave nothing back although there was work: somebody
+else got it. A GPU that is never idle gives a buffer back only when it is full, after 1,200 kernels,
+which a step of few long kernels takes many seconds for."""
+SILENT_FLUSHES_WITH_DAEMON = 3
+"""The same where a profiler that needs no Python is to be expected."""
 MOST_CPU = 0.05
 """Of one core, for the thread that reads what CUPTI gives back; 50,000 kernels/s take 0.004."""
 _LOOK_S = 60.0
 
 
-def trouble_of(counts: Mapping[str, int]) -> Refusal | None:
+def trouble_of(counts: Mapping[str, int], *, has_daemon: bool) -> Refusal | None:
     """Why a timer with these counts must stop; None: it is well.
 
-    >>> trouble_of({"silent_flushes": 3})
+    Args:
+        has_daemon: Kineto may be asked by dynolog to take CUPTI (``KINETO_USE_DAEMON``).
+
+    >>> trouble_of({"silent_flushes": 3}, has_daemon=True)
     Refusal(code='takeover', detail='')
     """
     if counts.get("is_invalid_too_often"):
@@ -27,7 +34,8 @@ def trouble_of(counts: Mapping[str, int]) -> Refusal | None:
             f"more than 1 % of the last kernels had no valid timestamps ({invalid} of {seen} so "
             "far), as on some versions of CUPTI after millions of kernels",
         )
-    if counts.get("silent_flushes", 0) >= SILENT_FLUSHES:
+    most = SILENT_FLUSHES_WITH_DAEMON if has_daemon else SILENT_FLUSHES
+    if counts.get("silent_flushes", 0) >= most:
         return Refusal("takeover")
     return None
 
