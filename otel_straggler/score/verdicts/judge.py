@@ -219,6 +219,7 @@ class Judge:
         timed, is_new = self._clocks.time(block, world, self._waiting)
         if is_new:
             self._tracks = None
+            self._usual_s = []
             self._run.reset()
             self._structure.reset()
         return timed
