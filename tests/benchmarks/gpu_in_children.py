@@ -3,13 +3,17 @@ imported once. ``python -m tests.benchmarks.gpu_in_children E2,E4 NOTEBOOKS``.""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import sys
+import time
 import traceback
 from pathlib import Path
+from typing import ClassVar
 
 import torch
-import torch._dynamo  # noqa: F401
+import torch._dynamo
 import torch.utils.checkpoint
 
 from benchmarks.gpu import arm, arms, native
@@ -21,15 +25,19 @@ from benchmarks.gpu.registry import experiments
 class Forked:
     """As much of ``subprocess.Popen`` as an arm needs."""
 
+    of_parent: ClassVar[list[int]] = []
+    """Ends of pipes that no child may keep open."""
+
     def __init__(self, command, *, stderr, **_):
         orders, self._in = os.pipe()
         self._out, answers = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            os.close(self._in)
-            os.close(self._out)
             for mine, wanted in ((orders, 0), (answers, 1), (stderr.fileno(), 2)):
                 os.dup2(mine, wanted)
+            for end in (*self.of_parent, self._in, self._out):
+                with contextlib.suppress(OSError):
+                    os.close(end)
             sys.stdin = os.fdopen(0)
             torch.set_num_threads(1)
             try:
@@ -40,6 +48,7 @@ class Forked:
             os._exit(code)
         os.close(orders)
         os.close(answers)
+        self.of_parent += [self._in, self._out]
         self.stdin, self.stdout = os.fdopen(self._in, "wb"), os.fdopen(self._out, "rb")
         self.returncode = None
 
@@ -48,10 +57,12 @@ class Forked:
             self.returncode = os.waitstatus_to_exitcode(waited[1])
         return self.returncode
 
-    def wait(self, timeout=None):
-        del timeout
-        if self.returncode is None:
-            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+    def wait(self, timeout=60):
+        until_s = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > until_s:
+                raise subprocess.TimeoutExpired("an arm", timeout)
+            time.sleep(0.005)
         return self.returncode
 
     def kill(self):
