@@ -7,10 +7,12 @@ import os
 import sys
 
 from benchmarks.gpu import __doc__ as about_all
-from benchmarks.gpu.presence import FAKE, why_no_gpu
+from benchmarks.gpu.presence import FAKE, why_no_gpu, why_not_built
 
 NO_GPU = 3
 """Exit code: nothing was measured, and nothing is wrong."""
+NOT_BUILT = 2
+"""Exit code: what is to be measured was not built."""
 FAILED = 1
 """Exit code: an experiment failed; the others are in the JSON."""
 STANDARD = "benchmarks.gpu.registry"
@@ -26,6 +28,9 @@ def main(arguments: list[str]) -> int:
         return NO_GPU
     if given.here:
         return 0
+    if given.experiments == STANDARD and (why := why_not_built()):
+        print(why, file=sys.stderr)
+        return NOT_BUILT
     from benchmarks.gpu.checking import check  # NumPy and our package may be missing until here
 
     return FAILED if check(given) else 0

@@ -131,6 +131,7 @@ EXPERIMENT = Experiment(
         Expected(figure="kernels between wrong marks", most=0, is_requirement=True),
         Expected(figure="ids that two kernels share", most=0, is_requirement=True),
         Expected(figure="ids that a launch without a record takes", least=1),
+        Expected(figure="kernels", least=100, most=100),
         Expected(figure="kernels with the id of a runtime call", least=50),
         Expected(figure="kernels with the id of a driver call", least=50),
         Expected(figure="inversions of ids in time", most=0),

@@ -21,6 +21,13 @@ them before. How kernels are timed, and in which tier: [gpu-timing.md](gpu-timin
 **met**: as expected. **missed**: a requirement is not fulfilled. **differs**: a guess was wrong; \
 nothing depends on it. Brackets hold the quartiles over all rounds.
 
+**off**: nothing is timed. **m1**, **m2**: our timer, by marks and by a callback at each launch. \
+**kernels**: kernel records alone. **m3**: with ids pushed at each section, and records of the \
+calls that launch. **m4**: the same with records of all runtime calls. **nvrx**: kernel records \
+switched on and off at each section, as NVRx does it (its own module where it is installed). \
+**events**: a CUDA event before and after each section. **profiler**: torch.profiler. E12 (what \
+polling NVML costs) has no experiment yet.
+
 ## How to run it
 On a machine with an NVIDIA GPU, PyTorch for CUDA, NumPy and g++; nothing is downloaded:
 
@@ -31,8 +38,11 @@ make gpu-soak PYTHON=python3
 
 Both build the extension in place and add to `docs/measurements/gpu-check.json`, after every \
 experiment. `python -m benchmarks.gpu --only E3,E4` repeats some of them, `--quick` takes a look, \
-`--json FILE` writes elsewhere. Without a GPU it says so and ends with exit code 3 (`make` reports \
-that as its own failure). Then `make generate` writes this page.
+`--json FILE` writes elsewhere. Without a GPU it says so and ends with exit code 3 (`make` \
+reports that as its own failure). Where a command may take no more than ten minutes in all, build \
+first and give less time: `GPU_FLAGS='--seconds 480'`; what was not run then says so, and \
+`--only` adds it. A machine without `nvidia-smi` or git is fine. Then `make generate` writes this \
+page.
 """
 
 

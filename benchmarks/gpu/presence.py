@@ -21,3 +21,21 @@ def why_no_gpu() -> str:
     if not torch.cuda.is_available():
         return f"PyTorch {torch.__version__} finds no NVIDIA GPU here, so nothing was measured."
     return ""
+
+
+def why_not_built() -> str:
+    """What to do first; empty if nothing is. Builds the probe."""
+    try:
+        from otel_straggler.native import NATIVE, REASON
+    except ImportError as error:
+        return f"otel_straggler cannot be imported ({error}); run from the root of a checkout."
+    if NATIVE is None:
+        build = "python -c 'from setuptools import setup; setup()' build_ext --inplace"
+        return f"The extension of otel_straggler is missing: {REASON}. Build it here: {build}"
+    from benchmarks.gpu import native
+
+    try:
+        native.build()
+    except native.NoProbeError as error:
+        return str(error)
+    return ""

@@ -214,7 +214,7 @@ def test_a_kernel_that_is_seen_twice_is_as_bad_as_one_that_is_not():
 def test_memory_that_grows_is_a_flaw():
     """The first fifth fills buffers, and does not count."""
     flat, steep = [0.0] + [9e9] * 9, [n * 1e8 for n in range(10)]
-    told = {"invalid": 0, "dropped": 0, "lost": 0, "host_bytes": flat, "device_bytes": flat}
+    told = {"invalid": 0, "dropped": 0, "host_bytes": flat, "device_bytes": flat}
     assert flaws(told) == 0
     assert flaws({**told, "device_bytes": steep}) == 1
     assert growth_mib([1.0]) == 0

@@ -50,8 +50,8 @@ print(dict(sensors.health(8).errors))
         "{'power': 1074, 'thermal': 1075, 'sync_boost': 1076, 'board': 1077, 'reliability': 1079}",
         (
             "{'ecc_corrected': 1003, 'ecc_uncorrected': 1004, 'rows_remapped_corrected': 1142, "
-            "'rows_remapped_uncorrected': 1143, 'row_remap_pending': 1144, 'row_remap_failed': 1145, "
-            "'pcie_replay': 1094}"
+            "'rows_remapped_uncorrected': 1143, 'row_remap_pending': 1144, "
+            "'row_remap_failed': 1145, 'pcie_replay': 1094}"
         ),
     ]
 

@@ -29,6 +29,7 @@ struct Driver {
   int (*query_event)(void*);
   std::uint32_t (*fake_launch)(const char*, std::uint64_t, std::uint32_t, std::uint32_t);
 
+  void* context = nullptr;  // of the thread that opened it
   void* empty = nullptr;
   void* spin = nullptr;
 };
@@ -101,6 +102,7 @@ int launcher_open(const char* library, const char* kernels) {
     return 0;
   }
   if (!get_all(found)) return -1;
+  driver.get_context(&driver.context);
   void* module = nullptr;
   if (const int result = driver.load_module(&module, kernels); result != 0) return result;
   if (const int result = driver.get_function(&driver.empty, module, "probe_empty"); result != 0) {
@@ -120,8 +122,9 @@ std::int64_t launcher_launch(int times, std::uint64_t ticks, void* stream) {
 }
 
 // One launch that keeps so many multiprocessors: a block each, with so much shared memory that
-// none other fits beside it.
+// none other fits beside it. From any thread.
 int launcher_occupy(std::uint64_t ticks, int blocks, int threads, int shared, void* stream) {
+  if (driver.fake_launch == nullptr) driver.set_context(driver.context);
   if (driver.fake_launch == nullptr && shared > 48 * 1024) {
     const int result = driver.set_attribute(driver.spin, kMostDynamicShared, shared);
     if (result != 0) return result;
@@ -133,15 +136,13 @@ int launcher_occupy(std::uint64_t ticks, int blocks, int threads, int shared, vo
 // Marks in this thread; between two of them `threads` threads launch `launches` kernels each, all
 // after the one and before the other. So kernels between two marks must have ids between theirs.
 int launcher_order(int rounds, int threads, int launches, std::uint64_t first_mark) {
-  void* context = nullptr;
-  if (driver.fake_launch == nullptr) driver.get_context(&context);
   Gate begin(threads + 1);
   Gate end(threads + 1);
   std::atomic<int> worst{0};
   std::vector<std::thread> all;
   for (int at = 0; at < threads; ++at) {
     all.emplace_back([&] {
-      if (context != nullptr) driver.set_context(context);
+      if (driver.fake_launch == nullptr) driver.set_context(driver.context);
       for (int round = 0; round < rounds; ++round) {
         begin.pass();
         for (int one = 0; one < launches; ++one) {
