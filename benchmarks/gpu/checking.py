@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.acceptance import decide
-from benchmarks.gpu.environment import environment, gpu_now
+from benchmarks.gpu.environment import environment, gpu_now, throttled
 from benchmarks.gpu.experiment import Experiment
 from benchmarks.gpu.registry import experiments
 from benchmarks.gpu.running import run_experiment
@@ -38,10 +38,13 @@ def check(given: argparse.Namespace) -> bool:
             is_quick=given.quick,
             left_s=until_s - time.monotonic(),
         )
+        after = gpu_now()
+        if sentence := throttled(before, after):
+            result["notes"].append(sentence)
         known["experiments"][experiment.key] = {
             **result,
             "dose": "quick" if given.quick else "full",
-            "measured_on": {**measured_on, "gpu": before, "gpu_after": gpu_now()},
+            "measured_on": {**measured_on, "gpu": before, "gpu_after": after},
         }
         known["experiments"] = dict(sorted(known["experiments"].items(), key=_order))
         known["acceptance"] = decide(known["experiments"], has_governor=_has_governor())

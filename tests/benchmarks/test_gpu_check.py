@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.gpu import page, presence
+from benchmarks.gpu import environment, page, presence
 from benchmarks.gpu.acceptance import decide, rules
 from benchmarks.gpu.e2_order import inversions, marks_found
 from benchmarks.gpu.e4_attribution import attributed, by_external
@@ -117,6 +117,18 @@ def test_arms_take_turns_in_opposite_order_and_one_may_die(tmp_path):
     assert "no such device" in unborn
     assert "ended by SIGABRT" in dies
     assert "E10: arm dies has ended" in done.stdout
+
+
+def test_a_gpu_that_was_held_back_meanwhile_is_said():
+    """Figures of a throttled GPU are no figures."""
+
+    def state(seconds, thermal_s):
+        return {"nvml": {"at_ns": seconds * 10**9, "throttled_ns": {"thermal": thermal_s * 10**9}}}
+
+    sentence = environment.throttled(state(100, 7), state(110, 9))
+    assert sentence == "The GPU was throttled for 20 % of the window, by its temperature."
+    assert environment.throttled(state(100, 7), state(110, 7)) == ""
+    assert environment.throttled({}, state(110, 9)) == ""
 
 
 # --- figures ------------------------------------------------------------------------------------

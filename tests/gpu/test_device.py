@@ -11,6 +11,7 @@ import pytest
 from otel_straggler import semconv
 from otel_straggler.record.description import Topology
 from otel_straggler.record.gpu.device import GpuDescription, own_gpu
+from otel_straggler.record.gpu.nvml_signals import GpuIdentity
 
 KNOWN = {
     "name": "NVIDIA H200",
@@ -100,6 +101,27 @@ def test_an_older_pytorch_tells_less(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = own_gpu()
     assert gpu is not None
     assert gpu.uuid == "MIG-5"
+
+
+def test_what_pytorch_does_not_tell_the_driver_is_asked_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The PCI id, by UUID; a driver that knows nothing changes nothing."""
+    old = Cuda(name="NVIDIA A100", uuid="1234")
+    old.is_used = True
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=old))  # type: ignore[arg-type]
+    asked = []
+
+    def driver(uuid: str) -> GpuIdentity | None:
+        asked.append(uuid)
+        return GpuIdentity(uuid=uuid, pci_id="00000000:3B:00.0")
+
+    description = GpuDescription(driver)
+    told = [description.add_to(Topology()) for _ in range(3)][-1]
+    assert (told.gpu_model, told.gpu_pci_id) == ("NVIDIA A100", "00000000:3B:00.0")
+    assert asked == ["GPU-1234"]
+    assert GpuDescription(lambda _: None).add_to(Topology()).gpu_pci_id == ""
+    assert GpuDescription().add_to(Topology()).gpu_uuid == "GPU-1234"
 
 
 def test_a_session_tells_it_with_the_rank(cuda: Cuda) -> None:

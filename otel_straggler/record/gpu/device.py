@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from otel_straggler.record.description import Topology
-from otel_straggler.record.gpu.nvml_signals import GpuIdentity
+from otel_straggler.record.gpu.nvml_signals import GpuIdentity, SensorsGoneError
 
 
 def own_gpu() -> GpuIdentity | None:
@@ -31,16 +32,39 @@ def own_gpu() -> GpuIdentity | None:
     return GpuIdentity(uuid=prefixed, model=str(found.name), pci_id=_pci_id(found))
 
 
-class GpuDescription:
-    """Adds the GPU to what is known of the rank, once it can be known."""
+def gpu_of_driver(uuid: str) -> GpuIdentity | None:
+    """By NVML; None without ``nvidia-ml-py``, or where NVML does not know it. Some 10 ms."""
+    from otel_straggler.record.gpu.nvml import NvmlSensors
 
-    def __init__(self) -> None:
+    try:
+        sensors = NvmlSensors(uuid)
+    except SensorsGoneError:
+        return None
+    try:
+        return sensors.identity()
+    except SensorsGoneError:
+        return None
+    finally:
+        sensors.close()
+
+
+class GpuDescription:
+    """Adds the GPU to what is known of the rank, once it can be known.
+
+    Args:
+        ask_driver: for what PyTorch does not tell, by UUID; once, and it may find nothing.
+    """
+
+    def __init__(self, ask_driver: Callable[[str], GpuIdentity | None] | None = None) -> None:
+        self._ask_driver = ask_driver or gpu_of_driver
         self._known: Topology | None = None
 
     def add_to(self, told: Topology) -> Topology:
         """``told`` with the GPU; what the user has told goes first."""
         if self._known is None and (gpu := own_gpu()) is not None:
-            self._known = Topology(gpu_uuid=gpu.uuid, gpu_model=gpu.model, gpu_pci_id=gpu.pci_id)
+            told_too = self._ask_driver(gpu.uuid) if gpu.uuid and not gpu.pci_id else None
+            pci_id = gpu.pci_id if told_too is None else told_too.pci_id
+            self._known = Topology(gpu_uuid=gpu.uuid, gpu_model=gpu.model, gpu_pci_id=pci_id)
         return told if self._known is None else self._known.merged(told)
 
 
