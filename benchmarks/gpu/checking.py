@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from importlib.util import find_spec
@@ -81,8 +82,17 @@ def _known(path: Path | None) -> dict[str, Any]:
 def _write(path: Path, known: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(".new")
-    new.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
+    new.write_text(json.dumps(_finite(known), indent=2, allow_nan=False) + "\n", encoding="utf-8")
     new.replace(path)
+
+
+def _finite(found: Any) -> Any:
+    """JSON has no word for NaN."""
+    if isinstance(found, dict):
+        return {key: _finite(value) for key, value in found.items()}
+    if isinstance(found, list | tuple):
+        return [_finite(value) for value in found]
+    return None if isinstance(found, float) and not math.isfinite(found) else found
 
 
 def _has_governor() -> bool:

@@ -18,7 +18,15 @@ from typing import Any
 from benchmarks.gpu import native
 from benchmarks.gpu.presence import FAKE
 
-_NO_KERNELS = ("Memcpy", "Memset", "ProfilerStep", "Context Sync", "Stream ", "Event Sync")
+_NO_KERNELS = (
+    "Memcpy",
+    "Memset",
+    "ProfilerStep",
+    *("Context Sync", "Stream ", "Event Sync"),
+    *("Activity Buffer", "Buffer Flush", "Command Buffer", "Lazy Function", "Instrumentation"),
+    *("Resource", "Unknown"),
+)
+"""How names of what a profiler puts on the GPU's side begin, beside kernels."""
 
 
 def cuda() -> Any:

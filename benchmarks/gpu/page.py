@@ -23,7 +23,7 @@ nothing depends on it. Brackets hold the quartiles over all rounds.
 
 **off**: nothing is timed. **m1**, **m2**: our timer, by marks and by a callback at each launch. \
 **kernels**: kernel records alone. **m3**: with ids pushed at each section, and records of the \
-calls that launch. **m4**: the same with records of all runtime calls. **nvrx**: kernel records \
+calls that launch. **m4**: the same with records of all driver calls. **nvrx**: kernel records \
 switched on and off at each section, as NVRx does it (its own module where it is installed). \
 **events**: a CUDA event before and after each section. **profiler**: torch.profiler. E12 (what \
 polling NVML costs) has no experiment yet.

@@ -273,7 +273,7 @@ def way_of(cuda: Any, name: str) -> Off:
         "m1": lambda: Timed(cuda),
         "m2": lambda: Timed(cuda, prefers_launches=True),
         "m3": lambda: Probed(cuda, (ext, kernel), has_launch_calls=True, pushes=True),
-        "m4": lambda: Probed(cuda, (ext, native.RUNTIME, kernel), pushes=True),
+        "m4": lambda: Probed(cuda, (ext, native.DRIVER, kernel), pushes=True),
         "nvrx": lambda: _nvrx(cuda),
         "profiler_cuda": lambda: Profiled(cuda, has_cpu=False),
         "profiler_cpu_cuda": lambda: Profiled(cuda, has_cpu=True),

@@ -19,6 +19,7 @@ def well(notebook: Notebook) -> None:
     notebook.figure("cost", {"value": 0.3, "iqr": [0.2, 0.4]})
     notebook.figure("guess", 7)
     notebook.figure("nothing", float("nan"))
+    notebook.fact("seen", {"also nothing": [float("nan"), 1.0]})
 
 
 def crash(notebook: Notebook) -> None:

@@ -61,6 +61,7 @@ def test_a_crash_and_a_hang_end_themselves_only(tmp_path):
     found = json.loads(path.read_text())["experiments"]
     assert list(found) == ["E1", "E2", "E3"]
     assert found["E1"]["status"] == "done"
+    assert found["E1"]["facts"] == {"seen": {"also nothing": [None, 1.0]}}
     assert [line["verdict"] for line in found["E1"]["table"]] == ["met", "differs", "not measured"]
     assert found["E2"]["status"] == "failed: ended by SIGSEGV"
     assert "the last thing it did" in found["E2"]["last_lines"]
