@@ -111,11 +111,14 @@ class Session:
 
     def kernels(self) -> int:
         """How many it saw, after it has stopped; copies and fills are none."""
-        events = self._profiler.profiler.kineto_results.events()
-        return sum(
-            str(event.device_type()).endswith("CUDA") and not event.name().startswith(_NO_KERNELS)
-            for event in events
-        )
+        return sum(map(_is_kernel, self._profiler.profiler.kineto_results.events()))
+
+
+def _is_kernel(event: Any) -> bool:
+    if hasattr(event, "activity_type"):  # not in older versions of PyTorch
+        return bool(event.activity_type() == "kernel")
+    is_on_gpu = str(event.device_type()).endswith("CUDA")
+    return is_on_gpu and not event.name().startswith(_NO_KERNELS)
 
 
 class FakeCuda(Cuda):

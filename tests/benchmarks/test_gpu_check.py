@@ -334,3 +334,36 @@ def test_the_page_shows_results_with_where_they_were_measured(tmp_path, monkeypa
     assert "the last thing it did" in text
     assert "unknown GPU, driver unknown" in text
     assert text.count("Nobody has run this yet") == 10
+
+
+class Event:
+    """One of a profiler's; a newer PyTorch's if it has a type."""
+
+    def __init__(self, name, device, kind=None):
+        self._name, self._device = name, device
+        if kind is not None:
+            self.activity_type = lambda: kind
+
+    def name(self):
+        return self._name
+
+    def device_type(self):
+        return f"DeviceType.{self._device}"
+
+
+@pytest.mark.parametrize(
+    ("event", "is_kernel"),
+    [
+        (Event("gemm", "CUDA"), True),
+        (Event("Memcpy DtoH", "CUDA"), False),
+        (Event("cudaLaunchKernel", "CPU"), False),
+        (Event("gemm", "CUDA", "kernel"), True),
+        (Event("range", "CUDA", "gpu_user_annotation"), False),
+    ],
+)
+def test_a_profilers_kernels_are_told_from_what_else_it_shows(event, is_kernel):
+    """Truth for attribution is a count of kernels, without copies, fills and ranges."""
+    pytest.importorskip("torch", reason="it would show what counts as a kernel")
+    from benchmarks.gpu.cuda import _is_kernel
+
+    assert _is_kernel(event) == is_kernel
