@@ -41,6 +41,8 @@ class Cuda:
     device = "cuda"
     dtype = "bfloat16"
     timer_paths: tuple[str, str, str]
+    events_driver: str | None = ""
+    """As ``EventTimer`` wants it; None: it cannot work here."""
 
     def __init__(self) -> None:
         import torch
@@ -125,6 +127,7 @@ class FakeCuda(Cuda):
     """On the CPU, with the fake libcupti for a driver."""
 
     is_fake = True
+    events_driver = os.environ.get("OTEL_STRAGGLER_GPU_CHECK_DRIVER")
     device = "cpu"
     dtype = "float32"
 

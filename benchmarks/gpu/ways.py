@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import time
 from collections import Counter
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -103,7 +104,7 @@ class Timed(Off):
         else:
             self.timer.flush()
             ready = self.timer.take_ready(time.monotonic_ns())
-        self.states.update(_RECORD.unpack_from(ready, at)[-1] for at in range(0, len(ready), 128))
+        self.states.update(_states(ready))
 
     def stop(self) -> None:
         self.cuda.synchronize()
@@ -206,8 +207,48 @@ class Nvrx(Off):
         return {"whose": "nvrx_cupti_module"}
 
 
+class NativeEvents(Off):
+    """Our ``EventTimer``, as the recorder and the exporter use it."""
+
+    def start(self) -> None:
+        stream_of = getattr(self.cuda.torch._C, "_cuda_getCurrentRawStream", None)
+        self.timer = NATIVE.EventTimer(self.cuda.events_driver, stream_of, -1)
+        if reason := self.timer.start():
+            raise native.NoProbeError(reason)
+        self._span = 0
+        self._open: list[tuple[int, int, int]] = []
+        self._ended: list[bytes] = []
+        self.states: Counter[int] = Counter()
+
+    def begin(self, section: int) -> None:
+        self._span += 1
+        self._open.append((self._span, section, time.monotonic_ns()))
+        self.timer.begun(self._span)
+
+    def end(self) -> None:
+        span, section, start_ns = self._open.pop()
+        self.timer.ended(span)
+        outer = self._open[-1][0] if self._open else 0
+        self._ended.append(_record(span, outer, section, start_ns, time.monotonic_ns()))
+
+    def end_turn(self) -> None:
+        self.timer.add(b"".join(self._ended))
+        self._ended.clear()
+        self.states.update(_states(self.timer.take_ready(time.monotonic_ns())))
+
+    def stop(self) -> None:
+        self.cuda.synchronize()
+        self.end_turn()
+        self.states.update(_states(self.timer.take_all(True)))
+        self.timer.stop(time.monotonic_ns() + 1_000_000_000)
+
+    def facts(self) -> dict[str, Any]:
+        return {"whose": "EventTimer", "states": dict(self.states), **self.timer.state()}
+
+
 class Events(Off):
-    """A CUDA event before and after each section, resolved later, without waiting."""
+    """A CUDA event before and after each section, resolved later, without waiting; by PyTorch, for
+    a package without ``EventTimer``."""
 
     def start(self) -> None:
         self._free: list[Any] = [self.cuda.event() for _ in range(512)]
@@ -268,7 +309,7 @@ def way_of(cuda: Any, name: str) -> Off:
     ext, kernel = native.EXTERNAL, native.KERNEL
     makers = {
         "off": lambda: Off(cuda),
-        "events": lambda: Events(cuda),
+        "events": lambda: _events(cuda),
         "kernels": lambda: Probed(cuda, (kernel,)),
         "m1": lambda: Timed(cuda),
         "m2": lambda: Timed(cuda, prefers_launches=True),
@@ -281,6 +322,11 @@ def way_of(cuda: Any, name: str) -> Off:
     return makers[name]()
 
 
+def _events(cuda: Any) -> Off:
+    is_ours = hasattr(NATIVE, "EventTimer") and cuda.events_driver is not None
+    return NativeEvents(cuda) if is_ours else Events(cuda)
+
+
 def _nvrx(cuda: Any) -> Off:
     if find_spec("nvrx_cupti_module") is not None and not cuda.is_fake:
         return Nvrx(cuda)
@@ -290,6 +336,11 @@ def _nvrx(cuda: Any) -> Off:
 def _check(what: str, result: int) -> None:
     if result:
         raise native.NoProbeError(f"CUPTI: {what} gave {result}")
+
+
+def _states(records: bytes) -> Iterator[int]:
+    """What became of each run: 2 timed, 3 missing, 4 timed by events."""
+    return (_RECORD.unpack_from(records, at)[-1] for at in range(0, len(records), 128))
 
 
 def _record(span: int, parent: int, section: int, start_ns: int, end_ns: int) -> bytes:
