@@ -54,7 +54,8 @@ _VERDICT_LABELS = {
     semconv.VERDICT_PAGES.name: _SUBJECT_LABELS,
 }
 _OF_A_WORLD = frozenset({semconv.SECTION_EXPOSED, semconv.WORKER_SLOWDOWN, semconv.HOST_STRAGGLING})
-ON_POINTS = {
+_OF_A_GPU = (semconv.GPU_UUID, semconv.HW_TYPE)
+ON_POINTS: dict[str, tuple[Attribute, ...]] = {
     "straggler.progress.timestamp": (semconv.PHASE,),
     "straggler.section.open_time": (semconv.SECTION, semconv.PHASE),
     "straggler.rank.finished.timestamp": (semconv.OUTCOME,),
@@ -62,6 +63,12 @@ ON_POINTS = {
     "straggler.records.folded": (semconv.SECTION,),
     "straggler.section.duration": (semconv.SECTION, semconv.SECTION_KIND),
     "straggler.kernel.duration": (semconv.KERNEL, semconv.KERNEL_CLASS, semconv.SECTION),
+    "hw.power": _OF_A_GPU,
+    "hw.energy": _OF_A_GPU,
+    "hw.temperature": (*_OF_A_GPU, semconv.HW_SENSOR),
+    "hw.errors": (*_OF_A_GPU, semconv.ERROR_TYPE),
+    "straggler.gpu.clock": (*_OF_A_GPU, semconv.HW_SENSOR),
+    "straggler.gpu.throttled": (*_OF_A_GPU, semconv.REASON),
 }
 """Attributes of the data points that a rank sends; those of the rank are on the resource."""
 _KINDS = {
@@ -310,7 +317,7 @@ def _words_of_verdicts() -> str:
 
 def _metric_tables() -> Iterator[str]:
     for heading, metrics in by_heading(Metric).items():
-        is_from_rank = heading == "from a rank"
+        is_from_rank = heading == "from a rank" or metrics[0] in semconv.HARDWARE_METRICS
         last = "attributes of its data points" if is_from_rank else "labels"
         labels = attributes_of_points if is_from_rank else labels_of
         rows = [

@@ -333,7 +333,14 @@ OUTCOME: Final = Attribute("outcome", "how the rank ended, one of OUTCOMES")
 REASON: Final = Attribute("reason", "why a record or span was not used")
 
 MetricKind = Literal["gauge", "counter", "histogram"]
-_UNIT_SUFFIX: Final = {"s": "_seconds", "By": "_bytes"}
+_UNIT_SUFFIX: Final = {
+    "s": "_seconds",
+    "By": "_bytes",
+    "W": "_watts",
+    "J": "_joules",
+    "Cel": "_celsius",
+    "Hz": "_hertz",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,6 +389,37 @@ KERNEL_DURATION = Metric(
     "s",
     "histogram",
     "times of CUDA kernels by kernel, class and section: exponential, delta, every 10 s",
+)
+
+# --- the GPU of a rank, from NVML; nothing sends them yet ----------------------------------------
+# OpenTelemetry's conventions for hardware have no clock of a GPU and no time spent throttled.
+HW_TYPE: Final = Attribute("hw.type", "kind of hardware: gpu")
+HW_SENSOR: Final = Attribute("hw.sensor_location", "which part of the GPU: gpu, sm or memory")
+ERROR_TYPE: Final = Attribute("error.type", "one of GPU_ERRORS, or xid_ and a number")
+GPU_ERRORS: Final = (
+    "ecc_corrected",
+    "ecc_uncorrected",
+    "rows_remapped_corrected",
+    "rows_remapped_uncorrected",
+    "row_remap_pending",
+    "row_remap_failed",
+    "pcie_replay",
+)
+HW_POWER = Metric("hw.power", "W", "gauge", "power of the GPU")
+HW_ENERGY = Metric("hw.energy", "J", "counter", "energy of the GPU since its driver was loaded")
+HW_TEMPERATURE = Metric("hw.temperature", "Cel", "gauge", "temperature of the GPU, by sensor")
+HW_ERRORS = Metric("hw.errors", "{error}", "counter", "faults of the GPU, by error.type")
+GPU_CLOCK = Metric("straggler.gpu.clock", "Hz", "gauge", "clock of the GPU, by part")
+GPU_THROTTLED = Metric(
+    "straggler.gpu.throttled", "s", "counter", "time in which the GPU was held back, by reason"
+)
+HARDWARE_METRICS: Final = (
+    HW_POWER,
+    HW_ENERGY,
+    HW_TEMPERATURE,
+    HW_ERRORS,
+    GPU_CLOCK,
+    GPU_THROTTLED,
 )
 
 # --- from the collector -----------------------------------------------------------------------
