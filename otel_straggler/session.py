@@ -21,7 +21,6 @@ from otel_straggler.instrument.topology import TOPOLOGY
 from otel_straggler.native import check_wish
 from otel_straggler.record.active import RECORDER
 from otel_straggler.record.description import Topology
-from otel_straggler.record.gpu.device import GpuDescription
 from otel_straggler.record.recording import RECORDING
 from otel_straggler.semconv import OUTCOMES, Outcome
 
@@ -48,7 +47,6 @@ class Session:
         self.settings = settings
         self._sdk: SdkSink | None = None
         self._export: Export | None = None
-        self._gpu = GpuDescription()
         self._termination: Termination | None = None
 
     @property
@@ -81,7 +79,7 @@ class Session:
             TOPOLOGY.add(Topology(role=self.settings.role))
         self._export = export_for(
             self.settings,
-            topology=self._topology,
+            topology=lambda: TOPOLOGY.current,
             other_losses=self._losses,
             bystander=self._sdk,
             span_ids=span_ids,
@@ -119,11 +117,7 @@ class Session:
             return None
         from otel_straggler.record.sdk_sink import SdkSink
 
-        return SdkSink(self.settings, span_ids, self._topology)
-
-    def _topology(self) -> Topology:
-        """What is known of the rank now; its GPU as soon as the training uses CUDA."""
-        return self._gpu.add_to(TOPOLOGY.current)
+        return SdkSink(self.settings, span_ids, lambda: TOPOLOGY.current)
 
     def _stop_threads(self, timeout_s: float) -> None:
         export, self._export = self._export, None
