@@ -13,7 +13,7 @@ class TopologyBook:
     """What is known of this rank so far. Replaced as a whole, so reading needs no lock."""
 
     def __init__(self) -> None:
-        self.forget()
+        self._told, self._gpu = Topology(), GpuDescription()
 
     @property
     def current(self) -> Topology:
@@ -24,8 +24,7 @@ class TopologyBook:
         self._told = self._told.merged(newer)
 
     def forget(self) -> None:
-        self._told = Topology()
-        self._gpu = GpuDescription()
+        self._told, self._gpu = Topology(), GpuDescription()
 
 
 TOPOLOGY = TopologyBook()
