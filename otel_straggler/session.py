@@ -22,7 +22,6 @@ from otel_straggler.instrument.topology import TOPOLOGY
 from otel_straggler.native import check_wish
 from otel_straggler.record.active import RECORDER
 from otel_straggler.record.description import Topology
-from otel_straggler.record.gpu.device import GpuDescription
 from otel_straggler.record.recording import RECORDING
 from otel_straggler.semconv import GPU_TIERS, OUTCOMES, GpuTier, Outcome
 
@@ -53,7 +52,6 @@ class Session:
         self.settings = settings
         self._sdk: SdkSink | None = None
         self._export: Export | None = None
-        self._gpu = GpuDescription()
         self._termination: Termination | None = None
         self._gpu: GpuTiming | None = None
         self._is_closing = False
@@ -90,7 +88,7 @@ class Session:
         self._gpu = GpuTiming(self.settings, why_never(self.settings))
         self._export = export_for(
             self.settings,
-            topology=self._topology,
+            topology=lambda: TOPOLOGY.current,
             other_losses=self._losses,
             bystander=self._sdk,
             span_ids=span_ids,
@@ -147,11 +145,7 @@ class Session:
             return None
         from otel_straggler.record.sdk_sink import SdkSink
 
-        return SdkSink(self.settings, span_ids, self._topology)
-
-    def _topology(self) -> Topology:
-        """What is known of the rank now; its GPU as soon as the training uses CUDA."""
-        return self._gpu.add_to(TOPOLOGY.current)
+        return SdkSink(self.settings, span_ids, lambda: TOPOLOGY.current)
 
     def _stop_threads(self, timeout_s: float) -> None:
         export, self._export = self._export, None

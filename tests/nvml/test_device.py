@@ -124,13 +124,15 @@ def test_what_pytorch_does_not_tell_the_driver_is_asked_for_once(
     assert GpuDescription().add_to(Topology()).gpu_uuid == "GPU-1234"
 
 
-def test_a_session_tells_it_with_the_rank(cuda: Cuda) -> None:
+def test_what_is_known_of_the_rank_has_the_gpu(cuda: Cuda) -> None:
     """On ``straggler.rank.info`` and on the resource, from the next heartbeat on."""
-    from otel_straggler.config import ClientSettings, Endpoint
-    from otel_straggler.session import Session
+    from otel_straggler.instrument.topology import TopologyBook
 
-    nowhere = Endpoint(url="http://127.0.0.1/", is_enabled=False)
-    session = Session(ClientSettings(run_id="r", world_size=8, traces=nowhere, metrics=nowhere))
-    assert session._topology().gpu_model == ""
+    book = TopologyBook()
+    book.add(Topology(role="actor"))
+    assert book.current == Topology(role="actor")
     cuda.is_used = True
-    assert session._topology().gpu_model == "NVIDIA H200"
+    assert book.current.gpu_model == "NVIDIA H200"
+    assert book.current.role == "actor"
+    book.forget()
+    assert book.current.role == ""
