@@ -22,7 +22,8 @@ class GpuStage {
   static constexpr std::int64_t kPatienceNs = 2 * kSecondNs;  // as long as a timer lets a run wait
 
   // timers: live as long as the process.
-  explicit GpuStage(const GpuTimers& timers) : timers_(&timers) {
+  explicit GpuStage(GpuTimers& timers) : timers_(&timers) {
+    timers.set_complete(false);  // that was of a session that has ended
     learn();
     while (!coming_.empty()) turn_to(pop());
     for (auto& [timer, before] : seen_timers_) before = timer->losses();
