@@ -164,9 +164,10 @@ class Session:
             self._gpu.leave_to_parent()
 
     def _topology(self) -> Topology:
-        """What is known of the rank, with what times it now."""
+        """What is known of the rank: its GPU, once the training uses CUDA, and what times it."""
         tier, reason = ("", "") if self._gpu is None else self._gpu.described()
-        return replace(TOPOLOGY.current, gpu_tier=tier, gpu_reason=reason)
+        known = self._gpu_description.add_to(TOPOLOGY.current)
+        return replace(known, gpu_tier=tier, gpu_reason=reason)
 
     def _losses(self) -> dict[str, int]:
         losses = GUARD.counts()

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from otel_straggler import configure, flush, section, semconv, shutdown, step
 from otel_straggler.native import NATIVE
+from otel_straggler.record import exporting
 from otel_straggler.record.active import RECORDER
 from otel_straggler.testing import CapturedRequests
 
@@ -452,10 +453,13 @@ def test_a_process_may_fork_and_end_while_sections_are_timed(cuda: FakeCuda, end
         assert (answer.returncode, answer.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("exporter", ["native", "python"])
 def test_spans_carry_the_time_of_the_gpu_and_say_how_it_was_taken(
-    timer: Any, cuda: FakeCuda
+    timer: Any, cuda: FakeCuda, exporter: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the section to OTLP; one that could not be timed has host time alone, and says so."""
+    if exporter == "python":
+        monkeypatch.setattr(exporting, "why_python", lambda _: "a test asks for it")
     with CapturedRequests() as sink:
         configure(
             endpoint=sink.url,

@@ -11,7 +11,8 @@ from otel_straggler.record.gpu.nvml_signals import GpuIdentity, SensorsGoneError
 
 
 def own_gpu() -> GpuIdentity | None:
-    """The process's current device; None where CUDA is not in use (yet), or after a fork.
+    """The device that the process computes on; None where CUDA is not in use (yet), or after a
+    fork.
 
     Cost: below a microsecond until CUDA is in use, then some.
     """
@@ -20,7 +21,7 @@ def own_gpu() -> GpuIdentity | None:
     try:
         if cuda is None or not cuda.is_initialized() or cuda._is_in_bad_fork():  # noqa: SLF001
             return None
-        found = cuda.get_device_properties(cuda.current_device())
+        found = cuda.get_device_properties(_device(cuda))
     except (
         AttributeError,
         RuntimeError,
@@ -30,6 +31,15 @@ def own_gpu() -> GpuIdentity | None:
     uuid = str(getattr(found, "uuid", ""))
     prefixed = uuid if not uuid or uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
     return GpuIdentity(uuid=prefixed, model=str(found.name), pci_id=_pci_id(found))
+
+
+def _device(cuda: Any) -> int:
+    """The device on which the process holds most memory. Which one is current is known in the
+    thread that trains only, and this is asked in another."""
+    count, reserved = int(cuda.device_count()), getattr(cuda, "memory_reserved", None)
+    if count > 1 and reserved is not None:
+        return max(range(count), key=reserved)
+    return int(cuda.current_device())
 
 
 def gpu_of_driver(uuid: str) -> GpuIdentity | None:
