@@ -164,10 +164,9 @@ class Session:
             self._gpu.leave_to_parent()
 
     def _topology(self) -> Topology:
-        """What is known of the rank: its GPU, once the training uses CUDA, and what times it."""
+        """What is known of the rank, with what times it now."""
         tier, reason = ("", "") if self._gpu is None else self._gpu.described()
-        known = self._gpu_description.add_to(TOPOLOGY.current)
-        return replace(known, gpu_tier=tier, gpu_reason=reason)
+        return replace(TOPOLOGY.current, gpu_tier=tier, gpu_reason=reason)
 
     def _losses(self) -> dict[str, int]:
         losses = GUARD.counts()
