@@ -88,7 +88,7 @@ class Session:
         self._gpu = GpuTiming(self.settings, why_never(self.settings))
         self._export = export_for(
             self.settings,
-            topology=lambda: TOPOLOGY.current,
+            topology=self._topology,
             other_losses=self._losses,
             bystander=self._sdk,
             span_ids=span_ids,
@@ -145,7 +145,7 @@ class Session:
             return None
         from otel_straggler.record.sdk_sink import SdkSink
 
-        return SdkSink(self.settings, span_ids, lambda: TOPOLOGY.current)
+        return SdkSink(self.settings, span_ids, self._topology)
 
     def _stop_threads(self, timeout_s: float) -> None:
         export, self._export = self._export, None

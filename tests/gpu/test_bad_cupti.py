@@ -192,7 +192,7 @@ def test_another_client_that_takes_over_is_noticed(
     monkeypatch.setenv("KINETO_USE_DAEMON", "1")
     train()
     assert gpu_timing().tier == "cupti"
-    gpu.take_over()
+    gpu.give_to_another()
     for n in range(10, 14):
         with step(n), section("forward"):
             gpu.launch("gemm", 1_000)

@@ -202,7 +202,7 @@ class Kineto:
 
     def prepare(self) -> None:
         assert self.gpu.get("kinds") == 0  # somebody else is at work still
-        self.gpu.take_over()
+        self.gpu.give_to_another()
         self.seen -= self.gpu.foreign_bytes()
         self.gpu.enable_kernels()
 

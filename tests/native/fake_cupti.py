@@ -56,6 +56,10 @@ class FakeGpu:
         self._library.fake_get.restype = ctypes.c_uint64
         return int(self._library.fake_get(count.encode()))
 
+    def give_to_another(self) -> None:
+        """Another profiler registers its callbacks, and gets what comes."""
+        self._library.fake_foreign_takeover()
+
     def foreign_bytes(self) -> int:
         """What the other client got."""
         self._library.fake_foreign_bytes.restype = ctypes.c_uint64

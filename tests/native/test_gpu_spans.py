@@ -281,7 +281,7 @@ def test_another_profiler_takes_the_records(training: Training) -> None:
     training.begin()
     training.gpu.launch("gemm", 10)
     training.timer.flush()
-    training.gpu.take_over()
+    training.gpu.give_to_another()
     with step(1):
         training.gpu.launch("gemm", 10)
     assert flush(1.0)
