@@ -232,6 +232,7 @@ TEST_CASE("events: an error that training's own thread meets ends timing there")
   CHECK_FALSE(process.timer->is_on());
   CHECK(has(process.timer->reason(), "cuStreamIsCapturing gave 700"));
   const std::vector<Record> records = process.ready();
+  CHECK(fake_cuda_get("cuEventQuery") == 0);  // the driver is left alone from then on
   REQUIRE(records.size() == 2);
   CHECK(is_missing(records[0]));
   CHECK(is_missing(records[1]));
@@ -274,6 +275,20 @@ TEST_CASE("events: a stream that was destroyed makes its runs missing, and only 
   REQUIRE(records.size() == 2);
   CHECK(is_missing(records[0]));
   CHECK(is_timed(records[1], 10));
+}
+
+TEST_CASE("events: where CUDA is not in use yet, or not any more, runs have no GPU time") {
+  for (const Code code : {3, 4}) {
+    Process process;
+    fake_cuda_fail("cuCtxGetCurrent", code);
+    process.run(1, 10);
+    CHECK(is_off(process.one()));
+    CHECK(process.timer->is_on());
+    fake_cuda_fail("cuCtxGetCurrent", 0);
+    process.run(2, 10);
+    fake_cuda_advance(20);
+    CHECK(is_timed(process.one(), 10));
+  }
 }
 
 TEST_CASE("events: a time below zero is no time") {
