@@ -53,7 +53,7 @@ def attributed(told: Mapping[str, float], truth: Mapping[str, float]) -> float:
     """Percent of the true kernels that are in their section, less those that are in a wrong one.
 
     >>> attributed({"forward": 9, "backward": 11}, {"forward": 10, "backward": 10})
-    90.0
+    95.0
     """
     total = sum(truth.values())
     missing = sum(max(0.0, count - told.get(name, 0)) for name, count in truth.items())

@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import torch
@@ -73,7 +74,9 @@ class Forked:
 def main(keys: str, folder: str) -> None:
     os.environ[FAKE] = "1"
     native.build()
-    arms.subprocess.Popen = Forked
+    native.build_fake()
+    expired = subprocess.TimeoutExpired
+    arms.subprocess = SimpleNamespace(Popen=Forked, PIPE=subprocess.PIPE, TimeoutExpired=expired)
     for key in keys.split(","):
         experiment = experiments()[key]
         notebook = Notebook(Path(folder) / key, is_quick=True)

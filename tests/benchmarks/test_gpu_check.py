@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import os
 import subprocess
@@ -11,7 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.gpu import environment, page, presence
+from benchmarks.gpu import (
+    e4_attribution,
+    e6_residue,
+    e9_soak,
+    endings,
+    environment,
+    figures,
+    kernel_medians,
+    page,
+    presence,
+    table,
+)
 from benchmarks.gpu.acceptance import decide, rules
 from benchmarks.gpu.e2_order import inversions, marks_found
 from benchmarks.gpu.e4_attribution import attributed, by_external
@@ -130,6 +142,18 @@ def test_a_gpu_that_was_held_back_meanwhile_is_said():
     assert sentence == "The GPU was throttled for 20 % of the window, by its temperature."
     assert environment.throttled(state(100, 7), state(110, 7)) == ""
     assert environment.throttled({}, state(110, 9)) == ""
+
+
+@pytest.mark.parametrize(
+    "module",
+    [e4_attribution, e6_residue, e9_soak, endings, figures, kernel_medians, table],
+    ids=lambda module: module.__name__,
+)
+def test_the_examples_in_docstrings_hold(module):
+    """Each is run."""
+    found = doctest.testmod(module)
+    assert found.failed == 0
+    assert found.attempted > 0
 
 
 # --- figures ------------------------------------------------------------------------------------
