@@ -116,6 +116,25 @@ def test_a_timer_in_trouble_is_left(rig: Rig, counts: dict[str, int], reason: st
     assert rig.tick(61) == (("cupti", "") if is_back else ("events", reason))
 
 
+def test_what_comes_again_and_again_is_logged_once(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another profiler takes over every minute; after a wish of the user's it is said again."""
+    rig.events.refusals = [Refusal("no_events")]
+    with caplog.at_level(logging.INFO):
+        timing = rig.begin("cupti")
+        for _ in range(3):
+            rig.cupti.now = {"silent_flushes": 60}
+            assert rig.tick() == ("off", "takeover")
+            rig.cupti.now = {}
+            assert rig.tick(61) == ("cupti", "")
+        assert len(said(caplog)) == 2
+        timing.set("off")
+        timing.set("cupti")
+        assert len(said(caplog)) == 4
+    timing.close(1.0)
+
+
 def test_a_gpu_that_is_never_idle_is_not_taken_for_a_takeover() -> None:
     """Its buffers come back when they are full; where dynolog may come, less is enough."""
     for has_daemon, most in ((False, 60), (True, 3)):
