@@ -128,11 +128,12 @@ def test_more_open_sections_than_are_told_to_others_are_timed(timer: Any, gpu: F
             gpu.launch("gemm", 1)
             if depth + 1 < len(sections):
                 descend(depth + 1)
+            gpu.launch("gemm", 100)
 
     step(1)
     descend(0)
     taken = kernel_time_ns(timer)
-    assert [taken[f"level {n}"] for n in range(40)] == list(range(40, 0, -1))
+    assert [taken[f"level {n}"] for n in range(40)] == list(range(4_040, 0, -101))
 
 
 def test_sections_may_end_in_another_order(timer: Any, gpu: FakeGpu) -> None:
