@@ -53,7 +53,7 @@ def set_gpu_timer(timer: KernelTimer | EventTimer | None, /) -> None:
 def set_gpu_complete(is_complete: bool, /) -> None:
     """The GPU was synchronised, the timer has flushed twice, and nothing more is launched: the
     exporter's last flush waits for nothing, and all numbers count. Holds until the next
-    set_gpu_timer()."""
+    set_gpu_timer(), and for one session."""
 
 def publish_name(table: int, number: int, text: bytes, /) -> bool: ...
 

@@ -30,6 +30,7 @@ class Timer final : public GpuTimer {
 
   void take_ready(std::int64_t, std::vector<Record>& out) override {
     const std::lock_guard<std::mutex> lock(mutex_);
+    ++looks_;
     for (; is_fast_ && !waiting_.empty(); waiting_.pop_front()) {
       give(waiting_.front(), GpuState::kTimed, out);
     }
@@ -65,6 +66,12 @@ class Timer final : public GpuTimer {
     return untold_;
   }
 
+  // How often somebody has asked for runs that are ready.
+  int looks() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return looks_;
+  }
+
   std::size_t waiting() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return waiting_.size();
@@ -84,6 +91,7 @@ class Timer final : public GpuTimer {
   std::map<std::uint64_t, int> told_;
   std::deque<Record> waiting_;
   bool is_fast_ = true;
+  int looks_ = 0;
   std::uint64_t untold_ = 0;
   GpuLosses losses_;
 };

@@ -125,6 +125,7 @@ TEST_CASE("a timer that was replaced may still give its numbers; the next one's 
   line.put();
   CHECK(line.ready().empty());
   CHECK(second.waiting() == 0);
+  CHECK(second.looks() == 1);  // it reads its events meanwhile
   SUBCASE("it does") {
     first.set_fast(true);
     CHECK(line.ready() == Told{{1, kTimed}});
@@ -192,13 +193,16 @@ TEST_CASE("losses are those since the stage was made, of all timers that had a t
   CHECK(line.stage->losses().lost == 1'011);
 }
 
-TEST_CASE("that nothing more is launched holds until the next change") {
+TEST_CASE("that nothing more is launched holds until the next change, and for one session") {
   made::Timer timer;
   Line line(&timer);
   line.timers.set_complete(true);
   CHECK(line.stage->is_complete());
   line.timers.set(&timer);  // the same again: another session begins
   CHECK_FALSE(line.stage->is_complete());
+  line.timers.set_complete(true);
+  const GpuStage of_next_session(line.timers);
+  CHECK_FALSE(of_next_session.is_complete());
 }
 
 TEST_CASE("timers may change while sections run: no run is lost, none is given away untold") {

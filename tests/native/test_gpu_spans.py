@@ -12,6 +12,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_straggler import configure, flush, section, semconv, shutdown, step
 from otel_straggler.native import NATIVE
@@ -378,6 +381,27 @@ def test_who_listens_in_the_process_does_not_wait(training: Training) -> None:
     assert heard == ["forward"]
     training.gpu.set("hold", 0)
     assert gpu_of(training.end()["forward"]) == (10, 10, 0, 1)
+
+
+def test_an_applications_provider_gets_spans_at_once(training: Training) -> None:
+    """Ours have the numbers; sections that are current spans for user code have them too."""
+    exported = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exported))
+    training.begin(tracer_provider=provider, propagate_context=True)
+    with step(1), section("forward"):
+        training.gpu.launch("gemm", 10)
+        with section("attention"):
+            training.gpu.launch("softmax", 100)
+    spans = training.end()
+    assert {name: gpu_of(span)[0] for name, span in spans.items()} == {
+        "attention": 100,
+        "forward": 110,
+        "step": 110,
+    }
+    seen = {span.name: span.attributes or {} for span in exported.get_finished_spans()}
+    assert seen["forward"][semconv.TIME_BASIS] == semconv.HOST_BASIS
+    provider.shutdown()
 
 
 def test_hot_sections_are_folded_with_the_sum_of_their_kernels(training: Training) -> None:

@@ -71,7 +71,7 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
   // recorder, handoff and gpu_timers: live as long as the process.
   Exporter(ExporterSettings settings, HeartbeatVocabulary words,
            std::shared_ptr<SharedEncoder> encoder, Recorder& recorder, Handoff& handoff,
-           const GpuTimers& gpu_timers)
+           GpuTimers& gpu_timers)
       : settings_(std::move(settings)),
         encoder_(std::move(encoder)),
         recorder_(&recorder),

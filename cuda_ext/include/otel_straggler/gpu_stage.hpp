@@ -22,7 +22,8 @@ class GpuStage {
   static constexpr std::int64_t kPatienceNs = 2 * kSecondNs;  // as long as a timer lets a run wait
 
   // timers: live as long as the process.
-  explicit GpuStage(const GpuTimers& timers) : timers_(&timers) {
+  explicit GpuStage(GpuTimers& timers) : timers_(&timers) {
+    timers.set_complete(false);  // that was of a session that has ended
     learn();
     while (!coming_.empty()) turn_to(pop());
     for (auto& [timer, before] : seen_timers_) before = timer->losses();
@@ -50,6 +51,7 @@ class GpuStage {
       next(false);
       ask(ready);
     }
+    keep_awake(now_ns);
     hand_out(out);
   }
 
@@ -121,6 +123,15 @@ class GpuStage {
     const std::int64_t ago_ns = now_ns - coming_.front().since_ns;
     if (ago_ns >= kPatienceNs || held_.size() > kMostHeld) return true;
     return ago_ns >= kSettleNs && !is_timer_busy();
+  }
+
+  // Timers whose turn is to come have work already: what was told to them is to be read.
+  void keep_awake(std::int64_t now_ns) {
+    for (const Change& change : coming_) {
+      if (change.timer == nullptr || change.timer == timer_) continue;
+      given_.clear();
+      change.timer->take_ready(now_ns, given_);  // nothing was added
+    }
   }
 
   // The turn of the next timer, and of the runs that are its.

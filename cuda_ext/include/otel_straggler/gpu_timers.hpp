@@ -47,7 +47,7 @@ class GpuTimers {
   bool is_used() const noexcept { return made_.load(std::memory_order_acquire) != 0; }
 
   // The GPU was synchronised and all that it did was given back; nothing more is launched. Holds
-  // until the next change.
+  // until the next change, and for one session.
   void set_complete(bool is_complete) noexcept {
     is_complete_.store(is_complete, std::memory_order_release);
   }

@@ -29,7 +29,7 @@ namespace otel_straggler::events {
 
 struct EventSettings {
   int device = -1;                   // the one that is timed; -1: whichever is current
-  std::uint32_t most_pairs = 1'024;  // of a thread in a context: the exporter looks once a second
+  std::uint32_t most_pairs = 1'024;  // of a thread in a context; somebody reads ten times a second
   std::uint32_t most_pairs_in_all = 8'192;
   std::uint32_t most_threads = 256;
 };
