@@ -2,6 +2,7 @@
 // functions and reads no clock. One thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -69,6 +70,10 @@ class Pipeline {
     for (std::size_t at = 0; at < mark_count; ++at) {
       marks_->learn(marks[at].id, marks[at].correlation, now_ns);
     }
+    if (mark_count > 0 && parked_.size() >= retry_at_) {  // a worker that was held up reads much
+      retry(now_ns);
+      retry_at_ = std::min(kMostParked, std::max(kMostParked / 2, parked_.size() + kMostParked / 8));
+    }
     for (std::size_t at = 0; at < event_count; ++at) take(events[at], now_ns);
   }
 
@@ -77,6 +82,7 @@ class Pipeline {
     progress_.note(now_ns, newest());
     marks_->tend(now_ns);
     retry(now_ns);
+    retry_at_ = kMostParked / 2;
     const std::uint64_t forgotten = runs_.forgotten();
     if (std::exchange(forgotten_, forgotten) != forgotten) flawed_until_ns_ = now_ns;
   }
@@ -330,6 +336,7 @@ class Pipeline {
   RunTable runs_;
   Progress progress_;
   std::vector<Parked> parked_;  // kernels whose mark has not come back
+  std::size_t retry_at_ = kMostParked / 2;
   std::deque<Waiting> waiting_;
   PipelineCounts counts_;
   WideId newest_ = kFirstWideId;
