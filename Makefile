@@ -69,6 +69,17 @@ bench-detection: dev ## who finds the slow rank: all methods, all cases; then do
 bench-peers: ## sections, reports and ingest beside NVRx and Rotel, in an environment with them (.venv-peers)
 	@benchmarks/bench-peers $(PYTHON) .venv-peers $(TORCH) $(NVRX) $(ROTEL)
 
+.PHONY: gpu-check gpu-soak
+gpu-check: ## what timing kernels does on this machine's GPU, in ten minutes (PYTHON with torch)
+	@$(PYTHON) -m benchmarks.gpu --here
+	$(PYTHON) -c 'from setuptools import setup; setup()' --quiet build_ext --inplace
+	$(PYTHON) -m benchmarks.gpu --json docs/measurements/gpu-check.json $(GPU_FLAGS)
+
+gpu-soak: ## 25 million kernels in each way, in nine minutes
+	@$(PYTHON) -m benchmarks.gpu --here
+	$(PYTHON) -c 'from setuptools import setup; setup()' --quiet build_ext --inplace
+	$(PYTHON) -m benchmarks.gpu --soak --json docs/measurements/gpu-check.json $(GPU_FLAGS)
+
 soak: dev ## the long doses: ten million sections, spans over restarts, ten demos in a row
 	OTEL_STRAGGLER_TEST_DOSE=full $(BIN)/python -m pytest --timeout 3600 tests/client/test_doses.py
 	$(BIN)/python -m benchmarks.no_loss --restarts TERM,TERM

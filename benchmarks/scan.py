@@ -6,7 +6,8 @@ Requests of 512 spans with 6 attributes each, in one run: the scan in C++ with t
 decoding to columns with it, and without it (NumPy); upb, which only parses; and upb with the fields
 read that scoring needs. Then metrics requests of one heartbeat each, of 1,024 ranks: the scan in
 C++, decoding with it, and decoding with upb's classes. Prints JSON; the budget is 100 ns for the
-scan of a span.
+scan of a span. ``scan_gpu`` and ``scan_decode_gpu`` read the same spans with the four attributes of
+kernel timing.
 """
 
 from __future__ import annotations
@@ -49,13 +50,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     rounds = parser.parse_args().rounds
     bodies = [_request(rank).SerializeToString() for rank in range(REQUESTS)]
+    timed = [_request(rank, is_timed=True).SerializeToString() for rank in range(REQUESTS)]
     took = _alternate(_readers_of_spans(bodies[0]), bodies, rounds, SPANS)
+    took_timed = _alternate(_readers_of_spans(timed[0]), timed, rounds, SPANS)
+    took |= {f"{name}_gpu": ns for name, ns in took_timed.items() if name.startswith("scan")}
     beats = [_heartbeat(rank) for rank in range(HEARTBEATS)]
     took_beats = _alternate(_readers_of_heartbeats(beats), beats, rounds, 1)
     result = {
         **about("protobuf", "numpy"),
         "spans_per_request": SPANS,
         "bytes_per_span": round(sum(map(len, bodies)) / REQUESTS / SPANS),
+        "bytes_per_span_gpu": round(sum(map(len, timed)) / REQUESTS / SPANS),
         "rounds": rounds,
         "cpu_ns_per_span": {name: round(ns, 1) for name, ns in took.items()},
         "bytes_per_heartbeat": round(sum(map(len, beats)) / HEARTBEATS),
@@ -100,7 +105,7 @@ def _readers_of_heartbeats(bodies: list[bytes]) -> Reads:
     return {"scan": native._native._cases._scanner.scan, "scan_decode": native.decode, **readers}
 
 
-def _request(rank: int) -> ExportTraceServiceRequest:
+def _request(rank: int, *, is_timed: bool = False) -> ExportTraceServiceRequest:
     """As a rank of a run sends it."""
     rng = random.Random(rank)
     message = ExportTraceServiceRequest()
@@ -112,11 +117,11 @@ def _request(rank: int) -> ExportTraceServiceRequest:
     scope_spans = resource_spans.scope_spans.add()
     scope_spans.scope.name = semconv.SCOPE_NAME
     for number in range(SPANS):
-        _add_span(scope_spans.spans.add(), number, rng)
+        _add_span(scope_spans.spans.add(), number, rng, is_timed=is_timed)
     return message
 
 
-def _add_span(span: Any, number: int, rng: random.Random) -> None:
+def _add_span(span: Any, number: int, rng: random.Random, *, is_timed: bool) -> None:
     step, at = divmod(number, len(SECTIONS))
     span.trace_id, span.span_id, span.parent_span_id = (rng.randbytes(n) for n in (16, 8, 8))
     span.name, span.kind, span.flags = SECTIONS[at], 1, 0x101
@@ -128,7 +133,12 @@ def _add_span(span: Any, number: int, rng: random.Random) -> None:
     put(key=semconv.STEP).value.int_value = 100 + step
     put(key=semconv.SEQ).value.int_value = step
     put(key=semconv.TOKENS).value.int_value = 4096
-    put(key="straggler.time_basis").value.string_value = "host"
+    put(key=semconv.TIME_BASIS).value.string_value = "cupti" if is_timed else "host"
+    if is_timed:
+        put(key=semconv.GPU_KERNEL_TIME).value.int_value = rng.randrange(10**7)
+        put(key=semconv.GPU_BUSY_TIME).value.int_value = rng.randrange(10**7)
+        put(key=semconv.GPU_NCCL_TIME).value.int_value = rng.randrange(10**6)
+        put(key=semconv.GPU_KERNEL_COUNT).value.int_value = rng.randrange(500)
 
 
 def _heartbeat(rank: int) -> bytes:

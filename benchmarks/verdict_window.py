@@ -1,6 +1,6 @@
 """Verdicts on one dense window of a very large run, and how their cost grows with the ranks.
 
-    python -m benchmarks.verdict_window [--ranks N --sections S]
+    python -m benchmarks.verdict_window [--ranks N --sections S [--gpu]]
 
 From step tables to all changes of verdicts: 20 steps in tables of 5, so four evaluations, of a
 judge that has seen 60 steps before (``window``) and of a new one that is told that there will be
@@ -22,13 +22,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from otel_straggler.model.gpu_times import CUPTI
 from otel_straggler.model.observation import Section
 from otel_straggler.model.rank import Source
-from otel_straggler.model.step_table import StepTable
+from otel_straggler.model.step_table import GpuSeconds, StepTable
 from otel_straggler.score.verdicts.judge import Judge
 
 STEPS, TABLE_STEPS, WARM_STEPS = 20, 5, 60
@@ -47,19 +49,21 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--ranks", type=int)
     parser.add_argument("--sections", type=int, default=DENSE[1])
+    parser.add_argument("--gpu", action="store_true", help="with the times of kernels")
     args = parser.parse_args()
-    result = measure(args.ranks, args.sections) if args.ranks else _all()
+    result = measure(args.ranks, args.sections, gpu=args.gpu) if args.ranks else _all()
     print(json.dumps(result, indent=2))
 
 
-def measure(ranks: int, sections: int) -> dict[str, Any]:
+def measure(ranks: int, sections: int, *, gpu: bool = False) -> dict[str, Any]:
     """A first and a later window, and the peak of memory of this process."""
     sources, names = _sources(ranks), _sections(sections)
     rng = np.random.default_rng(0)
-    first = _window(Judge(), _tables(rng, sources, names, 0, STEPS), is_last=True)
+    add_gpu = _with_gpu if gpu else iter
+    first = _window(Judge(), add_gpu(_tables(rng, sources, names, 0, STEPS)), is_last=True)
     judge = Judge()
-    _window(judge, _tables(rng, sources, names, 0, WARM_STEPS))
-    window = _window(judge, _tables(rng, sources, names, WARM_STEPS, STEPS))
+    _window(judge, add_gpu(_tables(rng, sources, names, 0, WARM_STEPS)))
+    window = _window(judge, add_gpu(_tables(rng, sources, names, WARM_STEPS, STEPS)))
     return {
         "ranks": ranks,
         "sections": sections,
@@ -105,6 +109,7 @@ def _all() -> dict[str, Any]:
     exponent, _ = np.polyfit(np.log(SERIES), np.log(seconds), 1)
     return {
         "dense": dense,
+        "dense_gpu": _apart(*DENSE, "--gpu"),
         "dense_runs_s": [_slower(run) for run in runs],
         "dense_budget_s": DENSE_BUDGET_S,
         "dense_budget_gib": DENSE_BUDGET_GIB,
@@ -122,9 +127,9 @@ def _slower(each: dict[str, Any]) -> float:
     return float(max(each["first_window"]["cpu_s"], each["window"]["cpu_s"]))
 
 
-def _apart(ranks: int, sections: int) -> dict[str, Any]:
+def _apart(ranks: int, sections: int, *more: str) -> dict[str, Any]:
     own = [sys.executable, "-m", "benchmarks.verdict_window"]
-    command = [*own, "--ranks", str(ranks), "--sections", str(sections)]
+    command = [*own, "--ranks", str(ranks), "--sections", str(sections), *more]
     answer = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     result: dict[str, Any] = json.loads(answer.stdout)
     return result
@@ -186,6 +191,16 @@ def _tables(
             end_ns=start_ns + (seconds.sum(axis=2) * 1e9).astype(np.int64),
             world_size=ranks,
         )
+
+
+def _with_gpu(tables: Iterator[StepTable]) -> Iterator[StepTable]:
+    """With the times of kernels: launches are as long as each other, and the GPU waits."""
+    for table in tables:
+        waits = np.array([section.kind == "wait" for section in table.sections])
+        own_s = np.where(waits, 0.0, table.seconds)
+        basis = np.full(table.seconds.shape, CUPTI, np.uint8)
+        gpu = GpuSeconds(basis, own_s, table.seconds - own_s)
+        yield replace(table, seconds=np.where(waits, 0.001, 0.005) + 0.0 * own_s, gpu=gpu)
 
 
 if __name__ == "__main__":

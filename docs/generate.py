@@ -14,8 +14,15 @@ import wire_page
 from described import Undescribed
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))  # benchmarks are not installed
+from benchmarks.gpu import page as gpu_page  # noqa: E402
+
 NOTE = "<!-- Made by docs/generate.py from the code. Change the code, then run: make generate -->\n"
-PAGES = {"configuration.md": configuration_page.page, "wire.md": wire_page.page}
+PAGES = {
+    "configuration.md": configuration_page.page,
+    "gpu-measurements.md": gpu_page.page,
+    "wire.md": wire_page.page,
+}
 
 
 def main(arguments: list[str]) -> int:

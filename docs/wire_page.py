@@ -36,6 +36,7 @@ _FURTHER_LABELS = {
     "straggler.collector.rows": ("fate",),
     "straggler.collector.points": ("use",),
     "straggler.collector.section_times": ("fate",),
+    "straggler.collector.kernel_times": ("fate",),
     "straggler.collector.forwarded": ("outcome",),
     "straggler.collector.forward_spans": ("fate", "reason"),
     "straggler.collector.http_answers": ("signal", "status"),
@@ -53,13 +54,21 @@ _VERDICT_LABELS = {
     semconv.VERDICT_PAGES.name: _SUBJECT_LABELS,
 }
 _OF_A_WORLD = frozenset({semconv.SECTION_EXPOSED, semconv.WORKER_SLOWDOWN, semconv.HOST_STRAGGLING})
-ON_POINTS = {
+_OF_A_GPU = (semconv.GPU_UUID, semconv.HW_TYPE)
+ON_POINTS: dict[str, tuple[Attribute, ...]] = {
     "straggler.progress.timestamp": (semconv.PHASE,),
     "straggler.section.open_time": (semconv.SECTION, semconv.PHASE),
     "straggler.rank.finished.timestamp": (semconv.OUTCOME,),
     "straggler.records.dropped": (semconv.REASON,),
     "straggler.records.folded": (semconv.SECTION,),
     "straggler.section.duration": (semconv.SECTION, semconv.SECTION_KIND),
+    "straggler.kernel.duration": (semconv.KERNEL, semconv.KERNEL_CLASS, semconv.SECTION),
+    "hw.power": _OF_A_GPU,
+    "hw.energy": _OF_A_GPU,
+    "hw.temperature": (*_OF_A_GPU, semconv.HW_SENSOR),
+    "hw.errors": (*_OF_A_GPU, semconv.ERROR_TYPE),
+    "straggler.gpu.clock": (*_OF_A_GPU, semconv.HW_SENSOR),
+    "straggler.gpu.throttled": (*_OF_A_GPU, semconv.REASON),
 }
 """Attributes of the data points that a rank sends; those of the rank are on the resource."""
 _KINDS = {
@@ -77,6 +86,13 @@ _OUTCOMES = {
     "preempted": 'only where the program says so: `shutdown("preempted")`',
     "unknown": "the process ended without `shutdown()`, or by SIGTERM",
 }
+_GPU_TIMES = {
+    semconv.GPU_KERNEL_TIME: 41_250_000,
+    semconv.GPU_BUSY_TIME: 38_900_000,
+    semconv.GPU_NCCL_TIME: 6_120_000,
+    semconv.GPU_KERNEL_COUNT: 212,
+}
+"""Of a span whose kernels were timed; the package gets them from a GPU only."""
 _REASONS = {
     "ring_full": "sections ended faster than the exporter thread took them",
     "inbox_full": "the exporter thread did not come while reports in process emptied the ring",
@@ -84,6 +100,12 @@ _REASONS = {
     "rejected": "the other side refused the spans for good",
     "process_ended": "what still waited when the process ended, after `exit_deadline_s` at most",
     "encode_error": "a mistake of this package; see the log",
+    "gpu_missing": "no span is lost: its GPU times did not come within 2 s, or not whole",
+    "gpu_dropped": "no span is lost: the driver had no room for these kernels, or garbled them",
+    "gpu_invalid": "no span is lost: kernels without timestamps",
+    "gpu_lost": "no span is lost: kernels launched in a section, nobody knows which",
+    "gpu_late": "no span is lost: kernels that came after their section's span was sent",
+    "kernels_lost": "kernels whose times were refused, or waited too long for the collector",
     "sdk_rate": "above `sdk_spans_per_s`",
     "sdk_error": "a processor or the sampler of the application's provider raised",
     "sdk_queue_full": "the application's processors took spans more slowly than they came",
@@ -168,7 +190,7 @@ What they mean, and what to do: [verdicts](verdicts.md).
 
 
 def _attribute_tables() -> Iterator[str]:
-    examples = {**example_resource(), **example_fold(), **example_span()}
+    examples = {**example_resource(), **example_fold(), **_GPU_TIMES, **example_span()}
     for heading, names in by_heading(Attribute).items():
         rows = []
         for attribute in names:
@@ -200,6 +222,8 @@ def example_resource() -> dict[str, Any]:
         gpu_uuid="GPU-3f1c6b5e-8f4a-4d0b-9a55-0c1d2e3f4a5b",
         gpu_model="NVIDIA H100 80GB HBM3",
         gpu_pci_id="00000000:1b:00.0",
+        gpu_tier="events",
+        gpu_reason="insufficient_privileges",
         pod="trainer-3",
     )
     return dict(resource_attributes(_EXAMPLE, "9f2c4e1ab07d3356", topology))
@@ -293,7 +317,7 @@ def _words_of_verdicts() -> str:
 
 def _metric_tables() -> Iterator[str]:
     for heading, metrics in by_heading(Metric).items():
-        is_from_rank = heading == "from a rank"
+        is_from_rank = heading == "from a rank" or metrics[0] in semconv.HARDWARE_METRICS
         last = "attributes of its data points" if is_from_rank else "labels"
         labels = attributes_of_points if is_from_rank else labels_of
         rows = [
@@ -307,7 +331,9 @@ def _metric_tables() -> Iterator[str]:
 
 def labels_of(metric: Metric) -> str:
     """Labels in ``/metrics`` of the collector."""
-    return code(label_names(metric))
+    names = code(label_names(metric))
+    is_also_by_section = metric.name.startswith("straggler.gpu.")
+    return f"{names}; of one section also {code('section')}" if is_also_by_section else names
 
 
 def label_names(metric: Metric) -> tuple[str, ...]:

@@ -5,14 +5,16 @@ from otel_straggler.instrument.phases import phase
 from otel_straggler.instrument.sections import section
 from otel_straggler.instrument.steps import step
 from otel_straggler.instrument.topology import set_topology
-from otel_straggler.session import configure, flush, shutdown
+from otel_straggler.session import configure, flush, gpu_timing, set_gpu_timing, shutdown
 
 __all__ = [
     "__version__",
     "configure",
     "flush",
+    "gpu_timing",
     "phase",
     "section",
+    "set_gpu_timing",
     "set_topology",
     "shutdown",
     "step",

@@ -46,6 +46,15 @@ def threads() -> int: ...
 def set_limit(runs: int, /) -> None: ...
 def set_when_full(pull: Callable[[], None] | None, /) -> None: ...
 def set_is_failure(ask: Callable[[int, type[BaseException]], bool] | None, /) -> None: ...
+def set_gpu_timer(timer: KernelTimer | EventTimer | None, /) -> None:
+    """From any thread, at any moment. Before the timer's start(), and after its stop(): runs that
+    are open at a change have no numbers."""
+
+def set_gpu_complete(is_complete: bool, /) -> None:
+    """The GPU was synchronised, the timer has flushed twice, and nothing more is launched: the
+    exporter's last flush waits for nothing, and all numbers count. Holds until the next
+    set_gpu_timer(), and for one session."""
+
 def publish_name(table: int, number: int, text: bytes, /) -> bool: ...
 
 class Scanner:
@@ -66,24 +75,31 @@ class Scanner:
         step: tuple[int, int],
         sequence: tuple[int, int, int],
         tokens: tuple[int, float],
+        gpu: tuple[int, int, int, int],
         /,
     ) -> None: ...
 
 class MetricScanner:
-    """OTLP metrics requests to signs of life and section times; see ``wire/native_metrics.py``."""
+    """OTLP metrics requests to signs of life and times of sections and kernels; see
+    ``wire/native_metrics.py``."""
 
     def __new__(
         cls,
-        keys: list[tuple[str, bool, bool, int]],
+        keys: list[tuple[str, bool, bool, bool, int]],
         metrics: list[tuple[str, int, int, float, int]],
         units: list[tuple[str, float]],
-        uses: tuple[int, int, int, int],
+        uses: tuple[int, int, int, int, int, int],
         /,
     ) -> MetricScanner: ...
     def scan(
         self, body: bytes, /
     ) -> (
-        tuple[list[tuple[Any, ...]], list[tuple[Any, ...]], tuple[int, ...]]
+        tuple[
+            list[tuple[Any, ...]],
+            list[tuple[Any, ...]],
+            tuple[bytearray, ...] | None,
+            tuple[int, ...],
+        ]
         | list[tuple[int, int, bytes, bytes]]
         | int
     ):
@@ -165,6 +181,19 @@ def trace_ids(
 ) -> tuple[bytes, bytes, bytes]: ...
 def sketch(lengths_ns: list[int], /) -> bytes: ...
 
+class GpuStage:
+    """Records of 128 bytes between ring and encoder, while the timer of the GPU has not got their
+    numbers; see ``record/gpu_numbers.py``. For one thread."""
+
+    def __new__(cls) -> GpuStage: ...
+    def put(self, records: bytes, /) -> None: ...
+    def take_ready(self, now_ns: int, /) -> bytes: ...
+    def take_all(self) -> bytes: ...
+    def is_needed(self) -> bool: ...
+    def may_get_more(self) -> bool: ...
+    def losses(self) -> tuple[int, int, int, int, int]:
+        """Runs without numbers; events dropped, invalid, lost, late."""
+
 class KernelTimer:
     """CUDA kernels timed by CUPTI; one at a time is started, none ends before the process does.
 
@@ -194,6 +223,33 @@ class KernelTimer:
     def take_kernels(
         self,
     ) -> list[tuple[str, int, int, int, int, int, int, int, int, bytes]]: ...
+    def state(self) -> dict[str, int]: ...
+
+class EventTimer:
+    """Sections timed by CUDA events on the current stream; none ends before the process does.
+
+    ``driver_path``: "" for the driver that the process has loaded. ``current_stream``: from a
+    device's number to the handle of its current stream (``torch._C._cuda_getCurrentRawStream``);
+    None: the legacy default stream. ``device``: the one that is timed; -1: whichever is current.
+    """
+
+    def __new__(
+        cls,
+        driver_path: str,
+        current_stream: Callable[[int], int] | None,
+        device: int,
+        most_pairs: int = 1_024,
+        /,
+    ) -> Self: ...
+    def start(self) -> str: ...
+    def stop(self, deadline_ns: int, /) -> None: ...
+    def end(self) -> None: ...
+    def reason(self) -> str: ...
+    def begun(self, span: int, /) -> None: ...
+    def ended(self, span: int, /) -> None: ...
+    def add(self, records: bytes, /) -> None: ...
+    def take_ready(self, now_ns: int, /) -> bytes: ...
+    def take_all(self, is_complete: bool, /) -> bytes: ...
     def state(self) -> dict[str, int]: ...
 
 def kernel_class_of(name: str, /) -> int: ...

@@ -10,6 +10,8 @@ from typing import Literal
 
 Compression = Literal["none", "gzip"]
 OtlpProtocol = Literal["http/protobuf", "grpc"]
+GpuWish = Literal["auto", "off", "events", "cupti"]
+GPU_WISHES: tuple[GpuWish, ...] = ("auto", "off", "events", "cupti")
 Pairs = tuple[tuple[str, str], ...]
 
 DEFAULT_ENDPOINT = "http://127.0.0.1:4318"
@@ -53,6 +55,8 @@ class ClientSettings:
         is_trusted: the endpoint is a scorer by the user's word; otherwise a handshake decides.
         is_disabled: record nothing, send nothing.
         heartbeat_s, flush_s, histogram_s: intervals.
+        kernel_interval_s: kernel times are sent so often.
+        kernel_cells: of so many kernels in sections; what is left is put together.
         queue_bytes: encoded requests kept while the collector is away.
         sample_steps: before a scorer is known, spans of one step in this many are sent.
         span_budget: spans per second above which hot sections are folded, step by step; 0: never.
@@ -62,6 +66,9 @@ class ClientSettings:
         tracer_provider: the application's SDK provider that gets spans too; None = none.
         propagate_context: spans of user code become children of the section they start in.
         sdk_spans_per_s: the most that the provider gets; whole steps are left out above it.
+        gpu_timing: the highest tier of GPU timing that is wanted.
+        gpu_overhead: the part of a step that it may cost before it steps down; 0: no limit.
+        cupti_path: of a libcupti to use instead of the one that torch brings; empty: search.
     """
 
     run_id: str
@@ -81,6 +88,8 @@ class ClientSettings:
     heartbeat_s: float = 5.0
     flush_s: float = 1.0
     histogram_s: float = 60.0
+    kernel_interval_s: float = 10.0
+    kernel_cells: int = 64
     queue_bytes: int = DEFAULT_QUEUE_BYTES
     sample_steps: int = 100
     span_budget: int = 200
@@ -90,3 +99,6 @@ class ClientSettings:
     tracer_provider: object | None = None
     propagate_context: bool = False
     sdk_spans_per_s: float = 100.0
+    gpu_timing: GpuWish = "auto"
+    gpu_overhead: float = 0.01
+    cupti_path: str = ""

@@ -17,12 +17,15 @@ WISHES = ("auto", "off", "required")
 _RECORD_LAYOUT = (1, 128)
 """Version and bytes of a record that the Python side knows to read."""
 _NEEDED = (
+    "EventTimer",
+    "GpuStage",
     "KernelTimer",
     "SectionTimer",
     "Scanner",
     "MetricScanner",
     "SpanEncoder",
     "open_block",
+    "set_gpu_timer",
     "sketch",
     "trace_ids",
 )

@@ -64,6 +64,13 @@ GPU_MODEL: Final = Attribute("hw.model", "GPU model")
 GPU_UUID: Final = Attribute("hw.id", "GPU UUID; joins DCGM exporter")
 GPU_PCI_ID: Final = Attribute("hw.pci.id", "GPU PCI bus id")
 POD_NAME: Final = Attribute("k8s.pod.name", "Kubernetes pod")
+GPU_TIMING_TIER: Final = Attribute(
+    "straggler.gpu.timing.tier", "off, events or cupti: what times sections on the rank's GPU"
+)
+GPU_TIMING_REASON: Final = Attribute(
+    "straggler.gpu.timing.reason",
+    "why the tier is not cupti; docs/gpu-timing.md has the reasons",
+)
 DEFAULT_ROLE: Final = "default"
 
 # --- section span ---------------------------------------------------------------------------
@@ -77,7 +84,9 @@ MICROBATCH: Final = Attribute("training.microbatch", "microbatch within the step
 TOKENS: Final = Attribute("training.tokens", "work size of the section run")
 SEQ: Final = Attribute("straggler.seq", "runs of this section in this session, from 0")
 PHASE: Final = Attribute("straggler.phase", "declared phase the section ran in")
-TIME_BASIS: Final = Attribute("straggler.time_basis", "host, events or cupti")
+TIME_BASIS: Final = Attribute(
+    "straggler.time_basis", "what timed the GPU: cupti, events (busy time only), host: nothing"
+)
 GPU_KERNEL_TIME: Final = Attribute(
     "straggler.gpu.kernel_time_ns", "time of all kernels of the run together, ns"
 )
@@ -88,6 +97,14 @@ GPU_NCCL_TIME: Final = Attribute(
     "straggler.gpu.nccl_time_ns", "time of communication kernels of the run, ns"
 )
 GPU_KERNEL_COUNT: Final = Attribute("straggler.gpu.kernel_count", "kernels of the run")
+
+# --- kernel histogram: what a rank's GPU ran in an interval ----------------------------------
+KERNEL: Final = Attribute(
+    "straggler.kernel", "name of a CUDA kernel, demangled; `<other>` for all without a point"
+)
+KERNEL_CLASS: Final = Attribute("straggler.kernel.class", "one of KERNEL_CLASSES")
+OTHER_KERNEL: Final = "<other>"
+"""Kernels in which little time is spent, together; they are never scored."""
 
 # --- folded span: several runs of a section in one step ------------------------------------
 FOLD_COUNT: Final = Attribute(
@@ -117,6 +134,118 @@ LISTED_KINDS: Final = frozenset({"compute", "data", "other"})
 """Kinds whose low scores are listed as stragglers; the others are scored only."""
 PHASE_KINDS: Final[dict[str, SectionKind]] = {"checkpoint": "checkpoint", "eval": "eval"}
 """Kind of the span of a declared phase; every other phase is ``other``."""
+
+GpuTier = Literal["off", "events", "cupti"]
+GPU_TIERS: Final[tuple[GpuTier, ...]] = ("off", "events", "cupti")
+"""Values of ``GPU_TIMING_TIER``, each worth more than the one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReason:
+    """Why sections are not timed on the GPU as they could be: the cause, and what to do."""
+
+    cause: str
+    remedy: str
+
+
+GPU_TIMING_REASONS: Final[dict[str, GpuReason]] = {
+    "auto": GpuReason(
+        "gpu_timing is 'auto', which takes no tier as long as nobody has measured one on a GPU",
+        "set OTEL_STRAGGLER_GPU_TIMING=cupti or configure(gpu_timing='cupti')",
+    ),
+    "asked": GpuReason("it was asked for", "ask for another tier with set_gpu_timing()"),
+    "not_configured": GpuReason("nothing is recorded in this process", "call configure()"),
+    "no_extension": GpuReason(
+        "the native part of the package is not there",
+        "install a wheel for this platform, or from source with a C++ compiler",
+    ),
+    "not_sent": GpuReason(
+        "no spans of this package's own are sent, and the application's provider gets host times",
+        "name a collector in configure(endpoint=...), and unset OTEL_TRACES_EXPORTER",
+    ),
+    "no_torch": GpuReason(
+        "torch has not been imported yet", "nothing: it is looked at again every second"
+    ),
+    "no_cuda": GpuReason(
+        "torch was built without CUDA, or sees no GPU", "install a torch for CUDA"
+    ),
+    "cuda_unused": GpuReason(
+        "the process has not used CUDA yet", "nothing: it is looked at again every second"
+    ),
+    "no_driver": GpuReason(
+        "no CUDA driver is loaded in this process", "nothing: it is looked at again every second"
+    ),
+    "no_cupti": GpuReason(
+        "no libcupti was found",
+        "install torch for CUDA, or put CUDA's extras/CUPTI/lib64 on LD_LIBRARY_PATH",
+    ),
+    "broken_cupti": GpuReason(
+        "the libcupti that was found cannot be used",
+        "unset OTEL_STRAGGLER_CUPTI to use the one that torch brings, or reinstall that",
+    ),
+    "old_cupti": GpuReason(
+        "the libcupti that was found is older than that of CUDA 11.8",
+        "use a torch for a newer CUDA",
+    ),
+    "not_initialized": GpuReason(
+        "CUPTI finds the driver not initialised", "nothing: it is tried again every minute"
+    ),
+    "not_compatible": GpuReason(
+        "another client uses CUPTI's newer interface in this process", "stop it"
+    ),
+    "not_supported": GpuReason(
+        "this device or mode (MIG, vGPU, WSL, MPS) offers no kernel records",
+        "time sections by events",
+    ),
+    "virtualized": GpuReason(
+        "the GPU is virtualised, and CUPTI or its host forbids tracing",
+        "ask for vGPU profiling to be enabled, or time sections by events",
+    ),
+    "confidential": GpuReason("confidential computing forbids tracing", "time sections by events"),
+    "insufficient_privileges": GpuReason(
+        "the driver lets administrators profile only",
+        "load it with NVreg_RestrictProfilingToAdminUsers=0, or give the container CAP_SYS_ADMIN",
+    ),
+    "multiple_subscribers": GpuReason(
+        "another profiler holds CUPTI (Nsight, cuda-gdb, compute-sanitizer)",
+        "run without it; it is tried again every minute",
+    ),
+    "cupti_unknown": GpuReason(
+        "CUPTI finds no usable driver, or one older than itself",
+        "compare nvidia-smi with torch.version.cuda",
+    ),
+    "cupti_failed": GpuReason(
+        "a call of CUPTI failed in an unexpected way",
+        "report it with the versions of driver, CUDA and torch",
+    ),
+    "no_memory": GpuReason(
+        "there is no address space for the buffers", "allow 64 MiB more (ulimit -v)"
+    ),
+    "no_events": GpuReason("CUDA events cannot be used here", "ask for cupti"),
+    "events_failed": GpuReason(
+        "a CUDA event failed, most likely after an error of the program's own",
+        "look for a CUDA error in the program's log; set_gpu_timing('events') tries again",
+    ),
+    "forked": GpuReason(
+        "CUDA does not work in a forked child", "start it by spawn and configure() there"
+    ),
+    "invalid_timestamps": GpuReason(
+        "CUPTI gave more than 1 % of kernels no valid timestamps, as some versions do after "
+        "millions of kernels",
+        "use a torch with a newer CUDA; set_gpu_timing('cupti') tries again",
+    ),
+    "takeover": GpuReason(
+        "another profiler takes what CUPTI gives back", "nothing: it is tried again every minute"
+    ),
+    "kineto_active": GpuReason(
+        "torch.profiler is at work", "nothing: timing goes on when it has stopped"
+    ),
+    "governor": GpuReason(
+        "timing cost more of the step than OTEL_STRAGGLER_GPU_OVERHEAD allows",
+        "allow more, or live with the lower tier; set_gpu_timing() tries again",
+    ),
+}
+"""By code: all values of ``GPU_TIMING_REASON``."""
 
 HOST_BASIS: Final = "host"
 EVENTS_BASIS: Final = "events"
@@ -204,7 +333,14 @@ OUTCOME: Final = Attribute("outcome", "how the rank ended, one of OUTCOMES")
 REASON: Final = Attribute("reason", "why a record or span was not used")
 
 MetricKind = Literal["gauge", "counter", "histogram"]
-_UNIT_SUFFIX: Final = {"s": "_seconds", "By": "_bytes"}
+_UNIT_SUFFIX: Final = {
+    "s": "_seconds",
+    "By": "_bytes",
+    "W": "_watts",
+    "J": "_joules",
+    "Cel": "_celsius",
+    "Hz": "_hertz",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +383,43 @@ RECORDS_FOLDED = Metric(
 RANK_INFO = Metric("straggler.rank.info", "{info}", "gauge", "rank description; always 1")
 SECTION_DURATION = Metric(
     "straggler.section.duration", "s", "histogram", "section times of one rank"
+)
+KERNEL_DURATION = Metric(
+    "straggler.kernel.duration",
+    "s",
+    "histogram",
+    "times of CUDA kernels by kernel, class and section: exponential, delta, every 10 s",
+)
+
+# --- the GPU of a rank, from NVML; nothing sends them yet ----------------------------------------
+# OpenTelemetry's conventions for hardware have no clock of a GPU and no time spent throttled.
+HW_TYPE: Final = Attribute("hw.type", "kind of hardware: gpu")
+HW_SENSOR: Final = Attribute("hw.sensor_location", "which part of the GPU: gpu, sm or memory")
+ERROR_TYPE: Final = Attribute("error.type", "one of GPU_ERRORS, or xid_ and a number")
+GPU_ERRORS: Final = (
+    "ecc_corrected",
+    "ecc_uncorrected",
+    "rows_remapped_corrected",
+    "rows_remapped_uncorrected",
+    "row_remap_pending",
+    "row_remap_failed",
+    "pcie_replay",
+)
+HW_POWER = Metric("hw.power", "W", "gauge", "power of the GPU")
+HW_ENERGY = Metric("hw.energy", "J", "counter", "energy of the GPU since its driver was loaded")
+HW_TEMPERATURE = Metric("hw.temperature", "Cel", "gauge", "temperature of the GPU, by sensor")
+HW_ERRORS = Metric("hw.errors", "{error}", "counter", "faults of the GPU, by error.type")
+GPU_CLOCK = Metric("straggler.gpu.clock", "Hz", "gauge", "clock of the GPU, by part")
+GPU_THROTTLED = Metric(
+    "straggler.gpu.throttled", "s", "counter", "time in which the GPU was held back, by reason"
+)
+HARDWARE_METRICS: Final = (
+    HW_POWER,
+    HW_ENERGY,
+    HW_TEMPERATURE,
+    HW_ERRORS,
+    GPU_CLOCK,
+    GPU_THROTTLED,
 )
 
 # --- from the collector -----------------------------------------------------------------------
@@ -402,6 +575,12 @@ COLLECTOR_SECTION_TIMES = Metric(
     "counter",
     "points of section histograms, by what became of them",
 )
+COLLECTOR_KERNEL_TIMES = Metric(
+    "straggler.collector.kernel_times",
+    "{point}",
+    "counter",
+    "points of kernel histograms, by what became of them",
+)
 COLLECTOR_FORWARD_QUEUE = Metric(
     "straggler.collector.forward_queue", "By", "gauge", "request bytes that wait to be forwarded"
 )
@@ -446,6 +625,12 @@ COLLECTOR_RECEIVER_RESTARTS = Metric(
     "{restart}",
     "counter",
     "receiver processes that ended and were started again",
+)
+COLLECTOR_GPU_TIMES_REFUSED = Metric(
+    "straggler.collector.gpu_times_refused",
+    "{time}",
+    "counter",
+    "GPU times on spans that make no sense; their sections go by the host's clock",
 )
 COLLECTOR_FAILURES = Metric(
     "straggler.collector.failures",

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from otel_straggler.config import ClientSettings
@@ -22,17 +23,21 @@ from otel_straggler.native import check_wish
 from otel_straggler.record.active import RECORDER
 from otel_straggler.record.description import Topology
 from otel_straggler.record.recording import RECORDING
-from otel_straggler.semconv import OUTCOMES, Outcome
+from otel_straggler.semconv import GPU_TIERS, OUTCOMES, GpuTier, Outcome
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from otel_straggler.record.exporting import Export
+    from otel_straggler.record.gpu.owner import GpuTiming
+    from otel_straggler.record.gpu.state import GpuTimingState
     from otel_straggler.record.sdk_sink import SdkSink
     from otel_straggler.record.termination import Termination
     from otel_straggler.wire.ids import SpanIds
 
 _STOP_S = 0.5
+_GPU_SHARE = 0.5
+"""Of the time in which a process has to end, for a GPU that still works."""
 _LOG = logging.getLogger("otel_straggler")
 
 
@@ -48,6 +53,8 @@ class Session:
         self._sdk: SdkSink | None = None
         self._export: Export | None = None
         self._termination: Termination | None = None
+        self._gpu: GpuTiming | None = None
+        self._is_closing = False
 
     @property
     def session_id(self) -> str:
@@ -70,6 +77,7 @@ class Session:
             return
         # numpy, requests and protobuf are loaded here: two threads must not import them at once.
         from otel_straggler.record.exporting import export_for
+        from otel_straggler.record.gpu.owner import GpuTiming, why_never
         from otel_straggler.wire.ids import SpanIds
 
         span_ids = SpanIds()
@@ -77,9 +85,10 @@ class Session:
         GUARD.begin(is_strict=self.settings.strict)
         if self.settings.role:
             TOPOLOGY.add(Topology(role=self.settings.role))
+        self._gpu = GpuTiming(self.settings, why_never(self.settings))
         self._export = export_for(
             self.settings,
-            topology=lambda: TOPOLOGY.current,
+            topology=self._topology,
             other_losses=self._losses,
             bystander=self._sdk,
             span_ids=span_ids,
@@ -88,6 +97,19 @@ class Session:
         self._export.start()
         if self._sdk is not None:
             self._sdk.start(RECORDER.epoch.generation)
+        self._gpu.start()
+
+    def gpu_timing(self) -> GpuTimingState:
+        """What times sections on the GPU now, and why nothing better does."""
+        from otel_straggler.record.gpu.state import NOT_CONFIGURED
+
+        return NOT_CONFIGURED if self._gpu is None else self._gpu.state()
+
+    def set_gpu_timing(self, tier: GpuTier) -> GpuTimingState:
+        """Have this tier from now on, if it can be had."""
+        if self._gpu is not None:
+            self._gpu.set(tier)
+        return self.gpu_timing()
 
     def flush(self, timeout_s: float, outcome: Outcome | None = None) -> bool:
         """Send what is recorded; whether the other side has taken it within ``timeout_s``."""
@@ -95,7 +117,10 @@ class Session:
         if export is None:
             return True
         deadline_s = time.monotonic() + timeout_s
-        was_in_time = export.flush(timeout_s, outcome)
+        if outcome is not None and self._gpu is not None:
+            is_well = outcome in {"ok", "unknown"} and self._is_closing
+            self._gpu.settle(timeout_s * _GPU_SHARE, is_well=is_well)
+        was_in_time = export.flush(max(0.0, deadline_s - time.monotonic()), outcome)
         was_sent = was_in_time and export.queued_requests == 0
         return (self._sdk is None or self._sdk.wait_for_flush(deadline_s)) and was_sent
 
@@ -106,7 +131,10 @@ class Session:
         if self._sdk is not None:
             self._sdk.stop_propagating()
         RECORDER.disable()
+        self._is_closing = _pending_exception() is None
         was_in_time = self.flush(deadline_s, outcome)
+        if self._gpu is not None:
+            self._gpu.close(_STOP_S if was_in_time else 0.0)
         TOPOLOGY.forget()
         self._stop_threads(_STOP_S if was_in_time else 0.0)
         if self._termination is not None:
@@ -117,7 +145,7 @@ class Session:
             return None
         from otel_straggler.record.sdk_sink import SdkSink
 
-        return SdkSink(self.settings, span_ids, lambda: TOPOLOGY.current)
+        return SdkSink(self.settings, span_ids, self._topology)
 
     def _stop_threads(self, timeout_s: float) -> None:
         export, self._export = self._export, None
@@ -132,6 +160,13 @@ class Session:
             self._termination.leave_to_parent()
         if self._sdk is not None:
             self._sdk.leave_to_parent()
+        if self._gpu is not None:
+            self._gpu.leave_to_parent()
+
+    def _topology(self) -> Topology:
+        """What is known of the rank, with what times it now."""
+        tier, reason = ("", "") if self._gpu is None else self._gpu.described()
+        return replace(TOPOLOGY.current, gpu_tier=tier, gpu_reason=reason)
 
     def _losses(self) -> dict[str, int]:
         losses = GUARD.counts()
@@ -183,6 +218,8 @@ def configure(
     tracer_provider: TracerProvider | str | None = None,
     propagate_context: bool = False,
     sdk_spans_per_s: float | None = None,
+    gpu_timing: str | None = None,
+    gpu_overhead: float | None = None,
 ) -> Session:
     """Begin to record this process and to send it to a collector.
 
@@ -216,6 +253,11 @@ def configure(
             provider's sampler decides once per step. Costs some microseconds per section.
         sdk_spans_per_s: the most spans for the provider; whole steps are left out above it; 100
             if left out.
+        gpu_timing: the highest tier of GPU timing: "off", "events" (time between two events around
+            each section) or "cupti" (kernels); "auto" if left out, which is "off" until tiers have
+            been measured on GPUs.
+        gpu_overhead: the part of a step that GPU timing may cost; above it the tier steps down. 0:
+            no limit; 0.01 if left out.
 
     Raises:
         ConfigError: an argument is wrong, or differs from those of an earlier call; or
@@ -248,6 +290,8 @@ def configure(
             tracer_provider=tracer_provider,
             propagate_context=propagate_context,
             sdk_spans_per_s=sdk_spans_per_s,
+            gpu_timing=gpu_timing,
+            gpu_overhead=gpu_overhead,
         )
     )
     with _PROCESS.lock:
@@ -293,6 +337,49 @@ def flush(timeout_s: float = 5.0) -> bool:
     """
     session = _PROCESS.session
     return session is None or session.flush(timeout_s)
+
+
+def gpu_timing() -> GpuTimingState:
+    """What times sections on the GPU in this process now, why nothing better does, since when,
+    and what was counted. Cost: some microseconds.
+
+    >>> from otel_straggler import gpu_timing
+    >>> gpu_timing().tier, gpu_timing().reason
+    ('off', 'not_configured')
+    """
+    from otel_straggler.record.gpu.state import FORKED, NOT_CONFIGURED
+
+    session = _PROCESS.session
+    if session is None:
+        return FORKED if _PROCESS.abandoned else NOT_CONFIGURED
+    return session.gpu_timing()
+
+
+def set_gpu_timing(tier: GpuTier) -> GpuTimingState:
+    """Switch GPU timing while the program runs; what was refused before is tried again.
+
+    Waits until that is done, for 5 s at most. Without ``configure()`` it changes nothing.
+
+    Args:
+        tier: the highest that is wanted: "off", "events" or "cupti".
+
+    Returns:
+        What came of it, as :func:`gpu_timing` tells it. What has to wait until CUDA is in use
+        happens later, by itself.
+
+    Raises:
+        ConfigError: the tier is none of these.
+    """
+    if tier not in GPU_TIERS:
+        message = describe(
+            where="set_gpu_timing(tier)",
+            value=tier,
+            expected="one of " + ", ".join(GPU_TIERS),
+            remedy="Take 'off' for host times only.",
+        )
+        raise ConfigError(message)
+    session = _PROCESS.session
+    return gpu_timing() if session is None else session.set_gpu_timing(tier)
 
 
 def _started(settings: ClientSettings) -> Session:

@@ -7,11 +7,16 @@ another number than 20,000), and `make neighbours` few in each of its environmen
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from .by_hand import ByHand
+from .native.fake_cuda import FakeCuda
+from .native.fake_cuda import build as build_driver
+from .native.fake_cupti import FakeGpu, build
 
 # gRPC reads it when it is loaded, and the client refuses a gRPC that was loaded without it.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -32,3 +37,21 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 def by_hand() -> type[ByHand]:
     """Verdicts and summaries made by hand."""
     return ByHand
+
+
+@pytest.fixture(scope="session")
+def build_fake() -> Callable[..., Path]:
+    """Compiles the fake libcupti under a name of one's own."""
+    return build
+
+
+@pytest.fixture(scope="session")
+def fake_library(tmp_path_factory: pytest.TempPathFactory) -> FakeGpu:
+    """The fake libcupti; one for all tests, because a library that is loaded stays."""
+    return FakeGpu(build(tmp_path_factory.mktemp("cupti")))
+
+
+@pytest.fixture(scope="session")
+def fake_cuda(tmp_path_factory: pytest.TempPathFactory) -> FakeCuda:
+    """The fake CUDA driver, likewise."""
+    return FakeCuda(build_driver(tmp_path_factory.mktemp("cuda")))

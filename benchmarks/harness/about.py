@@ -57,7 +57,10 @@ def _commit() -> str:
 
 def _git(*arguments: str) -> str:
     command = ["git", "-C", str(Path(__file__).parents[2]), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # there is no git
+        return ""
 
 
 def _version(package: str) -> str | None:

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "../fake/fake_cupti.hpp"
-#include "otel_straggler/cupti/boundary.hpp"
+#include "otel_straggler/gpu_boundary.hpp"
 #include "otel_straggler/cupti/collector.hpp"
 
 using namespace otel_straggler;

@@ -3,6 +3,8 @@
 #include "module.hpp"
 #include "timing.hpp"
 
+#include "otel_straggler/cupti/collector.hpp"
+
 #include <cstring>
 #include <exception>
 #include <string>
@@ -20,6 +22,8 @@ struct TimerObject {
   unsigned version;
   bool is_untried;
 };
+
+PyTypeObject* timer_type = nullptr;
 
 TimerObject* timer(PyObject* self) { return reinterpret_cast<TimerObject*>(self); }
 
@@ -303,15 +307,17 @@ PyMethodDef functions[] = {
 
 }  // namespace
 
-cupti::Collector* collector_of(PyObject* kernel_timer) { return timer(kernel_timer)->collector; }
+GpuTimer* kernel_timer_of(PyObject* object) {
+  const bool is_one = PyObject_TypeCheck(object, timer_type) != 0;
+  return is_one && has_collector(object) ? timer(object)->collector : nullptr;
+}
 
 bool add_cupti(PyObject* module) {
   if (PyModule_AddFunctions(module, functions) != 0) return false;
   PyObject* const type = PyType_FromSpec(&spec);
   if (type == nullptr) return false;
-  const bool is_added = PyModule_AddObjectRef(module, "KernelTimer", type) == 0;
-  Py_DECREF(type);
-  return is_added;
+  timer_type = reinterpret_cast<PyTypeObject*>(type);
+  return PyModule_AddObjectRef(module, "KernelTimer", type) == 0;
 }
 
 }  // namespace otel_straggler::bindings

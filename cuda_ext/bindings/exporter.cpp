@@ -117,7 +117,7 @@ PyObject* new_exporter(PyTypeObject* type, PyObject* args, PyObject* /*keywords*
     if (!read_given(args, given)) return nullptr;
     auto made = std::make_shared<Exporter>(std::move(given.settings), std::move(given.words),
                                            std::move(given.encoder), *recording.recorder,
-                                           *recording.handoff);
+                                           *recording.handoff, *recording.gpu_timers);
     const auto allocate = reinterpret_cast<allocfunc>(PyType_GetSlot(type, Py_tp_alloc));
     PyObject* const self = allocate(type, 0);
     if (self == nullptr) return nullptr;

@@ -13,6 +13,8 @@ constexpr AddPart kParts[] = {
     otel_straggler::bindings::add_encode,
     otel_straggler::bindings::add_exporter,
     otel_straggler::bindings::add_cupti,
+    otel_straggler::bindings::add_events,
+    otel_straggler::bindings::add_gpu,
 };
 
 PyModuleDef definition = {

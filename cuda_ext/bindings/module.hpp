@@ -16,5 +16,7 @@ bool add_scan_metrics(PyObject* module);
 bool add_encode(PyObject* module);
 bool add_exporter(PyObject* module);
 bool add_cupti(PyObject* module);
+bool add_events(PyObject* module);
+bool add_gpu(PyObject* module);
 
 }  // namespace otel_straggler::bindings

@@ -3,6 +3,8 @@
 
 #include "module.hpp"
 
+#include "otel_straggler/gpu_boundary.hpp"
+#include "otel_straggler/gpu_timers.hpp"
 #include "otel_straggler/handoff.hpp"
 #include "otel_straggler/recorder.hpp"
 
@@ -13,6 +15,8 @@ struct Recording {
   Handoff* handoff = nullptr;       // of its records; comes and goes with it
   PyObject* when_full = nullptr;    // called where no thread drains
   PyObject* is_failure = nullptr;   // (span, class of an exception) -> bool
+  GpuTimers* gpu_timers = nullptr;  // made with the module; another one in a forked child
+  std::uint32_t main_thread = kNoThread;  // the number of the process's first thread
   std::uint64_t incarnation = 0;    // counts forks: what began in the parent ends in the parent
 };
 extern Recording recording;
@@ -23,6 +27,24 @@ ThreadStack& enter_thread();                  // makes it; needs a recorder
 inline ThreadStack& thread_stack() { return this_stack == nullptr ? enter_thread() : *this_stack; }
 inline bool is_on() { return recording.recorder != nullptr && recording.recorder->is_on(); }
 inline std::int64_t now_ns() { return monotonic_ns(); }
+
+// Who is to be told of a boundary in this thread; null: nobody.
+inline GpuTimer* gpu_timer() { return recording.gpu_timers->now(); }
+inline bool is_main(const ThreadStack& stack) { return stack.number() == recording.main_thread; }
+
+// A run has begun in this thread.
+inline void tell_begun(const ThreadStack& stack, std::uint64_t span, std::uint32_t section) {
+  GpuTimer* const timer = gpu_timer();
+  if (timer == nullptr) return;
+  tell_begun(*timer, *recording.recorder, stack, is_main(stack), span, section);
+}
+
+// A run has ended in this thread; its record is not in the ring yet. timer: as it was before the
+// clock was read, so that whoever replaces it knows by the time which one was told.
+inline void tell_ended(GpuTimer* timer, const ThreadStack& stack, std::uint64_t span) {
+  if (timer == nullptr) return;
+  tell_ended(*timer, *recording.recorder, stack, is_main(stack), span);
+}
 
 // Puts an ended run into the ring, or has the ring emptied, or counts it as lost. False with an
 // exception set if emptying raised one.

@@ -34,6 +34,7 @@ std::uint32_t thread_id() { return static_cast<std::uint32_t>(::syscall(SYS_gett
 
 // In a child, before any Python runs: the memory may be a file of the parent's.
 void leave_to_parent() {
+  recording.gpu_timers->abandon();
   if (recording.recorder != nullptr) recording.recorder->abandon();
   this_stack = nullptr;
   static_cast<void>(leaving.stack.release());
@@ -86,6 +87,8 @@ PyObject* py_reset_after_fork(PyObject*, PyObject*) {
   block = nullptr;
   recording.recorder = nullptr;  // left behind: another thread of the parent may hold its lock
   recording.handoff = nullptr;
+  recording.gpu_timers = new GpuTimers();  // the same
+  recording.main_thread = kNoThread;
   ++recording.incarnation;
   Py_RETURN_NONE;
 }
@@ -119,6 +122,7 @@ PyObject* py_begin_step(PyObject*, PyObject* args) {
   }
   if (!is_ready() || !copy_id(text, length, id)) return nullptr;
   recording.recorder->begin_step(thread_stack(), step, span, epoch, id, began_ns);
+  if (GpuTimer* const timer = gpu_timer()) tell_step_begun(*timer, span);
   Py_RETURN_NONE;
 }
 
@@ -129,6 +133,10 @@ PyObject* py_end_step(PyObject*, PyObject* args) {
   if (!is_on()) Py_RETURN_NONE;
   std::optional<Record> record = recording.recorder->end_step(thread_stack(), end_ns, 0);
   if (!record) Py_RETURN_NONE;
+  const ThreadStack& stack = thread_stack();
+  if (GpuTimer* const timer = gpu_timer()) {
+    tell_step_ended(*timer, *recording.recorder, stack, is_main(stack), record->span);
+  }
   record->flags |= failure_of(record->span, error);
   thread_stack().note_end(end_ns);
   if (!keep(*record)) return nullptr;
@@ -154,7 +162,10 @@ PyObject* py_begin_numbered(PyObject*, PyObject* args) {
   Work work;
   if (!PyArg_ParseTuple(args, "IKO", &section, &span, &size)) return nullptr;
   if (!read_work(size, work)) return nullptr;
-  if (is_on()) recording.recorder->begin(thread_stack(), section, now_ns(), work, span);
+  if (!is_on()) Py_RETURN_NONE;
+  ThreadStack& stack = thread_stack();
+  recording.recorder->begin(stack, section, now_ns(), work, span);
+  tell_begun(stack, span, section);
   Py_RETURN_NONE;
 }
 
@@ -184,6 +195,7 @@ PyObject* py_keep(PyObject*, PyObject* args) {
     return nullptr;
   }
   std::memcpy(&record, bytes, sizeof(record));
+  record.flags |= kHostOnly;
   if (!keep(record)) return nullptr;
   Py_RETURN_NONE;
 }
@@ -334,8 +346,10 @@ PyMethodDef functions[] = {
 }  // namespace
 
 ThreadStack& enter_thread() {
-  leaving.stack = recording.recorder->enter_thread(thread_id());
+  const std::uint32_t tid = thread_id();
+  leaving.stack = recording.recorder->enter_thread(tid);
   this_stack = leaving.stack.get();
+  if (tid == static_cast<std::uint32_t>(::getpid())) recording.main_thread = this_stack->number();
   return *this_stack;
 }
 
@@ -376,6 +390,7 @@ bool read_work(PyObject* size, Work& work) {
 }
 
 bool add_ring(PyObject* module) {
+  recording.gpu_timers = new GpuTimers();  // threads may end after the module has gone
   return ::pthread_atfork(nullptr, nullptr, leave_to_parent) == 0 &&
          PyModule_AddFunctions(module, functions) == 0;
 }

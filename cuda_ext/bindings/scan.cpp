@@ -104,13 +104,26 @@ PyObject* fates_of(const Columns& found) {
   return dict;
 }
 
+PyObject* none() {
+  Py_INCREF(Py_None);
+  return Py_None;
+}
+
+// basis, busy, nccl, kernel; None if no row tells them.
+PyObject* gpu_of(const Columns& found) {
+  if (found.gpu.basis.empty()) return none();
+  const auto& [busy, nccl, kernel] = found.gpu.times_s;
+  return Py_BuildValue("NNNN", column(found.gpu.basis), column(busy), column(nccl),
+                       column(kernel));
+}
+
 PyObject* columns_of(const Columns& found) {
-  PyObject* tokens = found.tells_tokens ? column(found.tokens) : Py_None;
-  if (tokens == Py_None) Py_INCREF(Py_None);
-  return Py_BuildValue("NNNNNNNNNNN", column(found.source), column(found.section),
+  return Py_BuildValue("NNNNNNNNNNNNK", column(found.source), column(found.section),
                        column(found.step), column(found.start_ns), column(found.duration_s),
-                       column(found.sequence), tokens, codes(found.sources), codes(found.sections),
-                       fates_of(found), list_of(found.progress, progress_of));
+                       column(found.sequence), found.tells_tokens ? column(found.tokens) : none(),
+                       gpu_of(found), codes(found.sources), codes(found.sections), fates_of(found),
+                       list_of(found.progress, progress_of),
+                       static_cast<unsigned long long>(found.gpu.refused));
 }
 
 PyObject* scanner_scan(PyObject* self, PyObject* body) {
@@ -140,7 +153,7 @@ PyObject* scanner_learn_sender(PyObject* self, PyObject* args) {
   Py_RETURN_NONE;
 }
 
-// number, section, fate, (slot, step), (kind, slot, sequence), (slot, tokens)
+// number, section, fate, (slot, step), (kind, slot, sequence), (slot, tokens), (basis, slots...)
 PyObject* scanner_learn_shape(PyObject* self, PyObject* args) {
   unsigned number = 0;
   int section = 0;
@@ -150,11 +163,17 @@ PyObject* scanner_learn_shape(PyObject* self, PyObject* args) {
   int sequence_slot = 0;
   long long fixed_sequence = 0;
   int tokens_slot = 0;
+  int basis = 0;
+  std::array<int, 3> gpu_slots{};
   Judgement judgement;
-  if (!PyArg_ParseTuple(args, "Iib(iL)(iiL)(id):learn_shape", &number, &section, &judgement.fate,
-                        &step_slot, &step, &sequence, &sequence_slot, &fixed_sequence, &tokens_slot,
-                        &judgement.tokens)) {
+  if (!PyArg_ParseTuple(args, "Iib(iL)(iiL)(id)(iiii):learn_shape", &number, &section,
+                        &judgement.fate, &step_slot, &step, &sequence, &sequence_slot,
+                        &fixed_sequence, &tokens_slot, &judgement.tokens, &basis, &gpu_slots[0],
+                        &gpu_slots[1], &gpu_slots[2])) {
     return nullptr;
+  }
+  if (basis < 0 || basis > static_cast<int>(Basis::kCupti)) {
+    return PyErr_Format(PyExc_ValueError, "there is no basis %d", basis);
   }
   if (sequence < 0 || sequence > static_cast<int>(Judgement::Sequence::kNumber)) {
     return PyErr_Format(PyExc_ValueError, "there is no kind of sequence %d", sequence);
@@ -166,6 +185,8 @@ PyObject* scanner_learn_shape(PyObject* self, PyObject* args) {
   judgement.sequence_slot = sequence_slot;
   judgement.fixed_sequence = fixed_sequence;
   judgement.tokens_slot = tokens_slot;
+  judgement.basis = static_cast<Basis>(basis);
+  std::copy(gpu_slots.begin(), gpu_slots.end(), judgement.gpu_slots.begin());
   scanner_of(self)->learn_shape(number, judgement);
   Py_RETURN_NONE;
 }

@@ -36,19 +36,21 @@ bool read_list(PyObject* list, Add add) {
   return true;
 }
 
-// (key, tells who, tells the section, slot)
+// (key, tells who, tells the section, tells the kernel, slot)
 bool add_key(PyObject* item, std::vector<PointKey>& to) {
   const char* text = nullptr;
   Py_ssize_t size = 0;
   int tells_who = 0;
   int tells_section = 0;
+  int tells_kernel = 0;
   unsigned char slot = 0;
-  if (!PyArg_ParseTuple(item, "s#ppb", &text, &size, &tells_who, &tells_section, &slot)) {
+  if (!PyArg_ParseTuple(item, "s#pppb", &text, &size, &tells_who, &tells_section, &tells_kernel,
+                        &slot)) {
     return false;
   }
   if (slot > kNoText) return refuse("a key has no such slot");
   to.push_back({{text, static_cast<std::size_t>(size)}, tells_who != 0, tells_section != 0,
-                static_cast<TextSlot>(slot)});
+                static_cast<TextSlot>(slot), tells_kernel != 0});
   return true;
 }
 
@@ -56,7 +58,7 @@ bool is_place(MetricRole role, std::size_t slot) {
   switch (role) {
     case MetricRole::kNumber: return slot < kBeatNumbers;
     case MetricRole::kCounts: return slot < kBeatCounts;
-    default: return role <= MetricRole::kTimes;
+    default: return role <= MetricRole::kKernels;
   }
 }
 
@@ -92,11 +94,13 @@ bool read_rules(PyObject* args, MetricRules& rules) {
   PyObject* metrics = nullptr;
   PyObject* units = nullptr;
   OwnUses& uses = rules.uses;
-  if (!PyArg_ParseTuple(args, "OOO(bbbb):MetricScanner", &keys, &metrics, &units, &uses.used,
-                        &uses.times, &uses.unknown, &uses.malformed)) {
+  if (!PyArg_ParseTuple(args, "OOO(bbbbbb):MetricScanner", &keys, &metrics, &units, &uses.used,
+                        &uses.times, &uses.unknown, &uses.malformed, &uses.kernels,
+                        &uses.not_delta)) {
     return false;
   }
-  for (const std::uint8_t use : {uses.used, uses.times, uses.unknown, uses.malformed}) {
+  for (const std::uint8_t use : {uses.used, uses.times, uses.unknown, uses.malformed, uses.kernels,
+                                 uses.not_delta}) {
     if (use >= kUses) return refuse("there is no such use of a point");
   }
   return read_list(keys, [&](PyObject* item) { return add_key(item, rules.keys); }) &&
@@ -175,6 +179,15 @@ PyObject* times_of(const PointTimes& times) {
       static_cast<long long>(buckets.zero), buckets.zero_bound);
 }
 
+PyObject* kernels_of(const KernelColumns& found) {
+  if (found.count.empty()) return none();
+  return Py_BuildValue("(NNNNNNNNNNNN)", column(found.source), column(found.cell),
+                       column(found.scale), column(found.start_ns), column(found.end_ns),
+                       column(found.count), column(found.ends), column(found.sum_s),
+                       column(found.min_s), column(found.max_s), column(found.index),
+                       column(found.runs));
+}
+
 PyObject* points_of(const MetricColumns& found) {
   PyObject* points = PyTuple_New(static_cast<Py_ssize_t>(kUses));
   for (std::size_t use = 0; points != nullptr && use < kUses; ++use) {
@@ -193,8 +206,8 @@ PyObject* scanner_scan(PyObject* self, PyObject* body) {
   if (!scan_body(scanner_of(self), body, found, verdict)) return nullptr;
   if (verdict != Verdict::kColumns) return PyLong_FromLong(static_cast<long>(verdict));
   if (!found.questions.empty()) return list_of(found.questions, question_of<PointQuestion>);
-  return Py_BuildValue("NNN", list_of(found.beats, beat_of), list_of(found.times, times_of),
-                       points_of(found));
+  return Py_BuildValue("NNNN", list_of(found.beats, beat_of), list_of(found.times, times_of),
+                       kernels_of(found.kernels), points_of(found));
 }
 
 PyObject* scanner_learn(PyObject* self, PyObject* args) {
@@ -203,7 +216,7 @@ PyObject* scanner_learn(PyObject* self, PyObject* args) {
   int code = 0;
   unsigned char use = 0;
   if (!PyArg_ParseTuple(args, "bIib:learn", &asked, &number, &code, &use)) return nullptr;
-  if (asked > static_cast<unsigned char>(AskedOfPoints::kSection)) {
+  if (asked > static_cast<unsigned char>(AskedOfPoints::kCell)) {
     return PyErr_Format(PyExc_ValueError, "there is no question %d", asked);
   }
   scanner_of(self).learn(static_cast<AskedOfPoints>(asked), number, code, use);

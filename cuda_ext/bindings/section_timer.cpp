@@ -26,47 +26,49 @@ struct Timer {
 
 Timer* timer(PyObject* self) { return reinterpret_cast<Timer*>(self); }
 
+void begin(std::uint32_t section, const Work& work) {
+  ThreadStack& stack = thread_stack();
+  const std::uint64_t span = recording.recorder->next_span(stack);
+  recording.recorder->begin(stack, section, now_ns(), work, span);
+  tell_begun(stack, span, section);
+}
+
 PyObject* timer_enter(PyObject* self, PyObject*) {
-  if (is_on()) {
-    ThreadStack& stack = thread_stack();
-    recording.recorder->begin(stack, timer(self)->section, now_ns(), Work{},
-                              recording.recorder->next_span(stack));
-  }
+  if (is_on()) begin(timer(self)->section, Work{});
   Py_INCREF(self);
   return self;
 }
 
 PyObject* end_slowly(ThreadStack& stack, std::uint32_t section, std::int64_t end_ns,
-                     PyObject* error) {
+                     GpuTimer* timer, PyObject* error) {
   Record record;
   if (!recording.recorder->end(stack, section, end_ns, 0, record)) Py_RETURN_NONE;
   stack.note_end(end_ns);
+  tell_ended(timer, stack, record.span);
   record.flags |= failure_of(record.span, error);
   if (!keep(record)) return nullptr;
   Py_RETURN_NONE;
 }
 
 PyObject* timer_exit(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  GpuTimer* const gpu = gpu_timer();
   const std::int64_t end_ns = now_ns();
   ThreadStack* const stack = this_stack;
   if (stack == nullptr || stack->depth() == 0) Py_RETURN_NONE;
   const std::uint32_t section = timer(self)->section;
   const bool is_well = count < 1 || args[0] == Py_None;
-  if (is_well && recording.recorder->end_at_once(*stack, section, end_ns)) {
+  const auto tell = [&](std::uint64_t span) { tell_ended(gpu, *stack, span); };
+  if (is_well && recording.recorder->end_at_once(*stack, section, end_ns, tell)) {
     stack->note_end(end_ns);
     Py_RETURN_NONE;
   }
-  return end_slowly(*stack, section, end_ns, is_well ? Py_None : args[0]);
+  return end_slowly(*stack, section, end_ns, gpu, is_well ? Py_None : args[0]);
 }
 
 PyObject* timer_begin(PyObject* self, PyObject* size) {
   Work work;
   if (!read_work(size, work)) return nullptr;
-  if (is_on()) {
-    ThreadStack& stack = thread_stack();
-    recording.recorder->begin(stack, timer(self)->section, now_ns(), work,
-                              recording.recorder->next_span(stack));
-  }
+  if (is_on()) begin(timer(self)->section, work);
   Py_RETURN_NONE;
 }
 

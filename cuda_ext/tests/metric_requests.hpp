@@ -60,6 +60,16 @@ inline std::string exponential(const std::string& section, std::uint64_t count) 
   return metric("times", 10, content(1, point), number(2, 1));
 }
 
+// Of a kernel, in a section; a delta.
+inline std::string kernel(const std::string& name, const std::string& section,
+                          std::uint64_t count) {
+  const std::string buckets = number(1, 19) + content(2, requests::varint(count) + '\0');
+  const std::string point = pair(1, "kernel", text(name)) + pair(1, "section", text(section)) +
+                            fixed64(2, 1) + fixed64(3, 1'000) + fixed64(4, count) +
+                            real64(5, 0.5) + number(6, 14) + content(8, buckets) + real64(12, 0.1);
+  return metric("kernels", 10, content(1, point), number(2, 1));
+}
+
 inline std::string request(const std::string& metrics, const std::string& rank = "1") {
   const std::string scope = content(2, content(1, content(1, "scope")) + metrics);
   return content(1, content(1, pair(1, "rank", text(rank))) + scope);
@@ -70,7 +80,8 @@ inline std::string any_metric(std::mt19937_64& random) {
   const auto below = [&](std::uint64_t most) { return random() % most; };
   const std::string names[] = {"forward", "größe", "", "step"};
   const std::string& name = names[below(4)];
-  switch (below(9)) {
+  switch (below(10)) {
+    case 9: return kernel(name, names[below(4)], below(300));
     case 0: return gauge("sent", static_cast<double>(below(99)));
     case 1: return gauge("open", 0.5, pair(7, "section", text(name)));
     case 2: return gauge("step", -1.0 + static_cast<double>(below(9)), pair(7, "rank", text("2")));

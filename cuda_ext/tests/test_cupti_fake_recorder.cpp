@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "faked.hpp"
-#include "otel_straggler/cupti/boundary.hpp"
+#include "otel_straggler/gpu_boundary.hpp"
 
 using namespace faked;
 

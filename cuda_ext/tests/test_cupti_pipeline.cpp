@@ -239,6 +239,31 @@ TEST_CASE("where a mark was lost, kernels are nobody's and runs are missing unti
   CHECK(made.ready(kStart + 3 * kSecond).at(0).gpu.state == GpuState::kMissing);
 }
 
+TEST_CASE("a worker that was held up for long finds the section of every kernel") {
+  Made made(Way::kMarks);
+  made.pipeline_way = Way::kMarks;
+  const auto mark = [&](std::uint64_t span) {
+    made.current.set(true, span, 1);
+    return MarkEvent{made.marks.issue(run_of(span)), ++made.id};
+  };
+  std::vector<MarkEvent> marks;
+  std::vector<GpuEvent> kernels;
+  for (std::uint64_t span = 1; span <= 300; ++span) {
+    marks.push_back(mark(span));
+    for (int n = 0; n < 1'000; ++n) kernels.push_back(made.launch(10, 15));
+  }
+  marks.push_back(mark(kNoSpan));
+  for (std::size_t run = 0; run < 300; ++run) {  // all in one go, without a moment between
+    made.pipeline.process(&marks[run], 1, &kernels[run * 1'000], 1'000, kStart + 10);
+  }
+  made.pipeline.process(&marks[300], 1, nullptr, 0, kStart + 10);
+  CHECK(made.pipeline.parked() > 0);
+  made.pipeline.tend(kStart + 20);
+  CHECK(made.pipeline.parked() == 0);
+  CHECK(made.pipeline.counts().lost == 0);
+  CHECK(made.pipeline.counts().events == 300'000);
+}
+
 TEST_CASE("a run that began before tracing, or ended after it, is never half timed") {
   Made made;
   made.pipeline.end(kStart + 100);

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -9,6 +10,7 @@
 
 #include "encode_made.hpp"
 #include "loopback.hpp"
+#include "made_timer.hpp"
 #include "otel_straggler/exporter.hpp"
 
 using namespace otel_straggler;
@@ -25,6 +27,7 @@ struct Made {
   Block block;
   std::unique_ptr<Recorder> recorder;
   Handoff handoff;
+  GpuTimers gpu_timers;
   std::shared_ptr<Exporter> exporter;
 
   Made()
@@ -59,7 +62,8 @@ struct Made {
     encoder->encoder.add_section(0, "step", "other");
     encoder->encoder.add_section(1, "forward", "compute");
     encoder->encoder.add_epoch(0, {});
-    exporter = std::make_shared<Exporter>(settings, words, encoder, *recorder, handoff);
+    exporter = std::make_shared<Exporter>(settings, words, encoder, *recorder, handoff,
+                                          gpu_timers);
     exporter->set_resource(0, "resource");
     handoff.set_listening(Reader::kExporter, true);
     exporter->start();
@@ -69,6 +73,22 @@ struct Made {
     for (int at = 0; at < runs; ++at) {
       REQUIRE(recorder->keep(made::run(static_cast<std::uint64_t>(at) + 1, 10, 20)));
     }
+  }
+
+  // Runs that begin and end now.
+  void run_now(int runs) {
+    for (int at = 0; at < runs; ++at) {
+      Record record = made::run(++last_span, monotonic_ns(), 0);
+      record.end_ns = monotonic_ns();
+      while (!recorder->keep(record)) std::this_thread::yield();
+    }
+  }
+  std::uint64_t last_span = 0;
+
+  std::uint64_t lost(HeartbeatWord reason) {
+    const CountsByName dropped = exporter->state().dropped;
+    const auto found = dropped.find("word " + std::to_string(reason));
+    return found == dropped.end() ? 0 : found->second;
   }
 
   bool flush(const std::string& outcome = "", double seconds = 20) {
@@ -205,7 +225,8 @@ TEST_CASE("a stop does not wait for a server that never answers") {
     settings.sends_metrics = true;
     settings.metrics = silent.target("/metrics");
     auto stuck = std::make_shared<Exporter>(settings, HeartbeatVocabulary(), encoder,
-                                            *made.recorder, made.handoff);
+                                            *made.recorder, made.handoff,
+                                            made.gpu_timers);
     stuck->set_resource(0, "resource");
     stuck->start();
     const std::uint64_t flush = stuck->begin_flush(made.in(0.01), "");
@@ -214,4 +235,46 @@ TEST_CASE("a stop does not wait for a server that never answers") {
     CHECK(stuck->stop(made.in(20)));
     silence.unlock();
   }
+}
+
+TEST_CASE("spans wait for their numbers of the GPU; a flush sends them all the same") {
+  made::Timer timer;
+  Made made;
+  made.gpu_timers.set(&timer);
+  made.start();
+  made.run_now(100);
+  CHECK(made.flush());
+  CHECK(made.spans_sent() == 2 * 100);
+  CHECK(made.lost(kGpuMissingReason) == 0);
+  timer.set_fast(false);
+  made.run_now(10);
+  CHECK(made.flush("", 0.2));
+  CHECK(made.spans_sent() == 2 * 110);
+  CHECK(made.lost(kGpuMissingReason) == 10);
+  timer.lose(5);
+  made.gpu_timers.set_complete(true);
+  made.run_now(10);
+  CHECK(made.flush("ok"));
+  CHECK(made.spans_sent() == 2 * 120);
+  CHECK(made.lost(kGpuMissingReason) == 10);
+  CHECK(made.lost(kGpuLostReason) == 5);
+}
+
+TEST_CASE("with timers that come and go every span is sent once") {
+  made::Timer timers[2];
+  Made made;
+  made.start();
+  std::atomic<bool> is_running{true};
+  std::thread changing([&] {
+    for (int round = 0; is_running; ++round) {
+      made.gpu_timers.set(round % 3 == 2 ? nullptr : &timers[round % 3]);
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  });
+  made.run_now(20'000);
+  is_running = false;
+  changing.join();
+  CHECK(made.flush("ok"));
+  CHECK(made.spans_sent() == 2 * 20'000);
+  CHECK(made.exporter->state().recorded == 20'000);
 }

@@ -23,7 +23,9 @@ enum Fate : std::uint8_t { kRow, kBadId, kBadTime, kNotPositive, kNoRank, kExclu
 std::vector<Key> keys() {
   return {{"section", KeyRole::kSection, 0}, {"kind", KeyRole::kShape, 0},
           {"step", KeyRole::kNumber, 0},     {"seq", KeyRole::kNumber, 1},
-          {"tokens", KeyRole::kNumber, 2},   {"rank", KeyRole::kWho, 0}};
+          {"tokens", KeyRole::kNumber, 2},   {"rank", KeyRole::kWho, 0},
+          {"basis", KeyRole::kShape, 0},     {"busy", KeyRole::kNumber, 3},
+          {"nccl", KeyRole::kNumber, 4},     {"kernel", KeyRole::kNumber, 5}};
 }
 
 constexpr OwnFates kFatesOfScan{kRow, kBadId, kBadTime, kNotPositive};
@@ -58,6 +60,9 @@ void answer(Scanner& scanner, const Question& question) {
   // Numbers of keys, and kinds of values: integer and double.
   if (has(facts.shape, {'\2', '\0', '\3'})) judgement.step_slot = 0;
   if (has(facts.shape, {'\4', '\0', '\4'})) judgement.tokens_slot = 2;
+  if (has(facts.shape, "cupti")) judgement.basis = Basis::kCupti;
+  if (has(facts.shape, "events")) judgement.basis = Basis::kEvents;
+  if (has(facts.shape, {'\7', '\0', '\3'})) judgement.gpu_slots = {3, 4, 5};
   scanner.learn_shape(question.number, judgement);
 }
 
@@ -102,6 +107,51 @@ TEST_CASE("a span becomes a row with its numbers") {
     CHECK(columns.duration_s[0] == 2'000 * 1e-9);
     CHECK(columns.progress[0].step == step);
     CHECK(columns.fates[kRow] == 1);
+  }
+}
+
+TEST_CASE("GPU times are columns from the first span that tells them") {
+  Scanner scanner(keys(), kFatesOfScan);
+  const auto spans = [](const std::string& last) {
+    requests::Span plain;
+    requests::Span timed;
+    const auto times = [&](std::int64_t busy) {
+      return attribute("basis", text("cupti")) + attribute("busy", integer(busy)) +
+             attribute("nccl", integer(100)) + attribute("kernel", integer(busy + 50));
+    };
+    timed.rest = times(900);
+    std::string all = requests::content(2, plain.encoded()) + requests::content(2, timed.encoded());
+    timed.rest = times(-1);
+    all += requests::content(2, timed.encoded()) + requests::content(2, plain.encoded());
+    return requests::resource(requests::scope(all + last));
+  };
+  Columns columns;
+  REQUIRE(scan(scanner, spans(""), columns) == Verdict::kColumns);
+  CHECK(columns.gpu.basis == std::vector<std::uint8_t>{0, 2, 0, 0});
+  for (const auto& column : columns.gpu.times_s) CHECK(column.size() == 4);
+  CHECK(columns.gpu.times_s[0][1] == 900 * 1e-9);
+  CHECK(columns.gpu.times_s[1][1] == 100 * 1e-9);
+  CHECK(columns.gpu.times_s[2][1] == 950 * 1e-9);
+  CHECK(std::isnan(columns.gpu.times_s[0][2]));
+  CHECK(columns.gpu.refused == 1);
+  REQUIRE(scan(scanner, request_of({}), columns) == Verdict::kColumns);
+  CHECK(columns.gpu.basis.empty());
+}
+
+TEST_CASE("a GPU time is believed up to ten times the run and a minute") {
+  Scanner scanner(keys(), kFatesOfScan);
+  requests::Span span;
+  span.end_ns = INT64_MAX;  // no limit overflows
+  for (const std::int64_t start : {std::int64_t{1}, INT64_MAX - 2'000}) {
+    span.start_ns = static_cast<std::uint64_t>(start);
+    const std::int64_t most = start == 1 ? INT64_MAX - 7 : 60'000'020'000;
+    for (const std::int64_t more : {0, 1}) {
+      span.rest = attribute("basis", text("events")) + attribute("busy", integer(most + more)) +
+                  attribute("nccl", integer(0));
+      const Columns columns = scan_one(scanner, span);
+      CHECK(columns.gpu.refused == static_cast<std::uint64_t>(more));
+      CHECK(columns.gpu.basis.size() == static_cast<std::size_t>(1 - more));
+    }
   }
 }
 

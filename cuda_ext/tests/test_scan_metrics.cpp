@@ -27,19 +27,23 @@ using metric_requests::text;
 
 namespace {
 
-enum Use : std::uint8_t { kUsed, kTimesUsed, kUnknown, kMalformed, kNoRank };
+enum Use : std::uint8_t {
+  kUsed, kTimesUsed, kUnknown, kMalformed, kNoRank, kKernelsUsed, kNotDelta
+};
 
 MetricRules rules() {
   MetricRules all;
   all.keys = {{"rank", true, false, kNoText},
               {"section", false, true, kSectionText},
               {"phase", false, true, kPhaseText},
-              {"reason", false, false, kReasonText}};
+              {"reason", false, false, kReasonText},
+              {"kernel", false, false, kNoText, true}};
   all.metrics = {{"sent", MetricRole::kNumber, 0, 1e9, 0}, {"step", MetricRole::kNumber, 2, 1e9, 0},
                  {"open", MetricRole::kNumber, 3, 1e9, 0}, {"dropped", MetricRole::kCounts, 0, 1e9, 3},
-                 {"info", MetricRole::kInfo, 0, 0.0, 0},   {"times", MetricRole::kTimes, 0, 0.0, 0}};
+                 {"info", MetricRole::kInfo, 0, 0.0, 0},   {"times", MetricRole::kTimes, 0, 0.0, 0},
+                 {"kernels", MetricRole::kKernels, 0, 0.0, 0}};
   all.units = {{"s", 1.0}};
-  all.uses = {kUsed, kTimesUsed, kUnknown, kMalformed};
+  all.uses = {kUsed, kTimesUsed, kUnknown, kMalformed, kKernelsUsed, kNotDelta};
   return all;
 }
 
@@ -125,7 +129,9 @@ bool are_same(const std::vector<Item>& a, const std::vector<Item>& b) {
 }
 
 bool is_same(const MetricColumns& a, const MetricColumns& b) {
-  return a.points == b.points && are_same(a.beats, b.beats) && are_same(a.times, b.times);
+  return a.points == b.points && are_same(a.beats, b.beats) && are_same(a.times, b.times) &&
+         a.kernels.cell == b.kernels.cell && a.kernels.runs == b.kernels.runs &&
+         a.kernels.index == b.kernels.index && a.kernels.sum_s == b.kernels.sum_s;
 }
 
 std::string times_of(std::uint32_t kind, const std::string& point) {
@@ -133,6 +139,31 @@ std::string times_of(std::uint32_t kind, const std::string& point) {
 }
 
 }  // namespace
+
+TEST_CASE("kernel histograms become columns of the buckets that hold something") {
+  const auto kernel_point = [](const std::string& name, const std::string& counts) {
+    return content(1, pair(1, "kernel", text(name)) + pair(1, "section", text("forward")) +
+                          fixed64(2, 1) + fixed64(3, 1'000) + fixed64(4, 5) + real64(5, 0.5) +
+                          number(6, 14) + fixed64(7, 1) +
+                          content(8, number(1, 19) + content(2, counts)));
+  };
+  const std::string points =
+      kernel_point("gemm", std::string("\1\0\3", 3)) + kernel_point("softmax", "\4");
+  const MetricColumns delta = scan_one(request(metric("kernels", 10, points, number(2, 1))));
+  CHECK(delta.points[kKernelsUsed] == 2);
+  CHECK(delta.kernels.cell.size() == 2);
+  CHECK(delta.kernels.cell[0] != delta.kernels.cell[1]);
+  CHECK(delta.kernels.scale == std::vector<std::int32_t>{7, 7});
+  CHECK(delta.kernels.count == std::vector<std::int64_t>{5, 5});
+  CHECK(delta.kernels.index == std::vector<std::int32_t>{-10, -8, -10});
+  CHECK(delta.kernels.runs == std::vector<std::int64_t>{1, 3, 4});
+  CHECK(delta.kernels.ends == std::vector<std::int64_t>{2, 3});
+  CHECK(std::isnan(delta.kernels.min_s[0]));
+  const std::string wrong = kernel_point("gemm", "\3");
+  CHECK(scan_one(request(metric("kernels", 10, wrong, number(2, 1)))).points[kMalformed] == 1);
+  CHECK(scan_one(request(metric("kernels", 10, points, number(2, 2)))).points[kNotDelta] == 2);
+  CHECK(scan_one(request(metric("kernels", 5, content(1, "")))).points[kUnknown] == 1);
+}
 
 TEST_CASE("points of one rank become one sign of life") {
   const std::string open = gauge("open", 0.5, pair(7, "section", text("forward")));

@@ -73,7 +73,7 @@ def is_history(path: str) -> bool:
 def judge_all(recording: Recording, settings: VerdictSettings) -> Scorer:
     """Judge telemetry from its start; every page is kept. Cost: as of ``otel-straggler score``."""
     patient = dataclasses.replace(settings, max_changes=ALL_PAGES)
-    return score_recording(recording, ScoreSettings(max_runs=2**62), patient)[1]
+    return score_recording(recording, ScoreSettings(max_runs=2**62, kernel_bytes=2**62), patient)[1]
 
 
 def pages_of_recording(recording: Recording, scorer: Scorer) -> Recorded:

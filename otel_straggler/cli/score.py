@@ -113,7 +113,9 @@ def _settings(window_steps: int | None, threshold: float) -> ScoreSettings:
                 where="--window-steps", value=window_steps, expected="at least 1", remedy=remedy
             )
         )
-    return ScoreSettings(window_steps=window_steps, threshold=threshold, max_runs=2**62)
+    return ScoreSettings(
+        window_steps=window_steps, threshold=threshold, max_runs=2**62, kernel_bytes=2**62
+    )
 
 
 def configured(config: str | None) -> tuple[Decoders, VerdictSettings]:
@@ -145,6 +147,8 @@ def score_recording(
     """Score all rows in order of their starts; ties keep the order of the file."""
     rows = recording.batch.take(np.argsort(recording.batch.start_ns, kind="stable"))
     scorer = Scorer(settings, verdicts)
+    for kernels in recording.kernels:
+        scorer.observe_kernels(kernels)
     at_once = ROWS_AT_ONCE if settings.window_steps else len(rows)
     for first in range(0, len(rows), at_once):
         part = rows.take(np.arange(first, min(first + at_once, len(rows))))

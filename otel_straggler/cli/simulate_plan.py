@@ -11,7 +11,7 @@ from otel_straggler.errors import ConfigError, describe
 from otel_straggler.simulate.faults import Fault
 from otel_straggler.simulate.layout import Layout
 from otel_straggler.simulate.noise import PRESETS
-from otel_straggler.simulate.plan import TIMINGS, RunPlan
+from otel_straggler.simulate.plan import GPU_TIMINGS, TIMINGS, RunPlan
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -23,6 +23,11 @@ _SHARED: Final = ("ranks_per_node", "noise", "seed", "run_id")
 
 _OPTIONS: Final[tuple[tuple[str, Any, str], ...]] = (
     ("--timing", click.Choice(TIMINGS), "What the times hold: work alone, waiting too, launches."),
+    (
+        "--gpu-timing",
+        click.Choice(GPU_TIMINGS),
+        "What GPUs tell: nothing, events, kernels.",
+    ),
     ("--microbatches", int, "Runs of forward and backward in a step."),
     ("--step-s", float, "Usual seconds of a step."),
     ("--stage-factor", float, "Work of the last pipeline stage / of the others."),

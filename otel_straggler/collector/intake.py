@@ -39,11 +39,13 @@ class IntakeCounts:
         answers: requests by (signal, answer).
         fates: spans by fate; see ``wire.decode_spans``.
         points: data points by use.
+        refused_gpu_times: GPU times on spans that make no sense.
     """
 
     answers: dict[tuple[str, str], int]
     fates: dict[str, int]
     points: dict[str, int]
+    refused_gpu_times: int = 0
 
 
 class Intake:
@@ -68,6 +70,7 @@ class Intake:
         self._answers: Counter[tuple[str, str]] = Counter()
         self._fates: Counter[str] = Counter()
         self._points: Counter[str] = Counter()
+        self._refused_gpu_times = 0
 
     def close(self) -> None:
         """Refuse everything from now on: the collector is about to stop."""
@@ -96,7 +99,7 @@ class Intake:
         elif not self._admission.reserve(size):
             answer = Answer(status="busy", message=_BUSY)
         else:
-            self._count(self._fates, spans.fates)
+            self._count_spans(spans)
             try:
                 self._consumer.take_spans(spans, size)
             except BaseException:
@@ -115,7 +118,10 @@ class Intake:
     def counts(self) -> IntakeCounts:
         with self._lock:
             return IntakeCounts(
-                answers=dict(self._answers), fates=dict(self._fates), points=dict(self._points)
+                answers=dict(self._answers),
+                fates=dict(self._fates),
+                points=dict(self._points),
+                refused_gpu_times=self._refused_gpu_times,
             )
 
     def _take(self, request: Request) -> Answer:
@@ -139,7 +145,7 @@ class Intake:
         body, is_json = request.body, request.content_type == JSON
         if request.signal == "traces":
             spans = self._spans.decode_json(body) if is_json else self._spans.decode(body)
-            self._count(self._fates, spans.fates)
+            self._count_spans(spans)
             self._consumer.take_spans(spans, size)
             return _partial(spans.rejected, "spans"), spans
         if request.signal == "metrics":
@@ -149,6 +155,11 @@ class Intake:
             return _partial(metrics.rejected, "data points"), None
         self._admission.release(size)
         return Answer(status="ok"), None
+
+    def _count_spans(self, spans: DecodedSpans) -> None:
+        with self._lock:
+            self._fates.update(spans.fates)
+            self._refused_gpu_times += spans.refused_gpu_times
 
     def _count(self, counter: Counter[str], counts: dict[str, int]) -> None:
         with self._lock:

@@ -49,6 +49,8 @@ def _description(life: RankLife) -> str:
         semconv.SESSION_ID: source.session_id,
         semconv.LOCAL_RANK: source.local_rank if source.local_rank >= 0 else "",
         semconv.GPU_UUID: source.device,
+        semconv.GPU_TIMING_TIER: life.gpu_tier,
+        semconv.GPU_TIMING_REASON: life.gpu_reason,
     }
     known.update((semconv.PARALLEL_RANK[d], rank) for d, rank in source.parallel)
     return labels(**{str(key).replace(".", "_"): value for key, value in known.items()})

@@ -38,6 +38,7 @@ class RankLife:
         finished_at_s, outcome: set once the rank has ended.
         dropped: records lost in this session, by reason.
         folded: section runs sent in spans for several, by section.
+        gpu_tier, gpu_reason: what times it on its GPU, and why not more; empty if never told.
     """
 
     source: Source
@@ -52,6 +53,8 @@ class RankLife:
     outcome: Outcome | None = None
     dropped: dict[str, int] = field(default_factory=dict)
     folded: dict[str, int] = field(default_factory=dict)
+    gpu_tier: str = ""
+    gpu_reason: str = ""
     _older: tuple[float, float, int] | None = None
 
     def here(self, sender_time_s: float | None) -> float | None:
@@ -78,6 +81,8 @@ class RankLife:
         self.sent_at_s = beat.sent_at_s
         self.delay_s = min(self.delay_s, now_s - beat.sent_at_s)
         self.open_section = beat.open_section
+        if beat.gpu_tier:
+            self.gpu_tier, self.gpu_reason = beat.gpu_tier, beat.gpu_reason
         if beat.progress_at_s is not None:
             self.progress_at_s = beat.progress_at_s
         if beat.step is not None:

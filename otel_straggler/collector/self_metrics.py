@@ -11,6 +11,7 @@ from otel_straggler.collector.worker import WorkerCounts
 from otel_straggler.publish.history import HistoryCounts
 from otel_straggler.publish.prometheus import Families, labels
 from otel_straggler.publish.sampling import KEPT, LEFT_OUT, SamplingCounts
+from otel_straggler.score.kernel_store import FATES as KERNEL_TIMES
 from otel_straggler.semconv import Metric
 from otel_straggler.wire.decode_spans import FATES, MALFORMED, NO_RANK, ROW, STEP
 from otel_straggler.wire.histogram_deltas import BASELINE, EMPTY, OVER_LIMIT, REPEATED
@@ -54,11 +55,14 @@ def self_families(
         add(semconv.COLLECTOR_REQUESTS, count, signal=signal, answer=answer)
     for (signal, status), count in sorted(http_answers.items()):
         add(semconv.COLLECTOR_HTTP_ANSWERS, count, signal=signal, status=status)
+    add(semconv.COLLECTOR_GPU_TIMES_REFUSED, intake.refused_gpu_times)
     add(semconv.COLLECTOR_FAILURES, worker.failures)
     for row_fate in _ROW_FATES:
         add(semconv.COLLECTOR_ROWS, worker.rows.get(row_fate, 0), fate=row_fate)
     for fate in _SECTION_TIMES:
         add(semconv.COLLECTOR_SECTION_TIMES, worker.section_times.get(fate, 0), fate=fate)
+    for fate in KERNEL_TIMES:
+        add(semconv.COLLECTOR_KERNEL_TIMES, worker.kernel_times.get(fate, 0), fate=fate)
     for cause in ("complete", "grace", "idle", "end"):
         add(semconv.COLLECTOR_WINDOWS, worker.windows.get(cause, 0), cause=cause)
     if forwarded is not None:

@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from otel_straggler.collector.admission import Admission
@@ -55,6 +55,7 @@ class WorkerCounts:
     rows: dict[str, int]
     windows: dict[str, int]
     section_times: dict[str, int]
+    kernel_times: dict[str, int] = field(default_factory=dict)
     failures: int = 0
 
 
@@ -144,6 +145,7 @@ class Worker:
             rows=rows,
             windows=dict(counts.windows),
             section_times=self._histograms.counts(),
+            kernel_times=self._scorer.kernel_counts,
             failures=self._failures,
         )
 
@@ -227,6 +229,9 @@ class Worker:
             if self._histograms.take(times, item.now_ns):
                 progress = Progress(end_ns=times.end_ns)
                 self._liveness.take_progress(times.source, progress, item.now_s)
+
+        if metrics.kernel_times is not None:
+            self._scorer.observe_kernels(metrics.kernel_times)
 
     def tick(self) -> None:
         """Close the windows that are due, forget what is over, publish what has changed."""

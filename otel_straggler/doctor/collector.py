@@ -11,6 +11,7 @@ from otel_straggler import semconv
 from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
 from otel_straggler.doctor.identity import RUN_ID_REMEDY
 from otel_straggler.doctor.scrape import Collector
+from otel_straggler.export.drops import GPU_REASONS
 
 SILENT_S = 15.0
 """Three heartbeats."""
@@ -118,6 +119,7 @@ _DROP_REMEDIES = {
     "ring_full": "configure(flush_s=0.2)   # or mark fewer sections",
     "queue_full": "configure(queue_bytes=256 * 2**20)   # how long was the collector away?",
     "rejected": "Look into the collector's log: it refused these spans.",
+    **dict.fromkeys(GPU_REASONS, "Only GPU times are affected, no span. Look into the ranks' log."),
 }
 
 
@@ -127,7 +129,8 @@ def _dropped(collector: Collector, run_id: str) -> Iterator[Finding]:
         by_reason[sample.labels.get("reason", "")] += int(sample.value)
     for reason, count in sorted(by_reason.items()):
         if count:
-            sentence = f"Ranks of {run_id!r} lost {count:,} records: {reason}."
+            what = "GPU times" if reason in GPU_REASONS else "records"
+            sentence = f"Ranks of {run_id!r} lost {count:,} {what}: {reason}."
             remedy = _DROP_REMEDIES.get(reason, "Look into the log of the ranks.")
             yield warning("collector.dropped", sentence, remedy, {"reason": reason, "count": count})
 

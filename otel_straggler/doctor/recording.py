@@ -6,9 +6,12 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from otel_straggler.config import Endpoint
-from otel_straggler.doctor.findings import Finding, info, ok
+from otel_straggler.doctor.findings import Finding, info, ok, warning
+from otel_straggler.doctor.gpu_probe import Probed, probe
+from otel_straggler.semconv import GPU_TIMING_REASONS
 
 _LIBRARY_FOLDERS = (
     "/usr/lib/x86_64-linux-gnu",
@@ -23,7 +26,10 @@ _LIBRARY_FOLDERS = (
 def check_recording(env: Mapping[str, str]) -> Iterator[Finding]:
     """The recorder of this installation, and what its times stand for."""
     yield check_recorder()
-    yield check_gpu_timing(driver_version(Path("/")), find_cupti(library_folders(env)))
+    named = env.get("OTEL_STRAGGLER_CUPTI", "").strip()
+    yield check_gpu_timing(
+        env, driver_version(Path("/")), named or find_cupti(library_folders(env))
+    )
 
 
 def check_recorder() -> Finding:
@@ -51,16 +57,60 @@ def check_exporter(endpoints: Iterable[Endpoint]) -> Finding:
     return info("settings.exporter", sentence, "python")
 
 
-def check_gpu_timing(driver: str, cupti: str) -> Finding:
-    """Off in this version. What a GPU tier would need is only looked for, never loaded."""
+def check_gpu_timing(env: Mapping[str, str], driver: str, cupti: str) -> Finding:
+    """What a training process started like this would have, and what this machine could have.
+
+    Args:
+        driver: its version; empty: there is none, and nothing is tried.
+        cupti: the library that was found; empty: none.
+    """
+    wish = env.get("OTEL_STRAGGLER_GPU_TIMING", "").strip().lower() or "auto"
     seen = f"driver {driver}" if driver else "no NVIDIA driver"
     seen += f", CUPTI at {cupti}" if cupti else ", no CUPTI"
-    return info(
+    value = {"wish": wish, "driver": driver or None, "cupti": cupti or None}
+    if not driver:
+        return _without_driver(wish, seen, value)
+    named = env.get("OTEL_STRAGGLER_CUPTI", "").strip()
+    probed = probe(named, str(Path(cupti).parent) if cupti else "", env)
+    could = "cupti" if not probed.cupti else "off" if probed.events else "events"
+    value |= {"could": could, "reason": probed.cupti or None}
+    return _with_driver(wish, seen, could, probed, value)
+
+
+def _without_driver(wish: str, seen: str, value: dict[str, Any]) -> Finding:
+    sentence = f"Sections would be timed by the host only. Seen here: {seen}."
+    if wish in {"auto", "off"}:
+        return info("recording.gpu_timing", sentence, {**value, "could": "off"})
+    remedy = "unset OTEL_STRAGGLER_GPU_TIMING   # or run the doctor where the GPU is"
+    return warning(
         "recording.gpu_timing",
-        "GPU timing is off: this version measures host time, so a section that only launches "
-        f"kernels looks fast. Seen here: {seen}.",
-        {"tier": "off", "driver": driver or None, "cupti": cupti or None},
+        f"OTEL_STRAGGLER_GPU_TIMING is {wish}, but {sentence[0].lower()}{sentence[1:]}",
+        remedy,
+        {**value, "could": "off"},
     )
+
+
+def _with_driver(
+    wish: str, seen: str, could: str, probed: Probed, value: dict[str, Any]
+) -> Finding:
+    able = f"This machine could time {_GIVES[could]}. Seen here: {seen}."
+    if could != "cupti":
+        able = f"{able} Kernels cannot be timed: {probed.cupti_told.partition(' What to do')[0]}."
+    if wish in {"auto", "off"}:
+        remedy = "" if could == "off" else f"export OTEL_STRAGGLER_GPU_TIMING={could}"
+        off = f"GPU timing is off ({wish}), so a section that only launches kernels looks fast."
+        return info("recording.gpu_timing", f"{off} {able}", value, remedy)
+    if could == "cupti" or (could == wish):
+        return ok("recording.gpu_timing", f"GPU timing is {wish}. {able}", value)
+    remedy = GPU_TIMING_REASONS[probed.cupti].remedy
+    return warning("recording.gpu_timing", f"GPU timing {wish} is wanted. {able}", remedy, value)
+
+
+_GIVES = {
+    "off": "nothing on its GPU",
+    "events": "sections by CUDA events",
+    "cupti": "kernels by CUPTI",
+}
 
 
 def driver_version(root: Path) -> str:

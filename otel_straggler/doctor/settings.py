@@ -24,8 +24,9 @@ _PREFIX: Final = "OTEL_STRAGGLER_"
 VARIABLES: Final = frozenset(
     f"{_PREFIX}{name}"
     for name in (
-        "COLLECTOR", "DISABLED", "ENDPOINT", "EXIT_DEADLINE_S", "FLUSH_S", "GROUP", "HEADERS",
-        "HEARTBEAT_S", "NATIVE", "PROTOCOL", "RING_DIR", "ROLE", "RUN_ID", "SERVICE_NAME",
+        "COLLECTOR", "CUPTI", "DISABLED", "ENDPOINT", "EXIT_DEADLINE_S", "FLUSH_S",
+        "GPU_OVERHEAD", "GPU_TIMING", "GROUP", "HEADERS", "HEARTBEAT_S", "KERNEL_CELLS",
+        "KERNEL_INTERVAL_S", "NATIVE", "PROTOCOL", "RING_DIR", "ROLE", "RUN_ID", "SERVICE_NAME",
     )
 )  # fmt: skip
 """Every variable of ours that is read."""

@@ -1,4 +1,4 @@
-"""Encoded span requests on their way out: a queue bounded in bytes, in order, with patience.
+"""Encoded requests on their way out: a queue bounded in bytes, in order, with patience.
 
 The newest telemetry is worth most, so a full queue gives up its oldest request. A request is never
 encoded twice.
@@ -42,6 +42,7 @@ class SpanSender:
         monotonic_s: the clock of waits.
         on_answer: told every response.
         rng: numbers in [0, 1) for jitter.
+        what: it sends, for the log.
     """
 
     def __init__(
@@ -54,7 +55,9 @@ class SpanSender:
         monotonic_s: Callable[[], float],
         on_answer: Callable[[Response], None],
         rng: Callable[[], float] | None = None,
+        what: str = "spans",
     ) -> None:
+        self._what = what
         self._endpoint = endpoint
         self._client = client
         self._budget_bytes = budget_bytes
@@ -141,7 +144,7 @@ class SpanSender:
 
     def _note_success(self, response: Response, runs: int) -> None:
         if self._failures:
-            log_takes_again(self._endpoint.url, response)
+            log_takes_again(self._endpoint.url, response, self._what)
         self._failures = 0
         self._found_nobody = False
         self._logged.clear()
@@ -156,25 +159,25 @@ class SpanSender:
         self._log_once(response, log_kept)
         _LOG.debug("%s: %s", self._endpoint.url, response.error)
 
-    def _log_once(self, response: Response, log: Callable[[str, Response], None]) -> None:
+    def _log_once(self, response: Response, log: Callable[[str, Response, str], None]) -> None:
         if response.status not in self._logged:
             self._logged.add(response.status)
-            log(self._endpoint.url, response)
+            log(self._endpoint.url, response, self._what)
 
 
-def log_takes_again(url: str, _: Response) -> None:
+def log_takes_again(url: str, _: Response, what: str = "spans") -> None:
     """Tell that what waited is on its way."""
-    _LOG.info("%s takes spans again", url)
+    _LOG.info("%s takes %s again", url, what)
 
 
-def log_kept(url: str, response: Response) -> None:
+def log_kept(url: str, response: Response, what: str = "spans") -> None:
     """Tell why spans wait."""
-    _log(url, response, "does not take spans now; they are kept and retried")
+    _log(url, response, f"does not take {what} now; they are kept and retried")
 
 
-def log_refused(url: str, response: Response) -> None:
+def log_refused(url: str, response: Response, what: str = "spans") -> None:
     """Tell why spans are lost."""
-    _log(url, response, "refused spans for good; they are dropped")
+    _log(url, response, f"refused {what} for good; they are dropped")
 
 
 def log_given_up(url: str, runs: int) -> None:

@@ -13,7 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from otel_straggler.config import DEFAULT_QUEUE_BYTES, ClientSettings, Pairs
+from otel_straggler.config import (
+    DEFAULT_QUEUE_BYTES,
+    GPU_WISHES,
+    ClientSettings,
+    GpuWish,
+    Pairs,
+)
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.instrument.endpoints import (
     NO_ENDPOINTS,
@@ -52,6 +58,8 @@ class Arguments:
     tracer_provider: object | None = None
     propagate_context: bool = False
     sdk_spans_per_s: float | None = None
+    gpu_timing: str | None = None
+    gpu_overhead: float | None = None
 
 
 def resolve_settings(given: Arguments, env: Mapping[str, str] | None = None) -> ClientSettings:
@@ -90,6 +98,8 @@ def resolve_settings(given: Arguments, env: Mapping[str, str] | None = None) -> 
         heartbeat_s=_seconds("heartbeat_s", given.heartbeat_s, env, 5.0),
         flush_s=_seconds("flush_s", given.flush_s, env, 1.0),
         histogram_s=_histogram_s(env),
+        kernel_interval_s=_seconds("kernel_interval_s", None, env, 10.0),
+        kernel_cells=_whole_number("kernel_cells", env, 1, 8_192, 64),
         queue_bytes=_count("queue_bytes", given.queue_bytes, 1, 2**40, DEFAULT_QUEUE_BYTES),
         sample_steps=_count("sample_steps", given.sample_steps, 1, 2**31, 100),
         span_budget=_count("span_budget", given.span_budget, 0, 2**31, 200),
@@ -99,6 +109,9 @@ def resolve_settings(given: Arguments, env: Mapping[str, str] | None = None) -> 
         tracer_provider=_tracer_provider(given),
         propagate_context=_with_provider("propagate_context", given, given.propagate_context),
         sdk_spans_per_s=_sdk_spans_per_s(given),
+        gpu_timing=_gpu_timing(given, env),
+        gpu_overhead=_gpu_overhead(given, env),
+        cupti_path=env.get("OTEL_STRAGGLER_CUPTI", "").strip(),
     )
 
 
@@ -143,6 +156,33 @@ def _sdk_spans_per_s(given: Arguments) -> float:
     )
 
 
+def _gpu_timing(given: Arguments, env: Mapping[str, str]) -> GpuWish:
+    wish = given.gpu_timing
+    where = "configure(gpu_timing=...)"
+    if wish is None:
+        wish = env.get("OTEL_STRAGGLER_GPU_TIMING", "").strip().lower() or "auto"
+        where = "OTEL_STRAGGLER_GPU_TIMING"
+    if wish in GPU_WISHES:
+        return wish
+    remedy = "Leave it out for 'auto'."
+    expected = "one of " + ", ".join(GPU_WISHES)
+    raise ConfigError(describe(where=where, value=wish, expected=expected, remedy=remedy))
+
+
+def _gpu_overhead(given: Arguments, env: Mapping[str, str]) -> float:
+    value: object = given.gpu_overhead
+    where = "configure(gpu_overhead=...)"
+    if value is None:
+        text = env.get("OTEL_STRAGGLER_GPU_OVERHEAD", "").strip()
+        where, value = "OTEL_STRAGGLER_GPU_OVERHEAD", _float_or_text(text or "0.01")
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if is_number and 0 <= value <= 1:  # type: ignore[operator]
+        return float(value)  # type: ignore[arg-type]
+    expected = "a part of the step from 0 to 1"
+    remedy = "Leave it out for 0.01, which is 1 %; 0 is no limit."
+    raise ConfigError(describe(where=where, value=value, expected=expected, remedy=remedy))
+
+
 def is_switched_off(env: Mapping[str, str]) -> bool:
     """Whether the user switched all telemetry off."""
     return _is_on(env, "OTEL_SDK_DISABLED") or _is_on(env, "OTEL_STRAGGLER_DISABLED")
@@ -175,6 +215,19 @@ def _count(name: str, value: object, least: int, most: int, default: int) -> int
     raise _wrong(
         name, value, f"a whole number from {least} to {most}", "Leave it out for the default."
     )
+
+
+def _whole_number(name: str, env: Mapping[str, str], least: int, most: int, default: int) -> int:
+    """Of a variable alone."""
+    variable = f"OTEL_STRAGGLER_{name.upper()}"
+    text = env.get(variable, "").strip()
+    if not text:
+        return default
+    if text.isdecimal() and least <= int(text) <= most:
+        return int(text)
+    expected = f"a whole number from {least} to {most}"
+    remedy = f"Leave it out for the default of {default}."
+    raise ConfigError(describe(where=variable, value=text, expected=expected, remedy=remedy))
 
 
 def _check_rank(rank: int, world_size: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.record.description import Topology
+from otel_straggler.record.gpu.device import GpuDescription
 
 Index = int | tuple[int, int]
 
@@ -12,13 +13,18 @@ class TopologyBook:
     """What is known of this rank so far. Replaced as a whole, so reading needs no lock."""
 
     def __init__(self) -> None:
-        self.current = Topology()
+        self._told, self._gpu = Topology(), GpuDescription()
+
+    @property
+    def current(self) -> Topology:
+        """What was told, and the GPU as soon as the training uses CUDA."""
+        return self._gpu.add_to(self._told)
 
     def add(self, newer: Topology) -> None:
-        self.current = self.current.merged(newer)
+        self._told = self._told.merged(newer)
 
     def forget(self) -> None:
-        self.current = Topology()
+        self._told, self._gpu = Topology(), GpuDescription()
 
 
 TOPOLOGY = TopologyBook()

@@ -128,6 +128,8 @@ OF_ARGUMENTS: tuple[Order, ...] = (
     _own("heartbeat_s", "2.5"),
     _own("flush_s", "0.5"),
     _own("exit_deadline_s", "4"),
+    _own("gpu_timing", "cupti", otherwise="`auto`"),
+    _own("gpu_overhead", "0.02", otherwise="`0.01`"),
 )
 """One for each argument of ``configure()`` that the environment can give."""
 
@@ -152,6 +154,20 @@ WITHOUT_ARGUMENT: tuple[Order, ...] = (
         sources=(Variable("OTEL_METRICS_EXPORTER", "none"),),
         otherwise="on",
         meaning="`none`: this package sends neither",
+    ),
+    Order(
+        setting="how often kernel times are sent",
+        sources=(Variable("OTEL_STRAGGLER_KERNEL_INTERVAL_S", "30"),),
+        otherwise="10",
+        meaning="seconds, counted by the wall clock, so that all ranks tell of the same time; with "
+        "more than 60, GPU scores have gaps",
+    ),
+    Order(
+        setting="kernels told of",
+        sources=(Variable("OTEL_STRAGGLER_KERNEL_CELLS", "200"),),
+        otherwise="64",
+        meaning="so many pairs of kernel and section have times of their own, those in which most "
+        "time is spent; the others are put together as `<other>`",
     ),
     Order(
         setting="attempt",
@@ -215,6 +231,12 @@ WITHOUT_ARGUMENT: tuple[Order, ...] = (
         sources=(Variable("OTEL_METRIC_EXPORT_INTERVAL", "10000"),),
         otherwise="60000",
         meaning="milliseconds; histograms go only to an endpoint that does not score",
+    ),
+    Order(
+        setting="libcupti",
+        sources=(Variable("OTEL_STRAGGLER_CUPTI", "/usr/local/cuda/lib64/libcupti.so.13"),),
+        otherwise="the one that torch has loaded or brings, then the loader's",
+        meaning="path of the library that times kernels; no other is looked for",
     ),
     Order(
         setting="hash of the address as run id",

@@ -22,6 +22,7 @@ class Heartbeat:
         finished_at_s, outcome: set once the rank has ended.
         dropped: records lost so far in this session, by reason.
         folded: section runs sent in spans for several so far, by section.
+        gpu_tier, gpu_reason: what times the rank on its GPU, and why not more; empty if not told.
     """
 
     source: Source
@@ -35,3 +36,5 @@ class Heartbeat:
     outcome: Outcome | None = None
     dropped: dict[str, int] = field(default_factory=dict)
     folded: dict[str, int] = field(default_factory=dict)
+    gpu_tier: str = ""
+    gpu_reason: str = ""

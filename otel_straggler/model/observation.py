@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from otel_straggler.model.gpu_times import GpuTimes
 from otel_straggler.model.rank import Source
 from otel_straggler.semconv import (
     MEMORY_MARKS,
@@ -87,6 +88,7 @@ class ObservationBatch:
             delivered again; ``NO_SEQ`` for rows that are always distinct.
         runs: (n,) how many runs of the section the row stands for, >= 1; None: each for one.
         tokens: (n,) work size of the row's runs together, NaN if not told; None: none tells.
+        gpu: (n,) their time on the GPU; None: none tells.
     """
 
     sources: tuple[Source, ...]
@@ -101,6 +103,7 @@ class ObservationBatch:
     seq: Ints
     runs: Codes | None = None
     tokens: Floats | None = None
+    gpu: GpuTimes | None = None
 
     def __len__(self) -> int:
         return len(self.duration_s)
@@ -127,6 +130,7 @@ class ObservationBatch:
             seq=self.seq[rows],
             runs=None if self.runs is None else self.runs[rows],
             tokens=None if self.tokens is None else self.tokens[rows],
+            gpu=None if self.gpu is None else self.gpu.take(rows),
         )
 
 
@@ -144,6 +148,11 @@ def join_tokens(parts: Sequence[ObservationBatch]) -> Floats | None:
     return np.concatenate(
         [np.full(len(p), np.nan) if p.tokens is None else p.tokens for p in parts]
     )
+
+
+def join_gpu(parts: Sequence[ObservationBatch]) -> GpuTimes | None:
+    """The GPU times of all parts, in order."""
+    return GpuTimes.join([part.gpu for part in parts], [len(part) for part in parts])
 
 
 class BatchBuilder:

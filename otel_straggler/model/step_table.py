@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from otel_straggler.model.gpu_times import Bases
 from otel_straggler.model.observation import Floats, Ints, Section
 from otel_straggler.model.rank import Source
 
 Floats32: TypeAlias = npt.NDArray[np.float32]
 Counts: TypeAlias = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GpuSeconds:
+    """Time on the GPU, by step, rank and section, all (T, R, S).
+
+    Attributes:
+        basis: codes of ``gpu_times``; the host's where one run of the section did not tell, or
+            where its runs were measured in several ways: nothing is known then.
+        own_s: the rank's own work, see :meth:`.GpuTimes.own_s`; NaN where not known.
+        nccl_s: communication kernels, waiting included; NaN where kernels were not timed.
+    """
+
+    basis: Bases
+    own_s: Floats
+    nccl_s: Floats
+
+    def of_rows(self, at: Any) -> GpuSeconds:
+        """What ``at`` picks out of all three."""
+        return GpuSeconds(self.basis[at], self.own_s[at], self.nccl_s[at])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -35,6 +56,7 @@ class StepTable:
         start_ns, end_ns: (T, R) first start and last end in the step, sender's clock; 0 if none.
         world_size: ranks expected, 0 if unknown.
         is_timed: the "steps" are intervals of time.
+        gpu: time on the GPU; None: nobody tells.
     """
 
     steps: Ints
@@ -48,6 +70,7 @@ class StepTable:
     end_ns: Ints
     world_size: int = 0
     is_timed: bool = False
+    gpu: GpuSeconds | None = None
 
     def __len__(self) -> int:
         """Steps."""

@@ -29,18 +29,27 @@ _ALWAYS_SHOWN = 100
 """Flagged ranks that keep their scores even where liveness alone fills the budget."""
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
-_SECTION_SCORES = (semconv.SECTION_RELATIVE, semconv.SECTION_INDIVIDUAL)
-_RANK_SCORES = (semconv.GPU_RELATIVE, semconv.GPU_INDIVIDUAL)
-_REST = (semconv.SECTION_MEDIAN, semconv.SECTION_SLOWDOWN)
-FOLDABLE = (*_SECTION_SCORES, *_RANK_SCORES, *_REST)
-_COLUMN = {
-    semconv.SECTION_RELATIVE: "section_relative",
-    semconv.SECTION_INDIVIDUAL: "section_individual",
-    semconv.SECTION_MEDIAN: "section_median_s",
-    semconv.SECTION_SLOWDOWN: "section_slowdown",
-    semconv.GPU_RELATIVE: "gpu_relative",
-    semconv.GPU_INDIVIDUAL: "gpu_individual",
+_SECTION_SCORES = (
+    "section_relative",
+    "section_individual",
+    "gpu_section_relative",
+    "gpu_section_individual",
+)
+_RANK_SCORES = ("gpu_relative", "gpu_individual")
+_REST = ("section_median_s", "section_slowdown")
+_COLUMNS = (*_SECTION_SCORES, *_RANK_SCORES, *_REST)
+"""Tables of a window that are shown, by name: those by section, and those of whole ranks."""
+_METRIC = {
+    "section_relative": semconv.SECTION_RELATIVE,
+    "section_individual": semconv.SECTION_INDIVIDUAL,
+    "section_median_s": semconv.SECTION_MEDIAN,
+    "section_slowdown": semconv.SECTION_SLOWDOWN,
+    "gpu_relative": semconv.GPU_RELATIVE,
+    "gpu_individual": semconv.GPU_INDIVIDUAL,
+    "gpu_section_relative": semconv.GPU_RELATIVE,
+    "gpu_section_individual": semconv.GPU_INDIVIDUAL,
 }
+FOLDABLE = tuple(dict.fromkeys(_METRIC.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +171,8 @@ class RunScores:
                 self._add_quantiles(families, name, group, folding, constant_labels)
         for metric in FOLDABLE:
             texts = labels(run_id=self.run_id, family=metric.prometheus_name), constant_labels
-            families.add(semconv.COLLECTOR_SERIES_FOLDED, ",".join(texts), folding.folded[metric])
+            folded = sum(n for column, n in folding.folded.items() if _METRIC[column] is metric)
+            families.add(semconv.COLLECTOR_SERIES_FOLDED, ",".join(texts), folded)
         return families
 
     def _shown(self) -> list[tuple[_RankScores, Sections]]:
@@ -219,9 +229,9 @@ class RunScores:
         if newest is None:
             return
         text = labels(run_id=self.run_id, job_name=newest.job, group=name) + "," + constant_labels
-        for metric in (m for m in FOLDABLE if folding.folded[m]):
-            values: Floats = getattr(newest, _COLUMN[metric])
-            over = semconv.OVER_RANKS[metric.name]
+        for column in (c for c in _COLUMNS if folding.folded[c]):
+            values: Floats = getattr(newest, column)
+            over = semconv.OVER_RANKS[_METRIC[column].name]
             if values.ndim == 1:
                 add_quantiles_of(families, over, text, values)
                 continue
@@ -236,12 +246,12 @@ class _Folding:
 
     Attributes:
         scores, rest: rows (``id`` of a :class:`_RankScores`) that are shown; None = all.
-        folded: series left out, by metric.
+        folded: series left out, by column.
     """
 
     scores: frozenset[int] | None
     rest: frozenset[int] | None
-    folded: dict[Metric, int]
+    folded: dict[str, int]
 
     @property
     def folds(self) -> bool:
@@ -252,17 +262,16 @@ class _Folding:
         cls, shown: list[tuple[_RankScores, Sections]], budget: int, straggling: Stragglers
     ) -> _Folding:
         """Scores first, then the rest; within what does not fit, flagged and worst ranks first."""
-        score_metrics = (*_SECTION_SCORES, *_RANK_SCORES)
         counter = _Counter()
         counts = {
-            m: np.array([counter.count(m, s, rows) for s, rows in shown], np.int64)
-            for m in FOLDABLE
+            c: np.array([counter.count(c, s, rows) for s, rows in shown], np.int64)
+            for c in _COLUMNS
         }
-        scores = _sum_of(counts, score_metrics)
+        scores = _sum_of(counts, (*_SECTION_SCORES, *_RANK_SCORES))
         rest = _sum_of(counts, _REST)
         ids = [id(s) for s, _ in shown]
         if sum(scores) + sum(rest) <= budget:
-            return cls(None, None, dict.fromkeys(FOLDABLE, 0))
+            return cls(None, None, dict.fromkeys(_COLUMNS, 0))
         order, flagged = _worst_first([s for s, _ in shown], straggling)
         always = min(flagged, _ALWAYS_SHOWN)
         sections = max((len(rows) for _, rows in shown), default=0)
@@ -272,29 +281,30 @@ class _Folding:
             rest_ids = frozenset(ids[i] for i in kept)
             folded = _left_out(counts, _REST, kept, len(ids))
             return cls(None, rest_ids, folded)
-        left = budget - len(QUANTILES) * (sections * 4 + len(_RANK_SCORES))
+        tables = sum(bool(counts[column].any()) for column in (*_SECTION_SCORES, *_REST))
+        left = budget - len(QUANTILES) * (sections * tables + len(_RANK_SCORES))
         kept = _fitting(order, [a + b for a, b in zip(scores, rest, strict=True)], left, always)
         kept_ids = frozenset(ids[i] for i in kept)
-        return cls(kept_ids, kept_ids, _left_out(counts, FOLDABLE, kept, len(ids)))
+        return cls(kept_ids, kept_ids, _left_out(counts, _COLUMNS, kept, len(ids)))
 
 
-def _sum_of(counts: Mapping[Metric, Ints], metrics: Iterable[Metric]) -> list[int]:
-    """Series per row, over ``metrics``."""
-    columns = [counts[metric].tolist() for metric in metrics]
+def _sum_of(counts: Mapping[str, Ints], chosen: Iterable[str]) -> list[int]:
+    """Series per row, over the chosen columns."""
+    columns = [counts[column].tolist() for column in chosen]
     return [sum(row) for row in zip(*columns, strict=True)]
 
 
 def _left_out(
-    counts: Mapping[Metric, Ints],
-    folded: Iterable[Metric],
+    counts: Mapping[str, Ints],
+    folded: Iterable[str],
     kept: list[int],
     n: int,
-) -> dict[Metric, int]:
+) -> dict[str, int]:
     out = np.ones(n, bool)
     out[kept] = False
     return {
-        metric: int(column[out].sum()) if metric in folded else 0
-        for metric, column in counts.items()
+        column: int(series[out].sum()) if column in folded else 0
+        for column, series in counts.items()
     }
 
 
@@ -344,13 +354,13 @@ class _Counter:
     """Counts the series of a rank, window by window."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, Metric, Sections], list[int]] = {}
+        self._known: dict[tuple[int, str, Sections], list[int]] = {}
 
-    def count(self, metric: Metric, scores: _RankScores, sections: Sections) -> int:
-        key = (id(scores.window), metric, sections)
+    def count(self, column: str, scores: _RankScores, sections: Sections) -> int:
+        key = (id(scores.window), column, sections)
         known = self._known.get(key)
         if known is None:
-            finite = np.isfinite(getattr(scores.window, _COLUMN[metric]))
+            finite = np.isfinite(getattr(scores.window, column))
             rows = finite[:, list(sections)].sum(axis=1) if finite.ndim == 2 else finite
             known = self._known[key] = rows.astype(np.int64).tolist()
         return known[scores.row]
@@ -362,17 +372,17 @@ def _add_scores(
     window, row = scores.window, scores.row
     shows_scores = folding.scores is None or id(scores) in folding.scores
     shows_rest = folding.rest is None or id(scores) in folding.rest
-    metrics = (_SECTION_SCORES if shows_scores else ()) + (_REST if shows_rest else ())
+    columns = (_SECTION_SCORES if shows_scores else ()) + (_REST if shows_rest else ())
     names = [label("section", window.sections[s].name) + "," + text for s in sections]
-    for metric in metrics:
-        values: list[float] = getattr(window, _COLUMN[metric])[row, list(sections)].tolist()
+    for column in columns:
+        values: list[float] = getattr(window, column)[row, list(sections)].tolist()
         for section_text, value in zip(names, values, strict=True):
             if value == value:  # no NaN
-                families.add(metric, section_text, value)
-    for metric in _RANK_SCORES if shows_scores else ():
-        value = float(getattr(window, _COLUMN[metric])[row])
+                families.add(_METRIC[column], section_text, value)
+    for column in _RANK_SCORES if shows_scores else ():
+        value = float(getattr(window, column)[row])
         if value == value:
-            families.add(metric, text, value)
+            families.add(_METRIC[column], text, value)
 
 
 def add_quantiles_of(families: Families, over: Metric, text: str, values: Floats) -> None:

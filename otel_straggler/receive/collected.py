@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+from otel_straggler.model.kernel_times import KernelTimes
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.section_times import SectionTimes
@@ -39,7 +40,8 @@ class Recording:
         batch: rows in the order of the file.
         form: what the content turned out to be.
         not_scored: spans left out, by reason.
-        skipped: requests with logs, or with metrics other than section histograms.
+        skipped: requests with logs, or with metrics other than histograms of sections and kernels.
+        kernels: histograms of kernels, in the order of the file.
         clashes: sessions that claim a rank of their run beside another one.
     """
 
@@ -47,6 +49,7 @@ class Recording:
     form: Format
     not_scored: dict[str, int] = field(default_factory=dict)
     skipped: int = 0
+    kernels: tuple[KernelTimes, ...] = ()
     clashes: tuple[Source, ...] = ()
 
 
@@ -59,6 +62,7 @@ class Collected:
         self._fates: dict[str, int] = {}
         self._deltas = HistogramDeltas(math.inf)
         self._times: list[SectionTimes] = []
+        self._kernels: list[KernelTimes] = []
         self.skipped = 0
 
     def add_spans(self, decoded: DecodedSpans) -> None:
@@ -68,8 +72,10 @@ class Collected:
             self._fates[fate] = self._fates.get(fate, 0) + count
 
     def add_metrics(self, decoded: DecodedMetrics) -> None:
-        """Take section histograms; a request without any is skipped."""
-        self.skipped += not decoded.section_times
+        """Take histograms; a request without any is skipped."""
+        self.skipped += not decoded.section_times and decoded.kernel_times is None
+        if decoded.kernel_times is not None:
+            self._kernels.append(decoded.kernel_times)
         added = map(self._deltas.take, decoded.section_times)
         self._times += [times for times in added if times is not None]
 
@@ -80,6 +86,7 @@ class Collected:
             form=self._form,
             not_scored={fate: n for fate, n in self._fates.items() if fate not in _SCORED},
             skipped=self.skipped,
+            kernels=tuple(self._kernels),
             clashes=overlapping_sessions(batch),
         )
 

@@ -142,7 +142,7 @@ def _read_json(file: io.BufferedReader, name: str, note: Note, decoders: Decoder
                 told.add_spans(decoders.spans.decode_json(document))
             except (InputError, RecursionError) as error:
                 _fail(f"{name}:{line}", _shortened(document), _REQUEST, f"({error})")
-        elif _SECTION_DURATION in document:
+        elif any(name in document for name in _HISTOGRAMS):
             try:
                 told.add_metrics(decoders.metrics.decode_json(document))
             except (InputError, RecursionError) as error:
@@ -157,7 +157,9 @@ def _read_json(file: io.BufferedReader, name: str, note: Note, decoders: Decoder
 
 
 _REQUEST = "an OTLP-JSON ExportTraceServiceRequest"
-_SECTION_DURATION = f'"{semconv.SECTION_DURATION.name}"'.encode()
+_HISTOGRAMS = tuple(
+    f'"{metric.name}"'.encode() for metric in (semconv.SECTION_DURATION, semconv.KERNEL_DURATION)
+)
 
 
 def _documents(file: io.BufferedReader, name: str) -> Iterator[tuple[bytes, int]]:

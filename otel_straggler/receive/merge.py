@@ -14,6 +14,7 @@ from otel_straggler.model.observation import (
     BatchBuilder,
     Codes,
     ObservationBatch,
+    join_gpu,
     join_runs,
     join_tokens,
 )
@@ -42,6 +43,7 @@ def merge_batches(batches: Sequence[ObservationBatch]) -> ObservationBatch:
         seq=np.concatenate([b.seq for b in batches]),
         runs=join_runs(batches),
         tokens=join_tokens(batches),
+        gpu=join_gpu(batches),
     )
 
 

@@ -22,6 +22,7 @@ class Topology:
         role: ranks are compared within a role.
         parallel: (rank, size) by dimension; size None if unknown.
         gpu_uuid, gpu_model, gpu_pci_id, pod: where it runs.
+        gpu_tier, gpu_reason: what times it on its GPU, and why not more.
     """
 
     role: str = ""
@@ -30,6 +31,8 @@ class Topology:
     gpu_model: str = ""
     gpu_pci_id: str = ""
     pod: str = ""
+    gpu_tier: str = ""
+    gpu_reason: str = ""
 
     def attributes(self) -> Attributes:
         """As sent on ``straggler.rank.info`` and on the resource."""
@@ -38,6 +41,8 @@ class Topology:
             semconv.GPU_MODEL: self.gpu_model,
             semconv.GPU_PCI_ID: self.gpu_pci_id,
             semconv.POD_NAME: self.pod,
+            semconv.GPU_TIMING_TIER: self.gpu_tier,
+            semconv.GPU_TIMING_REASON: self.gpu_reason,
         }
         known: Attributes = {str(key): text for key, text in texts.items() if text}
         known[semconv.ROLE] = self.role or semconv.DEFAULT_ROLE

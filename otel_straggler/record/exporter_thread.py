@@ -15,11 +15,14 @@ from typing import Protocol
 from otel_straggler.config import ClientSettings
 from otel_straggler.export.drops import ENCODE_ERROR, PROCESS_ENDED, Drops
 from otel_straggler.export.sender import PROTOBUF, SpanSender
+from otel_straggler.record.batch import NativeBatch
 from otel_straggler.record.clock import Clock, SystemClock
 from otel_straggler.record.description import Attributes, Topology, resource_attributes
+from otel_straggler.record.gpu_numbers import LOOK_S, gpu_numbers_of
 from otel_straggler.record.handshake import Handshake
 from otel_straggler.record.heartbeats import HeartbeatMaker
 from otel_straggler.record.histograms import SectionHistograms
+from otel_straggler.record.kernel_export import KernelExport
 from otel_straggler.record.packing import packer_for
 from otel_straggler.record.recorder import Epoch, Record, Recorder
 from otel_straggler.record.waker import Waker
@@ -86,14 +89,18 @@ class Exporter:
         self._handshake = Handshake(settings)
         self._histograms = SectionHistograms()
         self._packer = packer_for(recorder, settings, self._resource, span_ids)
+        self._gpu = gpu_numbers_of(recorder)
         self._heartbeats = HeartbeatMaker(
             settings,
             recorder,
             self._clock,
             topology,
-            lambda: {**other_losses(), **self._drops.counts()},
+            lambda: {**other_losses(), **self._own_losses()},
             lambda: self._packer.folded_runs,
         )
+        self._kernels: KernelExport | None = None
+        if settings.metrics.is_enabled:
+            self._kernels = KernelExport(settings, recorder, self._clock, topology, rng=rng)
         self._metrics_client = client_for(settings.metrics, "metrics")
         self._sender = SpanSender(
             settings.traces,
@@ -105,6 +112,7 @@ class Exporter:
             rng=rng,
         )
         self._started_s = self._clock.monotonic_s()
+        self._next_tick_s = self._started_s
         self._next_heartbeat_s = self._started_s
         self._next_histograms_s = self._started_s + settings.histogram_s
         self._has_said_outcome = False
@@ -117,16 +125,27 @@ class Exporter:
 
     @property
     def queued_requests(self) -> int:
-        return self._sender.queued_requests
+        kernels = 0 if self._kernels is None else self._kernels.queued_requests
+        return self._sender.queued_requests + kernels
 
     def tick(self, now_s: float) -> float:
         """Do what is due at ``now_s`` (monotonic); the time of the next tick."""
+        if self._is_look(now_s):
+            self._collect(now_s)
+            return min(self._next_tick_s, now_s + LOOK_S)
         self._say_alive(now_s)
         self._collect(now_s)
+        self._queue_timed()
         self._say_histograms(now_s)
         self._sender.send(until_s=now_s + self._settings.flush_s)
+        if self._kernels is not None:
+            self._kernels.send_if_due(now_s)
         is_behind = self._clock.monotonic_s() >= now_s + self._settings.flush_s
-        return self._clock.monotonic_s() if is_behind else now_s + self._settings.flush_s
+        self._next_tick_s = (
+            self._clock.monotonic_s() if is_behind else now_s + self._settings.flush_s
+        )
+        is_timed = self._gpu is not None and self._gpu.is_needed
+        return min(self._next_tick_s, now_s + LOOK_S) if is_timed else self._next_tick_s
 
     def flush(self, deadline_s: float, outcome: Outcome | None) -> None:
         """Send everything before ``deadline_s``; with an outcome, say that the rank has ended, and
@@ -134,7 +153,12 @@ class Exporter:
         self._collect(self._clock.monotonic_s())
         if self._bystander is not None:
             self._bystander.begin_flush(deadline_s)
+        if self._gpu is not None:
+            self._gpu.wait(deadline_s, lambda: self._collect(self._clock.monotonic_s()))
+        self._queue_timed()
         self._sender.send_before(deadline_s)
+        if self._kernels is not None:
+            self._kernels.flush(deadline_s, is_last=outcome is not None)
         if outcome:
             self._sender.give_up(PROCESS_ENDED)
         if outcome and not self._has_said_outcome:
@@ -149,22 +173,51 @@ class Exporter:
             self._has_logged_error = True
             _LOG.warning("telemetry could not be exported; training goes on", exc_info=error)
 
+    def close(self) -> None:
+        """Want no more kernels."""
+        if self._kernels is not None:
+            self._kernels.close()
+
+    def _own_losses(self) -> dict[str, int]:
+        of_kernels = {} if self._kernels is None else self._kernels.losses()
+        of_times = {} if self._gpu is None else self._gpu.losses()
+        return {**self._drops.counts(), **of_kernels, **of_times}
+
     def _resource(self, epoch: Epoch) -> Attributes:
         return resource_attributes(self._settings, epoch.session_id, self._topology())
 
     def _collect(self, now_s: float) -> None:
-        offset_ns = self._clock.wall_ns() - self._clock.perf_ns()
         batches = [batch for batch in self._take() if batch]
         self._handshake.note_spans(sum(map(len, batches)), now_s - self._started_s)
         for batch in batches:
             if self._settings.metrics.is_enabled and not self._handshake.is_scorer:
                 self._histograms.add(batch)
             if self._settings.traces.is_enabled:
-                self._queue(batch, offset_ns)
+                self._queue_or_wait(batch)
             if self._bystander is not None:
                 self._bystander.put(batch)
+        if self._gpu is not None and self._gpu.is_needed:
+            self._gpu.look()
 
-    def _queue(self, records: Sequence[Record], offset_ns: int) -> None:
+    def _is_look(self, now_s: float) -> bool:
+        """Whether it is only the GPU's numbers that somebody asks for."""
+        gpu = self._gpu
+        return gpu is not None and gpu.is_needed and not gpu.is_full and now_s < self._next_tick_s
+
+    def _queue_or_wait(self, records: Sequence[Record]) -> None:
+        if self._gpu is not None and self._gpu.is_needed:
+            assert isinstance(records, NativeBatch)  # a native recorder gives no others
+            self._gpu.put(records)
+        else:
+            self._queue(records)
+
+    def _queue_timed(self) -> None:
+        """Queue what waits for the GPU no longer."""
+        if self._gpu is not None and (timed := self._gpu.take()):
+            self._queue(timed)
+
+    def _queue(self, records: Sequence[Record]) -> None:
+        offset_ns = self._clock.wall_ns() - self._clock.perf_ns()
         bad_before = self._packer.bad_records
         try:
             for request in self._packer.pack(records, offset_ns, self._handshake.one_in):

@@ -2,7 +2,8 @@
 GIL.
 
 Beside it runs a thread in Python for what needs Python and can wait: it tells what is new of the
-rank, logs what a person should know, and sends histograms to an endpoint that is no scorer.
+rank, logs what a person should know, sends times of kernels, and histograms of sections to an
+endpoint that is no scorer.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from otel_straggler.config import ClientSettings
 from otel_straggler.export.drops import (
     ENCODE_ERROR,
+    GPU_REASONS,
     INBOX_FULL,
     PROCESS_ENDED,
     QUEUE_FULL,
@@ -29,6 +31,7 @@ from otel_straggler.record.description import Attributes, Topology, resource_att
 from otel_straggler.record.exporter_thread import ExporterThread
 from otel_straggler.record.handshake import Handshake, is_one_origin
 from otel_straggler.record.histogram_export import HistogramExport
+from otel_straggler.record.kernel_export import KernelExport
 from otel_straggler.record.native_recorder import RECORDER
 from otel_straggler.record.native_spans import NativeSpanPacker
 from otel_straggler.record.recorder import Epoch
@@ -39,7 +42,15 @@ from otel_straggler.transport.response import Response
 from otel_straggler.wire.encode_metrics import encode_point_attributes, heartbeat_words
 from otel_straggler.wire.ids import SpanIds
 
-REASONS = (RING_FULL, INBOX_FULL, QUEUE_FULL, REJECTED, PROCESS_ENDED, ENCODE_ERROR)
+REASONS = (
+    RING_FULL,
+    INBOX_FULL,
+    QUEUE_FULL,
+    REJECTED,
+    PROCESS_ENDED,
+    ENCODE_ERROR,
+    *GPU_REASONS,
+)
 """In the order of heartbeat.hpp."""
 _SLICE_S = 0.05
 """How long a wait lasts before signal handlers get their turn."""
@@ -89,7 +100,8 @@ class NativeExport:
 
     @property
     def queued_requests(self) -> int:
-        return int(self._exporter.state()["queued_requests"])
+        in_python = self._attendant.queued_requests
+        return int(self._exporter.state()["queued_requests"]) + in_python
 
     @property
     def recorded(self) -> int:
@@ -140,7 +152,8 @@ class NativeExport:
     def _tell_losses(self) -> None:
         """Counted and told at once: who counted earlier must not have the last word."""
         with self._telling:
-            losses = {reason.encode(): count for reason, count in self._other_losses().items()}
+            told = {**self._other_losses(), **self._attendant.losses()}
+            losses = {reason.encode(): count for reason, count in told.items()}
             info = encode_point_attributes(self._topology().attributes())
             self._exporter.describe(info, losses)
 
@@ -170,6 +183,9 @@ class Attendant:
         if settings.metrics.is_enabled and not settings.is_trusted:
             self._histograms = HistogramExport(settings, RECORDER, self._clock, topology)
             RECORDING.listen(self._histograms.add, begins_anew=False)
+        self._kernels: KernelExport | None = None
+        if settings.metrics.is_enabled:
+            self._kernels = KernelExport(settings, RECORDER, self._clock, topology)
         self._has_logged_error = False
 
     def tick(self, now_s: float) -> float:
@@ -180,24 +196,41 @@ class Attendant:
         self._handshake.note_spans(recorded - self._recorded, now_s - self._started_s)
         self._recorded = recorded
         if self._handshake.is_scorer:
-            self.close()
+            self._end_histograms()
         RECORDING.pull()
         if self._histograms is not None:
             self._histograms.send_if_due(now_s)
+        if self._kernels is not None:
+            self._kernels.send_if_due(now_s)
         return now_s + self._settings.flush_s
 
     def flush(self, deadline_s: float, outcome: Outcome | None) -> None:
-        """All that is to be sent is sent in C++; who listens gets what there is."""
-        del deadline_s, outcome
+        """Spans are sent in C++; who listens gets what there is, and kernel times are sent."""
         RECORDING.pull()
+        if self._kernels is not None:
+            self._kernels.flush(deadline_s, is_last=outcome is not None)
 
     def log(self) -> None:
         """Pass on what the thread in C++ has to say."""
         for kind, status, words in self._export.refresh():
             _LOGS[kind](self._settings.traces.url, Response(status, error=words))
 
+    def losses(self) -> dict[str, int]:
+        """What was lost here, by reason."""
+        return {} if self._kernels is None else self._kernels.losses()
+
+    @property
+    def queued_requests(self) -> int:
+        return 0 if self._kernels is None else self._kernels.queued_requests
+
     def close(self) -> None:
-        """A scorer needs no histograms."""
+        """Listen no longer."""
+        self._end_histograms()
+        if self._kernels is not None:
+            self._kernels.close()
+
+    def _end_histograms(self) -> None:
+        """A scorer needs none of sections."""
         histograms, self._histograms = self._histograms, None
         if histograms is not None:
             RECORDING.unlisten(histograms.add)

@@ -67,6 +67,7 @@ class NativeRecorder:
             has it; once for each.
         works: work sizes that are more than numbers, by span number; see ``begin_numbered``.
         path: of the ring's file; None while it is memory of this process alone.
+        phase_changes: how often a phase has begun or ended.
     """
 
     def __init__(self, native: ModuleType) -> None:
@@ -89,6 +90,7 @@ class NativeRecorder:
         self._last_step: int | None = None
         self._capacity = RING_CAPACITY
         self.path: Path | None = None
+        self.phase_changes = 0
         native.set_is_failure(self._note_failure)
 
     # --- on and off ---------------------------------------------------------------------------
@@ -159,6 +161,7 @@ class NativeRecorder:
         context = self.context
         if context is None:
             return ""
+        self.phase_changes += 1
         new = Context(context.epoch, context.step, context.step_span, phase)
         new.fate = context.fate
         self.context = self._around(new)

@@ -55,6 +55,7 @@ class PythonExport:
 
     def stop(self, timeout_s: float) -> None:
         self._thread.stop(timeout_s)
+        self._exporter.close()
         self._inbox.close()
 
     def _losses(self) -> dict[str, int]:

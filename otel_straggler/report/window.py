@@ -20,6 +20,7 @@ from otel_straggler.report.peers import Alone, Peers, TorchPeers
 from otel_straggler.report.reporter import GroupScores, Reporter, ReportSettings
 from otel_straggler.report.samples import SectionSamples
 from otel_straggler.report.summaries import SectionStatistics, times_of
+from otel_straggler.report.timed_kernels import TimedKernels
 from otel_straggler.report.types import Report, SectionScores, Summary
 from otel_straggler.semconv import DEFAULT_ROLE
 
@@ -34,7 +35,8 @@ class ReportWindow:
         settings: what to score and how.
         process_group: a ``torch.distributed`` group, or None for the default group, looked for at
             every report; without one, the rank is alone.
-        kernel_summaries: gives the kernels of the window, in microseconds.
+        kernel_summaries: gives the kernels of the window, in microseconds; those that a timer
+            counted if left out.
         wall_ns: the clock that references fade by.
     """
 
@@ -43,12 +45,13 @@ class ReportWindow:
         settings: ReportSettings,
         process_group: Any = None,
         *,
-        kernel_summaries: Callable[[], Mapping[str, Summary]] = dict,
+        kernel_summaries: Callable[[], Mapping[str, Summary]] | None = None,
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self._settings = settings
         self._process_group = process_group
-        self._kernel_summaries = kernel_summaries
+        self._timed_kernels = TimedKernels()
+        self._kernel_summaries = kernel_summaries or self._timed_kernels.take
         self._wall_ns = wall_ns
         self._reporter = Reporter(settings)
         self._samples = SectionSamples()
@@ -56,10 +59,12 @@ class ReportWindow:
         self._has_logged = False
 
     def begin(self) -> None:
-        """Listen to what is recorded."""
+        """Listen to what is recorded, and to what is timed on the GPU."""
+        self._timed_kernels.begin()
         RECORDING.listen(self._samples.add, begins_anew=False)
 
     def end(self) -> None:
+        self._timed_kernels.end()
         RECORDING.unlisten(self._samples.add)
 
     def peers(self) -> Peers:

@@ -18,6 +18,13 @@ from otel_straggler.score.deliveries import (
     without_duplicates,
 )
 from otel_straggler.score.gpu_scores import individual_gpu_scores, relative_gpu_scores
+from otel_straggler.score.kernels import (
+    CountedKernels,
+    HistogramKernels,
+    Kernels,
+    NamedTimes,
+    RowKernels,
+)
 from otel_straggler.score.medians import (
     MAX_PADDING,
     GroupedTimes,
@@ -35,6 +42,7 @@ from otel_straggler.score.stragglers import (
     find_section_stragglers,
 )
 
+_LATEST_NS = np.iinfo(np.int64).max
 ClosedBy = Literal["complete", "grace", "idle", "end"]
 MAX_NAMED_MISSING = 1000
 
@@ -74,6 +82,7 @@ def score_window(
     threshold: float,
     min_reference_samples: int,
     closed_by: ClosedBy,
+    counted_kernels: CountedKernels | None = None,
 ) -> WindowScores:
     """Score the rows of one window of one run, attempt and group.
 
@@ -83,6 +92,8 @@ def score_window(
         world_size: ranks expected, 0 if unknown (then those with rows).
         threshold: a score strictly below it lists the rank.
         min_reference_samples: fewer runs never become a reference.
+        counted_kernels: gives the kernel histograms that belong to the window, where its rows
+            hold no kernels.
 
     Cost: O(n log n + ranks * (sections + kernels)); a dense table of ranks x kernels is held.
     """
@@ -107,7 +118,8 @@ def score_window(
     )
     relative = relative_scores(median_s, table.peers)
     individual = individual_scores(median_s, reference)
-    gpu = table.gpu_scores(history, min_reference_samples, end_ns)
+    kernels = table.kernels(counted_kernels)
+    gpu = _gpu_scores(table, kernels, history, min_reference_samples, end_ns)
     steps = table.steps
     present = {s.rank for s in sources}
     missing = (r for r in range(world_size) if r not in present)
@@ -164,12 +176,46 @@ class _GpuScores:
     section_individual: Floats
 
 
+def _gpu_scores(
+    table: _Table, kernels: Kernels, history: History, min_samples: int, now_ns: int
+) -> _GpuScores:
+    """GPU scores over all sections and per section; NCCL and memory kernels are left out."""
+    none = np.full((table.n_ranks, table.n_sections), np.nan)
+    scores = _GpuScores(
+        np.full(table.n_ranks, np.nan), np.full(table.n_ranks, np.nan), none, none.copy()
+    )
+
+    def score(found: NamedTimes, references: References, scope: str) -> tuple[Floats, Floats]:
+        times = found.times
+        names = [f"{scope}\0{name}" for name in found.names]
+        reference = references.update(
+            table.devices, names, times.median_s, times.count >= min_samples, now_ns
+        )
+        return (
+            relative_gpu_scores(times.median_s, times.total_s, table.peers),
+            individual_gpu_scores(times.median_s, times.total_s, reference),
+        )
+
+    everywhere = kernels.of(None)
+    if everywhere is None:
+        return scores
+    scores.relative[:], scores.individual[:] = score(everywhere, history.kernels, "")
+    for s, name in enumerate(table.section_names):
+        inside = kernels.of(s)
+        if inside is not None:
+            scores.section_relative[:, s], scores.section_individual[:, s] = score(
+                inside, history.kernels_by_section, name
+            )
+    return scores
+
+
 class _Table:
     """The rows of a window as dense tables with one line per rank."""
 
     def __init__(self, rows: Batch, line_of_source: Ints, sources: Sequence[Source]) -> None:
         self.rows = rows
         self.line_of_source = line_of_source
+        self.sources = sources
         self.n_ranks = len(sources)
         self.n_sections = len(rows.sections)
         self.section_names = [s.name for s in rows.sections]
@@ -236,43 +282,22 @@ class _Table:
         times = group_times(filled // n_steps, per_step_s, n_cells)
         return times.median_s.reshape(self.n_ranks, self.n_sections)
 
-    def gpu_scores(self, history: History, min_samples: int, now_ns: int) -> _GpuScores:
-        """GPU scores over all sections and per section; NCCL and memory records are left out."""
-        compute = np.array([k.kernel_class == "compute" for k in self.rows.kernels], bool)
-        chosen = np.flatnonzero(self.is_kernel)
-        chosen = chosen[compute[self.rows.kernel[chosen]]]
-        none = np.full((self.n_ranks, self.n_sections), np.nan)
-        scores = _GpuScores(
-            np.full(self.n_ranks, np.nan), np.full(self.n_ranks, np.nan), none, none.copy()
-        )
-        if len(chosen) == 0:
-            return scores
-        scores.relative[:], scores.individual[:] = self._kernel_scores(
-            chosen, history.kernels, "", min_samples, now_ns
-        )
-        for s, name in enumerate(self.section_names):
-            inside = chosen[self.rows.section[chosen] == s]
-            if len(inside):
-                scores.section_relative[:, s], scores.section_individual[:, s] = (
-                    self._kernel_scores(
-                        inside, history.kernels_by_section, name, min_samples, now_ns
-                    )
-                )
-        return scores
+    def kernels(self, counted: CountedKernels | None) -> Kernels:
+        """Kernels of the rows; if they hold none, those that were counted by their senders."""
+        if self.is_kernel.any() or counted is None:
+            return RowKernels(self.rows, self.line_of_source, self.n_ranks)
+        found = counted(self.sources, *self._spans_ns())
+        return HistogramKernels(found, self.section_names, self.n_ranks)
 
-    def _kernel_scores(
-        self, chosen: Ints, references: References, scope: str, min_samples: int, now_ns: int
-    ) -> tuple[Floats, Floats]:
-        codes, column = np.unique(self.rows.kernel[chosen], return_inverse=True)
-        times = self._times(self._lines(chosen), column, self.rows.duration_s[chosen], len(codes))
-        names = [f"{scope}\0{self.rows.kernels[code].name}" for code in codes]
-        reference = references.update(
-            self.devices, names, times.median_s, times.count >= min_samples, now_ns
-        )
-        return (
-            relative_gpu_scores(times.median_s, times.total_s, self.peers),
-            individual_gpu_scores(times.median_s, times.total_s, reference),
-        )
+    def _spans_ns(self) -> tuple[Ints, Ints]:
+        """(ranks,) first start and last end on the rank's own clock."""
+        rows = self.rows
+        first, last = np.full(self.n_ranks, _LATEST_NS), np.zeros(self.n_ranks, np.int64)
+        for part in slices(len(rows)):
+            line, start_ns = self._lines(part), rows.start_ns[part]
+            np.minimum.at(first, line, start_ns)
+            np.maximum.at(last, line, start_ns + (rows.duration_s[part] * 1e9).astype(np.int64))
+        return first, last
 
     def _times(self, line: Ints, column: Ints, duration_s: Floats, n_columns: int) -> GroupedTimes:
         shape = (self.n_ranks, n_columns)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from otel_straggler.model.kernel_times import KernelTimes
 from otel_straggler.model.observation import NO_STEP, Ints, ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
@@ -15,6 +16,7 @@ from otel_straggler.model.step_table import StepTimes
 from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.score.clashes import ClashWatch
 from otel_straggler.score.judges import Judges
+from otel_straggler.score.kernel_store import FATES, KernelStore
 from otel_straggler.score.layer1 import ClosedBy, History, score_window
 from otel_straggler.score.names import session_of
 from otel_straggler.score.seen import SeenSources
@@ -52,6 +54,7 @@ class Scorer:
         self._settings = settings or ScoreSettings()
         self._verdicts = verdicts or VerdictSettings()
         self._judges = Judges(self._verdicts)
+        self._kernels = KernelStore(self._settings.kernel_bytes, self._settings.max_kernels)
         self._history = History.empty(self._settings.reference_half_life_s)
         self._worlds: dict[_WorldKey, _World] = {}
         self._routes: SeenSources[Stream] = SeenSources()
@@ -70,6 +73,15 @@ class Scorer:
             self._count_late(run_id, stream.observe(part, now_ns))
         self._clashes.observe(batch, now_ns)
         self._keep_within_limits()
+
+    def observe_kernels(self, times: KernelTimes) -> None:
+        """Take kernel histograms, for the windows that they belong to; see ``kernel_store.py``."""
+        self._kernels.take(times)
+
+    @property
+    def kernel_counts(self) -> dict[str, int]:
+        """Points of kernel histograms by what became of them."""
+        return {fate: self._kernels.counts[fate] for fate in FATES}
 
     def alive(self, source: Source, now_ns: int) -> None:
         """A sign of life (a heartbeat): the rank's open windows are not idle."""
@@ -234,6 +246,7 @@ class Scorer:
             threshold=self._settings.threshold,
             min_reference_samples=self._settings.min_reference_samples,
             closed_by=cause,
+            counted_kernels=self._kernels.of_window,
         )
         counts = self.counts
         counts.duplicates += scores.duplicates
@@ -280,6 +293,7 @@ class Scorer:
                 del self._worlds[key]
                 self._routes.clear()
                 self._clashes.forget(run_id, group, attempt)
+                self._kernels.forget(run_id, group, attempt)
                 known = self._retired_attempt.get((run_id, group), -1)
                 self._retired_attempt[run_id, group] = max(known, attempt)
 
@@ -308,6 +322,7 @@ class Scorer:
             del self._retired_attempt[key]
         self.late_by_run.pop(run_id, None)
         self._clashes.forget(run_id)
+        self._kernels.forget(run_id)
         self._judges.forget(run_id)
 
 

@@ -20,6 +20,8 @@ class ScoreSettings:
         reference_half_life_s: a best that is not met again doubles in this time.
         max_names: section names per stream; further ones count as ``<other>``.
         max_runs: runs kept; the one idle longest is forgotten first.
+        kernel_bytes: kernel histograms of all runs, kept until their windows are scored.
+        max_kernels: names of kernels per run and attempt; further ones are left out.
         forget_s: a run without rows or signs of life for so long is forgotten.
     """
 
@@ -32,6 +34,8 @@ class ScoreSettings:
     reference_half_life_s: float = 86_400.0
     max_names: int = 200
     max_runs: int = 100
+    kernel_bytes: int = 512 * 1024 * 1024
+    max_kernels: int = 10_000
     forget_s: float = 3_600.0
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from otel_straggler.model.gpu_times import CUPTI, EVENTS, HOST
 from otel_straggler.model.observation import NO_KERNEL, NO_STEP, Floats, Ints, ObservationBatch
-from otel_straggler.model.step_table import StepTable
+from otel_straggler.model.step_table import GpuSeconds, StepTable
 from otel_straggler.score.deliveries import one_session_per_rank, rows_by_source, without_duplicates
 from otel_straggler.score.medians import number_densely
 
@@ -62,6 +63,7 @@ def build_step_table(
         end_ns=cells.last_end_ns(),
         world_size=world_size,
         is_timed=bool(interval_ns),
+        gpu=cells.gpu(in_order),
     )
 
 
@@ -175,6 +177,19 @@ class _Cells:
         most: Floats = np.where(self._sums(is_told.astype(np.float64)) > 0, sums, -np.inf)
         most = most.max(axis=2)
         return np.where(np.isinf(most), np.nan, most)
+
+    def gpu(self, in_order: list[int]) -> GpuSeconds | None:
+        """(T, R, S) with the sections in this order; a cell is known if all its rows are."""
+        told = self.rows.gpu
+        if told is None:
+            return None
+        basis = np.full(self.n_rows.shape, HOST, np.uint8)
+        for code in (EVENTS, CUPTI):
+            rows = (told.basis == code).astype(np.float64)
+            basis[self.is_filled & (self._sums(rows) == self.n_rows)] = code
+        own_s = np.where(basis != HOST, self._sums(np.nan_to_num(told.own_s())), np.nan)
+        nccl_s = np.where(basis == CUPTI, self._sums(np.nan_to_num(told.nccl_s)), np.nan)
+        return GpuSeconds(basis, own_s, nccl_s).of_rows(np.s_[:, :, in_order])
 
     def run_cv(self) -> Floats:
         """(R, S) spread of single runs around the mean of their step, pooled over the steps.

@@ -13,6 +13,7 @@ from otel_straggler.model.observation import (
     NO_STEP,
     Codes,
     ObservationBatch,
+    join_gpu,
     join_runs,
     join_tokens,
 )
@@ -282,6 +283,7 @@ class Stream:
             seq=np.concatenate([p.seq for p in parts]),
             runs=join_runs(parts),
             tokens=join_tokens(parts),
+            gpu=join_gpu(parts),
         )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from otel_straggler.model.observation import Floats, Ints, Section
 from otel_straggler.simulate.labels import hung_ranks
 from otel_straggler.simulate.noise import Draws
+from otel_straggler.simulate.on_gpu import OnGpu, stack_on_gpu
 from otel_straggler.simulate.plan import (
     BACKWARD,
     FORWARD,
@@ -41,6 +42,7 @@ class Block:
         parts: (T, R, M) part of each microbatch in the sections of ``per_microbatch``, or None.
         per_microbatch: (S,) sections that run once for each microbatch.
         tokens: (T, R, M); None if not told.
+        gpu: what the devices tell; None: nothing.
     """
 
     attempt: Attempt
@@ -52,6 +54,7 @@ class Block:
     parts: Floats | None
     per_microbatch: Mask
     tokens: Floats | None
+    gpu: OnGpu | None = None
 
 
 def make_blocks(
@@ -84,7 +87,11 @@ def make_blocks(
                 per_microbatch=np.array([section in PASSES for section in plan.sections]),
                 tokens=work.tokens,
             )
-            yield _cut(plan, draws, block, made)
+            block = _cut(plan, draws, block, made)
+            if measured.gpu is not None:
+                on_gpu = stack_on_gpu(plan, measured.gpu, block.seconds)
+                block = replace(block, gpu=on_gpu)
+            yield block
         clock_ns += round(RESTART_S * 1e9)
 
 

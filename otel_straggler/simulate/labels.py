@@ -11,7 +11,7 @@ import numpy as np
 
 from otel_straggler.model.verdict import Cause, Scope
 from otel_straggler.simulate.faults import GPU_KINDS, HANG_KINDS, Fault
-from otel_straggler.simulate.plan import BACKWARD, DATA, EXPERTS, FORWARD, SYNC, RunPlan
+from otel_straggler.simulate.plan import BACKWARD, DATA, EXPERTS, FORWARD, SYNC, RunPlan, Timing
 from otel_straggler.simulate.timeline import (
     FOREVER,
     ActiveFault,
@@ -55,8 +55,8 @@ class Label:
             where it has no single value.
         step_slowdown: local work of the rank per step / usual, on average over time (but for the
             pauses of a flapping one); what the job can lose at most.
-        is_localisable: host times can name the culprit; not so where asynchronous launches or
-            collectives inside the sections hide it.
+        is_localisable: the times that are told can name the culprit; not so where asynchronous
+            launches or collectives inside the sections hide it, and no kernels are timed.
     """
 
     kind: str
@@ -187,7 +187,7 @@ def _lasting(
         cause=cause,
         onset_step=plan.first_step,
         slowdown=slowdown,
-        is_localisable=plan.timing != "asynchronous",
+        is_localisable=_timing_told(plan) != "asynchronous",
     )
 
 
@@ -242,13 +242,22 @@ def _sizes(plan: RunPlan, fault: Fault) -> tuple[float, float]:
 
 
 def _is_localisable(plan: RunPlan, fault: Fault, who: Mask) -> bool:
-    if plan.timing == "local" or who.all():
+    timing = _timing_told(plan)
+    if timing == "local" or who.all():
         return True
     if fault.kind == "link":
         return False
     if fault.kind not in GPU_KINDS:
         return True  # the host itself is slow, or nobody waits less than the culprit
-    if plan.timing == "asynchronous" or fault.kind == "backward":
+    if timing == "asynchronous" or fault.kind == "backward":
         return False
     groups = plan.layout.inner_group
     return bool(np.isin(groups[~who], groups[who]).sum() == 0)
+
+
+def _timing_told(plan: RunPlan) -> Timing:
+    """Kernels tell work apart from waiting; between events there is both."""
+    if plan.gpu_timing == "cupti":
+        return "local"
+    is_synchronised = plan.gpu_timing == "events" and plan.timing == "asynchronous"
+    return "synchronised" if is_synchronised else plan.timing

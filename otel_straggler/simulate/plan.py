@@ -15,6 +15,8 @@ from otel_straggler.simulate.scenarios import NEW_YEAR_2026_NS
 
 Timing = Literal["local", "synchronised", "asynchronous"]
 TIMINGS: Final[tuple[Timing, ...]] = ("local", "synchronised", "asynchronous")
+GpuTiming = Literal["off", "events", "cupti"]
+GPU_TIMINGS: Final[tuple[GpuTiming, ...]] = ("off", "events", "cupti")
 
 DATA: Final = Section("data_loading", "data")
 FORWARD: Final = Section("forward", "compute")
@@ -48,6 +50,8 @@ class RunPlan:
             "SE" 11.6 %) or a standard deviation as a fraction.
         timing: what the sections' times hold: "local" work apart from waiting; "synchronised",
             collectives inside backward; "asynchronous", host times of launches.
+        gpu_timing: what the device tells beside the host's times: nothing, the time between events,
+            or that of its kernels.
         microbatches: runs of forward and backward in a step.
         step_s: usual seconds of a step without pipeline bubble.
         faults: what goes wrong.
@@ -80,6 +84,7 @@ class RunPlan:
     ranks_per_node: int = 8
     noise: str | float = "ST"
     timing: Timing = "local"
+    gpu_timing: GpuTiming = "off"
     microbatches: int = 8
     step_s: float = 2.0
     faults: tuple[Fault, ...] = ()
@@ -178,6 +183,8 @@ def _check_ranges(plan: RunPlan) -> None:
         _refuse(plan, "noise", "0 to 0.5, or one of " + ", ".join(PRESETS))
     if plan.timing not in TIMINGS:
         _refuse(plan, "timing", "one of " + ", ".join(TIMINGS))
+    if plan.gpu_timing not in GPU_TIMINGS:
+        _refuse(plan, "gpu_timing", "one of " + ", ".join(GPU_TIMINGS))
 
 
 def _check_combinations(plan: RunPlan) -> None:

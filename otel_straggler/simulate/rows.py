@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from otel_straggler.model.gpu_times import GpuTimes
 from otel_straggler.model.observation import NO_KERNEL, Floats, Ints, ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.simulate.blocks import Block
@@ -64,6 +65,7 @@ def build_rows(
         seq=since_start * plan.microbatches + microbatch,
         runs=_runs(plan, block, section) if counts_microbatches else None,
         tokens=_tokens(plan, block, (step, rank, section, microbatch), counts_microbatches),
+        gpu=_gpu(block, (step, rank, section, microbatch), counts_microbatches),
     )
 
 
@@ -100,6 +102,19 @@ def _rows(
 def _runs(plan: RunPlan, block: Block, section: Ints) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
     counts = np.where(block.per_microbatch, plan.microbatches, 1)
     return np.asarray(counts[section], np.int32)
+
+
+def _gpu(
+    block: Block, place: tuple[Ints, Ints, Ints, Ints], counts_microbatches: bool
+) -> GpuTimes | None:
+    if block.gpu is None:
+        return None
+    step, rank, section, microbatch = place
+    part = np.ones(len(step))
+    if block.parts is not None and not counts_microbatches:
+        is_one_of_many = block.per_microbatch[section]
+        part = np.where(is_one_of_many, block.parts[step, rank, microbatch], 1.0)
+    return block.gpu.columns((step, rank, section), part)
 
 
 def _tokens(

@@ -14,6 +14,7 @@ import numpy as np
 
 from otel_straggler.model.observation import Floats, Section
 from otel_straggler.simulate.layout import Layout
+from otel_straggler.simulate.on_gpu import measure_on_gpu
 from otel_straggler.simulate.plan import (
     BACKWARD,
     CHECKPOINT,
@@ -43,6 +44,7 @@ class Measured:
         meet_s: (steps,) from the end of waiting in the step before to that in this one.
         gap_s: (steps, ranks) unmeasured, before the section ``gap_before``.
         carry_s: (ranks,) from the end of waiting in the last step to its end.
+        gpu: busy, nccl and kernel seconds (steps, ranks) of each section; None if nobody tells.
     """
 
     seconds: dict[Section, Floats]
@@ -51,6 +53,7 @@ class Measured:
     gap_s: Floats
     gap_before: Section
     carry_s: Floats
+    gpu: dict[Section, tuple[Floats, Floats, Floats]] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +86,10 @@ def measure(plan: RunPlan, work: Work, carry_s: Floats) -> Measured:
     met = _meet(plan, work, carry_s, passes)
     shown = {"local": _local, "synchronised": _synchronised, "asynchronous": _asynchronous}
     seconds, gap_before = shown[plan.timing](plan, work, met, passes)
+    gpu = None
+    if plan.gpu_timing != "off":
+        elapsed = seconds if plan.timing != "asynchronous" else _on_stream(plan, work, met, passes)
+        gpu = measure_on_gpu(plan, work, elapsed)
     return Measured(
         seconds={section: seconds[section] for section in plan.sections},
         begin_s=met.begin_s,
@@ -90,6 +97,7 @@ def measure(plan: RunPlan, work: Work, carry_s: Floats) -> Measured:
         gap_s=work.late_s,
         gap_before=gap_before,
         carry_s=met.after_s[-1],
+        gpu=gpu,
     )
 
 
@@ -178,3 +186,11 @@ def _asynchronous(
     left = met.meet_s[:, None] + work.seconds[SYNC]
     seconds[OPTIMIZER] = left - launched + work.seconds[OPTIMIZER]
     return seconds, SYNC
+
+
+def _on_stream(
+    plan: RunPlan, work: Work, met: _Meeting, passes: list[Section]
+) -> dict[Section, Floats]:
+    """What is launched runs one after the other; collectives run inside backward."""
+    elapsed, _ = _synchronised(plan, work, met, passes)
+    return {**elapsed, OPTIMIZER: work.seconds[OPTIMIZER]}

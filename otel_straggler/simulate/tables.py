@@ -29,6 +29,7 @@ def build_table(plan: RunPlan, block: Block, sources: tuple[Source, ...]) -> Ste
         start_ns=np.where(tells, block.start_ns, 0),
         end_ns=np.where(tells, _end_ns(block, is_there), 0),
         world_size=plan.layout.ranks,
+        gpu=None if block.gpu is None else block.gpu.table(),
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otel_straggler import semconv
+from otel_straggler.model.gpu_times import BASIS_NAMES, CUPTI, HOST, GpuTimes
 from otel_straggler.model.observation import Ints, ObservationBatch, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.receive.csv import PARALLEL
@@ -173,12 +174,13 @@ def _request(batch: ObservationBatch, source: Source, rows: Ints, span_ids: Ids)
 
 
 def _alike(batch: ObservationBatch, rows: Ints) -> Iterator[npt.NDArray[np.bool_]]:
-    """Rows that tell tokens, and those that do not."""
-    if batch.tokens is None:
-        yield np.ones(len(rows), bool)
-        return
-    tells = ~np.isnan(batch.tokens[rows])
-    yield from (part for part in (tells, ~tells) if part.any())
+    """Rows that have the same attributes: those that tell tokens or GPU times, and the others."""
+    kind = np.zeros(len(rows), np.int64)
+    if batch.tokens is not None:
+        kind += ~np.isnan(batch.tokens[rows])
+    if batch.gpu is not None:
+        kind += 2 * batch.gpu.basis[rows]
+    yield from (kind == one for one in np.unique(kind)[::-1])
 
 
 def _group(
@@ -194,6 +196,10 @@ def _group(
     numbers: dict[str, Ints] = {semconv.STEP: steps, semconv.SEQ: batch.seq[rows]}
     if batch.tokens is not None and not np.isnan(batch.tokens[rows]).any():
         numbers[semconv.TOKENS] = batch.tokens[rows].astype(np.int64)
+    if batch.gpu is not None:
+        basis = int(batch.gpu.basis[rows[0]])
+        labels.append((semconv.TIME_BASIS, BASIS_NAMES[basis]))
+        numbers |= _gpu_numbers(batch.gpu, basis, rows)
     return SpanGroup(
         name=section.name,
         labels=tuple(labels),
@@ -204,6 +210,18 @@ def _group(
         start_ns=start_ns,
         end_ns=start_ns + np.rint(batch.duration_s[rows] * 1e9).astype(np.int64),
     )
+
+
+def _gpu_numbers(gpu: GpuTimes, basis: int, rows: Ints) -> dict[str, Ints]:
+    """What spans of one basis tell; the sum of all kernels only where every row has it."""
+    told = {}
+    if basis != HOST:
+        told[semconv.GPU_BUSY_TIME] = gpu.busy_s
+    if basis == CUPTI:
+        told[semconv.GPU_NCCL_TIME] = gpu.nccl_s
+        if not np.isnan(gpu.kernel_s[rows]).any():
+            told[semconv.GPU_KERNEL_TIME] = gpu.kernel_s
+    return {key: np.rint(1e9 * seconds[rows]).astype(np.int64) for key, seconds in told.items()}
 
 
 def resource_of(source: Source) -> dict[str, AttributeValue]:

@@ -46,24 +46,30 @@ def section_times(
     temporality = getattr(metric, which).aggregation_temporality
     section = section_named(found, aliases)
     unit_s = UNITS_S.get(metric.unit)
-    start_ns, end_ns = point.start_time_unix_nano, point.time_unix_nano
     if section is None or unit_s is None or temporality not in (_DELTA, _CUMULATIVE):
         return None
-    if not 0 < end_ns < 2**63 or start_ns > end_ns or point.flags & _NO_VALUE:
+    if not has_interval(point):
         return None
-    buckets = _explicit(point, unit_s) if which == "histogram" else _exponential(point, unit_s)
+    is_explicit = which == "histogram"
+    buckets = _explicit(point, unit_s) if is_explicit else exponential_buckets(point, unit_s)
     if buckets is None or len(buckets) != point.count:
         return None
     return SectionTimes(
         source=source,
         section=section,
-        start_ns=start_ns,
-        end_ns=end_ns,
+        start_ns=point.start_time_unix_nano,
+        end_ns=point.time_unix_nano,
         is_cumulative=temporality == _CUMULATIVE,
         buckets=buckets,
-        min_s=_optional(point, "min", unit_s),
-        max_s=_optional(point, "max", unit_s),
+        min_s=time_told(point, "min", unit_s),
+        max_s=time_told(point, "max", unit_s),
     )
+
+
+def has_interval(point: Any) -> bool:
+    """Whether the times of a point make sense, and it has a value."""
+    start_ns, end_ns = point.start_time_unix_nano, point.time_unix_nano
+    return 0 < end_ns < 2**63 and start_ns <= end_ns and not point.flags & _NO_VALUE
 
 
 def section_named(found: Mapping[str, Value], aliases: Aliases) -> Section | None:
@@ -84,7 +90,8 @@ def _explicit(point: Any, unit_s: float) -> Buckets | None:
     return Buckets(counts=np.array(counts, np.int64), bounds=bounds, sum=_sum(point), unit_s=unit_s)
 
 
-def _exponential(point: Any, unit_s: float) -> Buckets | None:
+def exponential_buckets(point: Any, unit_s: float = 1.0) -> Buckets | None:
+    """The buckets of a point of an exponential histogram; None if they make no sense."""
     counts = list(point.positive.bucket_counts)
     first, scale = point.positive.offset, point.scale
     if scale not in _SCALES or any(point.negative.bucket_counts):
@@ -115,7 +122,7 @@ def _sum(point: Any) -> float | None:
     return point.sum if known else None
 
 
-def _optional(point: Any, name: str, unit_s: float) -> float | None:
+def time_told(point: Any, name: str, unit_s: float = 1.0) -> float | None:
     """``min`` or ``max``, which older senders do not know."""
     if not point.HasField(name):
         return None

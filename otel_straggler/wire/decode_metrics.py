@@ -1,5 +1,5 @@
-"""OTLP metrics requests -> heartbeats and section times. Metrics that are not ours are counted and
-left alone. Who sent a point is said on its resource, or on the point."""
+"""OTLP metrics requests -> heartbeats, times of sections and kernels. Metrics that are not ours are
+counted and left alone. Who sent a point is said on its resource, or on the point."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from otel_straggler import native, semconv
 from otel_straggler.errors import InputError
 from otel_straggler.model.heartbeat import Heartbeat
+from otel_straggler.model.kernel_times import KernelTimesBuilder
 from otel_straggler.model.rank import Source
 from otel_straggler.model.section_times import SectionTimes
 from otel_straggler.wire.decode_histograms import section_times
 from otel_straggler.wire.decode_json import message_from_json
+from otel_straggler.wire.decode_kernels import take_kernel_times
 from otel_straggler.wire.identity import Aliases, Resource, Resources, Value, read_attributes
 from otel_straggler.wire.metric_rules import (
     DATA_OF,
@@ -33,6 +35,7 @@ from otel_straggler.wire.metric_rules import (
     USES,
     DecodedMetrics,
     as_text,
+    gpu_told,
     heartbeat,
     take_count,
 )
@@ -93,6 +96,7 @@ class MetricDecoder:
         return DecodedMetrics(
             heartbeats=tuple(taken.heartbeats),
             section_times=tuple(taken.section_times),
+            kernel_times=taken.kernel_times.build() if len(taken.kernel_times) else None,
             points=taken.points,
         )
 
@@ -114,6 +118,11 @@ class MetricDecoder:
                 taken.take_times(
                     section_times(metric, which, point, identity.source, found, self._aliases)
                 )
+            elif metric.name == semconv.KERNEL_DURATION.name:
+                use = take_kernel_times(
+                    metric, point, identity.source, found, self._aliases, taken.kernel_times
+                )
+                taken.points[use] += 1
             else:
                 taken.take_number(metric.name, point, found, identity.source, (resource, told))
 
@@ -125,6 +134,7 @@ class _Taken:
         self.points = dict.fromkeys(USES, 0)
         self.heartbeats: list[Heartbeat] = []
         self.section_times: list[SectionTimes] = []
+        self.kernel_times = KernelTimesBuilder()
         self._readings: dict[Source, tuple[_Reading, tuple[Resource, dict[str, Value]]]] = {}
 
     def take_times(self, times: SectionTimes | None) -> None:
@@ -204,6 +214,7 @@ class _Reading:
             ),
             self._dropped,
             self._folded,
+            gpu_told(self.info),
         )
 
 

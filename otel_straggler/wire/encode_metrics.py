@@ -61,7 +61,7 @@ def encode_heartbeat(
         *_counter(semconv.RECORDS_FOLDED, semconv.SECTION, beat.folded, now_ns, started_ns),
         _gauge(semconv.RANK_INFO, now_ns, 1, info),
     ]
-    return _request(metrics, resource)
+    return encode_metrics_request(metrics, resource)
 
 
 def heartbeat_words() -> tuple[bytes, ...]:
@@ -79,7 +79,7 @@ def heartbeat_words() -> tuple[bytes, ...]:
     )
     texts = (semconv.SCHEMA_URL, semconv.SECTION, semconv.PHASE, semconv.OUTCOME, semconv.REASON)
     return (
-        *(_metric(metric).SerializeToString() for metric in metrics),
+        *(metric_message(metric).SerializeToString() for metric in metrics),
         _SCOPE.SerializeToString(),
         *(str(text).encode() for text in texts),
     )
@@ -87,7 +87,7 @@ def heartbeat_words() -> tuple[bytes, ...]:
 
 def encode_point_attributes(attributes: Attributes) -> bytes:
     """Attributes as fields of the message ``NumberDataPoint``."""
-    point: bytes = pb.NumberDataPoint(attributes=_key_values(attributes)).SerializeToString()
+    point: bytes = pb.NumberDataPoint(attributes=key_values(attributes)).SerializeToString()
     return point
 
 
@@ -103,7 +103,9 @@ def encode_histograms(
     data = pb.Histogram(
         data_points=points, aggregation_temporality=pb.AGGREGATION_TEMPORALITY_CUMULATIVE
     )
-    return _request([_metric(semconv.SECTION_DURATION, histogram=data)], resource)
+    return encode_metrics_request(
+        [metric_message(semconv.SECTION_DURATION, histogram=data)], resource
+    )
 
 
 def _progress(beat: Heartbeat, now_ns: int) -> list[pb.Metric]:
@@ -139,7 +141,7 @@ def _counter(
         return []
     points = [
         pb.NumberDataPoint(
-            attributes=_key_values({by: name}),
+            attributes=key_values({by: name}),
             start_time_unix_nano=start_ns,
             time_unix_nano=now_ns,
             as_int=count,
@@ -151,12 +153,12 @@ def _counter(
         aggregation_temporality=pb.AGGREGATION_TEMPORALITY_CUMULATIVE,
         is_monotonic=True,
     )
-    return [_metric(metric, sum=data)]
+    return [metric_message(metric, sum=data)]
 
 
 def _histogram_point(h: SectionHistogram, start_ns: int, now_ns: int) -> pb.HistogramDataPoint:
     return pb.HistogramDataPoint(
-        attributes=_key_values({semconv.SECTION: h.section, semconv.SECTION_KIND: h.kind}),
+        attributes=key_values({semconv.SECTION: h.section, semconv.SECTION_KIND: h.kind}),
         start_time_unix_nano=start_ns,
         time_unix_nano=now_ns,
         count=sum(h.counts),
@@ -173,26 +175,28 @@ def _phase(beat: Heartbeat) -> Attributes:
 def _gauge(
     metric: semconv.Metric, now_ns: int, value: float, attributes: Attributes | None = None
 ) -> pb.Metric:
-    point = pb.NumberDataPoint(attributes=_key_values(attributes or {}), time_unix_nano=now_ns)
+    point = pb.NumberDataPoint(attributes=key_values(attributes or {}), time_unix_nano=now_ns)
     if isinstance(value, int):
         point.as_int = value
     else:
         point.as_double = value
-    return _metric(metric, gauge=pb.Gauge(data_points=[point]))
+    return metric_message(metric, gauge=pb.Gauge(data_points=[point]))
 
 
-def _metric(metric: semconv.Metric, **data: Any) -> pb.Metric:
+def metric_message(metric: semconv.Metric, **data: Any) -> pb.Metric:
+    """The message ``Metric`` around its data."""
     return pb.Metric(name=metric.name, unit=metric.unit, description=metric.meaning, **data)
 
 
-def _request(metrics: Sequence[pb.Metric], resource: Attributes) -> bytes:
+def encode_metrics_request(metrics: Sequence[pb.Metric], resource: Attributes) -> bytes:
+    """The message ``ExportMetricsServiceRequest`` of one resource."""
     scope_metrics = pb.ScopeMetrics(
         scope=_SCOPE,
         metrics=metrics,
         schema_url=semconv.SCHEMA_URL,
     )
     resource_metrics = pb.ResourceMetrics(
-        resource=Resource(attributes=_key_values(resource)),
+        resource=Resource(attributes=key_values(resource)),
         scope_metrics=[scope_metrics],
         schema_url=semconv.SCHEMA_URL,
     )
@@ -201,7 +205,8 @@ def _request(metrics: Sequence[pb.Metric], resource: Attributes) -> bytes:
     return encoded
 
 
-def _key_values(attributes: Attributes) -> list[KeyValue]:
+def key_values(attributes: Attributes) -> list[KeyValue]:
+    """Attributes as messages."""
     return [KeyValue(key=str(k), value=_any_value(v)) for k, v in attributes.items()]
 
 

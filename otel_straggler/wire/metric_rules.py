@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from otel_straggler import semconv
 from otel_straggler.model.heartbeat import Heartbeat
+from otel_straggler.model.kernel_times import KernelTimes
 from otel_straggler.model.rank import Source
 from otel_straggler.model.section_times import SectionTimes
 from otel_straggler.semconv import Outcome
 from otel_straggler.wire.identity import BAD_RANK, NO_RANK, Value
 
 USED, SECTION_TIMES, UNKNOWN, MALFORMED = "used", "section_times", "unknown", "malformed"
-USES = (USED, SECTION_TIMES, UNKNOWN, NO_RANK, BAD_RANK, MALFORMED)
+KERNEL_TIMES, NOT_DELTA = "kernel_times", "not_delta"
+USES = (USED, SECTION_TIMES, UNKNOWN, NO_RANK, BAD_RANK, MALFORMED, KERNEL_TIMES, NOT_DELTA)
 """What can become of a point."""
-_REJECTED = frozenset({BAD_RANK, MALFORMED})
+_REJECTED = frozenset({BAD_RANK, MALFORMED, NOT_DELTA})
 
 _MAX_S = 2.0**63 / 1e9
 _MAX_STEP = 2.0**62
@@ -37,6 +40,7 @@ LARGEST = {**NUMBERS, **COUNTS}
 DATA_OF = {
     **dict.fromkeys((*LARGEST, semconv.RANK_INFO.name), ("gauge", "sum")),
     semconv.SECTION_DURATION.name: ("histogram", "exponential_histogram"),
+    semconv.KERNEL_DURATION.name: ("exponential_histogram",),
 }
 """In which kinds of data a metric may come."""
 TEXTS = (semconv.SECTION, semconv.PHASE, semconv.OUTCOME)
@@ -47,18 +51,22 @@ Numbers: TypeAlias = tuple[
     float | None, float | None, float | None, float | None, float | None
 ]  # of NUMBERS
 Texts: TypeAlias = tuple[str, str, str]  # of TEXTS
+GpuTold: TypeAlias = tuple[str, str]  # tier of GPU timing and its reason; empty: not told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedMetrics:
-    """One metrics request: signs of life, section times, and data points by what they were.
+    """One metrics request: signs of life, times of sections and kernels, and data points by what
+    they were.
 
-    ``used`` points make heartbeats, ``section_times`` histograms of sections, ``unknown`` ones
-    are metrics of others (or no numbers), ``no_rank`` ones of ours do not say who sent them.
+    ``used`` points make heartbeats, ``section_times`` histograms of sections, ``kernel_times``
+    those of kernels, ``unknown`` ones are metrics of others (or no numbers), ``no_rank`` ones of
+    ours do not say who sent them, ``not_delta`` are kernel histograms that are not deltas.
     """
 
     heartbeats: tuple[Heartbeat, ...]
     section_times: tuple[SectionTimes, ...] = ()
+    kernel_times: KernelTimes | None = None
     points: dict[str, int]
 
     @property
@@ -73,6 +81,7 @@ def heartbeat(
     texts: Texts,
     dropped: dict[str, int],
     folded: dict[str, int],
+    gpu: GpuTold = ("", ""),
 ) -> Heartbeat:
     """A heartbeat of what the points of one process told."""
     sent_at_s, progress_at_s, step, open_time_s, finished_at_s = numbers
@@ -90,7 +99,20 @@ def heartbeat(
         outcome=None if finished_at_s is None else known,
         dropped=dropped,
         folded=folded,
+        gpu_tier=gpu[0],
+        gpu_reason=gpu[1],
     )
+
+
+def gpu_told(description: Mapping[str, Value]) -> GpuTold:
+    """What the description of a rank says of its GPU timing."""
+    tier, reason = (
+        description.get(semconv.GPU_TIMING_TIER),
+        description.get(semconv.GPU_TIMING_REASON),
+    )
+    if tier not in semconv.GPU_TIERS:
+        return "", ""
+    return str(tier), as_text(reason) if isinstance(reason, str) else ""
 
 
 def as_text(value: str) -> str:

@@ -17,16 +17,20 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource as ResourceMes
 
 from otel_straggler import semconv
 from otel_straggler.model.heartbeat import Heartbeat
+from otel_straggler.model.kernel_times import KernelCell, KernelTimes
 from otel_straggler.model.observation import Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.section_times import Buckets, SectionTimes
 from otel_straggler.wire.decode_histograms import UNITS_S, section_named
+from otel_straggler.wire.decode_kernels import cell_named
 from otel_straggler.wire.identity import Aliases, Resources, Value, read_attributes
 from otel_straggler.wire.metric_rules import (
     COUNTS,
+    KERNEL_TIMES,
     MALFORMED,
     MOST_FOLDED,
     MOST_REASONS,
+    NOT_DELTA,
     NUMBERS,
     SECTION_TIMES,
     TEXTS,
@@ -34,17 +38,22 @@ from otel_straggler.wire.metric_rules import (
     USED,
     USES,
     DecodedMetrics,
+    GpuTold,
     as_text,
     counted,
+    gpu_told,
     heartbeat,
 )
 
-_NUMBER, _COUNTS, _INFO, _TIMES = range(4)
-_SENDER_ASKED, _DESCRIPTION_ASKED, _TEXT_ASKED, _COUNTED_ASKED, _SECTION_ASKED = range(5)
+_NUMBER, _COUNTS, _INFO, _TIMES, _KERNELS = range(5)
+_SENDER_ASKED, _DESCRIPTION_ASKED, _TEXT_ASKED, _COUNTED_ASKED, _SECTION_ASKED, _CELL_ASKED = range(
+    6
+)
 _FULL = 2
 _MOST_PASSES = 8
 """A request is read once more for senders, and once for what describes them; the rest is for other
 threads."""
+_OWN_USES = (USED, SECTION_TIMES, UNKNOWN, MALFORMED, KERNEL_TIMES, NOT_DELTA)
 _USE_NUMBERS = {use: number for number, use in enumerate(USES)}
 _SLOTS = (*TEXTS, semconv.REASON)
 _NO_SLOT = len(_SLOTS)
@@ -87,13 +96,16 @@ class _Cases:
         self._aliases = aliases
         self._resources = resources
         self._lock = threading.Lock()
-        self._source_codes: dict[Source, int] = {}
+        self._source_codes: dict[tuple[Source, GpuTold], int] = {}
+        self._gpus: list[GpuTold] = []
         self._section_codes: dict[Section, int] = {}
+        self._cell_codes: dict[KernelCell, int] = {}
         self._text_codes: dict[str, int] = {}
         self._sources: list[Source] = []
         self._sections: list[Section] = []
+        self._cells: list[KernelCell] = []
         self._texts: list[str] = []
-        uses = tuple(_USE_NUMBERS[use] for use in (USED, SECTION_TIMES, UNKNOWN, MALFORMED))
+        uses = tuple(_USE_NUMBERS[use] for use in _OWN_USES)
         units = list(UNITS_S.items())
         self._scanner = native.MetricScanner(_keys(aliases), _metrics(), units, uses)
 
@@ -126,6 +138,9 @@ class _Cases:
             section = section_named(told, self._aliases)
             known = None if section is None else (section, self._section_codes, self._sections)
             return (-1 if known is None else self._code(*known)), 0
+        if asked == _CELL_ASKED:
+            cell = cell_named(told, self._aliases)
+            return (-1 if cell is None else self._code(cell, self._cell_codes, self._cells)), 0
         if asked in (_TEXT_ASKED, _COUNTED_ASKED):
             value = next(iter(told.values()), None)
             text = counted(value) if asked == _COUNTED_ASKED else as_text(str(value))
@@ -137,7 +152,16 @@ class _Cases:
         identity = known.overridden_by(told) if told else known.identity
         if identity.source is None:
             return -1, _USE_NUMBERS[identity.fate]
-        return self._code(identity.source, self._source_codes, self._sources), 0
+        return self._source_code(identity.source, gpu_told(told)), 0
+
+    def _source_code(self, source: Source, gpu: GpuTold) -> int:
+        """One for each description of its GPU timing, which changes while a rank is the same."""
+        with self._lock:
+            code = self._source_codes.setdefault((source, gpu), len(self._sources))
+            if code == len(self._sources):
+                self._gpus.append(gpu)
+                self._sources.append(source)
+            return code
 
     def _code(self, name: Any, codes: dict[Any, int], names: list[Any]) -> int:
         with self._lock:
@@ -149,12 +173,17 @@ class _Cases:
     # --- columns ----------------------------------------------------------------------------
 
     def _decoded(
-        self, beats: list[tuple[Any, ...]], times: list[tuple[Any, ...]], points: tuple[int, ...]
+        self,
+        beats: list[tuple[Any, ...]],
+        times: list[tuple[Any, ...]],
+        kernels: tuple[bytearray, ...] | None,
+        points: tuple[int, ...],
     ) -> DecodedMetrics:
         """What the columns of a scan stand for."""
         return DecodedMetrics(
             heartbeats=tuple([self._heartbeat(*beat) for beat in beats]),
             section_times=tuple([self._times(*one) for one in times]) if times else (),
+            kernel_times=None if kernels is None else self._kernel_times(kernels),
             points=dict(zip(USES, points, strict=False)),
         )
 
@@ -183,6 +212,7 @@ class _Cases:
             ),
             {texts[name]: count for name, count in dropped} if dropped else {},
             {texts[name]: count for name, count in folded} if folded else {},
+            self._gpus[source],
         )
 
     def _times(
@@ -223,16 +253,47 @@ class _Cases:
             max_s=max_s,
         )
 
+    def _kernel_times(self, columns: tuple[bytearray, ...]) -> KernelTimes:
+        source, cell, scale, start_ns, end_ns, count, ends, sum_s, min_s, max_s, index, runs = (
+            np.frombuffer(column, kind)
+            for column, kind in zip(columns, _KERNEL_COLUMNS, strict=True)
+        )
+        sources, source = np.unique(source, return_inverse=True)
+        cells, cell = np.unique(cell, return_inverse=True)
+        return KernelTimes(
+            sources=tuple(self._sources[code] for code in sources.tolist()),
+            cells=tuple(self._cells[code] for code in cells.tolist()),
+            source=source.astype(np.int32),
+            cell=cell.astype(np.int32),
+            start_ns=start_ns,
+            end_ns=end_ns,
+            count=count,
+            sum_s=sum_s,
+            min_s=min_s,
+            max_s=max_s,
+            scale=scale,
+            ends=ends,
+            index=index,
+            runs=runs,
+        )
 
-def _keys(aliases: Aliases) -> list[tuple[str, bool, bool, int]]:
+
+_KERNEL_COLUMNS = (
+    *(np.int32, np.int32, np.int32, np.int64, np.int64, np.int64, np.int64),
+    *(np.float64, np.float64, np.float64, np.int32, np.int64),
+)
+
+
+def _keys(aliases: Aliases) -> list[tuple[str, bool, bool, bool, int]]:
     """Attributes that mean something: whether they tell who sent, whether they name the section,
-    and as which text."""
+    whether they name a kernel, and as which text."""
     who = aliases.process_keys()
     section = {*aliases.section, semconv.SECTION_KIND, semconv.PHASE}
+    kernel = {semconv.KERNEL, semconv.KERNEL_CLASS}
     slots = {str(key): slot for slot, key in enumerate(_SLOTS)}
     return [
-        (key, key in who, key in section, slots.get(key, _NO_SLOT))
-        for key in sorted({*who, *section, *_SLOTS})
+        (key, key in who, key in section, key in kernel, slots.get(key, _NO_SLOT))
+        for key in sorted({*who, *section, *kernel, *_SLOTS})
     ]
 
 
@@ -244,4 +305,5 @@ def _metrics() -> list[tuple[str, int, int, float, int]]:
         *((name, _COUNTS, at, COUNTS[name], most[at]) for at, name in enumerate(COUNTS)),
         (semconv.RANK_INFO.name, _INFO, 0, 0.0, 0),
         (semconv.SECTION_DURATION.name, _TIMES, 0, 0.0, 0),
+        (semconv.KERNEL_DURATION.name, _KERNELS, 0, 0.0, 0),
     ]

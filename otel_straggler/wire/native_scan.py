@@ -17,9 +17,11 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_straggler import semconv
+from otel_straggler.model.gpu_times import GpuTimes
 from otel_straggler.model.observation import NO_KERNEL, ObservationBatch, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.wire.identity import Resources, as_int, as_size
+from otel_straggler.wire.span_gpu import GPU_KEYS, basis_of
 from otel_straggler.wire.span_rows import (
     BAD_ID,
     BAD_TIME,
@@ -39,6 +41,7 @@ _NUMBER, _WHO, _SHAPE, _SECTION, _FOREIGN = range(5)
 _SCOPE_ASKED, _SENDER_ASKED, _SHAPE_ASKED = range(3)
 _UNFAMILIAR, _FULL = 1, 2
 _FROM_IDS, _FIXED, _FROM_NUMBER = range(3)
+_NOT_TOLD, _NO_NUMBER = -1, -2
 _MOST_NUMBERS = 64
 _MOST_PASSES = 8
 """A request is read once more for scopes, and once for shapes; the rest is for other threads."""
@@ -165,6 +168,7 @@ class _Cases:
             (self._slot(found, self._keys.step_key(found)), step_of(found, self._keys)),
             self._sequence(found),
             self._tokens(found),
+            self._gpu(found),
         )
 
     def _sequence(self, found: Found) -> tuple[int, int, int]:
@@ -178,11 +182,19 @@ class _Cases:
         size = as_size(found.get(semconv.TOKENS))
         return self._slot(found, semconv.TOKENS), math.nan if size is None else size
 
-    def _slot(self, found: Found, key: str | None) -> int:
-        """Where C++ finds the number; -1 if it is none that differs from span to span."""
+    def _gpu(self, found: Found) -> tuple[int, int, int, int]:
+        """Basis, and where the times are that it needs; ``_NO_NUMBER`` for what is none."""
+        basis = basis_of(found.get(semconv.TIME_BASIS))
+        busy, nccl, kernel = (
+            self._slot(found, key, _NO_NUMBER) if key in found else _NOT_TOLD for key in GPU_KEYS
+        )
+        return (basis, busy, nccl, kernel)
+
+    def _slot(self, found: Found, key: str | None, other: int = -1) -> int:
+        """Where C++ finds the number; ``other`` if it is none that differs from span to span."""
         value = None if key is None else found.get(key)
         if key is None or isinstance(value, bool) or not isinstance(value, (int, float)):
-            return -1
+            return other
         return self._slots[key]
 
     def _code(self, name: Any, codes: dict[Any, int], names: list[Any]) -> int:
@@ -197,7 +209,8 @@ class _Cases:
     def _decoded(self, found: tuple[Any, ...]) -> DecodedSpans:
         """What the columns of a scan stand for."""
         (
-            source, section, step, start, duration, seq, tokens, sources, sections, fates, progress
+            source, section, step, start, duration, seq, tokens, gpu, sources, sections, fates,
+            progress, refused,
         ) = found  # fmt: skip
         rows = np.frombuffer(source, np.int32)
         batch = ObservationBatch(
@@ -211,12 +224,20 @@ class _Cases:
             duration_s=np.frombuffer(duration, np.float64),
             seq=np.frombuffer(seq, np.int64),
             tokens=None if tokens is None else np.frombuffer(tokens, np.float64),
+            gpu=None if gpu is None else _gpu_times(*gpu),
         )
         return DecodedSpans(
             batch=batch,
             fates={FATES[fate]: count for fate, count in fates.items()},
             progress={self._source_list[code]: Progress(*far) for code, *far in progress},
+            refused_gpu_times=refused,
         )
+
+
+def _gpu_times(basis: bytearray, *times: bytearray) -> GpuTimes:
+    return GpuTimes(
+        np.frombuffer(basis, np.uint8), *(np.frombuffer(column, np.float64) for column in times)
+    )
 
 
 def _is_own(scope: bytes) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otel_straggler import semconv
+from otel_straggler.model.gpu_times import HOST, GpuTimes
 from otel_straggler.model.observation import (
     NO_SEQ,
     NO_STEP,
@@ -32,7 +33,9 @@ from otel_straggler.wire.identity import (
     as_size,
     read_value,
 )
+from otel_straggler.wire.span_gpu import GPU_KEYS, GpuNumbers, gpu_numbers
 from otel_straggler.wire.span_names import SpanNames
+from otel_straggler.wire.told_values import ToldValues
 
 ROW = "row"
 STEP = "step"
@@ -69,6 +72,7 @@ _SECTION_KEYS = (
     semconv.FOLD_SUM,
     semconv.FOLD_MIN,
     semconv.FOLD_MAX,
+    semconv.TIME_BASIS,
 )
 _MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93)
 
@@ -92,11 +96,13 @@ class DecodedSpans:
         batch: the rows to score.
         fates: spans by what became of them; the sum is the number of spans received.
         progress: newest step (``NO_STEP`` if none) and newest end per source.
+        refused_gpu_times: GPU times of rows that make no sense; the rows go by the host's clock.
     """
 
     batch: ObservationBatch
     fates: dict[str, int]
     progress: dict[Source, Progress] = field(default_factory=dict)
+    refused_gpu_times: int = 0
 
     @property
     def rejected(self) -> dict[str, int]:
@@ -124,7 +130,7 @@ class Keys:
     @classmethod
     def of(cls, aliases: Aliases, names: SpanNames) -> Keys:
         identity = aliases.identity_keys()
-        numbers = frozenset((*aliases.step, semconv.SEQ, semconv.TOKENS))
+        numbers = frozenset((*aliases.step, semconv.SEQ, semconv.TOKENS, *GPU_KEYS))
         wanted = identity.union(numbers, aliases.section, _SECTION_KEYS)
         return cls(aliases, names, identity, wanted, numbers)
 
@@ -168,8 +174,9 @@ class Rows:
         self._keys = keys
         self._single: list[tuple[int, int, int, int, int, int, int]] = []
         self._many: list[npt.NDArray[np.int64]] = []
-        self._tokens: list[tuple[int, float]] = []  # place and size, only where it is told
-        self._many_tokens: list[tuple[Ints, Floats]] = []
+        self._tokens = ToldValues()
+        self._gpu = ToldValues(4)
+        self._refused_gpu_times = 0
         self._sources: dict[Source, int] = {}
         self._section_codes: dict[SectionKey, int] = {}
         self._sections: dict[Section, int] = {}
@@ -212,17 +219,27 @@ class Rows:
         tokens = as_size(found.get(semconv.TOKENS))
         code = self._sources.setdefault(identity.source, len(self._sources))
         line = (place, code, self._section(key), step, start_ns, end_ns, seq)
+        length_ns, runs = end_ns - start_ns, 1
         if semconv.FOLD_COUNT in found:
             folded = folded_span(found, _sketch_of(span), start_ns, end_ns)
             if folded is None:
                 return BAD_FOLD
             self._folded.append((line, folded))
-            tokens = None if tokens is None else tokens / folded.runs
+            length_ns, runs = folded.sum_ns, folded.runs
         else:
             self._single.append(line)
         if tokens is not None:
-            self._tokens.append((place, tokens))
+            self._tokens.add(place, tokens / runs)
+        gpu = gpu_numbers(found, length_ns)
+        if gpu is not None:
+            self._take_gpu(place, gpu, runs)
         return ROW
+
+    def _take_gpu(self, place: int, gpu: GpuNumbers, runs: int) -> None:
+        """Sums of a span's runs belong to its rows in equal parts."""
+        self._refused_gpu_times += gpu.refused
+        if gpu.basis != HOST:
+            self._gpu.add(place, gpu.basis, *(time_ns / runs for time_ns in gpu[1:4]))
 
     def _unfold(self) -> None:
         """Take all runs of the folded spans."""
@@ -251,8 +268,11 @@ class Rows:
         section: SectionKey,
         columns: tuple[Ints | int, Ints, Ints, Ints | int],
         tokens: Floats | None = None,
+        gpu: Floats | None = None,
+        refused_gpu_times: int = 0,
     ) -> None:
-        """Take spans of one source and section that are rows: step, start, end, seq."""
+        """Take spans of one source and section that are rows: step, start, end, seq; of the GPU
+        (n, 4) basis, busy, nccl and kernel ns."""
         self.count(ROW, len(places))
         code = self._sources.setdefault(source, len(self._sources))
         block = np.empty((len(places), 7), np.int64)
@@ -263,7 +283,10 @@ class Rows:
             block[:, number] = column
         self._many.append(block)
         if tokens is not None:
-            self._many_tokens.append((places, tokens))
+            self._tokens.add_many(places, tokens[:, None])
+        if gpu is not None:
+            self._gpu.add_many(places, gpu)
+        self._refused_gpu_times += refused_gpu_times
         self._is_mixed = True
 
     def note_progress(self, source: Source, steps: Ints | int, ends_ns: Ints) -> None:
@@ -291,7 +314,12 @@ class Rows:
         """What has been taken; called once."""
         if self._folded:
             self._unfold()
-        return DecodedSpans(batch=self._batch(), fates=self._fates, progress=self._progress)
+        return DecodedSpans(
+            batch=self._batch(),
+            fates=self._fates,
+            progress=self._progress,
+            refused_gpu_times=self._refused_gpu_times,
+        )
 
     def _batch(self) -> ObservationBatch:
         single = np.array(self._single, np.int64).reshape(-1, 7)
@@ -304,6 +332,7 @@ class Rows:
         else:
             table = single
         columns = table.T
+        tokens = self._tokens.at(columns[0])
         return ObservationBatch(
             sources=sources,
             sections=sections,
@@ -314,22 +343,18 @@ class Rows:
             start_ns=columns[4].copy(),
             duration_s=(columns[5] - columns[4]) * 1e-9,
             seq=columns[6].copy(),
-            tokens=self._tokens_at(columns[0]),
+            tokens=None if tokens is None else tokens[:, 0],
+            gpu=_gpu_times(self._gpu.at(columns[0])),
         )
 
-    def _tokens_at(self, places: Ints) -> Floats | None:
-        """For rows at these places, ascending; None if none tells."""
-        if not self._tokens and not self._many_tokens:
-            return None
-        tokens = np.full(len(places), np.nan)
-        for told, sizes in self._many_tokens:
-            tokens[np.searchsorted(places, told)] = sizes
-        if self._tokens:
-            told, sizes = (np.array(column) for column in zip(*sorted(self._tokens), strict=True))
-            at = np.minimum(np.searchsorted(told, places), len(told) - 1)
-            is_told = told[at] == places  # a folded span has several rows in one place
-            tokens[is_told] = sizes[at[is_told]]
-        return tokens
+
+def _gpu_times(told: Floats | None) -> GpuTimes | None:
+    """Of (n, 4) basis and nanoseconds, NaN where nothing is told."""
+    if told is None:
+        return None
+    basis = np.nan_to_num(told[:, 0]).astype(np.uint8)
+    busy_s, nccl_s, kernel_s = (1e-9 * told[:, 1:]).T.copy()
+    return GpuTimes(basis, busy_s, nccl_s, kernel_s) if basis.any() else None
 
 
 _Named = TypeVar("_Named")

@@ -10,8 +10,10 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_straggler import semconv
+from otel_straggler.model.gpu_times import CUPTI, HOST
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.wire.identity import Resource, as_int, as_size
+from otel_straggler.wire.span_gpu import GPU_KEYS, LONGEST_NS, MOST_MORE_NS, MOST_TIMES, basis_of
 from otel_straggler.wire.span_layouts import (
     LENGTH,
     Bytes2D,
@@ -126,6 +128,8 @@ class Shape:
         step: fixed step; None if ``step_key`` names a column.
         seq: fixed seq; None if it is a column or comes from the ids.
         tokens: fixed work size; None if it is a column or not told.
+        basis: what its times on the GPU rest on.
+        gpu_keys: the attributes of these times that its spans have; what is no column is no number.
     """
 
     layout: Layout
@@ -136,6 +140,8 @@ class Shape:
     step: int
     seq: int | None
     tokens: float | None
+    basis: int
+    gpu_keys: tuple[str, ...]
 
     @classmethod
     def of(cls, content: bytes, keys: Keys, *, is_own: bool) -> Shape:
@@ -152,6 +158,10 @@ class Shape:
             raise UnfamiliarError
         section, fate = shape_of(span, found, keys, is_own=is_own)
         step_key = keys.step_key(found)
+        basis = basis_of(found.get(semconv.TIME_BASIS))
+        needed = GPU_KEYS[: {HOST: 0, CUPTI: 3}.get(basis, 1)]
+        if any(isinstance(found.get(key), float) for key in needed):  # whole doubles are rare
+            raise UnfamiliarError
         return cls(
             layout=layout,
             found={k: v for k, v in found.items() if k in keys.identity},
@@ -161,6 +171,8 @@ class Shape:
             step=step_of(found, keys),
             seq=as_int(found.get(semconv.SEQ)),
             tokens=as_size(found.get(semconv.TOKENS)),
+            basis=basis,
+            gpu_keys=tuple(key for key in needed if key in found),
         )
 
     def steps(self, rows: Bytes2D) -> Ints | int:
@@ -171,6 +183,27 @@ class Shape:
         if semconv.TOKENS in self.layout.integers:
             return self.layout.integer(rows, semconv.TOKENS).astype(np.float64)
         return None if self.tokens is None else np.full(len(rows), self.tokens)
+
+    def gpu(self, rows: Bytes2D, lengths_ns: Ints) -> tuple[Floats | None, int]:
+        """(n, 4) basis and nanoseconds, as :func:`.span_gpu.gpu_numbers` has them, and how many
+        times are refused; None if nothing is told."""
+        if self.basis == HOST:
+            return None, 0
+        told = np.full((len(rows), 4), np.nan)
+        told[:, 0] = self.basis
+        refused = 0
+        most_ns = np.minimum(lengths_ns, LONGEST_NS) * MOST_TIMES + MOST_MORE_NS
+        for column, key in enumerate(GPU_KEYS, 1):
+            if key in self.layout.integers and key in self.gpu_keys:
+                time_ns = self.layout.integer(rows, key)
+                is_time = (time_ns >= 0) & (time_ns <= most_ns)
+                told[:, column] = np.where(is_time, time_ns, np.nan)
+                refused += int((~is_time).sum())
+            elif key in self.gpu_keys:
+                refused += len(rows)
+        is_known = ~np.isnan(told[:, 1 : self.basis + 1]).any(axis=1)  # cupti needs two of them
+        told[~is_known] = np.nan
+        return told, refused
 
     def seqs(self, rows: Bytes2D) -> Ints | int:
         if semconv.SEQ in self.layout.integers:
@@ -305,7 +338,8 @@ def _take(
         return
     columns = (steps, starts_ns, ends_ns, shape.seqs(spans))
     sizes = shape.work_sizes(spans)
-    rows.add_columns(places, identity.source, shape.section, columns, sizes)
+    gpu, refused = shape.gpu(spans, ends_ns - starts_ns)
+    rows.add_columns(places, identity.source, shape.section, columns, sizes, gpu, refused)
 
 
 def _only(

@@ -20,10 +20,14 @@ from otel_straggler.instrument.topology import TOPOLOGY
 from otel_straggler.record import exporting
 from otel_straggler.record.active import FORM, RECORDER
 from otel_straggler.record.description import Topology
+from otel_straggler.record.kernel_feed import KERNELS
 from otel_straggler.record.recorder import Record
 from otel_straggler.record.recording import RECORDING
 from otel_straggler.session import Session
 from otel_straggler.testing import CapturedPoint, CapturedRequests
+from otel_straggler.wire.decode_metrics import MetricDecoder
+
+from ..kernels_made import Script  # noqa: TID252  shared by several folders
 
 Begin = Callable[..., Session]
 
@@ -290,3 +294,42 @@ def test_who_counted_losses_earlier_has_not_the_last_word(
     assert session.flush(10)
     timer.join()
     assert [sum(losses.values()) for losses in told] == [0, 0, 1]
+
+
+@pytest.mark.parametrize("is_scorer", [True, False])
+def test_kernel_times_go_to_whoever_gets_metrics(
+    begin: Begin, sink: CapturedRequests, monkeypatch: pytest.MonkeyPatch, is_scorer: bool
+) -> None:
+    """A scorer, and a backend that is none; what was counted last is sent before the end."""
+    script = Script()
+    monkeypatch.setattr(KERNELS, "timer", lambda: script)
+    sink.behaviour.is_scorer = is_scorer
+    begin(endpoint=None)
+    script.count("gemm", 0, [1_000, 2_000])
+    assert flush()
+    script.count("gemm", 0, [4_000])
+    shutdown()
+    decoder = MetricDecoder()
+    bodies = [r.body for r in sink.requests if r.path.endswith("/metrics")]
+    found = [times for times in (decoder.decode(b).kernel_times for b in bodies) if times]
+    assert sum(int(times.count.sum()) for times in found) == 3
+    assert sum(float(times.sum_s.sum()) for times in found) == pytest.approx(7e-6)
+
+
+def test_refused_kernel_times_are_counted(
+    begin: Begin, sink: CapturedRequests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the signs of life that follow."""
+    script = Script()
+    monkeypatch.setattr(KERNELS, "timer", lambda: script)
+    begin()
+    sink.behaviour.status = 400
+    script.count("gemm", 0, [1_000, 2_000])
+    flush()
+    sink.behaviour.status = 200
+
+    def lost(captured: CapturedRequests) -> dict[object, float]:
+        points = captured.points(semconv.RECORDS_DROPPED)
+        return {p.attributes[semconv.REASON]: p.value for p in points}
+
+    sink.wait_for(lambda s: lost(s).get("kernels_lost") == 2)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from otel_straggler.collector.processes import frames
 from otel_straggler.collector.processes.frames import FrameError, Kind, SpansReader
+from otel_straggler.model.gpu_times import GpuTimes
 from otel_straggler.model.observation import NO_SEQ, BatchBuilder, Kernel, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.receive.handler import Answer, Request
@@ -87,6 +88,22 @@ def test_what_is_read_is_what_was_written(drawn: list[Any], further: Source | No
             assert one.flags.aligned
             assert one.flags.writeable
             np.testing.assert_array_equal(one, other)
+
+
+def test_gpu_times_travel_too() -> None:
+    """With what was refused; a basis of nobody is no frame of ours."""
+    batch = SpansReader().read(a_frame()).spans.batch
+    half = np.array([0.5, np.nan, 0.25])
+    gpu = GpuTimes(np.array([2, 0, 1], np.uint8), half, half * 2, half * 3)
+    spans = DecodedSpans(batch=replace(batch, gpu=gpu), fates={}, progress={}, refused_gpu_times=7)
+    found = SpansReader().read(bytearray(frames.encode_spans(spans, REQUEST))).spans
+    assert found.refused_gpu_times == 7
+    assert found.batch.gpu is not None
+    for name in ("basis", "busy_s", "nccl_s", "kernel_s"):
+        np.testing.assert_array_equal(getattr(found.batch.gpu, name), getattr(gpu, name))
+    gpu.basis[1] = 3
+    with pytest.raises(FrameError, match="time basis"):
+        SpansReader().read(bytearray(frames.encode_spans(spans, REQUEST)))
 
 
 def a_frame() -> bytearray:

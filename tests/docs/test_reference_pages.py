@@ -181,6 +181,7 @@ def test_what_a_rank_sends_is_what_the_page_shows() -> None:
     metrics = {m.name: m for m in wire_page.by_heading(semconv.Metric)["from a rank"]}
     assert {p.metric for p in points} >= metrics.keys() - {
         semconv.SECTION_DURATION.name,
+        semconv.KERNEL_DURATION.name,
         semconv.PROGRESS_STEP.name,
         semconv.RECORDS_FOLDED.name,
     }
@@ -245,3 +246,14 @@ def eventually(holds: Callable[[], bool], seconds: float = 30.0) -> None:
     while not holds():
         assert time.monotonic() < until, "not seen in time"
         time.sleep(0.05)
+
+
+# --- reasons of GPU timing ---------------------------------------------------------------------
+
+
+def test_the_page_on_gpu_timing_has_every_reason() -> None:
+    """In the words of the log."""
+    page = (ROOT / "docs" / "gpu-timing.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", page, re.MULTILINE)
+    known = [(c, r.cause, r.remedy) for c, r in semconv.GPU_TIMING_REASONS.items()]
+    assert [row for row in rows if row[0] in semconv.GPU_TIMING_REASONS] == known

@@ -81,7 +81,7 @@ def test_a_variable_of_ours_gives_what_the_argument_gives(order: Order) -> None:
     own = next((v for v in variables(order) if v.name.startswith("OTEL_STRAGGLER_")), None)
     if own is None or order.setting == "headers":
         return
-    value: Any = float(own.example) if order.setting.endswith("_s") else own.example
+    value: Any = float(own.example) if order.setting.endswith(("_s", "_overhead")) else own.example
     by_argument = resolve_settings(Arguments(**{order.setting: value}), {})
     assert resolve_settings(Arguments(), {own.name: own.example}) == by_argument
     other = {own.name: "http://other"}

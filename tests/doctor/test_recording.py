@@ -79,12 +79,66 @@ def test_a_proxy_needs_the_exporter_in_python(monkeypatch: pytest.MonkeyPatch) -
     assert not why_not_native(Endpoint(url="http://c/v1/traces"))
 
 
-def test_gpu_timing_is_off_and_says_what_is_there() -> None:
-    """So that a report shows whether a later version could measure."""
-    finding = check_gpu_timing("550.54", "/opt/libcupti.so.12")
-    assert finding.value == {"tier": "off", "driver": "550.54", "cupti": "/opt/libcupti.so.12"}
-    assert "driver 550.54, CUPTI at /opt/libcupti.so.12" in finding.sentence
-    assert "no NVIDIA driver, no CUPTI" in check_gpu_timing("", "").sentence
+def test_without_a_driver_nothing_is_tried() -> None:
+    """What is asked for in vain is a warning, what nobody asks for is none."""
+    finding = check_gpu_timing({}, "", "/opt/libcupti.so.12")
+    assert finding.status == "info"
+    assert "no NVIDIA driver, CUPTI at /opt/libcupti.so.12" in finding.sentence
+    asked = check_gpu_timing({"OTEL_STRAGGLER_GPU_TIMING": "cupti"}, "", "")
+    assert (asked.status, asked.value["could"]) == ("warning", "off")
+    assert "no NVIDIA driver, no CUPTI" in asked.sentence
+
+
+@pytest.fixture
+def machine(build_fake: Any, tmp_path: Path) -> dict[str, str]:
+    """The environment of a machine whose driver and libcupti are the fake."""
+    if FORM == "python":
+        pytest.skip("without the extension this cannot show what is tried of CUPTI")
+    build_fake(tmp_path, "libcuda.so.1")
+    library = build_fake(tmp_path, "libcupti.so.13")
+    return {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(tmp_path),
+        "OTEL_STRAGGLER_CUPTI": str(library),
+    }
+
+
+def test_a_machine_that_could_time_kernels_says_how_to_switch_it_on(
+    machine: dict[str, str],
+) -> None:
+    """Auto is off until tiers have been measured."""
+    finding = check_gpu_timing(machine, "570.1", machine["OTEL_STRAGGLER_CUPTI"])
+    assert finding.status == "info"
+    assert finding.remedy == "export OTEL_STRAGGLER_GPU_TIMING=cupti"
+    assert finding.value["could"] == "cupti"
+    on = check_gpu_timing({**machine, "OTEL_STRAGGLER_GPU_TIMING": "cupti"}, "570.1", "")
+    assert on.status == "ok"
+
+
+def test_a_machine_that_could_not_says_why(machine: dict[str, str]) -> None:
+    """As the training process would, with the same remedy."""
+    env = {
+        **machine,
+        "FAKE_CUPTI_FAIL": "cuptiActivityEnable:35",
+        "OTEL_STRAGGLER_GPU_TIMING": "cupti",
+    }
+    finding = check_gpu_timing(env, "570.1", "")
+    assert (finding.status, finding.value["reason"]) == ("warning", "insufficient_privileges")
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in finding.remedy
+
+
+def test_a_cupti_that_crashes_takes_only_the_attempt_with_it(
+    machine: dict[str, str], tmp_path: Path
+) -> None:
+    """As 13.2 does where it finds no driver."""
+    source = tmp_path / "crash.c"
+    source.write_text("__attribute__((constructor)) void die(void) { __builtin_trap(); }\n")
+    library = tmp_path / "libcrash.so"
+    command = ["g++", "-shared", "-fPIC", "-x", "c", str(source), "-o", str(library)]
+    subprocess.run(command, check=True)
+    finding = check_gpu_timing({**machine, "OTEL_STRAGGLER_CUPTI": str(library)}, "570.1", "")
+    assert finding.value["reason"] == "broken_cupti"
+    assert "was ended by signal" in finding.sentence
 
 
 def test_the_driver_is_read_from_proc(tmp_path: Path) -> None:

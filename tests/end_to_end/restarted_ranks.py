@@ -17,6 +17,8 @@ def main() -> None:
     for n in range(40):
         with otel_straggler.step(n), otel_straggler.section("forward"):
             time.sleep(FIRST_S if is_first else SECOND_S)
+        if n == 22:  # the window of the first 20 steps is the newest for a while
+            time.sleep(3)
         if is_first and n == 24:
             otel_straggler.flush()
             if os.environ["RANK"] == "1":

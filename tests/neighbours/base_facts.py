@@ -16,7 +16,7 @@ import pytest
 
 import otel_straggler
 
-EXTRAS = ("torch", "grpc", "httptools", "uvloop", "yaml", "click", "rich")
+EXTRAS = ("torch", "grpc", "httptools", "uvloop", "yaml", "click", "rich", "pynvml")
 NEED_AN_EXTRA = ("otel_straggler.cli.", "otel_straggler.collector.", "otel_straggler.receive.")
 FIVE_LINES = """
 import otel_straggler

@@ -25,13 +25,17 @@ GAUGES = (
     semconv.RANK_INFO,
 )
 COUNTERS = (semconv.RECORDS_DROPPED, semconv.RECORDS_FOLDED)
-TEXTS = ("forward", "größe", "eval", "finished", "failed", "", "x" * 300, "é" * 257)
+TEXTS = ("forward", "größe", "eval", "finished", "failed", "", "cupti", "x" * 300, "é" * 257)
 KEYS = (
     semconv.SECTION,
     semconv.SECTION_KIND,
     semconv.PHASE,
     semconv.OUTCOME,
     semconv.REASON,
+    semconv.KERNEL,
+    semconv.KERNEL_CLASS,
+    semconv.GPU_TIMING_TIER,
+    semconv.GPU_TIMING_REASON,
     "rank",
     "training.rank",
     "training.world_size",
@@ -70,8 +74,10 @@ def _add_metric(rng: random.Random, metric: Any) -> None:
     kind = rng.choice(["gauge", "gauge", "sum", "histogram", "exponential", "summary", "nothing"])
     usual: dict[str, tuple[semconv.Metric, ...]] = {"gauge": GAUGES, "sum": COUNTERS}
     names = usual.get(kind, (semconv.SECTION_DURATION,))
+    if kind == "exponential":
+        names = (semconv.SECTION_DURATION, semconv.KERNEL_DURATION)
     if rng.random() < 0.1:
-        names = (*GAUGES, *COUNTERS, semconv.SECTION_DURATION)
+        names = (*GAUGES, *COUNTERS, semconv.SECTION_DURATION, semconv.KERNEL_DURATION)
     metric.name = rng.choice(names).name if rng.random() < 0.9 else "others"
     for _ in range(rng.choice([1, 1, 2, 4])):
         _add_point(rng, metric, kind)
@@ -162,6 +168,11 @@ def _add_what_both_have(rng: random.Random, point: Any, count: int) -> None:
             setattr(point, name, rng.choice(REALS))
     if rng.random() < 0.9:
         point.attributes.add(key=semconv.SECTION).value.string_value = rng.choice(TEXTS)
+    if rng.random() < 0.8:
+        name = rng.choice(["gemm", "ncclDevKernel_AllReduce", "Memcpy", "<other>", "k" * 4_097, ""])
+        point.attributes.add(key=semconv.KERNEL).value.string_value = name
+        told = rng.choice([*semconv.KERNEL_CLASSES, "", "odd"])
+        point.attributes.add(key=semconv.KERNEL_CLASS).value.string_value = told
     _add_attributes(rng, point, rng.choice([0, 0, 0, 2]))
 
 

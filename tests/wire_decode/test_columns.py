@@ -26,14 +26,21 @@ def same(a: DecodedSpans, b: DecodedSpans) -> bool:
     """Equal in every column, table and count."""
     assert a.fates == b.fates
     assert a.progress == b.progress
-    for field in dataclasses.fields(a.batch):
-        left, right = getattr(a.batch, field.name), getattr(b.batch, field.name)
+    assert a.refused_gpu_times == b.refused_gpu_times
+    _same_columns(a.batch, b.batch)
+    return True
+
+
+def _same_columns(a: Any, b: Any) -> None:
+    for field in dataclasses.fields(a):
+        left, right = getattr(a, field.name), getattr(b, field.name)
         if isinstance(left, np.ndarray):
             np.testing.assert_array_equal(left, right, field.name)
             assert left.dtype == right.dtype
+        elif field.name == "gpu" and left is not None and right is not None:
+            _same_columns(left, right)
         else:
             assert left == right, field.name
-    return True
 
 
 def one_by_one(body: bytes) -> DecodedSpans | None:
@@ -125,6 +132,7 @@ def add_span(rng: random.Random, span: Any) -> None:
             value.double_value = rng.choice([512.0, 0.5, -1.0, float("nan"), float("inf")])
         else:
             value.string_value = rng.choice(["512", "1e3", "many", ""])
+    add_gpu_times(rng, put)
     if rng.random() < 0.2:
         put(key=semconv.SECTION_PARENT).value.string_value = rng.choice(["train", ""])
     odd = rng.random()
@@ -147,6 +155,26 @@ def add_span(rng: random.Random, span: Any) -> None:
         put(key="rank").value.double_value = rng.choice([2.0, 2.5])
     elif odd < 0.2:
         put(key="global_step").value.double_value = float(rng.randrange(100))
+
+
+def add_gpu_times(rng: random.Random, put: Any) -> None:
+    """Of all bases, whole or with holes, sometimes absurd."""
+    basis = rng.choice(["", "", "host", "events", "cupti", "cupti", "cupti", "magic"])
+    if basis:
+        put(key=semconv.TIME_BASIS).value.string_value = basis
+    for key in (semconv.GPU_BUSY_TIME, semconv.GPU_NCCL_TIME, semconv.GPU_KERNEL_TIME):
+        if not basis or rng.random() < 0.1:
+            continue
+        value, kind = put(key=key).value, rng.random()
+        if kind < 0.9:
+            strange = [0, -1, 60 * 10**9, 2**62, 2**63 - 1, -(2**63)]
+            value.int_value = rng.choice([rng.randrange(10**9)] * 30 + strange)
+        elif kind < 0.95:
+            value.double_value = rng.choice([5.0, 0.5, -1.0, 1e300, float("nan"), float("inf")])
+        elif kind < 0.98:
+            value.string_value = rng.choice(["512", "many", ""])
+        else:
+            value.bool_value = True
 
 
 @given(st.integers(0, 2**32), st.integers(1, 120))

@@ -96,6 +96,22 @@ class TestMetrics:
         (beat,) = decoder.decode(message.SerializeToString()).heartbeats
         assert (beat.source.role, beat.source.rank) == ("actor", 3)
 
+    def test_what_times_a_rank_may_change_while_it_lives(self, decoder: MetricDecoder) -> None:
+        """The rank is the same; a tier that nobody knows is none."""
+        told = []
+        for tier, reason in (("off", "no_torch"), ("cupti", ""), ("off", "takeover"), ("x", "y")):
+            message = request()
+            info = {semconv.GPU_TIMING_TIER: tier, semconv.GPU_TIMING_REASON: reason}
+            add(message, semconv.RANK_INFO, 1, {k: v for k, v in info.items() if v})
+            (beat,) = decoder.decode(message.SerializeToString()).heartbeats
+            told.append((beat.gpu_tier, beat.gpu_reason, beat.source.rank))
+        assert told == [
+            ("off", "no_torch", 3),
+            ("cupti", "", 3),
+            ("off", "takeover", 3),
+            ("", "", 3),
+        ]
+
     def test_what_the_resource_says_of_two_ranks_is_kept_apart(
         self, decoder: MetricDecoder
     ) -> None:

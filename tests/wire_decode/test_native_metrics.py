@@ -23,6 +23,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from otel_straggler import semconv
 from otel_straggler.errors import InputError
 from otel_straggler.model.heartbeat import Heartbeat
+from otel_straggler.model.kernel_times import KernelTimes
 from otel_straggler.model.rank import Source
 from otel_straggler.native import NATIVE
 from otel_straggler.wire.decode_metrics import DecodedMetrics, MetricDecoder
@@ -49,6 +50,7 @@ def same(a: DecodedMetrics, b: DecodedMetrics) -> None:
     """Equal in every field, to the type of every number."""
     assert a.points == b.points
     assert repr(a.heartbeats) == repr(b.heartbeats)
+    same_kernels(a.kernel_times, b.kernel_times)
     assert len(a.section_times) == len(b.section_times)
     for left, right in zip(a.section_times, b.section_times, strict=True):
         for field in dataclasses.fields(left):
@@ -61,6 +63,20 @@ def same(a: DecodedMetrics, b: DecodedMetrics) -> None:
                 assert one.dtype == other.dtype
             else:
                 assert repr(one) == repr(other), field.name
+
+
+def same_kernels(a: KernelTimes | None, b: KernelTimes | None) -> None:
+    """The same points; the tables may stand in another order."""
+    if a is None or b is None:
+        assert a is b
+        return
+    assert [a.sources[code] for code in a.source] == [b.sources[code] for code in b.source]
+    assert [a.cells[code] for code in a.cell] == [b.cells[code] for code in b.cell]
+    for field in dataclasses.fields(a):
+        if field.name not in ("sources", "cells", "source", "cell"):
+            one, other = getattr(a, field.name), getattr(b, field.name)
+            np.testing.assert_array_equal(one, other)
+            assert one.dtype == other.dtype
 
 
 def parsed(body: bytes, aliases: Aliases | None = None) -> DecodedMetrics | None:
@@ -500,14 +516,18 @@ def test_threads_share_what_was_learnt() -> None:
 @pytest.mark.parametrize(
     "misuse",
     [
-        lambda module: module.MetricScanner([("a", True, True, 5)], [], [], (0, 1, 2, 3)),
-        lambda module: module.MetricScanner([], [("a", 0, 5, 1.0, 1)], [], (0, 1, 2, 3)),
-        lambda module: module.MetricScanner([], [("a", 1, 2, 1.0, 1)], [], (0, 1, 2, 3)),
-        lambda module: module.MetricScanner([], [("a", 4, 0, 1.0, 1)], [], (0, 1, 2, 3)),
-        lambda module: module.MetricScanner([], [], [], (0, 1, 2, 8)),
-        lambda module: module.MetricScanner([("a", True, True, 0)] * 5_000, [], [], (0, 1, 2, 3)),
-        lambda module: module.MetricScanner((), [], [], (0, 1, 2, 3)),
-        lambda module: module.MetricScanner([], [], [], (0, 1, 2, 3)).learn(5, 0, 0, 0),
+        lambda module: module.MetricScanner(
+            [("a", True, True, False, 5)], [], [], (0, 1, 2, 3, 4, 5)
+        ),
+        lambda module: module.MetricScanner([], [("a", 0, 5, 1.0, 1)], [], (0, 1, 2, 3, 4, 5)),
+        lambda module: module.MetricScanner([], [("a", 1, 2, 1.0, 1)], [], (0, 1, 2, 3, 4, 5)),
+        lambda module: module.MetricScanner([], [("a", 5, 0, 1.0, 1)], [], (0, 1, 2, 3, 4, 5)),
+        lambda module: module.MetricScanner([], [], [], (0, 1, 2, 3, 4, 8)),
+        lambda module: module.MetricScanner(
+            [("a", True, True, False, 0)] * 5_000, [], [], (0, 1, 2, 3, 4, 5)
+        ),
+        lambda module: module.MetricScanner((), [], [], (0, 1, 2, 3, 4, 5)),
+        lambda module: module.MetricScanner([], [], [], (0, 1, 2, 3, 4, 5)).learn(6, 0, 0, 0),
     ],
 )
 def test_a_scanner_cannot_be_made_wrong(misuse: Callable[[Any], Any]) -> None:
@@ -519,11 +539,11 @@ def test_a_scanner_cannot_be_made_wrong(misuse: Callable[[Any], Any]) -> None:
 def test_answers_that_nobody_asked_for_are_ignored() -> None:
     """Numbers beyond the tables as well as codes beyond theirs."""
     assert NATIVE is not None
-    scanner = NATIVE.MetricScanner([], [], [], (0, 1, 2, 3))
-    for asked in range(5):
+    scanner = NATIVE.MetricScanner([], [], [], (0, 1, 2, 3, 4, 5))
+    for asked in range(6):
         scanner.learn(asked, 2**32 - 1, 5, 0)
         scanner.learn(asked, 0, 2**31 - 1, 0)
         scanner.learn(asked, 0, 0, 255)
-    assert scanner.scan(b"") == ([], [], (0,) * 8)
+    assert scanner.scan(b"") == ([], [], None, (0,) * 8)
     with pytest.raises(TypeError):
         scanner.scan(bytearray(b""))

@@ -353,13 +353,21 @@ def test_a_scanner_cannot_be_made_wrong(misuse: Callable[[Any], Any]) -> None:
         misuse(NATIVE)
 
 
+def test_a_basis_that_does_not_exist_is_refused() -> None:
+    """It decides which numbers are read."""
+    assert NATIVE is not None
+    scanner = NATIVE.Scanner([], (0, 1, 2, 3))
+    with pytest.raises(ValueError, match="basis 3"):
+        scanner.learn_shape(0, 0, 0, (-1, 0), (0, 0, 0), (-1, 0.0), (3, -1, -1, -1))
+
+
 def test_answers_that_nobody_asked_for_are_ignored() -> None:
     """Numbers beyond the tables as well as codes beyond theirs."""
     assert NATIVE is not None
     scanner = NATIVE.Scanner([], (0, 1, 2, 3))
     scanner.learn_scope(7, True)
     scanner.learn_sender(2**32 - 1, 5, 0)
-    scanner.learn_shape(0, 2**31 - 1, 0, (99, 0), (2, 99, 0), (99, 0.0))
+    scanner.learn_shape(0, 2**31 - 1, 0, (99, 0), (2, 99, 0), (99, 0.0), (2, 99, 64, -3))
     assert scanner.scan(b"")[0] == bytearray()
     with pytest.raises(TypeError):
         scanner.scan(bytearray(b""))

@@ -23,6 +23,7 @@
 
 #include "otel_straggler/clocks.hpp"
 #include "otel_straggler/encode.hpp"
+#include "otel_straggler/gpu_stage.hpp"
 #include "otel_straggler/handoff.hpp"
 #include "otel_straggler/heartbeat.hpp"
 #include "otel_straggler/http_connection.hpp"
@@ -67,9 +68,10 @@ struct ExporterState {
 
 class Exporter : public std::enable_shared_from_this<Exporter> {
  public:
-  // recorder and handoff: live as long as the process.
+  // recorder, handoff and gpu_timers: live as long as the process.
   Exporter(ExporterSettings settings, HeartbeatVocabulary words,
-           std::shared_ptr<SharedEncoder> encoder, Recorder& recorder, Handoff& handoff)
+           std::shared_ptr<SharedEncoder> encoder, Recorder& recorder, Handoff& handoff,
+           GpuTimers& gpu_timers)
       : settings_(std::move(settings)),
         encoder_(std::move(encoder)),
         recorder_(&recorder),
@@ -78,7 +80,8 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
         sender_(settings_.queue_bytes),
         traces_(settings_.traces, interrupt_),
         metrics_(settings_.metrics, interrupt_),
-        started_ns_(wall_ns()) {
+        started_ns_(wall_ns()),
+        gpu_(gpu_timers) {
     state_.is_scorer = settings_.is_trusted;
   }
 
@@ -153,7 +156,8 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
     std::string outcome;
   };
 
-  static constexpr std::int64_t kLookNs = kSecondNs / 10;  // at how full the ring is
+  static constexpr std::int64_t kLookNs = kSecondNs / 10;  // at the ring, and at the GPU's timer
+  static constexpr std::int64_t kShortLookNs = kSecondNs / 100;  // while somebody waits
   static constexpr std::size_t kAtOnce = 8'192;
   static constexpr std::size_t kMostResources = 64;
   static constexpr std::size_t kMostNotes = 64;
@@ -174,7 +178,11 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
     next_heartbeat_ns_ = next_ns;
     while (!is_stopping()) {
       const std::int64_t now_ns = monotonic_ns();
-      if (now_ns >= next_ns || is_filling()) guarded([&] { next_ns = tick(now_ns); }, next_ns);
+      if (now_ns >= next_ns || is_filling()) {
+        guarded([&] { next_ns = tick(now_ns); }, next_ns);
+      } else if (gpu_.is_needed()) {
+        guarded([&] { collect(); }, next_ns);
+      }
       Flush flush;
       while (!is_stopping() && next_flush(flush)) {
         guarded([&] { do_flush(flush); }, next_ns);
@@ -198,7 +206,9 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
     }
   }
 
-  bool is_filling() const { return recorder_->ring().size() > recorder_->limit() / 2; }
+  bool is_filling() const {
+    return recorder_->ring().size() + timed_.size() > recorder_->limit() / 2;
+  }
 
   bool is_stopping() {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -229,11 +239,9 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
 
   // What is due at `now_ns`; the time of the next tick.
   std::int64_t tick(std::int64_t now_ns) {
-    if (now_ns >= next_heartbeat_ns_) {
-      next_heartbeat_ns_ = now_ns + settings_.heartbeat_ns;
-      if (!has_said_outcome_) say_alive("", now_ns + settings_.heartbeat_ns);
-    }
+    say_alive_if_due(now_ns);
     collect();
+    encode(timed_);
     sender_.send(now_ns + settings_.flush_ns, settings_.traces_timeout_ns, post_);
     publish();
     const std::int64_t then_ns = monotonic_ns();
@@ -242,6 +250,8 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
 
   void do_flush(const Flush& flush) {
     collect();
+    wait_for_gpu(flush.deadline_ns);
+    encode(timed_);
     sender_.send_before(flush.deadline_ns, settings_.traces_timeout_ns, post_);
     if (!flush.outcome.empty()) sender_.give_up();
     publish();
@@ -256,27 +266,59 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
     return answer;
   }
 
-  // Takes about one ring full: who records without end must not keep it from sending.
+  // Gives the runs that wait for the timer of the GPU a last chance, of half the time that is left;
+  // then they go without numbers.
+  void wait_for_gpu(std::int64_t deadline_ns) {
+    const std::int64_t began_ns = monotonic_ns();
+    const std::int64_t until_ns =
+        began_ns + std::clamp<std::int64_t>((deadline_ns - began_ns) / 2, 0, GpuStage::kPatienceNs);
+    while (gpu_.is_waiting() && !gpu_.is_complete() && !is_stopping()) {
+      const std::int64_t now_ns = monotonic_ns();
+      if (now_ns >= until_ns) break;
+      say_alive_if_due(now_ns);
+      {
+        std::unique_lock<std::mutex> lock(mutex_);
+        wait_until(lock, std::min(until_ns, now_ns + kShortLookNs), [&] { return is_stopping_; });
+      }
+      collect();
+    }
+    gpu_.take_all(gpu_.is_complete(), timed_);
+  }
+
+  // Takes about one ring full: who records without end must not keep it from sending. Runs whose
+  // numbers of the GPU are there, or are not wanted, are in timed_ then.
   void collect() {
     bool is_empty = false;
     for (std::uint64_t round = 0; !is_empty && round <= kRingCapacity / kAtOnce; ++round) {
       records_.clear();
       is_empty = handoff_->take(Reader::kExporter, *recorder_, kAtOnce, records_);
-      if (records_.empty()) return;
-      if (settings_.sends_spans) encode();
+      const std::size_t taken = records_.size();
+      if (taken == 0) break;
+      if (settings_.sends_spans) {
+        if (gpu_.is_needed()) {
+          gpu_.put(records_.data(), records_.size());
+        } else {
+          encode(records_);
+        }
+      }
       const std::lock_guard<std::mutex> lock(mutex_);
-      state_.recorded += records_.size();
+      state_.recorded += taken;
     }
+    if (gpu_.is_needed()) gpu_.take_ready(monotonic_ns(), timed_);
   }
 
-  void encode() {
+  // Leaves `records` empty.
+  void encode(std::vector<Record>& records) {
+    if (records.empty()) return;
+    encoding_.clear();
+    encoding_.swap(records);  // they are lost if memory runs out, and are not tried again
     const std::uint64_t one_in = is_scorer() ? 1 : settings_.sample_steps;
     requests_.clear();
     {
       const std::lock_guard<std::mutex> lock(encoder_->mutex);
       encoder_->encoder.recycle(sender_.sent());
-      encoder_->encoder.encode(reinterpret_cast<const std::uint8_t*>(records_.data()),
-                               records_.size(), wall_ns() - monotonic_ns(), one_in, requests_);
+      encoder_->encoder.encode(reinterpret_cast<const std::uint8_t*>(encoding_.data()),
+                               encoding_.size(), wall_ns() - monotonic_ns(), one_in, requests_);
     }
     for (encoding::Request& request : requests_) sender_.put(std::move(request));
   }
@@ -304,6 +346,12 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
   }
 
   // --- signs of life ---------------------------------------------------------------------------
+
+  void say_alive_if_due(std::int64_t now_ns) {
+    if (now_ns < next_heartbeat_ns_) return;
+    next_heartbeat_ns_ = now_ns + settings_.heartbeat_ns;
+    if (!has_said_outcome_) say_alive("", now_ns + settings_.heartbeat_ns);
+  }
 
   void say_alive(const std::string& outcome, std::int64_t until_ns) {
     if (!settings_.sends_metrics) return;
@@ -374,6 +422,7 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
       const std::lock_guard<std::mutex> lock(mutex_);
       all = other_losses_;
     }
+    const GpuLosses of_gpu = gpu_.losses();
     const std::pair<HeartbeatWord, std::uint64_t> own[] = {
         {kRingFullReason, recorder_->ring().dropped()},
         {kInboxFullReason, handoff_->lost(Reader::kExporter)},
@@ -381,6 +430,11 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
         {kRejectedReason, sender_.losses().rejected},
         {kProcessEndedReason, sender_.losses().process_ended},
         {kEncodeErrorReason, bad_records},
+        {kGpuMissingReason, gpu_.missing()},
+        {kGpuDroppedReason, of_gpu.dropped},
+        {kGpuInvalidReason, of_gpu.invalid},
+        {kGpuLostReason, of_gpu.lost},
+        {kGpuLateReason, of_gpu.late},
     };
     for (const auto& [reason, count] : own) {
       if (count > 0) all[heartbeats_.word(reason)] += count;
@@ -403,7 +457,10 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
   const SpanSender::Post post_ = [this](std::string_view body, std::int64_t deadline_ns) {
     return post_spans(body, deadline_ns);
   };
+  GpuStage gpu_;
   std::vector<Record> records_;
+  std::vector<Record> timed_;  // to be encoded
+  std::vector<Record> encoding_;
   std::vector<encoding::Request> requests_;
   std::int64_t next_heartbeat_ns_ = 0;
   std::uint64_t encode_errors_ = 0;

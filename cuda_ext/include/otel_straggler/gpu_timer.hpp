@@ -10,6 +10,15 @@
 
 namespace otel_straggler {
 
+// What the GPU has done that is in no run's numbers, since the process began; in events, which are
+// kernels, copies, sets and graphs.
+struct GpuLosses {
+  std::uint64_t dropped = 0;  // the driver had no room for them, or they came garbled
+  std::uint64_t invalid = 0;  // without times
+  std::uint64_t lost = 0;     // of a run, nobody knows which
+  std::uint64_t late = 0;     // of a run that was handed out before they came
+};
+
 class GpuTimer {
  public:
   // On the thread that runs the section, in the order in which runs begin and end on it.
@@ -19,12 +28,15 @@ class GpuTimer {
   virtual void ended(bool is_ambient, std::uint64_t span, std::uint64_t now_span,
                      std::uint32_t now_section) noexcept = 0;
 
-  // Ended runs, in the order of the ring; they come out of take_ready() with their numbers.
+  // Ended runs, in the order of the ring, each after both its boundaries were told; they come out of
+  // take_ready() with their numbers.
   virtual void add(const Record* records, std::size_t count) = 0;
   // Appends the oldest runs whose numbers are there, or are not waited for any longer.
   virtual void take_ready(std::int64_t now_ns, std::vector<Record>& out) = 0;
   // All that waits. is_complete: the GPU was synchronised, and nothing can come any more.
   virtual void take_all(bool is_complete, std::vector<Record>& out) = 0;
+
+  virtual GpuLosses losses() { return {}; }
 
  protected:
   GpuTimer() = default;

@@ -40,6 +40,11 @@ enum HeartbeatWord : std::size_t {
   kRejectedReason,
   kProcessEndedReason,
   kEncodeErrorReason,
+  kGpuMissingReason,
+  kGpuDroppedReason,
+  kGpuInvalidReason,
+  kGpuLostReason,
+  kGpuLateReason,
   kHeartbeatWords,
 };
 using HeartbeatVocabulary = std::array<std::string, kHeartbeatWords>;

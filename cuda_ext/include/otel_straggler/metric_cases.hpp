@@ -12,6 +12,7 @@ namespace otel_straggler {
 
 inline constexpr std::size_t kMostPointSenders = 131'072;
 inline constexpr std::size_t kMostPointNames = 16'384;
+inline constexpr std::size_t kMostKernelCells = 65'536;
 
 class MetricCases {
  public:
@@ -23,6 +24,7 @@ class MetricCases {
       case AskedOfPoints::kSender: senders_.answer(number, {code, use}); break;
       case AskedOfPoints::kDescription: descriptions_.answer(number, code); break;
       case AskedOfPoints::kSection: sections_.answer(number, code); break;
+      case AskedOfPoints::kCell: cells_.answer(number, code); break;
       default: texts_.answer(number, code); break;
     }
   }
@@ -60,6 +62,10 @@ class MetricCases {
 
   std::int32_t section_of(const std::string& said) {
     return code_of(answer_of(sections_, AskedOfPoints::kSection, said, {}, said));
+  }
+
+  std::int32_t cell_of(const std::string& said) {
+    return code_of(answer_of(cells_, AskedOfPoints::kCell, said, {}, said));
   }
 
   // Of an attribute as text of a sign of life.
@@ -127,6 +133,7 @@ class MetricCases {
   Cases<std::int32_t> descriptions_{kMostPointSenders};
   Cases<std::int32_t> texts_{kMostPointNames};
   Cases<std::int32_t> sections_{kMostPointNames};
+  Cases<std::int32_t> cells_{kMostKernelCells};
   std::uint64_t pass_ = 0;
 
   // Of the scan that is running.

@@ -27,6 +27,7 @@ struct PointKey {
   bool tells_who;
   bool tells_section;
   TextSlot slot;
+  bool tells_kernel = false;
 };
 
 enum class MetricRole : std::uint8_t {
@@ -34,6 +35,7 @@ enum class MetricRole : std::uint8_t {
   kCounts = 1,  // by the value of an attribute
   kInfo = 2,    // its attributes describe the sender
   kTimes = 3,   // a histogram of section times
+  kKernels = 4,  // a histogram of kernel times
 };
 
 struct MetricRule {
@@ -55,6 +57,8 @@ struct OwnUses {
   std::uint8_t times;
   std::uint8_t unknown;
   std::uint8_t malformed;
+  std::uint8_t kernels;
+  std::uint8_t not_delta;
 };
 
 enum class AskedOfPoints : std::uint8_t {
@@ -63,6 +67,7 @@ enum class AskedOfPoints : std::uint8_t {
   kText = 2,         // an attribute as text of a sign of life
   kCounted = 3,      // an attribute as the name of a count
   kSection = 4,      // attributes of a histogram point
+  kCell = 5,         // those that name a kernel and its section
 };
 
 struct PointQuestion {
@@ -112,10 +117,21 @@ struct PointTimes {
   BucketCounts buckets;
 };
 
+// Points of kernel histograms; see otel_straggler/model/kernel_times.py.
+struct KernelColumns {
+  std::vector<std::int32_t> source, cell, scale;
+  std::vector<std::int64_t> start_ns, end_ns, count;
+  std::vector<std::int64_t> ends;  // of each point in `index` and `runs`
+  std::vector<double> sum_s, min_s, max_s;
+  std::vector<std::int32_t> index;
+  std::vector<std::int64_t> runs;
+};
+
 // One request, or questions.
 struct MetricColumns {
   std::vector<Beat> beats;
   std::vector<PointTimes> times;
+  KernelColumns kernels;
   std::array<std::uint64_t, kUses> points{};
   std::vector<PointQuestion> questions;
 };

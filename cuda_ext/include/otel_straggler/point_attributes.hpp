@@ -41,7 +41,8 @@ class PointAttributes {
     return found;
   }
 
-  // As a message Resource, appended: all of them, who sent, or what names a section.
+  // As a message Resource, appended: all of them, who sent, what names a section, or what names a
+  // kernel and its section.
   void append_all(std::string& to) const {
     append_if(to, [](const One&) { return true; });
   }
@@ -50,6 +51,11 @@ class PointAttributes {
   }
   void append_section(std::string& to) const {
     append_if(to, [](const One& one) { return one.key != nullptr && one.key->tells_section; });
+  }
+  void append_cell(std::string& to) const {
+    append_if(to, [](const One& one) {
+      return one.key != nullptr && (one.key->tells_section || one.key->tells_kernel);
+    });
   }
 
   static void append(Bytes pair, std::string& to) {

@@ -16,11 +16,14 @@ inline constexpr std::int64_t kNoStep = std::numeric_limits<std::int64_t>::min()
 inline constexpr std::int64_t kNotTold = -1;
 inline constexpr std::uint64_t kNoSpan = 0;
 inline constexpr std::uint32_t kNoSection = 0xFFFF'FFFFU;
+inline constexpr std::uint32_t kStepSection = 0;  // the number of the name of steps
 
 // Bits of Record::flags.
 inline constexpr std::uint32_t kFailed = 1U << 0;      // an exception ended it
 inline constexpr std::uint32_t kStepSpan = 1U << 1;    // it is a step, not a section
 inline constexpr std::uint32_t kFolded = 1U << 2;      // several runs in one; see fold.hpp
+// Its thread did other things meanwhile, or it was timed elsewhere: nobody knows its GPU time.
+inline constexpr std::uint32_t kHostOnly = 1U << 3;
 
 // Values of GpuSlot::state. Whoever meets another value takes it for kOff; new ones may come
 // without a new layout.

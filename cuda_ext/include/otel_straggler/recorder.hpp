@@ -17,8 +17,6 @@
 
 namespace otel_straggler {
 
-inline constexpr std::uint32_t kStepSection = 0;  // the number of the name of steps
-
 struct Work {
   std::int64_t tokens = kNotTold;
   std::int64_t microbatch = kNotTold;
@@ -100,7 +98,9 @@ class Recorder {
 
   // end() and keep() in one, straight from the stack into the ring. False, and nothing has
   // happened, if that is not how it is: the run is not the innermost, or the ring is full.
-  bool end_at_once(ThreadStack& thread, std::uint32_t section, std::int64_t end_ns) {
+  // `tell` is called with its span once it has left the stack, and before anybody finds its record.
+  template <typename Tell>
+  bool end_at_once(ThreadStack& thread, std::uint32_t section, std::int64_t end_ns, Tell tell) {
     const std::size_t depth = thread.depth();
     if (depth == 0 || depth > kFramesTold) return false;
     const Cell<Frame>& frame = thread.told(depth - 1);
@@ -112,7 +112,7 @@ class Recorder {
       parent = thread.told(depth - 2).word(kSpanWord);
       parent_section = low(thread.told(depth - 2).word(kSectionWord));
     }
-    const bool is_kept = ring_.add_with([&](Record& record) {
+    return ring_.add_with([&](Record& record) {
       const std::uint64_t phase_epoch = frame.word(kPhaseEpochWord);
       record.span = frame.word(kSpanWord);
       record.parent = parent;
@@ -129,9 +129,13 @@ class Recorder {
       record.thread = thread.number();
       record.flags = 0;
       record.gpu = GpuSlot{};
+      thread.drop_told();
+      tell(record.span);
     });
-    if (is_kept) thread.drop_told();
-    return is_kept;
+  }
+
+  bool end_at_once(ThreadStack& thread, std::uint32_t section, std::int64_t end_ns) {
+    return end_at_once(thread, section, end_ns, [](std::uint64_t) {});
   }
 
   // Ends the newest run of this section in this thread; none if it began while nothing was
@@ -152,7 +156,8 @@ class Recorder {
   // Begins a run that is on no stack: a coroutine shares its thread with others.
   Record begin_detached(ThreadStack& thread, std::uint32_t section, std::int64_t now_ns,
                         std::uint64_t span) {
-    Record record = ended(frame(section, now_ns, Work{}, span), thread.number(), now_ns, 0);
+    const Frame begun = frame(section, now_ns, Work{}, span);
+    Record record = ended(begun, thread.number(), now_ns, kHostOnly);
     if (thread.depth() > 0) put_inside(record, thread.at(thread.depth() - 1));
     return record;
   }

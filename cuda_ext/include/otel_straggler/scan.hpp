@@ -42,6 +42,7 @@ class Scanner {
       if (field.is(1, WireType::kLength)) is_read = read_resource_spans(field.content);
     }
     if (is_full_) return Verdict::kFull;
+    if (!to.gpu.basis.empty()) to.gpu.complete(to.size());
     return is_read && !reader.is_malformed() ? Verdict::kColumns : Verdict::kUnfamiliar;
   }
 
@@ -61,7 +62,7 @@ class Scanner {
     const std::lock_guard<std::mutex> turn(lock_);
     const bool is_code = judgement.section < static_cast<std::int32_t>(kMostShapes);
     const bool has_slots = is_slot(judgement.step_slot) && is_slot(judgement.sequence_slot) &&
-                           is_slot(judgement.tokens_slot);
+                           is_slot(judgement.tokens_slot) && are_slots(judgement.gpu_slots);
     if (is_code && has_slots && judgement.fate < kFates) shapes_.answer(number, judgement);
   }
 
@@ -71,6 +72,12 @@ class Scanner {
 
   static bool is_slot(std::int32_t slot) {
     return slot >= kNoCode && slot < static_cast<std::int32_t>(kMostNumbers);
+  }
+
+  static bool are_slots(const std::array<std::int32_t, 3>& slots) {
+    return std::all_of(slots.begin(), slots.end(), [](std::int32_t slot) {
+      return slot >= kNoNumberSlot && slot < static_cast<std::int32_t>(kMostNumbers);
+    });
   }
 
   // Takes one more part of a message: one after the other, as protobuf merges them. False if one
@@ -234,6 +241,7 @@ class Scanner {
       return;
     }
     count(fates_.row);
+    if (shape.basis != Basis::kHost) add_gpu(shape, end_ns - start_ns);
     to_->source.push_back(code_of(source, source_codes_, to_->sources));
     to_->section.push_back(code_of(shape.section, section_codes_, to_->sections));
     to_->step.push_back(step);
@@ -243,6 +251,31 @@ class Scanner {
     const double tokens = tokens_of(shape);
     to_->tokens.push_back(tokens);
     to_->tells_tokens |= tokens == tokens;
+  }
+
+  // As wire/span_gpu.py does.
+  void add_gpu(const Judgement& shape, std::int64_t length_ns) {
+    constexpr std::int64_t kMostTimes = 10;
+    constexpr std::int64_t kMostMoreNs = 60'000'000'000;
+    constexpr std::int64_t kLongestNs = (INT64_MAX - kMostMoreNs) / kMostTimes;
+    const std::int64_t most_ns = std::min(length_ns, kLongestNs) * kMostTimes + kMostMoreNs;
+    const std::size_t needed = shape.basis == Basis::kCupti ? 3 : 1;
+    std::array<double, 3> seconds;
+    seconds.fill(std::numeric_limits<double>::quiet_NaN());
+    for (std::size_t i = 0; i < needed; ++i) {
+      const std::int32_t slot = shape.gpu_slots[i];
+      if (slot == kNotToldSlot) continue;
+      if (slot >= 0) {
+        const Number& number = facts_.numbers[static_cast<std::size_t>(slot)];
+        if (number.is_integer && number.integer >= 0 && number.integer <= most_ns) {
+          seconds[i] = static_cast<double>(number.integer) * 1e-9;
+          continue;
+        }
+      }
+      ++to_->gpu.refused;
+    }
+    const bool is_known = !std::isnan(seconds[0]) && (needed == 1 || !std::isnan(seconds[1]));
+    if (is_known) to_->gpu.put(to_->size(), shape.basis, seconds);
   }
 
   std::int64_t step_of(const Judgement& shape) const {

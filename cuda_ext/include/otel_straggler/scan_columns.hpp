@@ -15,6 +15,13 @@ inline constexpr std::int32_t kNoCode = -1;
 inline constexpr std::int64_t kRowWithoutStep = -1;
 inline constexpr std::size_t kFates = 16;
 
+// What the GPU times of a span rest on, as in model/gpu_times.py.
+enum class Basis : std::uint8_t { kHost = 0, kEvents = 1, kCupti = 2 };
+
+// Where a time is told; of a span that tells none, or something that is no number, these.
+inline constexpr std::int32_t kNotToldSlot = -1;
+inline constexpr std::int32_t kNoNumberSlot = -2;
+
 // What spans of one shape are.
 struct Judgement {
   enum class Sequence : std::uint8_t { kIds = 0, kFixed = 1, kNumber = 2 };
@@ -28,6 +35,8 @@ struct Judgement {
   std::int64_t fixed_sequence = 0;
   std::int32_t tokens_slot = kNoCode;  // number that holds the work size; kNoCode: it is `tokens`
   double tokens = std::numeric_limits<double>::quiet_NaN();
+  Basis basis = Basis::kHost;
+  std::array<std::int32_t, 3> gpu_slots{kNotToldSlot, kNotToldSlot, kNotToldSlot};  // GpuColumns
 };
 
 // Who sent a span: a source, or kNoCode and why there is none.
@@ -60,6 +69,33 @@ struct Progress {
   std::int64_t end_ns;
 };
 
+// GPU times of rows; see wire/span_gpu.py. Empty as long as none tells, and behind the last that
+// does the rows are left out: complete() adds them.
+struct GpuColumns {
+  std::vector<std::uint8_t> basis;
+  std::array<std::vector<double>, 3> times_s;  // busy, nccl, kernel
+  std::uint64_t refused = 0;
+
+  void reserve(std::size_t rows) {
+    basis.reserve(rows);
+    for (std::vector<double>& column : times_s) column.reserve(rows);
+  }
+
+  // Takes what row number `row` tells.
+  void put(std::size_t row, Basis its, const std::array<double, 3>& seconds) {
+    complete(row);
+    basis.push_back(static_cast<std::uint8_t>(its));
+    for (std::size_t i = 0; i < times_s.size(); ++i) times_s[i].push_back(seconds[i]);
+  }
+
+  void complete(std::size_t rows) {
+    basis.resize(rows, static_cast<std::uint8_t>(Basis::kHost));
+    for (std::vector<double>& column : times_s) {
+      column.resize(rows, std::numeric_limits<double>::quiet_NaN());
+    }
+  }
+};
+
 // One request. The codes in `source` and `section` index `sources` and `sections`, which stand in
 // the order of first appearance.
 struct Columns {
@@ -71,6 +107,7 @@ struct Columns {
   std::array<std::uint64_t, kFates> fates{};
   std::vector<Question> questions;
   bool tells_tokens = false;
+  GpuColumns gpu;
 
   std::size_t size() const { return source.size(); }
 
@@ -80,6 +117,7 @@ struct Columns {
     source.reserve(rows), section.reserve(rows);
     step.reserve(rows), start_ns.reserve(rows), sequence.reserve(rows);
     duration_s.reserve(rows), tokens.reserve(rows);
+    if (!gpu.basis.empty()) gpu.reserve(rows);
   }
 };
 

@@ -1,4 +1,4 @@
-// OTLP metrics requests -> signs of life and section times.
+// OTLP metrics requests -> signs of life, times of sections and of kernels.
 //
 // As in scan.hpp, what a case means is decided elsewhere, once each: who sent (a resource, with the
 // attributes of a point that override it), what describes it, what a section is called. A request
@@ -109,7 +109,9 @@ class MetricScanner {
     if (rule != nullptr && rule->role == MetricRole::kTimes && metric.has_times()) {
       return read_times_points(metric);
     }
-    if (rule != nullptr && rule->role != MetricRole::kTimes && metric.has_numbers()) {
+    if (rule != nullptr && rule->role == MetricRole::kKernels) {
+      if (metric.kind == DataKind::kExponential) return read_kernel_points(metric);
+    } else if (rule != nullptr && rule->role != MetricRole::kTimes && metric.has_numbers()) {
       return read_number_points(*rule, metric.data);
     }
     to_->points[rules_.uses.unknown] += points_in(metric.data);
@@ -218,6 +220,65 @@ class MetricScanner {
                              read_times(point, is_exponential, unit->seconds, times);
     ++to_->points[is_sensible ? rules_.uses.times : rules_.uses.malformed];
     if (is_sensible) to_->times.push_back(std::move(times));
+  }
+
+  // --- kernels ----------------------------------------------------------------------------------
+
+  bool read_kernel_points(const MetricData& metric) {
+    const bool is_delta = temporality_of(metric.data) == Temporality::kDelta;
+    const bool is_in_seconds = metric.unit.size == 0 || metric.unit == bytes_of("s");
+    Field field;
+    FieldReader reader(metric.data);
+    while (!cases_.is_full() && reader.next(field)) {
+      if (!field.is(1, WireType::kLength)) continue;
+      read_kernel_point(field.content, is_delta, is_in_seconds);
+    }
+    return !cases_.is_full();
+  }
+
+  void read_kernel_point(Bytes message, bool is_delta, bool is_in_seconds) {
+    attributes_.clear();
+    HistogramPoint point = read_exponential_point(message, attributes_);
+    PointTimes times;
+    times.source = source_of_point();
+    if (times.source < 0) return;
+    if (!is_delta) {
+      ++to_->points[rules_.uses.not_delta];
+      return;
+    }
+    section_.clear();
+    attributes_.append_cell(section_);
+    const std::int32_t cell = cases_.cell_of(section_);
+    const std::uint64_t count = point.count;
+    const bool is_sensible =
+        is_in_seconds && cell >= 0 && read_times(point, true, 1.0, times) && times.sum;
+    ++to_->points[is_sensible ? rules_.uses.kernels : rules_.uses.malformed];
+    if (is_sensible && count > 0) {
+      append(to_->kernels, times, cell, static_cast<std::int64_t>(count));
+    }
+  }
+
+  static void append(KernelColumns& to, const PointTimes& times, std::int32_t cell,
+                     std::int64_t count) {
+    constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+    to.source.push_back(times.source);
+    to.cell.push_back(cell);
+    to.scale.push_back(times.buckets.scale.value_or(0));
+    to.start_ns.push_back(times.start_ns);
+    to.end_ns.push_back(times.end_ns);
+    to.count.push_back(count);
+    to.sum_s.push_back(times.sum.value_or(kUnknown));
+    to.min_s.push_back(times.min_s.value_or(kUnknown));
+    to.max_s.push_back(times.max_s.value_or(kUnknown));
+    std::int32_t index = times.buckets.first;
+    for (const std::int64_t runs : times.buckets.counts) {
+      if (runs > 0) {
+        to.index.push_back(index);
+        to.runs.push_back(runs);
+      }
+      ++index;
+    }
+    to.ends.push_back(static_cast<std::int64_t>(to.index.size()));
   }
 
   const Unit* unit_of(Bytes name) const {

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from otel_straggler.model.gpu_times import CUPTI, GpuTimes
 from otel_straggler.model.observation import Kernel, ObservationBatch, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.receive.handler import Answer, Request
@@ -96,13 +97,19 @@ _COLUMNS: tuple[tuple[str, type[np.generic]], ...] = (
     ("duration_s", np.float64),
     ("seq", np.int64),
     ("tokens", np.float64),
+    ("gpu.busy_s", np.float64),
+    ("gpu.nccl_s", np.float64),
+    ("gpu.kernel_s", np.float64),
     ("source", np.int32),
     ("section", np.int32),
     ("kernel", np.int32),
     ("runs", np.int32),
+    ("gpu.basis", np.uint8),
 )
 """Those of eight bytes first, so that all are aligned."""
-_OPTIONAL = {"tokens": 1, "runs": 2}
+_GPU = ("gpu.basis", "gpu.busy_s", "gpu.nccl_s", "gpu.kernel_s")
+_OPTIONAL = {"tokens": 1, "runs": 2, **dict.fromkeys(_GPU, 4)}
+"""Bits by column; the four of the GPU are there together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,17 +145,27 @@ def encode_spans(spans: DecodedSpans, request: Request) -> bytes:
         {
             "rows": len(batch),
             "fates": spans.fates,
+            "refused": spans.refused_gpu_times,
             "progress": [[code[s], p.step, p.end_ns] for s, p in spans.progress.items()],
             "type": request.content_type,
             "encoding": request.content_encoding,
         }
     )
-    columns = [(name, getattr(batch, name), kind) for name, kind in _COLUMNS]
-    there = sum(_OPTIONAL[n] for n, column, _ in columns if n in _OPTIONAL and column is not None)
+    columns = [(name, _column(batch, name), kind) for name, kind in _COLUMNS]
+    there = 0
+    for name, column, _ in columns:
+        there |= 0 if column is None else _OPTIONAL.get(name, 0)
     texts = _padded(small + tables)
     head = _SPANS_HEAD.pack(len(small), len(tables), len(request.body), there)
     pieces = [np.ascontiguousarray(c, kind).tobytes() for _, c, kind in columns if c is not None]
     return b"".join((head, texts, *pieces))
+
+
+def _column(batch: ObservationBatch, name: str) -> Any:
+    """None if the batch does not have it."""
+    whole, _, part = name.partition(".")
+    value = getattr(batch, whole)
+    return getattr(value, part) if part and value is not None else value
 
 
 def _padded(text: bytes) -> bytes:
@@ -201,7 +218,12 @@ class SpansReader:
             for code, step, end_ns in small["progress"]
         }
         return SpansFrame(
-            spans=DecodedSpans(batch=batch, fates=small["fates"], progress=progress),
+            spans=DecodedSpans(
+                batch=batch,
+                fates=small["fates"],
+                progress=progress,
+                refused_gpu_times=int(small["refused"]),
+            ),
             size=size,
             content_type=small["type"],
             content_encoding=small["encoding"],
@@ -239,7 +261,10 @@ def _read_columns(part: bytearray, at: int, rows: int, there: int) -> dict[str, 
         at += size
     if at != len(part):
         raise FrameError(f"{len(part) - at} bytes after the last column")
-    return columns
+    gpu = [columns.pop(name) for name in _GPU if name in columns]
+    if gpu and gpu[0].max(initial=0) > CUPTI:
+        raise FrameError("there is no such time basis")
+    return {**columns, "gpu": GpuTimes(*gpu) if gpu else None}
 
 
 def _check_codes(batch: ObservationBatch) -> None:

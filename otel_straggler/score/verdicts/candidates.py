@@ -41,6 +41,7 @@ class Candidate:
         began: whether it was normally like this, or became so.
         normal: log excess that it always had, as long as it is known; NaN: not known.
         is_late: seen only in others' waiting.
+        heaviest: the section in which most is lost, where ``section`` is the whole step.
     """
 
     row: int
@@ -57,6 +58,7 @@ class Candidate:
     began: Beginning = "unknown"
     normal: float = math.nan
     is_late: bool = False
+    heaviest: Section | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -127,6 +129,7 @@ def candidate(
         began=how_it_began(normal, float(effect)),
         normal=normal,
         is_late=is_late,
+        heaviest=sections[int(np.argmax(lost[1:late]))] if sections else None,
     )
 
 
@@ -158,6 +161,7 @@ def spiking(
         peers_s=peers_s,
         since=-1,
         is_late=column == late,
+        heaviest=sections[inside - 1] if inside else None,
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.score.verdicts.clocks import Timed
 from otel_straggler.score.verdicts.comparison import centred
 from otel_straggler.score.verdicts.grouping import Groups
 from otel_straggler.score.verdicts.waits import Synchronising, lateness
@@ -38,6 +39,7 @@ class Excesses:
         late_s: (T, R, S) seconds over that median.
         shared: (S,) sections in which the ranks of an inner group wait for each other all along, so
             that all of them take what the slowest takes.
+        timed: by which clocks; None: all by the host's.
     """
 
     ranks: Floats
@@ -50,6 +52,7 @@ class Excesses:
     peers_s: Floats
     late_s: Floats
     shared: npt.NDArray[np.bool_]
+    timed: Timed | None = None
 
 
 def local_sections(world: World, waiting: Synchronising) -> npt.NDArray[np.bool_]:
@@ -62,7 +65,7 @@ def late_seconds(seconds: Floats, world: World) -> tuple[Floats, Floats]:
 
     Cost: O(T R S log widest).
     """
-    peers_s = _medians_by_step(seconds, world.peers)
+    peers_s = medians_by_step(seconds, world.peers)
     late_s = peers_s[:, world.peers.code]
     np.subtract(seconds, late_s, out=late_s)
     return peers_s, late_s
@@ -77,6 +80,7 @@ def excesses(
     waiting: Synchronising,
     shared: npt.NDArray[np.bool_],
     least_peers: int,
+    timed: Timed | None = None,
 ) -> Excesses:
     """Compare one block.
 
@@ -86,15 +90,22 @@ def excesses(
         peers_s, late_s: of :func:`late_seconds`.
         shared: (S,) sections that inner groups go through together.
         least_peers: in smaller groups nobody is compared.
+        timed: where some go by the GPU's clock.
     """
     waits = np.array([waiting.waits(s) for s in world.sections], bool)
-    local = local_sections(world, waiting)
+    local = local_sections(world, waiting) if timed is None else np.any(timed.local, axis=0)
     ran: npt.NDArray[np.bool_] = np.isfinite(seconds)
-    present: npt.NDArray[np.bool_] = np.any(ran, axis=2)
+    here = ran if timed is None else np.isfinite(timed.host_s)
+    present: npt.NDArray[np.bool_] = np.any(here, axis=2)
     whole = present & ~_lacks_what_peers_have(ran, present, world)
-    local_s = _sum(seconds[..., local], whole)
-    waited_s = _sum(seconds[..., waits], whole & ran[..., waits].any(axis=2))
-    step_s = _sum(measured_s, present)
+    local_s = _sum(_part(seconds, local, timed, is_local=True), whole)
+    waited_s = _sum(
+        _part(seconds, waits, timed, is_local=False), whole & ran[..., waits].any(axis=2)
+    )
+    if timed is not None and timed.by_kernels.any():
+        told_s = np.where(whole, timed.waited_s, np.nan)
+        waited_s = np.where(timed.by_kernels, told_s, waited_s)
+    step_s = _sum(measured_s if timed is None else timed.host_s, present)
     # Who has more work comes late for it: that is no lateness of the rank.
     more_s = 0.0 if measured_s is seconds else np.nansum((measured_s - seconds)[..., local], axis=2)
     peers_step_s = world.peers.medians(step_s)
@@ -109,6 +120,9 @@ def excesses(
         for s in np.flatnonzero(compared).tolist():
             peers_log = _log(peers_s[..., s])[:, world.peers.code]
             out[..., s + 1] = _log(np.ascontiguousarray(seconds[..., s])) - peers_log
+        if timed is not None and not timed.local[:, compared].all():
+            for s in np.flatnonzero(compared).tolist():
+                out[:, ~timed.local[:, s], s + 1] = np.nan
         out[..., -1] = lateness(waited_s + more_s, typical_s, world.peers)
     if not enough.all():
         out[:, ~enough[world.peers.code]] = np.nan
@@ -123,6 +137,7 @@ def excesses(
         peers_s=peers_s,
         late_s=late_s,
         shared=shared,
+        timed=timed,
     )
 
 
@@ -131,10 +146,10 @@ def host_excesses(ranks: Floats, world: World) -> Floats:
 
     One slow rank of eight does not make its host slow. Cost: O(T R C log ranks per host).
     """
-    return _medians_by_step(ranks, world.hosts)
+    return medians_by_step(ranks, world.hosts)
 
 
-def _medians_by_step(values: Floats, groups: Groups) -> Floats:
+def medians_by_step(values: Floats, groups: Groups) -> Floats:
     """(T, R, C) to (T, G, C). Step by step, so that what is sorted stays in the cache."""
     medians = np.empty((len(values), len(groups), values.shape[2]))
     for step, out in zip(values, medians, strict=True):
@@ -167,6 +182,17 @@ def _lacks_what_peers_have(
 def _sum(seconds: Floats, present: npt.ArrayLike) -> Floats:
     total = np.where(np.isnan(seconds), 0.0, seconds).sum(axis=-1)
     return np.where(present, total, np.nan)
+
+
+def _part(
+    seconds: Floats, sections: npt.NDArray[np.bool_], timed: Timed | None, *, is_local: bool
+) -> Floats:
+    """(T, R, some S), with NaN where the section is not local to the row, or where it is."""
+    part = seconds[..., sections]
+    if timed is None:
+        return part
+    counts = timed.local[:, sections] == is_local
+    return part if counts.all() else np.where(counts, part, np.nan)
 
 
 def _log(values: Floats) -> Floats:

@@ -22,7 +22,7 @@ class Inner:
     def __init__(self) -> None:
         self._meeting = Synchronising()
 
-    def shared(self, late_s: Floats, world: World) -> Flags:
+    def shared(self, late_s: Floats, world: World, carried_from: int | None = None) -> Flags:
         """(S,) the sections that are shared.
 
         They are where the ranks of a group take alike, or where what one comes late evens out
@@ -30,6 +30,8 @@ class Inner:
 
         Args:
             late_s: (T, R, S) seconds beyond the median of the peers.
+            carried_from: from this section on, what a rank comes late it carries into the next
+                step, as it does where nobody waits at the end of a step; None: it does not.
 
         Cost: O(T R S log of the group's size), for 2,048 ranks at most.
         """
@@ -40,7 +42,11 @@ class Inner:
         late_s = late_s[:, rows]
         middle = np.moveaxis(groups.medians(np.moveaxis(late_s, 1, -1)), -1, 1)
         apart = late_s - middle[:, groups.code]
-        self._meeting.observe(apart, world.sections)
+        if carried_from is None:
+            self._meeting.observe(apart, world.sections)
+        else:
+            carried_s = np.nansum(apart[:-1, :, carried_from:], axis=2)
+            self._meeting.observe(apart[1:], world.sections, carried_s)
         for s, section in enumerate(world.sections):
             known = np.isfinite(apart[..., s])
             typical = np.median(np.abs(late_s[..., s][known])) if known.any() else 0.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,14 @@ from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict, WorldSummary
 from otel_straggler.score.medians import median_of
 from otel_straggler.score.verdicts.cases import Cases, Now
-from otel_straggler.score.verdicts.excess import Excesses, excesses, late_seconds, local_sections
+from otel_straggler.score.verdicts.clocks import Clocks, Timed
+from otel_straggler.score.verdicts.excess import (
+    Excesses,
+    excesses,
+    late_seconds,
+    local_sections,
+    medians_by_step,
+)
 from otel_straggler.score.verdicts.grouping import median_of_rows
 from otel_straggler.score.verdicts.inner import Inner
 from otel_straggler.score.verdicts.intervals import Intervals
@@ -59,6 +68,7 @@ class Judge:
         self._world = World()
         self._waiting = Synchronising()
         self._inner = Inner()
+        self._clocks = Clocks()
         self._structure.reset()
         self._tracks: Tracks | None = None
         self._usual_s: list[float] = []
@@ -124,6 +134,7 @@ class Judge:
         if self._world.meet(table):
             self._tracks = None
             self._run.reset()
+            self._clocks.reset()
             self._structure.reset()
             self._sums.waits.keep_only(self._world.rank_subjects)
         block = self._world.align(table)
@@ -146,13 +157,16 @@ class Judge:
         return changes
 
     def _excesses(self, block: StepTable) -> Excesses:
+        if self._clocks.sees(block):
+            return self._excesses_by_clock(block)
+        self._memory.set_names(None)
         world = self._world
         peers_s, late_s = late_seconds(block.seconds, world)
         if self._waiting.observe(late_s, world.sections):
             self._tracks = None
             self._run.reset()
         if not world.is_told and not world.is_inferred and self._tracks is None:
-            self._infer(block)
+            self._infer(block.seconds, self._local())
             peers_s, late_s = late_seconds(block.seconds, world)
         local = local_sections(world, self._waiting)
         seconds = self._memory.for_equal_work(block.seconds, block.tokens, world, local)
@@ -169,10 +183,59 @@ class Judge:
             self._settings.least_peers,
         )
 
-    def _infer(self, block: StepTable) -> None:
+    def _excesses_by_clock(self, block: StepTable) -> Excesses:
+        """Where some groups go by the GPU's clock."""
+        world = self._world
+        timed = self._timed(block)
+        if not world.is_told and not world.is_inferred and self._tracks is None:
+            peers = world.peers
+            self._infer(timed.seconds, np.asarray(timed.local.all(axis=0)))
+            if world.peers is not peers:
+                self._clocks.reset()
+                timed = self._timed(block)
+        self._memory.set_names(self._clocks.names(world))
+        local = np.asarray(timed.local.any(axis=0))
+        seconds = self._memory.for_equal_work(timed.seconds, block.tokens, world, local)
+        peers_s, late_s = late_seconds(seconds, world)
+        return excesses(
+            seconds,
+            timed.seconds,
+            peers_s,
+            late_s,
+            world,
+            self._waiting,
+            self._inner.shared(late_s, world, self._after_last_wait()),
+            self._settings.least_peers,
+            timed,
+        )
+
+    def _timed(self, block: StepTable) -> Timed:
+        """The block by the clocks of its groups; what was learnt ends where these change."""
+        world = self._world
+        self._clocks.learn(block, world)
+        seen_s, groups = self._clocks.late_on_host(block, world)
+        late_s = seen_s - medians_by_step(seen_s, groups)[:, groups.code]
+        self._waiting.observe(late_s, world.sections)
+        timed, is_new = self._clocks.time(block, world, self._waiting)
+        if is_new:
+            self._tracks = None
+            self._usual_s = []
+            self._run.reset()
+            self._structure.reset()
+        return timed
+
+    def _after_last_wait(self) -> int:
+        """Number of the first section behind all that hold waiting."""
+        waits = np.array([self._waiting.waits(s) for s in self._world.sections], bool)
+        return int(np.flatnonzero(waits)[-1]) + 1 if waits.any() else len(waits)
+
+    def _local(self) -> Flags:
+        waits = [self._waiting.waits(section) for section in self._world.sections]
+        return ~np.array(waits, bool)
+
+    def _infer(self, seconds: Floats, local: Flags) -> None:
         with np.errstate(divide="ignore", invalid="ignore"):
-            logs = np.log(median_of_rows(block.seconds))
-        local = [not self._waiting.waits(s) for s in self._world.sections]
+            logs = np.log(median_of_rows(seconds))
         self._world.use_inferred(inferred_groups(logs[:, local], 0.01))
 
     def _counting_steps(self, excess: Excesses) -> Flags:
@@ -199,12 +262,23 @@ class Judge:
         changes += self._run.evaluate(
             excess, world, self._waiting, counts, self._tracks.numbers, now, self._memory
         )
-        changes += self._structure.take(block, counts, now)
-        for s, section in enumerate(world.sections):
-            if self._waiting.waits(section):
-                waited_s = block.seconds[counts][..., s]
-                self._sums.waits.add(world.rank_subjects, waited_s, world.peers)
+        changes += self._structure.take(_as_compared(block, excess.timed), counts, now)
+        for waited_s in self._waits(block, excess.timed):
+            self._sums.waits.add(world.rank_subjects, waited_s[counts], world.peers)
         return changes
+
+    def _waits(self, block: StepTable, timed: Timed | None) -> Iterator[Floats]:
+        """(T, R) of everything in which ranks wait for each other: waiting sections, or, where
+        communication kernels are seen, what these take in a step."""
+        seconds = block.seconds if timed is None else timed.seconds
+        for s, section in enumerate(self._world.sections):
+            if self._waiting.waits(section):
+                waited_s = seconds[..., s]
+                if timed is not None:
+                    waited_s = np.where(timed.by_kernels | timed.local[:, s], np.nan, waited_s)
+                yield waited_s
+        if timed is not None and timed.by_kernels.any():
+            yield np.where(timed.by_kernels, timed.waited_s, np.nan)
 
     def _learn(self, block: StepTable) -> None:
         """What is not in trouble becomes what is normal; every 20 steps also beyond this world."""
@@ -235,3 +309,11 @@ class Judge:
         self._cases.restore(state.get("cases", {}))
         self._memory.restore(state.get("memory", {}))
         self._sums.restore(state.get("sums", {}))
+
+
+def _as_compared(block: StepTable, timed: Timed | None) -> StepTable:
+    """With the times by which ranks are compared; by the host's where groups go by different
+    clocks, for stages are compared with each other."""
+    if timed is None or not (timed.basis == timed.basis[0]).all():
+        return replace(block, gpu=None)
+    return replace(block, seconds=timed.seconds, gpu=None)

@@ -35,11 +35,18 @@ class Memory:
         self._groups = OwnHistory()
         self._cusum: dict[str, Any] | None = None
         self._meaning = ""
+        self._names: list[str] | None = None
 
     def set_meaning(self, waiting: Synchronising) -> None:
         """Which sections are work and which wait decides what the sums mean: what is remembered
         of them is only compared with its like."""
         self._meaning = "".join(f" -{name}" for name in sorted(waiting.behaves))
+        for name in self._names or ():
+            self._meaning += f" {name}" if name.endswith("]") else ""
+
+    def set_names(self, names: list[str] | None) -> None:
+        """What the sections are called where some go by the GPU's clock; None: as ever."""
+        self._names = names
 
     # --- devices and hosts -----------------------------------------------------------------------
 
@@ -74,7 +81,7 @@ class Memory:
         told."""
         if not np.isfinite(tokens).any():
             return seconds
-        names = [section.name for section in world.sections]
+        names = self._sections(world)
         found = self.work.normalise(
             seconds[..., local],
             tokens,
@@ -115,8 +122,10 @@ class Memory:
         self._cusum = state.get("cusum") or None
 
     def _quantities(self, world: World) -> list[str]:
-        names = [section.name for section in world.sections]
-        return [LOCAL + self._meaning, *names, LATE + self._meaning]
+        return [LOCAL + self._meaning, *self._sections(world), LATE + self._meaning]
+
+    def _sections(self, world: World) -> list[str]:
+        return self._names or [section.name for section in world.sections]
 
     def _run_quantities(self) -> list[str]:
         return [name + self._meaning for name in RUN_QUANTITIES]

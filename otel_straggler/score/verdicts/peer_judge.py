@@ -19,6 +19,7 @@ from otel_straggler.score.verdicts.candidates import (
     spiking,
 )
 from otel_straggler.score.verdicts.cases import Cases, Now
+from otel_straggler.score.verdicts.clocks import Timed
 from otel_straggler.score.verdicts.excess import Excesses, host_excesses
 from otel_straggler.score.verdicts.grouping import Groups, median_of_rows
 from otel_straggler.score.verdicts.impact import gpu_seconds_per_hour
@@ -121,12 +122,16 @@ class PeerJudge:
         """The changes of state that the newest block brings."""
         self._world, self._steps, self._now = world, tracks.numbers, now
         self._shared = excess.shared
+        self._timed = excess.timed
         assert tracks.newest_prices is not None
         rank_prices, host_prices = tracks.newest_prices
         least = self._least_effects(world)
         hosts_least = _nan_min(world.hosts.gather(least))
-        ranks = _View(tracks.ranks, least, rank_prices, world, self._settings)
-        hosts = _View(tracks.hosts, hosts_least, host_prices, world, self._settings)
+        by_gpu = self._timed is not None
+        ranks = _View(tracks.ranks, least, rank_prices, world, self._settings, only_known=by_gpu)
+        hosts = _View(
+            tracks.hosts, hosts_least, host_prices, world, self._settings, only_known=by_gpu
+        )
         slow_hosts = {one.row: one for one in hosts.candidates() if self._is_whole_host(one, ranks)}
         changes = [self._take_host(one, ranks) for one in slow_hosts.values()]
         taken = {world.host_subjects[row] for row in slow_hosts}
@@ -184,7 +189,9 @@ class PeerJudge:
             cause="slow_host" if is_sure_host else "unknown",
             rank=None,
             is_localised=is_sure_host,
-            evidence="synchronised" if ranks.only_in(int(members[0]), self._shared) else "host",
+            evidence="synchronised"
+            if ranks.only_in(int(members[0]), self._shared)
+            else draft.evidence,
         )
         return self._cases.take(
             draft,
@@ -291,13 +298,25 @@ class PeerJudge:
                 continue
             row = rows.get(verdict.subject_id)
             standing = self._cases.standing(verdict.subject_id)
-            clear = row is None or view.is_clear(row, verdict, standing.floor)
+            clear = row is None or (
+                self._is_seen_as_before(verdict, scope, row)
+                and view.is_clear(row, verdict, standing.floor)
+            )
             changes.append(
                 self._cases.take(
                     verdict, flagged=False, sure=False, clear=clear, floor=0.0, now=self._now
                 )
             )
         return changes
+
+    def _is_seen_as_before(self, verdict: Verdict, scope: str, row: int) -> bool:
+        """Whether who was slow by the GPU's clock is still looked at by it: launches that are as
+        long as ever say nothing. A new attempt is looked at anew."""
+        rank = row if scope == "rank" else int(self._world.hosts.members[row, 0])
+        is_anew = self._world.sources[rank].attempt != verdict.attempt
+        if is_anew or verdict.evidence not in ("events", "cupti"):
+            return True
+        return self._timed is not None and self._timed.has_gpu(int(self._world.peers.code[rank]))
 
     def _draft(self, one: Candidate, subject: str, row: int, ranks: _View) -> Verdict:
         """All of a verdict but its state; ``row`` is the rank, or one of the host."""
@@ -330,7 +349,23 @@ class PeerJudge:
             peers_s=one.peers_s,
             is_inferred=world.is_inferred,
         )
+        if self._timed is not None:
+            draft = self._by_clock(draft, one, int(world.peers.code[row]), self._timed)
         return replace(draft, pages=may_page(draft, self._settings))
+
+    def _by_clock(self, draft: Verdict, one: Candidate, group: int, timed: Timed) -> Verdict:
+        """With what the times rest on. A GPU that was not looked at is not called slow where
+        others are."""
+        if one.is_late:
+            sees_kernels = timed.by_kernels[self._world.peers.members[group, 0]]
+            return replace(draft, evidence="cupti" if sees_kernels else "host")
+        section = one.section or one.heaviest
+        if section is None:
+            return draft
+        column = self._world.sections.index(section)
+        draft = replace(draft, evidence=timed.evidence_of(group, column))
+        is_unseen = draft.cause == "slow_gpu" and draft.evidence == "host"
+        return replace(draft, cause="slow_host") if is_unseen and timed.has_gpu(group) else draft
 
     def _since(self, one: Candidate) -> int | None:
         if len(self._steps) == 0 or one.since < 0:
@@ -358,12 +393,17 @@ class _View:
         told: Prices,
         world: World,
         settings: VerdictSettings,
+        *,
+        only_known: bool,
     ) -> None:
         self.track = track
         self.findings = track.evaluate(least)
         self.prices = told
         self._world = world
         beyond, verified = material(self.findings, told, settings.least_share)
+        if only_known:  # who no longer tells its GPU time keeps the verdict that it has
+            known = np.isfinite(self.findings.recent)
+            beyond, verified = beyond & known, verified & known
         self._found = Found(track=track, findings=self.findings, beyond=beyond, verified=verified)
 
     def candidates(self) -> list[Candidate]:

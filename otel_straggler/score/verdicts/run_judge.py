@@ -7,9 +7,11 @@ import math
 
 import numpy as np
 
+from otel_straggler.model.gpu_times import CUPTI, EVENTS
 from otel_straggler.model.observation import Floats
-from otel_straggler.model.verdict import Verdict
+from otel_straggler.model.verdict import Evidence, Verdict
 from otel_straggler.score.verdicts.cases import Cases, Now
+from otel_straggler.score.verdicts.clocks import Timed
 from otel_straggler.score.verdicts.excess import Excesses
 from otel_straggler.score.verdicts.grouping import median_of_rows
 from otel_straggler.score.verdicts.memory import Memory
@@ -62,6 +64,7 @@ class RunJudge:
         of_run = median_of_rows(rises.rise)
         least = median_of_rows(rises.least)
         hidden = _hides(excess, waiting)
+        self._evidence = _evidence(excess.timed)
         blamed = bool(self._cases.open_subjects("rank") or self._cases.open_subjects("host"))
         rises_of_run = of_run >= least
         changes = [
@@ -139,7 +142,7 @@ class RunJudge:
             role=role,
             cause=cause,  # type: ignore[arg-type]
             state="suspect",
-            evidence="synchronised" if evidence_is_shared else "host",
+            evidence="synchronised" if evidence_is_shared else self._evidence,
             slowdown=math.exp(rise),
             since_step=self._began,
             confidence=0.5,
@@ -162,9 +165,22 @@ def _quantities(excess: Excesses) -> Floats:
 
 def _hides(excess: Excesses, waiting: Synchronising) -> bool:
     """Whether waiting sections hold work, so that a slow rank looks like its victims."""
-    if waiting.behaves:
+    timed = excess.timed
+    if waiting.behaves if timed is None else timed.is_hidden:
         return True
+    if timed is not None and timed.by_kernels.all():
+        return False  # who waits is seen in kernels, whatever the host does meanwhile
     with np.errstate(divide="ignore", invalid="ignore"):
         parts = excess.least_wait_s / excess.peers_step_s
     share = median_of_rows(parts.reshape(-1, 1))
     return bool(share[0] >= HIDING_SHARE)
+
+
+def _evidence(timed: Timed | None) -> Evidence:
+    """What the work of all groups is measured with; the host's clock where they differ."""
+    if timed is None:
+        return "host"
+    for name, code in (("cupti", CUPTI), ("events", EVENTS)):
+        if (timed.basis == code).any(axis=1).all():
+            return name  # type: ignore[return-value]
+    return "host"

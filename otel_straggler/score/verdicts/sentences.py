@@ -83,7 +83,10 @@ def _why(verdict: Verdict) -> str:
         "uniform_slowdown": "all ranks alike",
         "unknown": "cause unknown",
     }
-    return names[verdict.cause]
+    basis = f" ({verdict.evidence})" if verdict.evidence in ("events", "cupti") else ""
+    if verdict.cause == "late_arrival" and verdict.evidence == "cupti":
+        return f"late arrival{basis}, its own work on the GPU is not slow"
+    return names[verdict.cause] + basis
 
 
 def _duration(seconds: float) -> str:

@@ -55,7 +55,9 @@ class Synchronising:
     def waits(self, section: Section) -> bool:
         return section.kind == "wait" or section.name in self.behaves
 
-    def observe(self, late_s: Floats, sections: list[Section]) -> bool:
+    def observe(
+        self, late_s: Floats, sections: list[Section], carried_s: Floats | None = None
+    ) -> bool:
         """Learn from a block; True if the answer for a section has changed.
 
         A rank that is late, or early, stays so until a section evens it out. What it took longer
@@ -64,12 +66,16 @@ class Synchronising:
         Args:
             late_s: (T, R, S) seconds in the section minus the median of the peers, NaN if none;
                 sections in the order in which they run.
+            carried_s: (T, R) how late the ranks begin the step; None: not known.
 
         Cost: O(T R S).
         """
-        late_s = late_s[:, :: max(1, late_s.shape[1] // ENOUGH_RANKS)]
+        every = max(1, late_s.shape[1] // ENOUGH_RANKS)
+        late_s = late_s[:, ::every]
         here = np.where(np.isnan(late_s), 0.0, late_s).transpose(0, 2, 1)
         arrival = np.cumsum(here, axis=1) - here
+        if carried_s is not None:
+            arrival += carried_s[:, None, ::every]
         for name in self._moments:
             self._moments[name] *= _FADE
         for s, section in enumerate(sections):

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from otel_straggler.model.gpu_times import HOST
 from otel_straggler.model.observation import Ints, Section
 from otel_straggler.model.rank import Source
-from otel_straggler.model.step_table import StepTable
+from otel_straggler.model.step_table import GpuSeconds, StepTable
 from otel_straggler.score.verdicts.grouping import Groups
 from otel_straggler.score.verdicts.peers import inner_key, is_told, peer_groups
 from otel_straggler.score.verdicts.subjects import host_subject, rank_subject
@@ -108,6 +109,7 @@ class World:
             tokens=self._spread_rows(table.tokens, np.nan),
             start_ns=self._spread_rows(table.start_ns, 0),
             end_ns=self._spread_rows(table.end_ns, 0),
+            gpu=None if table.gpu is None else self._spread_gpu(table.gpu, columns),
         )
 
     def _take_sources(self, sources: tuple[Source, ...]) -> bool:
@@ -150,6 +152,13 @@ class World:
         spread = np.full(shape, filler, values.dtype)
         spread[:, self._rows[:, None], columns[None, :]] = values
         return spread
+
+    def _spread_gpu(self, gpu: GpuSeconds, columns: Ints) -> GpuSeconds:
+        return GpuSeconds(
+            self._spread(gpu.basis, columns, HOST),
+            self._spread(gpu.own_s, columns, np.nan),
+            self._spread(gpu.nccl_s, columns, np.nan),
+        )
 
     def _spread_rows(self, values: npt.NDArray[Any], filler: float) -> npt.NDArray[Any]:
         if len(self._rows) == self.n_ranks and bool((np.diff(self._rows) == 1).all()):

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from otel_straggler.model.verdict import Cause, Scope, State, Verdict
+from otel_straggler.model.verdict import Cause, Evidence, Scope, State, Verdict
 from otel_straggler.score.verdicts.sentences import sentence
 
 VERDICT = Verdict(
@@ -76,3 +76,16 @@ def test_what_cannot_be_localised_says_so() -> None:
     """Whatever the cause may be."""
     text = sentence(replace(VERDICT, scope="run", cause="unknown", is_localised=False))
     assert "cannot localise" in text
+
+
+@pytest.mark.parametrize("evidence", ["events", "cupti"])
+def test_what_the_gpu_told_stands_beside_the_cause(evidence: Evidence) -> None:
+    """The host's clock is what everybody takes for granted."""
+    assert sentence(replace(VERDICT, evidence=evidence)).endswith(f": slow GPU ({evidence}).")
+    assert sentence(VERDICT).endswith(": slow GPU.")
+
+
+def test_who_comes_late_with_a_gpu_that_is_not_slow_is_told_so() -> None:
+    """Its kernels were looked at."""
+    late = replace(VERDICT, cause="late_arrival", section="", evidence="cupti")
+    assert "late arrival (cupti), its own work on the GPU is not slow." in sentence(late)

@@ -26,10 +26,11 @@
 #include "otel_straggler/cupti/invalid_watch.hpp"
 #include "otel_straggler/cupti/pipeline.hpp"
 #include "otel_straggler/cupti/tracing.hpp"
+#include "otel_straggler/gpu_timer.hpp"
 
 namespace otel_straggler::cupti {
 
-class Collector {
+class Collector final : public GpuTimer {
  public:
   // library: without a reason. Lives until the process ends.
   static Collector& make(Library library, const CollectorSettings& settings) {
@@ -80,7 +81,8 @@ class Collector {
     flush();
     take_down();
     while (pool_.out() > 0 && monotonic_ns() < deadline_ns) {
-      flush();
+      tracing_.api().flush_all(0);  // not flush(): it takes streams without kernels for idle ones
+      drain(monotonic_ns());
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
   }
@@ -98,24 +100,38 @@ class Collector {
       mark(run_of(span));
     } else {
       boundaries_elsewhere_.fetch_add(1, std::memory_order_relaxed);
+      if (run_of(span) != kNoRun) current_.directory().note_elsewhere(run_of(span));
     }
   }
 
-  // Ended runs, in the order of the ring; they come out of take_ready() with their numbers.
-  void add(const Record* records, std::size_t count) {
+  void begun(bool is_ambient, std::uint64_t span, std::uint32_t section) noexcept override {
+    boundary(is_ambient, span, section);
+  }
+
+  void ended(bool is_ambient, std::uint64_t /*span*/, std::uint64_t now_span,
+             std::uint32_t now_section) noexcept override {
+    boundary(is_ambient, now_span, now_section);
+  }
+
+  void add(const Record* records, std::size_t count) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     pipeline_.add(records, count);
   }
 
-  void take_ready(std::int64_t now_ns, std::vector<Record>& out) {
+  void take_ready(std::int64_t now_ns, std::vector<Record>& out) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     pipeline_.take_ready(now_ns, out);
   }
 
-  // All that waits. is_complete: the GPU was synchronised, and a flush has followed.
-  void take_all(bool is_complete, std::vector<Record>& out) {
+  void take_all(bool is_complete, std::vector<Record>& out) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     pipeline_.take_all(is_complete, monotonic_ns(), out);
+  }
+
+  GpuLosses losses() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const PipelineCounts& counts = pipeline_.counts();
+    return {counts.dropped, counts.invalid, counts.lost, counts.late};
   }
 
   // What was seen of each kernel since the last time. Cost: some microseconds for each name.
@@ -188,8 +204,9 @@ class Collector {
 
   // Asks CUPTI for all records that are whole, and takes them. Does not wait for the GPU.
   void flush() {
+    if (is_forked_.load()) return;
     tracing_.api().flush_all(0);
-    const bool is_drained = drain(monotonic_ns());
+    const bool is_drained = drain_in_turn();
     count_dropped();
     if (!is_drained) return;
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -325,6 +342,15 @@ class Collector {
   void take_down() {
     tracing_.take_down();
     drain(monotonic_ns());
+  }
+
+  // Waits for a thread that is at it, but not for ever: it may be one that was stopped.
+  bool drain_in_turn() {
+    for (int tries = 0; tries < 200; ++tries) {
+      if (drain(monotonic_ns())) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
   }
 
   // False if another thread is at it.

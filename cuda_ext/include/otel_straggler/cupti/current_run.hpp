@@ -31,6 +31,7 @@ class RunDirectory {
  public:
   static constexpr std::size_t kPlaces = 65'536;
   static constexpr std::uint32_t kHasGraphs = 1U << 31;  // nobody knows how many kernels
+  static constexpr std::uint32_t kElsewhere = 1U << 30;  // nor which: it ran where marks cannot see
 
   RunDirectory() : places_(std::make_unique<Place[]>(kPlaces)) {}
 
@@ -53,6 +54,16 @@ class RunDirectory {
     } else {
       launched.fetch_add(1, std::memory_order_relaxed);
     }
+  }
+
+  // It is current, in a thread that marks know nothing of.
+  void note_elsewhere(Run run) noexcept {
+    at(run).launched.fetch_or(kElsewhere, std::memory_order_relaxed);
+  }
+
+  bool is_elsewhere(Run run) const noexcept {
+    return section_of(run) != kNoSection &&
+           (at(run).launched.load(std::memory_order_relaxed) & kElsewhere) != 0;
   }
 
   // kNoSection if it is not known.
@@ -87,6 +98,8 @@ class CurrentRun {
     if (run != kNoRun) directory_.put(run, section);
     if (is_ambient) {
       ambient_.store(run, std::memory_order_relaxed);
+      // It may have had runs of its own before it counted steps.
+      if (section == kStepSection) run_of_this_thread = kNoRun;
     } else {
       run_of_this_thread = run;
     }

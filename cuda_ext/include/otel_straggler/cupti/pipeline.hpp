@@ -2,6 +2,7 @@
 // functions and reads no clock. One thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -69,6 +70,10 @@ class Pipeline {
     for (std::size_t at = 0; at < mark_count; ++at) {
       marks_->learn(marks[at].id, marks[at].correlation, now_ns);
     }
+    if (mark_count > 0 && parked_.size() >= retry_at_) {  // a worker that was held up reads much
+      retry(now_ns);
+      retry_at_ = std::min(kMostParked, std::max(kMostParked / 2, parked_.size() + kMostParked / 8));
+    }
     for (std::size_t at = 0; at < event_count; ++at) take(events[at], now_ns);
   }
 
@@ -77,6 +82,7 @@ class Pipeline {
     progress_.note(now_ns, newest());
     marks_->tend(now_ns);
     retry(now_ns);
+    retry_at_ = kMostParked / 2;
     const std::uint64_t forgotten = runs_.forgotten();
     if (std::exchange(forgotten_, forgotten) != forgotten) flawed_until_ns_ = now_ns;
   }
@@ -120,7 +126,7 @@ class Pipeline {
   void take_all(bool is_complete, std::int64_t now_ns, std::vector<Record>& out) {
     for (Waiting& waiting : waiting_) {
       GpuState state = state_of(waiting, now_ns);
-      if (state == GpuState::kAwaited) state = is_complete ? timed(waiting) : GpuState::kMissing;
+      if (state == GpuState::kAwaited) state = is_complete ? at_end(waiting) : GpuState::kMissing;
       hand_out(waiting.record, state, out);
     }
     waiting_.clear();
@@ -247,6 +253,7 @@ class Pipeline {
     const Record& record = waiting.record;
     const bool is_before = record.start_ns >= idle_since_ns_ && record.end_ns <= traced_since_ns_;
     if (is_before || record.start_ns >= traced_until_ns_) return GpuState::kOff;
+    if (way_ == Way::kMarks && directory_->is_elsewhere(run_of(record.span))) return GpuState::kOff;
     if (record.start_ns < traced_since_ns_ || record.end_ns > traced_until_ns_ ||
         record.start_ns < flawed_until_ns_) {
       return GpuState::kMissing;
@@ -259,6 +266,13 @@ class Pipeline {
     }
     if (is_late) return is_beyond(record) ? timed(waiting) : GpuState::kMissing;
     return progress_.flushes() >= waiting.ready_after_flush ? timed(waiting) : GpuState::kAwaited;
+  }
+
+  // All has come back, it is said.
+  GpuState at_end(const Waiting& waiting) {
+    std::uint32_t outstanding = 0;
+    const bool is_short = can_count(waiting.record, outstanding) && outstanding != 0;
+    return is_short ? GpuState::kMissing : timed(waiting);
   }
 
   GpuState timed(const Waiting& waiting) {
@@ -322,6 +336,7 @@ class Pipeline {
   RunTable runs_;
   Progress progress_;
   std::vector<Parked> parked_;  // kernels whose mark has not come back
+  std::size_t retry_at_ = kMostParked / 2;
   std::deque<Waiting> waiting_;
   PipelineCounts counts_;
   WideId newest_ = kFirstWideId;

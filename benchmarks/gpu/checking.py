@@ -1,0 +1,111 @@
+"""Runs what was asked for, prints the table and keeps the JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.acceptance import decide
+from benchmarks.gpu.environment import environment, gpu_now, throttled
+from benchmarks.gpu.experiment import Experiment
+from benchmarks.gpu.registry import experiments
+from benchmarks.gpu.running import run_experiment
+from benchmarks.gpu.table import decision, text
+
+CHECK_S, SOAK_S = 570.0, 560.0
+"""Of all experiments together; of the soak."""
+SCHEMA = 1
+
+
+def check(given: argparse.Namespace) -> bool:
+    """Whether an experiment failed. The JSON is written after each."""
+    chosen = _chosen(given)
+    path = Path(given.json) if given.json else None
+    known = _known(path)
+    until_s = time.monotonic() + (given.seconds or (SOAK_S if given.soak else CHECK_S))
+    measured_on = environment()
+    for experiment in chosen:
+        print(f"{experiment.key}: {experiment.question}", file=sys.stderr, flush=True)
+        before = gpu_now()
+        result = run_experiment(
+            experiment,
+            given.experiments,
+            is_quick=given.quick,
+            left_s=until_s - time.monotonic(),
+        )
+        after = gpu_now()
+        if sentence := throttled(before, after):
+            result["notes"].append(sentence)
+        known["experiments"][experiment.key] = {
+            **result,
+            "dose": "quick" if given.quick else "full",
+            "measured_on": {**measured_on, "gpu": before, "gpu_after": after},
+        }
+        known["experiments"] = dict(sorted(known["experiments"].items(), key=_order))
+        known["acceptance"] = decide(known["experiments"], has_governor=_has_governor())
+        if path is not None:
+            _write(path, known)
+    new = {e.key: known["experiments"][e.key] for e in chosen}
+    print(text(new))
+    print(decision(known["acceptance"]))
+    return any(result["status"] != "done" for result in new.values())
+
+
+def _chosen(given: argparse.Namespace) -> list[Experiment]:
+    all_of_them = experiments(given.experiments)
+    if given.soak:
+        return [all_of_them["E9"]]
+    if not given.only:
+        return [e for key, e in all_of_them.items() if key != "E9"]
+    wanted = [key.strip().upper() for key in given.only.split(",")]
+    if unknown := [key for key in wanted if key not in all_of_them]:
+        known = ", ".join(sorted(all_of_them, key=_number))
+        raise SystemExit(f"--only is {', '.join(unknown)}; expected some of {known}")
+    return [all_of_them[key] for key in wanted]
+
+
+def _known(path: Path | None) -> dict[str, Any]:
+    """What the file holds already; a figure is replaced only by a newer one of its experiment."""
+    if path is not None and path.exists():
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if found.get("schema") == SCHEMA:
+            return found
+    return {"schema": SCHEMA, "experiments": {}, "acceptance": {}}
+
+
+def _write(path: Path, known: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(_finite(known), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    new.replace(path)
+
+
+def _finite(found: Any) -> Any:
+    """JSON has no word for NaN."""
+    if isinstance(found, dict):
+        return {key: _finite(value) for key, value in found.items()}
+    if isinstance(found, list | tuple):
+        return [_finite(value) for value in found]
+    return None if isinstance(found, float) and not math.isfinite(found) else found
+
+
+def _has_governor() -> bool:
+    try:
+        return find_spec("otel_straggler.record.gpu.governor") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _order(item: tuple[str, Any]) -> int:
+    return _number(item[0])
+
+
+def _number(key: str) -> int:
+    digits = "".join(filter(str.isdigit, key))
+    return int(digits or 0)

@@ -1,0 +1,104 @@
+"""E3: what a training step costs more, of a model that the CPU holds up and of a large one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from importlib.util import find_spec
+from typing import Any
+
+from benchmarks.gpu.arms import arms_of
+from benchmarks.gpu.cuda import cuda
+from benchmarks.gpu.experiment import Expected, Experiment, Notebook
+from benchmarks.gpu.figures import percent_over, spread
+from benchmarks.gpu.ways import way_of
+from benchmarks.gpu.workloads import LARGE, SMALL, Size, Training, Turns, bytes_of_layer
+
+ARMS = ("off", "events", "m1", "m2", "m3", "nvrx", "profiler_cuda", "profiler_cpu_cuda")
+SLOW = frozenset({"profiler_cuda", "profiler_cpu_cuda"})
+"""Their sessions take seconds to end: they take part in two rounds of each set of processes."""
+SPARE_BYTES = 3 << 29
+
+
+def measure(notebook: Notebook) -> None:
+    """Two sets of fresh processes per model, with five rounds each: ten turns per arm."""
+    sets, rounds = (1, 2) if notebook.is_quick else (2, 5)
+    large = _fitting(LARGE)
+    notebook.fact("large", asdict(large))
+    if find_spec("nvrx_cupti_module") is None:
+        notebook.note("nvrx is emulated: kernel records on and off at each section, and its parser")
+    names = list(ARMS)
+    for label, size, steps in (
+        ("small", SMALL, notebook.steps(40)),
+        ("large", large, notebook.steps(20)),
+    ):
+        found: list[dict[str, Any]] = []
+        for number in range(sets):
+            with arms_of(__name__, names, {"size": asdict(size)}) as arms:
+                found += [arms.round(at, 20, _orders(at, steps)) for at in range(rounds)]
+                notebook.failures(arms.failures)
+                seen = arms.round(0, 30, {name: {"finish": True} for name in ARMS})
+                notebook.fact(f"{label} seen {number}", seen)
+                names = arms.names()  # what has failed once would only cost time again
+            _write(notebook, label, found)
+
+
+def _orders(at: int, steps: int) -> dict[str, dict[str, int]]:
+    slow_steps = max(1, steps // 4)
+    return {
+        name: {"steps": slow_steps if name in SLOW else steps}
+        for name in ARMS
+        if name not in SLOW or at < 2
+    }
+
+
+def _write(notebook: Notebook, label: str, found: list[dict[str, Any]]) -> None:
+    walls = [{name: told["wall_ms"] for name, told in one.items()} for one in found]
+    for name in ARMS[1:]:
+        notebook.figure(f"{label} {name}", percent_over(walls, name, "off"))
+    for name in ARMS:
+        told = [one[name] for one in found if name in one]
+        for what in ("wall_ms", "step_ms", "host_ms"):
+            if told:
+                notebook.fact(f"{label} {name} {what}", spread([one[what] for one in told]))
+
+
+def _fitting(size: Size) -> Size:
+    """With as many layers as all arms together find memory for."""
+    gpu = cuda()
+    gpu.begin()
+    each = int(gpu.memory_free() * 0.85) // len(ARMS) - SPARE_BYTES
+    return replace(size, layers=max(2, min(size.layers, each // bytes_of_layer(size))))
+
+
+def make_arm(name: str, options: Mapping[str, Any]) -> Turns:
+    """A model in training."""
+    gpu = cuda()
+    gpu.begin()
+    training = Training(gpu, Size(**options["size"]), way_of(gpu, name))
+    training.way.start()
+    return Turns(gpu, training.way, training.step)
+
+
+EXPERIMENT = Experiment(
+    key="E3",
+    question="what a training step takes more",
+    expected=(
+        Expected(figure="large events", unit="%", most=0.1),
+        Expected(figure="large m1", unit="%", most=0.5, is_requirement=True),
+        Expected(figure="large m2", unit="%", most=0.5, is_requirement=True),
+        Expected(figure="large m3", unit="%", most=0.5),
+        Expected(figure="large nvrx", unit="%", least=1, most=2),
+        Expected(figure="large profiler_cuda", unit="%", least=2, most=10),
+        Expected(figure="large profiler_cpu_cuda", unit="%", least=2, most=10),
+        Expected(figure="small events", unit="%", most=1),
+        Expected(figure="small m1", unit="%", most=1, is_requirement=True),
+        Expected(figure="small m2", unit="%", most=1, is_requirement=True),
+        Expected(figure="small m3", unit="%", least=2, most=5),
+        Expected(figure="small nvrx", unit="%"),
+        Expected(figure="small profiler_cuda", unit="%", least=20, most=100),
+        Expected(figure="small profiler_cpu_cuda", unit="%", least=20, most=100),
+    ),
+    limit_s=270,
+    measure=measure,
+)

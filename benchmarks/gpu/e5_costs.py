@@ -1,0 +1,87 @@
+"""E5: what single calls of CUPTI cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.gpu.arms import arms_of
+from benchmarks.gpu.cuda import cuda
+from benchmarks.gpu.experiment import Expected, Experiment, Notebook
+from benchmarks.gpu.figures import spread
+from benchmarks.gpu.native import EXTERNAL, KERNEL
+
+TIMES = {
+    "flush": 200,
+    "push_pop": 10_000,
+    "driver_call": 10_000,
+    "clock": 10_000,
+    "mark": 10_000,
+    "subscribe": 20,
+    "enable_disable": 20,
+}
+"""How often each is called in a turn; last what some versions of CUPTI hang in."""
+
+
+def measure(notebook: Notebook) -> None:
+    """One process, in turns."""
+    rounds = 3 if notebook.is_quick else 9
+    with arms_of(__name__, ("calls",), {}) as arms:
+        for name in TIMES:
+            order = {"calls": {"call": name}}
+            told = [arms.round(at, 10, order).get("calls") for at in range(rounds)]
+            values = [one["ns"] for one in told if one is not None]
+            if values:
+                notebook.figure(name, spread(values))
+        notebook.failures(arms.failures)
+
+
+class Arm:
+    """A process in which some kernels run between calls."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        del name, options
+        self._cuda = cuda()
+        self._cuda.begin()
+        self._probe = self._cuda.probe()
+        self._probe.open_launcher(self._cuda.driver)
+        self._probe.register()
+
+    def turn(self, call: str) -> dict[str, float]:
+        """ns of a call. What needs records on has them on."""
+        if call == "mark":
+            self._probe.enable(EXTERNAL)
+            self._probe.driver_call(2, 1)
+        if call == "flush":
+            self._probe.enable(KERNEL)
+        self._probe.launch(200, 0, None)
+        taken_ns = self._probe.ns_per_call(call, TIMES[call])
+        self._cuda.synchronize()
+        if call == "mark":
+            self._probe.driver_call(2, 0)
+            self._probe.disable(EXTERNAL)
+        if call == "flush":
+            self._probe.disable(KERNEL)
+        self._probe.flush(0)
+        return {"ns": taken_ns}
+
+    def finish(self) -> dict[str, Any]:
+        return {}
+
+
+make_arm = Arm
+EXPERIMENT = Experiment(
+    key="E5",
+    question="what single calls of CUPTI cost",
+    expected=(
+        Expected(figure="enable_disable", unit="ns", least=1e5, most=1e7),
+        Expected(figure="flush", unit="ns", least=1e4, most=1e5),
+        Expected(figure="push_pop", unit="ns", most=100),
+        Expected(figure="driver_call", unit="ns", most=100),
+        Expected(figure="mark", unit="ns", most=500),
+        Expected(figure="subscribe", unit="ns"),
+        Expected(figure="clock", unit="ns", most=50),
+    ),
+    limit_s=45,
+    measure=measure,
+)

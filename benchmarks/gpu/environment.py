@@ -1,0 +1,104 @@
+"""The machine that figures belong to: GPU, driver, clocks, versions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from dataclasses import asdict
+from typing import Any
+
+from benchmarks.gpu.presence import FAKE
+from benchmarks.harness.about import about
+from otel_straggler.model.throttling import throttle_sentence
+from otel_straggler.record.gpu.nvml import NvmlSensors
+from otel_straggler.record.gpu.nvml_signals import SensorsGoneError
+
+_ASKED = (
+    "name",
+    "uuid",
+    "driver_version",
+    "pci.bus_id",
+    "memory.total",
+    "memory.used",
+    "clocks.sm",
+    "clocks.mem",
+    "clocks.max.sm",
+    "temperature.gpu",
+    "power.draw",
+    "compute_mode",
+    "mig.mode.current",
+)
+_REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active", None)
+"""The newer and the older name; None: neither is known."""
+
+
+def environment() -> dict[str, Any]:
+    """What stays the same during a run, and the GPU's state now."""
+    return {
+        **about("torch", "numpy", "triton", "nvidia-cuda-cupti", "nvidia-ml-py"),
+        "torch": _torch(),
+        "gpu": gpu_now(),
+        "is_fake": bool(os.environ.get(FAKE)),
+    }
+
+
+def gpu_now() -> dict[str, Any]:
+    """Clocks, temperature and throttle reasons of the first GPU, by ``nvidia-smi`` and by our own
+    reader of NVML; without either, why."""
+    found = _from_nvidia_smi()
+    return {**found, "nvml": _from_nvml(found.get("uuid", ""))}
+
+
+def throttled(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """A sentence if the GPU was held back between the two; else empty."""
+    early, late = before.get("nvml", {}), after.get("nvml", {})
+    if not (early.get("throttled_ns") and late.get("throttled_ns")):
+        return ""
+    spent = {
+        reason: total - early["throttled_ns"].get(reason, total)
+        for reason, total in late["throttled_ns"].items()
+    }
+    return throttle_sentence(late["at_ns"] - early["at_ns"], spent)
+
+
+def _from_nvidia_smi() -> dict[str, Any]:
+    said = ""
+    for reasons in _REASONS:
+        asked = (*_ASKED, reasons) if reasons else _ASKED
+        command = ["nvidia-smi", f"--query-gpu={','.join(asked)}", "--format=csv,noheader"]
+        try:
+            answer = subprocess.run(
+                [*command, "--id=0"], capture_output=True, text=True, timeout=20, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return {"nvidia-smi": str(error)}
+        values = [value.strip() for value in answer.stdout.strip().split(",")]
+        if answer.returncode == 0 and len(values) == len(asked):
+            return dict(zip(asked, values, strict=True))
+        said = (answer.stdout + answer.stderr).strip()[-300:]
+    return {"nvidia-smi": said}
+
+
+def _from_nvml(uuid: str) -> dict[str, Any]:
+    if not uuid:
+        return {}
+    sensors = None
+    try:
+        sensors = NvmlSensors(uuid)
+        now_ns = time.monotonic_ns()
+        found = {**asdict(sensors.reading(now_ns)), "errors": sensors.health(now_ns).errors}
+        return {**found, "identity": asdict(sensors.identity())}
+    except SensorsGoneError as error:
+        return {"gone": str(error)}
+    finally:
+        if sensors is not None:
+            sensors.close()
+
+
+def _torch() -> dict[str, Any]:
+    try:
+        import torch
+    except ImportError:
+        return {}
+    return {"version": torch.__version__, "cuda": torch.version.cuda}

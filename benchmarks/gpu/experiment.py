@@ -1,0 +1,139 @@
+"""What an experiment is: a question, what is expected, and a function that measures."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.presence import FAKE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """A figure before it is measured.
+
+    Attributes:
+        figure: its name.
+        unit: of both bounds; "" if none.
+        least, most: where it should lie, both included; None = no bound.
+        is_requirement: outside is "missed"; else only "differs": the guess was wrong.
+    """
+
+    figure: str
+    unit: str = ""
+    least: float | None = None
+    most: float | None = None
+    is_requirement: bool = False
+
+    def words(self) -> str:
+        """As a reader wants it."""
+        unit = f" {self.unit}" if self.unit else ""
+        if self.least is not None and self.most is not None:
+            if self.least == self.most:
+                return f"{self.least:,.10g}{unit}"
+            return f"{self.least:,.10g} to {self.most:,.10g}{unit}"
+        if self.most is not None:
+            return f"≤ {self.most:,.10g}{unit}"
+        return f"≥ {self.least:,.10g}{unit}" if self.least is not None else "open"
+
+    def verdict(self, value: float | None) -> str:
+        """met, missed, differs, not measured, or noted where nothing was expected."""
+        if value is None:
+            return "not measured"
+        if self.least is None and self.most is None:
+            return "noted"
+        is_low = self.least is not None and not value >= self.least
+        is_high = self.most is not None and not value <= self.most
+        if not is_low and not is_high:
+            return "met"
+        return "missed" if self.is_requirement else "differs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """One of the registry.
+
+    Attributes:
+        key: E0 and so on.
+        question: what it decides.
+        expected: figures, in the order of the table.
+        limit_s: it is ended then.
+        measure: fills the notebook.
+    """
+
+    key: str
+    question: str
+    expected: tuple[Expected, ...]
+    limit_s: float
+    measure: Callable[[Notebook], None] = field(compare=False)
+
+
+class Notebook:
+    """Where an experiment writes, line by line: what was written before a crash stays.
+
+    Args:
+        path: of the lines.
+        is_quick: fewer rounds, for a look.
+        limit_s: how long the experiment has.
+    """
+
+    def __init__(self, path: Path, *, is_quick: bool = False, limit_s: float = 60) -> None:
+        self._path = path
+        self.is_quick = is_quick
+        self.limit_s = limit_s
+
+    def figure(self, name: str, value: float | Mapping[str, Any] | None, **more: Any) -> None:
+        """A number, or what ``figures.spread()`` gives. None and NaN are left out."""
+        if value is None:
+            return
+        figure = dict(value) if isinstance(value, Mapping) else {"value": value}
+        if not math.isfinite(figure["value"]):
+            return
+        self._write({"figure": name, **figure, **more})
+
+    def failures(self, by_arm: Mapping[str, str]) -> None:
+        """Arms that were dropped; they stand below the table."""
+        for words in by_arm.values():
+            self.note(words)
+
+    def steps(self, wanted: int) -> int:
+        """So many, or a few where the GPU is only faked."""
+        return max(2, wanted // 20) if os.environ.get(FAKE) else wanted
+
+    def fact(self, name: str, value: Any) -> None:
+        """Something that is no number to judge."""
+        self._write({"fact": name, "is": value})
+
+    def note(self, text: str) -> None:
+        """A sentence below the table."""
+        self._write({"note": text})
+
+    def _write(self, line: dict[str, Any]) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, default=str) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def read_notebook(path: Path) -> dict[str, Any]:
+    """``figures``, ``facts`` and ``notes``; the last line may be torn."""
+    found: dict[str, Any] = {"figures": {}, "facts": {}, "notes": []}
+    if not path.exists():
+        return found
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if "figure" in line:
+            found["figures"][line.pop("figure")] = line
+        elif "fact" in line:
+            found["facts"][line["fact"]] = line["is"]
+        else:
+            found["notes"].append(line["note"])
+    return found

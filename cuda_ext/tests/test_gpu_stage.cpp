@@ -1,0 +1,264 @@
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <memory>
+#include <set>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "made_timer.hpp"
+#include "otel_straggler/gpu_boundary.hpp"
+#include "otel_straggler/gpu_stage.hpp"
+
+using namespace otel_straggler;
+
+namespace {
+
+constexpr std::int64_t kLong = 10 * kSecondNs;
+
+// A stage, and runs that are put into it.
+struct Line {
+  GpuTimers timers;
+  std::unique_ptr<GpuStage> stage;
+  std::uint64_t last_span = 0;
+
+  explicit Line(GpuTimer* timer = nullptr) {
+    if (timer != nullptr) timers.set(timer);
+    stage = std::make_unique<GpuStage>(timers);
+  }
+
+  Record run(std::int64_t start_ns, std::int64_t end_ns, std::uint32_t flags = 0) {
+    Record record{};
+    record.span = ++last_span;
+    record.start_ns = start_ns;
+    record.end_ns = end_ns;
+    record.flags = flags;
+    return record;
+  }
+
+  // One that begins and ends now.
+  void put(std::uint32_t flags = 0) {
+    const std::int64_t start_ns = monotonic_ns();
+    put(run(start_ns, monotonic_ns(), flags));
+  }
+  void put(const Record& record) { stage->put(&record, 1); }
+
+  // Span numbers and states of what is ready so much later.
+  std::vector<std::pair<std::uint64_t, GpuState>> ready(std::int64_t later_ns = 0) {
+    std::vector<Record> records;
+    stage->take_ready(monotonic_ns() + later_ns, records);
+    return told(records);
+  }
+
+  std::vector<std::pair<std::uint64_t, GpuState>> all(bool is_complete) {
+    std::vector<Record> records;
+    stage->take_all(is_complete, records);
+    return told(records);
+  }
+
+  static std::vector<std::pair<std::uint64_t, GpuState>> told(const std::vector<Record>& records) {
+    std::vector<std::pair<std::uint64_t, GpuState>> told;
+    for (const Record& record : records) told.emplace_back(record.span, record.gpu.state);
+    return told;
+  }
+};
+
+using Told = std::vector<std::pair<std::uint64_t, GpuState>>;
+constexpr GpuState kOff = GpuState::kOff;
+constexpr GpuState kTimed = GpuState::kTimed;
+constexpr GpuState kMissing = GpuState::kMissing;
+
+}  // namespace
+
+TEST_CASE("where nobody times the GPU the stage is not needed, and holds nothing back") {
+  Line line;
+  CHECK_FALSE(line.stage->is_needed());
+  line.put();
+  CHECK(line.ready() == Told{{1, kOff}});
+  CHECK_FALSE(line.stage->is_waiting());
+}
+
+TEST_CASE("runs come out in their order, those that nobody times among the others") {
+  made::Timer timer;
+  timer.set_fast(false);
+  Line line(&timer);
+  line.put();
+  line.put(kHostOnly);
+  line.put();
+  line.put(kHostOnly);
+  CHECK(line.ready().empty());
+  CHECK(line.stage->is_waiting());
+  timer.set_fast(true);
+  CHECK(line.ready() == Told{{1, kTimed}, {2, kOff}, {3, kTimed}, {4, kOff}});
+  line.put(kHostOnly);
+  CHECK(line.ready() == Told{{5, kOff}});
+  CHECK_FALSE(line.stage->is_waiting());
+  CHECK(line.stage->missing() == 0);
+}
+
+TEST_CASE("a run that was open at a change is missing; one that had ended had no timer") {
+  made::Timer timer;
+  Line line;
+  const std::int64_t before_ns = monotonic_ns();
+  const Record ended = line.run(before_ns, monotonic_ns());
+  line.timers.set(&timer);
+  line.put(ended);
+  line.put(line.run(before_ns, monotonic_ns()));
+  line.put();
+  CHECK(line.ready(kLong) == Told{{1, kOff}, {2, kMissing}, {3, kTimed}});
+  const std::int64_t open_ns = monotonic_ns();
+  line.timers.set(nullptr);
+  line.put(line.run(open_ns, monotonic_ns()));
+  line.put();
+  CHECK(line.ready(kLong) == Told{{4, kMissing}, {5, kOff}});
+  CHECK(line.stage->missing() == 2);
+}
+
+TEST_CASE("a timer that was replaced may still give its numbers; the next one's runs wait") {
+  made::Timer first;
+  made::Timer second;
+  first.set_fast(false);
+  Line line(&first);
+  line.put();
+  line.timers.set(&second);
+  line.put();
+  CHECK(line.ready().empty());
+  CHECK(second.waiting() == 0);
+  CHECK(second.looks() == 1);  // it reads its events meanwhile
+  SUBCASE("it does") {
+    first.set_fast(true);
+    CHECK(line.ready() == Told{{1, kTimed}});
+    CHECK(line.ready(GpuStage::kPatienceNs / 2) == Told{{2, kTimed}});
+    CHECK(line.stage->missing() == 0);
+  }
+  SUBCASE("it does not") {
+    CHECK(line.ready(kLong) == Told{{1, kMissing}, {2, kTimed}});
+    CHECK(line.stage->missing() == 1);
+  }
+  SUBCASE("the process ends") {
+    CHECK(line.all(true) == Told{{1, kTimed}, {2, kTimed}});
+  }
+  SUBCASE("a flush cannot wait") {
+    CHECK(line.all(false) == Told{{1, kMissing}, {2, kMissing}});
+  }
+  CHECK_FALSE(line.stage->is_waiting());
+}
+
+TEST_CASE("what is held for the next timer is bounded") {
+  made::Timer first;
+  first.set_fast(false);
+  Line line(&first);
+  line.put();
+  line.timers.set(nullptr);
+  std::size_t out = 0;
+  for (int at = 0; at < 70'000; ++at) {
+    line.put();
+    if (at % 1'000 == 0) out += line.ready().size();
+  }
+  CHECK(out > 60'000);
+  out += line.ready(kLong).size();
+  CHECK(out == 70'001);
+}
+
+TEST_CASE("many changes while nobody looked: every run comes out once") {
+  made::Timer timers[3];
+  Line line(&timers[0]);
+  for (int round = 0; round < 1'000; ++round) {
+    line.put();
+    line.timers.set(round % 4 == 3 ? nullptr : &timers[round % 3]);
+  }
+  std::set<std::uint64_t> spans;
+  for (int look = 0; look < 1'000; ++look) {
+    for (const auto& [span, state] : line.ready(kLong)) CHECK(spans.insert(span).second);
+  }
+  CHECK(spans.size() == 1'000);
+}
+
+TEST_CASE("losses are those since the stage was made, of all timers that had a turn") {
+  made::Timer first;
+  made::Timer second;
+  first.lose(100);
+  Line line(&first);
+  first.lose(1);
+  line.timers.set(&second);
+  second.lose(10);
+  line.put();
+  line.ready(kLong);
+  CHECK(line.stage->losses().lost == 11);
+  line.timers.set(&first);
+  first.lose(1'000);
+  line.put();
+  line.ready(kLong);
+  CHECK(line.stage->losses().lost == 1'011);
+}
+
+TEST_CASE("that nothing more is launched holds until the next change, and for one session") {
+  made::Timer timer;
+  Line line(&timer);
+  line.timers.set_complete(true);
+  CHECK(line.stage->is_complete());
+  line.timers.set(&timer);  // the same again: another session begins
+  CHECK_FALSE(line.stage->is_complete());
+  line.timers.set_complete(true);
+  const GpuStage of_next_session(line.timers);
+  CHECK_FALSE(of_next_session.is_complete());
+}
+
+TEST_CASE("timers may change while sections run: no run is lost, none is given away untold") {
+  constexpr int kThreads = 3;
+  constexpr int kRuns = 3'000;
+  made::Timer timers[2];
+  GpuTimers current;
+  Block block;
+  REQUIRE(block.open() == 0);
+  Recorder recorder(block);
+  recorder.enable(0, {}, monotonic_ns());
+  GpuStage stage(current);
+  std::atomic<int> running{kThreads};
+  std::vector<std::thread> threads;
+  for (std::uint32_t number = 1; number <= kThreads; ++number) {
+    threads.emplace_back([&, number] {
+      const auto stack = recorder.enter_thread(number);
+      for (int at = 0; at < kRuns; ++at) {
+        const std::uint64_t span = recorder.next_span(*stack);
+        recorder.begin(*stack, 1, monotonic_ns(), Work{}, span);
+        if (GpuTimer* const timer = current.now()) {
+          tell_begun(*timer, recorder, *stack, number == 1, span, 1);
+        }
+        Record record;
+        GpuTimer* const timer = current.now();
+        CHECK(recorder.end(*stack, 1, monotonic_ns(), 0, record));
+        if (timer != nullptr) {
+          tell_ended(*timer, recorder, *stack, number == 1, span);
+        }
+        while (!recorder.keep(record)) std::this_thread::yield();
+      }
+      --running;
+    });
+  }
+  threads.emplace_back([&] {
+    for (int round = 0; running > 0; ++round) {
+      current.set(round % 3 == 2 ? nullptr : &timers[round % 3]);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  std::vector<Record> out;
+  std::vector<Record> taken(1'000);
+  const auto look = [&](std::int64_t later_ns) {
+    const std::size_t count = recorder.take(taken.data(), taken.size());
+    stage.put(taken.data(), count);
+    stage.take_ready(monotonic_ns() + later_ns, out);
+    return count;
+  };
+  while (running > 0) look(0);
+  for (std::thread& thread : threads) thread.join();
+  while (look(kLong) > 0) {
+  }
+  stage.take_all(false, out);
+  std::set<std::uint64_t> spans;
+  for (const Record& record : out) spans.insert(record.span);
+  CHECK(out.size() == kThreads * kRuns);
+  CHECK(spans.size() == kThreads * kRuns);
+  CHECK(timers[0].untold() + timers[1].untold() == 0);
+}

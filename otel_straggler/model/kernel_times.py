@@ -1,0 +1,205 @@
+"""Times of CUDA kernels that were counted by the sender: many histograms, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.model.observation import Codes, Floats, Ints, Kernel
+from otel_straggler.model.rank import Source
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCell:
+    """One kernel in one section; an empty section: in none."""
+
+    section: str
+    kernel: Kernel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KernelTimes:
+    """How long kernels took on some ranks, over intervals. A point is one cell of one rank.
+
+    Its times are in exponential buckets in seconds, where bucket i ends at
+    2 ** ((i + 1) / 2 ** scale); what lies in none took no time. All columns of points have length
+    n, those of buckets length b.
+
+    Attributes:
+        sources, cells: tables of names; the code columns index them.
+        source, cell: (n,) codes.
+        start_ns, end_ns: (n,) the interval on the sender's clock; start is 0 if unknown.
+        count: (n,) kernels, > 0.
+        sum_s: (n,) of all times.
+        min_s, max_s: (n,) bounds of the times; NaN if unknown.
+        scale: (n,) of the buckets.
+        ends: (n,) where the buckets of the point end in ``index`` and ``runs``.
+        index: (b,) of a bucket that holds something, ascending within a point.
+        runs: (b,) kernels in it, > 0.
+    """
+
+    sources: tuple[Source, ...]
+    cells: tuple[KernelCell, ...]
+    source: Codes
+    cell: Codes
+    start_ns: Ints
+    end_ns: Ints
+    count: Ints
+    sum_s: Floats
+    min_s: Floats
+    max_s: Floats
+    scale: Codes
+    ends: Ints
+    index: Codes
+    runs: Ints
+
+    def __len__(self) -> int:
+        return len(self.count)
+
+    @property
+    def sizes(self) -> Ints:
+        """(n,) buckets of every point."""
+        return np.diff(self.ends, prepend=0)
+
+    @property
+    def nbytes(self) -> int:
+        """What the columns take."""
+        columns = (self.source, self.cell, self.start_ns, self.end_ns, self.count, self.sum_s)
+        others = (self.min_s, self.max_s, self.scale, self.ends, self.index, self.runs)
+        return sum(column.nbytes for column in (*columns, *others))
+
+    def part(self, first: int, last: int) -> KernelTimes:
+        """The points from ``first`` to before ``last``, without a copy of what they hold."""
+        points = slice(first, last)
+        begin = int(self.ends[first - 1]) if first else 0
+        buckets = slice(begin, int(self.ends[last - 1]) if last else 0)
+        return replace(
+            self,
+            source=self.source[points],
+            cell=self.cell[points],
+            start_ns=self.start_ns[points],
+            end_ns=self.end_ns[points],
+            count=self.count[points],
+            sum_s=self.sum_s[points],
+            min_s=self.min_s[points],
+            max_s=self.max_s[points],
+            scale=self.scale[points],
+            ends=self.ends[points] - begin,
+            index=self.index[buckets],
+            runs=self.runs[buckets],
+        )
+
+    def take(self, points: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> KernelTimes:
+        """The same tables with only these points. Cost: O(points and buckets)."""
+        chosen = np.flatnonzero(points) if points.dtype == bool else points
+        sizes = self.sizes[chosen]
+        ends = np.cumsum(sizes)
+        shift = np.repeat((self.ends - self.sizes)[chosen] - (ends - sizes), sizes)
+        bucket = np.arange(len(shift)) + shift
+        return replace(
+            self,
+            source=self.source[chosen],
+            cell=self.cell[chosen],
+            start_ns=self.start_ns[chosen],
+            end_ns=self.end_ns[chosen],
+            count=self.count[chosen],
+            sum_s=self.sum_s[chosen],
+            min_s=self.min_s[chosen],
+            max_s=self.max_s[chosen],
+            scale=self.scale[chosen],
+            ends=ends,
+            index=self.index[bucket],
+            runs=self.runs[bucket],
+        )
+
+
+def join_kernel_times(parts: Sequence[KernelTimes]) -> KernelTimes:
+    """All points in order; the codes of all parts (at least one) index the tables of the first."""
+    if len(parts) == 1:
+        return parts[0]
+    buckets = np.cumsum([0, *(len(part.index) for part in parts[:-1])])
+    return replace(
+        parts[0],
+        source=np.concatenate([p.source for p in parts]),
+        cell=np.concatenate([p.cell for p in parts]),
+        start_ns=np.concatenate([p.start_ns for p in parts]),
+        end_ns=np.concatenate([p.end_ns for p in parts]),
+        count=np.concatenate([p.count for p in parts]),
+        sum_s=np.concatenate([p.sum_s for p in parts]),
+        min_s=np.concatenate([p.min_s for p in parts]),
+        max_s=np.concatenate([p.max_s for p in parts]),
+        scale=np.concatenate([p.scale for p in parts]),
+        ends=np.concatenate([p.ends + at for p, at in zip(parts, buckets, strict=True)]),
+        index=np.concatenate([p.index for p in parts]),
+        runs=np.concatenate([p.runs for p in parts]),
+    )
+
+
+class KernelTimesBuilder:
+    """Collects points one by one and gives :class:`KernelTimes`; for decoders and tests."""
+
+    def __init__(self) -> None:
+        self._sources: dict[Source, int] = {}
+        self._cells: dict[KernelCell, int] = {}
+        self._points: list[tuple[int, int, int, int, int, float, float, float, int, int]] = []
+        self._index: list[Codes] = []
+        self._runs: list[Ints] = []
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    def add(
+        self,
+        source: Source,
+        cell: KernelCell,
+        *,
+        start_ns: int,
+        end_ns: int,
+        count: int,
+        sum_s: float,
+        min_s: float | None,
+        max_s: float | None,
+        scale: int,
+        first: int,
+        runs: Ints,
+    ) -> None:
+        """Append one point; ``runs`` are those of all buckets from ``first`` on."""
+        filled = np.flatnonzero(runs)
+        self._index.append((filled + first).astype(np.int32))
+        self._runs.append(runs[filled])
+        self._points.append(
+            (
+                self._sources.setdefault(source, len(self._sources)),
+                self._cells.setdefault(cell, len(self._cells)),
+                start_ns,
+                end_ns,
+                count,
+                sum_s,
+                float("nan") if min_s is None else min_s,
+                float("nan") if max_s is None else max_s,
+                scale,
+                len(filled),
+            )
+        )
+
+    def build(self) -> KernelTimes:
+        columns = list(zip(*self._points, strict=True)) if self._points else [()] * 10
+        return KernelTimes(
+            sources=tuple(self._sources),
+            cells=tuple(self._cells),
+            source=np.array(columns[0], np.int32),
+            cell=np.array(columns[1], np.int32),
+            start_ns=np.array(columns[2], np.int64),
+            end_ns=np.array(columns[3], np.int64),
+            count=np.array(columns[4], np.int64),
+            sum_s=np.array(columns[5], np.float64),
+            min_s=np.array(columns[6], np.float64),
+            max_s=np.array(columns[7], np.float64),
+            scale=np.array(columns[8], np.int32),
+            ends=np.cumsum(np.array(columns[9], np.int64)),
+            index=np.concatenate([np.empty(0, np.int32), *self._index]),
+            runs=np.concatenate([np.empty(0, np.int64), *self._runs]),
+        )

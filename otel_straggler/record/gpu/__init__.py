@@ -1,0 +1,42 @@
+"""Timing of sections on the GPU: which tier is on, why, and for how long.
+
+Tiers are ``off < events < cupti``. What can be had is found out once CUDA is in use, never before;
+what cannot be had steps down with a reason. See docs/gpu-timing.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from otel_straggler.native import NATIVE
+
+
+class Current:
+    """The timer that recorder and exporter use; there is one at most in a process."""
+
+    timer: Any = None
+
+
+CURRENT = Current()
+
+
+def current_timer() -> Any:
+    """The ``_native.KernelTimer`` that times kernels, or has timed them until now; None: none.
+
+    It may be paused. It is valid for ever: what it has counted can still be taken.
+    """
+    timer = CURRENT.timer
+    return timer if hasattr(timer, "take_kernels") else None
+
+
+def use_timer(timer: Any) -> None:
+    """Have recorder and exporter use this one from the next boundary on; None: none."""
+    CURRENT.timer = timer
+    if NATIVE is not None:
+        NATIVE.set_gpu_timer(timer)
+
+
+def say_complete() -> None:
+    """The GPU has ended all that was launched, and all of it was taken: nobody waits for more."""
+    if NATIVE is not None:
+        NATIVE.set_gpu_complete(True)

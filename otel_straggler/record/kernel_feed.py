@@ -1,0 +1,138 @@
+"""The timer of kernels is emptied once, for all who want what it counted: the exporter, the report
+in process. Each gets all kernels since it last asked, whoever came first."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from otel_straggler.model.kernel_counts import KernelCounts, KernelTally, Taken
+from otel_straggler.model.kernel_times import KernelCell
+from otel_straggler.model.observation import Kernel
+from otel_straggler.record.active import RECORDER
+from otel_straggler.semconv import KERNEL_CLASSES
+
+_TIERS = "otel_straggler.record.gpu"
+_STEP = 0
+_LOG = logging.getLogger("otel_straggler")
+
+
+class KernelSource(Protocol):
+    """What counts kernels: ``_native.KernelTimer``, or a script in a test."""
+
+    def take_kernels(self) -> list[Taken]:
+        """What was seen of each since the last time."""
+
+
+def current_timer() -> KernelSource | None:
+    """The timer that is on now, or was until now; None while nobody has thought of GPU timing."""
+    tiers = sys.modules.get(_TIERS)
+    timer: KernelSource | None = None if tiers is None else tiers.current_timer()
+    return timer
+
+
+def section_name(number: int) -> str:
+    """Name of the section that has this number in records; empty for the step itself, and where
+    there is none."""
+    names = getattr(RECORDER, "names", None)
+    known = [] if names is None else names.all()
+    return known[number][0] if _STEP < number < len(known) else ""
+
+
+class KernelFeed:
+    """Hands out what a timer counts.
+
+    Attributes:
+        timer: gives the one that is on now; may be another function later.
+
+    Args:
+        timer: see above.
+        section_name: by the number that the timer knows it by.
+    """
+
+    def __init__(
+        self,
+        timer: Callable[[], KernelSource | None] = current_timer,
+        section_name: Callable[[int], str] = section_name,
+    ) -> None:
+        self.timer = timer
+        self._section_name = section_name
+        self._newest: KernelSource | None = None
+        self._shares: list[KernelShare] = []
+        self._has_logged = False
+        self._lock = threading.RLock()  # a signal handler may flush while a report is made
+
+    def share(self) -> KernelShare:
+        """All kernels from now on, for one who takes them now and then."""
+        with self._lock:
+            self._pull()
+            share = KernelShare(self)
+            self._shares.append(share)
+            return share
+
+    def taken(self, share: KernelShare) -> list[KernelCounts]:
+        """What the share has, with all that was counted until now."""
+        with self._lock:
+            self._pull()
+            return share.tally.take()
+
+    def close(self, share: KernelShare) -> None:
+        """It gets nothing more."""
+        with self._lock:
+            self._shares = [each for each in self._shares if each is not share]
+
+    def reset_after_fork(self) -> None:
+        """Nobody takes anything in a child, and its timer counts nothing."""
+        self._shares = []
+        self._newest = None
+        self._lock = threading.RLock()
+
+    def _pull(self) -> None:
+        before, self._newest = self._newest, self.timer()
+        if before is not None and before is not self._newest:
+            self._empty(before)  # what came since the last time, until it was switched off
+        if self._newest is not None:
+            self._empty(self._newest)
+
+    def _empty(self, timer: KernelSource) -> None:
+        """Telemetry never stops training: a timer that fails has counted nothing."""
+        try:
+            self._give(timer.take_kernels())
+        except Exception as error:  # noqa: BLE001
+            if not self._has_logged:
+                self._has_logged = True
+                _LOG.warning("times of kernels could not be taken", exc_info=error)
+
+    def _give(self, taken: list[Taken]) -> None:
+        if not self._shares or not taken:
+            return
+        kernels = [(self._cell_of(each), each) for each in taken]
+        for share in self._shares:
+            share.tally.add(kernels)
+
+    def _cell_of(self, taken: Taken) -> KernelCell:
+        name, kernel_class, section = taken[:3]
+        return KernelCell(self._section_name(section), Kernel(name, KERNEL_CLASSES[kernel_class]))
+
+
+class KernelShare:
+    """One listener's part of a feed; bounded, see :class:`KernelTally`."""
+
+    def __init__(self, feed: KernelFeed) -> None:
+        self._feed = feed
+        self.tally = KernelTally()
+
+    def take(self) -> list[KernelCounts]:
+        """All kernels since the last time. Cost: some µs for each."""
+        return self._feed.taken(self)
+
+    def close(self) -> None:
+        self._feed.close(self)
+
+
+KERNELS = KernelFeed()
+os.register_at_fork(after_in_child=KERNELS.reset_after_fork)

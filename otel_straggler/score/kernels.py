@@ -1,0 +1,188 @@
+"""The kernels of a window, from rows or from histograms: median, time and count for each rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from otel_straggler.model.kernel_times import KernelTimes
+from otel_straggler.model.observation import NO_KERNEL, Ints
+from otel_straggler.model.observation import ObservationBatch as Batch
+from otel_straggler.model.rank import Source
+from otel_straggler.score.kernel_medians import group_histograms
+from otel_straggler.score.medians import GroupedTimes, group_times
+from otel_straggler.score.step_tables import Bools
+from otel_straggler.semconv import OTHER_KERNEL
+
+_MOST_BUCKETS = 2**17
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTimes:
+    """Times of K kernels on R ranks: names, and tables of shape (R, K)."""
+
+    names: list[str]
+    times: GroupedTimes
+
+
+class Kernels(Protocol):
+    """Kernels that compute; those of NCCL wait for others, and copies are no measure of speed."""
+
+    def of(self, section: int | None) -> NamedTimes | None:
+        """Kernels of a section, or over all; None if there are none."""
+
+
+class RowKernels:
+    """From rows, one for each run of a kernel."""
+
+    def __init__(self, rows: Batch, line_of_source: Ints, n_ranks: int) -> None:
+        compute = np.array([k.kernel_class == "compute" for k in rows.kernels], bool)
+        chosen = np.flatnonzero(rows.kernel != NO_KERNEL)
+        self._chosen = chosen[compute[rows.kernel[chosen]]]
+        self._rows = rows
+        self._line_of_source = line_of_source
+        self._n_ranks = n_ranks
+
+    def of(self, section: int | None) -> NamedTimes | None:
+        rows, chosen = self._rows, self._chosen
+        if section is not None:
+            chosen = chosen[rows.section[chosen] == section]
+        if len(chosen) == 0:
+            return None
+        codes, column = np.unique(rows.kernel[chosen], return_inverse=True)
+        line: Ints = self._line_of_source[rows.source[chosen]]
+        times = group_times(
+            line * len(codes) + column, rows.duration_s[chosen], self._n_ranks * len(codes)
+        )
+        names = [rows.kernels[code].name for code in codes.tolist()]
+        return NamedTimes(names, _shaped(times, self._n_ranks))
+
+
+class KernelMedians:
+    """What scores need of histograms: by rank and kernel, and by rank, kernel and section.
+
+    Args:
+        times: source codes are places among the ranks; the points of a rank stand together.
+
+    Cost: O(points and buckets), done when it is made; memory for some dozens of ranks at a time.
+    """
+
+    def __init__(self, times: KernelTimes) -> None:
+        numbers: dict[str, int] = {}
+        kernel = np.full(len(times.cells), -1, np.int64)
+        for code, cell in enumerate(times.cells):
+            if is_scored(cell.kernel.name, cell.kernel.kernel_class):
+                kernel[code] = numbers.setdefault(cell.kernel.name, len(numbers))
+        self.names = list(numbers)
+        self.kernel_of_cell = kernel
+        self.section_of_cell = [cell.section for cell in times.cells]
+        self.by_kernel = _medians(times, kernel, len(numbers))
+        scored = np.where(kernel >= 0, np.arange(len(times.cells)), -1)
+        self.by_cell = _medians(times, scored, len(times.cells))
+
+
+CountedKernels: TypeAlias = Callable[[Sequence[Source], Ints, Ints], KernelMedians | None]
+"""Histograms that belong to a window: of ranks, from first start to last end of each (ns, the
+rank's clock). Places in the answer are those of the ranks; None: there are none."""
+
+
+class HistogramKernels:
+    """From histograms; sections that have no rows in the window count for the whole rank only."""
+
+    def __init__(self, medians: KernelMedians | None, sections: list[str], n_ranks: int) -> None:
+        self._medians = medians
+        self._n_ranks = n_ranks
+        if medians is not None:
+            places = {name: at for at, name in enumerate(sections)}
+            known = [places.get(name, -1) for name in medians.section_of_cell]
+            self._section = np.array(known, np.int64)[medians.by_cell.column]
+
+    def of(self, section: int | None) -> NamedTimes | None:
+        if self._medians is None:
+            return None
+        found = self._medians.by_kernel
+        kernel = found.column
+        if section is not None:
+            found = self._medians.by_cell.take(self._section == section)
+            kernel = self._medians.kernel_of_cell[found.column]
+        if len(found.line) == 0:
+            return None
+        codes, column = np.unique(kernel, return_inverse=True)
+        names = [self._medians.names[code] for code in codes.tolist()]
+        return NamedTimes(names, found.table(column, (self._n_ranks, len(codes))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Medians:
+    """Times of some pairs of rank and column, each once: (m,)."""
+
+    line: Ints
+    column: Ints
+    times: GroupedTimes
+
+    def take(self, chosen: Bools) -> _Medians:
+        times = self.times
+        kept = GroupedTimes(times.median_s[chosen], times.total_s[chosen], times.count[chosen])
+        return _Medians(self.line[chosen], self.column[chosen], kept)
+
+    def table(self, column: Ints, shape: tuple[int, int]) -> GroupedTimes:
+        """As tables with a column for each of ``column``."""
+        median_s, total_s = np.full(shape, np.nan), np.zeros(shape)
+        count = np.zeros(shape, np.int64)
+        place = self.line, column
+        median_s[place], total_s[place] = self.times.median_s, self.times.total_s
+        count[place] = self.times.count
+        return GroupedTimes(median_s, total_s, count)
+
+
+_NO_INTS = np.empty(0, np.int64)
+_NOTHING = _Medians(_NO_INTS, _NO_INTS, GroupedTimes(np.empty(0), np.empty(0), _NO_INTS))
+
+
+def _medians(times: KernelTimes, column_of_cell: Ints, n_columns: int) -> _Medians:
+    """By rank and column; cells of column -1 are left out. Points of a rank stand together."""
+    found = [_NOTHING]
+    for part in _by_ranks(times):
+        column = column_of_cell[part.cell]
+        if (column < 0).any():
+            part, column = part.take(column >= 0), column[column >= 0]  # noqa: PLW2901
+        key, group = np.unique(part.source * np.int64(n_columns) + column, return_inverse=True)
+        if len(key):
+            line, distinct = np.divmod(key, n_columns)
+            found.append(_Medians(line, distinct, group_histograms(part, group, len(key))))
+    return _Medians(
+        np.concatenate([each.line for each in found]),
+        np.concatenate([each.column for each in found]),
+        GroupedTimes(
+            np.concatenate([each.times.median_s for each in found]),
+            np.concatenate([each.times.total_s for each in found]),
+            np.concatenate([each.times.count for each in found]),
+        ),
+    )
+
+
+def _by_ranks(times: KernelTimes) -> Iterator[KernelTimes]:
+    """Whole ranks, about as many buckets at a time as stay in the processor's cache."""
+    ends = np.append(np.flatnonzero(np.diff(times.source)) + 1, len(times))
+    buckets = times.ends[ends - 1]
+    first = 0
+    while first < len(times):
+        before = int(times.ends[first - 1]) if first else 0
+        last = int(ends[np.searchsorted(buckets, before + _MOST_BUCKETS).clip(max=len(ends) - 1)])
+        yield times.part(first, last)
+        first = last
+
+
+def is_scored(name: str, kernel_class: str) -> bool:
+    """Whether a kernel says how fast a GPU is."""
+    return kernel_class == "compute" and name != OTHER_KERNEL
+
+
+def _shaped(times: GroupedTimes, n_ranks: int) -> GroupedTimes:
+    shape = (n_ranks, -1)
+    return GroupedTimes(
+        times.median_s.reshape(shape), times.total_s.reshape(shape), times.count.reshape(shape)
+    )

@@ -1,0 +1,149 @@
+"""GPU times of rows: a rank's own work, and what a step has of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_straggler.model.gpu_times import CUPTI, EVENTS, HOST, GpuTimes
+from otel_straggler.model.observation import BatchBuilder, ObservationBatch, Section
+from otel_straggler.model.rank import Source
+from otel_straggler.score.settings import ScoreSettings
+from otel_straggler.score.step_tables import build_step_table
+from otel_straggler.score.stream import Stream
+from otel_straggler.score.verdicts.joined import joined
+from otel_straggler.score.verdicts.settings import VerdictSettings
+
+NAN = float("nan")
+TIMES = st.floats(0.0, 1e4) | st.just(0.0)
+ROWS = st.lists(
+    st.tuples(
+        st.integers(0, 3), st.integers(0, 2), st.integers(5, 8),
+        st.sampled_from([HOST, EVENTS, CUPTI]), TIMES, TIMES, TIMES | st.just(NAN),
+    ),
+    min_size=1,
+    max_size=60,
+)  # fmt: skip
+
+
+def batch_of(rows: list[tuple[int, int, int, int, float, float, float]]) -> ObservationBatch:
+    """Rank, section, step, basis, busy, nccl and kernel seconds."""
+    builder = BatchBuilder()
+    for at, (rank, section, step, *_) in enumerate(rows):
+        builder.add(
+            Source(run_id="r", rank=rank), Section(f"s{section}"), step=step, seq=at,
+            start_ns=step * 10**9 + at, duration_s=0.5,
+        )  # fmt: skip
+    basis = np.array([row[3] for row in rows], np.uint8)
+    busy, nccl, kernel = np.array([row[4:] for row in rows]).T.copy()
+    for column, least in ((busy, EVENTS), (nccl, CUPTI), (kernel, CUPTI)):
+        column[basis < least] = NAN
+    return replace(builder.build(), gpu=GpuTimes(basis, busy, nccl, kernel))
+
+
+def times(busy: float, nccl: float, kernel: float = NAN, basis: int = CUPTI) -> float:
+    columns = (np.array([value]) for value in (busy, nccl, kernel))
+    return float(GpuTimes(np.array([basis], np.uint8), *columns).own_s()[0])
+
+
+@pytest.mark.parametrize(
+    ("busy", "nccl", "kernel", "own"),
+    [
+        (1.0, 0.25, 1.0, 0.75),  # one after the other
+        (1.0, 0.9, 1.8, 0.9),  # communication beside work: work is what the other kernels take
+        (1.0, 0.0, 1.9, 1.0),  # streams beside each other: no more than the device was busy
+        (1.0, 0.25, NAN, 0.75),  # the sum is not told
+        (0.5, 0.75, NAN, 0.0),  # more communication than time
+        (0.5, 0.75, 0.6, 0.0),
+        (0.0, 0.0, 0.0, 0.0),
+    ],
+)
+def test_own_work_is_what_is_left_without_communication(
+    busy: float, nccl: float, kernel: float, own: float
+) -> None:
+    """Whether it runs beside other kernels or alone; never below 0."""
+    assert times(busy, nccl, kernel) == pytest.approx(own)
+
+
+@given(TIMES, TIMES, TIMES | st.just(NAN), st.floats(1e-6, 1e6))
+def test_own_work_lies_within_busy_time_and_does_not_depend_on_the_unit(
+    busy: float, nccl: float, kernel: float, factor: float
+) -> None:
+    """Whatever is told."""
+    own = times(busy, nccl, kernel)
+    assert 0.0 <= own <= busy
+    assert own >= busy - nccl or own == pytest.approx(busy - nccl)
+    scaled = times(busy * factor, nccl * factor, kernel * factor)
+    assert scaled == pytest.approx(own * factor, rel=1e-9, abs=1e-9 * factor * (busy + nccl))
+
+
+@given(ROWS)
+def test_a_step_has_the_sums_of_its_rows_if_all_tell_the_same_way(
+    rows: list[tuple[int, int, int, int, float, float, float]],
+) -> None:
+    """One that does not tell, or was measured otherwise, makes its cell unknown."""
+    batch = batch_of(rows)
+    table = build_step_table(batch)
+    assert table is not None
+    assert table.gpu is not None
+    assert batch.gpu is not None
+    own = batch.gpu.own_s()
+    ranks = [source.rank for source in table.sources]
+    names = [section.name for section in table.sections]
+    seen = 0
+    for t, step in enumerate(table.steps.tolist()):
+        for r, rank in enumerate(ranks):
+            for s, name in enumerate(names):
+                at = [i for i, row in enumerate(rows) if row[:3] == (rank, int(name[1:]), step)]
+                bases = {rows[i][3] for i in at}
+                basis = bases.pop() if len(bases) == 1 else HOST
+                assert table.gpu.basis[t, r, s] == basis
+                here = table.gpu.own_s[t, r, s]
+                if basis == HOST:
+                    assert np.isnan(here)
+                else:
+                    seen += len(at)
+                    assert here == pytest.approx(sum(own[i] for i in at))
+                assert np.isnan(table.gpu.nccl_s[t, r, s]) == (basis != CUPTI)
+    assert seen <= len(rows)
+
+
+def test_a_table_in_which_nobody_tells_has_no_gpu_times() -> None:
+    """It costs nothing then."""
+    builder = BatchBuilder()
+    builder.add(Source(run_id="r", rank=0), Section("s"), step=1, start_ns=1, duration_s=1.0)
+    table = build_step_table(builder.build())
+    assert table is not None
+    assert table.gpu is None
+
+
+def test_blocks_are_joined_with_what_some_of_them_tell() -> None:
+    """The others tell nothing."""
+    told = build_step_table(batch_of([(0, 0, 5, CUPTI, 0.4, 0.1, 0.4)]))
+    assert told is not None
+    assert told.gpu is not None
+    both = joined([told, replace(told, gpu=None)])
+    assert both.gpu is not None
+    assert both.gpu.basis.ravel().tolist() == [CUPTI, HOST]
+    np.testing.assert_allclose(both.gpu.own_s.ravel(), [0.3, NAN])
+    assert joined([replace(told, gpu=None)] * 2).gpu is None
+
+
+def test_a_run_keeps_its_gpu_times_through_windows_and_second_deliveries() -> None:
+    """What comes twice counts once, in whatever order; a batch without GPU times mixes in."""
+    rows = [(r, 0, s, CUPTI, 0.4 + 0.01 * r, 0.1, NAN) for s in range(5, 8) for r in range(3)]
+    batch = batch_of([*rows, (1, 1, 7, HOST, NAN, NAN, NAN)])
+    order = np.random.default_rng(0).permutation(len(batch))
+    stream = Stream(ScoreSettings(), VerdictSettings(), 0)
+    stream.observe(batch.take(order), 0)
+    stream.observe(batch.take(slice(0, 4)), 0)
+    [table] = stream.take_all_tables()
+    assert table.gpu is not None
+    names = [section.name for section in table.sections]
+    forward = names.index("s0")
+    expected = np.broadcast_to([0.3, 0.31, 0.32], (3, 3))
+    np.testing.assert_allclose(table.gpu.own_s[..., forward], expected)

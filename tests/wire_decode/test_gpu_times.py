@@ -1,0 +1,178 @@
+"""GPU times on spans: what becomes a column, and what is refused."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from google.protobuf.json_format import MessageToDict
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from otel_straggler import semconv
+from otel_straggler.model.gpu_times import CUPTI, EVENTS, HOST, GpuTimes
+from otel_straggler.model.observation import ObservationBatch
+from otel_straggler.native import NATIVE
+from otel_straggler.receive.merge import merge_batches
+from otel_straggler.score.step_tables import build_step_table
+from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
+from otel_straggler.wire.fold_sketch import write_sketch
+
+NAN = float("nan")
+START_NS = 1_790_000_000_000_000_000
+MS = 10**6
+BUSY, NCCL, KERNEL = semconv.GPU_BUSY_TIME, semconv.GPU_NCCL_TIME, semconv.GPU_KERNEL_TIME
+TIMED = {BUSY: 9 * MS, NCCL: 2 * MS, KERNEL: 9 * MS}
+ways = pytest.mark.parametrize(
+    "extension",
+    [
+        None,
+        pytest.param(
+            NATIVE,
+            marks=pytest.mark.skipif(
+                NATIVE is None,
+                reason="without the extension module; it would show that C++ reads the same",
+            ),
+        ),
+    ],
+    ids=["python", "native"],
+)
+
+
+def request_of(*spans: dict[str, Any]) -> ExportTraceServiceRequest:
+    """Spans of 10 ms of one rank, step after step; integers, doubles and texts as attributes."""
+    message = ExportTraceServiceRequest()
+    resource_spans = message.resource_spans.add()
+    resource_spans.resource.attributes.add(key=semconv.RANK).value.int_value = 3
+    for number, attributes in enumerate(spans):
+        span = resource_spans.scope_spans.add().spans.add(name="forward")
+        span.trace_id, span.span_id = b"t" * 16, (number + 1).to_bytes(8, "big")
+        span.start_time_unix_nano = START_NS + number * 20 * MS
+        span.end_time_unix_nano = span.start_time_unix_nano + 10 * MS
+        for key, told in {semconv.STEP: number, **attributes}.items():
+            value = span.attributes.add(key=key).value
+            kind = {int: "int_value", float: "double_value", str: "string_value"}.get(type(told))
+            if kind is None:
+                value.bytes_value = told
+            else:
+                setattr(value, kind, told)
+    return message
+
+
+def cupti(**changes: Any) -> dict[str, Any]:
+    return {semconv.TIME_BASIS: semconv.CUPTI_BASIS, **TIMED, **changes}
+
+
+def decode(extension: ModuleType | None, *spans: dict[str, Any]) -> DecodedSpans:
+    body = request_of(*spans).SerializeToString()
+    return SpanDecoder(extension=extension).decode(body)
+
+
+def told(batch: ObservationBatch) -> list[tuple[float, ...]]:
+    """Rows of basis, busy, nccl and kernel ms."""
+    assert batch.gpu is not None
+    gpu = batch.gpu
+    columns = gpu.basis, gpu.busy_s * 1e3, gpu.nccl_s * 1e3, gpu.kernel_s * 1e3
+    return [tuple(row) for row in np.array(columns).T.round(9)]
+
+
+@ways
+def test_what_a_span_tells_of_the_gpu_stands_in_columns(extension: ModuleType | None) -> None:
+    """Of both ways to measure it; of a span without, nothing."""
+    events = {semconv.TIME_BASIS: "events", BUSY: 12 * MS}
+    found = decode(extension, {}, cupti(), events, {semconv.TIME_BASIS: "host"})
+    rows = told(found.batch)
+    np.testing.assert_array_equal(
+        rows,
+        [(HOST, NAN, NAN, NAN), (CUPTI, 9, 2, 9), (EVENTS, 12, NAN, NAN), (HOST, NAN, NAN, NAN)],
+    )
+    assert found.refused_gpu_times == 0
+
+
+@ways
+def test_a_request_without_gpu_times_has_no_columns_for_them(extension: ModuleType | None) -> None:
+    """Nor one in which the host's clock is said to be the basis, whatever else it tells."""
+    odd = {semconv.TIME_BASIS: "sundial", **TIMED}
+    found = decode(extension, {}, {semconv.TIME_BASIS: "host", **TIMED}, dict(TIMED), odd)
+    assert len(found.batch) == 4
+    assert found.batch.gpu is None
+
+
+@ways
+@pytest.mark.parametrize("wrong", [-1, 2**62, 60 * 10**9 + 100 * MS + 1, 0.5, float("nan"), "9"])
+@pytest.mark.parametrize("key", [BUSY, NCCL])
+def test_a_time_that_makes_no_sense_is_not_known_and_counted(
+    key: str, wrong: Any, extension: ModuleType | None
+) -> None:
+    """The row is scored by the host's clock: half of a truth would pass for a fast rank."""
+    found = decode(extension, cupti(), cupti(**{key: wrong}))
+    assert found.fates == {"row": 2}
+    assert found.refused_gpu_times == 1
+    assert found.batch.gpu is not None
+    assert found.batch.gpu.basis.tolist() == [CUPTI, HOST]
+    assert np.isnan(found.batch.gpu.busy_s[1])
+
+
+@ways
+def test_the_largest_time_that_is_believed(extension: ModuleType | None) -> None:
+    """Ten times the run and a minute; a whole number as a double, too; and 0."""
+    most = 60 * 10**9 + 100 * MS
+    found = decode(extension, cupti(**{BUSY: most}), cupti(**{BUSY: 5e6, NCCL: 0}))
+    assert [row[:3] for row in told(found.batch)] == [(CUPTI, most / MS, 2), (CUPTI, 5, 0)]
+    assert found.refused_gpu_times == 0
+
+
+@ways
+def test_a_missing_time_is_not_known_and_no_mistake(extension: ModuleType | None) -> None:
+    """Without the sum of all kernels busy and communication time say enough."""
+    no_sum = {k: v for k, v in cupti().items() if k != KERNEL}
+    no_nccl = {k: v for k, v in cupti().items() if k != NCCL}
+    found = decode(extension, no_sum, no_nccl)
+    assert found.refused_gpu_times == 0
+    np.testing.assert_array_equal(told(found.batch), [(CUPTI, 9, 2, NAN), (HOST, NAN, NAN, NAN)])
+
+
+def test_json_means_the_same() -> None:
+    """With integers as texts, as OTLP writes them."""
+    message = request_of({}, cupti(), cupti(**{NCCL: -4}))
+    document = MessageToDict(message, use_integers_for_enums=True)
+    for scope in document["resourceSpans"][0]["scopeSpans"]:
+        for span in scope["spans"]:
+            span["traceId"], span["spanId"] = "11" * 16, "22" * 8
+    import json
+
+    found = SpanDecoder().decode_json(json.dumps(document).encode())
+    assert found.batch.gpu is not None
+    assert found.batch.gpu.basis.tolist() == [HOST, CUPTI, HOST]
+    assert found.refused_gpu_times == 1
+
+
+@ways
+def test_a_folded_span_gives_its_sums_to_its_rows(extension: ModuleType | None) -> None:
+    """In equal parts, so that the step has the sums again."""
+    lengths = [3 * MS, 4 * MS, 5 * MS]
+    fold = {
+        semconv.FOLD_COUNT: 3, semconv.FOLD_SUM: sum(lengths), semconv.FOLD_MIN: min(lengths),
+        semconv.FOLD_MAX: max(lengths), semconv.FOLD_SKETCH: write_sketch(lengths),
+    }  # fmt: skip
+    found = decode(extension, cupti(**fold), {})
+    assert told(found.batch)[:3] == [(CUPTI, 3, round(2 / 3, 9), 3)] * 3
+    table = build_step_table(found.batch)
+    assert table is not None
+    assert table.gpu is not None
+    assert table.gpu.basis[:, 0, 0].tolist() == [CUPTI, HOST]
+    assert table.gpu.own_s[0, 0, 0] == pytest.approx(0.007)
+    assert table.gpu.nccl_s[0, 0, 0] == pytest.approx(0.002)
+
+
+def test_columns_go_along_with_their_rows() -> None:
+    """Taken apart and put together; a part in which nobody tells has none."""
+    one, other = decode(None, {}, cupti(), cupti(**{BUSY: MS})).batch, decode(None, {}).batch
+    assert one.take(slice(0, 1)).gpu is None
+    part = one.take(np.array([2, 0]))
+    assert told(part)[0][:2] == (CUPTI, 1)
+    both = merge_batches([other, one])
+    assert [row[0] for row in told(both)] == [HOST, HOST, CUPTI, CUPTI]
+    assert merge_batches([other, other]).gpu is None
+    assert GpuTimes.join([None, None], [1, 2]) is None
