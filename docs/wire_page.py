@@ -28,6 +28,8 @@ _ADD = "Add it to docs/wire_page.py."
 _RANK_LABELS = ("run_id", "job_name", "group", "rank", "node", "role", "collector")
 _RUN_LABELS = ("run_id", "job_name", "group", "collector")
 _FURTHER_LABELS = {
+    "straggler.rank.state": ("state",),
+    "straggler.run.state": ("state",),
     "straggler.rank.finished.timestamp": ("outcome",),
     "straggler.records.dropped": ("reason",),
     "straggler.collector.spans": ("fate", "reason"),

@@ -369,7 +369,12 @@ class Metric:
 HEARTBEAT = Metric("straggler.heartbeat.timestamp", "s", "gauge", "the rank's clock when sent")
 PROGRESS = Metric("straggler.progress.timestamp", "s", "gauge", "when the rank last progressed")
 PROGRESS_STEP = Metric("straggler.progress.step", "{step}", "gauge", "last step begun")
-SECTION_OPEN = Metric("straggler.section.open_time", "s", "gauge", "age of the open section")
+SECTION_OPEN = Metric(
+    "straggler.section.open_time",
+    "s",
+    "gauge",
+    "age of the open section; of section ``step``: since the last section of the open step ended",
+)
 RANK_FINISHED = Metric("straggler.rank.finished.timestamp", "s", "gauge", "when the rank ended")
 RECORDS_DROPPED = Metric(
     "straggler.records.dropped", "{record}", "counter", "records a rank lost, by reason"
@@ -486,6 +491,25 @@ RANK_LAST_SCORED = Metric(
     "straggler.rank.last_scored.timestamp", "s", "gauge", "when the rank last got scores"
 )
 RANK_STEP = Metric("straggler.rank.step", "{step}", "gauge", "newest step the rank reported")
+RANK_STATE = Metric(
+    "straggler.rank.state",
+    "{state}",
+    "gauge",
+    "1 for the state that the rank is in: starting, ok, late, stuck, lost or finished",
+)
+RANK_TIMEOUT = Metric(
+    "straggler.rank.timeout",
+    "s",
+    "gauge",
+    "what the rank may take for what it does before it is stuck",
+)
+RUN_STATE = Metric(
+    "straggler.run.state",
+    "{state}",
+    "gauge",
+    "1 for the state that the run is in: starting, training, stuck, partly_lost, lost, finished, "
+    "cancelled, preempted or failed",
+)
 RUN_WORLD_SIZE = Metric("straggler.run.world_size", "{rank}", "gauge", "ranks expected")
 RUN_RANKS_REPORTING = Metric(
     "straggler.run.ranks_reporting", "{rank}", "gauge", "ranks in the newest window"

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from otel_straggler.cli.hang_lines import hang_json, hang_lines, ranks_text
+from otel_straggler.cli.hang_lines import hang_json, hang_lines
+from otel_straggler.publish.hang_json import ranks_text
 from otel_straggler.receive.flight_records import read_flight_records
 from otel_straggler.score.hangs.collectives import find_hang
 
@@ -29,6 +30,6 @@ def command(folder: Path, as_json: bool) -> None:
         return
     for line in hang_lines(found):
         click.echo(line)
-    click.echo(f"Read: the dumps of {ranks_text(found.ranks)}.", err=True)
+    click.echo(f"Read: the dumps of {ranks_text(list(found.ranks))}.", err=True)
     for remark in remarks:
         click.echo(remark, err=True)

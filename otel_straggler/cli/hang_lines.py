@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
+from otel_straggler.publish.hang_json import ranks_text
 from otel_straggler.score.hangs.collectives import Cause, HangFindings
-
-_MOST_NAMED = 20
 
 
 def hang_lines(found: HangFindings) -> Iterator[str]:
@@ -16,7 +15,7 @@ def hang_lines(found: HangFindings) -> Iterator[str]:
         yield _sentence(cause)
     for call in found.stuck_together:
         yield (
-            f"All ranks of {call.group} ({ranks_text(call.group.ranks)}) are in {call.name} "
+            f"All ranks of {call.group} ({ranks_text(list(call.group.ranks))}) are in {call.name} "
             f"#{call.sequence}, and none gets through: look at the network and the GPUs between "
             "them, not at the program."
         )
@@ -33,8 +32,8 @@ def hang_lines(found: HangFindings) -> Iterator[str]:
         )
     if found.missing:
         yield (
-            f"No dump of {ranks_text(found.missing)}: a rank that cannot write one was killed, "
-            "stopped, or holds the GIL. That is a finding, not a gap."
+            f"No dump of {ranks_text(list(found.missing))}: a rank that cannot write one was "
+            "killed, stopped, or holds the GIL. That is a finding, not a gap."
         )
     is_clear = found.causes or found.stuck_together or found.circles or found.mismatches
     if not is_clear and not found.missing:
@@ -74,29 +73,11 @@ def hang_json(found: HangFindings) -> dict[str, Any]:
     }
 
 
-def ranks_text(ranks: Sequence[int]) -> str:
-    """``ranks 0 to 3 and 7``; at most 20 runs of numbers, the rest counted.
-
-    >>> ranks_text((0, 1, 2, 3, 7)), ranks_text((5, 6)), ranks_text((5,))
-    ('ranks 0 to 3 and 7', 'ranks 5 and 6', 'rank 5')
-    """
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
-    runs = [part for run in runs for part in ([run] if len(run) > 2 else [[rank] for rank in run])]
-    texts = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
-    left_out = sum(map(len, runs[_MOST_NAMED:]))
-    texts = texts[:_MOST_NAMED] + ([f"{left_out} more"] if left_out else [])
-    text = texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {text}"
-
-
 def _sentence(cause: Cause) -> str:
     who = f"Rank {cause.rank}"
-    waiting = f"{ranks_text(cause.waiting)} {'waits' if len(cause.waiting) == 1 else 'wait'} for it"
+    waiting = (
+        f"{ranks_text(list(cause.waiting))} {'waits' if len(cause.waiting) == 1 else 'wait'} for it"
+    )
     return f"{who} {_WHAT[cause.why].format(call=cause.call)}; {waiting}. {_remedy(cause)}"
 
 

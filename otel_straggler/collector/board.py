@@ -12,6 +12,7 @@ from otel_straggler.collector.liveness import Liveness, World
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, Verdict
+from otel_straggler.publish.hang_json import hang_json
 from otel_straggler.publish.prometheus import Families, labels
 from otel_straggler.publish.report_json import (
     Json,
@@ -29,6 +30,7 @@ from otel_straggler.publish.verdict_series import (
     straggling_ranks,
     verdict_families,
 )
+from otel_straggler.score.hangs.judge import Found
 
 
 class ShownWindow:
@@ -69,6 +71,7 @@ class ShownRun:
     judged: RunVerdicts = field(default_factory=RunVerdicts)
     clashes: tuple[Source, ...] = ()
     late_rows: int = 0
+    found: Mapping[str, Found] = field(default_factory=dict)
 
     def windows_of(self, group: str | None) -> list[ShownWindow]:
         """Those of one group, or all."""
@@ -111,6 +114,11 @@ class ReportSnapshot:
                     judged=_judged_part(run, query),
                     clashes=run.clashes,
                     counts={"late": run.late_rows},
+                    hangs=[
+                        hang_json(group, found)
+                        for group, found in run.found.items()
+                        if query.group in (None, group)
+                    ],
                 )
                 for run_id, run in self._runs.items()
                 if query.run_id in (None, run_id)
@@ -195,8 +203,10 @@ class Board:
         clashes: dict[str, tuple[Source, ...]],
         late_rows: dict[str, int],
         judged: Callable[[str], RunVerdicts],
+        found: Callable[[str], Mapping[str, Found]] = lambda _: {},
     ) -> Snapshot:
-        """Everything as it stands; ``judged`` gives layer 2 of a run."""
+        """Everything as it stands; ``judged`` gives layer 2 of a run, ``found`` who is stuck or
+        lost in it, by group."""
         runs: dict[str, ShownRun] = {}
         page = Families()
         for run_id in dict.fromkeys((*self._runs, *liveness.runs())):
@@ -205,9 +215,10 @@ class Board:
                 judged=judged(run_id),
                 clashes=clashes.get(run_id, ()),
                 late_rows=late_rows.get(run_id, 0),
+                found=found(run_id),
             )
             worlds = liveness.worlds(run_id)
-            live = live_families(run_id, worlds, self._constant_labels)
+            live = live_families(run_id, worlds, self._constant_labels, run.found)
             page.extend(live)
             named = RunLabels(
                 run_id=run_id, jobs=_jobs(worlds, run), constant=self._constant_labels

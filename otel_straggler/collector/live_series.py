@@ -2,20 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from otel_straggler import semconv
 from otel_straggler.collector.liveness import RankLife, World
 from otel_straggler.publish.prometheus import Families, label, labels
 from otel_straggler.publish.score_series import rank_labels
+from otel_straggler.score.hangs.judge import Found
+from otel_straggler.score.hangs.signs import RANK_STATES
 
 
-def live_families(run_id: str, worlds: dict[str, World], constant_labels: str) -> Families:
-    """The series of one run: per rank, and of the run as a whole."""
+def live_families(
+    run_id: str,
+    worlds: dict[str, World],
+    constant_labels: str,
+    found: Mapping[str, Found] | None = None,
+) -> Families:
+    """The series of one run: per rank, and of the run as a whole.
+
+    Args:
+        found: who is stuck or lost, by group.
+    """
     families = Families()
     for group, world in worlds.items():
         for life in world.ranks.values():
             _add_rank(families, life, constant_labels)
         _add_world(families, run_id, group, world, constant_labels)
+        its = (found or {}).get(group)
+        if its is not None:
+            _add_states(families, run_id, group, world, its, constant_labels)
     return families
+
+
+def _add_states(
+    families: Families, run_id: str, group: str, world: World, its: Found, constant_labels: str
+) -> None:
+    """One series for each subject: its state is a label."""
+    timeouts_s = its.timeout_s.tolist()
+    for rank, code, timeout_s in zip(
+        its.ranks.tolist(), its.rank_states.tolist(), timeouts_s, strict=True
+    ):
+        life = world.ranks.get(rank)
+        if life is None:
+            continue
+        text = f"{rank_labels(life.source)},{constant_labels}"
+        families.add(semconv.RANK_STATE, f"{label('state', RANK_STATES[code])},{text}", 1)
+        families.add(semconv.RANK_TIMEOUT, text, timeout_s)
+    job = next((life.source.job for life in world.ranks.values()), "")
+    text = f"{labels(run_id=run_id, job_name=job, group=group)},{constant_labels}"
+    families.add(semconv.RUN_STATE, f"{label('state', its.state)},{text}", 1)
 
 
 def _add_rank(families: Families, life: RankLife, constant_labels: str) -> None:

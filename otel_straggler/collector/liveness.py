@@ -36,6 +36,7 @@ class RankLife:
         delay_s: smallest (arrival - sending); infinite before the first heartbeat.
         sent_at_s, progress_at_s, step: newest; None if never told.
         finished_at_s, outcome: set once the rank has ended.
+        open_section, phase: what it was in when it last said so; empty if nothing was open.
         dropped: records lost in this session, by reason.
         folded: section runs sent in spans for several, by section.
         gpu_tier, gpu_reason: what times it on its GPU, and why not more; empty if never told.
@@ -49,6 +50,7 @@ class RankLife:
     progress_at_s: float | None = None
     step: int | None = None
     open_section: str = ""
+    phase: str = ""
     finished_at_s: float | None = None
     outcome: Outcome | None = None
     dropped: dict[str, int] = field(default_factory=dict)
@@ -80,7 +82,7 @@ class RankLife:
         self.arrived_at_s = now_s
         self.sent_at_s = beat.sent_at_s
         self.delay_s = min(self.delay_s, now_s - beat.sent_at_s)
-        self.open_section = beat.open_section
+        self.open_section, self.phase = beat.open_section, beat.phase
         if beat.gpu_tier:
             self.gpu_tier, self.gpu_reason = beat.gpu_tier, beat.gpu_reason
         if beat.progress_at_s is not None:

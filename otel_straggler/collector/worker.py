@@ -13,6 +13,7 @@ from functools import partial
 from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.board import Board, Snapshot
 from otel_straggler.collector.gathering import Gathering
+from otel_straggler.collector.hangs import Hangs
 from otel_straggler.collector.histograms import Histograms
 from otel_straggler.collector.keeper import Keeper
 from otel_straggler.collector.liveness import Liveness
@@ -22,6 +23,7 @@ from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts
 from otel_straggler.publish.decisions import Decisions
 from otel_straggler.publish.sampling import Sampler
+from otel_straggler.score.hangs.judge import Found
 from otel_straggler.score.scorer import Scorer
 from otel_straggler.wire.decode_metrics import DecodedMetrics
 from otel_straggler.wire.decode_spans import DecodedSpans, Progress
@@ -90,7 +92,10 @@ class Worker:
         self._wall_s = wall_s
         self._forget_s = scoring.forget_run_seconds
         self._max_runs = scoring.max_runs
-        self._scorer = Scorer(scoring.for_scorer(), settings.verdicts.for_judge())
+        self._hangs = Hangs()
+        self._scorer = Scorer(
+            scoring.for_scorer(), settings.verdicts.for_judge(), self._hangs.learn
+        )
         self._histograms = Histograms(scoring.grace_seconds)
         self._liveness = Liveness()
         self._board = Board(
@@ -283,10 +288,22 @@ class Worker:
         self._board.drop_unshown()
         clashes = {run_id: self._clashes(run_id, now_ns, now_s) for run_id in self._liveness.runs()}
         self.snapshot = self._board.snapshot(
-            self._liveness, clashes, dict(self._scorer.late_by_run), self._judged
+            self._liveness,
+            clashes,
+            dict(self._scorer.late_by_run),
+            self._judged,
+            lambda run_id: self._found(run_id, now_s),
         )
         self._is_dirty = False
         self._published_at_ns = now_ns
+
+    def _found(self, run_id: str, now_s: float) -> dict[str, Found]:
+        """Who is stuck or lost, by group."""
+        looks = {
+            group: self._hangs.look(run_id, group, world, now_s)
+            for group, world in self._liveness.worlds(run_id).items()
+        }
+        return {group: found for group, found in looks.items() if found is not None}
 
     def _judged(self, run_id: str) -> RunVerdicts:
         return self._decisions.applied(self._scorer.judged(run_id), run_id)
@@ -298,6 +315,7 @@ class Worker:
         )
         self._histograms.forget(gone)
         self._liveness.forget(gone)
+        self._hangs.forget(gone)
         self._board.forget(gone)
 
     def _clashes(self, run_id: str, now_ns: int, now_s: float) -> tuple[Source, ...]:

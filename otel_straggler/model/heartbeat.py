@@ -17,7 +17,8 @@ class Heartbeat:
         sent_at_s: the sender's wall clock (``straggler.heartbeat.timestamp``).
         progress_at_s: the sender's wall clock when it last progressed.
         step: last step begun.
-        open_section, open_time_s: the innermost open section and its age.
+        open_section, open_time_s: the innermost open section and its age; "step" while a step is
+            open and none of its sections, with the time since the last one ended.
         phase: declared phase, empty if none.
         finished_at_s, outcome: set once the rank has ended.
         dropped: records lost so far in this session, by reason.

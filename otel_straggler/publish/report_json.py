@@ -33,12 +33,14 @@ class RunReport:
         judged: what layer 2 says.
         clashes: sessions that claim a rank which another live session claims too.
         counts: rows left out of the scores, by reason.
+        hangs: as ``hang_json`` gives them, one for each group.
     """
 
     windows: Sequence[Json] = ()
     judged: RunVerdicts = field(default_factory=RunVerdicts)
     clashes: Sequence[Source] = ()
     counts: Mapping[str, int] | None = None
+    hangs: Sequence[Json] = ()
 
 
 def report_json(runs: Mapping[str, RunReport]) -> Json:
@@ -61,6 +63,7 @@ def _run(run: RunReport) -> Json:
         "verdicts": [verdict_json(verdict) for verdict in run.judged.changes],
         "decisions": decisions_json(run.judged),
         "run": run_json(run.judged.worlds, newest["coverage"] if newest else None),
+        "liveness": list(run.hangs),
         "clashes": [_clash(source) for source in run.clashes],
         "not_scored": dict(run.counts or {}),
     }

@@ -10,8 +10,8 @@ from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.record.clock import Clock
 from otel_straggler.record.description import Topology, resource_attributes, source_of
 from otel_straggler.record.histograms import SectionHistograms
-from otel_straggler.record.recorder import Recorder
-from otel_straggler.semconv import Outcome
+from otel_straggler.record.recorder import OpenSection, Progress, Recorder
+from otel_straggler.semconv import STEP_SPAN, Outcome
 from otel_straggler.wire.encode_metrics import encode_heartbeat, encode_histograms
 
 _MOST_FOLDED = 100
@@ -71,7 +71,7 @@ class HeartbeatMaker:
         wall_ns = self._clock.wall_ns()
         perf_ns = self._clock.perf_ns()
         progress = self._recorder.progress()
-        section = self._recorder.open_section()
+        section = self._recorder.open_section() or self._between(progress)
         context = self._recorder.context
         return Heartbeat(
             source=source_of(self._settings, session_id, topology),
@@ -86,6 +86,13 @@ class HeartbeatMaker:
             dropped=self._all_losses(),
             folded=self._hottest(),
         )
+
+    def _between(self, progress: Progress) -> OpenSection | None:
+        """The step, where one is open and none of its sections is."""
+        context = self._recorder.context
+        if context is None or context.step is None:
+            return None
+        return OpenSection(STEP_SPAN, progress.at_ns, context.phase)
 
     def _hottest(self) -> dict[str, int]:
         """The sections of which most was folded."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from otel_straggler.model.step_table import StepTable, StepTimes
@@ -20,10 +20,18 @@ _MOST_TIMES = 1_000
 
 
 class Judges:
-    """Gives every table to the judge of its run and group, and remembers what is new."""
+    """Gives every table to the judge of its run and group, and remembers what is new.
 
-    def __init__(self, settings: VerdictSettings) -> None:
+    Args:
+        settings: of all judges.
+        on_table: who else wants the tables that are judged.
+    """
+
+    def __init__(
+        self, settings: VerdictSettings, on_table: Callable[[StepTable], None] | None = None
+    ) -> None:
         self._settings = settings
+        self._on_table = on_table
         self._judges: dict[_Key, Judge] = {}
         self._newest_attempt: dict[_Key, int] = {}
         self._without_rows_since_ns: dict[str, int] = {}
@@ -38,6 +46,8 @@ class Judges:
             return
         self._newest_attempt[key] = first.attempt
         self._new_times.append(StepTimes.of(table))
+        if self._on_table is not None:
+            self._on_table(table)
         judge = self._judge(key)
         self._note(judge, judge.take(table))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from otel_straggler.model.kernel_times import KernelTimes
 from otel_straggler.model.observation import NO_STEP, Ints, ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
-from otel_straggler.model.step_table import StepTimes
+from otel_straggler.model.step_table import StepTable, StepTimes
 from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.score.clashes import ClashWatch
 from otel_straggler.score.judges import Judges
@@ -46,14 +46,22 @@ class Scorer:
     """Scores every run it is shown. Pure: no clock, no I/O; ``now_ns`` is any monotonic time.
 
     Not thread-safe: one thread owns a scorer.
+
+    Args:
+        settings: of layer 1.
+        verdicts: of layer 2.
+        on_table: called with the times of steps that are judged, in order.
     """
 
     def __init__(
-        self, settings: ScoreSettings | None = None, verdicts: VerdictSettings | None = None
+        self,
+        settings: ScoreSettings | None = None,
+        verdicts: VerdictSettings | None = None,
+        on_table: Callable[[StepTable], None] | None = None,
     ) -> None:
         self._settings = settings or ScoreSettings()
         self._verdicts = verdicts or VerdictSettings()
-        self._judges = Judges(self._verdicts)
+        self._judges = Judges(self._verdicts, on_table)
         self._kernels = KernelStore(self._settings.kernel_bytes, self._settings.max_kernels)
         self._history = History.empty(self._settings.reference_half_life_s)
         self._worlds: dict[_WorldKey, _World] = {}

@@ -381,6 +381,9 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
     if (open && names.has_section(open->section)) {
       beat.open_section = {names.section(open->section).name,
                            std::max<std::int64_t>(now_ns - open->start_ns, 0)};
+    } else if (now.step != kNoStep && names.has_section(kStepSection)) {  // between two sections
+      beat.open_section = {names.section(kStepSection).name,
+                           std::max<std::int64_t>(beat.now_ns - beat.progress_ns, 0)};
     }
     if (now.is_on != 0 && names.has_phase(now.phase)) beat.phase = names.phase(now.phase);
     beat.folded = most_folded();

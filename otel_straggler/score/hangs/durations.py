@@ -45,6 +45,11 @@ class Durations:
         self._counts[0] += np.bincount(bucket, minlength=_BUCKETS)
         self._longest_s[0] = max(self._longest_s[0], float(known.max()))
 
+    def note_longest(self, seconds: float) -> None:
+        """That a length was seen which is not counted; NaN is none."""
+        if seconds > self._longest_s[0]:
+            self._longest_s[0] = seconds
+
     def quantile_s(self, q: float) -> float:
         """The length that a part ``q`` of all does not exceed; NaN if there is none."""
         return _quantile(self._counts.sum(axis=0), q)

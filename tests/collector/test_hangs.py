@@ -1,0 +1,210 @@
+"""Who is stuck and who is lost, as a collector shows it: signs of life in, series and report out,
+by a clock that the test moves."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from otel_straggler import semconv
+from otel_straggler.collector.admission import Admission
+from otel_straggler.collector.worker import Worker
+from otel_straggler.model.heartbeat import Heartbeat
+from otel_straggler.model.rank import Source
+from otel_straggler.wire.decode_metrics import DecodedMetrics
+from otel_straggler.wire.decode_spans import SpanDecoder
+
+RANKS = 4
+BEAT_S = 5.0
+
+
+class World:
+    """Four ranks that send heartbeats to a worker, every five seconds of a clock of its own."""
+
+    def __init__(self, kit: Any) -> None:
+        self.now_s = 1.79e9
+        self.worker = Worker(
+            kit.settings(),
+            Admission(1 << 30),
+            monotonic_ns=lambda: int(self.now_s * 1e9),
+            wall_s=lambda: self.now_s,
+        )
+        self.worker._board.sign("c")
+        self.beats: dict[int, dict[str, Any]] = {
+            rank: {"step": 0, "open_section": "forward"} for rank in range(RANKS)
+        }
+        self.progress_at_s = dict.fromkeys(range(RANKS), self.now_s)
+        self.attempt = 0
+
+    def source(self, rank: int) -> Source:
+        return Source(
+            run_id="run",
+            rank=rank,
+            world_size=len(self.beats),
+            node=f"node-{rank}",
+            session_id=f"{self.attempt}-{rank}",
+            attempt=self.attempt,
+        )
+
+    def live(self, seconds: float, *, moving: Any = (), silent: Any = ()) -> None:
+        """Time passes. ``moving`` ranks progress by a step a second, the others stand still, and
+        ``silent`` ones say nothing."""
+        until_s = self.now_s + seconds
+        while self.now_s < until_s:
+            self.now_s += BEAT_S
+            for rank in moving:
+                self.beats[rank]["step"] += int(BEAT_S)
+                self.progress_at_s[rank] = self.now_s
+            for rank in self.beats:
+                if rank not in silent:
+                    self.say(rank)
+            self.worker.tick()
+
+    def say(self, rank: int, **more: Any) -> None:
+        beat = Heartbeat(
+            source=self.source(rank),
+            sent_at_s=self.now_s,
+            progress_at_s=self.progress_at_s[rank],
+            open_time_s=1.0,
+            **{**self.beats[rank], **more},
+        )
+        self.worker.take(DecodedMetrics(heartbeats=(beat,), points={}), 0)
+        self.worker.process_queued()
+
+    def take(self, spans: bytes) -> None:
+        """A request of spans."""
+        self.worker.take(SpanDecoder().decode(spans), 0)
+        self.worker.process_queued()
+
+    def end(self, rank: int, outcome: Any) -> None:
+        self.say(rank, finished_at_s=self.now_s, outcome=outcome)
+
+    def look(self) -> dict[str, Any]:
+        """The world in the report."""
+        self.now_s += 0.2
+        self.worker.show_soon()
+        self.worker.tick()
+        (found,) = json.loads(self.worker.snapshot.report.body)["runs"]["run"]["liveness"]
+        its: dict[str, Any] = found
+        return its
+
+    def series(self, metric: semconv.Metric) -> dict[str, str]:
+        """State by rank, or of the run."""
+        self.look()
+        return {
+            sample.labels.get("rank", ""): sample.labels["state"]
+            for family in text_string_to_metric_families(self.worker.snapshot.page.decode())
+            for sample in family.samples
+            if sample.name == metric.prometheus_name
+        }
+
+
+@pytest.fixture
+def world(kit: Any) -> World:
+    found = World(kit)
+    found.live(60.0, moving=range(RANKS))
+    return found
+
+
+def test_a_world_that_trains_is_said_to(world: World) -> None:
+    """One series for each rank and one for the run."""
+    assert world.series(semconv.RANK_STATE) == dict.fromkeys(["0", "1", "2", "3"], "ok")
+    assert world.series(semconv.RUN_STATE) == {"": "training"}
+    found = world.look()
+    assert (found["why"], found["sentence"], found["ranks"]) == (None, None, {"ok": 4})
+
+
+def test_a_rank_that_falls_silent_is_lost_and_the_others_wait_for_it(world: World) -> None:
+    """It is named after 20 s; the others, which stand still, once their timeout has passed."""
+    world.live(25.0, moving=(0, 1, 3), silent=(2,))
+    assert world.series(semconv.RANK_STATE)["2"] == "lost"
+    world.live(600.0, silent=(2,))
+    found = world.look()
+    assert (found["state"], found["why"], found["culprits"]) == ("partly_lost", "lost", [2])
+    assert found["ranks"] == {"stuck": 3, "lost": 1}
+    assert found["sentence"] == "rank 2: no sign of life; 3 ranks wait."
+
+
+def test_a_rank_that_never_joined_is_told_from_those_that_wait(world: World) -> None:
+    """All live; rank 1 is a step behind."""
+    world.live(5.0, moving=(0, 2, 3))
+    world.live(600.0)
+    found = world.look()
+    assert (found["state"], found["why"]) == ("stuck", "never_joined")
+    assert (found["culprits"], found["victims"]) == ([1], 3)
+    assert world.series(semconv.RUN_STATE) == {"": "stuck"}
+
+
+def test_a_stuck_world_gets_on_again(world: World) -> None:
+    """By progress alone."""
+    world.live(600.0)
+    assert world.look()["why"] == "joined_but_stuck"
+    world.live(5.0, moving=range(RANKS))
+    assert world.look()["state"] == "training"
+
+
+def test_timeouts_are_learnt_from_spans(world: World, kit: Any) -> None:
+    """After 40 steps of a tenth of a second thirty seconds are enough; the timeout is a series."""
+    for rank in range(RANKS):
+        world.take(kit.spans_of(world.source(rank), range(60), {"forward": 0.1}))
+    world.now_s += 30.0
+    world.worker.tick()
+    for rank in range(RANKS):
+        world.progress_at_s[rank] = world.now_s
+    world.live(40.0)
+    assert world.look()["state"] == "stuck"
+    page = world.worker.snapshot.page.decode()
+    assert "straggler_rank_timeout_seconds{" in page
+    assert {
+        line.rsplit(" ", 1)[1] for line in page.splitlines() if "rank_timeout_seconds{" in line
+    } == {"30.0"}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state"),
+    [
+        ("ok", "finished"),
+        ("cancelled", "cancelled"),
+        ("preempted", "preempted"),
+        ("failed", "failed"),
+    ],
+)
+def test_an_end_that_was_told_is_no_hang(world: World, outcome: Any, state: str) -> None:
+    """However long nothing is heard after it."""
+    for rank in range(RANKS):
+        world.end(rank, outcome)
+    world.now_s += 500.0
+    assert (world.look()["state"], world.look()["why"]) == (state, None)
+
+
+def test_ranks_that_die_with_one_that_failed_are_explained_by_it(world: World) -> None:
+    """The launcher kills them; nobody is called for a hang."""
+    world.end(0, "failed")
+    world.now_s += 60.0
+    found = world.look()
+    assert found["state"] == "failed"
+
+
+def test_a_restart_begins_with_new_states(world: World) -> None:
+    """Ranks of the attempt before are no ghosts, and a smaller world lacks nobody."""
+    world.live(60.0, silent=range(RANKS))
+    assert world.look()["state"] == "lost"
+    world.attempt = 1
+    del world.beats[3]
+    world.live(10.0, moving=range(3))
+    assert world.series(semconv.RANK_STATE) == {"0": "ok", "1": "ok", "2": "ok"}
+    assert world.look()["state"] == "training"
+
+
+def test_ranks_without_signs_of_life_are_not_judged(kit: Any) -> None:
+    """Spans of another SDK say nothing about who lives."""
+    alone = World(kit)
+    for rank in range(RANKS):
+        alone.take(kit.spans_of(alone.source(rank), range(10)))
+    alone.now_s += 600.0
+    alone.worker.tick()
+    (run,) = json.loads(alone.worker.snapshot.report.body)["runs"].values()
+    assert run["liveness"] == []
