@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from otel_straggler import semconv
+from otel_straggler.collector.liveness_settings import LivenessSettings
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.publish.sampling import SamplingRules
 from otel_straggler.score.settings import ScoreSettings
@@ -277,6 +278,7 @@ class CollectorSettings:
     spans: SpanSettings = field(default_factory=SpanSettings)
     scoring: ScoringSettings = field(default_factory=ScoringSettings)
     verdicts: VerdictsSettings = field(default_factory=VerdictsSettings)
+    liveness: LivenessSettings = field(default_factory=LivenessSettings)
     forward: ForwardSettings = field(default_factory=ForwardSettings)
     history: HistorySettings = field(default_factory=HistorySettings)
 
@@ -327,6 +329,7 @@ RULES: dict[str, tuple[str, Any]] = {
         f.name: ("a list of patterns of span names, such as train.*", _are_words)
         for f in dataclasses.fields(SpanSettings)
     },
+    **{f.name: ("a number above 0", lambda v: v > 0) for f in dataclasses.fields(LivenessSettings)},
     "keep_days": ("a number above 0", lambda v: v > 0),
     "max_mib": ("an integer of at least 1", lambda v: v >= 1),
     "save_every_seconds": ("a number above 0", lambda v: v > 0),

@@ -92,7 +92,7 @@ class Worker:
         self._wall_s = wall_s
         self._forget_s = scoring.forget_run_seconds
         self._max_runs = scoring.max_runs
-        self._hangs = Hangs()
+        self._hangs = Hangs(settings.liveness.for_judge())
         self._scorer = Scorer(
             scoring.for_scorer(), settings.verdicts.for_judge(), self._hangs.learn
         )

@@ -10,6 +10,7 @@ from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.collector.settings_file import FLAG_OF, load_settings
 from otel_straggler.errors import ConfigError
 from otel_straggler.publish.sampling import SamplingRules
+from otel_straggler.score.hangs.settings import HangSettings
 from otel_straggler.score.verdicts.settings import VerdictSettings
 from otel_straggler.semconv import RANK_ALIASES, STEP_ALIASES
 
@@ -60,6 +61,15 @@ def test_verdicts_in_the_file_are_the_settings_of_layer_2(tmp_path: Path) -> Non
     file.write_text("verdicts: {block_seconds: 5, windows_steps: [10, 40], page_loss: 0}\n")
     expected = VerdictSettings(block_s=5.0, windows_steps=(10, 40), page_loss=0.0)
     assert load_settings(file, {}).verdicts.for_judge() == expected
+
+
+def test_liveness_in_the_file_is_what_the_hang_judge_goes_by(tmp_path: Path) -> None:
+    """The same defaults, under the same names but for units."""
+    assert CollectorSettings().liveness.for_judge() == HangSettings()
+    file = tmp_path / "c.yaml"
+    file.write_text("liveness: {lost_after_seconds: 3, least_timeout_seconds: 1.5}\n")
+    expected = HangSettings(lost_after_s=3.0, least_timeout_s=1.5)
+    assert load_settings(file, {}).liveness.for_judge() == expected
 
 
 def test_a_url_alone_turns_forwarding_on() -> None:

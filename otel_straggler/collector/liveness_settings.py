@@ -1,0 +1,34 @@
+"""When a rank is lost or stuck, as a collector's file says it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from otel_straggler.score.hangs.settings import HangSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivenessSettings:
+    """See :class:`HangSettings`, whose names have ``_s`` for ``_seconds``.
+
+    Attributes:
+        lost_after_seconds: without a sign of life for so long a rank is lost.
+        least_timeout_seconds: no progress for less is never called stuck.
+        most_timeout_seconds: for more always, unless that is usual for the section.
+        start_timeout_seconds: for a rank that has not progressed yet, and for the first steps.
+        unknown_timeout_seconds: for a section that was seen too seldom to know.
+    """
+
+    lost_after_seconds: float = 20.0
+    least_timeout_seconds: float = 30.0
+    most_timeout_seconds: float = 480.0
+    start_timeout_seconds: float = 3_600.0
+    unknown_timeout_seconds: float = 480.0
+
+    def for_judge(self) -> HangSettings:
+        values = {
+            field.name.removesuffix("_seconds") + "_s": getattr(self, field.name)
+            for field in dataclasses.fields(self)
+        }
+        return HangSettings(**values)

@@ -1,0 +1,109 @@
+"""Real processes that hang: a collector names the rank that the others wait for."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RANK = Path(__file__).with_name("hanging_rank.py")
+RANKS = 3
+LONGEST_S = 90.0
+QUICK = """liveness:
+  lost_after_seconds: 3
+  least_timeout_seconds: 4
+  unknown_timeout_seconds: 4
+"""
+
+
+class Job:
+    """Three ranks in lockstep, and the collector that they send to."""
+
+    def __init__(self, collector: Any) -> None:
+        self.collector = collector
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.ranks = [
+            subprocess.Popen(
+                [sys.executable, RANK, collector.endpoint],
+                env={
+                    **os.environ,
+                    "RANK": str(rank),
+                    "WORLD_SIZE": str(RANKS),
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(port),
+                },
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            for rank in range(RANKS)
+        ]
+        for process in self.ranks:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip()
+
+    def liveness(self) -> dict[str, Any]:
+        url = f"{self.collector.url}/v1/report?run=hanging"
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            (found,) = json.load(answer)["runs"]["hanging"]["liveness"] or [{}]
+        return found
+
+    def wait_for(self, **wanted: Any) -> dict[str, Any]:
+        """Until the report says so; the last that it said, if it does not."""
+        ends_at = time.monotonic() + LONGEST_S
+        while time.monotonic() < ends_at:
+            found = self.liveness()
+            if all(found.get(name) == value for name, value in wanted.items()):
+                return found
+            time.sleep(0.2)
+        pytest.fail(f"not within {LONGEST_S} s: {wanted}; the report says {found}")
+
+    def close(self) -> None:
+        for process in self.ranks:
+            process.kill()
+        for process in self.ranks:
+            process.wait(30)
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+@pytest.fixture
+def job(start_collector: Any, tmp_path: Path) -> Iterator[Job]:
+    """It trains, and its timeouts have been learnt."""
+    file = tmp_path / "collector.yaml"
+    file.write_text(QUICK)
+    made = Job(start_collector(f"--config={file}"))
+    try:
+        made.wait_for(state="training", ranks={"ok": RANKS})
+        time.sleep(3.0)  # some hundred steps
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.mark.demo
+def test_a_stopped_process_is_lost_and_its_peers_are_victims(job: Job) -> None:
+    """SIGSTOP, as a frozen host; the others are alive in their collective. It goes on, they too."""
+    job.ranks[1].send_signal(signal.SIGSTOP)
+    found = job.wait_for(state="partly_lost", ranks={"stuck": 2, "lost": 1})
+    assert (found["why"], found["culprits"], found["victims"]) == ("lost", [1], 2)
+    job.ranks[1].send_signal(signal.SIGCONT)
+    assert job.wait_for(state="training", ranks={"ok": RANKS})["sentence"] is None
+
+
+@pytest.mark.demo
+def test_all_ranks_killed_are_lost_not_finished(job: Job) -> None:
+    """SIGKILL says nothing: nobody may take silence for an end."""
+    for process in job.ranks:
+        process.kill()
+    found = job.wait_for(state="lost", ranks={"lost": RANKS})
+    assert found["culprits"] == [0, 1, 2]
