@@ -333,3 +333,24 @@ def test_refused_kernel_times_are_counted(
         return {p.attributes[semconv.REASON]: p.value for p in points}
 
     sink.wait_for(lambda s: lost(s).get("kernels_lost") == 2)
+
+
+def test_between_two_sections_the_step_is_what_is_open(
+    begin: Begin, sink: CapturedRequests
+) -> None:
+    """A rank that waits outside of its sections is at work all the same; outside of a step it is
+    not, and says nothing."""
+
+    def open_now() -> list[str]:
+        return [point.attributes[semconv.SECTION] for point in sink.points(semconv.SECTION_OPEN)]
+
+    begin()
+    with step(1):
+        with section("data"):
+            sink.wait_for(lambda s: "data" in open_now())
+        sink.wait_for(lambda s: semconv.STEP_SPAN in open_now())
+    flush()
+    said = len(open_now())
+    beats = len(sink.points(semconv.HEARTBEAT))
+    sink.wait_for(lambda s: len(s.points(semconv.HEARTBEAT)) > beats + 3)
+    assert len(open_now()) <= said + 1  # one may have been on its way
