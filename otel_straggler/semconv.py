@@ -503,12 +503,39 @@ RANK_TIMEOUT = Metric(
     "gauge",
     "what the rank may take for what it does before it is stuck",
 )
+RANK_CULPRIT = Metric(
+    "straggler.rank.culprit",
+    "{flag}",
+    "gauge",
+    "1 for a rank that a hang waits for, by why: lost, never_joined or left_early; at most 20 of "
+    "a run",
+)
 RUN_STATE = Metric(
     "straggler.run.state",
     "{state}",
     "gauge",
     "1 for the state that the run is in: starting, training, stuck, partly_lost, lost, finished, "
-    "cancelled, preempted or failed",
+    "cancelled, preempted, failed or forgotten; 0 for the others",
+)
+RUN_HUNG = Metric(
+    "straggler.run.hung",
+    "{flag}",
+    "gauge",
+    "1 while the run as a whole does not get on and nobody has acknowledged it",
+)
+RUN_HANG_INFO = Metric(
+    "straggler.run.hang_info",
+    "{info}",
+    "gauge",
+    "why the ranks of a run wait, and the same as a sentence; always 1",
+)
+RUN_RANKS = Metric("straggler.run.ranks", "{rank}", "gauge", "ranks of the run, by their state")
+RUN_PAGES = Metric(
+    "straggler.run.pages", "{flag}", "gauge", "1 if alerts about the run may call somebody"
+)
+RUN_INFO = Metric("straggler.run.info", "{info}", "gauge", "team and attempt; always 1")
+MAINTENANCE_UNTIL = Metric(
+    "straggler.maintenance.until.timestamp", "s", "gauge", "when maintenance of the node ends"
 )
 RUN_WORLD_SIZE = Metric("straggler.run.world_size", "{rank}", "gauge", "ranks expected")
 RUN_RANKS_REPORTING = Metric(
@@ -586,6 +613,9 @@ COLLECTOR_FORWARDED = Metric(
 )
 COLLECTOR_START = Metric(
     "straggler.collector.start.timestamp", "s", "gauge", "when this collector started"
+)
+COLLECTOR_PAGES = Metric(
+    "straggler.collector.pages", "{flag}", "gauge", "1 if this collector's alerts may call somebody"
 )
 COLLECTOR_ROWS = Metric(
     "straggler.collector.rows", "{row}", "counter", "section runs, by what became of them"
