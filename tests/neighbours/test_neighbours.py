@@ -13,8 +13,8 @@ from environments import PYTHONS, TABLE, Environment, Report, build_and_test, me
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-pytestmark = [pytest.mark.neighbours, pytest.mark.timeout(900)]
-AT_ONCE = 3
+pytestmark = [pytest.mark.neighbours, pytest.mark.timeout(2_000)]
+AT_ONCE = 2
 Reports = dict[str, Future[Report]]
 
 
