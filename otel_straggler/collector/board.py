@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from otel_straggler import semconv
 from otel_straggler.collector.live_series import live_families
 from otel_straggler.collector.liveness import Liveness, World
+from otel_straggler.model.decision import hang_subject
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, Verdict
@@ -99,6 +100,11 @@ class ReportSnapshot:
         run = self._runs.get(run_id)
         return () if run is None else run.judged.current
 
+    def hangs_of(self, run_id: str) -> Mapping[str, Found]:
+        """Who is stuck or lost in a run, by group; none of a run that is not known."""
+        run = self._runs.get(run_id)
+        return {} if run is None else run.found
+
     def part(self, query: ReportQuery) -> bytes:
         """What a query asks for. Cost: O(size of the answer), once the windows have their JSON."""
         if query.is_for_all:
@@ -115,7 +121,11 @@ class ReportSnapshot:
                     clashes=run.clashes,
                     counts={"late": run.late_rows},
                     hangs=[
-                        hang_json(group, found)
+                        hang_json(
+                            group,
+                            found,
+                            is_acknowledged=hang_subject(group) in run.judged.silenced,
+                        )
                         for group, found in run.found.items()
                         if query.group in (None, group)
                     ],
@@ -210,12 +220,13 @@ class Board:
         runs: dict[str, ShownRun] = {}
         page = Families()
         for run_id in dict.fromkeys((*self._runs, *liveness.runs())):
+            hangs = found(run_id)  # before the verdicts: a decision may be about a hang
             runs[run_id] = run = ShownRun(
                 windows=self._newest(run_id),
                 judged=judged(run_id),
                 clashes=clashes.get(run_id, ()),
                 late_rows=late_rows.get(run_id, 0),
-                found=found(run_id),
+                found=hangs,
             )
             worlds = liveness.worlds(run_id)
             live = live_families(run_id, worlds, self._constant_labels, run.found)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
+from otel_straggler.collector.hangs import Hangs
 from otel_straggler.collector.settings import HistorySettings
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import Verdict
@@ -20,6 +21,7 @@ _SHARE: Final = 20
 """Copying a state takes one part in so many of the scoring thread's time at most."""
 _JUDGES: Final = "judges"
 _DECISIONS: Final = "decisions"
+_HANGS: Final = "hangs"
 
 
 class Keeper:
@@ -71,12 +73,15 @@ class Keeper:
 
     # --- from the scoring thread ----------------------------------------------------------------
 
-    def restore(self, scorer: Scorer, decisions: Decisions) -> None:
+    def restore(self, scorer: Scorer, decisions: Decisions, hangs: Hangs | None = None) -> None:
         """Give everybody what the last process left. What is refused is said, counted and left
         out; the rest counts all the same."""
         decided = self._restored.pop(_DECISIONS, None)
         if decided is not None:
             self._give(_DECISIONS, lambda: decisions.restore(decided))
+        learnt = self._restored.pop(_HANGS, None)
+        if learnt is not None and hangs is not None:
+            self._give(_HANGS, partial(hangs.restore, learnt))
         judges = 0
         for key, state in self._restored.items():
             part, is_judge, name = key.partition("/")
@@ -91,24 +96,26 @@ class Keeper:
         if self._history is not None and windows:
             self._history.put(windows=windows)
 
-    def tick(self, scorer: Scorer) -> None:
+    def tick(self, scorer: Scorer, hangs: Hangs | None = None) -> None:
         """Save if it is time and there is anything new."""
         if self._history is None:
             return
         self._changes += scorer.new_changes()
         is_new = self._changes or scorer.counts.observed != self._saved_rows
         if is_new and self._monotonic_ns() >= self._due_at_ns:
-            self.save(scorer)
+            self.save(scorer, hangs)
 
-    def save(self, scorer: Scorer) -> None:
-        """The scorer's state and the changes of verdicts that led to it, in one."""
+    def save(self, scorer: Scorer, hangs: Hangs | None = None) -> None:
+        """The scorer's state and the changes of verdicts that led to it, in one; with what the hang
+        judges have learnt."""
         if self._history is None:
             return
         began_at_ns = self._monotonic_ns()
         self._due_at_ns = began_at_ns + self._save_every_ns
         self._changes += scorer.new_changes()
         self._saved_rows = scorer.counts.observed
-        self._history.put(changes=self._changes, states=_parts(scorer.state()))
+        learnt = {} if hangs is None else {_HANGS: hangs.state()}
+        self._history.put(changes=self._changes, states={**_parts(scorer.state()), **learnt})
         self._changes = []
         took_ns = self._monotonic_ns() - began_at_ns
         self._due_at_ns = max(self._due_at_ns, began_at_ns + _SHARE * took_ns)
