@@ -15,6 +15,13 @@ SCOPE_NAME: Final = "otel_straggler"
 SCORER_HEADER: Final = "otel-straggler-scorer"
 """Response header of a collector that scores; its value is the wire version."""
 WIRE_VERSION: Final = "1"
+COMMANDS_PATH: Final = "/v1/commands"
+"""Where a rank asks its collector what it wants (OTLP/HTTP), and a person asks the collector."""
+COMMANDS_TOKEN_HEADER: Final = "otel-straggler-token"  # noqa: S105  a name, no secret
+"""Request header of both; a header of its own, since ``authorization`` may be a gateway's."""
+DUMP_STACKS: Final = "dump_stacks"
+VERBS: Final = (DUMP_STACKS,)
+"""All that a collector can ask of a rank."""
 
 
 class Attribute(str):
