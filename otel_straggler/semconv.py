@@ -648,6 +648,12 @@ COLLECTOR_DECISIONS = Metric(
     "counter",
     "verdicts that people dismissed, muted or restored, by the verdict's cause",
 )
+COLLECTOR_COMMANDS = Metric(
+    "straggler.collector.commands",
+    "{command}",
+    "counter",
+    "what ranks were asked for, by what came of it; outcome asked counts all",
+)
 COLLECTOR_HTTP_ANSWERS = Metric(
     "straggler.collector.http_answers", "{answer}", "counter", "OTLP/HTTP answers, by status"
 )

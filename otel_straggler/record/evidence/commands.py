@@ -147,6 +147,9 @@ def _commands_in(body: bytes) -> Iterator[_Command]:
     for one in wanted[:_MOST_AT_ONCE] if isinstance(wanted, list) else ():
         given = one if isinstance(one, dict) else {}
         id_, verb = given.get("id"), given.get("verb")
-        if isinstance(id_, str) and isinstance(verb, str) and 0 < len(id_) <= _LONGEST_ID:
-            if id_.isalnum() and id_.isascii():
-                yield _Command(id_, verb[:_LONGEST_ID])
+        if isinstance(id_, str) and isinstance(verb, str) and _is_id(id_):
+            yield _Command(id_, verb[:_LONGEST_ID])
+
+
+def _is_id(text: str) -> bool:
+    return 0 < len(text) <= _LONGEST_ID and text.isalnum() and text.isascii()
