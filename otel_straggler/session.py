@@ -78,6 +78,7 @@ class Session:
         if self.settings.is_disabled:
             return
         # numpy, requests and protobuf are loaded here: two threads must not import them at once.
+        from otel_straggler.record.evidence.ring import note_identity
         from otel_straggler.record.evidence.watch import evidence_for
         from otel_straggler.record.exporting import export_for
         from otel_straggler.record.gpu.owner import GpuTiming, why_never
@@ -101,6 +102,7 @@ class Session:
         if self._sdk is not None:
             self._sdk.start(RECORDER.epoch.generation)
         self._gpu.start()
+        note_identity(self.settings)
         self._evidence = evidence_for(self.settings, lambda: self.is_scorer)
         if self._evidence is not None:
             self._evidence.start()

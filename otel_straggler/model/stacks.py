@@ -16,7 +16,7 @@ SUFFIX = ".stacks.txt"
 ANNOUNCED = "announced"
 """The first head of a file: who may be asked, before anybody was."""
 MOST_DUMPS, MOST_THREADS, MOST_FRAMES, LONGEST_LINE = 1_000, 1_000, 200, 2_000
-_UNSAFE = re.compile(r"[^A-Za-z0-9._]+")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 _THREAD = re.compile(r"(?:Current t|T)hread 0x([0-9a-fA-F]{1,16})\b ?(?:\[(.*?)\])?(.*)")
 _FRAME = re.compile(r'  File "(.*)", line (\d{1,9}|\?\?\?) in (.*)')
@@ -51,6 +51,11 @@ class StacksHead:
     since: str = ""
     main_thread: str = ""
     signal: str = ""
+
+    @property
+    def is_announcement(self) -> bool:
+        """Nobody has asked for stacks here."""
+        return self.why == ANNOUNCED
 
     def text(self) -> str:
         """As it stands in a file; a line each, so nothing in it can begin another."""

@@ -6,11 +6,11 @@ import faulthandler
 import os
 from pathlib import Path
 
-from otel_straggler.model.stacks import StacksHead
+from otel_straggler.model.stacks import SUFFIX, StacksHead
 
 MOST_BYTES = 4 * 1024 * 1024
 MOST_DUMPS = 32
-OLDER = ".1"
+OLDER = ".stacks.older.txt"
 
 
 class StacksFile:
@@ -66,7 +66,7 @@ class StacksFile:
     def _turn_over(self, announcement: StacksHead) -> None:
         if self._dumps < self._most_dumps and os.fstat(self._file).st_size < self._most_bytes:
             return
-        self.path.replace(self.path.with_name(self.path.name + OLDER))
+        self.path.replace(self.path.with_name(self.path.name.removesuffix(SUFFIX) + OLDER))
         fresh = _opened(self.path)
         os.dup2(fresh, self._file, inheritable=False)  # who writes by number goes on here
         os.close(fresh)
