@@ -172,22 +172,28 @@ def _head(target: Target, by: str) -> StacksHead:
 
 
 def _lines(body: bytes) -> Iterator[str]:
-    """What py-spy says, as faulthandler would."""
+    """What py-spy says, as faulthandler would; what makes no sense is left out."""
     try:
         threads: Any = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return
-    for thread in threads if isinstance(threads, list) else ():
+    for thread in _maps(threads):
+        number = thread.get("thread_id")
+        frames = _maps(thread.get("frames"))
+        if type(number) is not int or not frames:
+            continue
         gil = "holds the GIL, " if thread.get("owns_gil") else ""
-        name = _one_line(thread.get("thread_name") or "")
-        number = int(thread.get("thread_id") or 0) & (2**64 - 1)
-        yield f"Thread 0x{number:016x} [{name}] ({gil}most recent call first):"
-        for frame in thread.get("frames") or ():
-            line = frame.get("line") or "???"
-            file, function = (_one_line(frame.get(key) or "") for key in ("filename", "name"))
-            yield f'  File "{file}", line {line} in {function}'
+        name = _one_line(thread.get("thread_name"))
+        yield f"Thread 0x{number & (2**64 - 1):016x} [{name}] ({gil}most recent call first):"
+        for frame in frames:
+            file, function = _one_line(frame.get("filename")), _one_line(frame.get("name"))
+            yield f'  File "{file}", line {frame.get("line") or "???"} in {function}'
         yield ""
 
 
-def _one_line(text: str) -> str:
-    return " ".join(str(text).split())
+def _maps(value: object) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _one_line(text: object) -> str:
+    return " ".join(str(text or "").split())

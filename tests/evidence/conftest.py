@@ -50,7 +50,18 @@ class Stuck:
 
     def line(self) -> str:
         assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
+        said = self.process.stdout.readline().strip()
+        if said == "stuck":
+            self._wait_for_sleep()
+        return said
+
+    def _wait_for_sleep(self) -> None:
+        """Until the main thread has not run for a while; it speaks a moment before."""
+        sleeping = 0
+        while sleeping < 4:
+            state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+            sleeping = sleeping + 1 if state == "S" else 0
+            time.sleep(0.02)
 
     def dumps(self) -> list[StacksDump]:
         """Those with stacks, in its file."""

@@ -170,20 +170,21 @@ def test_real_ranks_of_which_one_does_not_join(
         "WORLD_SIZE": "3",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": free_port,
-        "OTEL_STRAGGLER_EVIDENCE_AFTER_S": "1",
         "OMP_NUM_THREADS": "1",
     }
     ranks = [start("all_reduce_alone", rank=rank, **world) for rank in range(3)]
     for one in ranks:
         assert one.line() == "stuck"
-    for one in ranks:
-        wait(one.dumps)
-    assert main(["hang", str(tmp_path)]) == 0
-    out = capsys.readouterr().out
-    if "not where the others are" not in out:  # stacks were taken before all had joined
-        wait(lambda: all(len(one.dumps()) > 1 for one in ranks))
+
+    def told() -> str:
+        """What the stacks of now say; until all have joined they may say something else."""
+        assert main(["hang", "stacks", "--dir", str(tmp_path), "--signal-only"]) == 0
+        capsys.readouterr()
         assert main(["hang", str(tmp_path)]) == 0
-        out = capsys.readouterr().out
+        said = capsys.readouterr().out
+        return said if "not where the others are" in said else ""
+
+    out = wait(told)
     assert "Rank 1 is not where the others are: in asleep (stuck_program.py, line" in out
     assert "Ranks 0 and 2 are in all_reduce_alone (stuck_program.py, line" in out
     assert "all_reduce (distributed_c10d.py" in out
