@@ -5,7 +5,7 @@ Every stage is given its slice: the exporter gets two endpoints, never the envir
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Compression = Literal["none", "gzip"]
@@ -71,6 +71,10 @@ class ClientSettings:
         gpu_timing: the highest tier of GPU timing that is wanted.
         gpu_overhead: the part of a step that it may cost before it steps down; 0: no limit.
         cupti_path: of a libcupti to use instead of the one that torch brings; empty: search.
+        evidence_dir: stacks of a rank that is stuck are written there; empty: never.
+        evidence_after_s: without being asked after so long in one section; 0: only when asked.
+        commands: ask the collector whether it wants stacks.
+        commands_token: shows that it is one of ours that asks.
     """
 
     run_id: str
@@ -106,3 +110,7 @@ class ClientSettings:
     gpu_timing: GpuWish = "auto"
     gpu_overhead: float = 0.01
     cupti_path: str = ""
+    evidence_dir: str = ""
+    evidence_after_s: float = 0.0
+    commands: bool = False
+    commands_token: str = field(default="", repr=False)

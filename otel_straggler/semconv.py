@@ -15,6 +15,13 @@ SCOPE_NAME: Final = "otel_straggler"
 SCORER_HEADER: Final = "otel-straggler-scorer"
 """Response header of a collector that scores; its value is the wire version."""
 WIRE_VERSION: Final = "1"
+COMMANDS_PATH: Final = "/v1/commands"
+"""Where a rank asks its collector what it wants (OTLP/HTTP), and a person asks the collector."""
+COMMANDS_TOKEN_HEADER: Final = "otel-straggler-token"  # noqa: S105  a name, no secret
+"""Request header of both; a header of its own, since ``authorization`` may be a gateway's."""
+DUMP_STACKS: Final = "dump_stacks"
+VERBS: Final = (DUMP_STACKS,)
+"""All that a collector can ask of a rank."""
 
 
 class Attribute(str):
@@ -678,6 +685,12 @@ COLLECTOR_DECISIONS = Metric(
     "{decision}",
     "counter",
     "verdicts that people dismissed, muted or restored, by the verdict's cause",
+)
+COLLECTOR_COMMANDS = Metric(
+    "straggler.collector.commands",
+    "{command}",
+    "counter",
+    "what ranks were asked for, by what came of it; outcome asked counts all",
 )
 COLLECTOR_HTTP_ANSWERS = Metric(
     "straggler.collector.http_answers", "{answer}", "counter", "OTLP/HTTP answers, by status"

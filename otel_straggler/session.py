@@ -28,6 +28,7 @@ from otel_straggler.semconv import GPU_TIERS, OUTCOMES, GpuTier, Outcome
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
+    from otel_straggler.record.evidence.watch import Evidence
     from otel_straggler.record.exporting import Export
     from otel_straggler.record.gpu.owner import GpuTiming
     from otel_straggler.record.gpu.state import GpuTimingState
@@ -54,6 +55,7 @@ class Session:
         self._export: Export | None = None
         self._termination: Termination | None = None
         self._gpu: GpuTiming | None = None
+        self._evidence: Evidence | None = None
         self._is_closing = False
 
     @property
@@ -81,6 +83,8 @@ class Session:
         if self.settings.is_disabled:
             return
         # numpy, requests and protobuf are loaded here: two threads must not import them at once.
+        from otel_straggler.record.evidence.ring import note_identity
+        from otel_straggler.record.evidence.watch import evidence_for
         from otel_straggler.record.exporting import export_for
         from otel_straggler.record.gpu.owner import GpuTiming, why_never
         from otel_straggler.wire.ids import SpanIds
@@ -103,6 +107,10 @@ class Session:
         if self._sdk is not None:
             self._sdk.start(RECORDER.epoch.generation)
         self._gpu.start()
+        note_identity(self.settings)
+        self._evidence = evidence_for(self.settings, lambda: self.is_scorer)
+        if self._evidence is not None:
+            self._evidence.start()
 
     def gpu_timing(self) -> GpuTimingState:
         """What times sections on the GPU now, and why nothing better does."""
@@ -158,6 +166,8 @@ class Session:
             export.stop(timeout_s)
         if self._sdk is not None:
             self._sdk.stop(timeout_s)
+        if self._evidence is not None:
+            self._evidence.stop(timeout_s)
 
     def leave_to_parent(self) -> None:
         """In a forked child: this session is the parent's; only our signal handler must go."""
@@ -167,6 +177,8 @@ class Session:
             self._sdk.leave_to_parent()
         if self._gpu is not None:
             self._gpu.leave_to_parent()
+        if self._evidence is not None:
+            self._evidence.leave_to_parent()
 
     def _topology(self) -> Topology:
         """What is known of the rank, with what times it now, and whether it was told to end."""
@@ -227,6 +239,10 @@ def configure(
     sdk_spans_per_s: float | None = None,
     gpu_timing: str | None = None,
     gpu_overhead: float | None = None,
+    evidence_dir: str | None = None,
+    evidence_after_s: float | None = None,
+    commands: str | None = None,
+    commands_token: str | None = None,
 ) -> Session:
     """Begin to record this process and to send it to a collector.
 
@@ -267,6 +283,13 @@ def configure(
             been measured on GPUs.
         gpu_overhead: the part of a step that GPU timing may cost; above it the tier steps down. 0:
             no limit; 0.01 if left out.
+        evidence_dir: folder for the stacks of all threads of a rank that is stuck; nothing is
+            written if left out.
+        evidence_after_s: stacks are written, without being asked for, when a section has been open
+            for so long; 0, which it is if left out: only when asked.
+        commands: "on": ask the collector, with every heartbeat, whether it wants stacks; "off" if
+            left out.
+        commands_token: the collector's ``commands.token``; without it nothing is asked.
 
     Raises:
         ConfigError: an argument is wrong, or differs from those of an earlier call; or
@@ -303,6 +326,10 @@ def configure(
             sdk_spans_per_s=sdk_spans_per_s,
             gpu_timing=gpu_timing,
             gpu_overhead=gpu_overhead,
+            evidence_dir=evidence_dir,
+            evidence_after_s=evidence_after_s,
+            commands=commands,
+            commands_token=commands_token,
         )
     )
     with _PROCESS.lock:
@@ -433,7 +460,7 @@ def _already_configured(now: ClientSettings, wanted: ClientSettings) -> str:
     )
 
 
-_SECRET = frozenset({"traces", "metrics"})  # their headers may hold tokens
+_SECRET = frozenset({"traces", "metrics", "commands_token"})  # their headers may hold tokens
 
 
 def _forget_in_child() -> None:

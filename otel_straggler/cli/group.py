@@ -11,7 +11,7 @@ from otel_straggler._version import __version__
 VERBS = {
     "collector": "Receive OTLP from every rank, score it, serve metrics and reports.",
     "doctor": "Say what stands between a training process and its scores.",
-    "hang": "Say which ranks did not join which collective of a hang.",
+    "hang": "Say which ranks did not join which collective, and what they did.",
     "history": "List what a collector has kept: runs, windows, verdicts.",
     "replay": "Say what settings would have done on what was recorded.",
     "score": "Score a recorded run: CSV, OTLP-JSON lines or OTLP protobuf.",

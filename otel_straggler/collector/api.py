@@ -1,6 +1,7 @@
-"""The address for people and scrapers: /metrics, /v1/report, /healthz, /readyz, /v1/decisions.
+"""The address for people and scrapers: /metrics, /v1/report, /healthz, /readyz, /v1/decisions,
+/v1/commands.
 
-All but the last only read snapshots. A browser on the same machine can be made to send requests
+All but the last two only read snapshots. A browser on the same machine can be made to send requests
 here: under a foreign name (DNS rebinding), so the Host header must be a name that belongs to this
 server; and from a foreign page, so what is decided must come as JSON, which no page may send to
 another origin unasked.
@@ -17,6 +18,7 @@ from dataclasses import asdict, dataclass
 from urllib.parse import parse_qsl
 
 from otel_straggler import semconv
+from otel_straggler.collector.asking import GuardedAsking
 from otel_straggler.collector.board import ReportQuery
 from otel_straggler.collector.deciding import UnknownSubjectError
 from otel_straggler.errors import InputError
@@ -26,6 +28,7 @@ from otel_straggler.receive.http1 import Head, Request, Response
 
 _JSON = "application/json"
 _DECISIONS = "/v1/decisions"
+_METHODS = {_DECISIONS: ("POST",), semconv.COMMANDS_PATH: ("GET", "POST")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +42,7 @@ class Pages:
         is_healthy: the process can do its work.
         is_ready: it can take data now.
         decide: takes a person's decision about a verdict; None if that is not allowed here.
+        asking: takes what a person wants of ranks; None if that is not allowed here.
     """
 
     metrics: Callable[[], bytes]
@@ -46,6 +50,7 @@ class Pages:
     is_healthy: Callable[[], bool]
     is_ready: Callable[[], bool]
     decide: Callable[[bytes], Decision] | None = None
+    asking: GuardedAsking | None = None
 
 
 class Api:
@@ -75,6 +80,8 @@ class Api:
         }
         if pages.decide is not None:
             self._routes[_DECISIONS] = self._decided
+        if pages.asking is not None:
+            self._routes[semconv.COMMANDS_PATH] = self._asked
 
     def refuse(self, head: Head) -> Response | None:
         if not self.is_own_name(head.headers.get("host", "")):
@@ -82,14 +89,18 @@ class Api:
             return self.failure(403, text, head)
         if head.path not in self._routes:
             return self.failure(404, f"no such path; there are {', '.join(self._routes)}", head)
-        allowed = ("POST",) if head.path == _DECISIONS else ("GET", "HEAD")
+        allowed = _METHODS.get(head.path, ("GET", "HEAD"))
         if head.method not in allowed:
             refusal = self.failure(405, f"only {' and '.join(allowed)}", head)
             refusal.headers = {"Allow": ", ".join(allowed)}
             return refusal
         media_type = head.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if head.path == _DECISIONS and media_type != _JSON:
-            return self.failure(415, f"a decision comes as {_JSON}", head)
+        if head.method == "POST" and media_type != _JSON:
+            return self.failure(415, f"it must come as {_JSON}", head)
+        asking = self._pages.asking
+        if asking is not None and head.path == semconv.COMMANDS_PATH:
+            refused = asking.refusal(head.headers)
+            return None if refused is None else self.failure(*refused, head)
         return None
 
     def is_own_name(self, host: str) -> bool:
@@ -128,6 +139,19 @@ class Api:
         except InputError as error:
             return self.failure(400, str(error), request.head)
         return Response(200, json.dumps(asdict(decision)).encode(), _JSON)
+
+    def _asked(self, request: Request) -> Response:
+        assert self._pages.asking is not None
+        try:
+            is_post = request.head.method == "POST"
+            told = (
+                self._pages.asking.ask(request.content)
+                if is_post
+                else self._pages.asking.outcomes(request.head.query)
+            )
+        except InputError as error:
+            return self.failure(400, str(error), request.head)
+        return Response(200, json.dumps(told).encode(), _JSON)
 
     def _metrics(self, request: Request) -> Response:  # noqa: ARG002
         return Response(200, self._pages.metrics(), CONTENT_TYPE)

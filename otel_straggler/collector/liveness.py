@@ -216,6 +216,21 @@ class Liveness:
         """The worlds of a run by group."""
         return {group: world for (run, group), world in self._worlds.items() if run == run_id}
 
+    def source_of(self, run_id: str, group: str, rank: int) -> Source | None:
+        """The newest session of a rank that sends heartbeats and has not ended; from any thread:
+        each look-up is one step."""
+        world = self._worlds.get((run_id, group))
+        life = None if world is None else world.ranks.get(rank)
+        if life is None or life.sent_at_s is None or life.finished_at_s is not None:
+            return None
+        return life.source
+
+    def ranks_of(self, run_id: str, group: str) -> list[int]:
+        """Those that :meth:`source_of` knows; from any thread."""
+        world = self._worlds.get((run_id, group))
+        ranks = [] if world is None else sorted(world.ranks)
+        return [rank for rank in ranks if self.source_of(run_id, group, rank) is not None]
+
     def runs(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(run_id for run_id, _ in self._worlds))
 

@@ -36,6 +36,7 @@ def self_families(
     sampling: SamplingCounts | None = None,
     receiver_restarts: int | None = None,
     decisions: Mapping[tuple[str, str], int] | None = None,
+    commands: Mapping[tuple[str, str], int] | None = None,
 ) -> Families:
     """The collector's own series."""
     families = Families()
@@ -81,6 +82,8 @@ def self_families(
             add(semconv.COLLECTOR_FORWARD_SPANS, left, fate="left_out", reason=reason)
     for (action, cause), count in sorted((decisions or {}).items()):
         add(semconv.COLLECTOR_DECISIONS, count, action=action, cause=cause)
+    for (verb, outcome), count in sorted((commands or {}).items()):
+        add(semconv.COLLECTOR_COMMANDS, count, verb=verb, outcome=outcome)
     if history is not None:
         add(semconv.COLLECTOR_HISTORY_SIZE, history.size_bytes)
         if history.oldest_at_s is not None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from importlib import import_module
 from typing import Any, TypeVar
 
+from otel_straggler.collector.commands import Commands
 from otel_straggler.collector.intake import Intake
 from otel_straggler.collector.loops import new_loop
 from otel_straggler.collector.settings import CollectorSettings, parse_address
 from otel_straggler.errors import UnavailableError, describe
+from otel_straggler.receive.tokens import POLLS, TokenGuard
 
 _Result = TypeVar("_Result")
 _START_S = 30.0
@@ -24,7 +26,9 @@ class Servers:
     ``start`` gives the addresses; ``stop_receiving`` and ``stop`` may be called in any state.
     """
 
-    def __init__(self, settings: CollectorSettings, handler: Intake, api: Any) -> None:
+    def __init__(
+        self, settings: CollectorSettings, handler: Intake, api: Any, commands: Commands
+    ) -> None:
         from otel_straggler.collector.processes.pool import ReceiverPool
         from otel_straggler.receive import http1
         from otel_straggler.receive.grpc import GrpcServer
@@ -35,11 +39,15 @@ class Servers:
             body_bytes=receivers.max_body_bytes, buffered_bytes=receivers.max_waiting_bytes
         )
         self._otlp = OtlpHttp(
-            handler, keep_raw=settings.forward.is_on and not settings.forward.is_sampled
+            handler,
+            keep_raw=settings.forward.is_on and not settings.forward.is_sampled,
+            polls=_Polls(settings, commands) if settings.commands.enabled else None,
         )
         app: Any = self._otlp
         self._settings = settings
-        self._pool = ReceiverPool(settings, handler) if receivers.processes > 1 else None
+        self._pool = None
+        if receivers.processes > 1:
+            self._pool = ReceiverPool(settings, handler, commands.poll)
         self._http = http1.HttpServer(app, limits)
         self._metrics = http1.HttpServer(api, http1.HttpLimits(body_bytes=_MOST_ASKED_BYTES))
         self._grpc = GrpcServer(handler, max_bytes=receivers.max_body_bytes)
@@ -129,6 +137,20 @@ class Servers:
         except OSError as error:
             raise _taken(flag, address, error) from None
         return _joined(host, bound)
+
+
+class _Polls:
+    """Ranks that ask what is wanted of them."""
+
+    def __init__(self, settings: CollectorSettings, commands: Commands) -> None:
+        self._guard = TokenGuard(settings.commands.token, POLLS)
+        self._commands = commands
+
+    def refusal(self, headers: Mapping[str, str]) -> tuple[int, str] | None:
+        return self._guard.refusal(headers)
+
+    def answer(self, query: str) -> bytes:
+        return self._commands.poll(query)
 
 
 def _taken(flag: str, address: str, error: OSError) -> UnavailableError:

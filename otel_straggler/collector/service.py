@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from otel_straggler.collector.admission import Admission
+from otel_straggler.collector.asking import GuardedAsking
 from otel_straggler.collector.board import ReportQuery
+from otel_straggler.collector.commands import Asking
 from otel_straggler.collector.deciding import Deciding
 from otel_straggler.collector.intake import Intake
 from otel_straggler.collector.keeper import Keeper
@@ -24,6 +26,7 @@ from otel_straggler.publish.forward import Forwardable, Forwarder
 from otel_straggler.publish.keep_rules import Reach
 from otel_straggler.publish.sampling import Sampler
 from otel_straggler.receive.handler import JSON, PROTOBUF, Request
+from otel_straggler.receive.tokens import ASKS, TokenGuard
 from otel_straggler.wire.decode_metrics import DecodedMetrics
 from otel_straggler.wire.decode_spans import DecodedSpans
 
@@ -63,6 +66,7 @@ class Collector:
             sampler=self._sampler,
             decisions=self._decisions,
         )
+        self._commands = self._worker.commands
         aliases, names = self._settings.attributes.aliases(), self._settings.spans.names()
         self._intake = Intake(self, self._admission, aliases, names)
         pages = Pages(
@@ -71,9 +75,10 @@ class Collector:
             is_healthy=lambda: self._worker.is_alive,
             is_ready=self._is_ready,
             decide=self._deciding() if self._settings.metrics.decisions else None,
+            asking=self._asking(),
         )
         api = Api(pages, self._settings.metrics.allowed_hosts)
-        self._servers = Servers(self._settings, self._intake, api)
+        self._servers = Servers(self._settings, self._intake, api, self._commands)
 
     def _is_ready(self) -> bool:
         is_receiving = self._servers.is_receiving
@@ -87,6 +92,13 @@ class Collector:
             time.time_ns,
         )
         return deciding.decide
+
+    def _asking(self) -> GuardedAsking | None:
+        settings = self._settings.commands
+        if not settings.enabled:
+            return None
+        asking = Asking(self._commands, self._worker.ranks_of)
+        return GuardedAsking(asking.ask, asking.outcomes, TokenGuard(settings.token, ASKS).refusal)
 
     def _keep_decisions(self, state: dict[str, Any]) -> None:
         self._keeper.keep_decisions(state)
@@ -162,6 +174,7 @@ class Collector:
             sampling=None if self._sampler is None else self._sampler.counts(),
             forward_queue_bytes=0 if forwarder is None else forwarder.queued_bytes,
             decisions=self._decisions.counts(),
+            commands=self._commands.counts(),
         )
         return snapshot.page + own.render()
 

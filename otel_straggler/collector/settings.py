@@ -8,6 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 from otel_straggler import semconv
+from otel_straggler.collector import commands_settings
+from otel_straggler.collector.commands_settings import CommandsSettings
 from otel_straggler.collector.liveness_settings import LivenessSettings
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.publish.sampling import SamplingRules
@@ -279,6 +281,7 @@ class CollectorSettings:
     scoring: ScoringSettings = field(default_factory=ScoringSettings)
     verdicts: VerdictsSettings = field(default_factory=VerdictsSettings)
     liveness: LivenessSettings = field(default_factory=LivenessSettings)
+    commands: CommandsSettings = field(default_factory=CommandsSettings)
     forward: ForwardSettings = field(default_factory=ForwardSettings)
     history: HistorySettings = field(default_factory=HistorySettings)
 
@@ -330,6 +333,7 @@ RULES: dict[str, tuple[str, Any]] = {
         for f in dataclasses.fields(SpanSettings)
     },
     **{f.name: ("a number above 0", lambda v: v > 0) for f in dataclasses.fields(LivenessSettings)},
+    **commands_settings.RULES,
     "keep_days": ("a number above 0", lambda v: v > 0),
     "max_mib": ("an integer of at least 1", lambda v: v >= 1),
     "save_every_seconds": ("a number above 0", lambda v: v > 0),

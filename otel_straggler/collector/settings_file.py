@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from otel_straggler.collector.commands_settings import with_token
 from otel_straggler.collector.settings import ADDRESSES, RULES, CollectorSettings, parse_address
 from otel_straggler.errors import ConfigError, UnavailableError, describe
 
@@ -47,6 +48,7 @@ def load_settings(path: str | Path | None, flags: Mapping[str, Any]) -> Collecto
             section_name, _, name = key.partition(".")
             checked = _checked(FLAG_OF[key], name, value)
             slices[section_name] = dataclasses.replace(slices[section_name], **{name: checked})
+    slices["commands"] = with_token(slices["commands"], str(path))
     settings = CollectorSettings(**slices)
     _check_forward(settings, path)
     return settings

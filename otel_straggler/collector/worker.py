@@ -12,6 +12,7 @@ from functools import partial
 
 from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.board import Board, Snapshot
+from otel_straggler.collector.commands import Commands
 from otel_straggler.collector.forgetting import Forgetting
 from otel_straggler.collector.gathering import Gathering
 from otel_straggler.collector.hangs import Hangs
@@ -103,6 +104,7 @@ class Worker:
         )
         self._histograms = Histograms(scoring.grace_seconds)
         self._liveness = Liveness()
+        self.commands = Commands(settings.commands, self._liveness.source_of)
         self._board = Board(
             keep_s=settings.metrics.keep_scores_seconds,
             series_budget=settings.metrics.series_budget,
@@ -120,6 +122,10 @@ class Worker:
 
     def take(self, content: DecodedSpans | DecodedMetrics, size: int) -> None:
         self._queue.put(_Item(content, size, self._monotonic_ns(), self._wall_s()))
+
+    def ranks_of(self, run_id: str, group: str) -> list[int]:
+        """The ranks of a world that were heard of."""
+        return self._liveness.ranks_of(run_id, group)
 
     def show_soon(self) -> None:
         """Something else than what was handed over changes what is shown."""
@@ -308,11 +314,14 @@ class Worker:
             group: self._hangs.look(run_id, group, world, now_s)
             for group, world in self._liveness.worlds(run_id).items()
         }
-        return {
+        seen = {
             group: self._forgetting.shown(run_id, found)
             for group, found in looks.items()
             if found is not None
         }
+        for group, found in seen.items():
+            self.commands.note(run_id, group, found)
+        return seen
 
     def is_acknowledged(self, run_id: str, group: str) -> bool:
         """Whether a world hangs and a person has said that nobody is to be called for it."""
@@ -333,6 +342,7 @@ class Worker:
         self._histograms.forget(gone)
         self._liveness.forget(gone)
         self._hangs.forget(gone)
+        self.commands.forget(gone)
         self._board.forget(gone)
 
     def _clashes(self, run_id: str, now_ns: int, now_s: float) -> tuple[Source, ...]:

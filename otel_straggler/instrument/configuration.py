@@ -62,6 +62,10 @@ class Arguments:
     sdk_spans_per_s: float | None = None
     gpu_timing: str | None = None
     gpu_overhead: float | None = None
+    evidence_dir: str | None = None
+    evidence_after_s: float | None = None
+    commands: str | None = None
+    commands_token: str | None = None
 
 
 def resolve_settings(given: Arguments, env: Mapping[str, str] | None = None) -> ClientSettings:
@@ -116,6 +120,10 @@ def resolve_settings(given: Arguments, env: Mapping[str, str] | None = None) -> 
         gpu_timing=_gpu_timing(given, env),
         gpu_overhead=_gpu_overhead(given, env),
         cupti_path=env.get("OTEL_STRAGGLER_CUPTI", "").strip(),
+        evidence_dir=_text("evidence_dir", given.evidence_dir, env),
+        evidence_after_s=_seconds_or_never("evidence_after_s", given.evidence_after_s, env),
+        commands=_commands(given, env),
+        commands_token=_token(given, env),
     )
 
 
@@ -270,6 +278,39 @@ def _seconds(name: str, value: object, env: Mapping[str, str], default: float) -
         remedy=f"Leave it out for the default of {default} s.",
     )
     raise ConfigError(message)
+
+
+def _seconds_or_never(name: str, value: object, env: Mapping[str, str]) -> float:
+    """Like :func:`_seconds`, and 0, which is also the default, means never."""
+    if value is None:
+        value = _float_or_text(env.get(f"OTEL_STRAGGLER_{name.upper()}", "").strip() or "0")
+    is_zero = isinstance(value, (int, float)) and not isinstance(value, bool) and value == 0
+    return 0.0 if is_zero else _seconds(name, value, env, 0.0)
+
+
+def _commands(given: Arguments, env: Mapping[str, str]) -> bool:
+    wish, where = given.commands, "configure(commands=...)"
+    if wish is None:
+        where = "OTEL_STRAGGLER_COMMANDS"
+        wish = env.get(where, "").strip().lower() or "off"
+    if wish in {"on", "off"}:
+        return wish == "on"
+    raise ConfigError(
+        describe(where=where, value=wish, expected="on or off", remedy="Leave it out for off.")
+    )
+
+
+def _token(given: Arguments, env: Mapping[str, str]) -> str:
+    """It goes into a header. The message does not show it."""
+    token = _text("commands_token", given.commands_token, env)
+    if len(token) <= 500 and all("!" <= letter <= "~" for letter in token):
+        return token
+    where = "OTEL_STRAGGLER_COMMANDS_TOKEN"
+    if given.commands_token is not None:
+        where = "configure(commands_token=...)"
+    expected = "at most 500 letters, digits and signs of ASCII, without blanks"
+    remedy = "Make one, for example with: openssl rand -hex 32"
+    raise ConfigError(describe(where=where, value="...", expected=expected, remedy=remedy))
 
 
 def _float_or_text(text: str) -> float | str:

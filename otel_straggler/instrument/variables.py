@@ -132,6 +132,10 @@ OF_ARGUMENTS: tuple[Order, ...] = (
     _own("exit_deadline_s", "4"),
     _own("gpu_timing", "cupti", otherwise="`auto`"),
     _own("gpu_overhead", "0.02", otherwise="`0.01`"),
+    _own("evidence_dir", "/shared/evidence", otherwise="none: no stacks"),
+    _own("evidence_after_s", "120"),
+    _own("commands", "on", otherwise="`off`"),
+    _own("commands_token", "4f1c", otherwise="none"),
 )
 """One for each argument of ``configure()`` that the environment can give."""
 

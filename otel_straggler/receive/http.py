@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
+from typing import Protocol
 
 from otel_straggler import semconv
 from otel_straggler.receive.body import GZIP, IDENTITY
@@ -16,11 +17,14 @@ from otel_straggler.wire.answers import Code, status, success
 
 _PROTOBUF_TYPES = frozenset({PROTOBUF, "application/protobuf"})
 _SIGNAL_OF: dict[str, Signal] = {f"/v1/{signal}": signal for signal in SIGNALS}
+_COMMANDS = "commands"
 _OFF_LOOP_BYTES = 1024 * 1024
 """Larger requests are decoded in another thread, so that they delay nobody's heartbeat."""
 
 _STATUS_OF = {"malformed": 400, "busy": 503, "stopping": 503}
 _CODE_OF = {
+    401: Code.UNAUTHENTICATED,
+    403: Code.PERMISSION_DENIED,
     404: Code.NOT_FOUND,
     405: Code.UNIMPLEMENTED,
     413: Code.RESOURCE_EXHAUSTED,
@@ -30,16 +34,28 @@ _CODE_OF = {
 }
 
 
+class Polls(Protocol):
+    """Who knows what is wanted of a rank. Called on the event loop."""
+
+    def refusal(self, headers: Mapping[str, str]) -> tuple[int, str] | None:
+        """Status and sentence for who may not ask."""
+
+    def answer(self, query: str) -> bytes | Awaitable[bytes]:
+        """JSON."""
+
+
 class OtlpHttp:
     """The app behind the OTLP port.
 
     Args:
         handler: takes the requests.
         keep_raw: keep compressed bodies as they came (they are forwarded).
+        polls: answers ranks that ask what is wanted of them; None: there is no such path.
     """
 
-    def __init__(self, handler: Handler, *, keep_raw: bool) -> None:
+    def __init__(self, handler: Handler, *, keep_raw: bool, polls: Polls | None = None) -> None:
         self._handler = handler
+        self._polls = polls
         self.keep_raw = keep_raw
         self.fixed_headers = {semconv.SCORER_HEADER: semconv.WIRE_VERSION}
         self._answers: Counter[tuple[str, int]] = Counter()
@@ -53,6 +69,8 @@ class OtlpHttp:
 
     def refuse(self, head: Head) -> Response | None:
         """Answer by the head alone: wrong path, method, type or coding; or no room."""
+        if self._polls is not None and self.is_poll(head):
+            return self._refuse_poll(head, self._polls)
         if head.path not in _SIGNAL_OF:
             return self.failure(404, f"no such path; OTLP is at {', '.join(_SIGNAL_OF)}", head)
         if head.method != "POST":
@@ -67,10 +85,31 @@ class OtlpHttp:
             return self.failure(503, "not able to take requests now; send it again later", head)
         return None
 
+    def is_poll(self, head: Head) -> bool:
+        """Whether a rank asks what is wanted of it, where that is allowed."""
+        return self._polls is not None and head.path == semconv.COMMANDS_PATH
+
     def is_gzip(self, head: Head) -> bool:
         return _coding(head) in GZIP
 
+    def _refuse_poll(self, head: Head, polls: Polls) -> Response | None:
+        if head.method != "GET":
+            refusal = self.failure(405, "a rank asks with GET", head)
+            refusal.headers = {"Allow": "GET"}
+            return refusal
+        refused = polls.refusal(head.headers)
+        return None if refused is None else self.failure(*refused, head)
+
+    def _polled(self, query: str, polls: Polls) -> Response | Awaitable[Response]:
+        self._count(_COMMANDS, 200)
+        answer = polls.answer(query)
+        if isinstance(answer, bytes):
+            return Response(200, answer, JSON)
+        return _later(answer)
+
     def respond(self, request: Request) -> Response | Awaitable[Response]:
+        if self._polls is not None and self.is_poll(request.head):
+            return self._polled(request.head.query, self._polls)
         if len(request.content) < _OFF_LOOP_BYTES:
             return self._answer(request)
         return asyncio.get_running_loop().run_in_executor(None, self._answer, request)
@@ -109,6 +148,7 @@ class OtlpHttp:
         """A ``google.rpc.Status`` in the content type of the request."""
         is_json = head is not None and "json" in head.headers.get("content-type", "").lower()
         signal = "" if head is None else _SIGNAL_OF.get(head.path, "")
+        signal = _COMMANDS if head is not None and self.is_poll(head) else signal
         self._count(signal, status_code)
         code = _CODE_OF.get(status_code, Code.INVALID_ARGUMENT)
         headers = {"Retry-After": "1"} if status_code == 503 else {}
@@ -118,6 +158,10 @@ class OtlpHttp:
     def _count(self, signal: str, status_code: int) -> None:
         with self._lock:
             self._answers[signal, status_code] += 1
+
+
+async def _later(body: Awaitable[bytes]) -> Response:
+    return Response(200, await body, JSON)
 
 
 def _media_type(head: Head) -> str:

@@ -6,22 +6,31 @@ anything, so no number in it is believed before it was checked; there is one err
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from otel_straggler.errors import StragglerError, describe
 from otel_straggler.record.names import PHASES, SECTIONS
+from otel_straggler.semconv import STEP_SPAN
 
 VERSION = 1
+MOST_IDENTITY_BYTES = 3_000
 _MAGIC = b"OTSRING\0"
-_HEADER = struct.Struct("<8s6I7QQq")
+_HEADER = struct.Struct("<8s6I7QQqq")
 _HEADER_BYTES = 4096
 _SURROUNDINGS_AT = 128
 _CELL_BYTES = 64
 _SURROUNDINGS = struct.Struct("<qQIIqqII16s")
+_IDENTITY_AT = 1_024
+_LENGTH = struct.Struct("<I")
+_RECORD = struct.Struct("<QQQqqqqqIIIIIIQ32x")
+_RECORD_BYTES = 128
+_STEP_SPAN = 2
+_MOST_ENDED = 8
 _TAIL_AT, _HEAD_AT, _DROPPED_AT = 320, 384, 392
 _NAMES_USED_AT, _SLOTS_USED_AT = 448, 464
 _NAME = struct.Struct("<IHH")
@@ -64,6 +73,39 @@ class OpenRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndedRun:
+    """A section, or a step, that has ended. Times are ``CLOCK_MONOTONIC``.
+
+    Attributes:
+        name: of a step: ``step``.
+        step: None outside of one.
+    """
+
+    name: str
+    step: int | None
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingIdentity:
+    """Who has written the file, by its own word.
+
+    Attributes:
+        run_id, group, rank, node: empty and None if not told.
+        started: of the process, in ticks since the boot; empty if not told.
+        boot: where its clock ran and its number is known: boot and container; empty if not told.
+    """
+
+    run_id: str = ""
+    group: str = ""
+    rank: int | None = None
+    node: str = ""
+    started: str = ""
+    boot: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RingState:
     """What a process has left behind, or is doing now.
 
@@ -76,6 +118,9 @@ class RingState:
         wall_offset_ns: Unix time minus ``CLOCK_MONOTONIC`` when the process began to record.
         pending, dropped: ended runs that nobody has taken, and that were lost.
         open_runs: the innermost of each thread, the longest open first.
+        alive_ns: when it last did anything that is told here.
+        ended_runs: the last that have ended, newest first.
+        identity: who it is; empty if that is not told.
     """
 
     pid: int
@@ -89,6 +134,9 @@ class RingState:
     pending: int
     dropped: int
     open_runs: tuple[OpenRun, ...]
+    alive_ns: int = 0
+    ended_runs: tuple[EndedRun, ...] = ()
+    identity: RingIdentity = RingIdentity()
 
     @property
     def open_section(self) -> OpenRun | None:
@@ -135,6 +183,8 @@ class _Layout:
     capacity: int
     pid: int
     wall_offset_ns: int
+    alive_ns: int
+    ring_offset: int
 
     @property
     def slot_bytes(self) -> int:
@@ -164,6 +214,7 @@ def _state(read: Read, size: int) -> RingState:
             progress_ns = max(progress_ns, last_end_ns)
         if run is not None:
             runs.append(run)
+    ended = tuple(_ended(read, layout, names))
     tail, head, dropped = (_number(read, at) for at in (_TAIL_AT, _HEAD_AT, _DROPPED_AT))
     return RingState(
         pid=layout.pid,
@@ -177,6 +228,9 @@ def _state(read: Read, size: int) -> RingState:
         pending=min(max(0, tail - head), layout.capacity),
         dropped=dropped,
         open_runs=tuple(sorted(runs, key=lambda run: run.start_ns)),
+        alive_ns=max(layout.alive_ns, progress_ns, *(run.end_ns for run in ended)),
+        ended_runs=ended,
+        identity=_identity(read),
     )
 
 
@@ -184,7 +238,7 @@ def _layout(header: bytes, size: int) -> _Layout:
     (
         magic, version, _, header_bytes, record_bytes, slot_bytes, frames,
         total, names_offset, names_bytes, slots_offset, slots, ring_offset, capacity,
-        pid, wall_offset_ns,
+        pid, wall_offset_ns, alive_ns,
     ) = _HEADER.unpack_from(header)  # fmt: skip
     _check("magic", magic, magic == _MAGIC)
     _check("version", version, version == VERSION)
@@ -194,15 +248,17 @@ def _layout(header: bytes, size: int) -> _Layout:
     _check("slot_bytes", slot_bytes, slot_bytes == _FRAME_BYTES * (1 + frames))
     _check("slots", slots, 0 < slots <= _MOST_SLOTS)
     _check("names_bytes", names_bytes, names_bytes <= _MOST_NAMES_BYTES)
-    _check("capacity", capacity, 0 < capacity <= _MOST_CAPACITY)
+    is_power = capacity & (capacity - 1) == 0
+    _check("capacity", capacity, 0 < capacity <= _MOST_CAPACITY and is_power)
     _check("total_bytes", total, total <= size)
     _check("names_offset", names_offset, names_offset == _HEADER_BYTES)
     _check("slots_offset", slots_offset, slots_offset == names_offset + names_bytes)
     _check("ring_offset", ring_offset, ring_offset == slots_offset + slots * slot_bytes)
     _check("ring's end", total, total == ring_offset + capacity * record_bytes)
     return _Layout(
-        frames, names_offset, names_bytes, slots_offset, slots, capacity, pid, wall_offset_ns
-    )
+        frames, names_offset, names_bytes, slots_offset, slots, capacity, pid, wall_offset_ns,
+        alive_ns, ring_offset,
+    )  # fmt: skip
 
 
 def _names(read: Read, layout: _Layout) -> dict[tuple[int, int], str]:
@@ -289,6 +345,63 @@ def _open_run(
         depth=depth,
         is_stepping=is_stepping,
     )
+
+
+def _ended(read: Read, layout: _Layout, names: dict[tuple[int, int], str]) -> Iterator[EndedRun]:
+    """The newest records, also those that were taken: a place keeps them for a lap. One that is
+    being written is passed over: its sequence is not of this lap."""
+    tail = min(_number(read, _TAIL_AT), 2**62)
+    for place in range(tail - 1, max(tail - 1 - _MOST_ENDED, -1), -1):
+        at = layout.ring_offset + (place & (layout.capacity - 1)) * _RECORD_BYTES
+        record = _RECORD.unpack(_exactly(read, at, _RECORD_BYTES))
+        lap = place & ~(layout.capacity - 1)
+        if record != _RECORD.unpack(_exactly(read, at, _RECORD_BYTES)):
+            continue
+        _, _, _, step, start_ns, end_ns, _, _, section, _, _, _, _, flags, turn = record
+        if turn not in {lap + 1, lap + layout.capacity}:
+            continue
+        _, _, name = names.get((SECTIONS, section), "").partition("\0")
+        yield EndedRun(
+            name=STEP_SPAN if flags & _STEP_SPAN else name,
+            step=None if step == _NO_STEP else step,
+            start_ns=start_ns,
+            end_ns=end_ns,
+        )
+
+
+def _identity(read: Read) -> RingIdentity:
+    """Nothing if it is not there, as in a file of an older version, or makes no sense."""
+    (length,) = _LENGTH.unpack(_exactly(read, _IDENTITY_AT, _LENGTH.size))
+    if not 0 < length <= MOST_IDENTITY_BYTES:
+        return RingIdentity()
+    try:
+        told = json.loads(_exactly(read, _IDENTITY_AT + _LENGTH.size, length))
+    except (ValueError, RecursionError):
+        return RingIdentity()
+    if not isinstance(told, dict):
+        return RingIdentity()
+    texts = {n: told.get(n) for n in ("run_id", "group", "node", "started", "boot")}
+    rank = told.get("rank")
+    return RingIdentity(
+        **{name: text for name, text in texts.items() if isinstance(text, str)},
+        rank=rank if type(rank) is int and 0 <= rank < 2**31 else None,
+    )
+
+
+def write_identity(path: Path, identity: RingIdentity) -> None:
+    """Say in a ring's file whose it is. What does not fit is left out as a whole.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    told = json.dumps(asdict(identity)).encode()
+    if len(told) > MOST_IDENTITY_BYTES:
+        return
+    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.pwrite(file, _LENGTH.pack(len(told)) + told, _IDENTITY_AT)
+    finally:
+        os.close(file)
 
 
 def _exactly(read: Read, offset: int, count: int) -> bytes:

@@ -58,24 +58,36 @@ class HttpClient:
         timeout_s: float | None = None,
     ) -> Response:
         """Send ``body`` and wait for the answer; ``timeout_s`` shortens this one request."""
-        import requests
-
         all_headers = {**self._headers, **(headers or {}), "Content-Type": content_type}
         if content_encoding:
             all_headers["Content-Encoding"] = content_encoding
         limit_s = self.timeout_s if timeout_s is None else min(timeout_s, self.timeout_s)
+        return self._answer("POST", self.url, body, all_headers, limit_s)
+
+    def get(self, query: str) -> Response:
+        """Ask with an encoded query. Never raises: a failure is an answer."""
+        return self._answer("GET", f"{self.url}?{query}", None, self._headers, self.timeout_s)
+
+    def _answer(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], limit_s: float
+    ) -> Response:
+        import requests
+
         try:
-            return self._exchange(body, all_headers, max(limit_s, 0.001))
+            return self._exchange(method, url, body, headers, max(limit_s, 0.001))
         except (requests.RequestException, OSError, ValueError) as error:
             self.close()
             return Response(NO_ANSWER, error=f"{type(error).__name__}: {error}")
 
-    def _exchange(self, body: bytes, headers: dict[str, str], limit_s: float) -> Response:
+    def _exchange(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], limit_s: float
+    ) -> Response:
         deadline_s = time.monotonic() + limit_s
-        with self._connected().post(
-            self.url,
+        with self._connected().request(
+            method,
+            url,
             data=body,
-            headers=headers,
+            headers=dict(headers),
             timeout=(min(limit_s, CONNECT_TIMEOUT_S), limit_s),
             allow_redirects=False,
             stream=True,

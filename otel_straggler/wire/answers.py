@@ -25,10 +25,12 @@ class Code(IntEnum):
 
     INVALID_ARGUMENT = 3
     NOT_FOUND = 5
+    PERMISSION_DENIED = 7
     RESOURCE_EXHAUSTED = 8
     UNIMPLEMENTED = 12
     INTERNAL = 13
     UNAVAILABLE = 14
+    UNAUTHENTICATED = 16
 
 
 def success(signal: Signal, rejected: int, message: str, *, is_json: bool) -> bytes:

@@ -57,7 +57,8 @@ struct Header {
   std::uint64_t capacity;
   std::uint64_t pid;
   std::int64_t wall_offset_ns;  // Unix time minus CLOCK_MONOTONIC when the block was made
-  std::uint64_t spare[3];
+  std::atomic<std::int64_t> alive_ns;  // when the exporter last ran; 0: it never did
+  std::uint64_t spare[2];
   Published<Surroundings> surroundings;
   RingControl ring;
   alignas(64) std::atomic<std::uint64_t> names_used;  // bytes
@@ -68,7 +69,10 @@ struct Header {
   std::atomic<std::int64_t> ended_threads_end_ns;
 };
 inline constexpr std::uint64_t kHeaderBytes = 4'096;
-static_assert(sizeof(Header) <= kHeaderBytes);
+// From here to the end of the header stands who the process is, as JSON after its length; Python
+// writes it into the file.
+inline constexpr std::uint64_t kIdentityOffset = 1'024;
+static_assert(sizeof(Header) <= kIdentityOffset && offsetof(Header, alive_ns) == 104);
 static_assert(offsetof(Header, total_bytes) == 32 && offsetof(Header, wall_offset_ns) == 96);
 static_assert(offsetof(Header, surroundings) == 128 && offsetof(Header, ring) == 320);
 static_assert(offsetof(Header, names_used) == 448);

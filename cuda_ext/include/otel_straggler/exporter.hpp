@@ -239,6 +239,7 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
 
   // What is due at `now_ns`; the time of the next tick.
   std::int64_t tick(std::int64_t now_ns) {
+    recorder_->note_alive(now_ns);
     say_alive_if_due(now_ns);
     collect();
     encode(timed_);

@@ -32,6 +32,10 @@ class Recorder {
   Ring& ring() { return ring_; }
   const ThreadTable& threads() const { return threads_; }
   const Header& header() const { return *header_; }
+  // For who reads the block of a dead process.
+  void note_alive(std::int64_t now_ns) {
+    header_->alive_ns.store(now_ns, std::memory_order_relaxed);
+  }
 
   // From now on records are kept until there are so many.
   void set_limit(std::uint64_t limit) {

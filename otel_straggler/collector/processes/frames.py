@@ -33,6 +33,7 @@ class Kind(IntEnum):
     SPANS = 2
     REQUEST = 3
     COUNTS = 4
+    POLL = 5
     SETTINGS = 16
     ANSWER = 17
     STOP = 18

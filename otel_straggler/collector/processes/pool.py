@@ -53,11 +53,15 @@ class ReceiverPool:
     Args:
         settings: of the collector.
         intake: takes what they have decoded, and all that they do not decode.
+        poll: answers ranks that ask for commands.
     """
 
-    def __init__(self, settings: CollectorSettings, intake: Intake) -> None:
+    def __init__(
+        self, settings: CollectorSettings, intake: Intake, poll: Callable[[str], bytes]
+    ) -> None:
         self._settings = settings
         self._intake = intake
+        self._poll = poll
         self._bound: list[socket.socket] = []
         self._receivers: list[_Receiver] = []
         self._http: Counter[tuple[str, int]] = Counter()
@@ -147,6 +151,9 @@ class ReceiverPool:
 
     def take_request(self, request: Request) -> Answer:
         return self._intake.handle(request)
+
+    def take_poll(self, part: bytearray) -> Answer:
+        return Answer(status="ok", message=self._poll(str(load(part)["query"])).decode())
 
 
 class _Receiver:
@@ -247,6 +254,8 @@ class _Receiver:
         elif kind == Kind.REQUEST:
             request = read_request(part, original)
             self._answer(number, lambda: self._pool.take_request(request))
+        elif kind == Kind.POLL:
+            self._answer(number, lambda: self._pool.take_poll(part))
         elif kind == Kind.COUNTS:
             self._pool.take_counts(part)
         elif kind == Kind.READY:

@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from otel_straggler.collector.loops import new_loop
@@ -35,10 +35,11 @@ from otel_straggler.collector.processes.frames import (
 from otel_straggler.collector.settings import AttributeSettings, CollectorSettings, SpanSettings
 from otel_straggler.errors import InputError
 from otel_straggler.receive.handler import JSON, Answer, Request
-from otel_straggler.receive.http import OtlpHttp
+from otel_straggler.receive.http import OtlpHttp, Polls
 from otel_straggler.receive.http1 import HttpLimits, HttpServer
 from otel_straggler.receive.http_messages import Request as HttpRequest
 from otel_straggler.receive.http_messages import Response
+from otel_straggler.receive.tokens import POLLS, TokenGuard
 from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
 
 _COUNTS_EVERY_S = 0.25
@@ -61,6 +62,7 @@ def settings_for(settings: CollectorSettings, host: str, port: int) -> Json:
         "original": CONTENT if forward.is_sampled else original,
         "attributes": dataclasses.asdict(settings.attributes),
         "spans": dataclasses.asdict(settings.spans),
+        "commands_token": settings.commands.token if settings.commands.enabled else "",
     }
 
 
@@ -140,15 +142,37 @@ def _tuples(values: Json) -> dict[str, Any]:
 class RelayHttp(OtlpHttp):
     """The app behind the port."""
 
-    def __init__(self, relay: Relay, *, keep_raw: bool) -> None:
-        super().__init__(relay, keep_raw=keep_raw)
+    def __init__(self, relay: Relay, *, keep_raw: bool, polls: Polls | None = None) -> None:
+        super().__init__(relay, keep_raw=keep_raw, polls=polls)
         self._relay = relay
 
     def respond(self, request: HttpRequest) -> Response | Awaitable[Response]:
+        if self.is_poll(request.head):
+            return super().respond(request)
         return self._respond(request)
 
     async def _respond(self, request: HttpRequest) -> Response:
         return self.worded(await self._relay.ask(self.otlp_of(request)), request.head)
+
+
+class RelayPolls:
+    """Has polls of ranks answered by the scoring process.
+
+    Args:
+        token: that they must show.
+        channel: to the scoring process.
+    """
+
+    def __init__(self, token: str, channel: Channel) -> None:
+        self._guard = TokenGuard(token, POLLS)
+        self._channel = channel
+
+    def refusal(self, headers: Mapping[str, str]) -> tuple[int, str] | None:
+        return self._guard.refusal(headers)
+
+    async def answer(self, query: str) -> bytes:
+        told = await self._channel.ask(Kind.POLL, dump({"query": query}), b"")
+        return b'{"commands":[]}' if told is None else told.message.encode()
 
 
 class Channel(asyncio.Protocol):
@@ -237,7 +261,9 @@ async def serve(fd: int) -> None:
     except asyncio.CancelledError:
         return
     relay = Relay(settings, channel)
-    relay_http = RelayHttp(relay, keep_raw=settings["original"] == RAW)
+    token = settings["commands_token"]
+    polls = RelayPolls(token, channel) if token else None
+    relay_http = RelayHttp(relay, keep_raw=settings["original"] == RAW, polls=polls)
     app: Any = relay_http
     limits = HttpLimits(
         body_bytes=settings["body_bytes"], buffered_bytes=max(settings["waiting_bytes"], 1)

@@ -1,0 +1,199 @@
+"""Stacks of another process of this machine: by py-spy, else by the signal it has announced."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from otel_straggler.errors import InputError
+from otel_straggler.model.stacks import SUFFIX, StacksDump, StacksHead, parse_dumps
+from otel_straggler.receive.stacks_files import read_stacks_file
+from otel_straggler.record.evidence.processes import is_stopped, started_ticks, takes_signal
+
+_PY_SPY_S = 30.0
+_SIGNAL_S = 5.0
+_STILL_S = 0.3
+_LOOK_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A process to look at.
+
+    Attributes:
+        path: its file of stacks; None if it has none.
+        head: what it has announced.
+    """
+
+    pid: int
+    path: Path | None = None
+    head: StacksHead = field(default_factory=StacksHead)
+
+    @property
+    def rank(self) -> int | None:
+        return int(self.head.rank) if self.head.rank.isdecimal() else None
+
+    @property
+    def run(self) -> str:
+        return self.head.run
+
+    @property
+    def name(self) -> str:
+        return f"process {self.pid}" if self.rank is None else f"rank {self.rank} ({self.pid})"
+
+
+def targets_in(folder: Path) -> list[Target]:
+    """Living processes of this machine that have a file there, by rank."""
+    found = []
+    for path in sorted(folder.glob(f"*{SUFFIX}")):
+        with contextlib.suppress(OSError):
+            dumps = read_stacks_file(path)
+            head = dumps[0].head if dumps else StacksHead()
+            is_alive = head.pid.isdecimal() and len(head.pid) <= 10
+            if is_alive and head.started and started_ticks(int(head.pid)) == head.started:
+                found.append(Target(pid=int(head.pid), path=path, head=head))
+    return sorted(found, key=lambda target: (target.run, target.rank or 0))
+
+
+def find_py_spy() -> str | None:
+    """Beside this interpreter, else on the path."""
+    beside = Path(sys.executable).parent / "py-spy"
+    return str(beside) if beside.is_file() else shutil.which("py-spy")
+
+
+def take(target: Target, py_spy: str | None, *, native: bool) -> tuple[StacksDump, str]:
+    """The stacks of now, and a remark; they are in the target's file too, if it has one.
+
+    Raises:
+        InputError: there is no way; says why.
+    """
+    if not started_ticks(target.pid):
+        raise InputError("there is no such process")
+    remark = ""
+    if py_spy is not None:
+        try:
+            return _by_py_spy(target, py_spy, native=native), ""
+        except InputError as error:
+            remark = str(error)
+    try:
+        return _by_signal(target), remark
+    except InputError as error:
+        raise InputError("; ".join(filter(None, (remark, str(error))))) from None
+
+
+def _by_py_spy(target: Target, py_spy: str, *, native: bool) -> StacksDump:
+    command = [py_spy, "dump", "--json", "--pid", str(target.pid)]
+    if is_stopped(target.pid):
+        command.append("--nonblocking")  # it cannot be stopped once more
+    if native:
+        command.append("--native")
+    try:
+        done = subprocess.run(  # noqa: S603 (a program that the user has installed for this)
+            command, capture_output=True, timeout=_PY_SPY_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InputError(f"py-spy: {error}") from error
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
+        raise InputError(f"py-spy could not: {said[0][:300]}")
+    text = _head(target, "py-spy").text() + "\n".join(_lines(done.stdout)) + "\n"
+    dumps = parse_dumps(text)
+    if not dumps or not dumps[0].threads:
+        raise InputError("py-spy saw no thread of Python")
+    if target.path is not None:
+        _append(target.path, text)
+    return dumps[0]
+
+
+def _by_signal(target: Target) -> StacksDump:
+    """The handler is in C, so the GIL is no matter."""
+    if target.path is None or not target.head.signal.isdecimal():
+        raise InputError(
+            "it has announced no signal for its stacks (OTEL_STRAGGLER_EVIDENCE_DIR), and without "
+            "py-spy there is no other way"
+        )
+    number = int(target.head.signal)
+    if is_stopped(target.pid):
+        raise InputError("it is stopped (SIGSTOP, a debugger): it can write nothing")
+    if not 0 < number <= 64 or not takes_signal(target.pid, number):
+        raise InputError(f"it takes signal {number} no longer")
+    before = len(_text(target.path))
+    _append(target.path, _head(target, "signal").text())
+    os.kill(target.pid, number)
+    for text in _settled(target.path, before):
+        dumps = parse_dumps(text)
+        if dumps and dumps[-1].threads:
+            return dumps[-1]
+    raise InputError("it did not answer its signal: is it in a call of the kernel (state D)?")
+
+
+def _settled(path: Path, before: int) -> Iterator[str]:
+    """What was appended, whenever nothing came for a moment."""
+    ends_at_s = time.monotonic() + _SIGNAL_S
+    seen, since_s = "", time.monotonic()
+    while time.monotonic() < ends_at_s:
+        time.sleep(_LOOK_S)
+        text = _text(path)[before:]
+        if text != seen:
+            seen, since_s = text, time.monotonic()
+        elif time.monotonic() - since_s >= _STILL_S:
+            yield seen
+
+
+def _text(path: Path) -> str:
+    return path.read_bytes().decode("utf-8", "replace")
+
+
+def _append(path: Path, text: str) -> None:
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+    try:
+        os.write(file, text.encode())
+    finally:
+        os.close(file)
+
+
+def _head(target: Target, by: str) -> StacksHead:
+    at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    head = replace(target.head, at=at, why="asked on its node", by=by)
+    return replace(head, pid=head.pid or str(target.pid))
+
+
+def _lines(body: bytes) -> Iterator[str]:
+    """What py-spy says, as faulthandler would; what makes no sense is left out."""
+    try:
+        threads: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        return
+    for thread in _maps(threads):
+        number = thread.get("thread_id")
+        frames = _maps(thread.get("frames"))
+        if type(number) is not int or not frames:
+            continue
+        gil = "holds the GIL, " if thread.get("owns_gil") else ""
+        name = _one_line(thread.get("thread_name"))
+        yield f"Thread 0x{number & (2**64 - 1):016x} [{name}] ({gil}most recent call first):"
+        for frame in frames:
+            file, function = _one_line(frame.get("filename")), _one_line(frame.get("name"))
+            yield f'  File "{file}", line {frame.get("line") or "???"} in {function}'
+        yield ""
+
+
+def _maps(value: object) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _one_line(text: object) -> str:
+    return " ".join(str(text or "").split())

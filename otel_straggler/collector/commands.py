@@ -1,0 +1,276 @@
+"""What is wanted of which rank: asked for by a person or because a run is stuck, fetched by it.
+
+A command is for one session of one rank. It is given with every poll until the rank has told what
+came of it, or nobody has fetched it in time; the rank does it once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import numpy as np
+
+from otel_straggler.collector.commands_settings import CommandsSettings
+from otel_straggler.errors import InputError, describe
+from otel_straggler.model.rank import Source
+from otel_straggler.score.hangs.judge import Found
+from otel_straggler.score.hangs.signs import LOST
+from otel_straggler.semconv import VERBS
+
+MOST_WAITING: Final = 1_000
+MOST_REMEMBERED: Final = 2_000
+MOST_CULPRITS: Final = 20
+MOST_VICTIMS: Final = 3
+LONGEST_QUERY: Final = 4_096
+_OUTCOMES: Final = frozenset({"done", "failed", "refused"})
+_log = logging.getLogger(__name__)
+
+Key = tuple[str, str, int]
+"""Run, group, rank."""
+SessionOf = Callable[[str, str, int], Source | None]
+
+
+@dataclass(slots=True)
+class _Command:
+    """One verb for one session of a rank."""
+
+    id: str
+    verb: str
+    key: Key
+    session_id: str
+    node: str
+    expires_s: float
+    outcome: str = "waiting"
+
+
+class Commands:
+    """The book of commands. Thread-safe.
+
+    Args:
+        settings: see there.
+        session_of: the newest session of (run, group, rank) that has been heard of.
+        monotonic_s: clock.
+    """
+
+    def __init__(
+        self,
+        settings: CommandsSettings,
+        session_of: SessionOf,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._session_of = session_of
+        self._monotonic_s = monotonic_s
+        self._lock = threading.Lock()
+        self._waiting: OrderedDict[str, _Command] = OrderedDict()
+        self._by_rank: dict[Key, list[str]] = {}
+        self._ended: OrderedDict[str, _Command] = OrderedDict()
+        self._asked_in_hang: dict[tuple[str, str], set[int]] = {}
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    def ask(self, run_id: str, group: str, ranks: Iterable[int], verb: str, why: str) -> list[str]:
+        """Want ``verb`` of some ranks; the ids of the commands.
+
+        Raises:
+            InputError: the verb is none, a rank is not known, or too much waits already.
+        """
+        found = {rank: self._session_of(run_id, group, rank) for rank in ranks}
+        if verb not in VERBS:
+            raise _wrong("verb", verb, f"one of {', '.join(VERBS)}")
+        for rank, source in found.items():
+            if source is None:
+                known = "the rank of a run from which heartbeats have come"
+                raise _wrong(f"run {run_id}, group {group!r}, rank", rank, known)
+        with self._lock:
+            self._expire()
+            if len(self._waiting) + len(found) > MOST_WAITING:
+                raise _wrong("commands that wait", MOST_WAITING, "room for more; try again later")
+            ids = [self._put(source, verb) for source in found.values() if source is not None]
+        _log.info("%s of ranks %s of run %s: %s", verb, sorted(found), run_id, why)
+        return ids
+
+    def poll(self, query: str) -> bytes:
+        """The answer to a rank that asks: what is wanted of it. Nothing for whoever is not the
+        newest session of the rank it names, on the node that it was last heard from."""
+        given = dict(parse_qsl(query[:LONGEST_QUERY], keep_blank_values=True, max_num_fields=10))
+        wanted: list[dict[str, str]] = []
+        key = _key(given)
+        source = None if key is None else self._session_of(*key)
+        asks = given.get("session"), given.get("node")
+        if key is not None and source is not None and asks == (source.session_id, source.node):
+            with self._lock:
+                self._expire()
+                self._take_outcomes(key, source.session_id, given.get("done", ""))
+                wanted = [
+                    {"id": command.id, "verb": command.verb}
+                    for command in map(self._waiting.__getitem__, self._by_rank.get(key, ()))
+                    if (command.session_id, command.node) == asks
+                ]
+        return json.dumps({"commands": wanted}, separators=(",", ":")).encode()
+
+    def outcomes(self, ids: Iterable[str]) -> dict[str, str]:
+        """What came of commands: waiting, done, failed, refused, expired; unknown ids left out."""
+        with self._lock:
+            self._expire()
+            both = {**self._ended, **self._waiting}
+            return {id_: both[id_].outcome for id_ in ids if id_ in both}
+
+    def counts(self) -> Mapping[tuple[str, str], int]:
+        """(verb, outcome) to commands so far; "asked" is all of them."""
+        with self._lock:
+            return dict(self._counts)
+
+    def note(self, run_id: str, group: str, found: Found) -> None:
+        """Ask for what ``on_hang`` names, once in an episode for each rank: culprits that live, and
+        a few victims to compare them with. Never raises."""
+        key = run_id, group
+        if not self._settings.on_hang:
+            return
+        if found.blame is None:
+            self._asked_in_hang.pop(key, None)
+            return
+        asked = self._asked_in_hang.setdefault(key, set())
+        room = MOST_CULPRITS + MOST_VICTIMS - len(asked)
+        ranks = [rank for rank in _suspects(found) if rank not in asked][: max(room, 0)]
+        asked.update(ranks)
+        for rank in ranks:
+            for verb in self._settings.on_hang:
+                try:
+                    self.ask(run_id, group, [rank], verb, "the run is stuck")
+                except InputError as error:
+                    _log.warning("a stuck rank is not asked: %s", error)
+
+    def forget(self, run_ids: Iterable[str]) -> None:
+        """Runs that are over are stuck no longer."""
+        gone = set(run_ids)
+        for key in [key for key in self._asked_in_hang if key[0] in gone]:
+            del self._asked_in_hang[key]
+
+    # --- with the lock held -------------------------------------------------------------------
+
+    def _put(self, source: Source, verb: str) -> str:
+        command = _Command(
+            id=os.urandom(8).hex(),
+            verb=verb,
+            key=(source.run_id, source.group, source.rank),
+            session_id=source.session_id,
+            node=source.node,
+            expires_s=self._monotonic_s() + self._settings.expire_seconds,
+        )
+        self._waiting[command.id] = command
+        self._by_rank.setdefault(command.key, []).append(command.id)
+        self._counts[verb, "asked"] += 1
+        return command.id
+
+    def _take_outcomes(self, key: Key, session_id: str, told: str) -> None:
+        for one in told.split(","):
+            id_, _, outcome = one.partition(":")
+            command = self._waiting.get(id_)
+            if command is None or outcome not in _OUTCOMES:
+                continue
+            if (command.key, command.session_id) == (key, session_id):
+                _log.info("command %s, %s of rank %d: %s", id_, command.verb, key[2], outcome)
+                self._end(command, outcome)
+
+    def _expire(self) -> None:
+        """They wait in the order in which they end."""
+        now_s = self._monotonic_s()
+        while self._waiting:
+            oldest = next(iter(self._waiting.values()))
+            if oldest.expires_s > now_s:
+                return
+            _log.info("command %s of rank %d was not carried out in time", oldest.id, oldest.key[2])
+            self._end(oldest, "expired")
+
+    def _end(self, command: _Command, outcome: str) -> None:
+        del self._waiting[command.id]
+        of_rank = self._by_rank[command.key]
+        of_rank.remove(command.id)
+        if not of_rank:
+            del self._by_rank[command.key]
+        command.outcome = outcome
+        self._ended[command.id] = command
+        self._counts[command.verb, outcome] += 1
+        while len(self._ended) > MOST_REMEMBERED:
+            self._ended.popitem(last=False)
+
+
+class Asking:
+    """What stands behind ``/v1/commands`` of the metrics address.
+
+    Args:
+        commands: the book.
+        ranks_of: all ranks of (run, group) that live or lived.
+    """
+
+    def __init__(self, commands: Commands, ranks_of: Callable[[str, str], list[int]]) -> None:
+        self._commands = commands
+        self._ranks_of = ranks_of
+
+    def ask(self, body: bytes) -> dict[str, Any]:
+        """Want something of ranks.
+
+        Args:
+            body: JSON: ``verb``, ``run``; ``group`` if it has a name; ``ranks``, all if left out.
+
+        Raises:
+            InputError: it is no such thing.
+        """
+        asked = _asked(body)
+        run_id, group, verb = (asked.get(name, "") for name in ("run", "group", "verb"))
+        if not all(isinstance(text, str) for text in (run_id, group, verb)):
+            raise _wrong("run, group and verb", body[:100].decode("utf-8", "replace"), "texts")
+        ranks = asked.get("ranks", None)
+        if ranks is None:
+            ranks = self._ranks_of(run_id, group)
+        if not isinstance(ranks, list) or not ranks or not all(type(r) is int for r in ranks):
+            raise _wrong("ranks", str(ranks)[:100], "a list of ranks of a run that is known")
+        ranks = list(dict.fromkeys(ranks))
+        ids = self._commands.ask(run_id, group, ranks, verb, "somebody asks")
+        return {"commands": [{"id": i, "rank": r} for i, r in zip(ids, ranks, strict=True)]}
+
+    def outcomes(self, query: str) -> dict[str, Any]:
+        """What came of ``?ids=a,b``."""
+        given = dict(parse_qsl(query, keep_blank_values=True))
+        return {"outcomes": self._commands.outcomes(given.get("ids", "").split(","))}
+
+
+def _suspects(found: Found) -> list[int]:
+    """Those that the others wait for and that can answer, then some of those that wait."""
+    assert found.blame is not None
+    alive = found.rank_states != LOST
+    culprits = found.ranks[found.blame.culprits & alive][:MOST_CULPRITS]
+    victims = found.ranks[found.blame.victims & ~found.blame.culprits & alive][:MOST_VICTIMS]
+    ranks: list[int] = np.concatenate([culprits, victims]).tolist()
+    return ranks
+
+
+def _key(given: Mapping[str, str]) -> Key | None:
+    rank = given.get("rank", "")
+    if not (rank.isascii() and rank.isdecimal() and len(rank) <= 10):
+        return None
+    return given.get("run", ""), given.get("group", ""), int(rank)
+
+
+def _asked(body: bytes) -> dict[str, Any]:
+    try:
+        asked = json.loads(body)
+    except (ValueError, RecursionError):
+        asked = None
+    if not isinstance(asked, dict):
+        raise _wrong("body", body[:100].decode("utf-8", "replace"), "a JSON object")
+    return asked
+
+
+def _wrong(where: str, value: object, expected: str) -> InputError:
+    remedy = "See docs/liveness.md, 'What a stuck rank was doing'."
+    return InputError(describe(where=where, value=value, expected=expected, remedy=remedy))

@@ -1,0 +1,207 @@
+"""What the threads of a rank were doing at one moment, and how that stands in a text file.
+
+A file has one dump after the other: a head, then stacks as :mod:`faulthandler` writes them, because
+it writes while nobody has the GIL. A dump that a signal has begun has no head of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
+
+HEAD_LINE = "=== otel-straggler stacks 1"
+HEAD_END = "---"
+SUFFIX = ".stacks.txt"
+ANNOUNCED = "announced"
+"""The first head of a file: who may be asked, before anybody was."""
+MOST_DUMPS, MOST_THREADS, MOST_FRAMES, LONGEST_LINE = 1_000, 1_000, 200, 2_000
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
+_THREAD = re.compile(r"(?:Current t|T)hread 0x([0-9a-fA-F]{1,16})\b ?(?:\[(.*?)\])?(.*)")
+_FRAME = re.compile(r'  File "(.*)", line (\d{1,9}|\?\?\?) in (.*)')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StacksHead:
+    """Who was asked, when, why, and what was open. All of it text, as it stands in the file.
+
+    Attributes:
+        run, group, rank, node, pid, session: identity.
+        started: when the process began, in ticks since the boot; tells it from a later one.
+        at: UTC.
+        why, by: what asked for it; who wrote the stacks.
+        step, section, since: what was open, and since when (UTC); empty: nothing.
+        main_thread: its number, as in the stacks.
+        signal: with which the process can be asked from outside; empty: with none.
+    """
+
+    run: str = ""
+    group: str = ""
+    rank: str = ""
+    node: str = ""
+    pid: str = ""
+    session: str = ""
+    started: str = ""
+    at: str = ""
+    why: str = ""
+    by: str = ""
+    step: str = ""
+    section: str = ""
+    since: str = ""
+    main_thread: str = ""
+    signal: str = ""
+
+    @property
+    def is_announcement(self) -> bool:
+        """Nobody has asked for stacks here."""
+        return self.why == ANNOUNCED
+
+    def text(self) -> str:
+        """As it stands in a file; a line each, so nothing in it can begin another."""
+        lines = [f"{one.name}: {_plain(getattr(self, one.name))}" for one in fields(self)]
+        return "\n".join([HEAD_LINE, *lines, HEAD_END, ""])
+
+
+@dataclass(frozen=True, slots=True)
+class StackFrame:
+    """One call.
+
+    Attributes:
+        function: its name.
+        file: as Python knows it.
+        line: 0 if it is not known.
+    """
+
+    function: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadStack:
+    """One thread.
+
+    Attributes:
+        number: ``threading.get_ident()``.
+        name: empty if it is not told.
+        frames: innermost first.
+        holds_gil: that it has the GIL was seen.
+    """
+
+    number: int
+    name: str
+    frames: tuple[StackFrame, ...]
+    holds_gil: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StacksDump:
+    """One dump.
+
+    Attributes:
+        head: of it; of one that a signal began, that of the file.
+        threads: in the order of the file; none if the process did not answer.
+    """
+
+    head: StacksHead
+    threads: tuple[ThreadStack, ...] = ()
+
+    @property
+    def main(self) -> ThreadStack | None:
+        """The main thread: by its number, else by its name, else the last, as faulthandler writes
+        the oldest last. None if there is none."""
+        number = _number(self.head.main_thread)
+        by_number = (one for one in self.threads if one.number == number)
+        by_name = (one for one in self.threads if one.name == "MainThread")
+        return next(iter((*by_number, *by_name, *self.threads[-1:])), None)
+
+
+def file_stem(*, run_id: str, group: str, rank: int, session_id: str) -> str:
+    """Name of the files of a session, without a suffix.
+
+    >>> file_stem(run_id="a/b 1", group="", rank=3, session_id="00ff")
+    'a_b_1--rank3-00ff'
+    """
+    run, group = (_UNSAFE.sub("_", text)[:80] for text in (run_id, group))
+    return f"{run}-{group}-rank{rank}-{session_id}"
+
+
+def parse_dumps(text: str) -> list[StacksDump]:
+    """All dumps of a file, in order. Lines that are none of ours are passed over; never raises.
+
+    Cost: O(characters). At most 1,000 dumps, the newest.
+    """
+    return list(_dumps(text))[-MOST_DUMPS:]
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What was read of a dump so far."""
+
+    head: StacksHead = field(default_factory=StacksHead)
+    threads: list[ThreadStack] = field(default_factory=list)
+    frames: list[StackFrame] = field(default_factory=list)
+    begun: tuple[int, str, bool] | None = None
+
+    def end_thread(self) -> None:
+        if self.begun is not None and len(self.threads) < MOST_THREADS:
+            number, name, holds_gil = self.begun
+            self.threads.append(ThreadStack(number, name, tuple(self.frames), holds_gil))
+        self.begun, self.frames = None, []
+
+    def has(self, number: int) -> bool:
+        begun = self.begun is not None and self.begun[0] == number
+        return begun or any(one.number == number for one in self.threads)
+
+    def dump(self) -> StacksDump:
+        self.end_thread()
+        return StacksDump(self.head, tuple(self.threads))
+
+
+def _dumps(text: str) -> Iterator[StacksDump]:
+    reading: _Reading | None = None
+    in_head = False
+    for raw in text.split("\n"):
+        line = raw[:LONGEST_LINE].rstrip("\r")
+        if line == HEAD_LINE:
+            if reading is not None:
+                yield reading.dump()
+            reading, in_head = _Reading(), True
+        elif reading is None:
+            continue
+        elif in_head:
+            in_head = line != HEAD_END
+            if in_head:
+                reading.head = _with(reading.head, line)
+        elif thread := _THREAD.fullmatch(line):
+            number = int(thread[1], 16)
+            if reading.has(number):  # a signal began another dump
+                yield reading.dump()
+                reading = _Reading(head=replace(reading.head, why="signal", by="signal"))
+            reading.end_thread()
+            reading.begun = number, thread[2] or "", "holds the GIL" in thread[3]
+        elif (frame := _FRAME.fullmatch(line)) and len(reading.frames) < MOST_FRAMES:
+            number = int(frame[2]) if frame[2].isdecimal() else 0
+            reading.frames.append(StackFrame(frame[3], frame[1], number))
+    if reading is not None:
+        yield reading.dump()
+
+
+_KEYS = frozenset(one.name for one in fields(StacksHead))
+
+
+def _with(head: StacksHead, line: str) -> StacksHead:
+    key, colon, value = line.partition(": ")
+    return replace(head, **{key: value}) if colon and key in _KEYS else head
+
+
+def _plain(value: str) -> str:
+    return _CONTROL.sub(" ", value)[: LONGEST_LINE // 4]
+
+
+def _number(text: str) -> int | None:
+    try:
+        return int(text, 16)
+    except ValueError:
+        return None

@@ -1,0 +1,154 @@
+"""The stacks of this process: written when asked, and when it is stuck by its own clock."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import NamedTuple
+
+from otel_straggler.config import ClientSettings
+from otel_straggler.model.stacks import ANNOUNCED, SUFFIX, StacksHead, file_stem
+from otel_straggler.record.clock import Clock
+from otel_straggler.record.evidence.alarm import Alarm
+from otel_straggler.record.evidence.processes import started_ticks
+from otel_straggler.record.evidence.stacks_file import StacksFile
+from otel_straggler.record.recorder import Recorder
+from otel_straggler.semconv import STEP_SPAN
+
+_LOG = logging.getLogger("otel_straggler")
+
+
+class Doing(NamedTuple):
+    """What the rank is in.
+
+    Attributes:
+        section: ``step`` between two sections of a step.
+        began_ns: when it began, on the recorder's clock.
+    """
+
+    section: str
+    began_ns: int
+
+
+class Stacks:
+    """Writes the stacks of all threads of this process to its file in ``evidence_dir``.
+
+    Args:
+        settings: identity, the folder and the limit.
+        recorder: what the rank is in.
+        clock: time.
+
+    Raises:
+        OSError: the folder cannot be written to.
+    """
+
+    def __init__(self, settings: ClientSettings, recorder: Recorder, clock: Clock) -> None:
+        self._settings = settings
+        self._recorder = recorder
+        self._clock = clock
+        self._limit_ns = int(settings.evidence_after_s * 1e9)
+        self._told: tuple[int, int] = (0, 0)  # began_ns of what was told last, and its next time
+        folder = Path(settings.evidence_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        stem = file_stem(
+            run_id=settings.run_id,
+            group=settings.group,
+            rank=settings.rank,
+            session_id=recorder.epoch.session_id,
+        )
+        self._file = StacksFile(folder / (stem + SUFFIX))
+        self._alarm = Alarm(self._file.number)
+        self._announcement = self._identity()
+        self._file.announce(self._announcement)
+
+    @property
+    def path(self) -> Path:
+        return self._file.path
+
+    def doing(self) -> Doing | None:
+        """The open section by the rules of a heartbeat; None if nothing is open."""
+        section = self._recorder.open_section()
+        if section is not None:
+            return Doing(section.name, section.start_ns)
+        context = self._recorder.context
+        if context is None or context.step is None:
+            return None
+        return Doing(STEP_SPAN, self._recorder.progress().at_ns)
+
+    def look(self, next_look_s: float) -> None:
+        """Write stacks if what is open has been open for too long: at the limit, and whenever that
+        time has doubled. Should this not be called again for the limit and ``next_look_s``, since
+        somebody keeps the GIL, the kernel has them written."""
+        if not self._limit_ns:
+            return
+        self._alarm.set(self._limit_ns / 1e9 + 2 * next_look_s)
+        doing = self.doing()
+        if doing is None:
+            return
+        age_ns = self._clock.perf_ns() - doing.began_ns
+        began_ns, due_ns = self._told
+        if began_ns != doing.began_ns:
+            due_ns = self._limit_ns
+        if age_ns >= due_ns:
+            self._told = doing.began_ns, 2 * max(age_ns, due_ns)
+            self.dump(f"{doing.section} is open for {age_ns / 1e9:.0f} s")
+
+    def dump(self, why: str) -> None:
+        """Append the stacks of now.
+
+        Raises:
+            OSError: they cannot be written.
+
+        Cost: some hundred microseconds with the GIL, more with hundreds of threads.
+        """
+        self._file.dump(self._announcement, self._head(why))
+        _LOG.info("stacks of all threads are in %s: %s", self._file.path, why)
+
+    def close(self) -> None:
+        self._alarm.close()
+        self._file.close()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: the file is the parent's."""
+        self._alarm.leave_to_parent()
+
+    def _identity(self) -> StacksHead:
+        settings, pid = self._settings, os.getpid()
+        main = threading.main_thread().ident or 0
+        return StacksHead(
+            run=settings.run_id,
+            group=settings.group,
+            rank=str(settings.rank),
+            node=settings.node,
+            pid=str(pid),
+            session=self._recorder.epoch.session_id,
+            started=started_ticks(pid),
+            at=_utc(self._clock.wall_ns()),
+            why=ANNOUNCED,
+            main_thread=f"0x{main:016x}",
+            signal="" if self._alarm.number is None else str(self._alarm.number),
+        )
+
+    def _head(self, why: str) -> StacksHead:
+        doing, context = self.doing(), self._recorder.context
+        step = None if context is None else context.step
+        wall_ns = self._clock.wall_ns()
+        since_ns = 0 if doing is None else wall_ns - self._clock.perf_ns() + doing.began_ns
+        return replace(
+            self._announcement,
+            session=self._recorder.epoch.session_id,
+            at=_utc(wall_ns),
+            why=why,
+            by="faulthandler",
+            step="" if step is None else str(step),
+            section="" if doing is None else doing.section,
+            since="" if doing is None else _utc(since_ns),
+        )
+
+
+def _utc(wall_ns: int) -> str:
+    return datetime.fromtimestamp(wall_ns / 1e9, timezone.utc).isoformat(timespec="milliseconds")

@@ -1,0 +1,96 @@
+"""Ranks by what their main threads are in: the many wait, the few are waited for.
+
+Stacks are compared by the names of their functions: numbers of lines differ between turns of one
+loop, addresses and counters in names between processes. Source: scoring.md of the design's
+references (ByteRobust: the dominant cluster are victims, the smallest are suspects).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from otel_straggler.model.stacks import StackFrame, ThreadStack
+
+_NOT_OWN = re.compile(
+    r"/(?:site|dist)-packages/|/lib/python\d|/lib64/python\d|/otel_straggler/|^<frozen|^<__|\.so\b|^$"
+)
+_CHANGING = re.compile(r"0x[0-9a-fA-F]+|\d+")
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Ranks whose main threads are in the same functions.
+
+    Attributes:
+        ranks: in order.
+        innermost: frame of the stack of the first of them; None if the stack is empty.
+        own: its innermost frame of the program's own code; None if there is none.
+    """
+
+    ranks: tuple[int, ...]
+    innermost: StackFrame | None
+    own: StackFrame | None
+
+
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    """All of them.
+
+    Attributes:
+        dominant: the one with more than half of the ranks: they wait; None if there is none.
+        others: the rest, smallest first: suspects, if there is a dominant one.
+    """
+
+    dominant: Cluster | None
+    others: tuple[Cluster, ...]
+
+    @property
+    def suspects(self) -> tuple[Cluster, ...]:
+        return self.others if self.dominant is not None else ()
+
+
+def cluster(stacks: Iterable[tuple[int, ThreadStack]]) -> Clusters:
+    """Put ranks together by their main threads.
+
+    Cost: O(frames).
+    """
+    members: dict[Path, list[tuple[int, ThreadStack]]] = {}
+    for rank, thread in sorted(stacks, key=lambda one: one[0]):
+        members.setdefault(_path(thread), []).append((rank, thread))
+    found = sorted(map(_cluster, members.values()), key=lambda one: (len(one.ranks), one.ranks))
+    total = sum(len(one.ranks) for one in found)
+    if found and 2 * len(found[-1].ranks) > total:
+        return Clusters(found[-1], tuple(found[:-1]))
+    return Clusters(None, tuple(found))
+
+
+def own_frame(thread: ThreadStack) -> StackFrame | None:
+    """The innermost frame that is neither Python's, nor an installed package's, nor ours."""
+    return next((frame for frame in thread.frames if not _NOT_OWN.search(frame.file)), None)
+
+
+def _cluster(members: list[tuple[int, ThreadStack]]) -> Cluster:
+    thread = members[0][1]
+    innermost = thread.frames[0] if thread.frames else None
+    return Cluster(tuple(rank for rank, _ in members), innermost, own_frame(thread))
+
+
+def _path(thread: ThreadStack) -> Path:
+    """Outermost first; of Python alone, where there is any: who took the stacks may add C++."""
+    python = [frame for frame in thread.frames if frame.file.endswith((".py", ">"))]
+    return tuple(_normal(frame) for frame in reversed(python or thread.frames))
+
+
+def _normal(frame: StackFrame) -> str:
+    """
+    >>> _normal(StackFrame("forward_12", "/a/train.py", 7))
+    'train.py:forward_#'
+    >>> _normal(StackFrame("Loop.run", "train.py", 7))  # py-spy's word for what others call run
+    'train.py:run'
+    """
+    file = frame.file.replace("\\", "/").rpartition("/")[2]
+    return f"{file}:{_CHANGING.sub('#', frame.function.rpartition('.')[2])}"

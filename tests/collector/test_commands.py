@@ -1,0 +1,226 @@
+"""Ranks are asked for something over a live collector; only by who may, and only the right ones."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from otel_straggler import semconv
+from otel_straggler.collector.commands import MOST_WAITING, Commands
+from otel_straggler.collector.commands_settings import CommandsSettings, with_token
+from otel_straggler.collector.settings_file import load_settings
+from otel_straggler.errors import ConfigError, InputError
+from otel_straggler.model.rank import Source
+
+TOKEN = "s3cret"
+JSON = {"Content-Type": "application/json"}
+ON = CommandsSettings(enabled=True, token=TOKEN)
+
+
+@pytest.fixture(params=[1, 2], ids=["one process", "receivers apart"])
+def live(request: pytest.FixtureRequest, start: Any, kit: Any) -> Any:
+    """A collector that knows rank 0 and rank 1 of a run."""
+    running = start(
+        commands__enabled=True, commands__token=TOKEN, receivers__processes=request.param
+    )
+    for number in (0, 1):
+        beat = kit.beat_of(kit.rank(number), sent_at_s=2.0, step=3, progress_at_s=1.0)
+        assert running.post(beat, "metrics").status == 200
+    kit.eventually(lambda: running.collector._worker.ranks_of("run", "") == [0, 1])
+    return running
+
+
+@pytest.fixture
+def ask(kit: Any) -> Any:
+    """A person's request."""
+
+    def ask(live: Any, token: str | None = TOKEN, **changes: Any) -> Any:
+        asked = {"verb": "dump_stacks", "run": "run", "ranks": [1], **changes}
+        headers = JSON if token is None else {**JSON, semconv.COMMANDS_TOKEN_HEADER: token}
+        body = json.dumps({k: v for k, v in asked.items() if v is not None}).encode()
+        return kit.ask(live.addresses["metrics"], "POST", "/v1/commands", body, headers)
+
+    return ask
+
+
+@pytest.fixture
+def poll(kit: Any) -> Any:
+    """A rank's request."""
+
+    def poll(live: Any, number: int = 1, token: str | None = TOKEN, **changes: str) -> Any:
+        me = kit.rank(number)
+        asked = {"run": "run", "group": "", "rank": str(number), "session": me.session_id,
+                 "node": me.node, **changes}  # fmt: skip
+        headers = {} if token is None else {semconv.COMMANDS_TOKEN_HEADER: token}
+        path = f"/v1/commands?{urlencode(asked)}"
+        return kit.ask(live.addresses["otlp_http"], "GET", path, None, headers)
+
+    return poll
+
+
+def wanted(answer: Any) -> list[str]:
+    assert answer.status == 200, answer
+    return [command["verb"] for command in answer.json()["commands"]]
+
+
+def test_a_rank_is_told_what_is_wanted_of_it_until_it_says_what_came_of_it(
+    live: Any, ask: Any, poll: Any, kit: Any
+) -> None:
+    """An answer that got lost is given again; the rank itself does it once."""
+    assert wanted(poll(live)) == []
+    (asked,) = ask(live).json()["commands"]
+    assert asked["rank"] == 1
+    assert wanted(poll(live)) == wanted(poll(live)) == ["dump_stacks"]
+    assert wanted(poll(live, done=f"{asked['id']}:done")) == []
+    headers = {semconv.COMMANDS_TOKEN_HEADER: TOKEN}
+    told = live.get(f"/v1/commands?ids={asked['id']},unknown", headers).json()
+    assert told == {"outcomes": {asked["id"]: "done"}}
+    assert live.value(semconv.COLLECTOR_COMMANDS, verb="dump_stacks", outcome="done") == 1
+    assert live.value(semconv.COLLECTOR_COMMANDS, verb="dump_stacks", outcome="asked") == 1
+
+
+@pytest.mark.parametrize(
+    ("rank", "changes"),
+    [
+        (0, {}),
+        (1, {"session": "f" * 16}),
+        (1, {"node": "elsewhere"}),
+        (1, {"run": "other"}),
+        (1, {"group": "critic"}),
+        (1, {"rank": "one"}),
+        (1, {"rank": "-1"}),
+        (1, {"rank": "9" * 40}),
+    ],
+    ids=str,
+)
+def test_nobody_else_is_told(
+    live: Any, ask: Any, poll: Any, rank: int, changes: dict[str, str]
+) -> None:
+    """Another rank, a process that is over, another host, rubbish."""
+    assert ask(live).status == 200
+    assert wanted(poll(live, rank, **changes)) == []
+    assert wanted(poll(live)) == ["dump_stacks"]
+
+
+@pytest.mark.parametrize(("token", "status"), [(None, 401), ("wrong", 403), ("", 403)])
+def test_without_the_token_nobody_asks(
+    live: Any, ask: Any, poll: Any, token: str | None, status: int, caplog: Any
+) -> None:
+    """Neither a rank nor a person; it is logged once, not with every request."""
+    assert ask(live).status == 200
+    with caplog.at_level(logging.WARNING):
+        assert [poll(live, token=token).status for _ in range(3)] == [status] * 3
+        assert [ask(live, token=token).status for _ in range(3)] == [status] * 3
+    assert live.get("/v1/commands?ids=a").status == 401
+    said = [text for text in caplog.messages if "is refused" in text]
+    assert len(said) <= 2
+    assert wanted(poll(live)) == ["dump_stacks"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"verb": "run_shell"},
+        {"verb": 7},
+        {"run": "other"},
+        {"ranks": [7]},
+        {"ranks": []},
+        {"ranks": [True]},
+        {"ranks": "1"},
+        {"run": None},
+    ],
+    ids=str,
+)
+def test_what_is_no_command_is_refused_in_a_sentence(
+    live: Any, ask: Any, poll: Any, changes: Any
+) -> None:
+    """The list of verbs is closed."""
+    answer = ask(live, **changes)
+    assert answer.status == 400
+    assert "expected" in answer.json()["error"]
+    assert wanted(poll(live)) == []
+
+
+def test_all_ranks_can_be_asked_at_once(live: Any, ask: Any, poll: Any) -> None:
+    """Where no rank is named."""
+    assert [c["rank"] for c in ask(live, ranks=None).json()["commands"]] == [0, 1]
+    assert wanted(poll(live, 0)) == wanted(poll(live, 1)) == ["dump_stacks"]
+
+
+def test_a_foreign_page_cannot_ask(live: Any, kit: Any) -> None:
+    """No browser sends JSON to another origin unasked."""
+    headers = {"Content-Type": "text/plain", semconv.COMMANDS_TOKEN_HEADER: TOKEN}
+    answer = kit.ask(live.addresses["metrics"], "POST", "/v1/commands", b"{}", headers)
+    assert answer.status == 415
+    assert kit.ask(live.addresses["otlp_http"], "POST", "/v1/commands", b"{}").status == 405
+
+
+def test_where_commands_are_off_there_is_no_such_path(start: Any, ask: Any, poll: Any) -> None:
+    """As if they did not exist."""
+    running = start()
+    assert poll(running).status == ask(running).status == 404
+
+
+def test_a_rank_that_ended_is_not_asked(live: Any, ask: Any, poll: Any, kit: Any) -> None:
+    """Nobody would answer."""
+    end = kit.beat_of(kit.rank(1), sent_at_s=3.0, finished_at_s=3.0, outcome="ok")
+    assert live.post(end, "metrics").status == 200
+    kit.eventually(lambda: ask(live).status == 400)
+
+
+# --- the book alone --------------------------------------------------------------------------
+
+
+def source(rank: int) -> Source:
+    return Source(run_id="r", rank=rank, session_id=f"{rank:016x}", node="n")
+
+
+class Time:
+    now_s = 0.0
+
+
+def book(**changes: Any) -> Commands:
+    settings = CommandsSettings(enabled=True, token=TOKEN, **changes)
+    return Commands(settings, lambda _run, _group, rank: source(rank), lambda: Time.now_s)
+
+
+def test_a_command_that_nobody_fetches_expires() -> None:
+    """And is not given to whoever comes later."""
+    Time.now_s = 0.0
+    commands = book(expire_seconds=10.0)
+    (id_,) = commands.ask("r", "", [3], "dump_stacks", "test")
+    assert commands.outcomes([id_]) == {id_: "waiting"}
+    Time.now_s = 10.0
+    query = urlencode({"run": "r", "rank": 3, "session": source(3).session_id, "node": "n"})
+    assert json.loads(commands.poll(query)) == {"commands": []}
+    assert commands.outcomes([id_]) == {id_: "expired"}
+    assert commands.counts() == {("dump_stacks", "asked"): 1, ("dump_stacks", "expired"): 1}
+
+
+def test_the_queue_is_bounded() -> None:
+    """Whoever asks for more is told to wait."""
+    commands = book()
+    commands.ask("r", "", range(MOST_WAITING), "dump_stacks", "test")
+    with pytest.raises(InputError, match="room for more"):
+        commands.ask("r", "", [0], "dump_stacks", "test")
+
+
+def test_commands_need_a_token(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the file or the environment; it is not shown in the error."""
+    file = tmp_path / "c.yaml"
+    file.write_text("commands: {enabled: true}")
+    monkeypatch.delenv("OTEL_STRAGGLER_COMMANDS_TOKEN", raising=False)
+    with pytest.raises(ConfigError, match="OTEL_STRAGGLER_COMMANDS_TOKEN"):
+        load_settings(file, {})
+    monkeypatch.setenv("OTEL_STRAGGLER_COMMANDS_TOKEN", "of-the-environment")
+    assert load_settings(file, {}).commands.token == "of-the-environment"
+    with pytest.raises(ConfigError) as refused:
+        with_token(CommandsSettings(enabled=True, token="bad token"), "x", {})
+    assert "bad token" not in str(refused.value)
+    file.write_text("commands: {on_hang: [reboot]}")
+    with pytest.raises(ConfigError, match="a list of dump_stacks"):
+        load_settings(file, {})

@@ -1,0 +1,117 @@
+"""Real processes that get stuck, and what they leave behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_straggler.model.stacks import StacksDump
+from otel_straggler.receive.stacks_files import read_stacks_file
+
+PROGRAM = Path(__file__).with_name("stuck_program.py")
+LONGEST_S = 60.0
+
+
+def eventually(claim: Callable[[], Any], seconds: float = LONGEST_S) -> Any:
+    """Wait until ``claim`` holds; its value."""
+    until_s = time.monotonic() + seconds
+    while not (value := claim()):
+        assert time.monotonic() < until_s, value
+        time.sleep(0.05)
+    return value
+
+
+class Stuck:
+    """One stuck rank."""
+
+    def __init__(self, way: str, folder: Path, env: dict[str, str]) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), way],
+            env={**os.environ, **env},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        said = self.process.stdout.readline().strip()
+        if said == "stuck":
+            self._wait_for_sleep()
+        return said
+
+    def _wait_for_sleep(self) -> None:
+        """Until the main thread has not run for a while; it speaks a moment before."""
+        sleeping = 0
+        while sleeping < 4:
+            state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+            sleeping = sleeping + 1 if state == "S" else 0
+            time.sleep(0.02)
+
+    def dumps(self) -> list[StacksDump]:
+        """Those with stacks, in its file."""
+        found = [
+            dump
+            for path in self.folder.glob("*.stacks.txt")
+            for dump in read_stacks_file(path)
+            if dump.head.pid == str(self.pid) and dump.threads
+        ]
+        return [dump for dump in found if dump.main is not None]
+
+    def close(self) -> str:
+        """What it said on standard error."""
+        self.process.kill()
+        return self.process.communicate(timeout=30)[1]
+
+
+Start = Callable[..., Stuck]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a stuck rank that writes its evidence to ``tmp_path``; it sends to nobody."""
+    with contextlib.ExitStack() as started:
+
+        def begin(way: str, *, rank: int = 0, **env: str) -> Stuck:
+            given = {
+                "RANK": str(rank),
+                "WORLD_SIZE": "4",
+                "OTEL_STRAGGLER_EVIDENCE_DIR": str(tmp_path),
+                "OTEL_STRAGGLER_RING_DIR": str(tmp_path),
+                "OTEL_STRAGGLER_ENDPOINT": "http://127.0.0.1:1",
+                "OTEL_STRAGGLER_HEARTBEAT_S": "0.2",
+                "OTEL_STRAGGLER_FLUSH_S": "0.2",
+                **env,
+            }
+            stuck = Stuck(way, tmp_path, {k: v for k, v in given.items() if v})
+            started.callback(stuck.close)
+            return stuck
+
+        yield begin
+
+
+@pytest.fixture
+def free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def wait() -> Callable[..., Any]:
+    return eventually

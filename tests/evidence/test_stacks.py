@@ -1,0 +1,219 @@
+"""A stuck rank tells what it is in: by itself, and when it is asked on its node."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_straggler.cli import main
+from otel_straggler.model.stacks import MOST_DUMPS, StacksHead, parse_dumps
+from otel_straggler.record.evidence.stacks_file import OLDER, StacksFile
+
+SOON = {"OTEL_STRAGGLER_EVIDENCE_AFTER_S": "0.5"}
+
+
+def functions(dump: Any) -> list[str]:
+    return [frame.function for frame in dump.main.frames]
+
+
+@pytest.mark.parametrize(
+    ("way", "innermost"), [("asleep", "asleep"), ("deadlocked", "wait_for_lock")]
+)
+def test_a_section_that_stays_open_has_its_stacks_written(
+    start: Any, wait: Any, way: str, innermost: str
+) -> None:
+    """Without being asked, after ``evidence_after_s``; the head says what was open since when."""
+    stuck = start(way, rank=3, **SOON)
+    assert stuck.line() == "stuck"
+    dump = wait(stuck.dumps)[0]
+    assert functions(dump)[0] == innermost
+    assert functions(dump)[-2:] == ["main", "<module>"]
+    head = dump.head
+    assert (head.run, head.rank, head.step, head.section) == ("stuck-run", "3", "812", "forward")
+    assert head.since < head.at
+    assert head.why.startswith("forward is open for")
+    [path] = stuck.folder.glob("*.stacks.txt")
+    assert path.name.startswith("stuck-run--rank3-")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_rank_that_keeps_the_gil_has_its_stacks_written(start: Any, wait: Any) -> None:
+    """By the kernel's timer and a handler in C: no thread of Python runs any more."""
+    stuck = start("keeps_the_gil", **SOON)
+    assert stuck.line() == "stuck"
+    dump = wait(stuck.dumps)[-1]
+    assert dump.head.by == "signal" or functions(dump)[0] == "keeps_the_gil"
+    by_signal = wait(lambda: [d for d in stuck.dumps() if d.head.by == "signal" or is_bare(d)])
+    assert functions(by_signal[0])[0] == "keeps_the_gil"
+
+
+def is_bare(dump: Any) -> bool:
+    """The first stacks after the announcement, without a head of their own."""
+    return bool(dump.head.is_announcement and dump.threads)
+
+
+def test_nothing_is_written_unless_asked(start: Any, wait: Any, tmp_path: Path) -> None:
+    """With a folder alone a rank only says who it is; without one there is no file at all."""
+    stuck = start("asleep", rank=1)
+    assert stuck.line() == "stuck"
+    [path] = wait(lambda: list(tmp_path.glob("*rank1*.stacks.txt")))
+    without = start("asleep", rank=2, OTEL_STRAGGLER_EVIDENCE_DIR="")
+    assert without.line() == "stuck"
+    time.sleep(1.0)
+    assert [dump.head.is_announcement for dump in parse_dumps(path.read_text())] == [True]
+    assert not list(tmp_path.glob("*rank2*.stacks.txt"))
+
+
+def test_a_rank_that_ends_in_order_leaves_no_file(start: Any, tmp_path: Path) -> None:
+    """It has nothing to tell."""
+    stuck = start("ends")
+    assert stuck.line() == "stuck"
+    assert list(tmp_path.glob("*.stacks.txt"))
+    stuck.process.communicate("go on\n", timeout=60)
+    assert stuck.process.returncode == 0
+    assert not list(tmp_path.glob("*.stacks.txt"))
+    assert not list(tmp_path.glob("*.ring"))
+
+
+def test_a_folder_that_cannot_be_written_does_not_stop_training(start: Any, tmp_path: Path) -> None:
+    """It is a line in the log."""
+    (tmp_path / "file").write_text("")
+    stuck = start("ends", OTEL_STRAGGLER_EVIDENCE_DIR=str(tmp_path / "file"))
+    assert stuck.line() == "stuck"
+    _, said = stuck.process.communicate("go on\n", timeout=60)
+    assert stuck.process.returncode == 0
+    assert "no stacks can be written to" in said
+
+
+@pytest.mark.parametrize("way", ["asleep", "keeps_the_gil"])
+def test_a_rank_is_asked_on_its_node_by_its_signal(
+    start: Any, tmp_path: Path, way: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without py-spy, and whoever has the GIL."""
+    stuck = start(way, rank=3)
+    assert stuck.line() == "stuck"
+    started = time.monotonic()
+    assert main(["hang", "stacks", "--dir", str(tmp_path), "--rank", "3", "--signal-only"]) == 0
+    assert time.monotonic() - started < 60
+    assert f"the main thread is in {way} (stuck_program.py" in capsys.readouterr().out
+    dump = stuck.dumps()[-1]
+    assert functions(dump)[0] == way
+    assert (dump.head.why, dump.head.by) == ("asked on its node", "signal")
+    assert stuck.process.poll() is None
+
+
+def test_a_stopped_rank_says_so(
+    start: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its signal would only come when it goes on."""
+    stuck = start("asleep")
+    assert stuck.line() == "stuck"
+    stuck.process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, stuck.pid, os.WSTOPPED | os.WNOWAIT)
+    assert main(["hang", "stacks", "--dir", str(tmp_path), "--signal-only"]) == 1
+    assert "it is stopped" in capsys.readouterr().err
+
+
+def test_a_process_that_has_announced_nothing_is_never_sent_a_signal(
+    start: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The default of a signal is to end it."""
+    stuck = start("asleep", OTEL_STRAGGLER_EVIDENCE_DIR="")
+    assert stuck.line() == "stuck"
+    assert main(["hang", "stacks", "--pid", str(stuck.pid), "--signal-only"]) == 1
+    assert "no signal" in capsys.readouterr().err
+    assert stuck.process.poll() is None
+
+
+def test_a_file_of_a_process_that_is_gone_names_nobody(
+    start: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its number may be another's by now."""
+    stuck = start("asleep")
+    assert stuck.line() == "stuck"
+    stuck.close()
+    assert main(["hang", "stacks", "--dir", str(tmp_path)]) == 2
+    assert "living ranks of this node" in capsys.readouterr().err
+
+
+def test_a_forked_child_answers_for_nobody(start: Any, wait: Any, tmp_path: Path) -> None:
+    """A worker of a DataLoader has neither the thread nor the handler, and the file is intact."""
+    stuck = start("forks", **SOON)
+    said = sorted([stuck.line(), stuck.line()])
+    assert said[1] == "stuck"
+    _, child, threads = said[0].split()
+    assert threads == "1"
+    number = int(wait(stuck.dumps)[0].head.signal)
+    caught = Path(f"/proc/{child}/status").read_text()
+    mask = int(caught.partition("SigCgt:")[2].split()[0], 16)
+    assert not mask >> (number - 1) & 1
+    assert len(list(tmp_path.glob("*.stacks.txt"))) == 1
+    assert {dump.head.pid for dump in stuck.dumps()} == {str(stuck.pid)}
+    os.kill(int(child), signal.SIGKILL)
+
+
+def test_a_users_own_timer_of_faulthandler_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """There is one in a process, and pytest may have it."""
+    import faulthandler
+
+    import otel_straggler
+
+    touched: list[str] = []
+    for name in ("dump_traceback_later", "cancel_dump_traceback_later"):
+        monkeypatch.setattr(faulthandler, name, lambda *_a, name=name, **_k: touched.append(name))
+    handled = [signal.getsignal(number) for number in range(1, 32)]
+    otel_straggler.configure(
+        endpoint="http://127.0.0.1:1",
+        evidence_dir=str(tmp_path),
+        evidence_after_s=0.1,
+        handle_sigterm=False,
+    )
+    otel_straggler.shutdown()
+    assert touched == []
+    assert [signal.getsignal(number) for number in range(1, 32)] == handled
+
+
+def test_files_are_bounded_and_the_oldest_goes(tmp_path: Path) -> None:
+    """Two files, whatever happens; who writes by number goes on in the new one."""
+    path = tmp_path / "x.stacks.txt"
+    announcement = StacksHead(rank="3", why="announced", pid="1")
+    file = StacksFile(path, most_dumps=3)
+    file.announce(announcement)
+    for number in range(8):
+        file.dump(announcement, StacksHead(rank="3", why=f"dump {number}"))
+    os.write(file.number, b"by number\n")
+    dumps = parse_dumps(path.read_text())
+    assert [dump.head.why for dump in dumps] == ["announced", "dump 6", "dump 7"]
+    assert path.read_text().endswith("by number\n")
+    older = tmp_path / ("x" + OLDER)
+    assert [d.head.why for d in parse_dumps(older.read_text())][1:] == [
+        "dump 3",
+        "dump 4",
+        "dump 5",
+    ]
+    assert len(list(tmp_path.iterdir())) == 2
+    file.close()
+    assert path.exists()
+
+
+def test_a_name_cannot_forge_a_head() -> None:
+    """Line breaks in a run id are blanks in the file."""
+    head = StacksHead(run="a\n---\nThread 0x01 (x):\n=== otel-straggler stacks 1", rank="1")
+    [dump] = parse_dumps(head.text())
+    assert dump.threads == ()
+    assert dump.head.rank == "1"
+
+
+def test_of_many_dumps_the_newest_are_read() -> None:
+    """A file that somebody made huge costs no more than that."""
+    text = "".join(StacksHead(rank="1", step=str(n)).text() for n in range(MOST_DUMPS + 5))
+    dumps = parse_dumps(text)
+    assert (len(dumps), dumps[-1].head.step) == (MOST_DUMPS, str(MOST_DUMPS + 4))
