@@ -139,6 +139,14 @@ def test_a_window_by_time_adds_what_has_no_step() -> None:
     ]
 
 
+def test_sections_of_the_kind_data_are_named() -> None:
+    """Of the newest windows: what a slow host loses there is the data's."""
+    names = (Section("forward"), Section("loader", "data"))
+    old, new = window(1, (Section("old", "data"),)), window(1, names)
+    timed = window(1, (Section("fetch", "data"),), first_step=None, last_step=None)
+    assert newest(old, new, timed)[""].data_sections == {"loader", "fetch"}
+
+
 def test_the_time_of_the_last_score_outlives_the_scores() -> None:
     """That there are none any more is what an alert wants to say."""
     scores = RunScores("run", keep_s=KEEP_S)
@@ -205,6 +213,6 @@ def test_verdicts_clashes_and_losses_are_watched(kit: Any, by_hand: Any, monkeyp
     assert [v.subject_id for v in mine.verdicts] == ["gpu:GPU-5"]
     assert [v.subject_id for v in critic.verdicts] == ["gpu:GPU-7"]
     assert (mine.slowdown, np.isnan(critic.slowdown)) == (1.3, True)
-    assert (mine.clashes, critic.clashes) == (0, 1)
-    assert world.by("group", semconv.RUN_IDENTITY_CLASHES) == {"": 0.0, "critic": 1.0}
+    assert (mine.clashes, critic.clashes) == (1, 1)  # of the run, as in its series
+    assert world.value(semconv.RUN_IDENTITY_CLASHES) == 1
     assert (mine.dropped, critic.dropped) == ({"ring_full": 7, "rejected": 2}, {})
