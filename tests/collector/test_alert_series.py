@@ -69,6 +69,11 @@ def one_ended_too_early(world: WatchedWorld) -> None:
     world.stand()
 
 
+def one_fails(world: WatchedWorld) -> None:
+    world.end("failed", [0])
+    world.live(30.0, silent=range(4))
+
+
 def ends(outcome: str) -> Callable[[WatchedWorld], None]:
     def end(world: WatchedWorld) -> None:
         world.end(outcome)
@@ -86,6 +91,7 @@ STATES = [
     (half_are_gone, "partly_lost", 1, "lost", ["1", "2"], {"ok": 2, "lost": 2}),
     (all_are_gone, "lost", 1, "lost", ["0", "1", "2", "3"], {"lost": 4}),
     (one_ended_too_early, "stuck", 1, "left_early", ["3"], {"stuck": 3, "finished": 1}),
+    (one_fails, "failed", 0, None, [], {"finished": 1, "lost": 3}),
     (ends("ok"), "finished", 0, None, [], {"finished": 4}),
     (ends("cancelled"), "cancelled", 0, None, [], {"finished": 4}),
     (ends("preempted"), "preempted", 0, None, [], {"finished": 4}),

@@ -121,7 +121,9 @@ def test_a_rank_that_is_not_in_the_newest_window_keeps_its_scores() -> None:
     """As its series do."""
     both = window(3, section_relative=np.array([[0.5], [0.9], [0.3]]))
     one = window(2, section_relative=np.array([[0.8], [0.7]]))
-    its = newest(both, one)[""].lowest
+    found = newest(both, one, at_s=5.0)[""]
+    its = found.lowest
+    assert found.at_s == 6.0
     assert [(s.rank, s.value) for s in its.section_relative] == [(2, 0.3), (1, 0.7), (0, 0.8)]
 
 
