@@ -69,11 +69,6 @@ def one_ended_too_early(world: WatchedWorld) -> None:
     world.stand()
 
 
-def one_fails(world: WatchedWorld) -> None:
-    world.end("failed", [0])
-    world.live(30.0, silent=range(4))
-
-
 def ends(outcome: str) -> Callable[[WatchedWorld], None]:
     def end(world: WatchedWorld) -> None:
         world.end(outcome)
@@ -91,7 +86,6 @@ STATES = [
     (half_are_gone, "partly_lost", 1, "lost", ["1", "2"], {"ok": 2, "lost": 2}),
     (all_are_gone, "lost", 1, "lost", ["0", "1", "2", "3"], {"lost": 4}),
     (one_ended_too_early, "stuck", 1, "left_early", ["3"], {"stuck": 3, "finished": 1}),
-    (one_fails, "failed", 0, None, [], {"finished": 1, "lost": 3}),
     (ends("ok"), "finished", 0, None, [], {"finished": 4}),
     (ends("cancelled"), "cancelled", 0, None, [], {"finished": 4}),
     (ends("preempted"), "preempted", 0, None, [], {"finished": 4}),
@@ -158,6 +152,16 @@ def test_nobody_is_named_where_all_have_joined_and_none_gets_on(make: Make) -> N
     assert world.value(semconv.RUN_HUNG) == 1
     assert world.samples(semconv.RANK_CULPRIT) == []
     assert world.by("why", semconv.RUN_HANG_INFO) == {"joined_but_stuck": 1.0}
+
+
+def test_what_has_ended_waits_for_nobody(make: Make) -> None:
+    """A rank fails, and the launcher kills the others without a word."""
+    world = make()
+    world.end("failed", [0])
+    world.live(30.0, silent=range(4))
+    assert (_now(world), world.value(semconv.RUN_HUNG)) == ("failed", 0)
+    assert world.samples(semconv.RUN_HANG_INFO) == []
+    assert world.samples(semconv.RANK_CULPRIT) == []
 
 
 def test_the_states_that_a_run_has_left_fall_to_zero(make: Make) -> None:
