@@ -1,5 +1,5 @@
 """The address for people and scrapers: /metrics, /v1/report, /healthz, /readyz, /v1/decisions,
-/v1/commands.
+/v1/maintenance, /v1/commands.
 
 All but the last two only read snapshots. A browser on the same machine can be made to send requests
 here: under a foreign name (DNS rebinding), so the Host header must be a name that belongs to this
@@ -21,6 +21,7 @@ from otel_straggler import semconv
 from otel_straggler.collector.asking import GuardedAsking
 from otel_straggler.collector.board import ReportQuery
 from otel_straggler.collector.deciding import UnknownSubjectError
+from otel_straggler.collector.maintaining import Maintaining
 from otel_straggler.errors import InputError
 from otel_straggler.model.decision import Decision
 from otel_straggler.publish.prometheus import CONTENT_TYPE
@@ -28,7 +29,13 @@ from otel_straggler.receive.http1 import Head, Request, Response
 
 _JSON = "application/json"
 _DECISIONS = "/v1/decisions"
-_METHODS = {_DECISIONS: ("POST",), semconv.COMMANDS_PATH: ("GET", "POST")}
+_MAINTENANCE = "/v1/maintenance"
+_METHODS = {
+    _DECISIONS: ("POST",),
+    _MAINTENANCE: ("GET", "HEAD", "POST"),
+    semconv.COMMANDS_PATH: ("GET", "POST"),
+}
+_ONLY_READ = ("GET", "HEAD")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +50,7 @@ class Pages:
         is_ready: it can take data now.
         decide: takes a person's decision about a verdict; None if that is not allowed here.
         asking: takes what a person wants of ranks; None if that is not allowed here.
+        maintaining: takes maintenance of nodes, and lists it; None if that is not allowed here.
     """
 
     metrics: Callable[[], bytes]
@@ -51,6 +59,7 @@ class Pages:
     is_ready: Callable[[], bool]
     decide: Callable[[bytes], Decision] | None = None
     asking: GuardedAsking | None = None
+    maintaining: Maintaining | None = None
 
 
 class Api:
@@ -82,6 +91,8 @@ class Api:
             self._routes[_DECISIONS] = self._decided
         if pages.asking is not None:
             self._routes[semconv.COMMANDS_PATH] = self._asked
+        if pages.maintaining is not None:
+            self._routes[_MAINTENANCE] = self._maintenance
 
     def refuse(self, head: Head) -> Response | None:
         if not self.is_own_name(head.headers.get("host", "")):
@@ -89,14 +100,14 @@ class Api:
             return self.failure(403, text, head)
         if head.path not in self._routes:
             return self.failure(404, f"no such path; there are {', '.join(self._routes)}", head)
-        allowed = _METHODS.get(head.path, ("GET", "HEAD"))
+        allowed = _METHODS.get(head.path, _ONLY_READ)
         if head.method not in allowed:
             refusal = self.failure(405, f"only {' and '.join(allowed)}", head)
             refusal.headers = {"Allow": ", ".join(allowed)}
             return refusal
         media_type = head.headers.get("content-type", "").partition(";")[0].strip().lower()
         if head.method == "POST" and media_type != _JSON:
-            return self.failure(415, f"it must come as {_JSON}", head)
+            return self.failure(415, f"what people decide comes as {_JSON}", head)
         asking = self._pages.asking
         if asking is not None and head.path == semconv.COMMANDS_PATH:
             refused = asking.refusal(head.headers)
@@ -152,6 +163,16 @@ class Api:
         except InputError as error:
             return self.failure(400, str(error), request.head)
         return Response(200, json.dumps(told).encode(), _JSON)
+
+    def _maintenance(self, request: Request) -> Response:
+        assert self._pages.maintaining is not None
+        if request.head.method != "POST":
+            return Response(200, json.dumps(self._pages.maintaining.listed()).encode(), _JSON)
+        try:
+            taken = self._pages.maintaining.take(request.content)
+        except InputError as error:
+            return self.failure(400, str(error), request.head)
+        return Response(200, json.dumps(taken).encode(), _JSON)
 
     def _metrics(self, request: Request) -> Response:  # noqa: ARG002
         return Response(200, self._pages.metrics(), CONTENT_TYPE)

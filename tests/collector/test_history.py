@@ -25,6 +25,7 @@ from otel_straggler.collector.liveness import Liveness
 from otel_straggler.collector.settings import HistorySettings
 from otel_straggler.errors import InputError, UnavailableError
 from otel_straggler.model.heartbeat import Heartbeat
+from otel_straggler.model.maintenance import Maintenance
 from otel_straggler.model.observation import Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
@@ -32,6 +33,7 @@ from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.decisions import Decisions
 from otel_straggler.publish.history import HistoryReader
 from otel_straggler.publish.history.blobs import decode_blob
+from otel_straggler.publish.maintenance_book import MaintenanceBook
 from otel_straggler.score.scorer import ScorerCounts
 
 FREE = ["--otlp-http", "127.0.0.1:0", "--otlp-grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
@@ -452,7 +454,7 @@ def test_learned_timeouts_survive_a_restart(keep: Any) -> None:
     keeper.close(5.0)
     keeper, _ = keep()
     again = Hangs()
-    keeper.restore(Judged(), Decisions(time.time_ns), again)
+    keeper.restore(Judged(), Decisions(time.time_ns), hangs=again)
     assert timeout_of(again, "run-100") == pytest.approx(150.0)
     assert timeout_of(again, "run-0") == 480.0
     assert timeout_of(Hangs(), "run-100") == 480.0
@@ -476,9 +478,29 @@ def test_a_damaged_state_of_hang_judges_is_left_out_with_one_line(
     keeper._history.put(states={"hangs": state})
     keeper.close(5.0)
     keeper, _ = keep()
-    keeper.restore(Judged(), Decisions(time.time_ns), Hangs())
+    keeper.restore(Judged(), Decisions(time.time_ns), hangs=Hangs())
     assert [message for message in caplog.messages if "hangs" in message] == caplog.messages
     assert len(caplog.messages) == 1
+
+
+def test_maintenance_is_written_again_with_every_save(keep: Any, path: Path) -> None:
+    """A history drops what nobody has written for a week; maintenance may last for a month."""
+    work = Maintenance(node="n", reason="r", at_ns=0, until_ns=time.time_ns() + 10**15)
+    book = MaintenanceBook(time.time_ns)
+    book.take(work)
+    keeper, _ = keep()
+    keeper.keep_maintenance(book.state())
+    keeper.close(5.0)
+    keeper, _ = keep()
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM state")
+    connection.close()
+    restored = MaintenanceBook(time.time_ns)
+    keeper.restore(Judged(), Decisions(time.time_ns), maintenance=restored)
+    keeper.save(Judged())
+    keeper.close(5.0)
+    assert restored.in_force() == (work,)
+    assert "maintenance" in keys(path)
 
 
 def test_a_state_that_the_scorer_refuses_is_left_out_and_counted(
