@@ -201,6 +201,20 @@ def test_a_command_that_nobody_fetches_expires() -> None:
     assert commands.counts() == {("dump_stacks", "asked"): 1, ("dump_stacks", "expired"): 1}
 
 
+def test_a_process_that_was_replaced_is_given_nothing_and_can_tell_nothing() -> None:
+    """It may still live, on another node; what was wanted of it is wanted no more."""
+    newest = [source(3)]
+    settings = CommandsSettings(enabled=True, token=TOKEN)
+    commands = Commands(settings, lambda *_: newest[0], lambda: 0.0)
+    (id_,) = commands.ask("r", "", [3], "dump_stacks", "test")
+    old = {"run": "r", "rank": 3, "session": newest[0].session_id, "node": "n"}
+    newest[0] = Source(run_id="r", rank=3, session_id="b" * 16, node="n")
+    new = {**old, "session": "b" * 16}
+    for asks in ({**old, "done": f"{id_}:done"}, {**new, "done": f"{id_}:done"}):
+        assert json.loads(commands.poll(urlencode(asks))) == {"commands": []}
+    assert commands.outcomes([id_]) == {id_: "waiting"}
+
+
 def test_the_queue_is_bounded() -> None:
     """Whoever asks for more is told to wait."""
     commands = book()

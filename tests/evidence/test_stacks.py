@@ -155,7 +155,6 @@ def test_a_forked_child_answers_for_nobody(start: Any, wait: Any, tmp_path: Path
     assert not mask >> (number - 1) & 1
     assert len(list(tmp_path.glob("*.stacks.txt"))) == 1
     assert {dump.head.pid for dump in stuck.dumps()} == {str(stuck.pid)}
-    os.kill(int(child), signal.SIGKILL)
 
 
 def test_a_users_own_timer_of_faulthandler_is_left_alone(
