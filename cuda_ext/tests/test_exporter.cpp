@@ -149,6 +149,7 @@ TEST_CASE("without a flush it sends by itself, and says that it lives") {
   CHECK(made.spans_sent() == 2);
   const std::lock_guard<std::mutex> lock(made.mutex);
   CHECK(made.metrics.size() > 3);
+  CHECK(made.block.header().alive_ns.load() > 0);
 }
 
 TEST_CASE("only a sample goes to who does not say that it scores; then all") {

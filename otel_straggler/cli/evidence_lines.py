@@ -13,6 +13,7 @@ from otel_straggler.publish.hang_json import ranks_text
 from otel_straggler.receive.stacks_files import RankStacks
 from otel_straggler.record.ring_file import OpenRun
 from otel_straggler.score.hangs.stacks import Cluster, Clusters, cluster
+from otel_straggler.semconv import STEP_SPAN
 
 MOST_LINES = 20
 """Ranks of which each has a line; the rest is counted."""
@@ -63,7 +64,8 @@ def _cluster_lines(clusters: Clusters) -> Iterator[str]:
             f"{_who(dominant)} {_is(dominant)} in {_where(dominant)}."
         )
     if not clusters.suspects:
-        yield f"{_who(dominant)} {_is(dominant)} in {_where(dominant)}: stacks tell no difference."
+        together = "" if len(dominant.ranks) == 1 else "; nobody is elsewhere"
+        yield f"{_who(dominant)} {_is(dominant)} in {_where(dominant)}{together}."
 
 
 def _silent_lines(stacks: tuple[RankStacks, ...]) -> Iterator[str]:
@@ -104,7 +106,9 @@ def ring_line(ring: RingFound) -> str:
     before = ""
     if ended is not None:
         length_s = max(ended.end_ns - ended.start_ns, 0) / 1e9
-        before = f"; before that {printable(ended.name)}{_of(ended.step)} ({length_s:.3g} s)"
+        name = f"step {ended.step}" if ended.name == STEP_SPAN else printable(ended.name)
+        of = "" if ended.name == STEP_SPAN else _of(ended.step)
+        before = f"; before that {name}{of} ({length_s:.3g} s)"
     return f"{who} ({node}{_LIFE[ring.life]}): {doing}{before}."
 
 

@@ -79,9 +79,12 @@ def _flight_records(folder: Path, *, is_needed: bool) -> tuple[list[FlightRecord
     """Where there is other evidence a folder need not have any."""
     try:
         return read_flight_records(folder)
-    except InputError:
-        if is_needed or not folder.is_dir():
+    except InputError as error:
+        if not folder.is_dir():
             raise
+        if is_needed:
+            others = "Stacks (OTEL_STRAGGLER_EVIDENCE_DIR) and rings (OTEL_STRAGGLER_RING_DIR)"
+            raise InputError(f"{error} {others} of ranks would do as well.") from error
         return [], []
 
 

@@ -88,7 +88,7 @@ def _targets(
 
 def _say(target: Target, dump: StacksDump) -> None:
     main = dump.main
-    frame = None if main is None else own_frame(main) or (main.frames[0] if main.frames else None)
+    frame = None if main is None else own_frame(main) or next(iter(main.frames), None)
     where = "no function of Python"
     if frame is not None:
         file = frame.file.rpartition("/")[2]

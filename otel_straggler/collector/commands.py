@@ -133,7 +133,7 @@ class Commands:
         """Ask for what ``on_hang`` names, once in an episode for each rank: culprits that live, and
         a few victims to compare them with. Never raises."""
         key = run_id, group
-        if not self._settings.on_hang:
+        if not self._settings.enabled or not self._settings.on_hang:
             return
         if found.blame is None:
             self._asked_in_hang.pop(key, None)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
+import numpy as np
 import pytest
 
 from otel_straggler import semconv
@@ -15,6 +17,9 @@ from otel_straggler.collector.commands_settings import CommandsSettings, with_to
 from otel_straggler.collector.settings_file import load_settings
 from otel_straggler.errors import ConfigError, InputError
 from otel_straggler.model.rank import Source
+from otel_straggler.score.hangs.culprits import Blame
+from otel_straggler.score.hangs.judge import Found
+from otel_straggler.score.hangs.signs import LOST, STUCK
 
 TOKEN = "s3cret"
 JSON = {"Content-Type": "application/json"}
@@ -199,6 +204,54 @@ def test_a_command_that_nobody_fetches_expires() -> None:
     assert json.loads(commands.poll(query)) == {"commands": []}
     assert commands.outcomes([id_]) == {id_: "expired"}
     assert commands.counts() == {("dump_stacks", "asked"): 1, ("dump_stacks", "expired"): 1}
+
+
+def test_a_process_that_was_replaced_is_given_nothing_and_can_tell_nothing() -> None:
+    """It may still live, on another node; what was wanted of it is wanted no more."""
+    newest = [source(3)]
+    settings = CommandsSettings(enabled=True, token=TOKEN)
+    commands = Commands(settings, lambda *_: newest[0], lambda: 0.0)
+    (id_,) = commands.ask("r", "", [3], "dump_stacks", "test")
+    old = {"run": "r", "rank": 3, "session": newest[0].session_id, "node": "n"}
+    newest[0] = Source(run_id="r", rank=3, session_id="b" * 16, node="n")
+    new = {**old, "session": "b" * 16}
+    for asks in ({**old, "done": f"{id_}:done"}, {**new, "done": f"{id_}:done"}):
+        assert json.loads(commands.poll(urlencode(asks))) == {"commands": []}
+    assert commands.outcomes([id_]) == {id_: "waiting"}
+
+
+def stuck(culprits: range, victims: range, lost: range = range(0)) -> Found:
+    ranks = np.arange(60)
+    states = np.where(np.isin(ranks, lost), LOST, STUCK).astype(np.int32)
+    blame = Blame("never_joined", np.isin(ranks, culprits), np.isin(ranks, victims))
+    nothing = np.zeros(60)
+    return Found(
+        state="stuck", since_s=0.0, ranks=ranks, rank_states=states, rank_since_s=nothing,
+        timeout_s=nothing, blame=blame,
+    )  # fmt: skip
+
+
+def asked_of(commands: Commands) -> list[int]:
+    return [command.key[2] for command in commands._waiting.values()]
+
+
+def test_a_stuck_run_has_its_culprits_asked_and_three_that_wait() -> None:
+    """Once in an episode, whoever is dead is left out, and anew in the next one."""
+    commands = book(on_hang=("dump_stacks",))
+    found = stuck(culprits=range(2), victims=range(2, 60), lost=range(1))
+    for _ in range(3):
+        commands.note("r", "", found)
+    assert asked_of(commands) == [1, 2, 3, 4]
+    commands.note("r", "", replace(found, blame=None))
+    commands.note("r", "", found)
+    assert asked_of(commands) == [1, 2, 3, 4] * 2
+    many = book(on_hang=("dump_stacks",))
+    for first in range(0, 60, 10):
+        many.note("r", "", stuck(range(first, 60), range(first)))
+    assert len(asked_of(many)) == 23
+    silent = book()
+    silent.note("r", "", found)
+    assert asked_of(silent) == []
 
 
 def test_the_queue_is_bounded() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -42,6 +43,7 @@ class Stuck:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
 
     @property
@@ -75,7 +77,8 @@ class Stuck:
 
     def close(self) -> str:
         """What it said on standard error."""
-        self.process.kill()
+        with contextlib.suppress(ProcessLookupError):  # with its children, who share its pipes
+            os.killpg(self.pid, signal.SIGKILL)
         return self.process.communicate(timeout=30)[1]
 
 

@@ -155,7 +155,6 @@ def test_a_forked_child_answers_for_nobody(start: Any, wait: Any, tmp_path: Path
     assert not mask >> (number - 1) & 1
     assert len(list(tmp_path.glob("*.stacks.txt"))) == 1
     assert {dump.head.pid for dump in stuck.dumps()} == {str(stuck.pid)}
-    os.kill(int(child), signal.SIGKILL)
 
 
 def test_a_users_own_timer_of_faulthandler_is_left_alone(
@@ -210,6 +209,22 @@ def test_a_name_cannot_forge_a_head() -> None:
     [dump] = parse_dumps(head.text())
     assert dump.threads == ()
     assert dump.head.rank == "1"
+
+
+def test_names_of_threads_are_read_where_python_writes_them() -> None:
+    """From 3.14 on; a name may hold anything."""
+    text = StacksHead(rank="1").text() + (
+        "Thread 0x00007f10 [load (1)] (most recent call first):\n"
+        '  File "a.py", line ??? in f\n'
+        "Current thread 0x00007f20 [MainThread] (most recent call first):\n"
+        '  File "a "b".py", line 12 in g\n'
+        "  ...\n"
+    )
+    [dump] = parse_dumps(text)
+    assert [thread.name for thread in dump.threads] == ["load (1)", "MainThread"]
+    assert dump.main is not None
+    assert (dump.main.frames[0].file, dump.main.frames[0].line) == ('a "b".py', 12)
+    assert dump.threads[0].frames[0].line == 0
 
 
 def test_of_many_dumps_the_newest_are_read() -> None:

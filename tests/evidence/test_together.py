@@ -116,7 +116,7 @@ def test_of_several_sessions_of_a_rank_the_newest_counts(
     old = head(1, at="2025-12-31T00:00:00+00:00").text() + text_of(*LOADING)
     (tmp_path / "r--rank1-a-old.stacks.txt").write_text(old)
     assert main(["hang", str(tmp_path)]) == 0
-    assert "stacks tell no difference" in capsys.readouterr().out
+    assert "nobody is elsewhere" in capsys.readouterr().out
 
 
 def test_runs_are_not_mixed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

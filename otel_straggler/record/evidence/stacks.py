@@ -19,6 +19,7 @@ from otel_straggler.record.evidence.stacks_file import StacksFile
 from otel_straggler.record.recorder import Recorder
 from otel_straggler.semconv import STEP_SPAN
 
+_CLOSE_S = 0.2
 _LOG = logging.getLogger("otel_straggler")
 
 
@@ -51,6 +52,8 @@ class Stacks:
         self._recorder = recorder
         self._clock = clock
         self._limit_ns = int(settings.evidence_after_s * 1e9)
+        self._lock = threading.Lock()
+        self._is_closed = False
         self._told: tuple[int, int] = (0, 0)  # began_ns of what was told last, and its next time
         folder = Path(settings.evidence_dir)
         folder.mkdir(parents=True, exist_ok=True)
@@ -105,12 +108,20 @@ class Stacks:
 
         Cost: some hundred microseconds with the GIL, more with hundreds of threads.
         """
-        self._file.dump(self._announcement, self._head(why))
+        with self._lock:
+            if self._is_closed:
+                return
+            self._file.dump(self._announcement, self._head(why))
         _LOG.info("stacks of all threads are in %s: %s", self._file.path, why)
 
     def close(self) -> None:
+        """Write nothing any more. A dump that hangs, on a folder that is gone, is left behind with
+        its file: numbers of files are given out again."""
         self._alarm.close()
-        self._file.close()
+        self._is_closed = True
+        if self._lock.acquire(timeout=_CLOSE_S):
+            self._file.close()
+            self._lock.release()
 
     def leave_to_parent(self) -> None:
         """In a forked child: the file is the parent's."""

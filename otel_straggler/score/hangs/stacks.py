@@ -27,7 +27,7 @@ class Cluster:
 
     Attributes:
         ranks: in order.
-        innermost: frame of the stack of the first of them; None if the stack is empty.
+        innermost: frame of Python of the first of them; None if the stack is empty.
         own: its innermost frame of the program's own code; None if there is none.
     """
 
@@ -75,14 +75,19 @@ def own_frame(thread: ThreadStack) -> StackFrame | None:
 
 def _cluster(members: list[tuple[int, ThreadStack]]) -> Cluster:
     thread = members[0][1]
-    innermost = thread.frames[0] if thread.frames else None
+    innermost = next(iter(_told(thread)), None)
     return Cluster(tuple(rank for rank, _ in members), innermost, own_frame(thread))
 
 
 def _path(thread: ThreadStack) -> Path:
-    """Outermost first; of Python alone, where there is any: who took the stacks may add C++."""
-    python = [frame for frame in thread.frames if frame.file.endswith((".py", ">"))]
-    return tuple(_normal(frame) for frame in reversed(python or thread.frames))
+    """Outermost first."""
+    return tuple(_normal(frame) for frame in reversed(_told(thread)))
+
+
+def _told(thread: ThreadStack) -> tuple[StackFrame, ...]:
+    """Frames of Python alone, where there are any: who took the stacks may have added C++."""
+    python = (frame for frame in thread.frames if frame.file.endswith((".py", ">")))
+    return tuple(python) or thread.frames
 
 
 def _normal(frame: StackFrame) -> str:
