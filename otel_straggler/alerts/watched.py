@@ -51,11 +51,13 @@ class WatchedRun:
         run_id, job, group, team: whose alerts these are.
         pages: whether they may call somebody.
         state, is_hung, told: of ``straggler.run.state``, ``.hung`` and ``.hang_info``.
+        since_s: since when it is in this state; None if not known.
         culprits: whom a hang waits for, at most 20.
         ranks: ranks by state, and "missing": expected and never heard of.
         last_scored_at_s: of the newest scores; None if there never were any.
         scores: the newest.
         verdicts: the newest of every subject, none that people have silenced.
+        data_sections: sections of the newest window that are of the kind "data".
         slowdown: of the run; NaN if not known.
         clashes: ranks claimed by two live sessions.
         dropped: records lost so far, by reason, over all ranks.
@@ -67,6 +69,7 @@ class WatchedRun:
     team: str = ""
     pages: bool = True
     state: RunState = "training"
+    since_s: float | None = None
     is_hung: bool = False
     told: str = ""
     culprits: tuple[Culprit, ...] = ()
@@ -74,6 +77,7 @@ class WatchedRun:
     last_scored_at_s: float | None = None
     scores: Scores = field(default_factory=Scores)
     verdicts: tuple[Verdict, ...] = ()
+    data_sections: frozenset[str] = frozenset()
     slowdown: float = float("nan")
     clashes: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)
