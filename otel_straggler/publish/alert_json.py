@@ -39,7 +39,7 @@ def rfc3339(at_s: float) -> str:
     """A time as Go reads it, to the millisecond.
 
     >>> rfc3339(1_790_000_000.25)
-    '2026-09-21T13:33:20.250Z'
+    '2026-09-21T14:13:20.250Z'
     """
     at = dt.datetime.fromtimestamp(at_s, dt.timezone.utc)
     return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
