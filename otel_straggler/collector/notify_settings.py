@@ -84,7 +84,7 @@ class NotifySettings:
 
 
 def check_notify(settings: NotifySettings, where: str) -> None:
-    """What no single value can say.
+    """What no single value can say; ``where`` comes before the names of settings.
 
     Raises:
         ConfigError: two ways would call people twice; a file cannot be read; half of a pair is
@@ -92,24 +92,37 @@ def check_notify(settings: NotifySettings, where: str) -> None:
     """
     if settings.alertmanagers and settings.webhook:
         raise _wrong(
-            f"{where}.webhook",
+            f"{where}webhook",
             settings.webhook,
             "no webhook beside alertmanagers: people would be called twice",
             "Remove one of them; an Alertmanager can tell the webhook.",
         )
     if settings.token_file and settings.username:
         raise _wrong(
-            f"{where}.username", settings.username, "none beside token_file", "Remove one of them."
+            f"{where}username", settings.username, "none beside token_file", "Remove one of them."
         )
     for one, other in (("username", "password_file"), ("key_file", "cert_file")):
         if getattr(settings, one) and not getattr(settings, other):
             told = getattr(settings, one)
-            raise _wrong(f"{where}.{one}", told, f"a {other} beside it", f"Name the {other}.")
+            raise _wrong(f"{where}{one}", told, f"a {other} beside it", f"Name the {other}.")
     if settings.password_file and not settings.username:
         told = settings.password_file
-        raise _wrong(f"{where}.password_file", told, "a username beside it", "Name the username.")
+        raise _wrong(f"{where}password_file", told, "a username beside it", "Name the username.")
     for name in _FILES:
-        _check_file(f"{where}.{name}", getattr(settings, name))
+        _check_file(f"{where}{name}", getattr(settings, name))
+
+
+def check_urls(settings: NotifySettings, where: str) -> None:
+    """The addresses, where they do not come from a file.
+
+    Raises:
+        ConfigError: one is none.
+    """
+    for name, option in (("alertmanagers", "alertmanager"), ("webhook", "webhook")):
+        expected, holds = NOTIFY_RULES[name]
+        value = getattr(settings, name)
+        if not holds(value):
+            raise _wrong(f"{where}{option}", value, expected, "Correct it.")
 
 
 def _check_file(where: str, path: str) -> None:

@@ -21,6 +21,7 @@ from otel_straggler.publish.posting import Access, Poster
 from otel_straggler.publish.refusals import judged
 
 TRIAL: Final = "StragglerTest"
+LONGEST_TRIAL_S: Final = 3_600.0
 _PATIENCE_S: Final = 5.0
 _PAUSE_S: Final = 0.05
 
