@@ -1,4 +1,4 @@
-"""``otel-straggler alerts test``: a synthetic alert through the real route, and where it arrived."""
+"""``otel-straggler alerts test``: an alert through the real route, and where it arrived."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def command(
         _show(told, as_json=as_json)
         return
     now_s = time.time()
-    alert = trial_alert(cast(Severity, severity), "page", now_s=now_s, lasts_s=lasts_s, labels={})
+    alert = trial_alert(cast("Severity", severity), "page", now_s=now_s, lasts_s=lasts_s, labels={})
     if webhook:
         _tell_webhook(webhook, settings.access(), alert, lasts_s, as_json=as_json)
     else:

@@ -72,6 +72,7 @@ class Notifying:
         self._alertmanagers: Alertmanagers | None = None
         self._webhook: Webhook | None = None
         self._told: frozenset[str] = frozenset()
+        self._knows_before = False
         self._failures = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="straggler-alerts", daemon=True)
@@ -121,11 +122,21 @@ class Notifying:
             self._guarded(self.tick)
         self._guarded(self.tick)
 
+    def _ask_what_was_told(self, collector: str) -> None:
+        """Without a memory of our own an Alertmanager has one, of hangs: what it says that fires
+        is held to fire, and so ends there once it is over."""
+        if self._alertmanagers is not None and not self._knows_before:
+            known = self._alertmanagers.known({"collector": collector})
+            told = (alert for alert in known if alert.name in HANGS)
+            self._firing.hold(told, self._wall_s())
+        self._knows_before = True
+
     def tick(self) -> None:
         """Look once, and hand over what is to be told."""
         watched = self._watched()
         if not watched.collector:
             return  # nothing has been published yet
+        self._ask_what_was_told(watched.collector)
         alerts = self._firing.follow(self._evaluate(watched), watched)
         if self._alertmanagers is not None:
             self._alertmanagers.take(alerts, self._wall_s())
@@ -191,5 +202,6 @@ class Notifying:
             raise ValueError(msg)
         now_s = self._wall_s()
         self._firing.restore(state["firing"], now_s)
+        self._knows_before = True
         if self._webhook is not None and "webhook" in state:
             self._webhook.restore(state["webhook"], max(0.0, now_s - float(state["at_s"])))

@@ -45,6 +45,18 @@ def rfc3339(at_s: float) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
 
 
+def seconds_of_rfc3339(text: str) -> float:
+    """Whole seconds since 1970 of what Go writes in UTC.
+
+    >>> seconds_of_rfc3339("2026-09-21T14:13:20.250Z")
+    1790000000.0
+
+    Raises:
+        ValueError: it is no such time.
+    """
+    return dt.datetime.strptime(text[:19] + "+0000", "%Y-%m-%dT%H:%M:%S%z").timestamp()
+
+
 def posted_alert(alert: Alert, ends_at_s: float, page: str) -> Json:
     """One alert of ``POST /api/v2/alerts``.
 

@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import quote
 
 from otel_straggler.model.alert import Alert
-from otel_straggler.publish.alert_json import fingerprint, posted_alert
+from otel_straggler.publish.alert_json import fingerprint, posted_alert, seconds_of_rfc3339
 from otel_straggler.publish.posting import DROPPED, Access, Poster
 from otel_straggler.publish.refusals import TOO_LARGE, Judged
 from otel_straggler.transport.response import retry_delay_s
@@ -95,6 +96,27 @@ class Alertmanagers:
         sent_at_s = self._sent_at_s.get(key)
         # A clock that was set back must not keep an alert from being sent again.
         return sent_at_s is None or not 0 <= now_s - sent_at_s < self._rules.resend_s
+
+    def known(self, labels: Mapping[str, str]) -> tuple[Alert, ...]:
+        """What fires there with these labels and was sent from our page: what a process before us
+        has told. Of the first replica that answers; nothing if none does.
+
+        Cost: the time-out for each replica.
+        """
+        matchers = (quote(f'{name}="{_escaped(value)}"', safe="") for name, value in labels.items())
+        query = "&".join(f"filter={matcher}" for matcher in matchers)
+        for replica in self._replicas:
+            response = replica.poster.get(f"{replica.poster.url}?{query}")
+            try:
+                told = json.loads(response.body) if response.is_success else None
+                if told is not None:
+                    return tuple(_read(one) for one in told if self._is_ours(one))
+            except (ValueError, TypeError, KeyError, AttributeError):
+                continue  # it is no Alertmanager; posting to it says so
+        return ()
+
+    def _is_ours(self, told: Json) -> bool:
+        return str(told["generatorURL"]).startswith(f"{self._rules.page}/v1/report")
 
     def counts(self) -> dict[tuple[str, str], int]:
         """(receiver, outcome) to requests."""
@@ -231,6 +253,18 @@ class Replica:
     def _left_s(self) -> float:
         stop_at_s = self._stop_at_s
         return 1e6 if stop_at_s is None else stop_at_s - time.monotonic()
+
+
+def _read(told: Json) -> Alert:
+    return Alert(
+        labels={str(k): str(v) for k, v in told["labels"].items()},
+        annotations={str(k): str(v) for k, v in told["annotations"].items()},
+        starts_at_s=seconds_of_rfc3339(told["startsAt"]),
+    )
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _says(alert: Json) -> tuple[Json, Json]:

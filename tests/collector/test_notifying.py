@@ -250,6 +250,25 @@ def test_a_dead_collector_is_no_all_clear(
 
 
 @pytest.mark.real_server
+def test_an_alertmanager_remembers_for_a_collector_without_a_history(
+    scene: Scene, begin: Callable[..., Notifying], tmp_path: Path
+) -> None:
+    """What the process before told it is held to fire, and ends when the run has ended."""
+    scene.firing = {"RunHung": {}, "RankLost": {"collector": "other"}}
+    with running_alertmanager(tmp_path) as real:
+        begin(alertmanagers=(real.url,)).stop(5.0)
+        assert len(eventually(real.alerts)) == 2
+        scene.restarted()
+        scene.firing, scene.run = {}, None
+        second = begin(alertmanagers=(real.url,))
+        eventually(lambda: second.of_run("r"))
+        assert len(real.alerts()) == 2
+        scene.run = WatchedRun(run_id="r", state="finished")
+        (left,) = eventually(lambda: len(real.alerts()) == 1 and real.alerts())
+    assert left["labels"]["collector"] == "other"
+
+
+@pytest.mark.real_server
 def test_two_collectors_that_watch_one_run_are_one_group(
     scene: Scene, begin: Callable[..., Notifying], tmp_path: Path
 ) -> None:
