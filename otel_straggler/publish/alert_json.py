@@ -108,6 +108,16 @@ def webhook_payload(
     }
 
 
+def shown_alert(alert: Alert) -> Json:
+    """As a report has it."""
+    return {
+        "name": alert.name,
+        "since_ns": round(alert.starts_at_s * 1e9),
+        "labels": dict(alert.labels),
+        "annotations": dict(alert.annotations),
+    }
+
+
 def saved_alert(alert: Alert) -> Json:
     """To be read again by :func:`read_alert`."""
     return {
