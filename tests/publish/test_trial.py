@@ -9,7 +9,7 @@ import pytest
 
 from otel_straggler.model.alert import Alert
 from otel_straggler.publish.posting import Access
-from otel_straggler.publish.trial import trial_alert, try_alertmanagers, try_webhook
+from otel_straggler.publish.trial import Place, trial_alert, try_alertmanagers, try_webhook
 
 from ..servers.alertmanager import (  # noqa: TID252 - shared with other folders
     eventually,
@@ -55,24 +55,15 @@ def test_a_real_alertmanager_says_where_it_goes_and_what_stands_before(tmp_path:
         (place,) = try_alertmanagers([real.url], QUICK, made(mode="observe"), soon)
         assert (place.arrived, place.receivers) == (True, ("nobody",))
         _silence(real, "critical")
-        (place,) = eventually(
-            lambda: (
-                (found := try_alertmanagers([real.url], QUICK, made(), soon))[0].silenced_by
-                and found
-            )
-        )
-        assert place.arrived
+
+        def tried(severity: str, ends_at_s: float) -> Place:
+            return try_alertmanagers([real.url], QUICK, made(severity), ends_at_s)[0]
+
+        eventually(lambda: tried("critical", soon).silenced_by)
+        assert tried("critical", soon).arrived
         real.post("/api/v2/alerts", [{"labels": {"alertname": "Quiet"}}])
-        (place,) = eventually(
-            lambda: (
-                (found := try_alertmanagers([real.url], QUICK, made("warning"), time.time() + 1))[
-                    0
-                ].inhibited_by
-                and found
-            )
-        )
-        assert place.arrived
-        eventually(lambda: not [a for a in real.alerts() if a["labels"]["severity"] == "warning"])
+        eventually(lambda: tried("warning", time.time() + 1).inhibited_by)
+        eventually(lambda: len(real.alerts("StragglerTest")) == 2)  # the warning has ended
 
 
 def _silence(real: object, severity: str) -> None:
