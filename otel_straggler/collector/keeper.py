@@ -12,6 +12,7 @@ from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.decisions import Decisions
 from otel_straggler.publish.history import History, HistoryCounts
+from otel_straggler.publish.maintenance_book import MaintenanceBook
 from otel_straggler.score.scorer import Scorer
 
 _DAY_S: Final = 86_400.0
@@ -21,6 +22,7 @@ _SHARE: Final = 20
 _JUDGES: Final = "judges"
 _DECISIONS: Final = "decisions"
 _ALERTS: Final = "alerts"
+_MAINTENANCE: Final = "maintenance"
 
 
 class Keeper:
@@ -46,6 +48,7 @@ class Keeper:
         self._restored: dict[str, Any] = {}
         self._changes: list[Verdict] = []
         self._saved_rows = 0
+        self._maintenance: dict[str, Any] | None = None
 
     def open(self) -> None:
         """Take the file and read what the last process left.
@@ -77,18 +80,29 @@ class Keeper:
         if state is not None:
             self._give(_ALERTS, lambda: take(state))
 
+    def keep_maintenance(self, state: dict[str, Any]) -> None:
+        """Which nodes are under maintenance. From any thread; written at once, and shown to be in
+        use whenever something is saved: it may last longer than a history keeps what is old."""
+        self._maintenance = state
+        if self._history is not None:
+            self._history.put(states={_MAINTENANCE: state})
+
     def counts(self) -> HistoryCounts | None:
         """None without a history."""
         return None if self._history is None else self._history.counts()
 
     # --- from the scoring thread ----------------------------------------------------------------
 
-    def restore(self, scorer: Scorer, decisions: Decisions) -> None:
+    def restore(self, scorer: Scorer, decisions: Decisions, maintenance: MaintenanceBook) -> None:
         """Give everybody what the last process left. What is refused is said, counted and left
         out; the rest counts all the same."""
         decided = self._restored.pop(_DECISIONS, None)
         if decided is not None:
             self._give(_DECISIONS, lambda: decisions.restore(decided))
+        maintained = self._restored.pop(_MAINTENANCE, None)
+        if maintained is not None:
+            self._give(_MAINTENANCE, lambda: maintenance.restore(maintained))
+            self._maintenance = maintenance.state()
         judges = 0
         for key, state in self._restored.items():
             part, is_judge, name = key.partition("/")
@@ -120,7 +134,10 @@ class Keeper:
         self._due_at_ns = began_at_ns + self._save_every_ns
         self._changes += scorer.new_changes()
         self._saved_rows = scorer.counts.observed
-        self._history.put(changes=self._changes, states=_parts(scorer.state()))
+        states = _parts(scorer.state())
+        if self._maintenance is not None:
+            states[_MAINTENANCE] = self._maintenance
+        self._history.put(changes=self._changes, states=states)
         self._changes = []
         took_ns = self._monotonic_ns() - began_at_ns
         self._due_at_ns = max(self._due_at_ns, began_at_ns + _SHARE * took_ns)
