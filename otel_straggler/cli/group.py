@@ -9,6 +9,7 @@ import click
 from otel_straggler._version import __version__
 
 VERBS = {
+    "alerts": "Render alert rules, check them, read the runbook.",
     "collector": "Receive OTLP from every rank, score it, serve metrics and reports.",
     "doctor": "Say what stands between a training process and its scores.",
     "hang": "Say which ranks did not join which collective of a hang.",
