@@ -49,6 +49,7 @@ _FURTHER_LABELS = {
     "straggler.collector.history.failures": ("reason",),
     "straggler.collector.decisions": ("action", "cause"),
     "straggler.collector.commands": ("verb", "outcome"),
+    "straggler.collector.notifications": ("receiver", "outcome"),
     "straggler.collector.series_folded": ("run_id", "family"),
     "straggler.worker.slowdown": ("data_rank", "pipeline_stage"),
     "straggler.host.straggling": ("node",),

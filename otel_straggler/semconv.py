@@ -704,6 +704,12 @@ COLLECTOR_COMMANDS = Metric(
     "counter",
     "what ranks were asked for, by what came of it; outcome asked counts all",
 )
+COLLECTOR_NOTIFICATIONS = Metric(
+    "straggler.collector.notifications",
+    "{request}",
+    "counter",
+    "requests that told a receiver of alerts, by outcome; of dropped ones, alerts",
+)
 COLLECTOR_HTTP_ANSWERS = Metric(
     "straggler.collector.http_answers", "{answer}", "counter", "OTLP/HTTP answers, by status"
 )

@@ -38,6 +38,8 @@ def self_families(
     receiver_restarts: int | None = None,
     decisions: Mapping[tuple[str, str], int] | None = None,
     commands: Mapping[tuple[str, str], int] | None = None,
+    notifications: Mapping[tuple[str, str], int] | None = None,
+    alert_failures: int = 0,
 ) -> Families:
     """The collector's own series."""
     families = Families()
@@ -59,7 +61,7 @@ def self_families(
     for (signal, status), count in sorted(http_answers.items()):
         add(semconv.COLLECTOR_HTTP_ANSWERS, count, signal=signal, status=status)
     add(semconv.COLLECTOR_GPU_TIMES_REFUSED, intake.refused_gpu_times)
-    add(semconv.COLLECTOR_FAILURES, worker.failures)
+    add(semconv.COLLECTOR_FAILURES, worker.failures + alert_failures)
     for row_fate in _ROW_FATES:
         add(semconv.COLLECTOR_ROWS, worker.rows.get(row_fate, 0), fate=row_fate)
     for fate in _SECTION_TIMES:
@@ -86,6 +88,8 @@ def self_families(
         add(semconv.COLLECTOR_DECISIONS, count, action=action, cause=cause)
     for (verb, outcome), count in sorted((commands or {}).items()):
         add(semconv.COLLECTOR_COMMANDS, count, verb=verb, outcome=outcome)
+    for (receiver, outcome), count in sorted((notifications or {}).items()):
+        add(semconv.COLLECTOR_NOTIFICATIONS, count, receiver=receiver, outcome=outcome)
     if history is not None:
         add(semconv.COLLECTOR_HISTORY_SIZE, history.size_bytes)
         if history.oldest_at_s is not None:

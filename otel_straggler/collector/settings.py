@@ -9,6 +9,7 @@ from typing import Any
 
 from otel_straggler import semconv
 from otel_straggler.collector import commands_settings
+from otel_straggler.collector.alerts_settings import AlertsSettings
 from otel_straggler.collector.commands_settings import CommandsSettings
 from otel_straggler.collector.liveness_settings import LivenessSettings
 from otel_straggler.errors import ConfigError, describe
@@ -287,6 +288,7 @@ class CollectorSettings:
     commands: CommandsSettings = field(default_factory=CommandsSettings)
     forward: ForwardSettings = field(default_factory=ForwardSettings)
     history: HistorySettings = field(default_factory=HistorySettings)
+    alerts: AlertsSettings = field(default_factory=AlertsSettings)
 
 
 def _are_ascending(values: tuple[int, ...]) -> bool:

@@ -20,7 +20,7 @@ CONNECT_TIMEOUT_S = 5.0
 
 
 class HttpClient:
-    """Posts bodies to one URL over a kept-alive connection. For one thread at a time.
+    """Posts bodies to one URL, or gets it, over a kept connection. For one thread at a time.
 
     Args:
         url: complete, with path.
@@ -61,18 +61,30 @@ class HttpClient:
         all_headers = {**self._headers, **(headers or {}), "Content-Type": content_type}
         if content_encoding:
             all_headers["Content-Encoding"] = content_encoding
-        limit_s = self.timeout_s if timeout_s is None else min(timeout_s, self.timeout_s)
-        return self._answer("POST", self.url, body, all_headers, limit_s)
+        return self._answer("POST", self.url, body, all_headers, timeout_s)
 
-    def get(self, query: str) -> Response:
-        """Ask with an encoded query. Never raises: a failure is an answer."""
-        return self._answer("GET", f"{self.url}?{query}", None, self._headers, self.timeout_s)
+    def get(
+        self,
+        query: str = "",
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Response:
+        """Ask, with an encoded query, and wait for the answer in the same way."""
+        url = f"{self.url}?{query}" if query else self.url
+        return self._answer("GET", url, None, {**self._headers, **(headers or {})}, timeout_s)
 
     def _answer(
-        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], limit_s: float
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        headers: dict[str, str],
+        timeout_s: float | None,
     ) -> Response:
         import requests
 
+        limit_s = self.timeout_s if timeout_s is None else min(timeout_s, self.timeout_s)
         try:
             return self._exchange(method, url, body, headers, max(limit_s, 0.001))
         except (requests.RequestException, OSError, ValueError) as error:
@@ -80,14 +92,14 @@ class HttpClient:
             return Response(NO_ANSWER, error=f"{type(error).__name__}: {error}")
 
     def _exchange(
-        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], limit_s: float
+        self, method: str, url: str, body: bytes | None, headers: dict[str, str], limit_s: float
     ) -> Response:
         deadline_s = time.monotonic() + limit_s
         with self._connected().request(
             method,
             url,
             data=body,
-            headers=dict(headers),
+            headers=headers,
             timeout=(min(limit_s, CONNECT_TIMEOUT_S), limit_s),
             allow_redirects=False,
             stream=True,

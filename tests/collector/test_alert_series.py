@@ -3,6 +3,7 @@ other threads read, and the report say the same."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -353,6 +354,20 @@ def test_hostile_texts_reach_prometheus_whole() -> None:
     assert (info.labels["sentence"], info.labels["why"]) == (awkward, "lost")
     (culprit,) = [s for s in samples if s.name == semconv.RANK_CULPRIT.prometheus_name]
     assert (culprit.labels["node"], culprit.labels["role"]) == (awkward, awkward)
+
+
+def test_the_page_of_a_hung_run_passes_promtool(make: Make, promtool: str) -> None:
+    """With culprits, a sentence and a node under maintenance on it."""
+    world = make(cluster="eu")
+    half_are_gone(world)
+    world.maintain("node-0", reason='a "fan"\n')
+    page = world.worker.snapshot.page
+    for metric in (semconv.RANK_CULPRIT, semconv.RUN_HANG_INFO, semconv.MAINTENANCE_UNTIL):
+        assert metric.prometheus_name.encode() in page
+    checked = subprocess.run(
+        [promtool, "check", "metrics"], input=page, capture_output=True, check=False, timeout=60
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
 
 
 def test_every_series_has_the_cluster_where_one_is_named(start: Any, kit: Any, make: Make) -> None:
