@@ -81,16 +81,14 @@ class Keeper:
 
     # --- from the scoring thread ----------------------------------------------------------------
 
-    def restore(
-        self, scorer: Scorer, decisions: Decisions, *, maintenance: MaintenanceBook | None = None
-    ) -> None:
+    def restore(self, scorer: Scorer, decisions: Decisions, maintenance: MaintenanceBook) -> None:
         """Give everybody what the last process left. What is refused is said, counted and left
         out; the rest counts all the same."""
         decided = self._restored.pop(_DECISIONS, None)
         if decided is not None:
             self._give(_DECISIONS, lambda: decisions.restore(decided))
         maintained = self._restored.pop(_MAINTENANCE, None)
-        if maintained is not None and maintenance is not None:
+        if maintained is not None:
             self._give(_MAINTENANCE, lambda: maintenance.restore(maintained))
             self._maintenance = maintenance.state()
         judges = 0

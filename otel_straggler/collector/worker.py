@@ -135,7 +135,7 @@ class Worker:
     def start(self, collector_id: str) -> None:
         """Restore what the keeper has, and begin; ``collector_id`` is the value of the label
         ``collector``."""
-        self._keeper.restore(self._scorer, self._decisions, maintenance=self._maintenance)
+        self._keeper.restore(self._scorer, self._decisions, self._maintenance)
         self.sign(collector_id)
         self._thread.start()
 

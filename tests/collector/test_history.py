@@ -395,7 +395,7 @@ def test_each_judge_is_restored_for_itself_and_only_the_newest(keep: Any) -> Non
     keeper.close(5.0)
     keeper, _ = keep(max_runs=1)
     scorer: Any = Judged()
-    keeper.restore(scorer, Decisions(time.time_ns))
+    keeper.restore(scorer, Decisions(time.time_ns), MaintenanceBook(time.time_ns))
     assert scorer.given == [{"judges": {"x": {"n": 1}}}, {"references": {"r": 1}}]
 
 
@@ -412,7 +412,7 @@ def test_maintenance_is_written_again_with_every_save(keep: Any, path: Path) -> 
         connection.execute("DELETE FROM state")
     connection.close()
     restored = MaintenanceBook(time.time_ns)
-    keeper.restore(Judged(), Decisions(time.time_ns), maintenance=restored)
+    keeper.restore(Judged(), Decisions(time.time_ns), restored)
     keeper.save(Judged())
     keeper.close(5.0)
     assert restored.in_force() == (work,)
@@ -428,7 +428,7 @@ def test_a_state_that_the_scorer_refuses_is_left_out_and_counted(
     keeper.close(5.0)
     keeper, _ = keep()
     scorer: Any = Judged(refuses="judges")
-    keeper.restore(scorer, Decisions(time.time_ns))
+    keeper.restore(scorer, Decisions(time.time_ns), MaintenanceBook(time.time_ns))
     assert len(scorer.given) == 3
     assert keeper.counts().failures["damaged"] == 2
     assert "state judges/x: InputError: no such state" in caplog.text
