@@ -32,6 +32,8 @@ class HangSettings:
         ending_s: a rank that falls silent within so long of the recorded end of others may have
             ended with them: three heartbeats.
         told_s: what was lost for longer before somebody ended the run was told of meanwhile.
+        restart_s: where a restart brings new processes one by one, so long after the first of them
+            nobody is lost who fell silent before it.
         lost_quorum: with at least this part of its ranks lost a run is called hung as a whole.
     """
 
@@ -51,4 +53,5 @@ class HangSettings:
     longest_factor: float = 1.2
     ending_s: float = 15.0
     told_s: float = 300.0
+    restart_s: float = 120.0
     lost_quorum: float = 0.5
