@@ -217,6 +217,7 @@ PyObject* drain_for_both() {
 }
 
 PyObject* py_drain(PyObject*, PyObject*) {
+  if (recording.recorder != nullptr) recording.recorder->note_alive(now_ns());
   if (recording.handoff != nullptr && !recording.handoff->is_for_python_alone()) {
     return drain_for_both();
   }

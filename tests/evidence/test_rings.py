@@ -29,11 +29,13 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.parametrize("compression", ["none", "gzip"], ids=["C++ sends", "Python sends"])
 def test_a_killed_rank_is_told_with_section_step_and_how_long(
-    start: Any, wait: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    start: Any, wait: Any, tmp_path: Path, compression: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """SIGKILL, as the kernel sends it where memory runs out; in a sentence, and as JSON."""
-    stuck = start("asleep", rank=3, OTEL_RESOURCE_ATTRIBUTES="host.name=node-1")
+    stuck = start("asleep", rank=3, OTEL_RESOURCE_ATTRIBUTES="host.name=node-1",
+                  OTEL_EXPORTER_OTLP_COMPRESSION=compression)  # fmt: skip
     assert stuck.line() == "stuck"
     wait(lambda: has_lasted(tmp_path, 1.0))
     stuck.close()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import stat
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -232,3 +234,25 @@ def test_of_many_dumps_the_newest_are_read() -> None:
     text = "".join(StacksHead(rank="1", step=str(n)).text() for n in range(MOST_DUMPS + 5))
     dumps = parse_dumps(text)
     assert (len(dumps), dumps[-1].head.step) == (MOST_DUMPS, str(MOST_DUMPS + 4))
+
+
+def test_a_folder_that_hangs_holds_up_no_training(tmp_path: Path) -> None:
+    """Here a pipe that nobody reads; stacks are taken in memory and written without the GIL."""
+    pipe = tmp_path / "x.stacks.txt"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    file = StacksFile(pipe)
+    os.set_blocking(file.number, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(file.number, b"x" * 4_096)
+    os.set_blocking(file.number, True)
+    head = StacksHead(rank="1")
+    writer = threading.Thread(target=file.dump, args=(head, head), daemon=True)
+    writer.start()
+    writer.join(0.5)  # we run meanwhile
+    assert writer.is_alive()
+    while writer.is_alive():
+        with contextlib.suppress(BlockingIOError):
+            os.read(reader, 65_536)
+    os.close(reader)

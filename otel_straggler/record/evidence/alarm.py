@@ -58,7 +58,7 @@ class Alarm:
         at all. Whether that works here."""
         if self.number is None or self._libc is None:
             return False
-        if self._timer is None and not self._create():
+        if self._timer is None and (after_s == 0 or not self._create()):
             return False
         seconds = int(after_s)
         times = _Times(0, 0, seconds, int((after_s - seconds) * 1e9))

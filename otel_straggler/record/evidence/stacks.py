@@ -111,6 +111,7 @@ class Stacks:
         with self._lock:
             if self._is_closed:
                 return
+            self._alarm.set(0.0)  # to write may take long, and keeps the GIL from nobody
             self._file.dump(self._announcement, self._head(why))
         _LOG.info("stacks of all threads are in %s: %s", self._file.path, why)
 

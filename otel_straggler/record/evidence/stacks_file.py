@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import tempfile
 from pathlib import Path
 
 from otel_straggler.model.stacks import SUFFIX, StacksHead
@@ -32,8 +33,7 @@ class StacksFile:
         self._most_dumps = most_dumps
         self._file = _opened(path)
         self._dumps = 0
-        self.dumps = 0
-        """Of this session, by this process."""
+        self._announced_bytes = 0
 
     @property
     def number(self) -> int:
@@ -42,25 +42,25 @@ class StacksFile:
 
     def announce(self, head: StacksHead) -> None:
         """Write a head that nothing belongs to."""
-        os.write(self._file, head.text().encode())
+        self._announced_bytes = os.write(self._file, head.text().encode())
 
     def dump(self, announcement: StacksHead, head: StacksHead) -> None:
-        """Append the stacks of all threads. Needs the GIL, so nothing moves meanwhile.
+        """Append the stacks of all threads. They are taken with the GIL, so nothing moves
+        meanwhile, and written without it: a folder that hangs holds up this thread alone.
 
         Raises:
             OSError: the disk is full, or gone.
         """
+        stacks = _stacks()
         self._turn_over(announcement)
-        os.write(self._file, head.text().encode())
-        faulthandler.dump_traceback(file=self._file, all_threads=True)
+        os.write(self._file, head.text().encode() + stacks)
         self._dumps += 1
-        self.dumps += 1
 
     def close(self) -> None:
         """A file that says nothing goes."""
-        text = self.path.read_bytes() if self.path.exists() else b""
+        says_nothing = os.fstat(self._file).st_size <= self._announced_bytes
         os.close(self._file)
-        if b"hread 0x" not in text and text.count(b"=== ") <= 1:
+        if says_nothing:
             self.path.unlink(missing_ok=True)
 
     def _turn_over(self, announcement: StacksHead) -> None:
@@ -72,6 +72,23 @@ class StacksFile:
         os.close(fresh)
         self._dumps = 0
         self.announce(announcement)
+
+
+def _stacks() -> bytes:
+    """Of now. In memory, which never blocks."""
+    if hasattr(os, "memfd_create"):
+        memory = os.memfd_create("otel-straggler-stacks", os.MFD_CLOEXEC)
+        try:
+            return _dumped(memory)
+        finally:
+            os.close(memory)
+    with tempfile.TemporaryFile() as file:
+        return _dumped(file.fileno())
+
+
+def _dumped(file: int) -> bytes:
+    faulthandler.dump_traceback(file=file, all_threads=True)
+    return os.pread(file, os.fstat(file).st_size, 0)
 
 
 def _opened(path: Path) -> int:
