@@ -89,7 +89,7 @@ class Groups:
                 firing.setdefault(key, {})[fingerprint(alert.labels)] = alert
             elif key in self._groups:
                 self._end(self._groups[key], alert)
-        for key in firing.keys() - self._groups.keys():
+        for key in [key for key in firing if key not in self._groups]:
             self._groups[key] = _Group(next_at_s=now_s + self._rules.wait_s)
         for key, group in self._groups.items():
             group.firing = firing.get(key, {})
