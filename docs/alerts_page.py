@@ -40,9 +40,10 @@ package; nothing there is written by hand.
 
 ## Load the rules
 In `prometheus.yml` (Prometheus 2.42 or newer): `rule_files: [otel-straggler-rules.yaml]`, and a \
-job that scrapes the collector's `--metrics` address. For Mimir: `mimirtool rules load otel-straggler-rules.yaml`. The rules remember runs for longer \
-than a collector lives, so keep at least 4 days of data. Give each collector a \
-`metrics.collector_id` that it keeps over restarts.
+job that scrapes the collector's `--metrics` address. For Mimir: \
+`mimirtool rules load otel-straggler-rules.yaml`. The rules remember runs for longer than a \
+collector lives, so keep at least 4 days of data. Give each collector a `metrics.collector_id` \
+that it keeps over restarts.
 
 `alerts/alertmanager.yaml` shows routes and inhibition; put your receivers in. Thresholds and \
 links are set when the files are rendered:
