@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,32 @@ def test_a_proxy_of_the_environment_is_used_and_no_proxy_wins(
     finally:
         proxy.close()
         direct.close()
+
+
+def test_a_page_can_be_asked_for_in_the_same_way() -> None:
+    """The body comes back; a failure is an answer, a redirect is not followed."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        client = HttpClient(f"http://127.0.0.1:{server.getsockname()[1]}/page", timeout_s=5.0)
+
+        def answer_once(answer: bytes, heads: list[bytes]) -> None:
+            connection, _ = server.accept()
+            with connection:
+                heads.append(connection.recv(65_536))
+                connection.sendall(answer)
+
+        heads: list[bytes] = []
+        for status, told in ((200, b"hello"), (302, b"")):
+            head = f"HTTP/1.1 {status} X\r\nLocation: http://127.0.0.1:9/\r\n"
+            whole = (
+                f"{head}Content-Length: {len(told)}\r\nConnection: close\r\n\r\n".encode() + told
+            )
+            thread = threading.Thread(target=answer_once, args=(whole, heads))
+            thread.start()
+            got = client.get(headers={"authorization": "Bearer a"})
+            thread.join()
+            assert (got.status, got.body) == (status, told)
+    assert all(head.startswith(b"GET /page HTTP/1.1\r\n") for head in heads)
+    assert all(b"authorization: Bearer a" in head for head in heads)
+    assert client.get().status == NO_ANSWER
