@@ -1,0 +1,142 @@
+"""Prometheus and an Alertmanager with intervals of a second."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from otel_straggler.demo.server import Server, free_address
+
+Json = dict[str, Any]
+
+SCRAPE_S, EVALUATION_S = 0.5, 1.0
+GROUP_WAIT_S, GROUP_INTERVAL_S = 1.0, 2.0
+HEARTBEAT_S = 0.5
+LOST_AFTER_S, LEAST_TIMEOUT_S = 3.0, 3.0
+ALERTS = {
+    "score_for_seconds": 2,
+    "straggling_for_seconds": 1,
+    "hang_for_seconds": 1,
+    "missing_for_seconds": 20,
+    "no_data_seconds": 30,
+    "run_slow_for_seconds": 5,
+    "silent_seconds": 20,
+    "collector_down_for_seconds": 3,
+    "keep_firing_seconds": 4,
+    "give_up_seconds": 900,
+    "evaluation_seconds": 1,
+}
+"""Test intervals, in the names of ``otel-straggler alerts render --set``."""
+
+PAGER, CHAT, NOBODY, DEAD_MAN, GAVE_UP = "/pager", "/chat", "/nobody", "/dead-man", "/gave-up"
+
+
+def start_prometheus(program: str, folder: Path, rules: str, alertmanager: str) -> Server:
+    """It scrapes who stands in ``targets.json`` of the folder, which may change.
+
+    Args:
+        program: path.
+        rules: text of a file of rules.
+        alertmanager: URL.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "rules.yml").write_text(rules)
+    (folder / "targets.json").write_text("[]")
+    (folder / "prometheus.yml").write_text(json.dumps(_prometheus(folder, alertmanager)))
+    address = free_address()
+    flags = (
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address={address}",
+        "--rules.alert.for-grace-period=0s",
+        "--rules.alert.resend-delay=2s",
+    )
+    return Server([program, *flags], address, folder / "log")
+
+
+def _prometheus(folder: Path, alertmanager: str) -> Json:
+    seconds = f"{SCRAPE_S * 1e3:g}ms"
+    targets = {"files": [str(folder / "targets.json")], "refresh_interval": "1s"}
+    return {
+        "global": {
+            "scrape_interval": seconds,
+            "scrape_timeout": seconds,
+            "evaluation_interval": f"{EVALUATION_S:g}s",
+        },
+        "rule_files": [str(folder / "rules.yml")],
+        "alerting": {
+            "alertmanagers": [
+                {"static_configs": [{"targets": [alertmanager.removeprefix("http://")]}]}
+            ]
+        },
+        "scrape_configs": [{"job_name": "straggler", "file_sd_configs": [targets]}],
+    }
+
+
+def alertmanager_config(webhook: str) -> Json:
+    """As the example that is handed out, with short waits, and our webhook behind each receiver."""
+    hang = (
+        "StragglerRankLost|StragglerRankStuck|StragglerRunSilent|StragglerRanksMissing"
+        "|StragglerNoData|StragglerRankStraggling|StragglerScoreLow"
+    )
+    return {
+        "route": {
+            "receiver": "nobody",
+            "group_by": ["cluster", "job_name", "run_id"],
+            "group_wait": f"{GROUP_WAIT_S:g}s",
+            "group_interval": f"{GROUP_INTERVAL_S:g}s",
+            "repeat_interval": "4h",
+            "routes": [
+                {"receiver": "nobody", "matchers": ['mode="observe"']},
+                {"receiver": "pager", "matchers": ['severity="critical"']},
+                {"receiver": "chat", "matchers": ['severity="warning"']},
+            ],
+        },
+        "receivers": [
+            {"name": name, "webhook_configs": [{"url": f"{webhook}/{name}"}]}
+            for name in ("nobody", "pager", "chat")
+        ],
+        "inhibit_rules": [
+            {
+                "source_matchers": ['alertname="StragglerRunHung"'],
+                "target_matchers": [f'alertname=~"{hang}"'],
+                "equal": ["cluster", "run_id", "group"],
+            }
+        ],
+    }
+
+
+def rules() -> str:
+    """A stand-in."""
+    run = {"severity": "critical", "mode": "page"}
+    return json.dumps(
+        {
+            "groups": [
+                {
+                    "name": "straggler",
+                    "interval": "1s",
+                    "rules": [
+                        {
+                            "alert": "StragglerRunHung",
+                            "expr": 'straggler_run_state{state=~"stuck|lost"} == 1',
+                            "for": "1s",
+                            "labels": run,
+                        },
+                        {
+                            "alert": "StragglerRankLost",
+                            "expr": 'straggler_rank_state{state="lost"} == 1',
+                            "for": "1s",
+                            "labels": run,
+                        },
+                        {
+                            "alert": "StragglerRankStraggling",
+                            "expr": "straggler_rank_straggling == 1",
+                            "for": "1s",
+                            "labels": run,
+                        },
+                    ],
+                }
+            ]
+        }
+    )
