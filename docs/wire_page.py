@@ -29,7 +29,11 @@ _RANK_LABELS = ("run_id", "job_name", "group", "rank", "node", "role", "collecto
 _RUN_LABELS = ("run_id", "job_name", "group", "collector")
 _FURTHER_LABELS = {
     "straggler.rank.state": ("state",),
+    "straggler.rank.culprit": ("why",),
     "straggler.run.state": ("state",),
+    "straggler.run.ranks": ("state",),
+    "straggler.run.hang_info": ("why", "sentence"),
+    "straggler.run.info": ("team", "attempt"),
     "straggler.rank.finished.timestamp": ("outcome",),
     "straggler.records.dropped": ("reason",),
     "straggler.collector.spans": ("fate", "reason"),
@@ -168,7 +172,8 @@ Of several keys that are present the first is read. The collector's file can add
 
 {aliases}
 ## Metrics
-The name in Prometheus is what OpenTelemetry's translator makes of the OTLP name.
+The name in Prometheus is what OpenTelemetry's translator makes of the OTLP name. Where the \
+collector's `metrics.cluster` is set, every series of `/metrics` has a label `cluster` too.
 
 {metrics}
 ### Reasons of `straggler.collector.forward_spans`
@@ -340,8 +345,8 @@ def labels_of(metric: Metric) -> str:
 
 def label_names(metric: Metric) -> tuple[str, ...]:
     """The same as a tuple. A test holds it to what a running collector serves."""
-    if metric is semconv.RUN_IDENTITY_CLASHES:
-        return "run_id", "collector"
+    if metric is semconv.MAINTENANCE_UNTIL:
+        return "node", "reason", "by", "collector"
     name = metric.name.removesuffix(".over_ranks")
     if name in _VERDICT_LABELS:
         return (*_VERDICT_LABELS[name], *_RUN_LABELS)

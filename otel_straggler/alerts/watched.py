@@ -50,9 +50,12 @@ class WatchedRun:
     Attributes:
         run_id, job, group, team: whose alerts these are.
         pages: whether they may call somebody.
+        attempt: the newest.
         state, is_hung, told: of ``straggler.run.state``, ``.hung`` and ``.hang_info``.
+        why: the kind of hang, as ``straggler.run.hang_info`` has it; None while nobody waits.
         culprits: whom a hang waits for, at most 20.
-        ranks: ranks by state, and "missing": expected and never heard of.
+        ranks: ranks by state, and "missing": expected and never heard of; empty if no rank sends
+            signs of life, so that its state is not judged and stays "starting".
         last_scored_at_s: of the newest scores; None if there never were any.
         scores: the newest.
         verdicts: the newest of every subject, none that people have silenced.
@@ -65,9 +68,11 @@ class WatchedRun:
     job: str = ""
     group: str = ""
     team: str = ""
+    attempt: int = 0
     pages: bool = True
     state: RunState = "training"
     is_hung: bool = False
+    why: HangKind | None = None
     told: str = ""
     culprits: tuple[Culprit, ...] = ()
     ranks: Mapping[str, int] = field(default_factory=dict)

@@ -1,6 +1,7 @@
-"""The address for people and scrapers: /metrics, /v1/report, /healthz, /readyz, /v1/decisions.
+"""The address for people and scrapers: /metrics, /v1/report, /healthz, /readyz, /v1/decisions,
+/v1/maintenance.
 
-All but the last only read snapshots. A browser on the same machine can be made to send requests
+All but the last two only read snapshots. A browser on the same machine can be made to send requests
 here: under a foreign name (DNS rebinding), so the Host header must be a name that belongs to this
 server; and from a foreign page, so what is decided must come as JSON, which no page may send to
 another origin unasked.
@@ -19,6 +20,7 @@ from urllib.parse import parse_qsl
 from otel_straggler import semconv
 from otel_straggler.collector.board import ReportQuery
 from otel_straggler.collector.deciding import UnknownSubjectError
+from otel_straggler.collector.maintaining import Maintaining
 from otel_straggler.errors import InputError
 from otel_straggler.model.decision import Decision
 from otel_straggler.publish.prometheus import CONTENT_TYPE
@@ -26,6 +28,9 @@ from otel_straggler.receive.http1 import Head, Request, Response
 
 _JSON = "application/json"
 _DECISIONS = "/v1/decisions"
+_MAINTENANCE = "/v1/maintenance"
+_METHODS = {_DECISIONS: ("POST",), _MAINTENANCE: ("GET", "HEAD", "POST")}
+_ONLY_READ = ("GET", "HEAD")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +44,7 @@ class Pages:
         is_healthy: the process can do its work.
         is_ready: it can take data now.
         decide: takes a person's decision about a verdict; None if that is not allowed here.
+        maintaining: takes maintenance of nodes, and lists it; None if that is not allowed here.
     """
 
     metrics: Callable[[], bytes]
@@ -46,6 +52,7 @@ class Pages:
     is_healthy: Callable[[], bool]
     is_ready: Callable[[], bool]
     decide: Callable[[bytes], Decision] | None = None
+    maintaining: Maintaining | None = None
 
 
 class Api:
@@ -75,6 +82,8 @@ class Api:
         }
         if pages.decide is not None:
             self._routes[_DECISIONS] = self._decided
+        if pages.maintaining is not None:
+            self._routes[_MAINTENANCE] = self._maintenance
 
     def refuse(self, head: Head) -> Response | None:
         if not self.is_own_name(head.headers.get("host", "")):
@@ -82,14 +91,14 @@ class Api:
             return self.failure(403, text, head)
         if head.path not in self._routes:
             return self.failure(404, f"no such path; there are {', '.join(self._routes)}", head)
-        allowed = ("POST",) if head.path == _DECISIONS else ("GET", "HEAD")
+        allowed = _METHODS.get(head.path, _ONLY_READ)
         if head.method not in allowed:
             refusal = self.failure(405, f"only {' and '.join(allowed)}", head)
             refusal.headers = {"Allow": ", ".join(allowed)}
             return refusal
         media_type = head.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if head.path == _DECISIONS and media_type != _JSON:
-            return self.failure(415, f"a decision comes as {_JSON}", head)
+        if head.method == "POST" and media_type != _JSON:
+            return self.failure(415, f"what people decide comes as {_JSON}", head)
         return None
 
     def is_own_name(self, host: str) -> bool:
@@ -128,6 +137,16 @@ class Api:
         except InputError as error:
             return self.failure(400, str(error), request.head)
         return Response(200, json.dumps(asdict(decision)).encode(), _JSON)
+
+    def _maintenance(self, request: Request) -> Response:
+        assert self._pages.maintaining is not None
+        if request.head.method != "POST":
+            return Response(200, json.dumps(self._pages.maintaining.listed()).encode(), _JSON)
+        try:
+            taken = self._pages.maintaining.take(request.content)
+        except InputError as error:
+            return self.failure(400, str(error), request.head)
+        return Response(200, json.dumps(taken).encode(), _JSON)
 
     def _metrics(self, request: Request) -> Response:  # noqa: ARG002
         return Response(200, self._pages.metrics(), CONTENT_TYPE)

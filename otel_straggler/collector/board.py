@@ -6,14 +6,18 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from otel_straggler import semconv
+from otel_straggler.alerts.watched import Watched, WatchedRun
+from otel_straggler.collector.alert_series import collector_families, run_families
 from otel_straggler.collector.live_series import live_families
 from otel_straggler.collector.liveness import Liveness, World
+from otel_straggler.collector.newest_scores import NewestScores, newest_scores
+from otel_straggler.collector.watching import RunSeen
+from otel_straggler.model.maintenance import Maintenance
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.publish.hang_json import hang_json
-from otel_straggler.publish.prometheus import Families, labels
+from otel_straggler.publish.prometheus import Families, constant_labels
 from otel_straggler.publish.report_json import (
     Json,
     RunReport,
@@ -82,8 +86,9 @@ class ReportSnapshot:
     """The report at one moment. Its JSON is made when first asked for, then kept: the windows
     of a large run change more often than anybody looks."""
 
-    def __init__(self, runs: dict[str, ShownRun]) -> None:
+    def __init__(self, runs: dict[str, ShownRun], watched: Iterable[WatchedRun] = ()) -> None:
         self._runs = runs
+        self._watched = {(run.run_id, run.group): run for run in watched}
         self._lock = threading.Lock()
         self._body: bytes | None = None
 
@@ -115,7 +120,7 @@ class ReportSnapshot:
                     clashes=run.clashes,
                     counts={"late": run.late_rows},
                     hangs=[
-                        hang_json(group, found)
+                        hang_json(group, found) | self._alerting(run_id, group)
                         for group, found in run.found.items()
                         if query.group in (None, group)
                     ],
@@ -124,6 +129,10 @@ class ReportSnapshot:
                 if query.run_id in (None, run_id)
             }
         )
+
+    def _alerting(self, run_id: str, group: str) -> Json:
+        run = self._watched.get((run_id, group))
+        return {} if run is None else {"hung": run.is_hung, "pages": run.pages}
 
 
 def _part_of(shown: ShownWindow, query: ReportQuery) -> Json:
@@ -154,6 +163,7 @@ class Snapshot:
     page: bytes = b""
     report: ReportSnapshot = field(default_factory=lambda: ReportSnapshot({}))
     runs: int = 0
+    watched: Watched = field(default_factory=lambda: Watched(now_s=0.0, collector=""))
 
 
 class Board:
@@ -165,23 +175,24 @@ class Board:
     """
 
     def __init__(self, *, keep_s: float, series_budget: int) -> None:
-        self._constant_labels = labels(collector="")
+        self._constant_labels = constant_labels("")
         self._keep_s = keep_s
         self._budget = series_budget
         self._runs: dict[str, RunScores] = {}
         self._shown: dict[int, ShownWindow] = {}
         self._rendered: dict[str, tuple[tuple[int, Stragglers], Families]] = {}
+        self._newest_scores: dict[str, dict[str, NewestScores]] = {}
 
-    def sign(self, collector_id: str) -> None:
-        """Set the label ``collector``, which every series carries."""
-        self._constant_labels = labels(collector=collector_id)
+    def sign(self, collector_id: str, cluster: str = "") -> None:
+        """Set the labels ``collector`` and, if there is one, ``cluster`` of every series."""
+        self._constant_labels = constant_labels(collector_id, cluster)
 
     def take(self, window: WindowScores, now_s: float) -> None:
         scores = self._runs.get(window.run_id)
         if scores is None:
             scores = self._runs[window.run_id] = RunScores(window.run_id, keep_s=self._keep_s)
         scores.take(window, now_s)
-        self._rendered.pop(window.run_id, None)
+        self._have_changed(window.run_id)
 
     def follow(self, liveness: Liveness, now_s: float) -> None:
         """Forget scores that nobody renews, and ranks that are no longer in their world."""
@@ -190,12 +201,17 @@ class Board:
             for group, world in liveness.worlds(run_id).items():
                 changed |= scores.keep_only(group, world.attempt, world.ranks)
             if changed:
-                self._rendered.pop(run_id, None)
+                self._have_changed(run_id)
 
     def forget(self, run_ids: Iterable[str]) -> None:
         for run_id in run_ids:
             self._runs.pop(run_id, None)
-            self._rendered.pop(run_id, None)
+            self._have_changed(run_id)
+
+    def _have_changed(self, run_id: str) -> None:
+        """The scores of a run."""
+        self._rendered.pop(run_id, None)
+        self._newest_scores.pop(run_id, None)
 
     def snapshot(
         self,
@@ -203,29 +219,65 @@ class Board:
         clashes: dict[str, tuple[Source, ...]],
         late_rows: dict[str, int],
         judged: Callable[[str], RunVerdicts],
-        found: Callable[[str], Mapping[str, Found]] = lambda _: {},
+        found: Callable[[str], Mapping[str, Found]],
+        watch: Callable[[Iterable[RunSeen]], Watched],
+        maintenance: Iterable[Maintenance] = (),
     ) -> Snapshot:
-        """Everything as it stands; ``judged`` gives layer 2 of a run, ``found`` who is stuck or
-        lost in it, by group."""
-        runs: dict[str, ShownRun] = {}
-        page = Families()
+        """Everything as it stands.
+
+        Args:
+            judged: gives layer 2 of a run.
+            found: gives who is stuck or lost in it, by group.
+            watch: gives what alerts look at.
+            maintenance: what is in force.
+        """
+        shown: dict[str, ShownRun] = {}
+        seen: list[RunSeen] = []
         for run_id in dict.fromkeys((*self._runs, *liveness.runs())):
-            runs[run_id] = run = ShownRun(
+            shown[run_id] = run = ShownRun(
                 windows=self._newest(run_id),
                 judged=judged(run_id),
                 clashes=clashes.get(run_id, ()),
                 late_rows=late_rows.get(run_id, 0),
                 found=found(run_id),
             )
-            worlds = liveness.worlds(run_id)
-            live = live_families(run_id, worlds, self._constant_labels, run.found)
-            page.extend(live)
-            named = RunLabels(
-                run_id=run_id, jobs=_jobs(worlds, run), constant=self._constant_labels
-            )
-            page.extend(self._judged_families(run.judged, named, self._budget - len(live)))
-            self._add_clashes(page, run_id, run.clashes)
-        return Snapshot(page.render(), ReportSnapshot(runs), len(runs))
+            seen.append(self._seen(run_id, run, liveness.worlds(run_id)))
+        watched = watch(seen)
+        page = collector_families(watched, maintenance, self._constant_labels)
+        alerting = _by_run(watched, self._constant_labels)
+        for each in seen:
+            page.extend(self._families(each, alerting.get(each.run_id, Families())))
+        return Snapshot(page.render(), ReportSnapshot(shown, watched.runs), len(shown), watched)
+
+    def _seen(self, run_id: str, run: ShownRun, worlds: Mapping[str, World]) -> RunSeen:
+        return RunSeen(
+            run_id=run_id,
+            jobs=_jobs(worlds, run),
+            worlds=worlds,
+            found=run.found,
+            scores=self._scores_of(run_id),
+            judged=run.judged,
+            clashes=run.clashes,
+        )
+
+    def _scores_of(self, run_id: str) -> Mapping[str, NewestScores]:
+        """What alerts look at; kept until scores change."""
+        scores = self._runs.get(run_id)
+        if scores is None:
+            return {}
+        known = self._newest_scores.get(run_id)
+        if known is None:
+            known = self._newest_scores[run_id] = newest_scores(scores)
+        return known
+
+    def _families(self, seen: RunSeen, alerting: Families) -> Families:
+        """All series of a run: what is never folded, and the rest within the budget."""
+        families = live_families(seen.run_id, seen.worlds, self._constant_labels, seen.found)
+        families.extend(alerting)
+        named = RunLabels(run_id=seen.run_id, jobs=seen.jobs, constant=self._constant_labels)
+        left = self._budget - len(families)
+        families.extend(self._judged_families(seen.judged, named, left))
+        return families
 
     def _judged_families(self, judged: RunVerdicts, run: RunLabels, budget: int) -> Families:
         """Verdicts, then scores, then workers, each within what is left of the budget."""
@@ -247,11 +299,6 @@ class Board:
             known = self._rendered[run_id] = (made_for, families)
         return known[1]
 
-    def _add_clashes(self, page: Families, run_id: str, clashes: tuple[Source, ...]) -> None:
-        ranks = {(source.group, source.rank) for source in clashes}
-        text = f"{labels(run_id=run_id)},{self._constant_labels}"
-        page.add(semconv.RUN_IDENTITY_CLASHES, text, len(ranks))
-
     def _newest(self, run_id: str) -> tuple[ShownWindow, ...]:
         """The newest window of every group; their JSON is kept from snapshot to snapshot."""
         scores = self._runs.get(run_id)
@@ -267,6 +314,14 @@ class Board:
         newest = {id(w) for scores in self._runs.values() for w in scores.newest_windows()}
         for key in [key for key in self._shown if key not in newest]:
             del self._shown[key]
+
+
+def _by_run(watched: Watched, constant_labels: str) -> dict[str, Families]:
+    """The series that alerts read, by run."""
+    found: dict[str, Families] = {}
+    for run in watched.runs:
+        found.setdefault(run.run_id, Families()).extend(run_families(run, constant_labels))
+    return found
 
 
 def _jobs(worlds: Mapping[str, World], run: ShownRun) -> dict[str, str]:

@@ -12,6 +12,7 @@ from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.decisions import Decisions
 from otel_straggler.publish.history import History, HistoryCounts
+from otel_straggler.publish.maintenance_book import MaintenanceBook
 from otel_straggler.score.scorer import Scorer
 
 _DAY_S: Final = 86_400.0
@@ -20,6 +21,7 @@ _SHARE: Final = 20
 """Copying a state takes one part in so many of the scoring thread's time at most."""
 _JUDGES: Final = "judges"
 _DECISIONS: Final = "decisions"
+_MAINTENANCE: Final = "maintenance"
 
 
 class Keeper:
@@ -45,6 +47,7 @@ class Keeper:
         self._restored: dict[str, Any] = {}
         self._changes: list[Verdict] = []
         self._saved_rows = 0
+        self._maintenance: dict[str, Any] | None = None
 
     def open(self) -> None:
         """Take the file and read what the last process left.
@@ -65,18 +68,29 @@ class Keeper:
         if self._history is not None:
             self._history.put(states={_DECISIONS: state})
 
+    def keep_maintenance(self, state: dict[str, Any]) -> None:
+        """Which nodes are under maintenance. From any thread; written at once, and shown to be in
+        use whenever something is saved: it may last longer than a history keeps what is old."""
+        self._maintenance = state
+        if self._history is not None:
+            self._history.put(states={_MAINTENANCE: state})
+
     def counts(self) -> HistoryCounts | None:
         """None without a history."""
         return None if self._history is None else self._history.counts()
 
     # --- from the scoring thread ----------------------------------------------------------------
 
-    def restore(self, scorer: Scorer, decisions: Decisions) -> None:
+    def restore(self, scorer: Scorer, decisions: Decisions, maintenance: MaintenanceBook) -> None:
         """Give everybody what the last process left. What is refused is said, counted and left
         out; the rest counts all the same."""
         decided = self._restored.pop(_DECISIONS, None)
         if decided is not None:
             self._give(_DECISIONS, lambda: decisions.restore(decided))
+        maintained = self._restored.pop(_MAINTENANCE, None)
+        if maintained is not None:
+            self._give(_MAINTENANCE, lambda: maintenance.restore(maintained))
+            self._maintenance = maintained
         judges = 0
         for key, state in self._restored.items():
             part, is_judge, name = key.partition("/")
@@ -108,7 +122,10 @@ class Keeper:
         self._due_at_ns = began_at_ns + self._save_every_ns
         self._changes += scorer.new_changes()
         self._saved_rows = scorer.counts.observed
-        self._history.put(changes=self._changes, states=_parts(scorer.state()))
+        states = _parts(scorer.state())
+        if self._maintenance is not None:
+            states[_MAINTENANCE] = self._maintenance
+        self._history.put(changes=self._changes, states=states)
         self._changes = []
         took_ns = self._monotonic_ns() - began_at_ns
         self._due_at_ns = max(self._due_at_ns, began_at_ns + _SHARE * took_ns)

@@ -14,7 +14,7 @@ from otel_straggler.score.hangs.signs import RANK_STATES
 
 def live_families(
     run_id: str,
-    worlds: dict[str, World],
+    worlds: Mapping[str, World],
     constant_labels: str,
     found: Mapping[str, Found] | None = None,
 ) -> Families:
@@ -30,13 +30,11 @@ def live_families(
         _add_world(families, run_id, group, world, constant_labels)
         its = (found or {}).get(group)
         if its is not None:
-            _add_states(families, run_id, group, world, its, constant_labels)
+            _add_states(families, world, its, constant_labels)
     return families
 
 
-def _add_states(
-    families: Families, run_id: str, group: str, world: World, its: Found, constant_labels: str
-) -> None:
+def _add_states(families: Families, world: World, its: Found, constant_labels: str) -> None:
     """One series for each subject: its state is a label."""
     timeouts_s = its.timeout_s.tolist()
     for rank, code, timeout_s in zip(
@@ -48,9 +46,6 @@ def _add_states(
         text = f"{rank_labels(life.source)},{constant_labels}"
         families.add(semconv.RANK_STATE, f"{label('state', RANK_STATES[code])},{text}", 1)
         families.add(semconv.RANK_TIMEOUT, text, timeout_s)
-    job = next((life.source.job for life in world.ranks.values()), "")
-    text = f"{labels(run_id=run_id, job_name=job, group=group)},{constant_labels}"
-    families.add(semconv.RUN_STATE, f"{label('state', its.state)},{text}", 1)
 
 
 def _add_rank(families: Families, life: RankLife, constant_labels: str) -> None:

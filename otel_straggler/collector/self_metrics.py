@@ -9,7 +9,7 @@ from otel_straggler.collector.histograms import SPANS_WIN
 from otel_straggler.collector.intake import IntakeCounts
 from otel_straggler.collector.worker import WorkerCounts
 from otel_straggler.publish.history import HistoryCounts
-from otel_straggler.publish.prometheus import Families, labels
+from otel_straggler.publish.prometheus import Families, constant_labels, labels
 from otel_straggler.publish.sampling import KEPT, LEFT_OUT, SamplingCounts
 from otel_straggler.score.kernel_store import FATES as KERNEL_TIMES
 from otel_straggler.semconv import Metric
@@ -24,6 +24,7 @@ _ROW_FATES = ("scored", "duplicate", "superseded", "late")
 def self_families(
     *,
     collector_id: str,
+    cluster: str = "",
     started_at_s: float,
     waiting_bytes: int,
     runs: int,
@@ -39,9 +40,10 @@ def self_families(
 ) -> Families:
     """The collector's own series."""
     families = Families()
+    constant = constant_labels(collector_id, cluster)
 
     def add(metric: Metric, value: float, **extra: object) -> None:
-        families.add(metric, labels(**extra, collector=collector_id), value)
+        families.add(metric, f"{labels(**extra)},{constant}" if extra else constant, value)
 
     add(semconv.COLLECTOR_START, started_at_s)
     add(semconv.COLLECTOR_QUEUE, waiting_bytes)

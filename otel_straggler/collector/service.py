@@ -14,6 +14,8 @@ from otel_straggler.collector.board import ReportQuery
 from otel_straggler.collector.deciding import Deciding
 from otel_straggler.collector.intake import Intake
 from otel_straggler.collector.keeper import Keeper
+from otel_straggler.collector.maintaining import Maintaining
+from otel_straggler.collector.run_wishes import mode_of
 from otel_straggler.collector.self_metrics import self_families
 from otel_straggler.collector.servers import Servers, require_packages
 from otel_straggler.collector.settings import CollectorSettings
@@ -22,6 +24,7 @@ from otel_straggler.model.decision import Decision
 from otel_straggler.publish.decisions import Decisions
 from otel_straggler.publish.forward import Forwardable, Forwarder
 from otel_straggler.publish.keep_rules import Reach
+from otel_straggler.publish.maintenance_book import MaintenanceBook
 from otel_straggler.publish.sampling import Sampler
 from otel_straggler.receive.handler import JSON, PROTOBUF, Request
 from otel_straggler.wire.decode_metrics import DecodedMetrics
@@ -56,12 +59,15 @@ class Collector:
         self._keeper = Keeper(self._settings.history, self._settings.scoring.max_runs)
         self._sampler = _sampler(self._settings, self._forwarder)
         self._decisions = Decisions(time.time_ns)
+        self._maintenance = MaintenanceBook(time.time_ns)
         self._worker = Worker(
             self._settings,
             self._admission,
             keeper=self._keeper,
             sampler=self._sampler,
             decisions=self._decisions,
+            maintenance=self._maintenance,
+            mode=mode_of(self._settings),
         )
         aliases, names = self._settings.attributes.aliases(), self._settings.spans.names()
         self._intake = Intake(self, self._admission, aliases, names)
@@ -71,6 +77,7 @@ class Collector:
             is_healthy=lambda: self._worker.is_alive,
             is_ready=self._is_ready,
             decide=self._deciding() if self._settings.metrics.decisions else None,
+            maintaining=self._maintaining() if self._settings.metrics.decisions else None,
         )
         api = Api(pages, self._settings.metrics.allowed_hosts)
         self._servers = Servers(self._settings, self._intake, api)
@@ -91,6 +98,13 @@ class Collector:
     def _keep_decisions(self, state: dict[str, Any]) -> None:
         self._keeper.keep_decisions(state)
         self._worker.show_soon()
+
+    def _maintaining(self) -> Maintaining:
+        def keep(state: dict[str, Any]) -> None:
+            self._keeper.keep_maintenance(state)
+            self._worker.show_soon()
+
+        return Maintaining(self._maintenance, keep, time.time_ns)
 
     def _report_part(self, query: ReportQuery) -> bytes:
         return self._worker.snapshot.report.part(query)
@@ -150,6 +164,7 @@ class Collector:
         forwarder = self._forwarder
         own = self_families(
             collector_id=self._id,
+            cluster=self._settings.metrics.cluster,
             started_at_s=self._started_at_s,
             waiting_bytes=self._admission.waiting_bytes,
             runs=snapshot.runs,

@@ -48,14 +48,17 @@ class MetricsSettings:
         listen: where these pages are.
         allowed_hosts: further names that a Host header may carry, beside loopback and the address.
         collector_id: value of the ``collector`` label; host name and port if empty.
+        cluster: value of the ``cluster`` label of every series; no such label if empty.
         series_budget: series per run.
         keep_scores_seconds: how long a rank's last scores stay without a new window.
-        decisions: whether verdicts may be dismissed and muted at this address.
+        decisions: whether verdicts may be dismissed and muted at this address, and maintenance
+            announced.
     """
 
     listen: str = "127.0.0.1:9464"
     allowed_hosts: tuple[str, ...] = ()
     collector_id: str = ""
+    cluster: str = ""
     series_budget: int = 50_000
     keep_scores_seconds: float = 900.0
     decisions: bool = True

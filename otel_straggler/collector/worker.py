@@ -18,10 +18,13 @@ from otel_straggler.collector.histograms import Histograms
 from otel_straggler.collector.keeper import Keeper
 from otel_straggler.collector.liveness import Liveness
 from otel_straggler.collector.settings import CollectorSettings, HistorySettings
+from otel_straggler.collector.watching import Watching
+from otel_straggler.model.alert import Mode
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts
 from otel_straggler.publish.decisions import Decisions
+from otel_straggler.publish.maintenance_book import MaintenanceBook
 from otel_straggler.publish.sampling import Sampler
 from otel_straggler.score.hangs.judge import Found
 from otel_straggler.score.scorer import Scorer
@@ -71,6 +74,8 @@ class Worker:
         keeper: of what survives this process; None for one that keeps nothing.
         sampler: of the spans that are passed on, told what was found; None if there is none.
         decisions: of people about verdicts.
+        maintenance: of nodes.
+        mode: whether alerts may call somebody.
     """
 
     def __init__(
@@ -82,17 +87,23 @@ class Worker:
         keeper: Keeper | None = None,
         sampler: Sampler | None = None,
         decisions: Decisions | None = None,
+        maintenance: MaintenanceBook | None = None,
+        mode: Mode = "observe",
     ) -> None:
         scoring = settings.scoring
         self._admission = admission
         self._keeper = keeper or Keeper(HistorySettings(), scoring.max_runs)
         self._sampler = sampler
         self._decisions = decisions or Decisions(lambda: int(wall_s() * 1e9))
+        self._maintenance = maintenance or MaintenanceBook(lambda: int(wall_s() * 1e9))
         self._monotonic_ns = monotonic_ns
         self._wall_s = wall_s
+        self._cluster = settings.metrics.cluster
         self._forget_s = scoring.forget_run_seconds
         self._max_runs = scoring.max_runs
-        self._hangs = Hangs(settings.liveness.for_judge())
+        judging = settings.liveness.for_judge()
+        self._hangs = Hangs(judging)
+        self._watching = Watching(mode, judging.lost_quorum, self._hangs)
         self._scorer = Scorer(
             scoring.for_scorer(), settings.verdicts.for_judge(), self._hangs.learn
         )
@@ -123,9 +134,14 @@ class Worker:
     def start(self, collector_id: str) -> None:
         """Restore what the keeper has, and begin; ``collector_id`` is the value of the label
         ``collector``."""
-        self._keeper.restore(self._scorer, self._decisions)
-        self._board.sign(collector_id)
+        self._keeper.restore(self._scorer, self._decisions, self._maintenance)
+        self.sign(collector_id)
         self._thread.start()
+
+    def sign(self, collector_id: str) -> None:
+        """Set the label ``collector``, before anything is shown."""
+        self._board.sign(collector_id, self._cluster)
+        self._watching.sign(collector_id, self._cluster)
 
     def stop(self) -> None:
         """Score all that was handed over, close every window, publish, end."""
@@ -287,12 +303,16 @@ class Worker:
         self._board.follow(self._liveness, now_s)
         self._board.drop_unshown()
         clashes = {run_id: self._clashes(run_id, now_ns, now_s) for run_id in self._liveness.runs()}
+        maintenance = self._maintenance.in_force()
+        nodes = frozenset(each.node for each in maintenance)
         self.snapshot = self._board.snapshot(
             self._liveness,
             clashes,
             dict(self._scorer.late_by_run),
             self._judged,
             lambda run_id: self._found(run_id, now_s),
+            lambda runs: self._watching.watched(runs, nodes, now_s),
+            maintenance,
         )
         self._is_dirty = False
         self._published_at_ns = now_ns

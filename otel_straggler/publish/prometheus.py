@@ -29,6 +29,15 @@ def labels(**values: object) -> str:
     return ",".join(label(name, value) for name, value in values.items())
 
 
+def constant_labels(collector_id: str, cluster: str = "") -> str:
+    """The labels that end every line of a collector; no cluster is no label.
+
+    >>> constant_labels("c"), constant_labels("c", "eu")
+    ('collector="c"', 'collector="c",cluster="eu"')
+    """
+    return labels(collector=collector_id, **({"cluster": cluster} if cluster else {}))
+
+
 def sample(metric: Metric, label_text: str, value: float) -> str:
     """One line. ``value`` must be finite: what is not known is left out, never NaN."""
     return f"{metric.prometheus_name}{{{label_text}}} {value!r}\n"

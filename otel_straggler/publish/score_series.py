@@ -65,6 +65,15 @@ class _RankScores:
         return self.window.sources[self.row]
 
 
+@dataclass(frozen=True, slots=True)
+class ShownRows:
+    """Ranks of one window that are shown, and of which sections."""
+
+    window: WindowScores
+    sections: Sections
+    rows: list[int]
+
+
 @dataclass(slots=True)
 class _Group:
     """The newest scores of one group, by step windows and by time windows."""
@@ -92,6 +101,7 @@ class RunScores:
         self.run_id = run_id
         self._keep_s = keep_s
         self._groups: dict[str, _Group] = {}
+        self._scored_at_s: dict[str, float] = {}
 
     def take(self, window: WindowScores, now_s: float) -> None:
         """Show a closed window. Ranks that are not in it keep their last scores for a while."""
@@ -100,6 +110,7 @@ class RunScores:
             group = self._groups[window.group] = _Group(window.attempt)
         if window.attempt < group.attempt:
             return
+        self._scored_at_s[window.group] = now_s
         if window.first_step is None:
             table, group.newest_by_time = group.by_time, window
         else:
@@ -135,6 +146,29 @@ class RunScores:
     def newest_windows(self) -> list[WindowScores]:
         """The newest closed window of every group."""
         return [group.newest for group in self._groups.values() if group.newest is not None]
+
+    @property
+    def scored_at_s(self) -> Mapping[str, float]:
+        """When each group last got scores, also if they are no longer shown."""
+        return self._scored_at_s
+
+    def shown_rows(self) -> list[ShownRows]:
+        """Everything that has scores, as tables: what :meth:`families` shows within no budget."""
+        found: dict[tuple[int, int], ShownRows] = {}
+        for group in self._groups.values():
+            for scores in group.by_step.values():
+                key = id(scores.window), 0
+                if key not in found:
+                    every = tuple(range(len(scores.window.sections)))
+                    found[key] = ShownRows(scores.window, every, [])
+                found[key].rows.append(scores.row)
+            for rank, scores in group.by_time.items():
+                stepped = group.by_step.get(rank)
+                key = id(scores.window), id(stepped.window) if stepped else 0
+                if key not in found:
+                    found[key] = ShownRows(scores.window, _without_step(scores, stepped), [])
+                found[key].rows.append(scores.row)
+        return list(found.values())
 
     # --- series ----------------------------------------------------------------------------
 
@@ -185,11 +219,7 @@ class RunScores:
                 every = all_of.setdefault(id(window), tuple(range(len(window.sections))))
                 shown.append((scores, every))
             for rank, scores in group.by_time.items():
-                stepped = group.by_step.get(rank)
-                names = {s.name for s in stepped.window.sections} if stepped else set()
-                sections = enumerate(scores.window.sections)
-                rest = tuple(i for i, section in sections if section.name not in names)
-                shown.append((scores, rest))
+                shown.append((scores, _without_step(scores, group.by_step.get(rank))))
         return shown
 
     def _tail(self, constant_labels: str, scores: _RankScores) -> str:
@@ -238,6 +268,13 @@ class RunScores:
             for s, section in enumerate(newest.sections):
                 section_text = label("section", section.name) + "," + text
                 add_quantiles_of(families, over, section_text, values[:, s])
+
+
+def _without_step(timed: _RankScores, stepped: _RankScores | None) -> Sections:
+    """Sections of a window by time which the rank's window by step does not have."""
+    names = {s.name for s in stepped.window.sections} if stepped else set()
+    sections = enumerate(timed.window.sections)
+    return tuple(i for i, section in sections if section.name not in names)
 
 
 @dataclass(slots=True)

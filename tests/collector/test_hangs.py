@@ -32,7 +32,7 @@ class World:
             monotonic_ns=lambda: int(self.now_s * 1e9),
             wall_s=lambda: self.now_s,
         )
-        self.worker._board.sign("c")
+        self.worker.sign("c")
         self.beats: dict[int, dict[str, Any]] = {
             rank: {"step": 0, "open_section": "forward"} for rank in range(RANKS)
         }
@@ -98,7 +98,7 @@ class World:
             sample.labels.get("rank", ""): sample.labels["state"]
             for family in text_string_to_metric_families(self.worker.snapshot.page.decode())
             for sample in family.samples
-            if sample.name == metric.prometheus_name
+            if sample.name == metric.prometheus_name and sample.value == 1
         }
 
 
@@ -110,7 +110,7 @@ def world(kit: Any) -> World:
 
 
 def test_a_world_that_trains_is_said_to(world: World) -> None:
-    """One series for each rank and one for the run."""
+    """One series for each rank; of those of the run, one for each state, this one is 1."""
     assert world.series(semconv.RANK_STATE) == dict.fromkeys(["0", "1", "2", "3"], "ok")
     assert world.series(semconv.RUN_STATE) == {"": "training"}
     found = world.look()

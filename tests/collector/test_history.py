@@ -25,6 +25,7 @@ from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.decisions import Decisions
 from otel_straggler.publish.history import HistoryReader
 from otel_straggler.publish.history.blobs import decode_blob
+from otel_straggler.publish.maintenance_book import MaintenanceBook
 from otel_straggler.score.scorer import ScorerCounts
 
 FREE = ["--otlp-http", "127.0.0.1:0", "--otlp-grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
@@ -393,7 +394,7 @@ def test_each_judge_is_restored_for_itself_and_only_the_newest(keep: Any) -> Non
     keeper.close(5.0)
     keeper, _ = keep(max_runs=1)
     scorer: Any = Judged()
-    keeper.restore(scorer, Decisions(time.time_ns))
+    keeper.restore(scorer, Decisions(time.time_ns), MaintenanceBook(time.time_ns))
     assert scorer.given == [{"judges": {"x": {"n": 1}}}, {"references": {"r": 1}}]
 
 
@@ -406,7 +407,7 @@ def test_a_state_that_the_scorer_refuses_is_left_out_and_counted(
     keeper.close(5.0)
     keeper, _ = keep()
     scorer: Any = Judged(refuses="judges")
-    keeper.restore(scorer, Decisions(time.time_ns))
+    keeper.restore(scorer, Decisions(time.time_ns), MaintenanceBook(time.time_ns))
     assert len(scorer.given) == 3
     assert keeper.counts().failures["damaged"] == 2
     assert "state judges/x: InputError: no such state" in caplog.text

@@ -1,0 +1,81 @@
+"""Takes maintenance of nodes: checks it, writes it down, keeps it over restarts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Final
+
+from otel_straggler.collector.asked import Asked
+from otel_straggler.model.maintenance import Maintenance
+from otel_straggler.publish.maintenance_book import MaintenanceBook
+
+LONGEST_S: Final = 30 * 86_400.0
+_FAR_S: Final = 1e11
+_REMEDY: Final = "See docs/liveness.md, 'Maintenance'."
+
+
+class Maintaining:
+    """What stands behind ``/v1/maintenance``. Thread-safe.
+
+    Args:
+        book: of maintenance.
+        keep: called with the book's state after every change.
+        wall_ns: clock.
+    """
+
+    def __init__(
+        self,
+        book: MaintenanceBook,
+        keep: Callable[[dict[str, Any]], None],
+        wall_ns: Callable[[], int],
+    ) -> None:
+        self._book = book
+        self._keep = keep
+        self._wall_ns = wall_ns
+
+    def take(self, body: bytes) -> dict[str, Any]:
+        """Write down what a request asks for.
+
+        Args:
+            body: JSON: ``node``; its end, as ``seconds`` from now or as ``until``, seconds since
+                1970; ``reason``; ``by`` if told. An end that has passed ends what there is, and
+                needs no reason.
+
+        Returns:
+            what was written down, ``is_in_force``, and ``was_in_force`` of the node before.
+
+        Raises:
+            InputError: it is no such thing, or there are too many.
+        """
+        asked = Asked(body, _REMEDY)
+        now_ns = self._wall_ns()
+        until_ns = _until_ns(asked, now_ns)
+        is_in_force = until_ns > now_ns
+        maintenance = Maintenance(
+            node=asked.text("node"),
+            reason=asked.text("reason") if is_in_force or "reason" in asked else "",
+            by=asked.text("by") if "by" in asked else "",
+            at_ns=now_ns,
+            until_ns=until_ns,
+        )
+        was_in_force = self._book.take(maintenance)
+        self._keep(self._book.state())
+        told = dataclasses.asdict(maintenance)
+        return {**told, "is_in_force": is_in_force, "was_in_force": was_in_force}
+
+    def listed(self) -> dict[str, Any]:
+        """All that is in force, by node."""
+        return {"maintenance": [dataclasses.asdict(each) for each in self._book.in_force()]}
+
+
+def _until_ns(asked: Asked, now_ns: int) -> int:
+    if ("until" in asked) == ("seconds" in asked):
+        raise asked.wrong("seconds, until", None, "one of them")
+    longest = f"{LONGEST_S / 86_400.0:.0f} days"
+    if "seconds" in asked:
+        expected = f"1 to {LONGEST_S:.0f}, which is {longest}"
+        return now_ns + int(asked.number("seconds", 1.0, LONGEST_S, expected) * 1e9)
+    expected = f"seconds since 1970, at most {longest} from now"
+    most = min(now_ns * 1e-9 + LONGEST_S, _FAR_S)
+    return int(asked.number("until", 0.0, most, expected) * 1e9)

@@ -1,0 +1,31 @@
+"""What a run says of its alerts, what people have said of its hang, what this collector may do.
+
+The one place where these words come in; everything else about alerts asks here.
+"""
+
+from __future__ import annotations
+
+from otel_straggler.collector.hangs import Hangs
+from otel_straggler.collector.liveness import World
+from otel_straggler.collector.settings import CollectorSettings
+from otel_straggler.model.alert import Mode
+
+
+def mode_of(settings: CollectorSettings) -> Mode:  # noqa: ARG001 - see alerts.mode
+    """Whether this collector's alerts may call somebody."""
+    return "observe"
+
+
+def may_page(world: World) -> bool:  # noqa: ARG001 - see training.run.page
+    """Whether the run lets its alerts call somebody."""
+    return True
+
+
+def team_of(world: World) -> str:  # noqa: ARG001 - see training.team
+    """Whose run it is; empty if not told."""
+    return ""
+
+
+def is_acknowledged(hangs: Hangs, run_id: str, group: str) -> bool:  # noqa: ARG001
+    """Whether somebody has taken note of the hang that there is now."""
+    return False

@@ -1,0 +1,207 @@
+"""What the alerts look at, from what the collector knows of its runs.
+
+Cost: MEASURED
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from otel_straggler.alerts.watched import Culprit, Watched, WatchedRun
+from otel_straggler.collector.culprits import CulpritPlaces
+from otel_straggler.collector.hangs import Hangs
+from otel_straggler.collector.liveness import World
+from otel_straggler.collector.newest_scores import NewestScores
+from otel_straggler.collector.run_wishes import is_acknowledged, may_page, team_of
+from otel_straggler.model.alert import Mode
+from otel_straggler.model.observation import Ints
+from otel_straggler.model.rank import Source
+from otel_straggler.model.verdict import RunVerdicts, Verdict
+from otel_straggler.publish.hang_json import sentence
+from otel_straggler.score.hangs.hung import is_hung
+from otel_straggler.score.hangs.judge import Found
+from otel_straggler.score.hangs.run_state import ENDS
+from otel_straggler.score.hangs.signs import RANK_STATES, STARTING
+
+MISSING = "missing"
+"""State of ranks that are expected and were never heard of, in ``straggler.run.ranks``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSeen:
+    """One run, as the collector's parts know it now; what is by group has the group as its key.
+
+    Attributes:
+        run_id: its id.
+        jobs: job names.
+        worlds: signs of life.
+        found: who is stuck or lost.
+        scores: the newest.
+        judged: layer 2, with what people have decided.
+        clashes: sessions that claim a rank of another live one.
+    """
+
+    run_id: str
+    jobs: Mapping[str, str] = field(default_factory=dict)
+    worlds: Mapping[str, World] = field(default_factory=dict)
+    found: Mapping[str, Found] = field(default_factory=dict)
+    scores: Mapping[str, NewestScores] = field(default_factory=dict)
+    judged: RunVerdicts = field(default_factory=RunVerdicts)
+    clashes: tuple[Source, ...] = ()
+
+
+class Watching:
+    """Looks at all runs. One thread owns it; time is an argument.
+
+    Args:
+        mode: of the alerts of this collector.
+        lost_quorum: of ``HangSettings``.
+        hangs: knows what people have said of hangs.
+    """
+
+    def __init__(self, mode: Mode, lost_quorum: float, hangs: Hangs) -> None:
+        self._mode = mode
+        self._lost_quorum = lost_quorum
+        self._hangs = hangs
+        self._places: dict[tuple[str, str], CulpritPlaces] = {}
+        self._collector = self._cluster = ""
+
+    def sign(self, collector_id: str, cluster: str) -> None:
+        """Set the labels that every alert carries."""
+        self._collector, self._cluster = collector_id, cluster
+
+    def watched(
+        self, runs: Iterable[RunSeen], under_maintenance: frozenset[str], now_s: float
+    ) -> Watched:
+        """Everything at ``now_s``. Cost: see above."""
+        places, self._places = self._places, {}
+        found = [
+            self._run(seen, group, under_maintenance, places)
+            for seen in runs
+            for group in _groups(seen)
+        ]
+        return Watched(
+            now_s=now_s,
+            collector=self._collector,
+            cluster=self._cluster,
+            pages=self._mode == "page",
+            runs=tuple(found),
+            under_maintenance=under_maintenance,
+        )
+
+    def _run(
+        self,
+        seen: RunSeen,
+        group: str,
+        under_maintenance: frozenset[str],
+        places: Mapping[tuple[str, str], CulpritPlaces],
+    ) -> WatchedRun:
+        world = seen.worlds.get(group, _NOBODY)
+        found = seen.found.get(group)
+        scores = seen.scores.get(group, NewestScores())
+        is_taken = is_acknowledged(self._hangs, seen.run_id, group)
+        waited_for = _no_ranks() if found is None or is_taken else _waited_for(found)
+        key = seen.run_id, group
+        place = self._places[key] = places.get(key) or CulpritPlaces()
+        tells = found is not None and _is_told(found)
+        return WatchedRun(
+            run_id=seen.run_id,
+            job=seen.jobs.get(group, ""),
+            group=group,
+            team=team_of(world),
+            attempt=world.attempt,
+            pages=self._mode == "page"
+            and may_page(world)
+            and not _are_all_on(world, waited_for, under_maintenance),
+            state="starting" if found is None else found.state,
+            is_hung=found is not None and not is_taken and is_hung(found, self._lost_quorum),
+            why=found.blame.kind if tells and found and found.blame else None,
+            told=(sentence(found) or "") if tells and found else "",
+            culprits=_named(found, world, place.take(waited_for)),
+            ranks={} if found is None else _counts(found, world),
+            last_scored_at_s=scores.at_s,
+            scores=scores.lowest,
+            verdicts=_verdicts(seen.judged, group),
+            slowdown=_slowdown(seen.judged, group),
+            clashes=len({source.rank for source in seen.clashes if source.group == group}),
+            dropped=_dropped(world),
+        )
+
+
+_NOBODY = World(attempt=0)
+
+
+def _groups(seen: RunSeen) -> tuple[str, ...]:
+    judged = (verdict.group for verdict in seen.judged.current)
+    clashing = (source.group for source in seen.clashes)
+    return tuple(dict.fromkeys((*seen.worlds, *seen.scores, *judged, *clashing)))
+
+
+def _is_told(found: Found) -> bool:
+    """Whether somebody waits: what has ended waits for nobody."""
+    return found.blame is not None and found.state not in ENDS
+
+
+def _no_ranks() -> Ints:
+    return np.empty(0, np.int64)
+
+
+def _waited_for(found: Found) -> Ints:
+    """All culprits, ascending."""
+    if found.blame is None or not _is_told(found):
+        return _no_ranks()
+    ranks: Ints = found.ranks[found.blame.culprits]
+    return ranks
+
+
+def _named(found: Found | None, world: World, ranks: list[int]) -> tuple[Culprit, ...]:
+    if found is None or found.blame is None:
+        return ()
+    named = []
+    for rank in ranks:
+        life = world.ranks.get(rank)
+        node, role = ("", "") if life is None else (life.source.node, life.source.role)
+        named.append(Culprit(rank=rank, node=node, role=role, why=found.blame.kind))
+    return tuple(named)
+
+
+def _are_all_on(world: World, ranks: Ints, nodes: frozenset[str]) -> bool:
+    """Whether there are ranks, and all are on these nodes; a rank never heard of is on none."""
+    if not nodes or not len(ranks):
+        return False
+    lives = (world.ranks.get(rank) for rank in ranks.tolist())
+    return all(life is not None and life.source.node in nodes for life in lives)
+
+
+def _counts(found: Found, world: World) -> dict[str, int]:
+    """Ranks by state; one that was never heard of is missing, and not starting."""
+    counts = np.bincount(found.rank_states, minlength=len(RANK_STATES)).tolist()
+    spoken = sum(life.sent_at_s is not None for life in world.ranks.values())
+    missing = max(len(found.ranks) - spoken, 0)
+    counts[STARTING] -= missing
+    return {**dict(zip(RANK_STATES, counts, strict=True)), MISSING: missing}
+
+
+def _verdicts(judged: RunVerdicts, group: str) -> tuple[Verdict, ...]:
+    return tuple(
+        verdict
+        for verdict in judged.current
+        if verdict.group == group and verdict.subject_id not in judged.silenced
+    )
+
+
+def _slowdown(judged: RunVerdicts, group: str) -> float:
+    return next((world.slowdown for world in judged.worlds if world.group == group), math.nan)
+
+
+def _dropped(world: World) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for life in world.ranks.values():
+        if life.dropped:
+            for reason, count in life.dropped.items():
+                total[reason] = total.get(reason, 0) + count
+    return total
