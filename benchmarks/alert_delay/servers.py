@@ -119,19 +119,22 @@ def rules() -> str:
                     "rules": [
                         {
                             "alert": "StragglerRunHung",
-                            "expr": 'straggler_run_state{state=~"stuck|lost"} == 1',
+                            "expr": 'straggler_run_hung == 1',
+                            "annotations": {"description": "{{ $labels.run_id }}: {{ with printf `straggler_run_hang_info{run_id='%s'}` $labels.run_id | query }}{{ (first .).Labels.sentence }}{{ end }}"},
                             "for": "1s",
                             "labels": run,
                         },
                         {
                             "alert": "StragglerRankLost",
-                            "expr": 'straggler_rank_state{state="lost"} == 1',
+                            "expr": 'straggler_rank_culprit{why="lost"} == 1',
+                            "annotations": {"description": "rank {{ $labels.rank }} lost"},
                             "for": "1s",
                             "labels": run,
                         },
                         {
                             "alert": "StragglerRankStraggling",
                             "expr": "straggler_rank_straggling == 1",
+                            "annotations": {"description": "rank {{ $labels.rank }} slow in forward"},
                             "for": "1s",
                             "labels": run,
                         },

@@ -62,7 +62,7 @@ class Outcome:
 
 Story = Callable[[Stage], Outcome]
 
-# --- somebody must be called -----------------------------------------------------------------------
+# --- somebody must be called ----------------------------------------------------------------------
 
 
 def slow_rank(stage: Stage) -> Outcome:
@@ -125,7 +125,7 @@ def refused_notifications(stage: Stage) -> Outcome:
     return found
 
 
-# --- nobody must be called -------------------------------------------------------------------------
+# --- nobody must be called ------------------------------------------------------------------------
 
 
 def clean_finish(stage: Stage) -> Outcome:
@@ -181,7 +181,7 @@ def shrunk(stage: Stage) -> Outcome:
     return again(stage, "shrunk", lose, nodes=NODES[:3])
 
 
-# --- collectors ------------------------------------------------------------------------------------
+# --- collectors -----------------------------------------------------------------------------------
 
 
 def killed_collector(stage: Stage) -> Outcome:
@@ -212,10 +212,8 @@ def other_collector(stage: Stage) -> Outcome:
     collector = stage.collector("first-to-go", **PAGING)
     job = stage.trained("hung-after")
     stage.start("watched-by-first", collector)
-    stage.wait_until(
-        lambda: bool(stage.query('straggler_collector_start_timestamp_seconds{collector="first-to-go"}')),
-        lambda: "never scraped",
-    )  # fmt: skip
+    started = 'straggler_collector_start_timestamp_seconds{collector="first-to-go"}'
+    stage.wait_until(lambda: bool(stage.query(started)), lambda: "it was never scraped")
     collector.kill()
     wait_for_down(stage, "first-to-go")
     found = paged(stage, job, "StragglerRunHung", lambda: job.signal(signal.SIGSTOP))
@@ -236,7 +234,7 @@ def wish_not_to_page(stage: Stage) -> Outcome:
     return shown_only(stage, job)
 
 
-# --- what stories are made of ----------------------------------------------------------------------
+# --- what stories are made of ---------------------------------------------------------------------
 
 PAGING: dict[str, Any] = {"alerts": {"mode": "page"}}
 
