@@ -232,6 +232,7 @@ def example_resource() -> dict[str, Any]:
         gpu_tier="events",
         gpu_reason="insufficient_privileges",
         pod="trainer-3",
+        is_ending=True,
     )
     return dict(resource_attributes(_EXAMPLE, "9f2c4e1ab07d3356", topology))
 
@@ -246,6 +247,8 @@ _EXAMPLE = ClientSettings(
     world_size=8,
     node="node-0",
     service_name="pretraining",
+    page=False,
+    team="vision",
     traces=_NOWHERE,
     metrics=_NOWHERE,
 )

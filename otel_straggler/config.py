@@ -50,6 +50,8 @@ class ClientSettings:
 
     Attributes:
         run_id, attempt, group, rank, local_rank, world_size, node, service_name, role: identity.
+        page: whether people may be called for the run; None: the user said nothing.
+        team: whose run it is; empty: the user said nothing.
         resource: further resource attributes, from ``OTEL_RESOURCE_ATTRIBUTES``.
         traces, metrics: the two endpoints.
         is_trusted: the endpoint is a scorer by the user's word; otherwise a handshake decides.
@@ -80,6 +82,8 @@ class ClientSettings:
     node: str = ""
     service_name: str = ""
     role: str = ""
+    page: bool | None = None
+    team: str = ""
     resource: Pairs = ()
     traces: Endpoint
     metrics: Endpoint

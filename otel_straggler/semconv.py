@@ -41,6 +41,10 @@ GROUP: Final = Attribute("training.group", "one of several worlds in a job; empt
 RANK: Final = Attribute("training.rank", "global rank of the process")
 LOCAL_RANK: Final = Attribute("training.local_rank", "rank within the node")
 WORLD_SIZE: Final = Attribute("training.world_size", "ranks in the group")
+RUN_PAGE: Final = Attribute(
+    "training.run.page", "false: nobody is called for this run; absent where the user said nothing"
+)
+TEAM: Final = Attribute("training.team", "whose run it is, for who routes alerts")
 
 # --- rank description: late-bound, on straggler.rank.info and on the resource once known ----
 ROLE: Final = Attribute("training.role", "peers are compared within a role")
@@ -70,6 +74,10 @@ GPU_TIMING_TIER: Final = Attribute(
 GPU_TIMING_REASON: Final = Attribute(
     "straggler.gpu.timing.reason",
     "why the tier is not cupti; docs/gpu-timing.md has the reasons",
+)
+RANK_ENDING: Final = Attribute(
+    "straggler.rank.ending",
+    "true: SIGTERM has come, and a handler of the user's decides when to end",
 )
 DEFAULT_ROLE: Final = "default"
 

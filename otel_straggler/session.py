@@ -71,6 +71,11 @@ class Session:
         """Encoded requests that have not been taken by the other side yet."""
         return 0 if self._export is None else self._export.queued_requests
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether SIGTERM has come, so that the end of the process is no surprise."""
+        return self._termination is not None and self._termination.is_ending
+
     def start(self) -> None:
         """Record and send from now on, unless telemetry is switched off."""
         if self.settings.is_disabled:
@@ -164,9 +169,9 @@ class Session:
             self._gpu.leave_to_parent()
 
     def _topology(self) -> Topology:
-        """What is known of the rank, with what times it now."""
+        """What is known of the rank, with what times it now, and whether it was told to end."""
         tier, reason = ("", "") if self._gpu is None else self._gpu.described()
-        return replace(TOPOLOGY.current, gpu_tier=tier, gpu_reason=reason)
+        return replace(TOPOLOGY.current, gpu_tier=tier, gpu_reason=reason, is_ending=self.is_ending)
 
     def _losses(self) -> dict[str, int]:
         losses = GUARD.counts()
@@ -205,6 +210,8 @@ def configure(
     group: str | None = None,
     service_name: str | None = None,
     role: str | None = None,
+    page: bool | None = None,
+    team: str | None = None,
     headers: Mapping[str, str] | None = None,
     protocol: str | None = None,
     heartbeat_s: float | None = None,
@@ -233,6 +240,8 @@ def configure(
         group: which world, where a job has several.
         service_name: name of the job.
         role: ranks are compared within a role.
+        page: False: nobody is called for this run.
+        team: whose run it is, for who routes alerts.
         headers: sent with every request.
         protocol: "http/protobuf", or "grpc" (needs the extra ``grpc``); http/protobuf if left out.
         heartbeat_s: seconds between signs of life; 5 if left out.
@@ -277,6 +286,8 @@ def configure(
             group=group,
             service_name=service_name,
             role=role,
+            page=page,
+            team=team,
             headers=headers,
             protocol=protocol,
             heartbeat_s=heartbeat_s,
@@ -312,8 +323,9 @@ def shutdown(outcome: Outcome | None = None) -> None:
     """Send what is left and say how the run ended. Safe to call twice, and without configure().
 
     Args:
-        outcome: "ok", "failed", "cancelled", "preempted" or "unknown". If left out: "ok", unless
-            an exception is on its way or has ended the program.
+        outcome: "ok", "failed", "cancelled", "preempted" or "unknown". If left out: "preempted"
+            where SIGTERM has come within the last half hour; else "failed" or "cancelled" where an
+            exception or Ctrl-C is on its way or has ended the program; else "ok".
 
     Raises:
         ConfigError: the outcome is none of these.
@@ -326,7 +338,7 @@ def shutdown(outcome: Outcome | None = None) -> None:
             remedy="Leave it out to have it found from the exception, if any.",
         )
         raise ConfigError(message)
-    _close(outcome or _outcome_of(_pending_exception()))
+    _close(outcome, otherwise="ok")
 
 
 def flush(timeout_s: float = 5.0) -> bool:
@@ -387,25 +399,27 @@ def _started(settings: ClientSettings) -> Session:
     session.start()
     if not _PROCESS.has_exit_hook:
         _PROCESS.has_exit_hook = True
-        atexit.register(_close, "unknown")
+        atexit.register(_close, None, otherwise="unknown")
     return session
 
 
-def _close(outcome: Outcome) -> None:
+def _close(outcome: Outcome | None, *, otherwise: Outcome) -> None:
+    """End the session; ``otherwise`` is its outcome where nothing tells of another."""
     with _PROCESS.lock:
         session, _PROCESS.session = _PROCESS.session, None
     if session is not None:
-        session.close(outcome, session.settings.exit_deadline_s)
+        found = "preempted" if session.is_ending else _outcome_of(_pending_exception(), otherwise)
+        session.close(outcome or found, session.settings.exit_deadline_s)
 
 
 def _pending_exception() -> BaseException | None:
     return sys.exc_info()[1] or getattr(sys, "last_exc", getattr(sys, "last_value", None))
 
 
-def _outcome_of(error: BaseException | None) -> Outcome:
+def _outcome_of(error: BaseException | None, otherwise: Outcome) -> Outcome:
     """What an exception says of the run; leaving by ``sys.exit()`` is no failure."""
     if error is None or (isinstance(error, SystemExit) and error.code in {None, 0}):
-        return "ok"
+        return otherwise
     return "cancelled" if isinstance(error, KeyboardInterrupt) else "failed"
 
 

@@ -26,7 +26,8 @@ VARIABLES: Final = frozenset(
     for name in (
         "COLLECTOR", "CUPTI", "DISABLED", "ENDPOINT", "EXIT_DEADLINE_S", "FLUSH_S",
         "GPU_OVERHEAD", "GPU_TIMING", "GROUP", "HEADERS", "HEARTBEAT_S", "KERNEL_CELLS",
-        "KERNEL_INTERVAL_S", "NATIVE", "PROTOCOL", "RING_DIR", "ROLE", "RUN_ID", "SERVICE_NAME",
+        "KERNEL_INTERVAL_S", "NATIVE", "PAGE", "PROTOCOL", "RING_DIR", "ROLE", "RUN_ID",
+        "SERVICE_NAME", "TEAM",
     )
 )  # fmt: skip
 """Every variable of ours that is read."""

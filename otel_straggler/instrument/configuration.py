@@ -45,6 +45,8 @@ class Arguments:
     group: str | None = None
     service_name: str | None = None
     role: str | None = None
+    page: bool | None = None
+    team: str | None = None
     headers: Mapping[str, str] | None = None
     protocol: str | None = None
     heartbeat_s: float | None = None
@@ -90,6 +92,8 @@ def resolve_settings(given: Arguments, env: Mapping[str, str] | None = None) -> 
         node=resource.get("host.name") or socket.gethostname(),
         service_name=_service_name(given, env, resource),
         role=_text("role", given.role, env),
+        page=_page(given, env),
+        team=_text("team", given.team, env),
         resource=_sorted_pairs(resource),
         traces=endpoints.traces,
         metrics=endpoints.metrics,
@@ -181,6 +185,18 @@ def _gpu_overhead(given: Arguments, env: Mapping[str, str]) -> float:
     expected = "a part of the step from 0 to 1"
     remedy = "Leave it out for 0.01, which is 1 %; 0 is no limit."
     raise ConfigError(describe(where=where, value=value, expected=expected, remedy=remedy))
+
+
+def _page(given: Arguments, env: Mapping[str, str]) -> bool | None:
+    """None if nobody says it; ``OTEL_RESOURCE_ATTRIBUTES`` may still."""
+    if given.page is not None:
+        return _flag("page", given.page)
+    text = env.get("OTEL_STRAGGLER_PAGE", "").strip().lower()
+    if text in {"", "true", "false"}:
+        return text == "true" if text else None
+    remedy = "Set it to false for a run for which nobody is to be called."
+    where = "OTEL_STRAGGLER_PAGE"
+    raise ConfigError(describe(where=where, value=text, expected="true or false", remedy=remedy))
 
 
 def is_switched_off(env: Mapping[str, str]) -> bool:

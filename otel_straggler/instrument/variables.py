@@ -118,6 +118,8 @@ OF_ARGUMENTS: tuple[Order, ...] = (
         otherwise="name of the script",
     ),
     _own("role", "actor", otherwise="`default`"),
+    _own("page", "false", otherwise="not said, so people are called"),
+    _own("team", "vision", otherwise="empty"),
     _own(
         "headers",
         "authorization=Bearer%20own",

@@ -24,6 +24,9 @@ class Heartbeat:
         dropped: records lost so far in this session, by reason.
         folded: section runs sent in spans for several so far, by section.
         gpu_tier, gpu_reason: what times the rank on its GPU, and why not more; empty if not told.
+        page: whether people may be called for the run; None if not told.
+        team: whose run it is; empty if not told.
+        is_ending: SIGTERM has come, and the rank's own handler decides what follows.
     """
 
     source: Source
@@ -39,3 +42,6 @@ class Heartbeat:
     folded: dict[str, int] = field(default_factory=dict)
     gpu_tier: str = ""
     gpu_reason: str = ""
+    page: bool | None = None
+    team: str = ""
+    is_ending: bool = False

@@ -23,6 +23,7 @@ class Topology:
         parallel: (rank, size) by dimension; size None if unknown.
         gpu_uuid, gpu_model, gpu_pci_id, pod: where it runs.
         gpu_tier, gpu_reason: what times it on its GPU, and why not more.
+        is_ending: SIGTERM has come, and a handler of the user's own decides what follows.
     """
 
     role: str = ""
@@ -33,6 +34,7 @@ class Topology:
     pod: str = ""
     gpu_tier: str = ""
     gpu_reason: str = ""
+    is_ending: bool = False
 
     def attributes(self) -> Attributes:
         """As sent on ``straggler.rank.info`` and on the resource."""
@@ -45,6 +47,8 @@ class Topology:
             semconv.GPU_TIMING_REASON: self.gpu_reason,
         }
         known: Attributes = {str(key): text for key, text in texts.items() if text}
+        if self.is_ending:
+            known[semconv.RANK_ENDING] = True
         known[semconv.ROLE] = self.role or semconv.DEFAULT_ROLE
         for dimension, (rank, size) in self.parallel.items():
             known[semconv.PARALLEL_RANK[dimension]] = rank
@@ -85,6 +89,10 @@ def resource_attributes(
         attributes[semconv.LOCAL_RANK] = settings.local_rank
     if settings.world_size > 0:
         attributes[semconv.WORLD_SIZE] = settings.world_size
+    if settings.page is not None:
+        attributes[semconv.RUN_PAGE] = settings.page
+    if settings.team:
+        attributes[semconv.TEAM] = settings.team
     return attributes | topology.attributes()
 
 

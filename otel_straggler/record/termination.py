@@ -5,6 +5,9 @@ blocked in C (a collective that never returns) would make the process deaf to SI
 handler is installed. Hence two ways in: the handler, and Python's wakeup file descriptor, which
 the C part of the signal handling writes to at once. A thread of its own sleeps on that: the
 exporter thread may itself be waiting for a collector that never answers.
+
+Schedulers and launchers end a rank by SIGTERM, so it is a recorded end: ``preempted``. Where a
+handler of the user's own decides what happens next, the rank first says that it is ``is_ending``.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import ctypes
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -25,6 +29,9 @@ _STOP = 0
 _NO_FD = -1
 _GRACE_S = 0.5
 """How much longer than the deadline a main thread that runs Python may take."""
+_EXPLAINS_S = 1_800.0
+"""A process that ends within this time of a SIGTERM was ended by it: it may save a checkpoint
+first. One that still runs then has its own ideas, and its end another reason."""
 
 Flush = Callable[[float, Outcome | None], object]
 
@@ -43,6 +50,7 @@ class Termination:
         self._previous: Any = None
         self._is_installed = False
         self._has_come = threading.Event()
+        self._came_at_s = float("-inf")
         self._read_fd = self._write_fd = _NO_FD
 
     def install(self) -> bool:
@@ -57,6 +65,11 @@ class Termination:
         signal.signal(signal.SIGTERM, self._handle)
         self._is_installed = True
         return True
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether SIGTERM has come and explains an end that follows now."""
+        return time.monotonic() - self._came_at_s < _EXPLAINS_S
 
     def uninstall(self) -> None:
         """Step out of the chain, if nobody has chained in after us."""
@@ -83,11 +96,12 @@ class Termination:
         return False
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
-        """In the main thread. With a handler of the user's own, nobody knows yet how it ends."""
+        """In the main thread. With a handler of the user's own, nobody knows yet when it ends."""
+        self._came_at_s = time.monotonic()
         self._has_come.set()
         is_last = self._previous is signal.SIG_DFL
         if self._is_installed:
-            self._flush(self._deadline_s, "unknown" if is_last else None)
+            self._flush(self._deadline_s, "preempted" if is_last else None)
         if is_last:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signum)
@@ -119,7 +133,7 @@ class Termination:
 
     def _end_unless_handled(self) -> None:
         """If the main thread has not run our handler by the deadline, it never will."""
-        self._flush(self._deadline_s, "unknown")
+        self._flush(self._deadline_s, "preempted")
         if not self._has_come.wait(self._deadline_s + _GRACE_S):
             _reset_to_default()
             with contextlib.suppress(ProcessLookupError):

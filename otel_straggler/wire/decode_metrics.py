@@ -21,7 +21,14 @@ from otel_straggler.model.section_times import SectionTimes
 from otel_straggler.wire.decode_histograms import section_times
 from otel_straggler.wire.decode_json import message_from_json
 from otel_straggler.wire.decode_kernels import take_kernel_times
-from otel_straggler.wire.identity import Aliases, Resource, Resources, Value, read_attributes
+from otel_straggler.wire.identity import (
+    Aliases,
+    Resource,
+    Resources,
+    Value,
+    Values,
+    read_attributes,
+)
 from otel_straggler.wire.metric_rules import (
     DATA_OF,
     LARGEST,
@@ -35,8 +42,8 @@ from otel_straggler.wire.metric_rules import (
     USES,
     DecodedMetrics,
     as_text,
-    gpu_told,
     heartbeat,
+    rank_told,
     take_count,
 )
 from otel_straggler.wire.native_metrics import NativeMetrics
@@ -158,7 +165,7 @@ class _Taken:
         for source, (reading, (resource, told)) in self._readings.items():
             if not reading.is_empty:
                 described = resource.overridden_by({**reading.info, **told}).source
-                self.heartbeats.append(reading.beat(described or source))
+                self.heartbeats.append(reading.beat(described or source, resource.values))
         self._readings.clear()
 
 
@@ -196,7 +203,7 @@ class _Reading:
                 self._texts[key] = as_text(value)
         return True
 
-    def beat(self, source: Source) -> Heartbeat:
+    def beat(self, source: Source, resource: Values) -> Heartbeat:
         numbers = self._numbers
         return heartbeat(
             source,
@@ -214,7 +221,7 @@ class _Reading:
             ),
             self._dropped,
             self._folded,
-            gpu_told(self.info),
+            rank_told(self.info, resource),
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource as ResourceMessage
 
@@ -79,6 +79,11 @@ class Resource:
         self._aliases = aliases
         self._variants: dict[tuple[object, ...], Identity] = {}
         self.identity = identify((values,), aliases)
+
+    @property
+    def values(self) -> Values:
+        """All its scalar attributes."""
+        return self._values
 
     def overridden_by(self, attributes: Mapping[str, Value]) -> Identity:
         """The identity where ``attributes`` (of a span or a data point) win."""
@@ -199,6 +204,21 @@ def as_int(value: Value) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if -(2**63) <= value < 2**63 else None
+
+
+def as_bool(value: Value) -> bool | None:
+    """A truth, also as a word or as 0 or 1; None for anything else.
+
+    >>> as_bool(False), as_bool("False"), as_bool("0"), as_bool(1), as_bool("maybe"), as_bool(2.5)
+    (False, False, False, True, None, None)
+    """
+    return _TRUTHS.get(str(value).strip().lower())
+
+
+_TRUTHS: Final = {
+    **dict.fromkeys(("true", "1", "1.0", "yes", "on"), True),
+    **dict.fromkeys(("false", "0", "0.0", "no", "off"), False),
+}
 
 
 def as_size(value: Value) -> float | None:

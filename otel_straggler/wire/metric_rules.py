@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from otel_straggler import semconv
 from otel_straggler.model.heartbeat import Heartbeat
@@ -12,7 +11,7 @@ from otel_straggler.model.kernel_times import KernelTimes
 from otel_straggler.model.rank import Source
 from otel_straggler.model.section_times import SectionTimes
 from otel_straggler.semconv import Outcome
-from otel_straggler.wire.identity import BAD_RANK, NO_RANK, Value
+from otel_straggler.wire.identity import BAD_RANK, NO_RANK, Value, Values, as_bool
 
 USED, SECTION_TIMES, UNKNOWN, MALFORMED = "used", "section_times", "unknown", "malformed"
 KERNEL_TIMES, NOT_DELTA = "kernel_times", "not_delta"
@@ -51,7 +50,19 @@ Numbers: TypeAlias = tuple[
     float | None, float | None, float | None, float | None, float | None
 ]  # of NUMBERS
 Texts: TypeAlias = tuple[str, str, str]  # of TEXTS
-GpuTold: TypeAlias = tuple[str, str]  # tier of GPU timing and its reason; empty: not told
+
+
+class RankTold(NamedTuple):
+    """What a rank tells of itself beside its identity; see :class:`Heartbeat`."""
+
+    gpu_tier: str = ""
+    gpu_reason: str = ""
+    page: bool | None = None
+    team: str = ""
+    is_ending: bool = False
+
+
+NOTHING_TOLD = RankTold()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +92,7 @@ def heartbeat(
     texts: Texts,
     dropped: dict[str, int],
     folded: dict[str, int],
-    gpu: GpuTold = ("", ""),
+    told: RankTold = NOTHING_TOLD,
 ) -> Heartbeat:
     """A heartbeat of what the points of one process told."""
     sent_at_s, progress_at_s, step, open_time_s, finished_at_s = numbers
@@ -99,13 +110,34 @@ def heartbeat(
         outcome=None if finished_at_s is None else known,
         dropped=dropped,
         folded=folded,
-        gpu_tier=gpu[0],
-        gpu_reason=gpu[1],
+        gpu_tier=told.gpu_tier,
+        gpu_reason=told.gpu_reason,
+        page=told.page,
+        team=told.team,
+        is_ending=told.is_ending,
     )
 
 
-def gpu_told(description: Mapping[str, Value]) -> GpuTold:
-    """What the description of a rank says of its GPU timing."""
+def rank_told(description: Values, resource: Values) -> RankTold:
+    """What a rank tells of itself.
+
+    Args:
+        description: attributes of ``straggler.rank.info``.
+        resource: those of the resource; what the description says wins.
+    """
+    tier, reason = _gpu_told(description)
+    page = as_bool(description.get(semconv.RUN_PAGE))
+    team = description.get(semconv.TEAM) or resource.get(semconv.TEAM)
+    return RankTold(
+        gpu_tier=tier,
+        gpu_reason=reason,
+        page=as_bool(resource.get(semconv.RUN_PAGE)) if page is None else page,
+        team=as_text(str(team)) if team else "",
+        is_ending=bool(as_bool(description.get(semconv.RANK_ENDING))),
+    )
+
+
+def _gpu_told(description: Values) -> tuple[str, str]:
     tier, reason = (
         description.get(semconv.GPU_TIMING_TIER),
         description.get(semconv.GPU_TIMING_REASON),

@@ -38,11 +38,11 @@ from otel_straggler.wire.metric_rules import (
     USED,
     USES,
     DecodedMetrics,
-    GpuTold,
+    RankTold,
     as_text,
     counted,
-    gpu_told,
     heartbeat,
+    rank_told,
 )
 
 _NUMBER, _COUNTS, _INFO, _TIMES, _KERNELS = range(5)
@@ -96,8 +96,8 @@ class _Cases:
         self._aliases = aliases
         self._resources = resources
         self._lock = threading.Lock()
-        self._source_codes: dict[tuple[Source, GpuTold], int] = {}
-        self._gpus: list[GpuTold] = []
+        self._source_codes: dict[tuple[Source, RankTold], int] = {}
+        self._tellings: list[RankTold] = []
         self._section_codes: dict[Section, int] = {}
         self._cell_codes: dict[KernelCell, int] = {}
         self._text_codes: dict[str, int] = {}
@@ -152,14 +152,14 @@ class _Cases:
         identity = known.overridden_by(told) if told else known.identity
         if identity.source is None:
             return -1, _USE_NUMBERS[identity.fate]
-        return self._source_code(identity.source, gpu_told(told)), 0
+        return self._source_code(identity.source, rank_told(told, known.values)), 0
 
-    def _source_code(self, source: Source, gpu: GpuTold) -> int:
-        """One for each description of its GPU timing, which changes while a rank is the same."""
+    def _source_code(self, source: Source, told: RankTold) -> int:
+        """One for all that it tells of itself, which changes while a rank is the same."""
         with self._lock:
-            code = self._source_codes.setdefault((source, gpu), len(self._sources))
+            code = self._source_codes.setdefault((source, told), len(self._sources))
             if code == len(self._sources):
-                self._gpus.append(gpu)
+                self._tellings.append(told)
                 self._sources.append(source)
             return code
 
@@ -212,7 +212,7 @@ class _Cases:
             ),
             {texts[name]: count for name, count in dropped} if dropped else {},
             {texts[name]: count for name, count in folded} if folded else {},
-            self._gpus[source],
+            self._tellings[source],
         )
 
     def _times(

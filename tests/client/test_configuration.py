@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from otel_straggler import semconv
 from otel_straggler.config import DEFAULT_ENDPOINT, ClientSettings
 from otel_straggler.errors import ConfigError
 from otel_straggler.instrument import identity
 from otel_straggler.instrument.configuration import Arguments, resolve_settings
+from otel_straggler.record.description import Topology, resource_attributes
 
 
 def settings(env: dict[str, str] | None = None, **given: Any) -> ClientSettings:
@@ -129,6 +131,8 @@ def test_resource_attributes_are_decoded() -> None:
         ({"run_id": 7}, "a text"),
         ({"group": 7}, "a text"),
         ({"role": 7}, "a text"),
+        ({"page": "no"}, "True or False"),
+        ({"team": 7}, "a text"),
         ({"service_name": 7}, "a text"),
         ({"strict": 1}, "True or False"),
         ({"handle_sigterm": None}, "True or False"),
@@ -159,12 +163,36 @@ def test_a_wrong_header_value_is_not_shown() -> None:
     [
         ({"OTEL_STRAGGLER_ENDPOINT": "grpc://x"}, "OTEL_STRAGGLER_ENDPOINT: got 'grpc://x'"),
         ({"OTEL_STRAGGLER_HEARTBEAT_S": "often"}, "OTEL_STRAGGLER_HEARTBEAT_S: got 'often'"),
+        ({"OTEL_STRAGGLER_PAGE": "nobody"}, "OTEL_STRAGGLER_PAGE: got 'nobody'"),
     ],
 )
 def test_a_wrong_variable_of_ours_is_an_error(env: dict[str, str], where: str) -> None:
     """It can only be meant for us."""
     with pytest.raises(ConfigError, match=re.escape(where)):
         settings(env)
+
+
+@pytest.mark.parametrize(
+    ("env", "given", "sent"),
+    [
+        ({}, {}, {}),
+        ({"OTEL_STRAGGLER_PAGE": "False"}, {}, {semconv.RUN_PAGE: False}),
+        ({"OTEL_STRAGGLER_PAGE": "false"}, {"page": True}, {semconv.RUN_PAGE: True}),
+        ({"OTEL_STRAGGLER_TEAM": "vision"}, {}, {semconv.TEAM: "vision"}),
+        ({"OTEL_STRAGGLER_TEAM": "vision"}, {"team": "speech"}, {semconv.TEAM: "speech"}),
+        (
+            {"OTEL_RESOURCE_ATTRIBUTES": "training.run.page=false,training.team=vision"},
+            {},
+            {semconv.RUN_PAGE: "false", semconv.TEAM: "vision"},
+        ),
+    ],
+)
+def test_who_is_called_for_a_run_is_on_the_resource(
+    env: dict[str, str], given: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    """Only where somebody says it; an argument wins over the variable."""
+    found = resource_attributes(settings(env, **given), "session", Topology())
+    assert {k: v for k, v in found.items() if k in {semconv.RUN_PAGE, semconv.TEAM}} == sent
 
 
 @pytest.mark.parametrize(

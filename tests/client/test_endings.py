@@ -107,11 +107,17 @@ def test_a_program_that_just_ends_loses_nothing(sink: CapturedRequests) -> None:
     assert outcomes(sink) == ["unknown"]
 
 
-def test_a_program_that_fails_loses_nothing(sink: CapturedRequests) -> None:
-    """An exception that reaches the top is no explicit end either."""
-    assert run(RECORD_THEN + "raise ValueError('boom')", sink.url).returncode == 1
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [("ValueError('boom')", "failed"), ("KeyboardInterrupt", "cancelled")],
+)
+def test_a_program_that_fails_loses_nothing_and_says_so(
+    sink: CapturedRequests, error: str, outcome: str
+) -> None:
+    """An exception that reaches the top is a recorded end, Ctrl-C among them."""
+    assert run(RECORD_THEN + f"raise {error}", sink.url).returncode != 0
     assert names(sink) == ["last"]
-    assert outcomes(sink) == ["unknown"]
+    assert outcomes(sink) == [outcome]
 
 
 STUCK_IN_A_REQUEST = """
@@ -139,14 +145,15 @@ libc.pthread_mutex_lock(mutex)
 def test_sigterm_ends_the_process_by_the_signal_after_a_flush(
     sink: CapturedRequests, busy: str
 ) -> None:
-    """Whatever the main thread is doing, even if it never runs Python again."""
+    """Whatever the main thread is doing, even if it never runs Python again. A scheduler ends ranks
+    so: the run was preempted."""
     body = RECORD_THEN + "ready()\n" + WAYS_TO_BE_BUSY[busy]
     with process(body, sink.url) as child:
         wait_ready(child)
         child.terminate()
         assert child.wait(BOUND_S) == SIGTERMED
     assert names(sink) == ["last"]
-    assert outcomes(sink) == ["unknown"]
+    assert outcomes(sink) == ["preempted"]
 
 
 @pytest.mark.parametrize("busy", ["asleep", "blocked in C for ever"])
@@ -167,7 +174,7 @@ def test_the_exit_does_not_wait_for_a_collector_that_never_answers(last: str) ->
 
 
 def test_a_handler_of_the_users_own_is_called_after_the_flush(sink: CapturedRequests) -> None:
-    """It decides what happens next; here the program goes on and ends well."""
+    """It decides what happens next; here the program ends in order, because of the signal."""
     body = """
     has_come = threading.Event()
     def own(signum, frame):
@@ -188,6 +195,55 @@ def test_a_handler_of_the_users_own_is_called_after_the_flush(sink: CapturedRequ
         child.terminate()
         assert child.wait(BOUND_S) == 0
     assert names(sink) == ["before", "after"]
+    assert outcomes(sink) == ["preempted"]
+
+
+OWN_WAYS_TO_END = {
+    "leaves in order": ("sys.exit(0)", 0),
+    "leaves with an error": ("sys.exit(3)", 3),
+    "raises": ("raise RuntimeError('told to end')", 1),
+    "interrupts": ("raise KeyboardInterrupt", -signal.SIGINT),
+    "does as by default": (
+        "signal.signal(signum, signal.SIG_DFL); os.kill(os.getpid(), signum); time.sleep(60)",
+        SIGTERMED,
+    ),
+}
+
+
+@pytest.mark.parametrize("way", OWN_WAYS_TO_END)
+def test_an_end_by_the_users_own_handler_is_a_preemption(sink: CapturedRequests, way: str) -> None:
+    """However the handler ends the program, SIGTERM was the reason; before it ends, the rank says
+    with its heartbeats that it is about to."""
+    does, code = OWN_WAYS_TO_END[way]
+    body = f"""
+    def own(signum, frame):
+        time.sleep(0.3)  # a checkpoint, as long as several heartbeats
+        {does}
+    signal.signal(signal.SIGTERM, own)
+    configure(heartbeat_s=0.05, flush_s=0.05)
+    with o.section("last"): pass
+    ready()
+    while True: time.sleep(0.01)
+    """
+    with process(body, sink.url) as child:
+        wait_ready(child)
+        sink.wait_for(lambda s: s.points(semconv.RANK_INFO))
+        child.terminate()
+        assert child.wait(BOUND_S) == code
+    told = [p.attributes.get(semconv.RANK_ENDING) for p in sink.points(semconv.RANK_INFO)]
+    assert (told[0], told[-1]) == (None, True)
+    assert outcomes(sink) == (["preempted"] if code != SIGTERMED else [])
+
+
+def test_what_the_user_says_of_the_end_wins_over_sigterm(sink: CapturedRequests) -> None:
+    """A program that has reached its end all the same is finished."""
+    body = """
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    configure()
+    os.kill(os.getpid(), signal.SIGTERM)
+    o.shutdown("ok")
+    """
+    assert run(body, sink.url).returncode == 0
     assert outcomes(sink) == ["ok"]
 
 

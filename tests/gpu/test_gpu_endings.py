@@ -161,7 +161,7 @@ def test_sigterm_sends_what_is_known_within_its_deadline(
     child.send_signal(signal.SIGTERM)
     code, _, _ = ended(child)
     assert code == -signal.SIGTERM
-    assert outcome(sink) == "unknown"
+    assert outcome(sink) == "preempted"
     assert not (tmp_path / "said").exists()
 
 

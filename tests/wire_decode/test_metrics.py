@@ -112,6 +112,37 @@ class TestMetrics:
             ("", "", 3),
         ]
 
+    @pytest.mark.parametrize(
+        ("page", "read"),
+        [(False, False), (True, True), ("false", False), ("0", False), ("1", True), (0, False)],
+    )
+    def test_who_is_called_for_a_run_may_be_told_on_the_resource(
+        self, decoder: MetricDecoder, page: Any, read: bool
+    ) -> None:
+        """As a truth, or as the text that ``OTEL_RESOURCE_ATTRIBUTES`` makes of it."""
+        message = request(**{str(semconv.RUN_PAGE): page, str(semconv.TEAM): "vision"})
+        add(message, semconv.HEARTBEAT, 1.0)
+        (beat,) = decoder.decode(message.SerializeToString()).heartbeats
+        assert (beat.page, beat.team, beat.is_ending) == (read, "vision", False)
+
+    def test_what_makes_no_sense_of_a_page_is_not_told(self, decoder: MetricDecoder) -> None:
+        """Nor is what is absent."""
+        for values in ({}, {str(semconv.RUN_PAGE): "maybe"}, {str(semconv.RUN_PAGE): 2.5}):
+            message = request(**values)
+            add(message, semconv.HEARTBEAT, 1.0)
+            (beat,) = decoder.decode(message.SerializeToString()).heartbeats
+            assert (beat.page, beat.team) == (None, "")
+
+    def test_a_rank_that_is_told_to_end_says_so(self, decoder: MetricDecoder) -> None:
+        """With its description, from one heartbeat to the next."""
+        told = []
+        for info in ({}, {semconv.RANK_ENDING: True}, {}):
+            message = request(**{str(semconv.RUN_PAGE): True})
+            add(message, semconv.RANK_INFO, 1, {semconv.RUN_PAGE: False, **info})
+            (beat,) = decoder.decode(message.SerializeToString()).heartbeats
+            told.append((beat.is_ending, beat.page))
+        assert told == [(False, False), (True, False), (False, False)]
+
     def test_what_the_resource_says_of_two_ranks_is_kept_apart(
         self, decoder: MetricDecoder
     ) -> None:
