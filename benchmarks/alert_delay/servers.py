@@ -119,8 +119,10 @@ def rules() -> str:
                     "rules": [
                         {
                             "alert": "StragglerRunHung",
-                            "expr": 'straggler_run_hung == 1',
-                            "annotations": {"description": "{{ $labels.run_id }}: {{ with printf `straggler_run_hang_info{run_id='%s'}` $labels.run_id | query }}{{ (first .).Labels.sentence }}{{ end }}"},
+                            "expr": "straggler_run_hung == 1",
+                            "annotations": {
+                                "description": "{{ $labels.run_id }}: {{ with printf `straggler_run_hang_info{run_id='%s'}` $labels.run_id | query }}{{ (first .).Labels.sentence }}{{ end }}"
+                            },
                             "for": "1s",
                             "labels": run,
                         },
@@ -134,7 +136,9 @@ def rules() -> str:
                         {
                             "alert": "StragglerRankStraggling",
                             "expr": "straggler_rank_straggling == 1",
-                            "annotations": {"description": "rank {{ $labels.rank }} slow in forward"},
+                            "annotations": {
+                                "description": "rank {{ $labels.rank }} slow in forward"
+                            },
                             "for": "1s",
                             "labels": run,
                         },

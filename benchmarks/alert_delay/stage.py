@@ -185,6 +185,11 @@ class Stage:
             raise TimeoutError(f"no {alert} of {run_id} at the {receiver}; {self.what_happened()}")
         return notification(one)
 
+    def first(self, run_id: str) -> Notification:
+        """The first that came to the pager."""
+        self.wait_until(lambda: bool(self.told(run_id)), lambda: f"no page about {run_id}")
+        return self.told(run_id)[0]
+
     def query(self, text: str) -> list[Json]:
         """What Prometheus answers: labels and values of series."""
         url = f"{self.prometheus.url}/api/v1/query?" + urllib.parse.urlencode({"query": text})
@@ -198,7 +203,9 @@ class Stage:
         found = self.query(f"max by (alertname) (max_over_time({chosen}[1h]))")
         return sorted(series["metric"]["alertname"] for series in found)
 
-    def wait_until(self, claim: Callable[[], bool], why: Callable[[], str]) -> None:
+    def wait_until(
+        self, claim: Callable[[], bool], why: Callable[[], str], *, every_s: float = 0.1
+    ) -> None:
         """Ask again and again.
 
         Raises:
@@ -208,7 +215,7 @@ class Stage:
         while not claim():
             if time.monotonic() > ends_at_s:
                 raise TimeoutError(f"{why()}\n{self.what_happened()}")
-            time.sleep(0.1)
+            time.sleep(every_s)
 
     def what_happened(self) -> str:
         """For a message: all that came to the webhook, and the ends of the servers' logs."""

@@ -28,9 +28,9 @@ def main(port: int) -> None:
     answer, n = b"first", 0
     while answer:
         with otel_straggler.step(n):
-            for name in seconds:
+            for name, takes_s in seconds.items():
                 with otel_straggler.section(name, kind="data" if "data" in name else "compute"):
-                    time.sleep(seconds[name])
+                    time.sleep(takes_s)
                     if answer == STAY_AWAY and name == SLOW_SECTION:
                         threading.Event().wait()
             with otel_straggler.section("gradient_sync", kind="wait"):
