@@ -14,6 +14,7 @@ VERBS = {
     "doctor": "Say what stands between a training process and its scores.",
     "hang": "Say which ranks did not join which collective of a hang.",
     "history": "List what a collector has kept: runs, windows, verdicts.",
+    "maintenance": "Say which nodes are being worked on: nobody is called for them.",
     "replay": "Say what settings would have done on what was recorded.",
     "score": "Score a recorded run: CSV, OTLP-JSON lines or OTLP protobuf.",
     "simulate": "Write or send the telemetry of a run whose slow rank is known.",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import json
-import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -13,12 +12,12 @@ from typing import Any, TypeVar
 import click
 
 from otel_straggler.cli.explanation import explanation
+from otel_straggler.cli.lengths import seconds_of
 from otel_straggler.cli.report_table import printable, report_console
 from otel_straggler.cli.top import DEFAULT_COLLECTOR, TIMEOUT_S, fetch_report, report_url
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
 
 Json = Mapping[str, Any]
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _REFUSED = 400
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
@@ -71,7 +70,7 @@ def dismiss(subject: str, run_id: str | None, collector: str, reason: str) -> No
 @click.option("--reason", required=True, help="Why; it is kept and shown.")
 def mute(subject: str, run_id: str | None, collector: str, length: str, reason: str) -> None:
     """Not now: call nobody for the subject for some time, whatever it does."""
-    _decide("mute", subject, run_id, collector, reason, seconds=_seconds(length))
+    _decide("mute", subject, run_id, collector, reason, seconds=seconds_of(length, "--for"))
 
 
 @command.command()
@@ -169,16 +168,6 @@ def _fits(verdict: Json, subject: str) -> bool:
         key = f"{verdict['group']}/{verdict['rank']}" if verdict["group"] else verdict["rank"]
         return subject == str(key)
     return bool(verdict["scope"] == "host" and subject == verdict["node"])
-
-
-def _seconds(length: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", length.strip())
-    if match is None or float(match[1]) <= 0:
-        expected = "a number and s, m, h or d"
-        raise ConfigError(
-            describe(where="--for", value=length, expected=expected, remedy="For example 8h.")
-        )
-    return float(match[1]) * _SECONDS[match[2]]
 
 
 def _me() -> str:

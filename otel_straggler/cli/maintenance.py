@@ -1,0 +1,188 @@
+"""``otel-straggler maintenance``: nobody is called for a node that is being worked on."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from collections.abc import Callable, Iterable
+from datetime import datetime, timezone
+from functools import partial
+from typing import Any, TypeVar
+
+import click
+
+from otel_straggler.cli.exchange import Server, base_url
+from otel_straggler.cli.lengths import seconds_of
+from otel_straggler.cli.report_table import printable
+from otel_straggler.cli.silences import Alertmanager
+from otel_straggler.cli.top import DEFAULT_COLLECTOR
+from otel_straggler.errors import InputError, StragglerError, describe
+
+_PATH = "/v1/maintenance"
+_Command = TypeVar("_Command", bound=Callable[..., None])
+
+
+@click.group(short_help="Say which nodes are being worked on: nobody is called for them.")
+def command() -> None:
+    """Say which nodes are being worked on: nobody is called for them until they are done.
+
+    A collector goes on scoring them, and its alerts say so; only who is called changes.
+    """
+
+
+def _to_collectors(function: _Command) -> _Command:
+    return click.option(
+        "--collector",
+        "collectors",
+        multiple=True,
+        default=(DEFAULT_COLLECTOR,),
+        show_default=True,
+        help="Its --metrics URL; several may be named.",
+    )(function)
+
+
+def _to_alertmanagers(function: _Command) -> _Command:
+    return click.option(
+        "--alertmanager",
+        "alertmanagers",
+        multiple=True,
+        metavar="URL",
+        help="Silence the node there too; one of a cluster will do.",
+    )(function)
+
+
+@command.command()
+@click.option("--node", required=True, help="As its alerts name it.")
+@click.option("--for", "length", required=True, metavar="TIME", help="Such as 30m, 4h, 2d.")
+@click.option("--reason", required=True, help="Why; it is kept and shown.")
+@click.option("--by", help="Who says so.  [default: your user name]")
+@_to_collectors
+@_to_alertmanagers
+def add(
+    node: str,
+    length: str,
+    reason: str,
+    by: str | None,
+    collectors: tuple[str, ...],
+    alertmanagers: tuple[str, ...],
+) -> None:
+    """Begin maintenance of a node, or change its end."""
+    seconds = seconds_of(length, "--for")
+    by = _me() if by is None else by
+    servers = [_collector(url) for url in collectors]
+    silencing = [Alertmanager(url) for url in alertmanagers]
+    asked = {"node": node, "seconds": seconds, "reason": reason, "by": by or None}
+
+    def tell(server: Server) -> str:
+        told = _read(server, server.ask(_PATH, asked), "until_ns")
+        until = _time(told["until_ns"] / 1e9)
+        return f"{printable(node)} is under maintenance until {until} at {server.url}"
+
+    def silence(alertmanager: Alertmanager) -> str:
+        silence_id = alertmanager.silence(node, seconds, reason, by)
+        return f"silence {printable(silence_id)} at {alertmanager.url}"
+
+    _each([*(partial(tell, s) for s in servers), *(partial(silence, a) for a in silencing)])
+
+
+@command.command()
+@click.option("--node", required=True, help="As its alerts name it.")
+@_to_collectors
+@_to_alertmanagers
+def end(node: str, collectors: tuple[str, ...], alertmanagers: tuple[str, ...]) -> None:
+    """End maintenance of a node."""
+    servers = [_collector(url) for url in collectors]
+    silencing = [Alertmanager(url) for url in alertmanagers]
+
+    def tell(server: Server) -> str:
+        told = _read(
+            server,
+            server.ask(_PATH, {"node": node, "until": 0, "by": _me() or None}),
+            "was_in_force",
+        )
+        was = "is no longer" if told["was_in_force"] else "was not"
+        return f"{printable(node)} {was} under maintenance at {server.url}"
+
+    def unsilence(alertmanager: Alertmanager) -> str:
+        ended = alertmanager.end(node)
+        said = ", ".join(map(printable, ended)) if ended else "none"
+        return f"silences ended at {alertmanager.url}: {said}"
+
+    _each([*(partial(tell, s) for s in servers), *(partial(unsilence, a) for a in silencing)])
+
+
+@command.command("list")
+@_to_collectors
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_(collectors: tuple[str, ...], as_json: bool) -> None:
+    """List what is under maintenance, and until when."""
+    servers = [_collector(url) for url in collectors]
+    if as_json:
+        found = {server.url: _listed(server) for server in servers}
+        click.echo(json.dumps({"schema_version": 1, "collectors": found}))
+        return
+
+    def lines(server: Server) -> str:
+        known = _listed(server)
+        told = [_line(each) for each in known] or ["no node is under maintenance"]
+        return "\n".join([f"{server.url}:", *(f"  {line}" for line in told)])
+
+    _each([partial(lines, server) for server in servers])
+
+
+def _each(acts: Iterable[Callable[[], str]]) -> None:
+    """Do all of it, whatever fails, and say what each gave.
+
+    Raises:
+        StragglerError: the first that failed, after the others have been said.
+    """
+    failed: list[StragglerError] = []
+    for act in acts:
+        try:
+            click.echo(act())
+        except StragglerError as error:
+            failed.append(error)
+    for another in failed[1:]:
+        click.echo(f"otel-straggler: error: {another}", err=True)
+    if failed:
+        raise failed[0]
+
+
+def _collector(url: str) -> Server:
+    return Server(
+        url=base_url(url, "--collector", DEFAULT_COLLECTOR),
+        expected="a collector that takes maintenance there",
+        remedy="Is this its --metrics address, is it an older one, or is metrics.decisions off?",
+    )
+
+
+def _listed(server: Server) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = _read(server, server.ask(_PATH), "maintenance")["maintenance"]
+    return found
+
+
+def _read(server: Server, answer: Any, needed: str) -> dict[str, Any]:
+    """A collector's answer; something else's is refused."""
+    if not isinstance(answer, dict) or needed not in answer:
+        where, value = server.url + _PATH, f"JSON without {needed}"
+        raise InputError(
+            describe(where=where, value=value, expected=server.expected, remedy=server.remedy)
+        )
+    return answer
+
+
+def _line(each: dict[str, Any]) -> str:
+    by = f", {printable(each['by'])}" if each["by"] else ""
+    until = _time(each["until_ns"] / 1e9)
+    return f"{printable(each['node'])} until {until}{by}: {printable(each['reason'], 500)}"
+
+
+def _time(at_s: float) -> str:
+    return f"{datetime.fromtimestamp(at_s, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _me() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container without a name for its user
+        return ""
