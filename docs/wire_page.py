@@ -51,6 +51,7 @@ _FURTHER_LABELS = {
     "straggler.collector.series_folded": ("run_id", "family"),
     "straggler.worker.slowdown": ("data_rank", "pipeline_stage"),
     "straggler.host.straggling": ("node",),
+    "straggler.section.info": ("kind",),
 }
 _SUBJECT_LABELS = ("subject_id", "scope", "rank", "node", "role", "section")
 _VERDICT_LABELS = {
@@ -58,8 +59,16 @@ _VERDICT_LABELS = {
     semconv.VERDICT_SLOWDOWN.name: _SUBJECT_LABELS,
     semconv.VERDICT_LOSS.name: _SUBJECT_LABELS,
     semconv.VERDICT_PAGES.name: _SUBJECT_LABELS,
+    semconv.VERDICT_SILENCED.name: _SUBJECT_LABELS,
 }
-_OF_A_WORLD = frozenset({semconv.SECTION_EXPOSED, semconv.WORKER_SLOWDOWN, semconv.HOST_STRAGGLING})
+_OF_A_WORLD = frozenset(
+    {
+        semconv.SECTION_EXPOSED,
+        semconv.SECTION_INFO,
+        semconv.WORKER_SLOWDOWN,
+        semconv.HOST_STRAGGLING,
+    }
+)
 _OF_A_GPU = (semconv.GPU_UUID, semconv.HW_TYPE)
 ON_POINTS: dict[str, tuple[Attribute, ...]] = {
     "straggler.progress.timestamp": (semconv.PHASE,),

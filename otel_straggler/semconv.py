@@ -452,6 +452,12 @@ SECTION_MEDIAN = Metric("straggler.section.median", "s", "gauge", "median time i
 SECTION_SLOWDOWN = Metric(
     "straggler.section.slowdown", "{ratio}", "gauge", "own median / median of the role"
 )
+SECTION_INFO = Metric(
+    "straggler.section.info",
+    "{info}",
+    "gauge",
+    "kind of a section of the newest window; always 1",
+)
 RANK_STRAGGLING = Metric(
     "straggler.rank.straggling",
     "{flag}",
@@ -484,6 +490,12 @@ VERDICT_LOSS = Metric(
 )
 VERDICT_PAGES = Metric(
     "straggler.verdict.pages", "{flag}", "gauge", "1 if somebody should be called"
+)
+VERDICT_SILENCED = Metric(
+    "straggler.verdict.silenced",
+    "{flag}",
+    "gauge",
+    "1 if somebody has dismissed or muted the verdict, so that nobody is told of it",
 )
 CAUSED_WAIT = Metric(
     "straggler.caused_wait", "s", "counter", "what its peers waited for the rank that came last"

@@ -158,7 +158,7 @@ def intervals() -> Json:
 
 
 def longest_s(timeout_s: float) -> float:
-    """timeout + 2 heartbeats + scrape + evaluation + for, rounded up to evaluations + group_wait."""
+    """timeout + 2 heartbeats + scrape + evaluation + for (whole evaluations) + group_wait."""
     evaluation_s, for_s = servers.EVALUATION_S, float(servers.ALERTS["hang_for_seconds"])
     rounded_s = -(-for_s // evaluation_s) * evaluation_s
     waits_s = servers.SCRAPE_S + evaluation_s + rounded_s + servers.GROUP_WAIT_S

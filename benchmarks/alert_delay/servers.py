@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from otel_straggler.alerts.prometheus import rules_file
+from otel_straggler.alerts.settings import read_settings
 from otel_straggler.demo.server import Server, free_address
 
 Json = dict[str, Any]
@@ -28,8 +30,6 @@ ALERTS = {
     "evaluation_seconds": 1,
 }
 """Test intervals, in the names of ``otel-straggler alerts render --set``."""
-
-PAGER, CHAT, NOBODY, DEAD_MAN, GAVE_UP = "/pager", "/chat", "/nobody", "/dead-man", "/gave-up"
 
 
 def start_prometheus(program: str, folder: Path, rules: str, alertmanager: str) -> Server:
@@ -74,9 +74,14 @@ def _prometheus(folder: Path, alertmanager: str) -> Json:
     }
 
 
+def rules() -> str:
+    """The rules that are handed out, with test intervals."""
+    return rules_file(read_settings(ALERTS))
+
+
 def alertmanager_config(webhook: str) -> Json:
     """As the example that is handed out, with short waits, and our webhook behind each receiver."""
-    hang = (
+    hung_over = (
         "StragglerRankLost|StragglerRankStuck|StragglerRunSilent|StragglerRanksMissing"
         "|StragglerNoData|StragglerRankStraggling|StragglerScoreLow"
     )
@@ -100,50 +105,13 @@ def alertmanager_config(webhook: str) -> Json:
         "inhibit_rules": [
             {
                 "source_matchers": ['alertname="StragglerRunHung"'],
-                "target_matchers": [f'alertname=~"{hang}"'],
-                "equal": ["cluster", "run_id", "group"],
-            }
+                "target_matchers": [f'alertname=~"{hung_over}"'],
+                "equal": ["cluster", "run_id", "group", "mode"],
+            },
+            {
+                "source_matchers": ['alertname="StragglerCollectorDown"'],
+                "target_matchers": ['alertname=~"StragglerRunSilent|StragglerNoData"'],
+                "equal": ["cluster", "collector", "mode"],
+            },
         ],
     }
-
-
-def rules() -> str:
-    """A stand-in."""
-    run = {"severity": "critical", "mode": "page"}
-    return json.dumps(
-        {
-            "groups": [
-                {
-                    "name": "straggler",
-                    "interval": "1s",
-                    "rules": [
-                        {
-                            "alert": "StragglerRunHung",
-                            "expr": "straggler_run_hung == 1",
-                            "annotations": {
-                                "description": "{{ $labels.run_id }}: {{ with printf `straggler_run_hang_info{run_id='%s'}` $labels.run_id | query }}{{ (first .).Labels.sentence }}{{ end }}"
-                            },
-                            "for": "1s",
-                            "labels": run,
-                        },
-                        {
-                            "alert": "StragglerRankLost",
-                            "expr": 'straggler_rank_culprit{why="lost"} == 1',
-                            "annotations": {"description": "rank {{ $labels.rank }} lost"},
-                            "for": "1s",
-                            "labels": run,
-                        },
-                        {
-                            "alert": "StragglerRankStraggling",
-                            "expr": "straggler_rank_straggling == 1",
-                            "annotations": {
-                                "description": "rank {{ $labels.rank }} slow in forward"
-                            },
-                            "for": "1s",
-                            "labels": run,
-                        },
-                    ],
-                }
-            ]
-        }
-    )

@@ -53,12 +53,14 @@ class WatchedRun:
         attempt: the newest.
         state, is_hung, told: of ``straggler.run.state``, ``.hung`` and ``.hang_info``.
         why: the kind of hang, as ``straggler.run.hang_info`` has it; None while nobody waits.
+        since_s: since when it is in this state; None if not known.
         culprits: whom a hang waits for, at most 20.
         ranks: ranks by state, and "missing": expected and never heard of; empty if no rank sends
             signs of life, so that its state is not judged and stays "starting".
         last_scored_at_s: of the newest scores; None if there never were any.
         scores: the newest.
         verdicts: the newest of every subject, none that people have silenced.
+        data_sections: sections of the newest window that are of the kind "data".
         slowdown: of the run; NaN if not known.
         clashes: ranks claimed by two live sessions.
         dropped: records lost so far, by reason, over all ranks.
@@ -71,6 +73,7 @@ class WatchedRun:
     attempt: int = 0
     pages: bool = True
     state: RunState = "training"
+    since_s: float | None = None
     is_hung: bool = False
     why: HangKind | None = None
     told: str = ""
@@ -79,6 +82,7 @@ class WatchedRun:
     last_scored_at_s: float | None = None
     scores: Scores = field(default_factory=Scores)
     verdicts: tuple[Verdict, ...] = ()
+    data_sections: frozenset[str] = frozenset()
     slowdown: float = float("nan")
     clashes: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)

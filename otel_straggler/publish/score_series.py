@@ -89,6 +89,12 @@ class _Group:
         """The newest window; windows by step are preferred."""
         return self.newest_by_step or self.newest_by_time
 
+    def kinds_of_sections(self) -> dict[str, str]:
+        """By name, of the newest windows."""
+        windows = (self.newest_by_time, self.newest_by_step)
+        sections = (section for window in windows if window for section in window.sections)
+        return {section.name: section.kind for section in sections}
+
     @property
     def kinds(self) -> tuple[dict[int, _RankScores], dict[int, _RankScores]]:
         return self.by_step, self.by_time
@@ -235,6 +241,9 @@ class RunScores:
         expected = max(newest.world_size, reporting, 1)
         families.add(semconv.RUN_RANKS_REPORTING, text, reporting)
         families.add(semconv.RUN_COVERAGE, text, reporting / expected)
+        for section, kind in group.kinds_of_sections().items():
+            about = labels(section=section, kind=kind)
+            families.add(semconv.SECTION_INFO, f"{about},{text}", 1)
 
     def _add_ranks(self, families: Families, constant_labels: str, straggling: Stragglers) -> None:
         """Per rank: whether it straggles, and when it was scored."""

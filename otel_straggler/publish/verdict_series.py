@@ -61,7 +61,7 @@ def verdict_families(judged: RunVerdicts, sources: Iterable[Source], run: RunLab
     families = Families()
     standing = _dearest_first(judged.current)
     for verdict in standing[:MOST_VERDICTS]:
-        _add_verdict(families, verdict, run)
+        _add_verdict(families, verdict, run, is_silenced=verdict.subject_id in judged.silenced)
     _add_folded(families, semconv.VERDICT_INFO, len(standing) - MOST_VERDICTS, run)
     _add_hosts(families, judged, sources, run)
     for world in judged.worlds:
@@ -117,7 +117,9 @@ def _dearest_first(current: Iterable[Verdict]) -> list[Verdict]:
     return standing
 
 
-def _add_verdict(families: Families, verdict: Verdict, run: RunLabels) -> None:
+def _add_verdict(
+    families: Families, verdict: Verdict, run: RunLabels, *, is_silenced: bool
+) -> None:
     subject = {
         "subject_id": verdict.subject_id,
         "scope": verdict.scope,
@@ -135,6 +137,7 @@ def _add_verdict(families: Families, verdict: Verdict, run: RunLabels) -> None:
     _add_known(families, semconv.VERDICT_SLOWDOWN, text, verdict.slowdown)
     _add_known(families, semconv.VERDICT_LOSS, text, gpus)
     families.add(semconv.VERDICT_PAGES, text, int(verdict.pages))
+    families.add(semconv.VERDICT_SILENCED, text, int(is_silenced))
 
 
 def _add_hosts(
