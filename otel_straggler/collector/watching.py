@@ -22,6 +22,7 @@ from otel_straggler.model.observation import Ints
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.publish.hang_json import sentence
+from otel_straggler.score.hangs.culprits import HangKind
 from otel_straggler.score.hangs.hung import is_hung
 from otel_straggler.score.hangs.judge import Found
 from otel_straggler.score.hangs.run_state import ENDS
@@ -103,25 +104,23 @@ class Watching:
         world = seen.worlds.get(group, _NOBODY)
         found = seen.found.get(group)
         scores = seen.scores.get(group, NewestScores())
+        blame = _blame(found)
         is_taken = is_acknowledged(self._hangs, seen.run_id, group)
-        waited_for = _no_ranks() if found is None or is_taken else _waited_for(found)
+        waited_for = _no_ranks() if blame is None or is_taken else blame.ranks
         key = seen.run_id, group
         place = self._places[key] = places.get(key) or CulpritPlaces()
-        tells = found is not None and _is_told(found)
         return WatchedRun(
             run_id=seen.run_id,
             job=seen.jobs.get(group, ""),
             group=group,
             team=team_of(world),
             attempt=world.attempt,
-            pages=self._mode == "page"
-            and may_page(world)
-            and not _are_all_on(world, waited_for, under_maintenance),
+            pages=self._may_page(world) and not _are_all_on(world, waited_for, under_maintenance),
             state="starting" if found is None else found.state,
             is_hung=found is not None and not is_taken and is_hung(found, self._lost_quorum),
-            why=found.blame.kind if tells and found and found.blame else None,
-            told=(sentence(found) or "") if tells and found else "",
-            culprits=_named(found, world, place.take(waited_for)),
+            why=None if blame is None else blame.why,
+            told="" if blame is None else blame.sentence,
+            culprits=_named(blame, world, place.take(waited_for)),
             ranks={} if found is None else _counts(found, world),
             last_scored_at_s=scores.at_s,
             scores=scores.lowest,
@@ -130,6 +129,18 @@ class Watching:
             clashes=len({source.rank for source in seen.clashes if source.group == group}),
             dropped=_dropped(world),
         )
+
+    def _may_page(self, world: World) -> bool:
+        return self._mode == "page" and may_page(world)
+
+
+@dataclass(frozen=True, slots=True)
+class _Blame:
+    """Why somebody waits, the same as a sentence, and for which ranks, ascending."""
+
+    why: HangKind
+    sentence: str
+    ranks: Ints
 
 
 _NOBODY = World(attempt=0)
@@ -141,31 +152,26 @@ def _groups(seen: RunSeen) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*seen.worlds, *seen.scores, *judged, *clashing)))
 
 
-def _is_told(found: Found) -> bool:
-    """Whether somebody waits: what has ended waits for nobody."""
-    return found.blame is not None and found.state not in ENDS
+def _blame(found: Found | None) -> _Blame | None:
+    """None while nobody waits; what has ended waits for nobody."""
+    if found is None or found.blame is None or found.state in ENDS:
+        return None
+    blame = found.blame
+    return _Blame(blame.kind, sentence(found) or "", found.ranks[blame.culprits])
 
 
 def _no_ranks() -> Ints:
     return np.empty(0, np.int64)
 
 
-def _waited_for(found: Found) -> Ints:
-    """All culprits, ascending."""
-    if found.blame is None or not _is_told(found):
-        return _no_ranks()
-    ranks: Ints = found.ranks[found.blame.culprits]
-    return ranks
-
-
-def _named(found: Found | None, world: World, ranks: list[int]) -> tuple[Culprit, ...]:
-    if found is None or found.blame is None:
+def _named(blame: _Blame | None, world: World, ranks: list[int]) -> tuple[Culprit, ...]:
+    if blame is None:
         return ()
     named = []
     for rank in ranks:
         life = world.ranks.get(rank)
         node, role = ("", "") if life is None else (life.source.node, life.source.role)
-        named.append(Culprit(rank=rank, node=node, role=role, why=found.blame.kind))
+        named.append(Culprit(rank=rank, node=node, role=role, why=blame.why))
     return tuple(named)
 
 

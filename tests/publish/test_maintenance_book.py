@@ -1,0 +1,96 @@
+"""The book of maintenance: who is under it, until when, and that it is bounded."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from otel_straggler.errors import InputError
+from otel_straggler.model.maintenance import Maintenance
+from otel_straggler.publish.maintenance_book import MOST_NODES, MaintenanceBook
+
+S = 1_000_000_000
+
+
+class Clock:
+    now_ns = 1_000 * S
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def book(clock: Clock) -> MaintenanceBook:
+    return MaintenanceBook(clock)
+
+
+def work(node: str, until_s: float = 2_000.0, **changes: Any) -> Maintenance:
+    told: dict[str, Any] = {"reason": "a fan", "by": "ada", "at_ns": 1_000 * S, **changes}
+    return Maintenance(node=node, until_ns=int(until_s * S), **told)
+
+
+def nodes(book: MaintenanceBook) -> list[str]:
+    return [each.node for each in book.in_force()]
+
+
+def test_it_lasts_until_its_end(book: MaintenanceBook, clock: Clock) -> None:
+    """By the clock, not by being asked; in the order of the nodes."""
+    assert book.take(work("b", 1_100.0)) is False
+    assert book.take(work("a", 1_050.0)) is False
+    assert nodes(book) == ["a", "b"]
+    clock.now_ns = 1_050 * S
+    assert nodes(book) == ["b"]
+    clock.now_ns = 1_100 * S
+    assert nodes(book) == []
+
+
+def test_the_newest_word_on_a_node_counts(book: MaintenanceBook) -> None:
+    """It may last longer, or shorter, or be over."""
+    book.take(work("a", 1_100.0))
+    assert book.take(work("a", 1_050.0, reason="done soon")) is True
+    [each] = book.in_force()
+    assert (each.until_ns, each.reason) == (1_050 * S, "done soon")
+    assert book.take(work("a", 0.0)) is True
+    assert nodes(book) == []
+    assert book.take(work("a", 0.0)) is False
+
+
+def test_there_is_room_for_so_many_nodes_and_no_more(book: MaintenanceBook, clock: Clock) -> None:
+    """One more is refused with a sentence; those that are over make room."""
+    for number in range(MOST_NODES):
+        book.take(work(f"n{number}", 1_100.0 if number else 1_050.0))
+    with pytest.raises(InputError, match=r"got 'one-more'; expected at most 1000 nodes .*end"):
+        book.take(work("one-more"))
+    assert book.take(work("n5")) is True  # it has its place already
+    clock.now_ns = 1_060 * S
+    book.take(work("one-more"))
+    assert len(nodes(book)) == MOST_NODES
+
+
+def test_it_survives_a_restart(book: MaintenanceBook, clock: Clock) -> None:
+    """By way of JSON; what is over in between is over."""
+    book.take(work("a", 1_050.0))
+    book.take(work("b", 1_100.0))
+    state = json.loads(json.dumps(book.state()))
+    clock.now_ns = 1_060 * S
+    after = MaintenanceBook(clock)
+    after.restore(state)
+    assert after.in_force() == book.in_force() == (work("b", 1_100.0),)
+
+
+@pytest.mark.parametrize(
+    "state", [{}, {"version": 2, "book": []}, {"version": 1, "book": [{"node": "a"}]}]
+)
+def test_a_foreign_state_is_refused_and_changes_nothing(book: MaintenanceBook, state: Any) -> None:
+    """The keeper says so, and goes on without it."""
+    book.take(work("a"))
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        book.restore(state)
+    assert nodes(book) == ["a"]

@@ -1,0 +1,59 @@
+"""When a run as a whole does not get on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otel_straggler.score.hangs.hung import is_hung
+from otel_straggler.score.hangs.judge import Found
+from otel_straggler.score.hangs.signs import FINISHED, LATE, LOST, OK, STARTING, STUCK
+
+
+def found(state: Any, *rank_states: int) -> Found:
+    states = np.array(rank_states, np.int32)
+    nothing = np.zeros(len(states))
+    return Found(
+        state=state,
+        since_s=0.0,
+        ranks=np.arange(len(states)),
+        rank_states=states,
+        rank_since_s=nothing,
+        timeout_s=nothing,
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "ranks", "hung"),
+    [
+        ("starting", [STARTING, STARTING], False),
+        ("training", [OK, LATE, FINISHED], False),
+        ("stuck", [STUCK, OK, OK, OK], True),
+        ("stuck", [STUCK] * 4, True),
+        ("lost", [LOST] * 4, True),
+        ("lost", [LOST, STARTING, STARTING, STARTING], True),  # nobody else ever came
+        ("partly_lost", [LOST, OK, OK], False),
+        ("partly_lost", [LOST, LATE, LATE], False),
+        ("partly_lost", [LOST, LOST, OK, OK], True),
+        ("partly_lost", [LOST, STUCK, OK, OK, OK], True),
+        ("partly_lost", [LOST, LOST, FINISHED, FINISHED, OK], False),
+        ("finished", [FINISHED] * 4, False),
+        ("failed", [FINISHED, LOST, LOST, LOST], False),
+        ("cancelled", [FINISHED, LOST], False),
+        ("preempted", [FINISHED, LOST], False),
+        ("forgotten", [LOST] * 4, False),
+    ],
+)
+def test_a_run_is_hung_when_what_is_left_of_it_cannot_get_on(
+    state: str, ranks: list[int], hung: bool
+) -> None:
+    """Stuck, lost, half of it gone, or a survivor that waits; an end is none, whatever is lost."""
+    assert is_hung(found(state, *ranks), 0.5) is hung
+
+
+@pytest.mark.parametrize(("quorum", "hung"), [(0.25, True), (0.26, False), (1.0, False)])
+def test_the_quorum_is_a_part_of_the_world(quorum: float, hung: bool) -> None:
+    """Ranks that were expected and never heard of are part of it."""
+    assert is_hung(found("partly_lost", LOST, OK, OK, STARTING), quorum) is hung
