@@ -50,6 +50,11 @@ class Notification:
         return sorted({int(rank) for rank in named if rank})
 
     @property
+    def summary(self) -> str:
+        """Which alerts fire in it and which have ended."""
+        return f"{self.status}: {self.names()}, over: {self.names('resolved')}"
+
+    @property
     def text(self) -> str:
         """All annotations, as one text."""
         return " ".join(" ".join(a["annotations"].values()) for a in self.alerts)
@@ -218,10 +223,13 @@ class Stage:
             time.sleep(every_s)
 
     def what_happened(self) -> str:
-        """For a message: all that came to the webhook, and the ends of the servers' logs."""
-        came = [f"{notification(o)}" for o in self.webhook.received]
-        logs = f"{self.prometheus.log[-1500:]}\n{self.alertmanager.log[-1500:]}"
-        return "\n".join([*came[-20:], logs])
+        """For a message: the last that came to the webhook, and the ends of the servers' logs."""
+        came = [
+            f"{one.at_s:.1f} {one.path} {one.status} {run_of(one)} {notification(one).summary}"
+            for one in self.webhook.received[-20:]
+        ]
+        logs = (self.prometheus.log[-1500:], self.alertmanager.log[-1500:])
+        return "\n".join([*came, *logs])
 
     def _scrape(self, address: str) -> None:
         with self._lock:

@@ -69,7 +69,7 @@ def slow_rank(stage: Stage) -> Outcome:
     """Rank 3 needs twice as long in forward."""
     job = stage.trained("slow")
     found = paged(stage, job, "StragglerRankStraggling", lambda: slow(job, 3))
-    job.kill()
+    job.order("finish")
     return found
 
 
