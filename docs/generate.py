@@ -1,4 +1,5 @@
-"""Write the reference pages from the code: ``make generate``. ``--check`` only looks.
+"""Write the reference pages and the alert files from the code: ``make generate``. ``--check`` only
+looks.
 
 Each page is what the code says; a field without a description stops it with a sentence.
 """
@@ -12,6 +13,9 @@ from pathlib import Path
 import configuration_page
 import wire_page
 from described import Undescribed
+
+from otel_straggler.alerts.render import render_all
+from otel_straggler.alerts.settings import AlertSettings
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # benchmarks are not installed
@@ -28,16 +32,19 @@ PAGES = {
 def main(arguments: list[str]) -> int:
     """Write, or with ``--check`` compare; 1 if a page is stale or cannot be made."""
     stale = []
+    made = {f"../alerts/{name}": text for name, text in render_all(AlertSettings()).items()}
     for name, page in PAGES.items():
         try:
-            text = NOTE + page()
+            made[name] = NOTE + page()
         except Undescribed as error:
             return _say(f"docs/{name} cannot be made: {error}")
+    for name, text in made.items():
         file = HERE / name
         if file.exists() and file.read_text(encoding="utf-8") == text:
             continue
-        stale.append(f"docs/{name}")
+        stale.append(f"docs/{name}".replace("docs/../", ""))
         if "--check" not in arguments:
+            file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
     if stale and "--check" in arguments:
         return _say(f"{', '.join(stale)}: not what the code says. Run: make generate")

@@ -1,0 +1,118 @@
+"""Scores from section histograms, by Prometheus or Mimir alone, without a collector of ours.
+
+Ranks that send to an endpoint that does not score send ``straggler.section.duration`` as a
+histogram. Its labels are those that OpenTelemetry's translator makes of the attributes, the
+resource's among them (``resource_to_telemetry_conversion`` of the OpenTelemetry Collector, or
+``promote_resource_attributes`` of Prometheus). What is recorded has the collector's labels.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_straggler import semconv
+from otel_straggler.alerts.promql import duration
+from otel_straggler.alerts.settings import AlertSettings
+from otel_straggler.alerts.yaml_text import to_yaml
+from otel_straggler.semconv import Attribute
+
+RECORDING_FILE: Final = "otel-straggler-recording-rules.yaml"
+WINDOW: Final = "5m"
+"""Five exports of a rank, which sends once a minute."""
+LEAST_RUNS: Final = 3
+_EVERY_S: Final = 60.0
+LABELS: Final[dict[str, Attribute]] = {
+    "job_name": semconv.SERVICE_NAME,
+    "run_id": semconv.RUN_ID,
+    "group": semconv.GROUP,
+    "section": semconv.SECTION,
+    "kind": semconv.SECTION_KIND,
+    "rank": semconv.RANK,
+    "node": semconv.HOST_NAME,
+    "role": semconv.ROLE,
+}
+"""What is recorded, and which attribute it is made of."""
+REFERENCES: Final = {"best": "min", "p5": "quantile", "median": "quantile"}
+_QUANTILES: Final = {"p5": "0.05, ", "median": "0.5, "}
+_PEERS: Final = "cluster, job_name, run_id, group, section, kind, role"
+_P50: Final = "run_section_rank:straggler_section_duration_seconds:p50"
+_MEAN: Final = "run_section_rank:straggler_section_duration_seconds:mean"
+_NOTE: Final = (
+    "# Made by `otel-straggler alerts render --only recording`. Do not edit.\n"
+    "# Scores of sections from histograms alone. A relative score is against the best rank, the\n"
+    "# 5th percentile of the ranks, or their median: of thousands of ranks the best is lucky.\n"
+    "# A median is as exact as its bucket; the mean is exact, and follows single long runs.\n"
+)
+
+
+def recording_file(_: AlertSettings | None = None) -> str:
+    """A group of medians, means and scores. Rules of a group run in order."""
+    rules = [
+        {"record": _P50, "expr": _medians()},
+        {"record": _MEAN, "expr": _means()},
+        *(rule for reference in REFERENCES for rule in _relative(_P50, "p50", reference)),
+        *_relative(_MEAN, "mean", "best"),
+        {
+            "record": "run_section_rank:straggler_individual_score:p50",
+            "expr": f"min_over_time({_P50}[1h]) / ({_P50} > 0)",
+        },
+    ]
+    group = {
+        "name": "otel-straggler-scores",
+        "interval": duration(_EVERY_S),
+        "rules": rules,
+    }
+    return _NOTE + to_yaml({"groups": [group]})
+
+
+def label_of(attribute: Attribute) -> str:
+    """The label that OpenTelemetry's translator makes of an attribute.
+
+    >>> label_of(semconv.RUN_ID)
+    'training_run_id'
+    """
+    return attribute.replace(".", "_")
+
+
+def _relative(recorded: str, statistic: str, reference: str) -> list[dict[str, str]]:
+    """The reference of the peers, and every rank against it; never above 1."""
+    of_peers = f"run_section:straggler_section_duration_seconds:{statistic}_{reference}"
+    function, quantile = REFERENCES[reference], _QUANTILES.get(reference, "")
+    peers = f"{function} by ({_PEERS}) ({quantile}{recorded})"
+    score = f"{of_peers}\n/ on ({_PEERS}) group_right ()\n({recorded} > 0)"
+    return [
+        {"record": of_peers, "expr": peers},
+        {
+            "record": f"run_section_rank:straggler_relative_score:{statistic}_{reference}",
+            "expr": f"clamp_max(\n  {_indented(score)},\n  1\n)",
+        },
+    ]
+
+
+def _medians() -> str:
+    name, by = semconv.SECTION_DURATION.prometheus_name, _by()
+    enough = f"sum by ({by}) (increase({name}_count[{WINDOW}])) >= {LEAST_RUNS}"
+    median = f"histogram_quantile(0.5, sum by ({by}, le) (rate({name}_bucket[{WINDOW}])))"
+    return _renamed(f"{median}\nand on ({by})\n{enough}")
+
+
+def _means() -> str:
+    name, by = semconv.SECTION_DURATION.prometheus_name, _by()
+    total = f"sum by ({by}) (rate({name}_sum[{WINDOW}]))"
+    return _renamed(f"{total}\n/\n(sum by ({by}) (rate({name}_count[{WINDOW}])) > 0)")
+
+
+def _by() -> str:
+    return ", ".join(("cluster", *map(label_of, LABELS.values())))
+
+
+def _renamed(expression: str) -> str:
+    """The same with the collector's labels."""
+    inner = f"(\n{expression}\n)"
+    for name, attribute in LABELS.items():
+        inner = f'label_replace({inner},\n"{name}", "$1", "{label_of(attribute)}", "(.*)")'
+    return f"max by ({', '.join(('cluster', *LABELS))}) (\n  {_indented(inner)}\n)"
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n  ")
