@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from otel_straggler.alerts.alertmanager import alertmanager_file
 from otel_straggler.alerts.prometheus import rules_file
 from otel_straggler.alerts.settings import read_settings
 from otel_straggler.demo.server import Server, free_address
@@ -15,7 +19,7 @@ Json = dict[str, Any]
 SCRAPE_S, EVALUATION_S = 0.5, 1.0
 GROUP_WAIT_S, GROUP_INTERVAL_S = 1.0, 2.0
 HEARTBEAT_S = 0.5
-LOST_AFTER_S, LEAST_TIMEOUT_S = 3.0, 3.0
+LOST_AFTER_S, LEAST_TIMEOUT_S = 3.0, 4.0
 ALERTS = {
     "score_for_seconds": 2,
     "straggling_for_seconds": 1,
@@ -80,38 +84,27 @@ def rules() -> str:
 
 
 def alertmanager_config(webhook: str) -> Json:
-    """As the example that is handed out, with short waits, and our webhook behind each receiver."""
-    hung_over = (
-        "StragglerRankLost|StragglerRankStuck|StragglerRunSilent|StragglerRanksMissing"
-        "|StragglerNoData|StragglerRankStraggling|StragglerScoreLow"
-    )
-    return {
-        "route": {
-            "receiver": "nobody",
-            "group_by": ["cluster", "job_name", "run_id"],
-            "group_wait": f"{GROUP_WAIT_S:g}s",
-            "group_interval": f"{GROUP_INTERVAL_S:g}s",
-            "repeat_interval": "4h",
-            "routes": [
-                {"receiver": "nobody", "matchers": ['mode="observe"']},
-                {"receiver": "pager", "matchers": ['severity="critical"']},
-                {"receiver": "chat", "matchers": ['severity="warning"']},
-            ],
-        },
-        "receivers": [
-            {"name": name, "webhook_configs": [{"url": f"{webhook}/{name}"}]}
-            for name in ("nobody", "pager", "chat")
-        ],
-        "inhibit_rules": [
-            {
-                "source_matchers": ['alertname="StragglerRunHung"'],
-                "target_matchers": [f'alertname=~"{hung_over}"'],
-                "equal": ["cluster", "run_id", "group", "mode"],
-            },
-            {
-                "source_matchers": ['alertname="StragglerCollectorDown"'],
-                "target_matchers": ['alertname=~"StragglerRunSilent|StragglerNoData"'],
-                "equal": ["cluster", "collector", "mode"],
-            },
-        ],
-    }
+    """The example that is handed out, with short waits, and our webhook behind each receiver."""
+    config: Json = yaml.safe_load(alertmanager_file(read_settings(ALERTS)))
+    del config["templates"]
+    for route in _routes(config["route"]):
+        if "group_wait" in route:
+            route["group_wait"] = f"{GROUP_WAIT_S:g}s"
+            route["group_interval"] = f"{GROUP_INTERVAL_S:g}s"
+    config["receivers"] = [_receiver(told, webhook) for told in config["receivers"]]
+    return config
+
+
+def _routes(route: Json) -> Iterator[Json]:
+    """It, and all below it."""
+    yield route
+    for below in route.get("routes", ()):
+        yield from _routes(below)
+
+
+def _receiver(told: Json, webhook: str) -> Json:
+    """A receiver of the same name; it is told of ends if the one of the example is."""
+    ways = [way for name, way in told.items() if name != "name"]
+    ends = not ways or ways[0][0].get("send_resolved", True)
+    way = {"url": f"{webhook}/{told['name']}", "send_resolved": ends}
+    return {"name": told["name"], "webhook_configs": [way]}

@@ -110,8 +110,8 @@ class Stage:
             "liveness": {
                 "lost_after_seconds": servers.LOST_AFTER_S,
                 "least_timeout_seconds": servers.LEAST_TIMEOUT_S,
-                "unknown_timeout_seconds": 48.0,
-                "most_timeout_seconds": 48.0,
+                "unknown_timeout_seconds": 16 * servers.LEAST_TIMEOUT_S,
+                "most_timeout_seconds": 16 * servers.LEAST_TIMEOUT_S,
             },
         }
         for section, values in changes.items():

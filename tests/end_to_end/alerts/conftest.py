@@ -12,7 +12,7 @@ from benchmarks.alert_delay.stage import Stage, find_programs
 
 from .stories import Outcome, Story
 
-AT_ONCE = 9
+AT_ONCE = 8
 """Stories: some forty ranks, which two cores can bear."""
 
 

@@ -149,9 +149,9 @@ def traceback(stage: Stage) -> Outcome:
 
 
 def long_checkpoint(stage: Stage) -> Outcome:
-    """30 s where the least timeout is 3 s: as 300 s are to 30 s."""
+    """40 s where the least timeout is 4 s: as 300 s are to 30 s."""
     job = stage.trained("checkpoint")
-    job.order("checkpoint", value=30.0)
+    job.order("checkpoint", value=40.0)
     stage.wait_for_step(job, 100)
     return finished(stage, job, Outcome(pages=[]))
 

@@ -117,7 +117,7 @@ def test_nobody_is_called_about_a_hang_for_a_traceback(outcome: Outcome) -> None
 
 @story(stories.long_checkpoint)
 def test_nobody_is_called_for_a_checkpoint_of_five_minutes(outcome: Outcome) -> None:
-    """A tenth of it, and a tenth of the least timeout."""
+    """Ten times as long as the least timeout; both are compressed in time alike."""
     assert (outcome.pages, outcome.critical) == ([], [])
 
 
