@@ -357,6 +357,8 @@ def labels_of(metric: Metric) -> str:
 
 def label_names(metric: Metric) -> tuple[str, ...]:
     """The same as a tuple. A test holds it to what a running collector serves."""
+    if metric is semconv.RUN_IDENTITY_CLASHES:
+        return "run_id", "collector"
     if metric is semconv.MAINTENANCE_UNTIL:
         return "node", "reason", "by", "collector"
     name = metric.name.removesuffix(".over_ranks")

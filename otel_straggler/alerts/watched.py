@@ -62,7 +62,7 @@ class WatchedRun:
         verdicts: the newest of every subject, none that people have silenced.
         data_sections: sections of the newest window that are of the kind "data".
         slowdown: of the run; NaN if not known.
-        clashes: ranks claimed by two live sessions.
+        clashes: ranks claimed by two live sessions, over all groups of the run.
         dropped: records lost so far, by reason, over all ranks.
     """
 

@@ -21,7 +21,6 @@ def run_families(run: WatchedRun, constant_labels: str) -> Families:
     described = labels(team=run.team, attempt=run.attempt)
     families.add(semconv.RUN_INFO, f"{described},{text}", 1)
     families.add(semconv.RUN_PAGES, text, int(run.pages))
-    families.add(semconv.RUN_IDENTITY_CLASHES, text, run.clashes)
     if run.ranks:
         _add_states(families, run, text)
         _add_hang(families, run, text, constant_labels)

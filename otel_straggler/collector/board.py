@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from otel_straggler import semconv
 from otel_straggler.alerts.watched import Watched, WatchedRun
 from otel_straggler.collector.alert_series import collector_families, run_families
 from otel_straggler.collector.live_series import live_families
@@ -17,7 +18,7 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.publish.hang_json import hang_json
-from otel_straggler.publish.prometheus import Families, constant_labels
+from otel_straggler.publish.prometheus import Families, constant_labels, labels
 from otel_straggler.publish.report_json import (
     Json,
     RunReport,
@@ -277,7 +278,13 @@ class Board:
         named = RunLabels(run_id=seen.run_id, jobs=seen.jobs, constant=self._constant_labels)
         left = self._budget - len(families)
         families.extend(self._judged_families(seen.judged, named, left))
+        self._add_clashes(families, seen)
         return families
+
+    def _add_clashes(self, page: Families, seen: RunSeen) -> None:
+        ranks = {(source.group, source.rank) for source in seen.clashes}
+        text = f"{labels(run_id=seen.run_id)},{self._constant_labels}"
+        page.add(semconv.RUN_IDENTITY_CLASHES, text, len(ranks))
 
     def _judged_families(self, judged: RunVerdicts, run: RunLabels, budget: int) -> Families:
         """Verdicts, then scores, then workers, each within what is left of the budget."""

@@ -90,7 +90,7 @@ class Keeper:
         maintained = self._restored.pop(_MAINTENANCE, None)
         if maintained is not None:
             self._give(_MAINTENANCE, lambda: maintenance.restore(maintained))
-            self._maintenance = maintained
+            self._maintenance = maintenance.state()
         judges = 0
         for key, state in self._restored.items():
             part, is_judge, name = key.partition("/")

@@ -11,6 +11,7 @@ import numpy as np
 from otel_straggler.alerts.watched import Score, Scores
 from otel_straggler.model.alert import MOST_NAMED
 from otel_straggler.model.observation import Floats
+from otel_straggler.model.scores import WindowScores
 from otel_straggler.publish.score_series import RunScores, ShownRows
 from otel_straggler.semconv import LISTED_KINDS
 
@@ -19,10 +20,11 @@ _Column = Literal["section_relative", "section_individual", "gpu_relative"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestScores:
-    """Of one group: when it last got scores, and its lowest ones."""
+    """Of one group: when it last got scores, its lowest ones, and its sections of kind "data"."""
 
     at_s: float | None = None
     lowest: Scores = field(default_factory=Scores)
+    data_sections: frozenset[str] = frozenset()
 
 
 def newest_scores(scores: RunScores) -> dict[str, NewestScores]:
@@ -30,10 +32,20 @@ def newest_scores(scores: RunScores) -> dict[str, NewestScores]:
     tables: dict[str, list[ShownRows]] = {}
     for shown in scores.shown_rows():
         tables.setdefault(shown.window.group, []).append(shown)
+    windows = scores.newest_of_each_kind()
     return {
-        group: NewestScores(at_s=at_s, lowest=_lowest_of(tables.get(group, ())))
+        group: NewestScores(
+            at_s=at_s,
+            lowest=_lowest_of(tables.get(group, ())),
+            data_sections=_data_sections(w for w in windows if w.group == group),
+        )
         for group, at_s in scores.scored_at_s.items()
     }
+
+
+def _data_sections(windows: Iterable[WindowScores]) -> frozenset[str]:
+    sections = (section for window in windows for section in window.sections)
+    return frozenset(section.name for section in sections if section.kind == "data")
 
 
 def _lowest_of(tables: Iterable[ShownRows]) -> Scores:

@@ -119,6 +119,7 @@ class Watching:
             attempt=world.attempt,
             pages=self._may_page(world) and not _are_all_on(world, waited_for, under_maintenance),
             state="starting" if found is None else found.state,
+            since_s=None if found is None else found.since_s,
             is_hung=found is not None and not is_taken and is_hung(found, self._lost_quorum),
             why=None if blame is None else blame.why,
             told="" if blame is None else blame.sentence,
@@ -127,8 +128,9 @@ class Watching:
             last_scored_at_s=scores.at_s,
             scores=scores.lowest,
             verdicts=_verdicts(seen.judged, group),
+            data_sections=scores.data_sections,
             slowdown=_slowdown(seen.judged, group),
-            clashes=len({source.rank for source in seen.clashes if source.group == group}),
+            clashes=len({(source.group, source.rank) for source in seen.clashes}),
             dropped=_dropped(world),
         )
 
@@ -150,8 +152,7 @@ _NOBODY = World(attempt=0)
 
 def _groups(seen: RunSeen) -> tuple[str, ...]:
     judged = (verdict.group for verdict in seen.judged.current)
-    clashing = (source.group for source in seen.clashes)
-    return tuple(dict.fromkeys((*seen.worlds, *seen.scores, *judged, *clashing)))
+    return tuple(dict.fromkeys((*seen.worlds, *seen.found, *seen.scores, *judged)))
 
 
 def _blame(found: Found | None) -> _Blame | None:
@@ -189,7 +190,7 @@ def _counts(found: Found, world: World) -> dict[str, int]:
     """Ranks by state; one that was never heard of is missing, and not starting."""
     counts = np.bincount(found.rank_states, minlength=len(RANK_STATES)).tolist()
     spoken = sum(life.sent_at_s is not None for life in world.ranks.values())
-    missing = max(len(found.ranks) - spoken, 0)
+    missing = min(max(len(found.ranks) - spoken, 0), counts[STARTING])
     counts[STARTING] -= missing
     return {**dict(zip(RANK_STATES, counts, strict=True)), MISSING: missing}
 

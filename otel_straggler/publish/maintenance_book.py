@@ -65,7 +65,7 @@ class MaintenanceBook:
         return {"version": _STATE_VERSION, "book": book}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state`.
+        """Go on from :meth:`state`; what has been taken since counts more.
 
         Raises:
             ValueError, KeyError, TypeError: it is none.
@@ -75,7 +75,7 @@ class MaintenanceBook:
             raise ValueError(msg)
         book = [Maintenance(**each) for each in state["book"]][:MOST_NODES]
         with self._lock:
-            self._by_node = {each.node: each for each in book}
+            self._by_node = {**{each.node: each for each in book}, **self._by_node}
 
 
 def _full(node: str) -> str:

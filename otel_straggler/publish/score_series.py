@@ -153,6 +153,11 @@ class RunScores:
         """The newest closed window of every group."""
         return [group.newest for group in self._groups.values() if group.newest is not None]
 
+    def newest_of_each_kind(self) -> list[WindowScores]:
+        """The newest closed windows of every group, by step and by time."""
+        windows = ((g.newest_by_step, g.newest_by_time) for g in self._groups.values())
+        return [window for both in windows for window in both if window is not None]
+
     @property
     def scored_at_s(self) -> Mapping[str, float]:
         """When each group last got scores, also if they are no longer shown."""

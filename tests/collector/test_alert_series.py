@@ -69,6 +69,11 @@ def one_ended_too_early(world: WatchedWorld) -> None:
     world.stand()
 
 
+def one_fails(world: WatchedWorld) -> None:
+    world.end("failed", [0])
+    world.live(30.0, silent=range(4))
+
+
 def ends(outcome: str) -> Callable[[WatchedWorld], None]:
     def end(world: WatchedWorld) -> None:
         world.end(outcome)
@@ -86,6 +91,7 @@ STATES = [
     (half_are_gone, "partly_lost", 1, "lost", ["1", "2"], {"ok": 2, "lost": 2}),
     (all_are_gone, "lost", 1, "lost", ["0", "1", "2", "3"], {"lost": 4}),
     (one_ended_too_early, "stuck", 1, "left_early", ["3"], {"stuck": 3, "finished": 1}),
+    (one_fails, "failed", 0, None, [], {"finished": 1, "lost": 3}),
     (ends("ok"), "finished", 0, None, [], {"finished": 4}),
     (ends("cancelled"), "cancelled", 0, None, [], {"finished": 4}),
     (ends("preempted"), "preempted", 0, None, [], {"finished": 4}),
@@ -158,8 +164,11 @@ def test_the_states_that_a_run_has_left_fall_to_zero(make: Make) -> None:
     """Training, stuck, training, finished: the last value of each tells that it was left."""
     world = make()
     went = [_now(world)]
+    since_s = world.run().since_s
     world.stand()
     went.append(_now(world))
+    assert since_s is not None
+    assert since_s < (world.run().since_s or 0.0) < world.now_s
     world.live(5.0)
     went.append(_now(world))
     world.end("ok")
@@ -334,7 +343,7 @@ def test_hostile_texts_reach_prometheus_whole() -> None:
     )
     page = run_families(run, 'collector="c"').render().decode()
     samples = [s for family in text_string_to_metric_families(page) for s in family.samples]
-    assert len(samples) == 17
+    assert len(samples) == 16
     assert {s.labels["run_id"] for s in samples} == {awkward}
     (info,) = [s for s in samples if s.name == semconv.RUN_HANG_INFO.prometheus_name]
     assert (info.labels["sentence"], info.labels["why"]) == (awkward, "lost")

@@ -21,6 +21,7 @@ from otel_straggler import semconv
 from otel_straggler.collector.keeper import Keeper
 from otel_straggler.collector.settings import HistorySettings
 from otel_straggler.errors import InputError, UnavailableError
+from otel_straggler.model.maintenance import Maintenance
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.decisions import Decisions
 from otel_straggler.publish.history import HistoryReader
@@ -396,6 +397,26 @@ def test_each_judge_is_restored_for_itself_and_only_the_newest(keep: Any) -> Non
     scorer: Any = Judged()
     keeper.restore(scorer, Decisions(time.time_ns), MaintenanceBook(time.time_ns))
     assert scorer.given == [{"judges": {"x": {"n": 1}}}, {"references": {"r": 1}}]
+
+
+def test_maintenance_is_written_again_with_every_save(keep: Any, path: Path) -> None:
+    """A history drops what nobody has written for a week; maintenance may last for a month."""
+    work = Maintenance(node="n", reason="r", at_ns=0, until_ns=time.time_ns() + 10**15)
+    book = MaintenanceBook(time.time_ns)
+    book.take(work)
+    keeper, _ = keep()
+    keeper.keep_maintenance(book.state())
+    keeper.close(5.0)
+    keeper, _ = keep()
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM state")
+    connection.close()
+    restored = MaintenanceBook(time.time_ns)
+    keeper.restore(Judged(), Decisions(time.time_ns), restored)
+    keeper.save(Judged())
+    keeper.close(5.0)
+    assert restored.in_force() == (work,)
+    assert "maintenance" in keys(path)
 
 
 def test_a_state_that_the_scorer_refuses_is_left_out_and_counted(

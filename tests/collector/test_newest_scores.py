@@ -121,7 +121,9 @@ def test_a_rank_that_is_not_in_the_newest_window_keeps_its_scores() -> None:
     """As its series do."""
     both = window(3, section_relative=np.array([[0.5], [0.9], [0.3]]))
     one = window(2, section_relative=np.array([[0.8], [0.7]]))
-    its = newest(both, one)[""].lowest
+    found = newest(both, one, at_s=5.0)[""]
+    its = found.lowest
+    assert found.at_s == 6.0
     assert [(s.rank, s.value) for s in its.section_relative] == [(2, 0.3), (1, 0.7), (0, 0.8)]
 
 
@@ -137,6 +139,14 @@ def test_a_window_by_time_adds_what_has_no_step() -> None:
         ("loader", 0.2),
         ("forward", 0.5),
     ]
+
+
+def test_sections_of_the_kind_data_are_named() -> None:
+    """Of the newest windows: what a slow host loses there is the data's."""
+    names = (Section("forward"), Section("loader", "data"))
+    old, new = window(1, (Section("old", "data"),)), window(1, names)
+    timed = window(1, (Section("fetch", "data"),), first_step=None, last_step=None)
+    assert newest(old, new, timed)[""].data_sections == {"loader", "fetch"}
 
 
 def test_the_time_of_the_last_score_outlives_the_scores() -> None:
@@ -205,6 +215,6 @@ def test_verdicts_clashes_and_losses_are_watched(kit: Any, by_hand: Any, monkeyp
     assert [v.subject_id for v in mine.verdicts] == ["gpu:GPU-5"]
     assert [v.subject_id for v in critic.verdicts] == ["gpu:GPU-7"]
     assert (mine.slowdown, np.isnan(critic.slowdown)) == (1.3, True)
-    assert (mine.clashes, critic.clashes) == (0, 1)
-    assert world.by("group", semconv.RUN_IDENTITY_CLASHES) == {"": 0.0, "critic": 1.0}
+    assert (mine.clashes, critic.clashes) == (1, 1)  # of the run, as in its series
+    assert world.value(semconv.RUN_IDENTITY_CLASHES) == 1
     assert (mine.dropped, critic.dropped) == ({"ring_full": 7, "rejected": 2}, {})
