@@ -106,6 +106,7 @@ class Stage:
         """
         settings: Json = {
             "metrics": {"collector_id": name},
+            "alerts": {"mode": "page"},
             "scoring": {"window_steps": 20, "grace_seconds": 0.5},
             "liveness": {
                 "lost_after_seconds": servers.LOST_AFTER_S,

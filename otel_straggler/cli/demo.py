@@ -25,6 +25,11 @@ from otel_straggler.demo.training import FAULTS, SAID, Fault, node_of
 
 Json = dict[str, Any]
 _COLOUR = {"critical": "red", "warning": "yellow"}
+_WIDEST = 100
+_SHORT = (
+    "Timeouts and waits are short here. With the defaults a lost rank is told within about a "
+    "minute;\nwhat every wait is for stands in docs/alerts.md."
+)
 
 
 @click.command(short_help="Let a rank go wrong, and see the alert arrive.")
@@ -62,7 +67,8 @@ def command(fault: Fault, ranks: int, seconds: float, rank: int | None, as_json:
             demo.wait_until_trained(seconds)
         show.say(f"{ranks} ranks train in lockstep: step {demo.training.meeting.step}.")
         demo.go_wrong(fault, chosen)
-        show.say(f"Rank {chosen} on {node_of(chosen)} {SAID[fault]}. Nobody is told.", "bold")
+        show.say(f"Rank {chosen} on {node_of(chosen)} {SAID[fault]}.", "bold")
+        show.say("Nobody tells the collector.")
         with show.waiting("waiting for the alert"):
             arrival = demo.wait_for_alert(chosen)
         show.arrival(arrival, demo.alertmanager is not None)
@@ -128,6 +134,7 @@ class Shown:
         )
         end = "The right rank was named." if arrival.is_right else "The rank was NOT named."
         self._console.print(Text(end, style="green" if arrival.is_right else "bold red"))
+        self._console.print(Text(_SHORT, style="dim"))
 
 
 def _message(alert: Json) -> Table:

@@ -43,7 +43,7 @@ def start_alertmanager(program: str, config: Json, folder: Path) -> Server:
     return Server([program, *flags], address, folder / "log")
 
 
-def config_of(url: str, *, wait_s: float = 1.0) -> Json:
+def config_of(url: str, *, wait_s: float) -> Json:
     """Everything goes to one webhook, grouped by run.
 
     Args:

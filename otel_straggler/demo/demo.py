@@ -33,7 +33,13 @@ QUICK = {
     },
 }
 """Times of the collector; by default a rank is lost after 20 s and stuck after 30 s or more."""
-QUICK_ALERTS = {"mode": "page", "hang_for_seconds": 1.0, "straggling_for_seconds": 1.0}
+QUICK_ALERTS = {
+    "mode": "page",
+    "hang_for_seconds": 1.0,
+    "straggling_for_seconds": 1.0,
+    "evaluation_seconds": 1.0,
+}
+GROUP_WAIT_S = 1.0
 
 Json = dict[str, Any]
 
@@ -85,7 +91,7 @@ class Demo:
         self._closing.callback(self.webhook.close)
         program = find_alertmanager()
         if program is not None:
-            config = config_of(self.webhook.url)
+            config = config_of(self.webhook.url, wait_s=GROUP_WAIT_S)
             self.alertmanager = start_alertmanager(program, config, self._folder / "alertmanager")
             self._closing.callback(self.alertmanager.close)
         self.collector = Collector(f"--config={self._settings_file()}")
@@ -142,8 +148,9 @@ class Demo:
     def _alerts(self) -> Json:
         """Whom the collector tells."""
         if self.alertmanager is not None:
-            return {**QUICK_ALERTS, "alertmanagers": [self.alertmanager.url]}
-        return {**QUICK_ALERTS, "webhook": self.webhook.url}
+            return {**QUICK_ALERTS, "notify": {"alertmanagers": [self.alertmanager.url]}}
+        whom = {"webhook": self.webhook.url, "group_wait_seconds": GROUP_WAIT_S}
+        return {**QUICK_ALERTS, "notify": whom}
 
     def _give_up(self, where: str, value: str, expected: str) -> NoReturn:
         remedy = f"The ranks' log ends with:\n{self.training.log}"

@@ -186,7 +186,7 @@ def shrunk(stage: Stage) -> Outcome:
 
 def killed_collector(stage: Stage) -> Outcome:
     """It watches a hung run, for which somebody was called, and a healthy one."""
-    collector = stage.collector("doomed", **PAGING)
+    collector = stage.collector("doomed")
     healthy = stage.start("watched-by-doomed", collector)
     job = stage.trained("hung-before", collector)
     found = paged(stage, job, "StragglerRunHung", lambda: job.signal(signal.SIGSTOP))
@@ -209,7 +209,7 @@ def killed_collector(stage: Stage) -> Outcome:
 
 def other_collector(stage: Stage) -> Outcome:
     """One collector is killed; then a run of the other hangs."""
-    collector = stage.collector("first-to-go", **PAGING)
+    collector = stage.collector("first-to-go")
     job = stage.trained("hung-after")
     stage.start("watched-by-first", collector)
     started = 'straggler_collector_start_timestamp_seconds{collector="first-to-go"}'
@@ -235,8 +235,6 @@ def wish_not_to_page(stage: Stage) -> Outcome:
 
 
 # --- what stories are made of ---------------------------------------------------------------------
-
-PAGING: dict[str, Any] = {"alerts": {"mode": "page"}}
 
 
 def paged(stage: Stage, job: Job, alert: str, fault: Callable[[], None]) -> Outcome:
