@@ -48,6 +48,7 @@ _FURTHER_LABELS = {
     "straggler.collector.http_answers": ("signal", "status"),
     "straggler.collector.history.failures": ("reason",),
     "straggler.collector.decisions": ("action", "cause"),
+    "straggler.collector.notifications": ("receiver", "outcome"),
     "straggler.collector.series_folded": ("run_id", "family"),
     "straggler.worker.slowdown": ("data_rank", "pipeline_stage"),
     "straggler.host.straggling": ("node",),

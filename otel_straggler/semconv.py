@@ -691,6 +691,12 @@ COLLECTOR_DECISIONS = Metric(
     "counter",
     "verdicts that people dismissed, muted or restored, by the verdict's cause",
 )
+COLLECTOR_NOTIFICATIONS = Metric(
+    "straggler.collector.notifications",
+    "{request}",
+    "counter",
+    "requests that told a receiver of alerts, by outcome; of dropped ones, alerts",
+)
 COLLECTOR_HTTP_ANSWERS = Metric(
     "straggler.collector.http_answers", "{answer}", "counter", "OTLP/HTTP answers, by status"
 )

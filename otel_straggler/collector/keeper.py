@@ -21,6 +21,7 @@ _SHARE: Final = 20
 """Copying a state takes one part in so many of the scoring thread's time at most."""
 _JUDGES: Final = "judges"
 _DECISIONS: Final = "decisions"
+_ALERTS: Final = "alerts"
 _MAINTENANCE: Final = "maintenance"
 
 
@@ -67,6 +68,17 @@ class Keeper:
         """What people have decided. From any thread; written at once."""
         if self._history is not None:
             self._history.put(states={_DECISIONS: state})
+
+    def keep_alerts(self, state: dict[str, Any]) -> None:
+        """What fires, and what was told of it. From any thread; written at once."""
+        if self._history is not None:
+            self._history.put(states={_ALERTS: state})
+
+    def restore_alerts(self, take: Callable[[dict[str, Any]], None]) -> None:
+        """Give the notifier what the last process left; before the scorer's :meth:`restore`."""
+        state = self._restored.pop(_ALERTS, None)
+        if state is not None:
+            self._give(_ALERTS, lambda: take(state))
 
     def keep_maintenance(self, state: dict[str, Any]) -> None:
         """Which nodes are under maintenance. From any thread; written at once, and shown to be in

@@ -5,7 +5,6 @@ The one place where these words come in; everything else about alerts asks here.
 
 from __future__ import annotations
 
-from otel_straggler.collector.hangs import Hangs
 from otel_straggler.collector.liveness import World
 from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.model.alert import Mode
@@ -26,6 +25,6 @@ def team_of(world: World) -> str:  # noqa: ARG001 - see training.team
     return ""
 
 
-def is_acknowledged(hangs: Hangs, run_id: str, group: str) -> bool:  # noqa: ARG001
+def is_acknowledged(run_id: str, group: str) -> bool:  # noqa: ARG001
     """Whether somebody has taken note of the hang that there is now."""
     return False

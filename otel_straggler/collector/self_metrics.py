@@ -37,6 +37,8 @@ def self_families(
     sampling: SamplingCounts | None = None,
     receiver_restarts: int | None = None,
     decisions: Mapping[tuple[str, str], int] | None = None,
+    notifications: Mapping[tuple[str, str], int] | None = None,
+    alert_failures: int = 0,
 ) -> Families:
     """The collector's own series."""
     families = Families()
@@ -58,7 +60,7 @@ def self_families(
     for (signal, status), count in sorted(http_answers.items()):
         add(semconv.COLLECTOR_HTTP_ANSWERS, count, signal=signal, status=status)
     add(semconv.COLLECTOR_GPU_TIMES_REFUSED, intake.refused_gpu_times)
-    add(semconv.COLLECTOR_FAILURES, worker.failures)
+    add(semconv.COLLECTOR_FAILURES, worker.failures + alert_failures)
     for row_fate in _ROW_FATES:
         add(semconv.COLLECTOR_ROWS, worker.rows.get(row_fate, 0), fate=row_fate)
     for fate in _SECTION_TIMES:
@@ -83,6 +85,8 @@ def self_families(
             add(semconv.COLLECTOR_FORWARD_SPANS, left, fate="left_out", reason=reason)
     for (action, cause), count in sorted((decisions or {}).items()):
         add(semconv.COLLECTOR_DECISIONS, count, action=action, cause=cause)
+    for (receiver, outcome), count in sorted((notifications or {}).items()):
+        add(semconv.COLLECTOR_NOTIFICATIONS, count, receiver=receiver, outcome=outcome)
     if history is not None:
         add(semconv.COLLECTOR_HISTORY_SIZE, history.size_bytes)
         if history.oldest_at_s is not None:

@@ -94,10 +94,13 @@ def _slice(kind: type[_Slice], values: Any, where: str) -> _Slice:
             )
         )
     defaults = {f.name: getattr(kind(), f.name) for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    checked = {}
+    checked: dict[str, Any] = {}
     for name, value in values.items():
         if name not in defaults:
             _refuse_key(where, name, kind)
+        if dataclasses.is_dataclass(defaults[name]):
+            checked[name] = _slice(type(defaults[name]), value, f"{where}.{name}")
+            continue
         typed = _typed(where, name, value, defaults[name])
         checked[name] = _checked(f"{where}.{name}", name, typed)
     return kind(**checked)

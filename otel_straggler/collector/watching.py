@@ -8,17 +8,16 @@ CPU time of a look at one run, measured beside other work: 0.1 ms with 1,000 ran
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from otel_straggler.alerts.watched import Culprit, Watched, WatchedRun
 from otel_straggler.collector.culprits import CulpritPlaces
-from otel_straggler.collector.hangs import Hangs
 from otel_straggler.collector.liveness import World
 from otel_straggler.collector.newest_scores import NewestScores
-from otel_straggler.collector.run_wishes import is_acknowledged, may_page, team_of
+from otel_straggler.collector.run_wishes import may_page, team_of
 from otel_straggler.model.alert import Mode
 from otel_straggler.model.observation import Ints
 from otel_straggler.model.rank import Source
@@ -63,13 +62,15 @@ class Watching:
     Args:
         mode: of the alerts of this collector.
         lost_quorum: of ``HangSettings``.
-        hangs: knows what people have said of hangs.
+        is_acknowledged: whether somebody has taken note of the hang of a run and group.
     """
 
-    def __init__(self, mode: Mode, lost_quorum: float, hangs: Hangs) -> None:
+    def __init__(
+        self, mode: Mode, lost_quorum: float, is_acknowledged: Callable[[str, str], bool]
+    ) -> None:
         self._mode = mode
         self._lost_quorum = lost_quorum
-        self._hangs = hangs
+        self._is_acknowledged = is_acknowledged
         self._places: dict[tuple[str, str], CulpritPlaces] = {}
         self._collector = self._cluster = ""
 
@@ -107,7 +108,7 @@ class Watching:
         found = seen.found.get(group)
         scores = seen.scores.get(group, NewestScores())
         blame = _blame(found)
-        is_taken = is_acknowledged(self._hangs, seen.run_id, group)
+        is_taken = self._is_acknowledged(seen.run_id, group)
         waited_for = _no_ranks() if blame is None or is_taken else blame.ranks
         key = seen.run_id, group
         place = self._places[key] = places.get(key) or CulpritPlaces()

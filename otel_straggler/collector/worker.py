@@ -17,6 +17,7 @@ from otel_straggler.collector.hangs import Hangs
 from otel_straggler.collector.histograms import Histograms
 from otel_straggler.collector.keeper import Keeper
 from otel_straggler.collector.liveness import Liveness
+from otel_straggler.collector.run_wishes import is_acknowledged
 from otel_straggler.collector.settings import CollectorSettings, HistorySettings
 from otel_straggler.collector.watching import Watching
 from otel_straggler.model.alert import Mode
@@ -103,7 +104,7 @@ class Worker:
         self._max_runs = scoring.max_runs
         judging = settings.liveness.for_judge()
         self._hangs = Hangs(judging)
-        self._watching = Watching(mode, judging.lost_quorum, self._hangs)
+        self._watching = Watching(mode, judging.lost_quorum, is_acknowledged)
         self._scorer = Scorer(
             scoring.for_scorer(), settings.verdicts.for_judge(), self._hangs.learn
         )

@@ -34,6 +34,7 @@ class RunReport:
         clashes: sessions that claim a rank which another live session claims too.
         counts: rows left out of the scores, by reason.
         hangs: as ``hang_json`` gives them, one for each group.
+        alerts: that fire, as ``shown_alert`` gives them.
     """
 
     windows: Sequence[Json] = ()
@@ -41,6 +42,7 @@ class RunReport:
     clashes: Sequence[Source] = ()
     counts: Mapping[str, int] | None = None
     hangs: Sequence[Json] = ()
+    alerts: Sequence[Json] = ()
 
 
 def report_json(runs: Mapping[str, RunReport]) -> Json:
@@ -64,6 +66,7 @@ def _run(run: RunReport) -> Json:
         "decisions": decisions_json(run.judged),
         "run": run_json(run.judged.worlds, newest["coverage"] if newest else None),
         "liveness": list(run.hangs),
+        "alerts": list(run.alerts),
         "clashes": [_clash(source) for source in run.clashes],
         "not_scored": dict(run.counts or {}),
     }

@@ -20,7 +20,7 @@ CONNECT_TIMEOUT_S = 5.0
 
 
 class HttpClient:
-    """Posts bodies to one URL over a kept-alive connection. For one thread at a time.
+    """Posts bodies to one URL, or gets it, over a kept connection. For one thread at a time.
 
     Args:
         url: complete, with path.
@@ -58,21 +58,35 @@ class HttpClient:
         timeout_s: float | None = None,
     ) -> Response:
         """Send ``body`` and wait for the answer; ``timeout_s`` shortens this one request."""
-        import requests
-
         all_headers = {**self._headers, **(headers or {}), "Content-Type": content_type}
         if content_encoding:
             all_headers["Content-Encoding"] = content_encoding
+        return self._asked("POST", body, all_headers, timeout_s)
+
+    def get(
+        self, *, headers: Mapping[str, str] | None = None, timeout_s: float | None = None
+    ) -> Response:
+        """Ask and wait for the answer, in the same way."""
+        return self._asked("GET", None, {**self._headers, **(headers or {})}, timeout_s)
+
+    def _asked(
+        self, method: str, body: bytes | None, headers: dict[str, str], timeout_s: float | None
+    ) -> Response:
+        import requests
+
         limit_s = self.timeout_s if timeout_s is None else min(timeout_s, self.timeout_s)
         try:
-            return self._exchange(body, all_headers, max(limit_s, 0.001))
+            return self._exchange(method, body, headers, max(limit_s, 0.001))
         except (requests.RequestException, OSError, ValueError) as error:
             self.close()
             return Response(NO_ANSWER, error=f"{type(error).__name__}: {error}")
 
-    def _exchange(self, body: bytes, headers: dict[str, str], limit_s: float) -> Response:
+    def _exchange(
+        self, method: str, body: bytes | None, headers: dict[str, str], limit_s: float
+    ) -> Response:
         deadline_s = time.monotonic() + limit_s
-        with self._connected().post(
+        with self._connected().request(
+            method,
             self.url,
             data=body,
             headers=headers,

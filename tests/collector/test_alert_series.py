@@ -292,7 +292,7 @@ def test_an_acknowledged_hang_is_no_longer_hung_and_has_no_culprit(
     """Its state stays, and so does the sentence: it is still true."""
     world = make()
     one_is_gone_and_the_others_wait(world)
-    monkeypatch.setattr(watching, "is_acknowledged", lambda *_: True)
+    monkeypatch.setattr(world.worker._watching, "_is_acknowledged", lambda *_: True)
     world.look()
     assert (_now(world), world.value(semconv.RUN_HUNG)) == ("partly_lost", 0)
     assert world.samples(semconv.RANK_CULPRIT) == []

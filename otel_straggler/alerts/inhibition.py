@@ -1,0 +1,87 @@
+"""Which alert stands for which others: one table, for Alertmanager and for our own webhook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from otel_straggler.model.alert import Alert
+
+_RUN: Final = ("cluster", "run_id", "group", "mode")
+_NODE: Final = ("cluster", "run_id", "node", "mode")
+_COLLECTOR: Final = ("cluster", "collector", "mode")
+
+
+@dataclass(frozen=True, slots=True)
+class Inhibition:
+    """While ``source`` fires, nobody is told of ``targets`` about the same.
+
+    Attributes:
+        source: name of an alert.
+        targets: names of alerts.
+        equal: labels that must have the same value on both; one that both lack is equal. ``mode``
+            is always among them: what calls nobody must not silence what does.
+    """
+
+    source: str
+    targets: tuple[str, ...]
+    equal: tuple[str, ...]
+
+    def covers(self, source: Alert, target: Alert) -> bool:
+        return (
+            source.name == self.source
+            and target.name in self.targets
+            and all(source.labels.get(name) == target.labels.get(name) for name in self.equal)
+        )
+
+
+INHIBITIONS: Final = (
+    Inhibition(
+        "StragglerRunHung",
+        (
+            "StragglerRankLost",
+            "StragglerRankStuck",
+            "StragglerRunSilent",
+            "StragglerRanksMissing",
+            "StragglerNoData",
+            "StragglerRankStraggling",
+            "StragglerScoreLow",
+        ),
+        _RUN,
+    ),
+    Inhibition(
+        "StragglerHostSlow",
+        (
+            "StragglerRankStraggling",
+            "StragglerScoreLow",
+            "StragglerGpuSlow",
+            "StragglerRankDegraded",
+        ),
+        _NODE,
+    ),
+    Inhibition("StragglerRunForgotten", ("StragglerRunHung",), _RUN),
+    # Never over a hung run: that its collector is gone too is no comfort.
+    Inhibition("StragglerCollectorDown", ("StragglerRunSilent", "StragglerNoData"), _COLLECTOR),
+)
+
+
+def uninhibited(alerts: Iterable[Alert], firing: Iterable[Alert]) -> tuple[Alert, ...]:
+    """Those for which no alert that fires stands, in order.
+
+    Args:
+        alerts: any, ended ones too: that the ranks of a hung run are no longer lost is no news.
+        firing: all that fire. A source counts although it is inhibited itself, as in Alertmanager.
+
+    Cost: O(alerts · sources that fire).
+    """
+    sources = [
+        (rule, alert)
+        for alert in firing
+        if alert.ends_at_s is None
+        for rule in INHIBITIONS
+        if rule.source == alert.name
+    ]
+    return tuple(
+        alert for alert in alerts if not any(rule.covers(source, alert) for rule, source in sources)
+    )

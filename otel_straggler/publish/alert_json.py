@@ -1,0 +1,166 @@
+"""Alerts as Alertmanager takes them (API v2) and as it sends them on (webhook, version 4)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+from urllib.parse import quote
+
+from otel_straggler.model.alert import Alert
+
+Json: TypeAlias = dict[str, Any]
+
+WEBHOOK_VERSION: Final = "4"
+_NO_TIME: Final = "0001-01-01T00:00:00Z"
+_FNV_OFFSET: Final = 0xCBF29CE484222325
+_FNV_PRIME: Final = 0x100000001B3
+_SEPARATOR: Final = b"\xff"
+
+
+def fingerprint(labels: Mapping[str, str]) -> str:
+    """The name of a label set, as Prometheus and Alertmanager make it: FNV-1a, 64 bits.
+
+    >>> fingerprint({})
+    'cbf29ce484222325'
+    """
+    text = b"".join(
+        part.encode("utf-8", "replace") + _SEPARATOR
+        for name in sorted(labels)
+        for part in (name, labels[name])
+    )
+    value = _FNV_OFFSET
+    for byte in text:
+        value = ((value ^ byte) * _FNV_PRIME) & 0xFFFFFFFFFFFFFFFF
+    return f"{value:016x}"
+
+
+def rfc3339(at_s: float) -> str:
+    """A time as Go reads it, to the millisecond.
+
+    >>> rfc3339(1_790_000_000.25)
+    '2026-09-21T14:13:20.250Z'
+    """
+    at = dt.datetime.fromtimestamp(at_s, dt.timezone.utc)
+    return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
+
+
+def seconds_of_rfc3339(text: str) -> float:
+    """Whole seconds since 1970 of what Go writes in UTC.
+
+    >>> seconds_of_rfc3339("2026-09-21T14:13:20.250Z")
+    1790000000.0
+
+    Raises:
+        ValueError: it is no such time.
+    """
+    return dt.datetime.strptime(text[:19] + "+0000", "%Y-%m-%dT%H:%M:%S%z").timestamp()
+
+
+def posted_alert(alert: Alert, ends_at_s: float, page: str) -> Json:
+    """One alert of ``POST /api/v2/alerts``.
+
+    Args:
+        alert: fires, or has ended.
+        ends_at_s: when it has ended if nobody says anything more of it.
+        page: address of the collector for people; may be empty.
+    """
+    return {
+        "labels": dict(alert.labels),
+        "annotations": dict(alert.annotations),
+        "startsAt": rfc3339(alert.starts_at_s),
+        "endsAt": rfc3339(max(ends_at_s, alert.starts_at_s)),
+        "generatorURL": generator_url(alert, page),
+    }
+
+
+def generator_url(alert: Alert, page: str) -> str:
+    """Where one sees what the alert says: the run's part of the report."""
+    run_id = alert.labels.get("run_id")
+    if not page:
+        return ""
+    return f"{page}/v1/report" + (f"?run={quote(run_id, safe='')}" if run_id else "")
+
+
+def webhook_payload(
+    alerts: Sequence[Alert], group: Mapping[str, str], *, left_out: int, page: str
+) -> Json:
+    """What Alertmanager would send to a webhook about one group.
+
+    Args:
+        alerts: of the group; those that fire first.
+        group: the labels by which they were grouped.
+        left_out: alerts of the group beyond those.
+        page: address of the collector for people; may be empty.
+    """
+    matchers = ", ".join(f'{name}="{_escaped(value)}"' for name, value in sorted(group.items()))
+    return {
+        "version": WEBHOOK_VERSION,
+        "groupKey": f"{{}}:{{{matchers}}}",
+        "truncatedAlerts": left_out,
+        "status": "firing" if any(each.ends_at_s is None for each in alerts) else "resolved",
+        "receiver": "otel-straggler",
+        "groupLabels": dict(group),
+        "commonLabels": _common([each.labels for each in alerts]),
+        "commonAnnotations": _common([each.annotations for each in alerts]),
+        "externalURL": page,
+        "alerts": [_told(each, page) for each in alerts],
+    }
+
+
+def shown_alert(alert: Alert) -> Json:
+    """As a report has it."""
+    return {
+        "name": alert.name,
+        "since_ns": round(alert.starts_at_s * 1e9),
+        "labels": dict(alert.labels),
+        "annotations": dict(alert.annotations),
+    }
+
+
+def saved_alert(alert: Alert) -> Json:
+    """To be read again by :func:`read_alert`."""
+    return {
+        "labels": dict(alert.labels),
+        "annotations": dict(alert.annotations),
+        "starts_at_s": alert.starts_at_s,
+        "ends_at_s": alert.ends_at_s,
+    }
+
+
+def read_alert(saved: Mapping[str, Any]) -> Alert:
+    """
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError: it is none.
+    """
+    ends_at_s = saved["ends_at_s"]
+    return Alert(
+        labels={str(k): str(v) for k, v in saved["labels"].items()},
+        annotations={str(k): str(v) for k, v in saved["annotations"].items()},
+        starts_at_s=float(saved["starts_at_s"]),
+        ends_at_s=None if ends_at_s is None else float(ends_at_s),
+    )
+
+
+def _told(alert: Alert, page: str) -> Json:
+    ended_s = alert.ends_at_s
+    return {
+        "status": "firing" if ended_s is None else "resolved",
+        "labels": dict(alert.labels),
+        "annotations": dict(alert.annotations),
+        "startsAt": rfc3339(alert.starts_at_s),
+        "endsAt": _NO_TIME if ended_s is None else rfc3339(ended_s),
+        "generatorURL": generator_url(alert, page),
+        "fingerprint": fingerprint(alert.labels),
+    }
+
+
+def _common(many: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    if not many:
+        return {}
+    first, *others = many
+    return {k: v for k, v in first.items() if all(each.get(k) == v for each in others)}
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

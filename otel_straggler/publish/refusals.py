@@ -1,0 +1,115 @@
+"""What an answer to a notification means: taken, later, never, or not until somebody sets it right.
+
+The sentence says which address, what failed and what to do; it is for a log and for a person.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from otel_straggler.transport.response import NO_ANSWER, Response
+
+Fate = Literal["taken", "later", "unfit", "barred"]
+"""``taken``. ``later``: the same may succeed by itself soon. ``unfit``: refused for what it says;
+the same never succeeds. ``barred``: refused for how it was sent; somebody must set that right."""
+
+TOO_LARGE: Final = 413
+_LATER: Final = frozenset({408, 425, 429})
+_UNFIT: Final = frozenset({400, 413, 422})
+_LONGEST: Final = 200
+_REASON: Final = re.compile(r"certificate verify failed: (.+?) \(_ssl")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An answer.
+
+    Attributes:
+        fate: see :data:`Fate`.
+        why: a sentence; empty if it was taken.
+        status: HTTP status; 0 if there was no answer.
+        retry_after_s: the wait that was asked for; None if none was.
+    """
+
+    fate: Fate
+    why: str = ""
+    status: int = NO_ANSWER
+    retry_after_s: float | None = None
+
+    @property
+    def kind_of_trouble(self) -> str:
+        """The same for every try that fails in the same way."""
+        return "" if self.fate == "taken" else f"{self.status} {self.why.partition('(')[0]}"
+
+
+def judged(response: Response, address: str) -> Judged:
+    """What ``address`` answered, or did not."""
+    status = response.status
+    if response.is_success:
+        return Judged("taken", status=status)
+    if status == NO_ANSWER:
+        fate, said = _of_silence(response.error)
+        return Judged(fate, f"{address}: {said}")
+    said = f"answered {status}{_words_of(response)}"
+    if status in _LATER or status >= 500:
+        why = f"{address}: {said}; it is tried again."
+        return Judged("later", why, status, response.retry_after_s)
+    fate = "unfit" if status in _UNFIT else "barred"
+    return Judged(fate, f"{address}: {said}. {_remedy(response)}", status)
+
+
+def _of_silence(error: str) -> tuple[Fate, str]:
+    told = " ".join(error.split())
+    if "CERTIFICATE_VERIFY_FAILED" in told:
+        return "barred", _of_certificate(told)
+    if "CERTIFICATE_REQUIRED" in told or "HANDSHAKE_FAILURE" in told or "ALERT" in told:
+        said = f"TLS was refused ({_short(told)})."
+        return "barred", f"{said} If it wants a certificate, name one in cert_file and key_file."
+    if "WRONG_VERSION_NUMBER" in told or "record layer failure" in told:
+        return "barred", "does not speak TLS there. Use http://, or the port that speaks it."
+    if "SSLError" in told or "SSL" in told.partition(":")[0]:
+        return "barred", f"TLS failed ({_short(told)}). Check ca_file, cert_file and key_file."
+    if "resolve" in told or "getaddrinfo" in told or "Name or service not known" in told:
+        return "later", f"the name is not known ({_short(told)}). Check the URL; it is tried again."
+    if "refused" in told:
+        return "later", "nobody listens there. Is it running? It is tried again."
+    if "imeout" in told or "imed out" in told or "time-out" in told:
+        return "later", "no answer in time. It is tried again."
+    return "later", f"no answer ({_short(told)}). It is tried again."
+
+
+def _of_certificate(told: str) -> str:
+    found = _REASON.search(told)
+    reason = found[1] if found else "certificate verify failed"
+    if "mismatch" in reason or "doesn't match" in reason:
+        return f"its certificate is for another name ({reason}). Use the name that it is for."
+    if "expired" in reason:
+        return f"its certificate has expired ({reason}). Renew it there."
+    return f"its certificate is not trusted ({reason}). Name who signed it in ca_file."
+
+
+def _remedy(response: Response) -> str:
+    status = response.status
+    if 300 <= status < 400:
+        place = _short(response.headers.get("location", ""))
+        return f"Redirects are not followed; name the final address{place and f', {place}'}."
+    if status in (401, 403):
+        return "Check token_file, or username and password_file."
+    if status in (404, 405):
+        return "Check the path of the URL."
+    if status == TOO_LARGE:
+        return "It is too large for it, even cut to the least."
+    return "It is not sent again as it is."
+
+
+def _words_of(response: Response) -> str:
+    words = response.body[: 4 * _LONGEST].decode("utf-8", "replace")
+    told = _short(" ".join(words.split()))
+    return f" ({told})" if told else ""
+
+
+def _short(text: str) -> str:
+    plain = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return plain if len(plain) <= _LONGEST else f"{plain[: _LONGEST - 3]}..."

@@ -1,0 +1,141 @@
+"""A synthetic alert through the real route, and where it arrived."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+from otel_straggler.model.alert import Alert, Mode, Severity
+from otel_straggler.publish.alert_json import (
+    fingerprint,
+    posted_alert,
+    rfc3339,
+    webhook_payload,
+)
+from otel_straggler.publish.alertmanager import PATH
+from otel_straggler.publish.posting import Access, Poster
+from otel_straggler.publish.refusals import judged
+
+TRIAL: Final = "StragglerTest"
+LONGEST_TRIAL_S: Final = 3_600.0
+_PATIENCE_S: Final = 5.0
+_PAUSE_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What became of the alert at one address.
+
+    Attributes:
+        url: of the server.
+        arrived: whether it has it: read back from an Alertmanager, answered by a webhook.
+        why: why not; a sentence.
+        receivers: to which an Alertmanager routes it.
+        silenced_by, inhibited_by: ids of silences, and of alerts, that keep it from being told.
+    """
+
+    url: str
+    arrived: bool
+    why: str = ""
+    receivers: tuple[str, ...] = ()
+    silenced_by: tuple[str, ...] = ()
+    inhibited_by: tuple[str, ...] = ()
+
+
+def trial_alert(
+    severity: Severity, mode: Mode, *, now_s: float, lasts_s: float, labels: dict[str, str]
+) -> Alert:
+    """The alert.
+
+    Args:
+        severity, mode: as real ones have them: routes look at both.
+        now_s: when it begins.
+        lasts_s: how long it fires.
+        labels: further ones, such as ``collector``; empty ones are left out.
+    """
+    told = {
+        "alertname": TRIAL,
+        "test": "true",
+        "severity": severity,
+        "domain": "platform",
+        "mode": mode,
+        **labels,
+    }
+    return Alert(
+        labels={name: value for name, value in told.items() if value},
+        annotations={
+            "summary": "A test of the alerts of otel-straggler",
+            "description": "Somebody tries where alerts arrive. Nothing is wrong, and nothing has "
+            f"to be done. It ends by itself at {rfc3339(now_s + lasts_s)}.",
+        },
+        starts_at_s=now_s,
+    )
+
+
+def try_alertmanagers(
+    urls: Sequence[str], access: Access, alert: Alert, ends_at_s: float
+) -> tuple[Place, ...]:
+    """Post to every replica and read it back. It ends there by itself at ``ends_at_s``.
+
+    Cost: for each, the time-out of ``access`` and 5 s at most.
+    """
+    return tuple(_try_one(url.rstrip("/"), access, alert, ends_at_s) for url in urls)
+
+
+def _try_one(url: str, access: Access, alert: Alert, ends_at_s: float) -> Place:
+    poster = Poster(url + PATH, access)
+    try:
+        body = json.dumps([posted_alert(alert, ends_at_s, "")]).encode()
+        answer = poster.post(body)
+        if answer.fate != "taken":
+            return Place(url=url, arrived=False, why=answer.why)
+        matcher = quote(f'alertname="{TRIAL}"', safe="")
+        return _read_back(poster, f"{url}{PATH}?filter={matcher}", url, alert)
+    finally:
+        poster.close()
+
+
+def _read_back(poster: Poster, page: str, url: str, alert: Alert) -> Place:
+    until_s = time.monotonic() + _PATIENCE_S
+    wanted = fingerprint(alert.labels)
+    while True:
+        response = poster.get(page)
+        if not response.is_success:
+            why = f"It was taken, but cannot be read back. {judged(response, page).why}"
+            return Place(url=url, arrived=False, why=why)
+        try:
+            found = {one["fingerprint"]: one for one in json.loads(response.body)}
+            if wanted in found:
+                return _placed(url, found[wanted])
+        except (ValueError, TypeError, KeyError):
+            why = f"{page}: what it answers is not Alertmanager's. Check the URL."
+            return Place(url=url, arrived=False, why=why)
+        if time.monotonic() >= until_s:
+            why = f"{url}: it took the alert and does not have it. Is its clock right?"
+            return Place(url=url, arrived=False, why=why)
+        time.sleep(_PAUSE_S)
+
+
+def _placed(url: str, found: dict[str, Any]) -> Place:
+    return Place(
+        url=url,
+        arrived=True,
+        receivers=tuple(str(each["name"]) for each in found["receivers"]),
+        silenced_by=tuple(map(str, found["status"]["silencedBy"])),
+        inhibited_by=tuple(map(str, found["status"]["inhibitedBy"])),
+    )
+
+
+def try_webhook(url: str, access: Access, alert: Alert) -> Place:
+    """Tell a webhook that it fires, or that it has ended."""
+    poster = Poster(url, access)
+    try:
+        payload = webhook_payload((alert,), {}, left_out=0, page="")
+        answer = poster.post(json.dumps(payload).encode())
+        return Place(url=url, arrived=answer.fate == "taken", why=answer.why)
+    finally:
+        poster.close()

@@ -1,0 +1,68 @@
+"""Inhibition: one alert for one trouble, and never one that calls nobody for one that does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from otel_straggler.alerts.inhibition import INHIBITIONS, uninhibited
+from otel_straggler.model.alert import Alert
+
+
+def alert(name: str, ends_at_s: float | None = None, **labels: Any) -> Alert:
+    told = {"alertname": f"Straggler{name}", "mode": "page", "run_id": "r", **labels}
+    return Alert(labels=told, annotations={}, starts_at_s=1.0, ends_at_s=ends_at_s)
+
+
+def names(alerts: tuple[Alert, ...]) -> list[str]:
+    return [each.name.removeprefix("Straggler") for each in alerts]
+
+
+def test_a_hung_run_stands_for_its_ranks() -> None:
+    """Of the same run and group, whoever watches it."""
+    hung = alert("RunHung", collector="a")
+    lost = alert("RankLost", rank="3", collector="b")
+    others = (alert("RankLost", run_id="s"), alert("RankLost", group="critic"))
+    assert names(uninhibited((hung, lost), (hung, lost))) == ["RunHung"]
+    assert uninhibited(others, (hung, *others)) == others
+
+
+def test_what_calls_nobody_silences_nothing_that_does() -> None:
+    """A collector that only observes cannot mute one that pages."""
+    hung = alert("RunHung", mode="observe")
+    lost = alert("RankLost")
+    assert uninhibited((lost,), (hung, lost)) == (lost,)
+
+
+def test_a_dead_collector_never_silences_a_hung_run() -> None:
+    """Only what is said because nobody hears of the run any more."""
+    down = alert("CollectorDown", collector="a")
+    told = (alert("RunHung", collector="a"), alert("RunSilent", collector="a"))
+    assert names(uninhibited(told, (down, *told))) == ["RunHung"]
+
+
+def test_giving_up_is_never_told_as_an_end_of_the_hang() -> None:
+    """The end of the hang is no message while "monitoring gave up" stands."""
+    gave_up = alert("RunForgotten")
+    ended = alert("RunHung", ends_at_s=2.0)
+    assert names(uninhibited((ended, gave_up), (gave_up,))) == ["RunForgotten"]
+
+
+def test_what_has_ended_stands_for_nothing() -> None:
+    """The ranks of a run that went on are told again."""
+    assert names(uninhibited((alert("RankLost"),), (alert("RunHung", 2.0),))) == ["RankLost"]
+
+
+def test_a_slow_host_stands_for_its_ranks_only() -> None:
+    """By node."""
+    host = alert("HostSlow", node="n1")
+    there, elsewhere = (alert("RankStraggling", node=node) for node in ("n1", "n2"))
+    assert uninhibited((there, elsewhere), (host, there, elsewhere)) == (elsewhere,)
+
+
+def test_no_alert_silences_itself() -> None:
+    """Neither directly nor in a ring."""
+    over = {rule.source: set(rule.targets) for rule in INHIBITIONS}
+    for source, targets in over.items():
+        assert source not in targets
+        for target in targets:
+            assert source not in over.get(target, ())
