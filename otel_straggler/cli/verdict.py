@@ -16,9 +16,13 @@ from otel_straggler.cli.lengths import seconds_of
 from otel_straggler.cli.report_table import printable, report_console
 from otel_straggler.cli.top import DEFAULT_COLLECTOR, TIMEOUT_S, fetch_report, report_url
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
+from otel_straggler.model.decision import hang_subject, hung_group
+from otel_straggler.score.hangs.run_state import HANGS
 
 Json = Mapping[str, Any]
-_REFUSED = 400
+_REFUSED = (400, 404)
+_HANG = "hang"
+"""A subject: whatever group of a run it is that hangs."""
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 
@@ -27,7 +31,7 @@ def command() -> None:
     """Say what a verdict rests on; dismiss or mute it.
 
     SUBJECT is the subject_id of the report, such as rank/node-1/1; a rank's number or a node's name
-    will do where it fits one verdict only.
+    will do where it fits one verdict only. "hang", or "hang:GROUP", is a run that is stuck or lost.
     """
 
 
@@ -85,18 +89,23 @@ def _decide(
     action: str, subject: str, run_id: str | None, collector: str, reason: str, **more: float
 ) -> None:
     url = report_url(collector)
-    run_id, _, verdict = _found(fetch_report(url), subject, run_id)
+    report = fetch_report(url)
+    if subject == _HANG or hung_group(subject) is not None:
+        run_id, subject_id = _found_hang(report, subject, run_id)
+    else:
+        run_id, _, verdict = _found(report, subject, run_id)
+        subject_id = verdict["subject_id"]
     asked = {
         "action": action,
         "run_id": run_id,
-        "subject_id": verdict["subject_id"],
+        "subject_id": subject_id,
         "reason": reason,
         "by": _me(),
         **more,
     }
     _send(url.removesuffix("/v1/report") + "/v1/decisions", asked)
     said = {"dismiss": "dismissed", "mute": "muted", "restore": "restored"}[action]
-    click.echo(f"{said}: {printable(verdict['subject_id'])} in run {printable(run_id)}")
+    click.echo(f"{said}: {printable(subject_id)} in run {printable(run_id)}")
 
 
 def _send(url: str, asked: Json) -> None:
@@ -121,7 +130,7 @@ def _why(url: str, error: urllib.error.HTTPError) -> str:
         told = json.loads(error.read())["error"]
     except (OSError, ValueError, TypeError, KeyError):
         told = ""
-    if error.code == _REFUSED and told:
+    if error.code in _REFUSED and told:
         return printable(str(told), 1_000)
     return describe(
         where=url,
@@ -157,6 +166,33 @@ def _found(report: Json, subject: str, run_id: str | None) -> tuple[str, Json, J
             value=subject,
             expected=f"one of: {some}" if some else "a verdict; there is none",
             remedy="Name one of them, and its --run." if some else "See 'otel-straggler top'.",
+        )
+    )
+
+
+def _found_hang(report: Json, subject: str, run_id: str | None) -> tuple[str, str]:
+    """Run and ``subject_id`` of what hangs; of a named group also where it does not.
+
+    Raises:
+        ConfigError: there is none, or more than one.
+    """
+    group = hung_group(subject)
+    runs = report["runs"] if run_id is None else {run_id: report["runs"].get(run_id, {})}
+    known = [(name, world) for name, run in runs.items() for world in run.get("liveness", ())]
+    hung = [(name, world) for name, world in known if world["state"] in HANGS]
+    found = [one for one in (hung if group is None else known) if group in (None, one[1]["group"])]
+    if len(found) == 1:
+        return found[0][0], hang_subject(found[0][1]["group"])
+    names = [f"{hang_subject(world['group'])} (run {name})" for name, world in hung or known]
+    some = ", ".join(printable(name, 120) for name in names[:10])
+    raise ConfigError(
+        describe(
+            where="SUBJECT",
+            value=subject,
+            expected=f"one of: {some}" if hung and some else "a run that is stuck or lost",
+            remedy="Name one of them, and its --run."
+            if hung and some
+            else "None is; see 'liveness' in /v1/report.",
         )
     )
 

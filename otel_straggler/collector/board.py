@@ -13,6 +13,7 @@ from otel_straggler.collector.live_series import live_families
 from otel_straggler.collector.liveness import Liveness, World
 from otel_straggler.collector.newest_scores import NewestScores, newest_scores
 from otel_straggler.collector.watching import RunSeen
+from otel_straggler.model.decision import hang_subject
 from otel_straggler.model.maintenance import Maintenance
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
@@ -105,6 +106,11 @@ class ReportSnapshot:
         run = self._runs.get(run_id)
         return () if run is None else run.judged.current
 
+    def hangs_of(self, run_id: str) -> Mapping[str, Found]:
+        """Who is stuck or lost in a run, by group; none of a run that is not known."""
+        run = self._runs.get(run_id)
+        return {} if run is None else run.found
+
     def part(self, query: ReportQuery) -> bytes:
         """What a query asks for. Cost: O(size of the answer), once the windows have their JSON."""
         if query.is_for_all:
@@ -121,7 +127,12 @@ class ReportSnapshot:
                     clashes=run.clashes,
                     counts={"late": run.late_rows},
                     hangs=[
-                        hang_json(group, found) | self._alerting(run_id, group)
+                        hang_json(
+                            group,
+                            found,
+                            is_acknowledged=hang_subject(group) in run.judged.silenced,
+                        )
+                        | self._alerting(run_id, group)
                         for group, found in run.found.items()
                         if query.group in (None, group)
                     ],
@@ -235,12 +246,13 @@ class Board:
         shown: dict[str, ShownRun] = {}
         seen: list[RunSeen] = []
         for run_id in dict.fromkeys((*self._runs, *liveness.runs())):
+            hangs = found(run_id)  # before the verdicts: a decision may be about a hang
             shown[run_id] = run = ShownRun(
                 windows=self._newest(run_id),
                 judged=judged(run_id),
                 clashes=clashes.get(run_id, ()),
                 late_rows=late_rows.get(run_id, 0),
-                found=found(run_id),
+                found=hangs,
             )
             seen.append(self._seen(run_id, run, liveness.worlds(run_id)))
         watched = watch(seen)

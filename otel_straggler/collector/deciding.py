@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from otel_straggler.collector.board import ReportSnapshot
 from otel_straggler.errors import InputError, describe
-from otel_straggler.model.decision import ACTIONS, Decision
+from otel_straggler.model.decision import ACTIONS, Decision, hang_subject, hung_group
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.decisions import Decisions
 
@@ -59,7 +59,7 @@ class Deciding:
         if action not in ACTIONS:
             raise _wrong("action", action, f"one of {', '.join(ACTIONS)}")
         run_id, subject_id = _text(asked, "run_id"), _text(asked, "subject_id")
-        verdict = self._verdict_on(run_id, subject_id)
+        at_ns, cause = self._seen(run_id, subject_id, action)
         now_ns = self._wall_ns()
         decision = Decision(
             action=action,
@@ -69,12 +69,36 @@ class Deciding:
             by=_text(asked, "by") if asked.get("by") else "",
             at_ns=now_ns,
             until_ns=now_ns + int(_seconds(asked) * 1e9) if action == "mute" else None,
-            verdict_at_ns=verdict.at_ns,
-            cause=verdict.cause,
+            verdict_at_ns=at_ns,
+            cause=cause,
         )
         self._decisions.take(decision)
         self._keep(self._decisions.state())
         return decision
+
+    def _seen(self, run_id: str, subject_id: str, action: str) -> tuple[int, str]:
+        """When what the person saw began or last changed, and its cause."""
+        group = hung_group(subject_id)
+        if group is not None:
+            return self._hang_of(run_id, group, action), "unknown"
+        verdict = self._verdict_on(run_id, subject_id)
+        return verdict.at_ns, verdict.cause
+
+    def _hang_of(self, run_id: str, group: str, action: str) -> int:
+        """Since when a world hangs; only what hangs can be dismissed."""
+        found = self._report().hangs_of(run_id).get(group)
+        if found is None or (action == "dismiss" and not found.is_hung):
+            raise UnknownSubjectError(
+                describe(
+                    where=f"run {run_id}, subject_id",
+                    value=hang_subject(group),
+                    expected="a group of ranks that is stuck or lost"
+                    if found
+                    else "a group of ranks with signs of life",
+                    remedy="See 'liveness' in /v1/report.",
+                )
+            )
+        return int(found.hung_since_s * 1e9) if found.is_hung else 0
 
     def _verdict_on(self, run_id: str, subject_id: str) -> Verdict:
         known = {v.subject_id: v for v in self._report().verdicts_of(run_id)}

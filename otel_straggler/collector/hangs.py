@@ -5,11 +5,13 @@ Ranks that send no heartbeats (spans of another SDK) are not judged: whether the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
 from otel_straggler.collector.liveness import RankLife, World
+from otel_straggler.model.decision import hang_subject
 from otel_straggler.model.observation import NO_STEP, Section
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.score.hangs.judge import Found, HangJudge
@@ -19,6 +21,10 @@ from otel_straggler.semconv import OUTCOMES, STEP_SPAN
 
 _Key = tuple[str, str]
 _MOST_SECTIONS = 1_000
+_MOST_KEPT = 100
+"""Worlds of which a state tells; those that learnt last."""
+_STATE_VERSION = 1
+_PREEMPTED = OUTCOMES.index("preempted")
 
 
 class Hangs:
@@ -32,12 +38,16 @@ class Hangs:
         self._settings = settings or HangSettings()
         self._judges: dict[_Key, HangJudge] = {}
         self._orders: dict[_Key, tuple[str, ...]] = {}
+        self._learnt: dict[_Key, None] = {}
+        self._newest: dict[_Key, Found] = {}
 
     def learn(self, table: StepTable) -> None:
         """Take the times of some steps. Cost: see :meth:`Timeouts.learn`."""
         first = table.sources[0]
         key = first.run_id, first.group
         self._judge(key).learn(table, first.attempt)
+        self._learnt.pop(key, None)
+        self._learnt[key] = None  # the newest last
         names = tuple(section.name for section in table.sections)
         known = self._orders.get(key, ())
         if names != known[: len(names)] and len(names) <= _MOST_SECTIONS:
@@ -47,14 +57,63 @@ class Hangs:
         """The states of a world at ``now_s``, on the collector's wall clock; None if no rank of it
         sends signs of life."""
         key = run_id, group
-        signs = signs_of(world, self._orders.get(key, ()), now_s)
-        return None if signs is None else self._judge(key).look(signs, world.attempt, now_s)
+        signs = signs_of(world, self._orders.get(key, ()), now_s, self._settings.lost_after_s)
+        if signs is None:
+            return None
+        found = self._newest[key] = self._judge(key).look(signs, world.attempt, now_s)
+        return found
+
+    def hung(self, run_id: str) -> dict[str, int]:
+        """Since when (ns) which worlds of a run are stuck or lost, by subject of a decision."""
+        return {
+            hang_subject(group): int(found.hung_since_s * 1e9)
+            for (run, group), found in self._newest.items()
+            if run == run_id and found.is_hung
+        }
 
     def forget(self, run_ids: Iterable[str]) -> None:
         gone = set(run_ids)
-        for key in [key for key in self._judges if key[0] in gone]:
-            del self._judges[key]
-            self._orders.pop(key, None)
+        for table in (self._judges, self._orders, self._learnt, self._newest):
+            for key in [key for key in table if key[0] in gone]:
+                del table[key]
+
+    # --- over restarts of the collector ------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What was learnt of the 100 worlds that learnt last, in JSON's types only."""
+        keys = list(self._learnt)[-_MOST_KEPT:]
+        return {
+            "version": _STATE_VERSION,
+            "worlds": [
+                {
+                    "run_id": key[0],
+                    "group": key[1],
+                    "order": list(self._orders.get(key, ())),
+                    "judge": self._judges[key].state(),
+                }
+                for key in keys
+            ],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`state`.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none; nothing is taken then.
+        """
+        if state["version"] != _STATE_VERSION:
+            msg = f"version {state['version']!r}"
+            raise ValueError(msg)
+        judges: dict[_Key, HangJudge] = {}
+        orders: dict[_Key, tuple[str, ...]] = {}
+        for world in state["worlds"][-_MOST_KEPT:]:
+            key = str(world["run_id"]), str(world["group"])
+            judges[key] = HangJudge(self._settings)
+            judges[key].restore(world["judge"])
+            orders[key] = tuple(str(name) for name in world["order"][:_MOST_SECTIONS])
+        self._judges.update(judges)
+        self._orders.update(orders)
+        self._learnt.update(dict.fromkeys(judges))
 
     def _judge(self, key: _Key) -> HangJudge:
         judge = self._judges.get(key)
@@ -63,11 +122,14 @@ class Hangs:
         return judge
 
 
-def signs_of(world: World, order: tuple[str, ...], now_s: float) -> Signs | None:
+def signs_of(
+    world: World, order: tuple[str, ...], now_s: float, lost_after_s: float = 20.0
+) -> Signs | None:
     """What the ranks of a world last said; expected ranks that never spoke are among them.
 
     Args:
         order: the sections in the order in which they run within a step.
+        lost_after_s: a rank that was told to end, and is silent for longer, has ended.
     """
     spoken = {rank: life for rank, life in world.ranks.items() if life.sent_at_s is not None}
     if not spoken:
@@ -76,6 +138,8 @@ def signs_of(world: World, order: tuple[str, ...], now_s: float) -> Signs | None
     ranks = sorted(spoken.keys() | (set(range(world.world_size)) - mute))
     names = {name: code for code, name in enumerate(order)}
     sections = [_section(spoken.get(rank), names) for rank in ranks]
+    ends = [_end(spoken.get(rank), now_s, lost_after_s) for rank in ranks]
+    nodes: dict[str, int] = {}
     return Signs(
         ranks=np.array(ranks, np.int64),
         silent_s=np.array([_age(spoken.get(rank), "sent_at_s", now_s) for rank in ranks]),
@@ -84,7 +148,11 @@ def signs_of(world: World, order: tuple[str, ...], now_s: float) -> Signs | None
         section=np.array([code for code, _ in sections], np.int32),
         sections=tuple(names),
         is_working=np.array([is_working for _, is_working in sections]),
-        ended=np.array([_ended(spoken.get(rank)) for rank in ranks], np.int32),
+        ended=np.array([code for code, _ in ends], np.int32),
+        ended_s=np.array([age_s for _, age_s in ends]),
+        node=np.array([_node(spoken.get(rank), nodes) for rank in ranks], np.int32),
+        began_s=np.array([_age(spoken.get(rank), "first_sent_at_s", now_s) for rank in ranks]),
+        first_step=np.array([_first_step(spoken.get(rank)) for rank in ranks], np.int64),
     )
 
 
@@ -107,7 +175,20 @@ def _step(life: RankLife | None) -> int:
     return NO_STEP if life is None or life.step is None else life.step
 
 
-def _ended(life: RankLife | None) -> int:
-    if life is None or life.finished_at_s is None:
-        return NOT_ENDED
-    return OUTCOMES.index(life.outcome or "unknown")
+def _first_step(life: RankLife | None) -> int:
+    return NO_STEP if life is None or life.first_step is None else life.first_step
+
+
+def _node(life: RankLife | None, nodes: dict[str, int]) -> int:
+    return -1 if life is None else nodes.setdefault(life.source.node, len(nodes))
+
+
+def _end(life: RankLife | None, now_s: float, lost_after_s: float) -> tuple[int, float]:
+    """How a rank has ended, and how long ago."""
+    if life is not None and life.finished_at_s is not None:
+        code = OUTCOMES.index(life.outcome or "unknown")
+        return code, _age(life, "finished_at_s", now_s)
+    silent_s = _age(life, "sent_at_s", now_s)
+    if life is not None and life.is_ending and silent_s > lost_after_s:
+        return _PREEMPTED, silent_s
+    return NOT_ENDED, float("nan")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
+from otel_straggler.collector.hangs import Hangs
 from otel_straggler.collector.settings import HistorySettings
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import Verdict
@@ -23,6 +24,7 @@ _JUDGES: Final = "judges"
 _DECISIONS: Final = "decisions"
 _ALERTS: Final = "alerts"
 _MAINTENANCE: Final = "maintenance"
+_HANGS: Final = "hangs"
 
 
 class Keeper:
@@ -93,16 +95,25 @@ class Keeper:
 
     # --- from the scoring thread ----------------------------------------------------------------
 
-    def restore(self, scorer: Scorer, decisions: Decisions, maintenance: MaintenanceBook) -> None:
+    def restore(
+        self,
+        scorer: Scorer,
+        decisions: Decisions,
+        maintenance: MaintenanceBook | None = None,
+        hangs: Hangs | None = None,
+    ) -> None:
         """Give everybody what the last process left. What is refused is said, counted and left
         out; the rest counts all the same."""
         decided = self._restored.pop(_DECISIONS, None)
         if decided is not None:
             self._give(_DECISIONS, lambda: decisions.restore(decided))
         maintained = self._restored.pop(_MAINTENANCE, None)
-        if maintained is not None:
-            self._give(_MAINTENANCE, lambda: maintenance.restore(maintained))
+        if maintained is not None and maintenance is not None:
+            self._give(_MAINTENANCE, partial(maintenance.restore, maintained))
             self._maintenance = maintenance.state()
+        learnt = self._restored.pop(_HANGS, None)
+        if learnt is not None and hangs is not None:
+            self._give(_HANGS, partial(hangs.restore, learnt))
         judges = 0
         for key, state in self._restored.items():
             part, is_judge, name = key.partition("/")
@@ -117,17 +128,18 @@ class Keeper:
         if self._history is not None and windows:
             self._history.put(windows=windows)
 
-    def tick(self, scorer: Scorer) -> None:
+    def tick(self, scorer: Scorer, hangs: Hangs | None = None) -> None:
         """Save if it is time and there is anything new."""
         if self._history is None:
             return
         self._changes += scorer.new_changes()
         is_new = self._changes or scorer.counts.observed != self._saved_rows
         if is_new and self._monotonic_ns() >= self._due_at_ns:
-            self.save(scorer)
+            self.save(scorer, hangs)
 
-    def save(self, scorer: Scorer) -> None:
-        """The scorer's state and the changes of verdicts that led to it, in one."""
+    def save(self, scorer: Scorer, hangs: Hangs | None = None) -> None:
+        """The scorer's state and the changes of verdicts that led to it, in one; with what the hang
+        judges have learnt."""
         if self._history is None:
             return
         began_at_ns = self._monotonic_ns()
@@ -137,6 +149,8 @@ class Keeper:
         states = _parts(scorer.state())
         if self._maintenance is not None:
             states[_MAINTENANCE] = self._maintenance
+        if hangs is not None:
+            states[_HANGS] = hangs.state()
         self._history.put(changes=self._changes, states=states)
         self._changes = []
         took_ns = self._monotonic_ns() - began_at_ns

@@ -17,7 +17,11 @@ from otel_straggler.wire.decode_spans import Progress
 
 _CLASH_SHOWN_S = 60.0
 _CLASH_TOLERANCE_S = 5.0
-_SILENT_S = 30.0
+_SILENT_S = 15.0
+"""A session that looks older, perhaps by a wrong clock, takes over from one that is silent for so
+long: before that one is called lost."""
+_DELAY_KEPT_S = 600.0
+"""The smallest delay is that of the last one to two of these: clocks drift, and are set."""
 _DAY_S = 86_400.0
 _MOST_RETIRED = 10_000
 _MOST_FOLDED = 200
@@ -40,6 +44,10 @@ class RankLife:
         dropped: records lost in this session, by reason.
         folded: section runs sent in spans for several, by section.
         gpu_tier, gpu_reason: what times it on its GPU, and why not more; empty if never told.
+        first_step: the first that it told of.
+        page, team: whether people may be called for the run, and whose it is; None and empty if
+            not told.
+        is_ending: SIGTERM has come, and its own handler decides what follows.
     """
 
     source: Source
@@ -57,6 +65,12 @@ class RankLife:
     folded: dict[str, int] = field(default_factory=dict)
     gpu_tier: str = ""
     gpu_reason: str = ""
+    first_step: int | None = None
+    page: bool | None = None
+    team: str = ""
+    is_ending: bool = False
+    _newer_delay_s: float = float("inf")
+    _delay_since_s: float = 0.0
     _older: tuple[float, float, int] | None = None
 
     def here(self, sender_time_s: float | None) -> float | None:
@@ -81,25 +95,40 @@ class RankLife:
             return
         self.arrived_at_s = now_s
         self.sent_at_s = beat.sent_at_s
-        self.delay_s = min(self.delay_s, now_s - beat.sent_at_s)
+        self._note_delay(now_s - beat.sent_at_s, now_s)
+        self.page, self.team = beat.page, beat.team
+        self.is_ending = beat.is_ending
         self.open_section, self.phase = beat.open_section, beat.phase
         if beat.gpu_tier:
             self.gpu_tier, self.gpu_reason = beat.gpu_tier, beat.gpu_reason
         if beat.progress_at_s is not None:
             self.progress_at_s = beat.progress_at_s
         if beat.step is not None:
-            self.step = max(beat.step, self.step or 0)
+            self._reach(beat.step)
 
     def take_progress(self, source: Source, progress: Progress, now_s: float) -> None:
         """Take what spans say; their times count only for a rank that sends no heartbeats."""
         if progress.step >= 0:
-            self.step = max(progress.step, self.step or 0)
+            self._reach(progress.step)
         ended_at_s = progress.end_ns * 1e-9
         if self.sent_at_s is None and ended_at_s < now_s + _DAY_S:
             self.source = source
             self.arrived_at_s = now_s
             self.delay_s = min(self.delay_s, now_s - ended_at_s)
             self.progress_at_s = max(self.progress_at_s or 0.0, ended_at_s)
+
+    def _reach(self, step: int) -> None:
+        if self.first_step is None:
+            self.first_step = step
+        self.step = max(step, self.step or 0)
+
+    def _note_delay(self, delay_s: float, now_s: float) -> None:
+        """The smallest of late; what is older no longer counts."""
+        if now_s - self._delay_since_s >= _DELAY_KEPT_S:
+            self.delay_s, self._newer_delay_s = self._newer_delay_s, float("inf")
+            self._delay_since_s = now_s
+        self._newer_delay_s = min(self._newer_delay_s, delay_s)
+        self.delay_s = min(self.delay_s, self._newer_delay_s)
 
     def _is_news(self, sent_at_s: float, now_s: float) -> bool:
         if self.sent_at_s is None or sent_at_s > self.sent_at_s:
@@ -108,7 +137,7 @@ class RankLife:
         if not self._was_set_back(sent_at_s, now_s):
             return False
         self._older = None
-        self.delay_s = now_s - sent_at_s
+        self.delay_s = self._newer_delay_s = now_s - sent_at_s
         return True
 
     def _was_set_back(self, sent_at_s: float, now_s: float) -> bool:
@@ -151,6 +180,16 @@ class World:
         known = [end for end in ends if end is not None]
         return max(known) if known and len(known) >= expected == len(ends) else None
 
+    @property
+    def page(self) -> bool:
+        """Whether people may be called for it: unless a rank said no."""
+        return all(life.page is not False for life in self.ranks.values())
+
+    @property
+    def team(self) -> str:
+        """Whose it is, by the first rank that says it; empty if none does."""
+        return next((life.team for _, life in sorted(self.ranks.items()) if life.team), "")
+
 
 class Liveness:
     """The worlds of all runs. One thread owns it; time is an argument."""
@@ -188,19 +227,12 @@ class Liveness:
                 if at_s is not None and now_s - at_s < _CLASH_SHOWN_S:
                     yield retired.source
 
-    def idle_runs(self, now_s: float, forget_s: float) -> tuple[str, ...]:
-        """Runs of which nothing was heard for ``forget_s``."""
+    def heard(self) -> dict[str, float]:
+        """When each run was last heard of."""
         heard: dict[str, float] = {}
         for (run_id, _), world in self._worlds.items():
             heard[run_id] = max(heard.get(run_id, 0.0), world.touched_at_s)
-        return tuple(run_id for run_id, at_s in heard.items() if now_s - at_s >= forget_s)
-
-    def longest_idle_runs(self, keep: int) -> tuple[str, ...]:
-        """Runs beyond the ``keep`` that were heard last."""
-        heard: dict[str, float] = {}
-        for (run_id, _), world in self._worlds.items():
-            heard[run_id] = max(heard.get(run_id, 0.0), world.touched_at_s)
-        return tuple(sorted(heard, key=lambda run_id: heard[run_id])[: max(len(heard) - keep, 0)])
+        return heard
 
     def forget(self, run_ids: Iterable[str]) -> None:
         for run_id in run_ids:

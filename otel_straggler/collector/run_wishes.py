@@ -15,16 +15,11 @@ def mode_of(settings: CollectorSettings) -> Mode:  # noqa: ARG001 - see alerts.m
     return "observe"
 
 
-def may_page(world: World) -> bool:  # noqa: ARG001 - see training.run.page
+def may_page(world: World) -> bool:
     """Whether the run lets its alerts call somebody."""
-    return True
+    return world.page
 
 
-def team_of(world: World) -> str:  # noqa: ARG001 - see training.team
+def team_of(world: World) -> str:
     """Whose run it is; empty if not told."""
-    return ""
-
-
-def is_acknowledged(run_id: str, group: str) -> bool:  # noqa: ARG001
-    """Whether somebody has taken note of the hang that there is now."""
-    return False
+    return world.team

@@ -12,15 +12,16 @@ from functools import partial
 
 from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.board import Board, Snapshot
+from otel_straggler.collector.forgetting import Forgetting
 from otel_straggler.collector.gathering import Gathering
 from otel_straggler.collector.hangs import Hangs
 from otel_straggler.collector.histograms import Histograms
 from otel_straggler.collector.keeper import Keeper
 from otel_straggler.collector.liveness import Liveness
-from otel_straggler.collector.run_wishes import is_acknowledged
 from otel_straggler.collector.settings import CollectorSettings, HistorySettings
 from otel_straggler.collector.watching import Watching
 from otel_straggler.model.alert import Mode
+from otel_straggler.model.decision import hang_subject
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts
@@ -100,11 +101,14 @@ class Worker:
         self._monotonic_ns = monotonic_ns
         self._wall_s = wall_s
         self._cluster = settings.metrics.cluster
-        self._forget_s = scoring.forget_run_seconds
-        self._max_runs = scoring.max_runs
         judging = settings.liveness.for_judge()
+        self._forgetting = Forgetting(
+            forget_s=scoring.forget_run_seconds,
+            give_up_s=settings.liveness.give_up_seconds,
+            max_runs=scoring.max_runs,
+        )
         self._hangs = Hangs(judging)
-        self._watching = Watching(mode, judging.lost_quorum, is_acknowledged)
+        self._watching = Watching(mode, judging.lost_quorum, self.is_acknowledged)
         self._scorer = Scorer(
             scoring.for_scorer(), settings.verdicts.for_judge(), self._hangs.learn
         )
@@ -135,7 +139,7 @@ class Worker:
     def start(self, collector_id: str) -> None:
         """Restore what the keeper has, and begin; ``collector_id`` is the value of the label
         ``collector``."""
-        self._keeper.restore(self._scorer, self._decisions, self._maintenance)
+        self._keeper.restore(self._scorer, self._decisions, self._maintenance, self._hangs)
         self.sign(collector_id)
         self._thread.start()
 
@@ -267,7 +271,7 @@ class Worker:
             self._is_dirty = True
         self._keeper.take(windows)
         self._guarded(lambda: self._tell(windows))
-        self._guarded(lambda: self._keeper.tick(self._scorer))
+        self._guarded(lambda: self._keeper.tick(self._scorer, self._hangs))
         # A tenth of the time at most goes into pages: a large run is shown a little later.
         pause_ns = max(_TICK_S * 1e9, 10 * self._publishing_took_ns)
         since_ns = now_ns - self._published_at_ns
@@ -285,7 +289,7 @@ class Worker:
             self._board.take(window, now_s)
         self._keeper.take(windows)
         self._guarded(lambda: self._tell(windows))
-        self._guarded(lambda: self._keeper.save(self._scorer))
+        self._guarded(lambda: self._keeper.save(self._scorer, self._hangs))
         self._publish(now_ns, now_s)
 
     def _tell(self, windows: list[WindowScores]) -> None:
@@ -324,16 +328,28 @@ class Worker:
             group: self._hangs.look(run_id, group, world, now_s)
             for group, world in self._liveness.worlds(run_id).items()
         }
-        return {group: found for group, found in looks.items() if found is not None}
+        return {
+            group: self._forgetting.shown(run_id, found)
+            for group, found in looks.items()
+            if found is not None
+        }
+
+    def is_acknowledged(self, run_id: str, group: str) -> bool:
+        """Whether a world hangs and a person has said that nobody is to be called for it."""
+        hung = self._hangs.hung(run_id)
+        return hang_subject(group) in self._decisions.silenced_hangs(run_id, hung)
+
+    def _needs_somebody(self, run_id: str) -> bool:
+        """Whether a world of the run hangs and nobody has acknowledged that."""
+        hung = self._hangs.hung(run_id)
+        return bool(hung.keys() - self._decisions.silenced_hangs(run_id, hung))
 
     def _judged(self, run_id: str) -> RunVerdicts:
-        return self._decisions.applied(self._scorer.judged(run_id), run_id)
+        hung = self._hangs.hung(run_id)
+        return self._decisions.applied(self._scorer.judged(run_id), run_id, hung)
 
     def _forget(self, now_s: float) -> None:
-        gone = (
-            *self._liveness.idle_runs(now_s, self._forget_s),
-            *self._liveness.longest_idle_runs(self._max_runs),
-        )
+        gone = self._forgetting.gone(self._liveness.heard(), self._needs_somebody, now_s)
         self._histograms.forget(gone)
         self._liveness.forget(gone)
         self._hangs.forget(gone)

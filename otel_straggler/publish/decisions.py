@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from otel_straggler.model.decision import ACTIONS, Decision
+from otel_straggler.model.decision import ACTIONS, Decision, hung_group
 from otel_straggler.model.verdict import CAUSES, RunVerdicts, Verdict
 
 MOST_KEPT: Final = 1_000
@@ -42,8 +42,13 @@ class Decisions:
         with self._lock:
             return dict(self._counts)
 
-    def applied(self, judged: RunVerdicts, run_id: str) -> RunVerdicts:
+    def applied(
+        self, judged: RunVerdicts, run_id: str, hung: Mapping[str, int] | None = None
+    ) -> RunVerdicts:
         """The verdicts of a run with its decisions: nobody is called for who is silenced.
+
+        Args:
+            hung: since when (ns) which worlds of the run are stuck or lost, by subject.
 
         Cost: O(decisions), and O(changes of verdicts) where something is silenced.
         """
@@ -51,7 +56,7 @@ class Decisions:
             of_run = tuple(each for each in self._book if each.run_id == run_id)
         if not of_run:
             return judged
-        silenced = {each.subject_id for each in self._in_force(of_run, judged.changes)}
+        silenced = {each.subject_id for each in self._in_force(of_run, judged.changes, hung)}
         changes = judged.changes
         if silenced:
             changes = tuple(
@@ -61,7 +66,10 @@ class Decisions:
         return replace(judged, changes=changes, decisions=of_run, silenced=frozenset(silenced))
 
     def _in_force(
-        self, of_run: Sequence[Decision], changes: Sequence[Verdict]
+        self,
+        of_run: Sequence[Decision],
+        changes: Sequence[Verdict],
+        hung: Mapping[str, int] | None = None,
     ) -> tuple[Decision, ...]:
         newest = {each.subject_id: each for each in of_run}
         well_at_ns = {v.subject_id: v.at_ns for v in changes if v.state in _WELL}
@@ -70,10 +78,20 @@ class Decisions:
         def counts(each: Decision) -> bool:
             if each.action == "mute":
                 return each.until_ns is not None and now_ns < each.until_ns
+            if each.action == "dismiss" and hung_group(each.subject_id) is not None:
+                began_at_ns = (hung or {}).get(each.subject_id)
+                return began_at_ns is not None and began_at_ns <= each.verdict_at_ns
             is_over = well_at_ns.get(each.subject_id, -1) > each.verdict_at_ns
             return each.action == "dismiss" and not is_over
 
         return tuple(each for each in newest.values() if counts(each))
+
+    def silenced_hangs(self, run_id: str, hung: Mapping[str, int]) -> frozenset[str]:
+        """Of the worlds that hang, by subject, those for which nobody is to be called."""
+        with self._lock:
+            of_run = tuple(each for each in self._book if each.run_id == run_id)
+        in_force = {each.subject_id for each in self._in_force(of_run, (), hung)}
+        return frozenset(in_force & hung.keys())
 
     # --- over restarts ---------------------------------------------------------------------------
 

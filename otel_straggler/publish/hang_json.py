@@ -14,14 +14,19 @@ MOST_NAMED = 20
 Json = dict[str, Any]
 
 
-def hang_json(group: str, found: Found) -> Json:
-    """One world: its state, how many ranks are in which, and because of whom it waits."""
+def hang_json(group: str, found: Found, *, is_acknowledged: bool = False) -> Json:
+    """One world: its state, how many ranks are in which, and because of whom it waits.
+
+    Args:
+        is_acknowledged: a person has said that nobody is to be called for it.
+    """
     counts = np.bincount(found.rank_states, minlength=len(RANK_STATES))
     blame = found.blame
     return {
         "group": group,
         "state": found.state,
         "since_s": found.since_s,
+        "acknowledged": is_acknowledged and found.is_hung,
         "ranks": {state: int(n) for state, n in zip(RANK_STATES, counts, strict=True) if n},
         "why": None if blame is None else blame.kind,
         "culprits": [] if blame is None else found.ranks[blame.culprits].tolist(),

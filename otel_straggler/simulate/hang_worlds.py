@@ -181,6 +181,12 @@ class HangWorld:
             sections=SECTIONS,
             is_working=np.array([section != NO_OPEN_SECTION for _, section, _ in lines]),
             ended=np.where(has_ended, code, NOT_ENDED).astype(np.int32),
+            ended_s=np.where(has_ended, now_s - self._ended_s, np.nan),
+            node=(np.arange(plan.ranks) // plan.ranks_per_node).astype(np.int32),
+            began_s=np.where(np.isnan(beat_s), np.nan, now_s - self._beat_offset_s),
+            first_step=np.array(
+                [self._first_step(rank, beat_s[rank]) for rank in range(plan.ranks)]
+            ),
         )
 
     def tables(self, until_s: float) -> Iterator[StepTable]:
@@ -262,6 +268,16 @@ class HangWorld:
         if tale is None:
             tale = self._tales[rank] = _Tale.of(self._steps, rank)
         return tale.at(beat_s)
+
+    def _first_step(self, rank: int, until_s: float) -> int:
+        """The first step that a rank told of by then."""
+        beat_s = float(self._beat_offset_s[rank])
+        while beat_s <= until_s:
+            step, _, _ = self._line(rank, beat_s)
+            if step != NO_STEP:
+                return step
+            beat_s += self.plan.heartbeat_s
+        return NO_STEP
 
     def _table(self, block: list[_Step]) -> StepTable:
         begun_s = np.stack([step.begun_s for step in block])

@@ -91,7 +91,7 @@ STATES = [
     (half_are_gone, "partly_lost", 1, "lost", ["1", "2"], {"ok": 2, "lost": 2}),
     (all_are_gone, "lost", 1, "lost", ["0", "1", "2", "3"], {"lost": 4}),
     (one_ended_too_early, "stuck", 1, "left_early", ["3"], {"stuck": 3, "finished": 1}),
-    (one_fails, "failed", 0, None, [], {"finished": 1, "lost": 3}),
+    (one_fails, "failed", 0, None, [], {"finished": 4}),
     (ends("ok"), "finished", 0, None, [], {"finished": 4}),
     (ends("cancelled"), "cancelled", 0, None, [], {"finished": 4}),
     (ends("preempted"), "preempted", 0, None, [], {"finished": 4}),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from otel_straggler import semconv
+from otel_straggler.cli import main
 from otel_straggler.score.scorer import Scorer
 
 JSON = {"Content-Type": "application/json"}
@@ -143,3 +145,53 @@ def test_only_post_decides(begin: Any, kit: Any) -> None:
     live = begin()
     answer = live.get("/v1/decisions")
     assert (answer.status, answer.headers["allow"]) == (405, "POST")
+
+
+@pytest.fixture
+def hung(start: Any, kit: Any) -> Any:
+    """A collector with a run whose group "actor" is lost, and "critic" has ended."""
+    live = start(liveness__lost_after_seconds=0.5)
+    for group, outcome in (("actor", None), ("critic", "ok")):
+        source = kit.rank(0, 1, group=group)
+        now_s = time.time()
+        ended_at_s = now_s if outcome else None
+        beat = kit.beat_of(source, sent_at_s=now_s, finished_at_s=ended_at_s, outcome=outcome)
+        assert live.post(beat, "metrics").status == 200
+    kit.eventually(lambda: hang_of(live)["state"] == "lost")
+    return live
+
+
+def hang_of(live: Any, group: str = "actor") -> dict[str, Any]:
+    worlds = live.report()["runs"].get("run", {}).get("liveness", [])
+    found = {world["group"]: world for world in worlds}
+    return found.get(group, {"state": None})
+
+
+def test_a_hang_is_acknowledged_over_the_same_endpoint(hung: Any, kit: Any, decide: Any) -> None:
+    """It stays what it is, and is in the list of decisions."""
+    assert hang_of(hung)["acknowledged"] is False
+    assert decide(hung, subject_id="hang:actor").status == 200
+    kit.eventually(lambda: hang_of(hung)["acknowledged"])
+    assert hang_of(hung)["state"] == "lost"
+    [kept] = hung.report()["runs"]["run"]["decisions"]
+    assert (kept["subject_id"], kept["is_in_force"]) == ("hang:actor", True)
+    assert hung.value(semconv.COLLECTOR_DECISIONS, action="dismiss", cause="unknown") == 1
+    assert decide(hung, subject_id="hang:critic").status == 404
+    assert decide(hung, subject_id="hang:nobody").status == 404
+
+
+def test_the_command_line_acknowledges_what_hangs(
+    hung: Any, kit: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a name where one group hangs only; a mistake says what there is."""
+    url = ["--collector", f"http://{hung.addresses['metrics']}", "--reason", "seen"]
+    assert main(["verdict", "dismiss", "hang", *url]) == 0
+    assert capsys.readouterr().out == "dismissed: hang:actor in run run\n"
+    kit.eventually(lambda: hang_of(hung)["acknowledged"])
+    assert main(["verdict", "restore", "hang:actor", "--run", "run", *url]) == 0
+    kit.eventually(lambda: not hang_of(hung)["acknowledged"])
+    assert main(["verdict", "mute", "hang:critic", "--for", "1h", *url]) == 0
+    assert main(["verdict", "dismiss", "hang:other", *url]) != 0
+    assert "hang:actor (run run)" in capsys.readouterr().err
+    assert main(["verdict", "dismiss", "hang:critic", *url]) != 0
+    assert "stuck or lost" in capsys.readouterr().err

@@ -11,9 +11,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from otel_straggler import semconv
 from otel_straggler.collector.admission import Admission
+from otel_straggler.collector.deciding import Deciding, UnknownSubjectError
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
+from otel_straggler.publish.decisions import Decisions
 from otel_straggler.wire.decode_metrics import DecodedMetrics
 from otel_straggler.wire.decode_spans import SpanDecoder
 
@@ -24,11 +26,13 @@ BEAT_S = 5.0
 class World:
     """Four ranks that send heartbeats to a worker, every five seconds of a clock of its own."""
 
-    def __init__(self, kit: Any) -> None:
+    def __init__(self, kit: Any, **settings: Any) -> None:
         self.now_s = 1.79e9
+        self.decisions = Decisions(lambda: int(self.now_s * 1e9))
         self.worker = Worker(
-            kit.settings(),
+            kit.settings(**settings),
             Admission(1 << 30),
+            decisions=self.decisions,
             monotonic_ns=lambda: int(self.now_s * 1e9),
             wall_s=lambda: self.now_s,
         )
@@ -78,6 +82,17 @@ class World:
         """A request of spans."""
         self.worker.take(SpanDecoder().decode(spans), 0)
         self.worker.process_queued()
+
+    def decide(self, action: str, subject_id: str = "hang:", **more: Any) -> None:
+        """What a person asks of ``/v1/decisions``."""
+        deciding = Deciding(
+            self.decisions,
+            lambda: self.worker.snapshot.report,
+            lambda _: None,
+            lambda: int(self.now_s * 1e9),
+        )
+        asked = {"action": action, "run_id": "run", "subject_id": subject_id, "reason": "seen"}
+        deciding.decide(json.dumps({**asked, **more}).encode())
 
     def end(self, rank: int, outcome: Any) -> None:
         self.say(rank, finished_at_s=self.now_s, outcome=outcome)
@@ -208,3 +223,105 @@ def test_ranks_without_signs_of_life_are_not_judged(kit: Any) -> None:
     alone.worker.tick()
     (run,) = json.loads(alone.worker.snapshot.report.body)["runs"].values()
     assert run["liveness"] == []
+
+
+def test_a_person_acknowledges_a_hang_until_it_hangs_anew(world: World) -> None:
+    """It is still shown as what it is; after progress another hang is another one."""
+    world.live(600.0)
+    assert world.look()["acknowledged"] is False
+    world.decide("dismiss")
+    found = world.look()
+    assert (found["state"], found["acknowledged"]) == ("stuck", True)
+    assert world.worker.is_acknowledged("run", "")
+    world.live(60.0, silent=(1,))  # what becomes of it without progress is the same hang
+    found = world.look()
+    assert (found["state"], found["acknowledged"]) == ("partly_lost", True)
+    world.live(10.0, moving=range(RANKS))
+    assert world.look()["acknowledged"] is False
+    world.live(600.0)
+    assert (world.look()["state"], world.look()["acknowledged"]) == ("stuck", False)
+    assert not world.worker.is_acknowledged("run", "")
+
+
+def test_a_hang_is_muted_for_a_time_and_taken_back(world: World) -> None:
+    """A mute holds whatever the world does; also before it hangs."""
+    world.look()
+    world.decide("mute", seconds=900)
+    world.live(600.0)
+    assert world.look()["acknowledged"] is True
+    world.live(400.0)
+    assert world.look()["acknowledged"] is False
+    world.decide("dismiss")
+    assert world.look()["acknowledged"] is True
+    world.decide("restore")
+    assert world.look()["acknowledged"] is False
+
+
+@pytest.mark.parametrize("subject_id", ["hang:", "hang:critic"])
+def test_only_what_hangs_can_be_dismissed(world: World, subject_id: str) -> None:
+    """A dismissal in advance would hide the next hang."""
+    world.look()
+    with pytest.raises(UnknownSubjectError, match=r"stuck or lost|signs of life"):
+        world.decide("dismiss", subject_id)
+
+
+def test_a_hung_run_is_shown_until_monitoring_gives_up(kit: Any) -> None:
+    """Idle runs go after an hour here; this one after three days, as forgotten for an hour."""
+    world = World(kit, scoring__forget_run_seconds=3_600.0)
+    world.live(60.0, moving=range(RANKS))
+    for seconds in (60.0, 3 * 86_400.0 - 160.0):
+        world.now_s += seconds
+        assert world.look()["state"] == "lost"
+    world.now_s += 200.0
+    found = world.look()
+    assert (found["state"], found["ranks"], found["culprits"]) == ("forgotten", {}, [])
+    assert world.series(semconv.RUN_STATE) == {"": "forgotten"}
+    assert world.series(semconv.RANK_STATE) == {}
+    world.now_s += 3_700.0
+    world.worker.tick()
+    assert json.loads(world.worker.snapshot.report.body)["runs"] == {}
+
+
+def test_an_acknowledged_run_is_forgotten_like_any_other(kit: Any) -> None:
+    """Somebody knows of it."""
+    world = World(kit, scoring__forget_run_seconds=3_600.0)
+    world.live(60.0, moving=range(RANKS))
+    world.now_s += 60.0
+    assert world.look()["state"] == "lost"
+    world.decide("dismiss")
+    world.now_s += 3_600.0
+    world.worker.tick()
+    assert json.loads(world.worker.snapshot.report.body)["runs"] == {}
+
+
+def test_a_world_says_whether_to_call_anybody_and_whose_it_is(kit: Any) -> None:
+    """One rank that says no is enough; the team is that of the first rank that names one."""
+    world = World(kit)
+    world.live(5.0)
+    known = world.worker._liveness.worlds("run")[""]
+    assert (known.page, known.team) == (True, "")
+    world.now_s += 5.0
+    world.say(2, page=False, team="vision")
+    world.say(3, page=True, team="speech")
+    assert (known.page, known.team) == (False, "vision")
+
+
+def test_a_rank_that_was_told_to_end_and_falls_silent_was_preempted(world: World) -> None:
+    """Its own handler of SIGTERM saved a checkpoint until SIGKILL came."""
+    for rank in range(RANKS):
+        world.beats[rank]["is_ending"] = True
+    world.live(10.0)
+    world.now_s += 60.0
+    assert (world.look()["state"], world.look()["why"]) == ("preempted", None)
+    assert world.series(semconv.RANK_STATE) == dict.fromkeys("0123", "finished")
+
+
+def test_a_rank_killed_before_its_launcher_ends_the_others_is_lost(world: World) -> None:
+    """Its neighbours on the node say that they were preempted; it says nothing."""
+    world.now_s += 2.0
+    for rank in range(RANKS):
+        world.end(rank, "preempted") if rank != 2 else None
+    world.now_s += 60.0
+    found = world.look()
+    assert (found["state"], found["culprits"]) == ("lost", [2])
+    assert world.series(semconv.RANK_STATE)["2"] == "lost"

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,16 @@ import numpy as np
 import pytest
 
 from otel_straggler import semconv
+from otel_straggler.collector.hangs import Hangs
 from otel_straggler.collector.keeper import Keeper
+from otel_straggler.collector.liveness import Liveness
 from otel_straggler.collector.settings import HistorySettings
 from otel_straggler.errors import InputError, UnavailableError
+from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.maintenance import Maintenance
+from otel_straggler.model.observation import Section
+from otel_straggler.model.rank import Source
+from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.decisions import Decisions
 from otel_straggler.publish.history import HistoryReader
@@ -417,6 +424,83 @@ def test_maintenance_is_written_again_with_every_save(keep: Any, path: Path) -> 
     keeper.close(5.0)
     assert restored.in_force() == (work,)
     assert "maintenance" in keys(path)
+
+
+def learnt(run_id: str, seconds: float, ranks: int = 2) -> StepTable:
+    """Forty steps of one section."""
+    times = np.full((40, ranks, 1), seconds)
+    return StepTable(
+        steps=np.arange(100, 140),
+        sources=tuple(Source(run_id=run_id, rank=r, session_id=f"{r}") for r in range(ranks)),
+        sections=(Section("forward"),),
+        seconds=times,
+        runs=np.ones(times.shape, np.int32),
+        run_cv=np.full((ranks, 1), np.nan),
+        tokens=np.full((40, ranks), np.nan),
+        start_ns=np.zeros((40, ranks), np.int64),
+        end_ns=(times[:, :, 0] * 1e9).astype(np.int64),
+    )
+
+
+def timeout_of(hangs: Hangs, run_id: str, *, step: int = 200) -> float:
+    """Of a rank of that run which is in the section."""
+    liveness = Liveness()
+    for number, now_s in ((step, 1_000.0), (step + 5, 1_010.0)):
+        source = Source(run_id=run_id, rank=0, session_id="0", world_size=1)
+        beat = Heartbeat(
+            source=source,
+            sent_at_s=now_s,
+            progress_at_s=now_s,
+            step=number,
+            open_section="forward",
+            open_time_s=0.0,
+        )
+        liveness.take_heartbeat(beat, now_s)
+        found = hangs.look(run_id, "", liveness.worlds(run_id)[""], now_s)
+    assert found is not None
+    return float(found.timeout_s[0])
+
+
+def test_learned_timeouts_survive_a_restart(keep: Any) -> None:
+    """A section of 50 s is known after it; without that it would have the 480 s of an unknown
+    one. The hundred worlds that learnt last are kept."""
+    hangs = Hangs()
+    for number in range(101):
+        for step in (0, 40):  # the first steps teach nothing
+            hangs.learn(replace(learnt(f"run-{number}", 50.0), steps=np.arange(40) + step))
+    assert timeout_of(hangs, "run-100") == pytest.approx(150.0)
+    keeper, _ = keep()
+    keeper.save(Judged(), hangs)
+    keeper.close(5.0)
+    keeper, _ = keep()
+    again = Hangs()
+    keeper.restore(Judged(), Decisions(time.time_ns), hangs=again)
+    assert timeout_of(again, "run-100") == pytest.approx(150.0)
+    assert timeout_of(again, "run-0") == 480.0
+    assert timeout_of(Hangs(), "run-100") == 480.0
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"version": 2, "worlds": []},
+        {"worlds": []},
+        {"version": 1, "worlds": [{"run_id": "run", "group": "", "order": [], "judge": {}}]},
+        {"version": 1, "worlds": 7},
+        [],
+    ],
+)
+def test_a_damaged_state_of_hang_judges_is_left_out_with_one_line(
+    keep: Any, state: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The collector starts, and learns timeouts anew."""
+    keeper, _ = keep()
+    keeper._history.put(states={"hangs": state})
+    keeper.close(5.0)
+    keeper, _ = keep()
+    keeper.restore(Judged(), Decisions(time.time_ns), hangs=Hangs())
+    assert [message for message in caplog.messages if "hangs" in message] == caplog.messages
+    assert len(caplog.messages) == 1
 
 
 def test_a_state_that_the_scorer_refuses_is_left_out_and_counted(

@@ -148,13 +148,11 @@ def test_ranks_that_send_only_spans_progress_too() -> None:
     assert life(liveness).here(life(liveness).progress_at_s) == pytest.approx(NOW + 2)
 
 
-def test_a_run_that_nobody_speaks_of_is_forgotten() -> None:
-    """After its idle time, or when there are too many."""
+def test_it_is_known_when_a_run_was_last_heard_of() -> None:
+    """And nothing is, once it is forgotten."""
     liveness = Liveness()
     liveness.take_heartbeat(beat(NOW), NOW)
-    assert liveness.idle_runs(NOW + 99, 100) == ()
-    assert liveness.idle_runs(NOW + 100, 100) == ("run",)
-    assert liveness.longest_idle_runs(0) == ("run",)
+    assert liveness.heard() == {"run": NOW}
     liveness.forget(["run"])
     assert liveness.runs() == ()
 

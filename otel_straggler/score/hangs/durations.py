@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from otel_straggler.model.observation import Floats
@@ -11,6 +14,7 @@ _SHORTEST_S = 2.0**-20
 _OCTAVES = 40
 _BUCKETS = _PER_OCTAVE * _OCTAVES
 _MOST_IN_A_GENERATION = 20_000
+_MOST_COUNTED = 2**40
 
 
 class Durations:
@@ -49,6 +53,33 @@ class Durations:
         """That a length was seen which is not counted; NaN is none."""
         if seconds > self._longest_s[0]:
             self._longest_s[0] = seconds
+
+    def state(self) -> dict[str, Any]:
+        """JSON's types only: of each generation the longest, and the buckets that hold some."""
+        return {
+            "longest_s": list(self._longest_s),
+            "counts": [
+                [[int(b), int(row[b])] for b in np.flatnonzero(row)] for row in self._counts
+            ],
+        }
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> Durations:
+        """From :meth:`state`.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none.
+        """
+        made = cls()
+        newer_s, older_s = (float(longest_s) for longest_s in state["longest_s"])
+        made._longest_s = [newer_s, older_s]
+        for row, pairs in zip(made._counts, state["counts"], strict=True):
+            for bucket, count in pairs:
+                if not (0 <= bucket < _BUCKETS and 0 < count < _MOST_COUNTED):
+                    msg = f"bucket {bucket!r} with {count!r}"
+                    raise ValueError(msg)
+                row[bucket] = count
+        return made
 
     def quantile_s(self, q: float) -> float:
         """The length that a part ``q`` of all does not exceed; NaN if there is none."""

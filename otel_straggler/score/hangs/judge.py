@@ -6,7 +6,10 @@ recorded how it ended; that nothing is heard any more is no recovery.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +17,12 @@ from otel_straggler.model.observation import NO_STEP, Codes, Floats
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.score.hangs.culprits import Blame, blame
 from otel_straggler.score.hangs.rank_states import rank_states
-from otel_straggler.score.hangs.run_state import RunState, run_state
+from otel_straggler.score.hangs.run_state import ENDS, HANGS, RunState, run_state
 from otel_straggler.score.hangs.settings import HangSettings
-from otel_straggler.score.hangs.signs import RANK_STATES, RankState, Signs
+from otel_straggler.score.hangs.signs import FINISHED, LOST, RANK_STATES, RankState, Signs
 from otel_straggler.score.hangs.timeouts import BETWEEN, Timeouts
+
+_MOST_SESSIONS = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -30,7 +35,9 @@ class Found:
         rank_states: (R,) codes into ``RANK_STATES``.
         rank_since_s: (R,) since when each is in its state.
         timeout_s: (R,) what each may take for what it does now.
-        blame: because of whom; None while nobody waits.
+        blame: because of whom; None while nobody waits, and once the run has ended.
+        hung_since_s: since when it is stuck or lost, whichever; NaN while it is neither. What comes
+            back without any progress is the same hang.
     """
 
     state: RunState
@@ -40,6 +47,12 @@ class Found:
     rank_since_s: Floats
     timeout_s: Floats
     blame: Blame | None = None
+    hung_since_s: float = math.nan
+
+    @property
+    def is_hung(self) -> bool:
+        """Whether people should know."""
+        return self.state in HANGS
 
     def state_of(self, rank: int) -> RankState:
         """Raises: KeyError if there is no such rank."""
@@ -55,7 +68,12 @@ class HangJudge:
 
     settings: HangSettings = field(default_factory=HangSettings)
     _attempt: int = -1
-    _first_steps: dict[int, int] = field(default_factory=dict)
+    _sessions: frozenset[str] = frozenset()
+    _learnt_step: int = NO_STEP
+    _first_step: int = NO_STEP
+    _reached: tuple[int, int] | None = None
+    _restored: tuple[int, int] | None = None
+    _hung_since_s: float = math.nan
     _state: RunState = "starting"
     _since_s: float = float("nan")
     _ranks: dict[int, tuple[int, float]] = field(default_factory=dict)
@@ -65,9 +83,16 @@ class HangJudge:
         self._timeouts = Timeouts(self.settings)
 
     def learn(self, table: StepTable, attempt: int) -> None:
-        """Take the times of some steps of an attempt, without the first ones, which compile."""
-        first_step = self._first_steps.setdefault(attempt, int(table.steps[0]))
-        if int(table.steps[0]) >= first_step + self.settings.warm_steps:
+        """Take the times of some steps, without the first ones of an attempt, of new sessions and
+        after steps went back: they compile. Cost: see :meth:`Timeouts.learn`."""
+        step = int(table.steps[0])
+        sessions = frozenset((f"{attempt}", *(source.session_id for source in table.sources)))
+        if not sessions <= self._sessions or step <= self._learnt_step:
+            self._first_step = step
+        is_small = len(self._sessions) < _MOST_SESSIONS
+        self._sessions = self._sessions | sessions if is_small else sessions
+        self._learnt_step = step
+        if step >= self._first_step + self.settings.warm_steps:
             self._timeouts.learn(table)
 
     def look(self, signs: Signs, attempt: int, now_s: float) -> Found:
@@ -86,7 +111,10 @@ class HangJudge:
                 for r, s in zip(signs.ranks.tolist(), states.tolist(), strict=True)
             ]
         )
-        state = run_state(signs, states)
+        state = run_state(signs, states, self.settings)
+        if state in ENDS:
+            states[states == LOST] = FINISHED  # the end of the run explains their silence
+        self._note_hang(signs, state, now_s)
         if state != self._state or np.isnan(self._since_s):
             self._state, self._since_s = state, now_s
         return Found(
@@ -96,8 +124,17 @@ class HangJudge:
             rank_states=states,
             rank_since_s=since_s,
             timeout_s=timeout_s,
-            blame=blame(signs, states),
+            blame=None if state in ENDS else blame(signs, states),
+            hung_since_s=self._hung_since_s if state in HANGS else math.nan,
         )
+
+    def _note_hang(self, signs: Signs, state: RunState, now_s: float) -> None:
+        """A hang is a new one if there was progress since the last one began."""
+        stalled_s = signs.stalled_s[~np.isnan(signs.stalled_s)]
+        progress_s = now_s - float(stalled_s.min()) if len(stalled_s) else -math.inf
+        is_new = math.isnan(self._hung_since_s) or progress_s > self._hung_since_s
+        if state in HANGS and is_new and self._state not in HANGS:
+            self._hung_since_s = now_s
 
     def _since(self, rank: int, state: int, now_s: float) -> float:
         known = self._ranks.get(rank)
@@ -109,13 +146,47 @@ class HangJudge:
         names = [*signs.sections, BETWEEN]  # the last stands for no section, whose code is -1
         by_code = np.array([self._timeouts.timeout_s(name, now_s) for name in names])
         of_each: Floats = by_code[signs.section]
-        return np.where(self._are_warm(signs), of_each, self.settings.start_timeout_s)
+        if self._is_warm(signs):
+            return of_each
+        return np.full(len(signs), max(self.settings.start_timeout_s, 0.0))
 
-    def _are_warm(self, signs: Signs) -> np.typing.NDArray[np.bool_]:
-        """Which ranks have done the first steps of the attempt, which compile."""
-        told = signs.step[signs.step != NO_STEP]
-        if len(told) == 0:
-            return np.zeros(len(signs), bool)
-        first_step = self._first_steps.setdefault(self._attempt, int(told.min()))
-        warm: np.typing.NDArray[np.bool_] = signs.step >= first_step + self.settings.warm_steps
-        return warm
+    def _is_warm(self, signs: Signs) -> bool:
+        """Whether all ranks have done the first steps of their sessions, which compile: who has not
+        keeps the others waiting. One that tells of no step counts for its first hour only."""
+        is_live = ~signs.has_ended & (signs.silent_s <= self.settings.lost_after_s)
+        first_step = np.where(signs.first_step == NO_STEP, signs.step, signs.first_step)
+        is_warm = (signs.step != NO_STEP) & (signs.step >= first_step + self.settings.warm_steps)
+        if self._restored is not None and self._restored[0] == self._attempt:
+            is_warm |= (signs.step != NO_STEP) & (first_step >= self._restored[1])
+        is_old = signs.began_s > self.settings.start_timeout_s
+        matters = is_live & ~(is_old & (signs.step == NO_STEP))
+        is_all = bool(is_warm[matters].all()) and bool(is_warm.any())
+        if is_all:
+            self._reached = (self._attempt, int(signs.step[matters & is_warm].min(initial=2**62)))
+        return is_all
+
+    # --- over restarts of the process --------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What it has learnt, in JSON's types only. Cost: O(sections)."""
+        hung_since_s = None if math.isnan(self._hung_since_s) else self._hung_since_s
+        return {
+            "timeouts": self._timeouts.state(),
+            "reached": self._reached,
+            "hung_since_s": hung_since_s,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`state`. Ranks of the same attempt that have come further than then
+        have compiled long ago.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none.
+        """
+        reached = state["reached"]
+        restored = None if reached is None else (int(reached[0]), int(reached[1]))
+        hung_since_s = state["hung_since_s"]
+        hung_since_s = math.nan if hung_since_s is None else float(hung_since_s)
+        self._timeouts.restore(state["timeouts"])
+        self._restored = self._reached = restored
+        self._hung_since_s = hung_since_s

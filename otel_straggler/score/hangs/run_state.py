@@ -7,7 +7,17 @@ from typing import Literal
 import numpy as np
 
 from otel_straggler.model.observation import Codes
-from otel_straggler.score.hangs.signs import FINISHED, LATE, LOST, OK, STARTING, STUCK, Signs
+from otel_straggler.score.hangs.settings import HangSettings
+from otel_straggler.score.hangs.signs import (
+    FINISHED,
+    LATE,
+    LOST,
+    OK,
+    STARTING,
+    STUCK,
+    Bools,
+    Signs,
+)
 from otel_straggler.semconv import OUTCOMES
 
 RunState = Literal[
@@ -34,30 +44,79 @@ _END_OF: dict[str, RunState] = {
 _WORST_FIRST = ("failed", "preempted", "cancelled", "ok")
 
 
-def run_state(signs: Signs, states: Codes) -> RunState:
+def run_state(signs: Signs, states: Codes, settings: HangSettings) -> RunState:
     """What to call a run.
 
-    An end that one rank has recorded explains why the others fall silent: a traceback, Ctrl-C or a
-    scheduler's signal reaches some ranks first, and the launcher kills the rest. So a run with a
-    rank that failed, was cancelled or preempted has ended so, unless another still works.
+    An end that one rank has recorded explains why the others fall silent: a traceback or Ctrl-C
+    reaches some ranks first, and the launcher kills the rest. So a run with a rank that failed or
+    was cancelled has ended so, unless another still works. Of a preemption see :func:`_died_first`.
 
     Args:
         signs: of all expected ranks.
         states: (R,) of ``rank_states``.
+        settings: how far apart ends may be that belong together.
     """
     ended = {OUTCOMES[code] for code in set(signs.ended[signs.has_ended].tolist())}
+    is_lost = states == LOST
     is_alive = np.isin(states, (OK, LATE, STUCK)) | ((states == STARTING) & ~_unheard(signs))
     for outcome in _WORST_FIRST:
-        explains = outcome != "ok" or not (states == LOST).any()
-        if outcome in ended and explains and not is_alive.any():
+        if outcome in ended and not is_alive.any() and _explains(outcome, signs, is_lost, settings):
             return _END_OF[outcome]
-    if (states == LOST).any():
+    if is_lost.any() and not _is_ending(signs, is_alive, is_lost, settings):
         return "partly_lost" if is_alive.any() else "lost"
     if (states == STUCK).any():
         return "stuck"
-    return "training" if np.isin(states, (OK, LATE, FINISHED)).any() else "starting"
+    return "training" if np.isin(states, (OK, LATE, LOST, FINISHED)).any() else "starting"
 
 
-def _unheard(signs: Signs) -> np.typing.NDArray[np.bool_]:
-    unheard: np.typing.NDArray[np.bool_] = np.isnan(signs.silent_s)
+def _explains(outcome: str, signs: Signs, is_lost: Bools, settings: HangSettings) -> bool:
+    """Whether this end of some ranks says why the others are silent."""
+    if outcome == "preempted":
+        return not _died_first(signs, is_lost, settings)
+    return outcome != "ok" or not is_lost.any()
+
+
+def _died_first(signs: Signs, is_lost: Bools, settings: HangSettings) -> bool:
+    """Whether a rank died without a word before the others were ended by SIGTERM.
+
+    Schedulers end all ranks so, and of some the last word may be lost on its way. But a launcher
+    also ends the rest when one rank was killed. A rank died first
+
+    - if it had been silent for longer than ``ending_s`` by then, unless for so long
+      (``told_s``) that people were told, and who ends the run then knows;
+    - if it fell silent just before, and only ranks of one node did, and not the whole of it: the
+      last words of its neighbours arrived. The only rank of a node counts as well.
+
+    Whole nodes, and ranks here and there, have lost their last words. So has who lived on after
+    the first SIGTERM.
+    """
+    first_s = np.max(signs.ended_s[signs.ended == _PREEMPTED])
+    earlier_s = np.where(is_lost, signs.silent_s - first_s, 0.0)
+    if ((earlier_s > settings.ending_s) & (earlier_s <= settings.told_s)).any():
+        return True
+    is_just_before = (earlier_s > 0.0) & (earlier_s <= settings.ending_s)
+    nodes = np.unique(signs.node[is_just_before])
+    if len(nodes) != 1:
+        return False
+    of_node = signs.node == nodes[0]
+    return bool((of_node & ~is_just_before).any() or of_node.sum() == 1)
+
+
+def _is_ending(signs: Signs, is_alive: Bools, is_lost: Bools, settings: HangSettings) -> bool:
+    """Whether ranks are silent because the run ends just now: somebody has recorded its end, and
+    nobody has been heard for long since."""
+    is_told = signs.has_ended & (signs.ended != _OK)
+    if not is_told.any() or not is_alive.any():
+        return False
+    first_s = np.max(signs.ended_s[is_told])
+    nobody_later = (signs.silent_s[is_alive] >= first_s - settings.ending_s).all()
+    nobody_before = (signs.silent_s[is_lost] <= first_s + settings.ending_s).all()
+    return bool(nobody_later and nobody_before)
+
+
+def _unheard(signs: Signs) -> Bools:
+    unheard: Bools = np.isnan(signs.silent_s)
     return unheard
+
+
+_OK, _PREEMPTED = OUTCOMES.index("ok"), OUTCOMES.index("preempted")

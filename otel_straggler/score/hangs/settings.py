@@ -27,6 +27,11 @@ class HangSettings:
         warm_steps: before a world has done so many steps in its attempt ``start_timeout_s`` counts:
             the first ones compile, and warm caches up.
         late_part: of the timeout, after which a rank is late.
+        longest_factor: a pause that was once survived is none of a hang's: a timeout is at least so
+            many times the longest, up to ``most_timeout_s``.
+        ending_s: a rank that falls silent within so long of the recorded end of others may have
+            ended with them: three heartbeats.
+        told_s: what was lost for longer before somebody ended the run was told of meanwhile.
         lost_quorum: with at least this part of its ranks lost a run is called hung as a whole.
     """
 
@@ -43,4 +48,7 @@ class HangSettings:
     least_over_usual: float = 1.5
     warm_steps: int = 3
     late_part: float = 0.5
+    longest_factor: float = 1.2
+    ending_s: float = 15.0
+    told_s: float = 300.0
     lost_quorum: float = 0.5

@@ -36,6 +36,10 @@ class Signs:
             as that is known.
         is_working: (R,) a section or a step is open.
         ended: (R,) index into ``OUTCOMES``, ``NOT_ENDED`` while it has not.
+        ended_s: (R,) since it ended, NaN while it has not.
+        node: (R,) a number for each node.
+        began_s: (R,) since its session began; NaN: never heard of.
+        first_step: (R,) the first step that it told of in its session, ``NO_STEP`` if none.
     """
 
     ranks: Ints
@@ -46,6 +50,10 @@ class Signs:
     sections: Sequence[str]
     is_working: Bools
     ended: Codes
+    ended_s: Floats
+    node: Codes
+    began_s: Floats
+    first_step: Ints
 
     def __len__(self) -> int:
         return len(self.ranks)

@@ -1,9 +1,11 @@
 """How long a rank may take for a section before it is called stuck: learnt from the run itself.
 
-    T = clip(max(3 p99.9, median + 10 MAD), 30 s, 480 s), but never under 1.5 p99.9
+    T = clip(max(3 p99.9, 1.2 longest, median + 10 MAD), 30 s, 480 s), but never under 1.5 p99.9
 
 per section, where a section in a declared phase is one of its own ("eval/forward"). Until 1,000
 runs were seen the longest stands for the 99.9th percentile; until 30, what is unknown gets 480 s.
+What a run has once survived, such as a checkpoint that nobody declared, is no hang when it comes
+back thousands of steps later: hence the longest.
 A timeout grows at once and shrinks by a fifth per hour at most. A checkpoint that takes ten
 minutes each time gets more than those 480 s, though a watchdog of the collectives may end it.
 
@@ -14,6 +16,8 @@ longest) and the checkpoint trouble that single timeouts have.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +30,7 @@ BETWEEN = ""
 """Stands for a rank's time in no section."""
 
 _MOST_SECTIONS = 1_000
+_MOST_KEPT = 200
 _MOST_RANKS = 512
 """Ranks whose times are counted, spread over all; of the others the longest is noted."""
 _HOUR_S = 3_600.0
@@ -91,7 +96,8 @@ class Timeouts:
             return math.nan
         tail_s = known.quantile_s(0.999) if count >= its.quantile_samples else known.longest_s
         spread_s = known.quantile_s(0.5) + its.mad_factor * known.median_deviation_s()
-        wanted_s = max(its.quantile_factor * tail_s, spread_s)
+        longest_s = its.longest_factor * known.longest_s
+        wanted_s = max(its.quantile_factor * tail_s, longest_s, spread_s)
         most_s = max(its.most_timeout_s, its.least_over_usual * tail_s)
         return min(max(wanted_s, its.least_timeout_s), most_s)
 
@@ -102,3 +108,22 @@ class Timeouts:
         return {
             name: given_s for name, (given_s, _) in self._given.items() if math.isfinite(given_s)
         }
+
+    def state(self) -> dict[str, Any]:
+        """What was learnt, in JSON's types only; of the 200 sections known first."""
+        names = list(self._durations)[:_MOST_KEPT]
+        given = {name: list(self._given[name]) for name in names if name in self._given}
+        return {
+            "durations": {name: self._durations[name].state() for name in names},
+            "given": {name: pair for name, pair in given.items() if all(map(math.isfinite, pair))},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`state`.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none.
+        """
+        durations = {str(name): Durations.of(one) for name, one in state["durations"].items()}
+        given = {str(name): (float(s), float(at_s)) for name, (s, at_s) in state["given"].items()}
+        self._durations, self._given = durations, given

@@ -28,10 +28,16 @@ def signs(ranks: int = 4, **columns: Any) -> Signs:
         "section": np.full(ranks, SECTIONS.index("backward"), np.int32),
         "is_working": np.full(ranks, True),
         "ended": np.full(ranks, NOT_ENDED, np.int32),
+        "ended_s": np.full(ranks, np.nan),
+        "node": np.zeros(ranks, np.int32),
+        "began_s": np.full(ranks, 9_000.0),
+        "first_step": np.zeros(ranks, np.int64),
     }
     for name, changes in columns.items():
         for rank, value in changes.items():
             made[name][rank] = _CODES.get(name, {}).get(value, value)
+    untold = (made["ended"] != NOT_ENDED) & np.isnan(made["ended_s"])
+    made["ended_s"][untold] = made["silent_s"][untold]
     return Signs(ranks=np.arange(ranks), sections=SECTIONS, **made)
 
 

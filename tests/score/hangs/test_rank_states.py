@@ -22,7 +22,8 @@ def states_of(signs: Signs, timeout_s: float = 100.0) -> list[str]:
 
 
 def run_of(signs: Signs, timeout_s: float = 100.0) -> str:
-    return run_state(signs, rank_states(signs, np.full(len(signs), timeout_s), HangSettings()))
+    its = HangSettings()
+    return run_state(signs, rank_states(signs, np.full(len(signs), timeout_s), its), its)
 
 
 @pytest.mark.parametrize(
@@ -86,3 +87,82 @@ def test_a_rank_between_sections_is_stuck_while_another_waits_for_it(signs_of: A
 def test_a_run_is_called_by_its_ranks(signs_of: Any, columns: Any, state: str) -> None:
     """A recorded failure explains the silence of the others; "ok" of one rank does not."""
     assert run_of(signs_of(**columns)) == state
+
+
+SIX = {1: "preempted", 2: "preempted", 3: "preempted", 4: "preempted", 5: "preempted"}
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "nodes", "state"),
+    [
+        # rank 0 alone says nothing; all others were ended by SIGTERM 100 s ago
+        (104.0, (0, 0, 0, 1, 1, 1), "lost"),  # its neighbours spoke: it was killed first
+        (104.0, (0, 1, 1, 1, 1, 1), "lost"),  # the only rank of its node
+        (130.0, (0, 0, 0, 1, 1, 1), "lost"),  # it died long before
+        (390.0, (0, 0, 0, 1, 1, 1), "lost"),
+        (410.0, (0, 0, 0, 1, 1, 1), "preempted"),  # told of for five minutes
+        (96.0, (0, 0, 0, 1, 1, 1), "preempted"),  # killed after it had outlived the SIGTERM
+        (21.0, (0, 0, 0, 1, 1, 1), "preempted"),
+    ],
+)
+def test_a_rank_that_died_before_the_others_were_ended_is_lost(
+    signs_of: Any, silent_s: float, nodes: tuple[int, ...], state: str
+) -> None:
+    """A launcher ends the rest when a rank was killed: that is a crash, not a preemption."""
+    told = dict.fromkeys(SIX, 100.0)
+    signs = signs_of(
+        ranks=6,
+        ended=SIX,
+        ended_s=told,
+        silent_s={0: silent_s, **told},
+        node=dict(enumerate(nodes)),
+    )
+    assert run_of(signs) == state
+
+
+@pytest.mark.parametrize(
+    ("silent", "nodes"),
+    [
+        ((0, 1, 2), (0, 0, 0, 1, 1, 1)),  # what a node has said did not arrive
+        ((0, 3), (0, 0, 0, 1, 1, 1)),  # here and there
+        ((0, 3), (0, 1, 2, 3, 4, 5)),
+    ],
+)
+def test_last_words_that_were_lost_page_nobody(
+    signs_of: Any, silent: tuple[int, ...], nodes: tuple[int, ...]
+) -> None:
+    """A scheduler has ended them all."""
+    told = {rank: 100.0 for rank in range(6) if rank not in silent}
+    signs = signs_of(
+        ranks=6,
+        ended=dict.fromkeys(told, "preempted"),
+        ended_s=told,
+        silent_s={**dict.fromkeys(silent, 104.0), **told},
+        node=dict(enumerate(nodes)),
+    )
+    assert run_of(signs) == "preempted"
+
+
+def test_a_failure_explains_who_was_killed_with_it(signs_of: Any) -> None:
+    """One rank's traceback, SIGTERM for some, nothing from another."""
+    ended = {0: "failed", 1: "preempted", 2: "preempted"}
+    signs = signs_of(ended=ended, ended_s=dict.fromkeys(ended, 50.0), silent_s={3: 52.0})
+    assert run_of(signs) == "failed"
+
+
+@pytest.mark.parametrize("outcome", ["failed", "cancelled", "preempted"])
+@pytest.mark.parametrize(
+    ("told_s", "alive_s", "lost_s", "state"),
+    [
+        (18.0, 6.0, 22.0, "training"),  # the run ends just now: wait for the rest
+        (18.0, 2.0, 22.0, "partly_lost"),  # the rest works on
+        (18.0, 6.0, 60.0, "partly_lost"),  # lost before
+    ],
+)
+def test_a_run_is_not_called_partly_lost_while_it_ends(
+    signs_of: Any, outcome: str, told_s: float, alive_s: float, lost_s: float, state: str
+) -> None:
+    """Of ranks that end within a second of each other some are silent for longer than others."""
+    silent_s = {0: told_s, 1: lost_s, 2: alive_s, 3: alive_s}
+    signs = signs_of(ended={0: outcome}, silent_s=silent_s)
+    assert run_of(signs) == state

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -53,11 +56,50 @@ def test_a_timeout_follows_what_a_section_takes(seconds: list[float], timeout_s:
     assert timeouts.timeout_s("save", 0.0) == pytest.approx(timeout_s, rel=1e-6)
 
 
-def test_one_long_run_among_thousands_does_not_rule() -> None:
-    """From 1,000 runs on the 99.9th percentile counts, to the width of a bucket."""
+def test_one_long_run_among_thousands_counts_once_not_three_times() -> None:
+    """From 1,000 runs on the 99.9th percentile rules, to the width of a bucket. But a pause that
+    was survived may come back: 1.2 times the longest are allowed, up to the ceiling."""
     timeouts = Timeouts(HangSettings())
-    timeouts.learn(table(*[20.0] * 4_999, 150.0))
+    timeouts.learn(table(*[20.0] * 4_999, 40.0))
     assert timeouts.timeout_s("save", 0.0) == pytest.approx(60.0, rel=0.05)
+    timeouts.learn(table(150.0))
+    assert timeouts.timeout_s("save", 0.0) == pytest.approx(180.0)
+    timeouts.learn(table(4_000.0))
+    assert timeouts.timeout_s("save", 0.0) == pytest.approx(480.0)
+
+
+def test_what_was_learnt_can_be_taken_up_again() -> None:
+    """The same timeouts, and the same slow shrinking."""
+    timeouts = Timeouts(HangSettings())
+    timeouts.learn(table(*[100.0] * 40))
+    assert timeouts.timeout_s("save", 0.0) == pytest.approx(300.0)
+    again = Timeouts(HangSettings())
+    again.restore(json.loads(json.dumps(timeouts.state())))
+    assert again.timeout_s("save", 10.0) == timeouts.timeout_s("save", 10.0)
+    for one in (timeouts, again):
+        for _ in range(3):
+            one.learn(table(*[20.0] * 19_999))
+    assert again.timeout_s("save", HOUR_S) == pytest.approx(240.0, rel=0.05)
+    assert again.timeout_s("save", HOUR_S) == timeouts.timeout_s("save", HOUR_S)
+    assert again.state() == timeouts.state()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"durations": {"save": {}}},
+        {"durations": {"save": {"longest_s": [1.0], "counts": [[], []]}}},
+        {"durations": {"save": {"longest_s": [1.0, 1.0], "counts": [[[320, 1]], []]}}},
+        {"durations": {"save": {"longest_s": [1.0, 1.0], "counts": [[[0, -1]], []]}}},
+        {"given": {"save": "x"}},
+        {"given": None},
+    ],
+)
+def test_a_damaged_state_of_timeouts_is_refused(change: Any) -> None:
+    """Whole."""
+    timeouts = Timeouts(HangSettings())
+    with pytest.raises((ValueError, KeyError, TypeError, AttributeError)):
+        timeouts.restore({"durations": {}, "given": {}} | change)
 
 
 def test_a_timeout_grows_at_once_and_shrinks_by_a_fifth_per_hour() -> None:
