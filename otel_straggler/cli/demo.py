@@ -127,11 +127,9 @@ class Shown:
         if further := arrival.alerts[1:]:
             body.append(Text("\nwith it: " + "; ".join(_line(alert) for alert in further)))
         title = f"[bold {colour}]{first['labels']['alertname']}[/] ({severity})"
-        self._console.print(
-            Panel(
-                Group(*body), title=title, title_align="left", border_style=colour, padding=(1, 2)
-            )
-        )
+        panel = Panel(Group(*body), title=title, border_style=colour, padding=(1, 2))
+        panel.title_align, panel.width = "left", min(self._console.width, _WIDEST)
+        self._console.print(panel)
         end = "The right rank was named." if arrival.is_right else "The rank was NOT named."
         self._console.print(Text(end, style="green" if arrival.is_right else "bold red"))
         self._console.print(Text(_SHORT, style="dim"))
