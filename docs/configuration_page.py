@@ -185,19 +185,40 @@ def _detector_table() -> str:
 def _collector_tables() -> Iterator[str]:
     flags: dict[str, str] = vars(inspect.getmodule(load_settings))["FLAG_OF"]
     defaults = CollectorSettings()
-    for section in dataclasses.fields(CollectorSettings):
-        values = getattr(defaults, section.name)
-        names = [f.name for f in dataclasses.fields(values)]
-        told = described(type(values), names, "Attributes")
+    for section, values in sections_of(defaults):
+        names = [n for n in _fields(values) if not dataclasses.is_dataclass(getattr(values, n))]
+        told = _described(type(values), names)
         rows = []
         for name in names:
-            flag = flags.get(f"{section.name}.{name}")
-            rule = rule_of(section.name, name)
+            flag = flags.get(f"{section}.{name}")
+            rule = rule_of(section, name)
             default = code(getattr(values, name))
             rows.append([code(name), code(flag) if flag else "", default, rule, told[name]])
-        yield f"### `{section.name}`\n\n" + table(
-            ["key", "flag", "default", "must be", "meaning"], rows
-        )
+        yield f"### `{section}`\n\n" + table(["key", "flag", "default", "must be", "meaning"], rows)
+
+
+def sections_of(values: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """The sections of the file by their names; one within another has both, with a dot."""
+    for name in _fields(values):
+        section = getattr(values, name)
+        if dataclasses.is_dataclass(section):
+            yield before + name, section
+            yield from sections_of(section, f"{before}{name}.")
+
+
+def _fields(values: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(values)]
+
+
+def _described(kind: type, names: list[str]) -> dict[str, str]:
+    """A section that has more than its base describes only that."""
+    inherited = [f for f in names if f in _names_of(kind.__base__)]
+    told = described(kind.__base__, inherited, "Attributes") if inherited else {}
+    return told | described(kind, [n for n in names if n not in inherited], "Attributes")
+
+
+def _names_of(kind: Any) -> list[str]:
+    return _fields(kind) if dataclasses.is_dataclass(kind) else []
 
 
 def rule_of(section: str, name: str) -> str:
@@ -206,7 +227,10 @@ def rule_of(section: str, name: str) -> str:
     for value in _BAD_VALUES:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "collector.yaml"
-            file.write_text(json.dumps({section: {name: value}}), encoding="utf-8")
+            document: dict[str, Any] = {name: value}
+            for part in reversed(section.split(".")):
+                document = {part: document}
+            file.write_text(json.dumps(document), encoding="utf-8")
             try:
                 load_settings(file, {})
             except ConfigError as refusal:

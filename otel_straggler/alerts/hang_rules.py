@@ -186,7 +186,7 @@ HANG_RULES: Final = (
         keep_firing_s=at_once,
         summary=Sentence("Ranks of run {run_id} have never been heard of[ (job {job_name})]"),
         description=Sentence(
-            "Of run {run_id}[, group {group},] {value|count} expected ranks have never sent "
+            "{value|count} expected ranks of run {run_id}[, group {group},] have never sent "
             "anything."
         ),
     ),

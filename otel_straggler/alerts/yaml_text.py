@@ -57,5 +57,8 @@ def _scalar(value: Any) -> str:
         return json.dumps(value)
     if not isinstance(value, str):
         return str(value)
-    is_plain = _PLAIN.fullmatch(value) and value.lower() not in _RESERVED
-    return value if is_plain else json.dumps(value, ensure_ascii=False)
+    if _PLAIN.fullmatch(value) and value.lower() not in _RESERVED:
+        return value
+    if '"' in value and "'" not in value and value.isprintable():
+        return f"'{value}'"
+    return json.dumps(value, ensure_ascii=False)

@@ -61,7 +61,7 @@ def command(
     severity: str,
     length: str,
     as_json: bool,
-    **access: str,
+    **access: Any,
 ) -> None:
     """Send a test alert through the real route; say where it arrived.
 

@@ -9,12 +9,13 @@ import click
 from otel_straggler._version import __version__
 
 VERBS = {
+    "alerts": "Render alert rules, check them, read the runbook.",
     "collector": "Receive OTLP from every rank, score it, serve metrics and reports.",
     "demo": "Let a rank go wrong, and see the alert arrive.",
     "doctor": "Say what stands between a training process and its scores.",
     "hang": "Say which ranks did not join which collective of a hang.",
     "history": "List what a collector has kept: runs, windows, verdicts.",
-    "maintenance": "Say which nodes are being worked on: nobody is called for them.",
+    "maintenance": "Say which nodes are being worked on, so that nobody is called.",
     "replay": "Say what settings would have done on what was recorded.",
     "score": "Score a recorded run: CSV, OTLP-JSON lines or OTLP protobuf.",
     "simulate": "Write or send the telemetry of a run whose slow rank is known.",

@@ -1,4 +1,4 @@
-"""``otel-straggler maintenance``: nobody is called for a node that is being worked on."""
+"""``otel-straggler maintenance``: which nodes are being worked on, so that nobody is called."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ _PATH = "/v1/maintenance"
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 
-@click.group(short_help="Say which nodes are being worked on: nobody is called for them.")
+@click.group(short_help="Say which nodes are being worked on, so that nobody is called.")
 def command() -> None:
-    """Say which nodes are being worked on: nobody is called for them until they are done.
+    """Say which nodes are being worked on: nobody is called because their ranks are lost or stuck.
 
-    A collector goes on scoring them, and its alerts say so; only who is called changes.
+    A collector goes on scoring them. A silence in Alertmanager (--alertmanager) covers all alerts
+    that name the node.
     """
 
 

@@ -1,10 +1,10 @@
 """The address for people and scrapers: /metrics, /v1/report, /healthz, /readyz, /v1/decisions,
-/v1/maintenance.
+/v1/maintenance, /v1/alerts/test.
 
-All but the last two only read snapshots. A browser on the same machine can be made to send requests
-here: under a foreign name (DNS rebinding), so the Host header must be a name that belongs to this
-server; and from a foreign page, so what is decided must come as JSON, which no page may send to
-another origin unasked.
+All but the last three only read snapshots. A browser on the same machine can be made to send
+requests here: under a foreign name (DNS rebinding), so the Host header must be a name that belongs
+to this server; and from a foreign page, so what is decided must come as JSON, which no page may
+send to another origin unasked.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
+from typing import Any
 from urllib.parse import parse_qsl
 
 from otel_straggler import semconv
@@ -29,7 +30,8 @@ from otel_straggler.receive.http1 import Head, Request, Response
 _JSON = "application/json"
 _DECISIONS = "/v1/decisions"
 _MAINTENANCE = "/v1/maintenance"
-_METHODS = {_DECISIONS: ("POST",), _MAINTENANCE: ("GET", "HEAD", "POST")}
+_TRY_ALERTS = "/v1/alerts/test"
+_METHODS = {_DECISIONS: ("POST",), _TRY_ALERTS: ("POST",), _MAINTENANCE: ("GET", "HEAD", "POST")}
 _ONLY_READ = ("GET", "HEAD")
 
 
@@ -45,6 +47,8 @@ class Pages:
         is_ready: it can take data now.
         decide: takes a person's decision about a verdict; None if that is not allowed here.
         maintaining: takes maintenance of nodes, and lists it; None if that is not allowed here.
+        try_alerts: sends a test alert and says where it arrived; may take a while, so it is called
+            on another thread; None if that is not allowed here.
     """
 
     metrics: Callable[[], bytes]
@@ -53,6 +57,7 @@ class Pages:
     is_ready: Callable[[], bool]
     decide: Callable[[bytes], Decision] | None = None
     maintaining: Maintaining | None = None
+    try_alerts: Callable[[bytes], dict[str, Any]] | None = None
 
 
 class Api:
@@ -84,6 +89,8 @@ class Api:
             self._routes[_DECISIONS] = self._decided
         if pages.maintaining is not None:
             self._routes[_MAINTENANCE] = self._maintenance
+        if pages.try_alerts is not None:
+            self._routes[_TRY_ALERTS] = self._try_alerts
 
     def refuse(self, head: Head) -> Response | None:
         if not self.is_own_name(head.headers.get("host", "")):
@@ -147,6 +154,15 @@ class Api:
         except InputError as error:
             return self.failure(400, str(error), request.head)
         return Response(200, json.dumps(taken).encode(), _JSON)
+
+    async def _try_alerts(self, request: Request) -> Response:
+        assert self._pages.try_alerts is not None
+        loop = asyncio.get_running_loop()
+        try:
+            told = await loop.run_in_executor(None, self._pages.try_alerts, request.content)
+        except InputError as error:
+            return self.failure(400, str(error), request.head)
+        return Response(200, json.dumps(told).encode(), _JSON)
 
     def _metrics(self, request: Request) -> Response:  # noqa: ARG002
         return Response(200, self._pages.metrics(), CONTENT_TYPE)

@@ -13,11 +13,13 @@ from otel_straggler.collector.live_series import live_families
 from otel_straggler.collector.liveness import Liveness, World
 from otel_straggler.collector.newest_scores import NewestScores, newest_scores
 from otel_straggler.collector.watching import RunSeen
+from otel_straggler.model.alert import Alert
 from otel_straggler.model.decision import hang_subject
 from otel_straggler.model.maintenance import Maintenance
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, Verdict
+from otel_straggler.publish.alert_json import shown_alert
 from otel_straggler.publish.hang_json import hang_json
 from otel_straggler.publish.prometheus import Families, constant_labels, labels
 from otel_straggler.publish.report_json import (
@@ -37,6 +39,9 @@ from otel_straggler.publish.verdict_series import (
     verdict_families,
 )
 from otel_straggler.score.hangs.judge import Found
+
+AlertsOf = Callable[[str], Iterable[Alert]]
+"""Run id to the alerts that fire about it."""
 
 
 class ShownWindow:
@@ -88,8 +93,14 @@ class ReportSnapshot:
     """The report at one moment. Its JSON is made when first asked for, then kept: the windows
     of a large run change more often than anybody looks."""
 
-    def __init__(self, runs: dict[str, ShownRun], watched: Iterable[WatchedRun] = ()) -> None:
+    def __init__(
+        self,
+        runs: dict[str, ShownRun],
+        watched: Iterable[WatchedRun] = (),
+        alerts: AlertsOf = lambda _: (),
+    ) -> None:
         self._runs = runs
+        self._alerts = alerts
         self._watched = {(run.run_id, run.group): run for run in watched}
         self._lock = threading.Lock()
         self._body: bytes | None = None
@@ -136,6 +147,11 @@ class ReportSnapshot:
                         for group, found in run.found.items()
                         if query.group in (None, group)
                     ],
+                    alerts=[
+                        shown_alert(alert)
+                        for alert in self._alerts(run_id)
+                        if _is_asked_for(alert, query)
+                    ],
                 )
                 for run_id, run in self._runs.items()
                 if query.run_id in (None, run_id)
@@ -145,6 +161,12 @@ class ReportSnapshot:
     def _alerting(self, run_id: str, group: str) -> Json:
         run = self._watched.get((run_id, group))
         return {} if run is None else {"hung": run.is_hung, "pages": run.pages}
+
+
+def _is_asked_for(alert: Alert, query: ReportQuery) -> bool:
+    """All but what is about another group or another rank."""
+    group, rank = alert.labels.get("group", ""), alert.labels.get("rank")
+    return query.group in (None, group) and (query.rank is None or rank in (None, str(query.rank)))
 
 
 def _part_of(shown: ShownWindow, query: ReportQuery) -> Json:
@@ -184,9 +206,13 @@ class Board:
     Args:
         keep_s: how long a rank's last scores stay.
         series_budget: series per run.
+        alerts: gives those that fire about a run.
     """
 
-    def __init__(self, *, keep_s: float, series_budget: int) -> None:
+    def __init__(
+        self, *, keep_s: float, series_budget: int, alerts: AlertsOf = lambda _: ()
+    ) -> None:
+        self._alerts = alerts
         self._constant_labels = constant_labels("")
         self._keep_s = keep_s
         self._budget = series_budget
@@ -260,7 +286,8 @@ class Board:
         alerting = _by_run(watched, self._constant_labels)
         for each in seen:
             page.extend(self._families(each, alerting.get(each.run_id, Families())))
-        return Snapshot(page.render(), ReportSnapshot(shown, watched.runs), len(shown), watched)
+        report = ReportSnapshot(shown, watched.runs, self._alerts)
+        return Snapshot(page.render(), report, len(shown), watched)
 
     def _seen(self, run_id: str, run: ShownRun, worlds: Mapping[str, World]) -> RunSeen:
         return RunSeen(

@@ -27,6 +27,8 @@ HANGS: Final = frozenset({"StragglerRunHung", "StragglerRankLost", "StragglerRan
 _MISSED: Final = 4
 """Any other alert ends for Alertmanager after so many re-sends that did not come, as Prometheus
 does it."""
+_KEPT_FOR_S: Final = 3_600.0
+"""What has not changed is kept again after so long: a history lets go of what is old."""
 _STATE_VERSION: Final = 1
 
 Evaluate = Callable[[Watched], tuple[Alert, ...]]
@@ -73,6 +75,7 @@ class Notifying:
         self._webhook: Webhook | None = None
         self._told: frozenset[str] = frozenset()
         self._knows_before = False
+        self._kept_at_s = time.monotonic()
         self._failures = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="straggler-alerts", daemon=True)
@@ -142,11 +145,13 @@ class Notifying:
             self._alertmanagers.take(alerts, self._wall_s())
         if self._webhook is not None:
             self._tell(self._webhook, alerts)
-        if self._firing.keys != self._told:
+        is_news = self._firing.keys != self._told
+        if is_news:
             self._told = self._firing.keys
             self._show_soon()
-            self._keep_state()
-        elif self._webhook is not None and self._webhook.is_changed:
+        was_told = self._webhook is not None and self._webhook.is_changed
+        is_old = time.monotonic() - self._kept_at_s > _KEPT_FOR_S
+        if is_news or was_told or is_old:
             self._keep_state()
 
     def _tell(self, webhook: Webhook, alerts: tuple[Alert, ...]) -> None:
@@ -182,6 +187,7 @@ class Notifying:
     # --- over restarts ---------------------------------------------------------------------------
 
     def _keep_state(self) -> None:
+        self._kept_at_s = time.monotonic()
         state: dict[str, Any] = {
             "version": _STATE_VERSION,
             "at_s": self._wall_s(),

@@ -10,9 +10,9 @@ from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.model.alert import Mode
 
 
-def mode_of(settings: CollectorSettings) -> Mode:  # noqa: ARG001 - see alerts.mode
+def mode_of(settings: CollectorSettings) -> Mode:
     """Whether this collector's alerts may call somebody."""
-    return "observe"
+    return "page" if settings.alerts.mode == "page" else "observe"
 
 
 def may_page(world: World) -> bool:

@@ -10,11 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 from otel_straggler.collector.admission import Admission
+from otel_straggler.collector.alert_trial import AlertTrial
 from otel_straggler.collector.board import ReportQuery
 from otel_straggler.collector.deciding import Deciding
 from otel_straggler.collector.intake import Intake
 from otel_straggler.collector.keeper import Keeper
 from otel_straggler.collector.maintaining import Maintaining
+from otel_straggler.collector.notifier import firing_for, notifying_for
 from otel_straggler.collector.run_wishes import mode_of
 from otel_straggler.collector.self_metrics import self_families
 from otel_straggler.collector.servers import Servers, require_packages
@@ -60,6 +62,7 @@ class Collector:
         self._sampler = _sampler(self._settings, self._forwarder)
         self._decisions = Decisions(time.time_ns)
         self._maintenance = MaintenanceBook(time.time_ns)
+        firing = firing_for(self._settings)
         self._worker = Worker(
             self._settings,
             self._admission,
@@ -68,6 +71,10 @@ class Collector:
             decisions=self._decisions,
             maintenance=self._maintenance,
             mode=mode_of(self._settings),
+            alerts=firing.of_run,
+        )
+        self._notifying = notifying_for(
+            self._settings, self._worker, firing, self._keeper.keep_alerts
         )
         aliases, names = self._settings.attributes.aliases(), self._settings.spans.names()
         self._intake = Intake(self, self._admission, aliases, names)
@@ -78,6 +85,7 @@ class Collector:
             is_ready=self._is_ready,
             decide=self._deciding() if self._settings.metrics.decisions else None,
             maintaining=self._maintaining() if self._settings.metrics.decisions else None,
+            try_alerts=self._trying().take if self._settings.metrics.decisions else None,
         )
         api = Api(pages, self._settings.metrics.allowed_hosts)
         self._servers = Servers(self._settings, self._intake, api)
@@ -106,6 +114,9 @@ class Collector:
 
         return Maintaining(self._maintenance, keep, time.time_ns)
 
+    def _trying(self) -> AlertTrial:
+        return AlertTrial(self._settings, lambda: self._worker.snapshot.watched, time.time)
+
     def _report_part(self, query: ReportQuery) -> bytes:
         return self._worker.snapshot.report.part(query)
 
@@ -124,8 +135,11 @@ class Collector:
             self._keeper.close(STOP_DEADLINE_S)
             raise
         if not self._id:
-            self._id = f"{socket.gethostname()}:{addresses['metrics'].rpartition(':')[2]}"
+            self._id = f"{socket.gethostname()}:{_port_of(addresses['metrics'])}"
+        self._notifying.open(f"http://{socket.gethostname()}:{_port_of(addresses['metrics'])}")
+        self._keeper.restore_alerts(self._notifying.restore)
         self._worker.start(self._id)
+        self._notifying.start()
         if self._forwarder is not None:
             self._forwarder.start()
         if self._sampler is not None:
@@ -141,6 +155,7 @@ class Collector:
         self._servers.stop_receiving(deadline_s)
         self._intake.close()
         self._worker.stop()
+        self._notifying.stop(deadline_s)
         self._keeper.close(deadline_s)
         if self._sampler is not None:
             self._sampler.stop(deadline_s)
@@ -177,6 +192,8 @@ class Collector:
             sampling=None if self._sampler is None else self._sampler.counts(),
             forward_queue_bytes=0 if forwarder is None else forwarder.queued_bytes,
             decisions=self._decisions.counts(),
+            notifications=self._notifying.counts(),
+            alert_failures=self._notifying.failures,
         )
         return snapshot.page + own.render()
 
@@ -205,6 +222,10 @@ class Collector:
                     content_encoding=request.content_encoding,
                 )
             )
+
+
+def _port_of(address: str) -> str:
+    return address.rpartition(":")[2]
 
 
 def _reaches(spans: DecodedSpans) -> tuple[Reach, ...]:

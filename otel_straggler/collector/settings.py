@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from otel_straggler import semconv
+from otel_straggler.collector.alerts_settings import AlertsSettings
 from otel_straggler.collector.liveness_settings import LivenessSettings
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.publish.sampling import SamplingRules
@@ -284,6 +285,7 @@ class CollectorSettings:
     liveness: LivenessSettings = field(default_factory=LivenessSettings)
     forward: ForwardSettings = field(default_factory=ForwardSettings)
     history: HistorySettings = field(default_factory=HistorySettings)
+    alerts: AlertsSettings = field(default_factory=AlertsSettings)
 
 
 def _are_ascending(values: tuple[int, ...]) -> bool:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+from otel_straggler.collector.alerts_settings import RULES_OF_KIND
+from otel_straggler.collector.notify_settings import check_notify
 from otel_straggler.collector.settings import ADDRESSES, RULES, CollectorSettings, parse_address
 from otel_straggler.errors import ConfigError, UnavailableError, describe
 
+Rule: TypeAlias = tuple[str, Callable[[Any], Any]]
 _TYPE_NAMES = {
     bool: "true or false",
     int: "an integer",
@@ -45,10 +48,12 @@ def load_settings(path: str | Path | None, flags: Mapping[str, Any]) -> Collecto
     for key, value in flags.items():
         if value is not None:
             section_name, _, name = key.partition(".")
-            checked = _checked(FLAG_OF[key], name, value)
+            rule = rule_for(type(slices[section_name]), name)
+            checked = _checked(FLAG_OF[key], name, value, rule)
             slices[section_name] = dataclasses.replace(slices[section_name], **{name: checked})
     settings = CollectorSettings(**slices)
     _check_forward(settings, path)
+    check_notify(settings.alerts.notify, f"{path}: alerts.notify.")
     return settings
 
 
@@ -101,12 +106,18 @@ def _slice(kind: type[_Slice], values: Any, where: str) -> _Slice:
         if dataclasses.is_dataclass(defaults[name]):
             checked[name] = _slice(type(defaults[name]), value, f"{where}.{name}")
             continue
-        typed = _typed(where, name, value, defaults[name])
-        checked[name] = _checked(f"{where}.{name}", name, typed)
+        rule = rule_for(kind, name)
+        typed = _typed(f"{where}.{name}", name, value, defaults[name], rule[0])
+        checked[name] = _checked(f"{where}.{name}", name, typed, rule)
     return kind(**checked)
 
 
-def _typed(where: str, name: str, value: Any, default: Any) -> Any:
+def rule_for(kind: type, name: str) -> Rule:
+    """What a value of a section must be, in words (empty if its type is all) and as a predicate."""
+    return RULES_OF_KIND.get(kind, RULES).get(name, ("", lambda _: True))
+
+
+def _typed(where: str, name: str, value: Any, default: Any, expected: str) -> Any:
     """The value as the type of its default; of a list, every item as the default's first."""
     kind = type(default)
     if name == "mode" and value is False:  # YAML reads a bare off as a boolean
@@ -121,18 +132,18 @@ def _typed(where: str, name: str, value: Any, default: Any) -> Any:
         return value
     raise ConfigError(
         describe(
-            where=f"{where}.{name}",
+            where=where,
             value=value,
-            expected=RULES.get(name, (_TYPE_NAMES[kind],))[0],
+            expected=expected or _TYPE_NAMES[kind],
             remedy="Correct it, or remove the line for the default.",
         )
     )
 
 
-def _checked(where: str, name: str, value: Any) -> Any:
+def _checked(where: str, name: str, value: Any, rule: Rule) -> Any:
     if name in ADDRESSES:
         parse_address(value, where=where)
-    expected, holds = RULES.get(name, ("", lambda _: True))
+    expected, holds = rule
     if (isinstance(value, float) and not math.isfinite(value)) or not holds(value):
         raise ConfigError(
             describe(

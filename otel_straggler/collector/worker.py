@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from otel_straggler.collector.admission import Admission
-from otel_straggler.collector.board import Board, Snapshot
+from otel_straggler.collector.board import AlertsOf, Board, Snapshot
 from otel_straggler.collector.forgetting import Forgetting
 from otel_straggler.collector.gathering import Gathering
 from otel_straggler.collector.hangs import Hangs
@@ -78,6 +78,7 @@ class Worker:
         decisions: of people about verdicts.
         maintenance: of nodes.
         mode: whether alerts may call somebody.
+        alerts: gives those that fire about a run; from any thread.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Worker:
         decisions: Decisions | None = None,
         maintenance: MaintenanceBook | None = None,
         mode: Mode = "observe",
+        alerts: AlertsOf = lambda _: (),
     ) -> None:
         scoring = settings.scoring
         self._admission = admission
@@ -117,6 +119,7 @@ class Worker:
         self._board = Board(
             keep_s=settings.metrics.keep_scores_seconds,
             series_budget=settings.metrics.series_budget,
+            alerts=alerts,
         )
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="straggler-scorer", daemon=True)

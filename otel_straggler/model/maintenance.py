@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """Nobody is called for what goes wrong on ``node`` until ``until_ns``.
+    """Nobody is called because ranks on ``node`` are lost or stuck, until ``until_ns``.
 
     Attributes:
         reason, by: why, and who said so.

@@ -3,6 +3,7 @@ other threads read, and the report say the same."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -69,11 +70,6 @@ def one_ended_too_early(world: WatchedWorld) -> None:
     world.stand()
 
 
-def one_fails(world: WatchedWorld) -> None:
-    world.end("failed", [0])
-    world.live(30.0, silent=range(4))
-
-
 def ends(outcome: str) -> Callable[[WatchedWorld], None]:
     def end(world: WatchedWorld) -> None:
         world.end(outcome)
@@ -91,7 +87,6 @@ STATES = [
     (half_are_gone, "partly_lost", 1, "lost", ["1", "2"], {"ok": 2, "lost": 2}),
     (all_are_gone, "lost", 1, "lost", ["0", "1", "2", "3"], {"lost": 4}),
     (one_ended_too_early, "stuck", 1, "left_early", ["3"], {"stuck": 3, "finished": 1}),
-    (one_fails, "failed", 0, None, [], {"finished": 4}),
     (ends("ok"), "finished", 0, None, [], {"finished": 4}),
     (ends("cancelled"), "cancelled", 0, None, [], {"finished": 4}),
     (ends("preempted"), "preempted", 0, None, [], {"finished": 4}),
@@ -158,6 +153,16 @@ def test_nobody_is_named_where_all_have_joined_and_none_gets_on(make: Make) -> N
     assert world.value(semconv.RUN_HUNG) == 1
     assert world.samples(semconv.RANK_CULPRIT) == []
     assert world.by("why", semconv.RUN_HANG_INFO) == {"joined_but_stuck": 1.0}
+
+
+def test_what_has_ended_waits_for_nobody(make: Make) -> None:
+    """A rank fails, and the launcher kills the others without a word."""
+    world = make()
+    world.end("failed", [0])
+    world.live(30.0, silent=range(4))
+    assert (_now(world), world.value(semconv.RUN_HUNG)) == ("failed", 0)
+    assert world.samples(semconv.RUN_HANG_INFO) == []
+    assert world.samples(semconv.RANK_CULPRIT) == []
 
 
 def test_the_states_that_a_run_has_left_fall_to_zero(make: Make) -> None:
@@ -349,6 +354,20 @@ def test_hostile_texts_reach_prometheus_whole() -> None:
     assert (info.labels["sentence"], info.labels["why"]) == (awkward, "lost")
     (culprit,) = [s for s in samples if s.name == semconv.RANK_CULPRIT.prometheus_name]
     assert (culprit.labels["node"], culprit.labels["role"]) == (awkward, awkward)
+
+
+def test_the_page_of_a_hung_run_passes_promtool(make: Make, promtool: str) -> None:
+    """With culprits, a sentence and a node under maintenance on it."""
+    world = make(cluster="eu")
+    half_are_gone(world)
+    world.maintain("node-0", reason='a "fan"\n')
+    page = world.worker.snapshot.page
+    for metric in (semconv.RANK_CULPRIT, semconv.RUN_HANG_INFO, semconv.MAINTENANCE_UNTIL):
+        assert metric.prometheus_name.encode() in page
+    checked = subprocess.run(
+        [promtool, "check", "metrics"], input=page, capture_output=True, check=False, timeout=60
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
 
 
 def test_every_series_has_the_cluster_where_one_is_named(start: Any, kit: Any, make: Make) -> None:

@@ -151,6 +151,54 @@ WRONG = {
     "text in a list of numbers": ("verdicts:\n  windows_steps: [a]\n", ["windows_steps", "['a']"]),
     "numbers that fall": ("verdicts:\n  windows_steps: [20, 5]\n", ["windows_steps", "(20, 5)"]),
     "a faster straggler": ("verdicts:\n  page_slowdown: 0.9\n", ["page_slowdown", "at least 1"]),
+    "no such mode of alerts": ("alerts:\n  mode: on\n", ["alerts.mode", "True", "observe"]),
+    "another mode of alerts": ("alerts:\n  mode: sampled\n", ["alerts.mode", "sampled", "page"]),
+    "a threshold of alerts": (
+        "alerts:\n  relative_threshold: 75\n",
+        ["alerts.relative_threshold", "75", "at most 1"],
+    ),
+    "an unknown threshold": ("alerts:\n  treshold: 1\n", ["alerts", "treshold", "gpu_threshold"]),
+    "whom to notify": ("alerts:\n  notify: http://a\n", ["alerts.notify", "mapping"]),
+    "an unknown receiver": (
+        "alerts:\n  notify:\n    pager: x\n",
+        ["alerts.notify", "pager", "webhook"],
+    ),
+    "two ways at once": (
+        "alerts:\n  notify: {alertmanagers: ['http://a'], webhook: 'http://b'}\n",
+        ["alerts.notify.webhook", "http://b", "called twice"],
+    ),
+    "a password in a URL": (
+        "alerts:\n  notify: {webhook: 'http://me:secret@b'}\n",
+        ["alerts.notify.webhook", "without a name or password"],
+    ),
+    "an Alertmanager without a scheme": (
+        "alerts:\n  notify: {alertmanagers: ['am:9093']}\n",
+        ["alerts.notify.alertmanagers", "am:9093", "http://"],
+    ),
+    "an Alertmanager named twice": (
+        "alerts:\n  notify: {alertmanagers: ['http://a', 'http://a']}\n",
+        ["alerts.notify.alertmanagers"],
+    ),
+    "a severity": (
+        "alerts:\n  notify: {least_severity: fatal}\n",
+        ["alerts.notify.least_severity", "fatal", "critical"],
+    ),
+    "a token that is not there": (
+        "alerts:\n  notify: {token_file: /none}\n",
+        ["alerts.notify.token_file", "/none", "can read"],
+    ),
+    "a key without a certificate": (
+        "alerts:\n  notify: {key_file: /none}\n",
+        ["alerts.notify.key_file", "cert_file"],
+    ),
+    "a name without a password": (
+        "alerts:\n  notify: {username: me}\n",
+        ["alerts.notify.username", "password_file"],
+    ),
+    "two ways to get in": (
+        "alerts:\n  notify: {username: me, token_file: /none}\n",
+        ["alerts.notify.username", "token_file"],
+    ),
     "no YAML": ("scoring: {\n", ["c.yaml:2", "not YAML"]),
     "a tab": ("scoring:\n\tthreshold: 1\n", ["c.yaml:2", "not YAML"]),
 }

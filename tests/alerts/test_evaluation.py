@@ -1,0 +1,313 @@
+"""What the collector tells by itself: when it begins, how long it goes on, that it ends once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_straggler.alerts.evaluation import Evaluation
+from otel_straggler.alerts.settings import AlertSettings
+from otel_straggler.alerts.watched import Culprit, Score, Scores, Watched, WatchedRun
+from otel_straggler.model.alert import Alert
+from otel_straggler.model.verdict import Verdict
+
+SETTINGS = AlertSettings(hang_for_seconds=15.0, score_for_seconds=30.0, keep_firing_seconds=60.0)
+RUN = WatchedRun(run_id="r1", job="llm", group="actor", team="vision")
+HUNG = replace(RUN, state="partly_lost", is_hung=True, told="rank 3: no sign of life.")
+HANG = "StragglerRunHung"
+LOW = "StragglerScoreLow"
+
+
+def watched(now_s: float, *runs: WatchedRun, pages: bool = True, **more: object) -> Watched:
+    return Watched(now_s=now_s, collector="c1", runs=runs, pages=pages, **more)  # type: ignore[arg-type]
+
+
+def named(alerts: tuple[Alert, ...], name: str) -> list[Alert]:
+    return [alert for alert in alerts if alert.name == name]
+
+
+def low(value: float, rank: int = 3) -> WatchedRun:
+    score = Score(rank=rank, node="n0", role="default", section="forward", value=value)
+    return replace(RUN, scores=Scores(section_relative=(score,)))
+
+
+# --- beginning -----------------------------------------------------------------------------------
+
+
+def test_a_hang_is_told_after_its_time_with_all_its_labels_and_words() -> None:
+    """The same as the rule in alerts/tests/hangs.yaml."""
+    evaluation = Evaluation(SETTINGS)
+    assert named(evaluation.look(watched(1_000, HUNG, cluster="prod")), HANG) == []
+    assert named(evaluation.look(watched(1_014, HUNG, cluster="prod")), HANG) == []
+    [alert] = named(evaluation.look(watched(1_015, HUNG, cluster="prod")), HANG)
+    assert alert.labels == {
+        "alertname": HANG,
+        "severity": "critical",
+        "domain": "platform",
+        "mode": "page",
+        "cluster": "prod",
+        "collector": "c1",
+        "team": "vision",
+        "run_id": "r1",
+        "job_name": "llm",
+        "group": "actor",
+    }
+    assert alert.annotations == {
+        "summary": "Run r1 stands still (job llm)",
+        "description": "Run r1, group actor, does not get on. rank 3: no sign of life. It stays so "
+        "until it gets on, says how it ended, or somebody acknowledges it; that nothing more is "
+        "heard is no recovery.",
+    }
+    assert (alert.starts_at_s, alert.ends_at_s) == (1_015, None)
+
+
+def test_what_stops_before_its_time_is_never_told() -> None:
+    """Nor does it count for the next time."""
+    evaluation = Evaluation(SETTINGS)
+    for now_s, run in ((0, HUNG), (10, RUN), (20, HUNG), (30, HUNG)):
+        assert named(evaluation.look(watched(now_s, run)), HANG) == []
+    assert named(evaluation.look(watched(35, HUNG)), HANG)
+
+
+def test_the_watchdog_always_fires() -> None:
+    """Without any run."""
+    [alert] = Evaluation(SETTINGS).look(watched(0))
+    assert (alert.name, alert.labels["mode"]) == ("StragglerWatchdog", "page")
+
+
+@given(st.lists(st.tuples(st.integers(1, 20), st.booleans()), max_size=40))
+def test_an_alert_fires_exactly_when_its_condition_has_held_for_its_time(
+    looks: list[tuple[int, bool]],
+) -> None:
+    """For any spacing of looks."""
+    evaluation, now_s, since_s = Evaluation(SETTINGS), 0.0, None
+    for step_s, hangs in looks:
+        now_s += step_s
+        since_s = (now_s if since_s is None else since_s) if hangs else None
+        alerts = named(evaluation.look(watched(now_s, HUNG if hangs else RUN)), HANG)
+        fires = any(alert.ends_at_s is None for alert in alerts)
+        assert fires == (since_s is not None and now_s - since_s >= SETTINGS.hang_for_seconds)
+
+
+# --- going on, ending ----------------------------------------------------------------------------
+
+
+def test_another_value_is_the_same_alert() -> None:
+    """Labels tell alerts apart; the newest sentence is told."""
+    evaluation = Evaluation(SETTINGS)
+    evaluation.look(watched(0, low(0.5)))
+    [first] = named(evaluation.look(watched(30, low(0.5))), LOW)
+    [second] = named(evaluation.look(watched(40, low(0.25))), LOW)
+    assert (first.labels, first.starts_at_s) == (second.labels, second.starts_at_s)
+    assert "runs at 50% of" in first.annotations["description"]
+    assert "runs at 25% of" in second.annotations["description"]
+
+
+def test_a_hang_that_ends_is_told_once() -> None:
+    """At once, with its end."""
+    evaluation = Evaluation(SETTINGS)
+    for now_s in (0, 15):
+        evaluation.look(watched(now_s, HUNG))
+    [ended] = named(evaluation.look(watched(20, RUN)), HANG)
+    assert (ended.starts_at_s, ended.ends_at_s) == (15, 20)
+    assert named(evaluation.look(watched(25, RUN)), HANG) == []
+
+
+def test_a_low_score_is_kept_over_a_gap() -> None:
+    """It does not end and begin anew where a window is missing."""
+    evaluation = Evaluation(SETTINGS)
+    for now_s in (0, 30):
+        evaluation.look(watched(now_s, low(0.5)))
+    for now_s, run in ((40, RUN), (99, RUN), (100, low(0.5)), (110, RUN), (169, RUN)):
+        [alert] = named(evaluation.look(watched(now_s, run)), LOW)
+        assert (alert.starts_at_s, alert.ends_at_s) == (30, None)
+    [ended] = named(evaluation.look(watched(170, RUN)), LOW)
+    assert ended.ends_at_s == 170
+
+
+def test_a_run_that_is_no_longer_known_ends_its_alerts() -> None:
+    """Once."""
+    evaluation = Evaluation(SETTINGS)
+    for now_s in (0, 15):
+        evaluation.look(watched(now_s, HUNG))
+    assert [a.ends_at_s for a in named(evaluation.look(watched(30)), HANG)] == [30]
+    assert named(evaluation.look(watched(45)), HANG) == []
+
+
+def test_a_clock_that_is_set_back_ends_nothing_and_holds_nothing_up() -> None:
+    """Only progress of the clock counts, and no alert ends before it began."""
+    evaluation = Evaluation(SETTINGS)
+    evaluation.look(watched(10_000, HUNG))
+    evaluation.look(watched(10_010, HUNG))
+    assert named(evaluation.look(watched(50, HUNG)), HANG) == []
+    [alert] = named(evaluation.look(watched(55, HUNG)), HANG)
+    assert alert.starts_at_s == 55
+    [kept] = named(evaluation.look(watched(20, HUNG)), HANG)
+    assert kept.ends_at_s is None
+    [ended] = named(evaluation.look(watched(20, RUN)), HANG)
+    assert (ended.starts_at_s, ended.ends_at_s) == (55, 55)
+
+
+# --- who is named, and whom it may call ----------------------------------------------------------
+
+
+def test_at_most_twenty_ranks_of_a_run_are_named() -> None:
+    """The lowest."""
+    scores = tuple(
+        Score(rank=rank, node="", role="", section="forward", value=0.7 - rank / 100)
+        for rank in range(30)
+    )
+    run = replace(RUN, scores=Scores(section_relative=scores))
+    evaluation = Evaluation(SETTINGS)
+    evaluation.look(watched(0, run))
+    ranks = {a.labels["rank"] for a in named(evaluation.look(watched(30, run)), LOW)}
+    assert ranks == {str(rank) for rank in range(10, 30)}
+
+
+def culprits(*, node: str = "n0") -> WatchedRun:
+    found = (
+        Culprit(rank=3, node=node, role="default", why="lost"),
+        Culprit(rank=4, node="n1", role="default", why="never_joined"),
+    )
+    return replace(RUN, state="partly_lost", culprits=found)
+
+
+def firing(run: WatchedRun, **more: object) -> dict[str, Alert]:
+    evaluation = Evaluation(SETTINGS)
+    for now_s in (0, 1_000):
+        alerts = evaluation.look(watched(now_s, run, **more))  # type: ignore[arg-type]
+    return {alert.name: alert for alert in alerts}
+
+
+def test_culprits_are_lost_or_stuck() -> None:
+    """By why the others wait for them."""
+    alerts = firing(culprits())
+    assert alerts["StragglerRankLost"].labels["rank"] == "3"
+    assert alerts["StragglerRankStuck"].labels["rank"] == "4"
+
+
+def test_nobody_is_told_of_a_culprit_on_a_node_under_maintenance() -> None:
+    """The others are told of."""
+    alerts = firing(culprits(), under_maintenance=frozenset({"n0"}))
+    assert "StragglerRankLost" not in alerts
+    assert "StragglerRankStuck" in alerts
+
+
+@pytest.mark.parametrize(
+    ("run_pages", "pages", "mode"),
+    [(True, True, "page"), (False, True, "observe"), (True, False, "observe")],
+)
+def test_what_may_not_page_is_observed(run_pages: bool, pages: bool, mode: str) -> None:
+    """Everything is computed all the same."""
+    alerts = firing(replace(HUNG, pages=run_pages), pages=pages)
+    assert alerts[HANG].labels["mode"] == mode
+    assert alerts["StragglerWatchdog"].labels["mode"] == ("page" if pages else "observe")
+
+
+def verdict(**changes: object) -> Verdict:
+    known = {"rank": 3, "node": "n0", "role": "default", "section": "load", "cause": "slow_host"}
+    known |= {"slowdown": 1.5, "gpu_seconds_lost_per_hour": 7_200.0, "pages": True}
+    fixed = {"run_id": "r1", "subject_id": "rank/n0/3", "scope": "rank", "state": "confirmed"}
+    return Verdict(**{**fixed, **known, **changes})  # type: ignore[arg-type]
+
+
+def test_a_verdict_is_critical_if_it_pages_and_else_a_warning() -> None:
+    """And its domain follows the cause and the kind of the section."""
+    name = "StragglerRankStraggling"
+    found = firing(replace(RUN, verdicts=(verdict(),)))[name]
+    assert (found.labels["severity"], found.labels["domain"]) == ("critical", "hardware")
+    assert "takes 1.50 times as long" in found.annotations["description"]
+    assert "loses 2 GPUs" in found.annotations["description"]
+    run = replace(RUN, verdicts=(verdict(pages=False),), data_sections=frozenset({"load"}))
+    found = firing(run)[name]
+    assert (found.labels["severity"], found.labels["domain"]) == ("warning", "data")
+    assert name not in firing(replace(RUN, verdicts=(verdict(state="suspect"),)))
+
+
+def test_a_slow_run_has_an_alert_only_if_nobody_is_to_blame() -> None:
+    """And only while it trains."""
+    slow = replace(RUN, slowdown=1.2)
+    assert "StragglerRunSlow" in firing(slow)
+    assert "StragglerRunSlow" not in firing(replace(slow, verdicts=(verdict(),)))
+    assert "StragglerRunSlow" not in firing(replace(slow, state="finished"))
+
+
+# --- the platform --------------------------------------------------------------------------------
+
+
+def test_ranks_are_missing_only_of_a_run_that_is_under_way() -> None:
+    """A failed start is no news."""
+    missing = replace(RUN, state="starting", ranks={"ok": 6, "missing": 2})
+    found = firing(missing)["StragglerRanksMissing"]
+    assert found.annotations["description"].startswith("2 expected ranks of run r1, group actor,")
+    assert "StragglerRanksMissing" not in firing(replace(missing, state="failed"))
+
+
+@pytest.mark.parametrize(
+    ("since_s", "scored_s", "fires"),
+    [
+        (0.0, None, True),
+        (0.0, 50.0, True),
+        (0.0, 500.0, False),
+        (500.0, None, False),
+        (None, None, False),
+    ],
+)
+def test_a_run_that_trains_without_scores_is_told_of(
+    since_s: float | None, scored_s: float | None, fires: bool
+) -> None:
+    """No sooner than a quarter of an hour after it began, or was scored last."""
+    run = replace(RUN, since_s=since_s, last_scored_at_s=scored_s)
+    evaluation = Evaluation(SETTINGS)
+    for now_s in (1_000, 1_060):
+        alerts = evaluation.look(watched(now_s, run))
+    assert bool(named(alerts, "StragglerNoData")) == fires
+
+
+def test_losses_are_told_for_five_minutes_and_not_those_of_the_past() -> None:
+    """Totals that a collector hears first are no news."""
+    name, evaluation = "StragglerSpansDropped", Evaluation(SETTINGS)
+    assert named(evaluation.look(watched(0, replace(RUN, dropped={"ring_full": 7}))), name) == []
+    lost = replace(RUN, dropped={"ring_full": 8, "rejected": 1})
+    for now_s in (10, 309):
+        reasons = {a.labels["reason"] for a in named(evaluation.look(watched(now_s, lost)), name)}
+        assert reasons == {"ring_full", "rejected"}
+    ended = named(evaluation.look(watched(310, lost)), name)
+    assert [alert.ends_at_s for alert in ended] == [310, 310]
+    restarted = replace(RUN, dropped={"ring_full": 0})
+    assert named(evaluation.look(watched(320, restarted)), name) == []
+
+
+def test_a_clash_is_told_once_for_all_groups_of_a_run() -> None:
+    """It has no group."""
+    evaluation = Evaluation(SETTINGS)
+    runs = (replace(RUN, clashes=2), replace(RUN, group="critic", clashes=2))
+    for now_s in (0, 60):
+        alerts = evaluation.look(watched(now_s, *runs))
+    [found] = named(alerts, "StragglerIdentityCollision")
+    assert "group" not in found.labels
+
+
+def test_links_are_there_where_settings_name_them() -> None:
+    """Escaped, and without empty labels."""
+    settings = replace(
+        SETTINGS,
+        dashboard_url="https://g.example/d/x",
+        runbook_url="https://r.example/p",
+        alertmanager_url="https://a.example",
+    )
+    evaluation = Evaluation(settings)
+    run = replace(HUNG, run_id='a "b"', group="")
+    for now_s in (0, 15):
+        alerts = evaluation.look(watched(now_s, run))
+    [alert] = named(alerts, HANG)
+    links = {name: text for name, text in alert.annotations.items() if name.endswith("_url")}
+    assert links == {
+        "dashboard_url": "https://g.example/d/x?from=now-1h&to=now&var-run_id=a%20%22b%22",
+        "runbook_url": "https://r.example/p#stragglerrunhung",
+        "silence_url": "https://a.example/#/silences/new?filter=%7Balertname%3D%22StragglerRunHung"
+        "%22%2Crun_id%3D%22a%20%5C%22b%5C%22%22%7D",
+    }

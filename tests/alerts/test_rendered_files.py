@@ -1,0 +1,253 @@
+"""What stands in alerts/ is taken by Prometheus and Alertmanager, and does what it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from otel_straggler import semconv
+from otel_straggler.alerts.catalogue import CATALOGUE, NAMES
+from otel_straggler.alerts.checking import findings_in_config, findings_in_rules
+from otel_straggler.alerts.published import labels_by_name
+from otel_straggler.alerts.render import render_all
+from otel_straggler.alerts.runbooks import RUNBOOKS
+from otel_straggler.alerts.settings import AlertSettings, parse_settings
+
+from .conftest import ROOT, Program
+
+ALERTS = ROOT / "alerts"
+RULES = ("otel-straggler-rules.yaml", "otel-straggler-recording-rules.yaml")
+TESTS = sorted((ALERTS / "tests").glob("*.yaml"))
+CHANGED = {
+    "relative_threshold": "0.71",
+    "individual_threshold": "0.72",
+    "gpu_threshold": "0.73",
+    "run_slowdown_threshold": "1.31",
+    "score_for_seconds": "301",
+    "straggling_for_seconds": "61",
+    "hang_for_seconds": "16",
+    "missing_for_seconds": "901",
+    "no_data_seconds": "902",
+    "run_slow_for_seconds": "601",
+    "silent_seconds": "121",
+    "collector_down_for_seconds": "122",
+    "keep_firing_seconds": "603",
+    "give_up_seconds": "259201",
+    "evaluation_seconds": "20",
+    "dashboard_url": "https://grafana.example/d/run",
+    "runbook_url": "https://runbook.example/page",
+    "alertmanager_url": "https://alerts.example",
+}
+CONCERNS = {
+    "relative_threshold": {"StragglerScoreLow"},
+    "individual_threshold": {"StragglerRankDegraded"},
+    "gpu_threshold": {"StragglerGpuSlow"},
+    "run_slowdown_threshold": {"StragglerRunSlow"},
+    "score_for_seconds": {"StragglerScoreLow", "StragglerRankDegraded", "StragglerGpuSlow"},
+    "straggling_for_seconds": {"StragglerRankStraggling", "StragglerHostSlow"},
+    "hang_for_seconds": {"StragglerRunHung", "StragglerRankLost", "StragglerRankStuck"},
+    "missing_for_seconds": {"StragglerRanksMissing"},
+    "no_data_seconds": {"StragglerNoData"},
+    "run_slow_for_seconds": {"StragglerRunSlow"},
+    "silent_seconds": {"StragglerRunSilent"},
+    "collector_down_for_seconds": {"StragglerCollectorDown"},
+    "keep_firing_seconds": {
+        "StragglerScoreLow",
+        "StragglerRankDegraded",
+        "StragglerGpuSlow",
+        "StragglerRunSlow",
+        "StragglerRankStraggling",
+        "StragglerHostSlow",
+    },
+    "give_up_seconds": set(NAMES),  # how far back mode and team are looked up
+    "evaluation_seconds": set(),
+    "dashboard_url": set(NAMES),
+    "runbook_url": set(NAMES),
+    "alertmanager_url": set(NAMES),
+}
+
+
+# --- the real programs ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_prometheus_takes_the_rules(name: str, promtool: Program) -> None:
+    """Those of Debian 12 (2.42) as well."""
+    ran = promtool("check", "rules", "--lint=all", "--lint-fatal", ALERTS / name)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("file", TESTS, ids=lambda file: file.stem)
+def test_alerts_say_what_their_tests_expect(file: Path, promtool: Program) -> None:
+    """Silence before they are due, then the exact labels and sentences."""
+    ran = promtool("test", "rules", file)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_rules_with_all_other_settings_are_taken(promtool: Program, tmp_path: Path) -> None:
+    """Whatever is set."""
+    settings = parse_settings(f"{name}={value}" for name, value in CHANGED.items())
+    for name, text in render_all(settings).items():
+        if name in RULES:
+            (tmp_path / name).write_text(text)
+            ran = promtool("check", "rules", tmp_path / name)
+            assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_alertmanager_takes_the_example(amtool: Program) -> None:
+    """With its templates."""
+    ran = amtool("check-config", ALERTS / "alertmanager.yaml")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "1 templates" in ran.stdout
+
+
+ROUTES = [
+    ({"alertname": "StragglerRunHung", "severity": "critical", "mode": "page"}, "pager"),
+    ({"alertname": "StragglerRunHung", "severity": "critical", "mode": "observe"}, "nobody"),
+    ({"alertname": "StragglerNoData", "severity": "warning", "mode": "page"}, "chat"),
+    ({"alertname": "StragglerScoreLow", "severity": "info", "mode": "page"}, "nobody"),
+    (
+        {"alertname": "StragglerRunForgotten", "severity": "warning", "mode": "page"},
+        "chat-without-ends",
+    ),
+    ({"alertname": "StragglerWatchdog", "severity": "info", "mode": "observe"}, "dead-mans-switch"),
+    ({"alertname": "NodeDown", "severity": "critical"}, "nobody"),
+]
+
+
+@pytest.mark.parametrize(("labels", "receiver"), ROUTES, ids=lambda x: str(x)[:40])
+def test_an_alert_reaches_its_receiver(
+    labels: dict[str, str], receiver: str, amtool: Program
+) -> None:
+    """By severity; observed ones reach nobody; a run that is given up never sends an all-clear."""
+    pairs = [f"{name}={value}" for name, value in labels.items()]
+    config = f"--config.file={ALERTS / 'alertmanager.yaml'}"
+    ran = amtool("config", "routes", "test", config, *pairs)
+    assert ran.stdout.split() == [receiver], ran.stderr
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_metric_and_label_is_published(name: str) -> None:
+    """In expressions and in the queries of templates; recorded ones too."""
+    assert findings_in_rules(read(ALERTS / name)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("straggler_run_hung)", "straggler_run_hang)", "straggler_run_hang: no metric"),
+        ('{state="forgotten"}', '{status="forgotten"}', "no label 'status'"),
+        ("by (cluster, collector)", "by (cluster, pod)", "by: no label 'pod'"),
+        ("$labels.rank", "$labels.rang", "$labels.rang is no label"),
+        ("straggler_run_pages{", "straggler_run_page{", "straggler_run_page: no metric"),
+        ('label "sentence"', 'label "text"', "gives the label 'text'"),
+        ("== 1", "=== 1", "no PromQL"),
+    ],
+)
+def test_a_wrong_name_is_found(old: str, new: str, said: str) -> None:
+    """Wherever it stands."""
+    text = (ALERTS / RULES[0]).read_text()
+    assert old in text
+    assert any(
+        said in finding for finding in findings_in_rules(yaml.safe_load(text.replace(old, new)))
+    )
+
+
+def test_what_counts_as_published_has_names_of_the_wire() -> None:
+    """Every metric there is one of semconv's, or made by rules."""
+    known = {m.prometheus_name for m in vars(semconv).values() if isinstance(m, semconv.Metric)}
+    made = {"ALERTS"} | {n for n in labels_by_name() if ":" in n}
+    of_histogram = {
+        f"{semconv.SECTION_DURATION.prometheus_name}_{s}" for s in ("bucket", "sum", "count")
+    }
+    assert set(labels_by_name()) - made - of_histogram <= known
+
+
+def test_the_example_names_alerts_of_the_catalogue_only() -> None:
+    """And a wrong one is found."""
+    document = read(ALERTS / "alertmanager.yaml")
+    assert findings_in_config(document) == []
+    document["inhibit_rules"][0]["source_matchers"] = ['alertname="StragglerRunHang"']
+    assert "StragglerRunHang" in findings_in_config(document)[0]
+
+
+def test_equal_names_only_labels_that_both_sides_carry() -> None:
+    """Labels that both lack would count as equal. group, cluster and team may be empty."""
+    carried = {rule.name: {*rule.labels, "cluster", "collector"} for rule in CATALOGUE}
+    for rule in read(ALERTS / "alertmanager.yaml")["inhibit_rules"]:
+        for side in ("source_matchers", "target_matchers"):
+            for name in re.findall(r"Straggler\w+", rule[side][0]):
+                if name != "StragglerHostSlow" or "node" in rule["equal"]:
+                    missing = set(rule["equal"]) - carried[name]
+                    assert not missing, (name, rule["equal"])
+
+
+# --- what settings change ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_setting_changes_what_it_should_and_nothing_else(name: str) -> None:
+    """Compared rule by rule."""
+    before = alerts_in(render_all(AlertSettings())[RULES[0]])
+    after = alerts_in(render_all(parse_settings([f"{name}={CHANGED[name]}"]))[RULES[0]])
+    changed = {key[0] for key in before if before[key] != after[key]}
+    assert (changed, before.keys()) == (CONCERNS[name], after.keys())
+
+
+def test_every_setting_is_tried_here() -> None:
+    """Besides the mode, which rules follow and do not set."""
+    fields = set(AlertSettings.__dataclass_fields__) - {"mode"}
+    assert fields == set(CHANGED) == set(CONCERNS)
+
+
+# --- completeness --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_alert_has_a_test_for_silence_and_for_its_words(name: str) -> None:
+    """In alerts/tests."""
+    found = [
+        test
+        for file in TESTS
+        for group in read(file)["tests"]
+        for test in group.get("alert_rule_test", ())
+        if test["alertname"] == name
+    ]
+    words = [test for test in found if test.get("exp_alerts")]
+    silence = [test for test in found if not test.get("exp_alerts")]
+    assert words
+    assert silence or name == "StragglerWatchdog"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_alert_has_a_chapter_with_three_actions(name: str) -> None:
+    """And it says how to be quiet."""
+    text = RUNBOOKS[name]
+    assert re.findall(r"^(\d)\. ", text, re.MULTILINE) == ["1", "2", "3"]
+    assert "\nQuiet: " in text
+    assert f"\n## {name}\n" in (ALERTS / "RUNBOOK.md").read_text()
+
+
+def test_a_summary_names_no_number_and_no_label_holds_one() -> None:
+    """Else each new value were a new alert."""
+    for rule in CATALOGUE:
+        assert "{value" not in rule.summary.text
+        used = (rule.summary.names | rule.description.names) - {"cluster", "collector"}
+        assert used <= set(rule.labels), rule.name
+
+
+def alerts_in(text: str) -> dict[tuple[str, str], Any]:
+    [group] = yaml.safe_load(text)["groups"]
+    alerts = [rule for rule in group["rules"] if "alert" in rule]
+    return {(rule["alert"], rule["labels"]["severity"]): rule for rule in alerts}
+
+
+def read(file: Path) -> Any:
+    return yaml.safe_load(file.read_text(encoding="utf-8"))

@@ -1,0 +1,196 @@
+"""A collector decides its alerts, shows them, and tells whom its file names."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_straggler import semconv
+from otel_straggler.collector.alerts_settings import AlertsSettings
+from otel_straggler.collector.notify_settings import NotifySettings
+
+from ..servers.alertmanager import running_alertmanager  # noqa: TID252 - shared
+from ..servers.receiver import Receiver  # noqa: TID252
+
+NOW = {"hang_for_seconds": 0.0, "evaluation_seconds": 0.1}
+
+
+@pytest.fixture
+def begin(start: Callable[..., Any]) -> Callable[..., Any]:
+    """A collector that calls a rank lost after 0.5 s."""
+
+    def make(mode: str = "page", history: str = "", **notify: Any) -> Any:
+        quick = {"group_wait_seconds": 0.1, "group_interval_seconds": 0.1}
+        alerts = AlertsSettings(mode=mode, notify=NotifySettings(**{**quick, **notify}), **NOW)
+        return start(
+            alerts__mode=mode,
+            alerts__notify=alerts.notify,
+            alerts__hang_for_seconds=0.0,
+            alerts__evaluation_seconds=0.1,
+            liveness__lost_after_seconds=0.5,
+            metrics__collector_id="c",
+            history__path=history,
+        )
+
+    return make
+
+
+def beat(live: Any, kit: Any, number: int, **more: Any) -> None:
+    told = {"sent_at_s": time.time(), "progress_at_s": time.time(), "step": 5, **more}
+    live.post(kit.beat_of(kit.rank(number), **told), "metrics")
+
+
+def alerts(live: Any) -> dict[str, Any]:
+    """By name, what fires about the run."""
+    run = live.report()["runs"].get("run", {"alerts": []})
+    return {each["name"]: each for each in run["alerts"]}
+
+
+def names(receiver: Receiver) -> list[list[str]]:
+    return [
+        [each["labels"]["alertname"] for each in request.body["alerts"]]
+        for request in receiver.received
+    ]
+
+
+def test_a_hung_run_is_one_message_and_is_shown(begin: Callable[..., Any], kit: Any) -> None:
+    """Its lost ranks are not told of beside it; the report has them all."""
+    with Receiver() as receiver:
+        live = begin(webhook=receiver.url)
+        for number in range(2):
+            beat(live, kit, number)
+        kit.eventually(lambda: receiver.received)
+        kit.eventually(lambda: len(alerts(live)) > 1)
+        hung = alerts(live)["StragglerRunHung"]
+        assert (hung["labels"]["mode"], hung["labels"]["severity"]) == ("page", "critical")
+        assert hung["annotations"]["summary"]
+        assert {"StragglerRunHung", "StragglerRankLost"} <= alerts(live).keys()
+        kit.eventually(lambda: live.value(semconv.COLLECTOR_NOTIFICATIONS, outcome="sent") == 1.0)
+        part = live.get("/v1/report?run=run&rank=1").json()["runs"]["run"]["alerts"]
+        assert {each["labels"].get("rank", "1") for each in part} == {"1"}
+        for number in range(2):
+            beat(live, kit, number, finished_at_s=time.time(), outcome="ok")
+        kit.eventually(lambda: len(receiver.received) == 2)
+        assert receiver.received[1].body["status"] == "resolved"
+        assert names(receiver) == [["StragglerRunHung"]] * 2
+        assert alerts(live) == {}
+
+
+def test_a_new_installation_calls_nobody(begin: Callable[..., Any], kit: Any) -> None:
+    """In mode observe all is shown; a webhook hears nothing."""
+    with Receiver() as receiver:
+        live = begin(mode="observe", webhook=receiver.url)
+        beat(live, kit, 0)
+        hung = kit.eventually(lambda: alerts(live).get("StragglerRunHung"))
+        assert hung["labels"]["mode"] == "observe"
+        live.stop()
+        assert receiver.tries == 0
+
+
+def test_a_restart_with_a_history_is_no_second_message(
+    begin: Callable[..., Any], kit: Any, tmp_path: Path
+) -> None:
+    """And no end: the hang goes on although nobody has been heard of since."""
+    history = str(tmp_path / "h.db")
+    with Receiver() as receiver:
+        first = begin(webhook=receiver.url, history=history)
+        beat(first, kit, 0)
+        kit.eventually(lambda: receiver.received)
+        first.stop()
+        second = begin(webhook=receiver.url, history=history)
+        beat(second, kit, 0)
+        again = kit.eventually(lambda: alerts(second).get("StragglerRunHung"))
+        second.stop()
+        assert names(receiver) == [["StragglerRunHung"]]
+        third = begin(webhook=receiver.url, history=history)
+        beat(third, kit, 0, finished_at_s=time.time(), outcome="ok")
+        kit.eventually(lambda: len(receiver.received) == 2)
+    (told,) = receiver.received[1].body["alerts"]
+    assert told["status"] == "resolved"
+    assert told["startsAt"] == receiver.received[0].body["alerts"][0]["startsAt"]
+    assert again["since_ns"] < time.time_ns()
+
+
+@pytest.mark.real_server
+def test_a_test_alert_goes_where_the_settings_lead(
+    begin: Callable[..., Any], kit: Any, tmp_path: Path
+) -> None:
+    """Through the collector, into a real Alertmanager, read back."""
+    with running_alertmanager(tmp_path) as real:
+        live = begin(alertmanagers=(real.url,))
+        told = kit.eventually(
+            lambda: _tried(live, kit)["labels"].get("collector") and _tried(live, kit)
+        )
+        assert told["places"][0]["arrived"] is True
+        assert told["places"][0]["receivers"] == ["nobody"]
+        assert told["labels"] == {
+            "alertname": "StragglerTest",
+            "test": "true",
+            "severity": "critical",
+            "domain": "platform",
+            "mode": "page",
+            "collector": "c",
+        }
+        assert real.alerts("StragglerTest")
+
+
+def test_a_test_alert_tells_a_webhook_of_its_end(begin: Callable[..., Any], kit: Any) -> None:
+    """In mode page; in mode observe it says why nothing was sent."""
+    with Receiver() as receiver:
+        live = begin(webhook=receiver.url)
+        assert _tried(live, kit, seconds=1)["places"][0]["arrived"] is True
+        kit.eventually(lambda: len(receiver.received) == 2)
+        low = _tried(live, kit, severity="info")["places"][0]
+        assert (low["arrived"], "below warning" in low["why"]) == (False, True)
+        silent = begin(mode="observe", webhook=receiver.url)
+        told = _tried(silent, kit)
+        assert "alerts.mode is observe" in told["places"][0]["why"]
+        assert len(receiver.received) == 2
+    assert [r.body["status"] for r in receiver.received] == ["firing", "resolved"]
+
+
+def test_a_test_of_nothing_says_so(begin: Callable[..., Any], kit: Any) -> None:
+    """Nobody is named in the file."""
+    told = _tried(begin(), kit)
+    assert (told["places"], "alerts.notify" in told["note"]) == ([], True)
+
+
+def _tried(live: Any, kit: Any, **asked: Any) -> Any:
+    body = json.dumps({"severity": "critical", "seconds": 60, **asked}).encode()
+    headers = {"Content-Type": "application/json"}
+    answer = kit.ask(live.addresses["metrics"], "POST", "/v1/alerts/test", body, headers)
+    assert answer.status == 200, answer.body
+    return answer.json()
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"{}", {"Content-Type": "application/json"}, 400),
+        (b'{"severity": "fatal", "seconds": 5}', {"Content-Type": "application/json"}, 400),
+        (b'{"severity": "info", "seconds": 0}', {"Content-Type": "application/json"}, 400),
+        (b'{"severity": "info", "seconds": 5}', {"Content-Type": "text/plain"}, 415),
+        (b"{}", {"Content-Type": "application/json", "Host": "evil.example"}, 403),
+    ],
+)
+def test_a_test_is_guarded_as_decisions_are(
+    begin: Callable[..., Any], kit: Any, body: bytes, headers: dict[str, str], status: int
+) -> None:
+    """No page in a browser can have it sent."""
+    live = begin()
+    answer = kit.ask(live.addresses["metrics"], "POST", "/v1/alerts/test", body, headers)
+    assert answer.status == status
+    assert kit.ask(live.addresses["metrics"], "GET", "/v1/alerts/test").status == 405
+
+
+def test_a_collector_that_takes_no_decisions_tests_nothing(
+    start: Callable[..., Any], kit: Any
+) -> None:
+    """``metrics.decisions: false``."""
+    live = start(metrics__decisions=False)
+    assert kit.ask(live.addresses["metrics"], "GET", "/v1/alerts/test").status == 404
