@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from otel_straggler.model.alert import Alert
 
+Covered = Literal["any", "not_graver", "milder"]
 _RUN: Final = ("cluster", "run_id", "group", "mode")
 _NODE: Final = ("cluster", "run_id", "node", "mode")
+_NODE_OF_GROUP: Final = ("cluster", "run_id", "group", "node", "mode")
+_RANK: Final = ("cluster", "run_id", "group", "rank", "mode")
 _COLLECTOR: Final = ("cluster", "collector", "mode")
 
 
@@ -22,18 +25,31 @@ class Inhibition:
         targets: names of alerts.
         equal: labels that must have the same value on both; one that both lack is equal. ``mode``
             is always among them: what calls nobody must not silence what does.
+        covered: "any"; "not_graver": none that is critical unless the source is; "milder": only
+            what is not critical, by a source that is.
     """
 
     source: str
     targets: tuple[str, ...]
     equal: tuple[str, ...]
+    covered: Covered = "any"
 
     def covers(self, source: Alert, target: Alert) -> bool:
         return (
             source.name == self.source
             and target.name in self.targets
+            and self._is_covered(_is_critical(source), _is_critical(target))
             and all(source.labels.get(name) == target.labels.get(name) for name in self.equal)
         )
+
+    def _is_covered(self, source: bool, target: bool) -> bool:
+        if self.covered == "milder":
+            return source and not target
+        return self.covered == "any" or source or not target
+
+
+def _is_critical(alert: Alert) -> bool:
+    return alert.labels.get("severity") == "critical"
 
 
 INHIBITIONS: Final = (
@@ -59,7 +75,10 @@ INHIBITIONS: Final = (
             "StragglerRankDegraded",
         ),
         _NODE,
+        "not_graver",
     ),
+    Inhibition("StragglerRankStraggling", ("StragglerRankStraggling",), _RANK, "milder"),
+    Inhibition("StragglerHostSlow", ("StragglerHostSlow",), _NODE_OF_GROUP, "milder"),
     Inhibition("StragglerRunForgotten", ("StragglerRunHung",), _RUN),
     # Never over a hung run: that its collector is gone too is no comfort.
     Inhibition("StragglerCollectorDown", ("StragglerRunSilent", "StragglerNoData"), _COLLECTOR),

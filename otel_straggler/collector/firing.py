@@ -2,8 +2,9 @@
 
 A collector that has just started knows nothing of what hung before it: until a rank is called lost
 or stuck anew, minutes pass. An alert that fired when the last process ended is therefore held to
-fire until its run has ended, or has been heard of for so long that it would fire again if it
-were still true. So a restart is neither a false all-clear nor a second page.
+fire until its run has ended or is scored again for a while (of hangs), or has been heard of for so
+long that it would fire again if it were still true. So a restart is neither a false all-clear nor a
+second page.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from otel_straggler.model.alert import Alert
 from otel_straggler.publish.alert_json import fingerprint, read_alert, saved_alert
 from otel_straggler.score.hangs.run_state import ENDS
 
+HANGS: Final = frozenset({"StragglerRunHung", "StragglerRankLost", "StragglerRankStuck"})
+"""Alerts that nobody may take for ended because the collector that raised them is gone."""
+_SENT_S: Final = 60.0
 _STATE_VERSION: Final = 1
 
 _Fate = Literal["held", "over", "unknown"]
@@ -24,10 +28,10 @@ _Fate = Literal["held", "over", "unknown"]
 
 @dataclass(slots=True)
 class _Held:
-    """An alert of the last process; ``until_s`` is set once its run is heard of again."""
+    """An alert of the last process, and when its run was heard of again."""
 
     alert: Alert
-    until_s: float | None = None
+    heard_at_s: float | None = None
 
 
 class Firing:
@@ -90,9 +94,11 @@ class Firing:
             return "over"
         if run is not None and run.state == "forgotten":
             return "unknown"
-        if held.until_s is None:
-            held.until_s = now_s + self._hold_s
-        return "over" if now_s >= held.until_s else "held"
+        if held.heard_at_s is None:
+            held.heard_at_s = now_s
+        if now_s - held.heard_at_s >= self._hold_s:
+            return "over"
+        return "over" if run is not None and _gets_on(held, run) else "held"
 
     def of_run(self, run_id: str) -> tuple[Alert, ...]:
         """What fires about a run. From any thread."""
@@ -127,3 +133,12 @@ class Firing:
         self._restored_at_s = now_s
         for alert in alerts:
             self._held.setdefault(fingerprint(alert.labels), _Held(alert))
+
+
+def _gets_on(held: _Held, run: WatchedRun) -> bool:
+    """Whether a run that hung trains again: it is scored although its senders have long sent what
+    they had kept while the collector was away."""
+    scored_at_s, heard_at_s = run.last_scored_at_s, held.heard_at_s
+    if held.alert.name not in HANGS or run.state != "training":
+        return False
+    return scored_at_s is not None and heard_at_s is not None and scored_at_s > heard_at_s + _SENT_S

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from otel_straggler.alerts.inhibition import uninhibited
 from otel_straggler.alerts.watched import Watched
-from otel_straggler.collector.firing import Firing
+from otel_straggler.collector.firing import HANGS, Firing
 from otel_straggler.collector.notify_settings import NotifySettings
 from otel_straggler.model.alert import Alert
 from otel_straggler.publish.alertmanager import Alertmanagers, SendRules
@@ -22,8 +22,6 @@ from otel_straggler.publish.webhook import Webhook, calls
 
 _log = logging.getLogger(__name__)
 
-HANGS: Final = frozenset({"StragglerRunHung", "StragglerRankLost", "StragglerRankStuck"})
-"""Alerts that nobody may take for ended because the collector that raised them is gone."""
 _MISSED: Final = 4
 """Any other alert ends for Alertmanager after so many re-sends that did not come, as Prometheus
 does it."""

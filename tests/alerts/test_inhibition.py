@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from typing import Any
 
+import yaml
+
+from otel_straggler.alerts.catalogue import CATALOGUE
 from otel_straggler.alerts.inhibition import INHIBITIONS, uninhibited
+from otel_straggler.alerts.render import render_alertmanager
+from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.model.alert import Alert
 
 
@@ -59,10 +66,55 @@ def test_a_slow_host_stands_for_its_ranks_only() -> None:
     assert uninhibited((there, elsewhere), (host, there, elsewhere)) == (elsewhere,)
 
 
+def test_what_does_not_call_never_silences_what_does() -> None:
+    """A slow host of little weight leaves a rank of great weight; a grave verdict stands for its
+    milder self."""
+    host = alert("HostSlow", node="n1", severity="warning")
+    grave = alert("RankStraggling", node="n1", rank="1", severity="critical")
+    mild = alert("RankStraggling", node="n1", rank="1", severity="warning")
+    assert uninhibited((grave, mild), (host,)) == (grave,)
+    assert uninhibited((grave, mild), (grave, mild)) == (grave,)
+    assert uninhibited((mild,), (mild,)) == (mild,)
+
+
 def test_no_alert_silences_itself() -> None:
-    """Neither directly nor in a ring."""
-    over = {rule.source: set(rule.targets) for rule in INHIBITIONS}
+    """Neither directly nor in a ring; but by severity."""
+    over = {rule.source: set(rule.targets) for rule in INHIBITIONS if rule.covered != "milder"}
     for source, targets in over.items():
         assert source not in targets
         for target in targets:
             assert source not in over.get(target, ())
+
+
+def test_the_example_for_alertmanager_inhibits_the_same() -> None:
+    """Every pair of names and severities; the example may leave the mode to its routes."""
+    (text,) = [
+        text for name, text in render_alertmanager(AlertSettings()).items() if "yaml" in name
+    ]
+    rules = yaml.safe_load(text)["inhibit_rules"]
+    names_known = {rule.name for rule in CATALOGUE}
+    for source, target in itertools.product(sorted(names_known), repeat=2):
+        for grave, other in itertools.product(("critical", "warning"), repeat=2):
+            one, two = (
+                Alert(labels={"alertname": n, "severity": s}, annotations={}, starts_at_s=0.0)
+                for n, s in ((source, grave), (target, other))
+            )
+            theirs = {
+                frozenset(rule["equal"]) - {"mode"}
+                for rule in rules
+                if _fits(rule["source_matchers"], one) and _fits(rule["target_matchers"], two)
+            }
+            ours = {frozenset(r.equal) - {"mode"} for r in INHIBITIONS if r.covers(one, two)}
+            assert ours == theirs, (source, grave, target, other)
+
+
+def _fits(matchers: list[str], alert: Alert) -> bool:
+    for matcher in matchers:
+        found = re.fullmatch(r'(\w+)(=~|!~|!=|=)"(.*)"', matcher)
+        assert found is not None, matcher
+        name, operator, value = found.groups()
+        told = alert.labels.get(name, "")
+        is_equal = bool(re.fullmatch(value, told)) if "~" in operator else value == told
+        if is_equal == operator.startswith("!"):
+            return False
+    return True

@@ -80,6 +80,25 @@ def test_what_would_fire_again_by_now_is_over() -> None:
     assert firing.follow((), watched(2_501, "training")) == ()
 
 
+def test_a_run_that_is_scored_again_hangs_no_more() -> None:
+    """After a minute; what its senders had kept is scored sooner, and is no progress. Of what is
+    no hang that says nothing."""
+
+    def scored(now_s: float, at_s: float, state: Any = "training") -> Watched:
+        run = WatchedRun(run_id="r", state=state, last_scored_at_s=at_s)
+        return Watched(now_s=now_s, collector="c", runs=(run,))
+
+    firing = restarted(alert(100), alert(100, "RankStraggling"))
+    assert len(firing.follow((), scored(2_000, 1_999))) == 2
+    assert len(firing.follow((), scored(2_100, 2_050))) == 2
+    assert len(firing.follow((), scored(2_100, 2_090, "stuck"))) == 2
+    told = firing.follow((), scored(2_101, 2_090))
+    assert {each.name: each.ends_at_s for each in told} == {
+        "StragglerRunHung": 2_101,
+        "StragglerRankStraggling": None,
+    }
+
+
 @pytest.mark.parametrize("state", ["finished", "cancelled", "preempted", "failed"])
 def test_a_run_that_has_ended_hangs_no_more(state: str) -> None:
     """At once."""
