@@ -13,17 +13,23 @@ import numpy as np
 from otel_straggler.model.observation import NO_STEP, Floats, Ints, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.hangs.signs import NO_OPEN_SECTION, NOT_ENDED, Signs
+from otel_straggler.score.hangs.signs import NO_OPEN_SECTION, NOT_ENDED, Bools, Signs
 from otel_straggler.semconv import OUTCOMES, Outcome
 
-HangFault = Literal["never_joined", "joined_but_stuck", "crash", "host_loss", "stopped"]
+HangFault = Literal[
+    "never_joined", "joined_but_stuck", "crash", "host_loss", "stopped", "killed", "host_gone"
+]
+Unheard = Literal["", "node", "some"]
 HANG_FAULTS: tuple[HangFault, ...] = (
     "never_joined",
     "joined_but_stuck",
     "crash",
     "host_loss",
     "stopped",
+    "killed",
+    "host_gone",
 )
+"""Of "killed" (one rank) and "host_gone" the launcher ends all others by SIGTERM, soon or late."""
 SECTIONS = ("data", "forward", "backward", "optimizer", "checkpoint/save", "eval/forward")
 _DATA, _FORWARD, _BACKWARD, _OPTIMIZER, _SAVE, _EVAL = range(len(SECTIONS))
 _BLOCK = 5
@@ -46,6 +52,10 @@ class HangPlan:
         fault, at_step: what stops it, and in which step.
         end: how its ranks say they end; None: they are killed without a word.
         end_spread_s: between the first rank's end and the last one's.
+        unheard: whose last words do not arrive: those of a whole node, or of some ranks on several.
+        first_step: the one with which it begins.
+        session: tells its processes from those before a restart.
+        is_reversed: rank 0 is on the last node.
     """
 
     seed: int = 0
@@ -64,6 +74,16 @@ class HangPlan:
     at_step: int = 0
     end: Outcome | None = "ok"
     end_spread_s: float = 2.0
+    unheard: Unheard = ""
+    first_step: int = 0
+    session: str = ""
+    is_reversed: bool = False
+
+    @property
+    def nodes(self) -> Ints:
+        """(R,) on which node each rank is."""
+        nodes = np.arange(self.ranks) // self.ranks_per_node
+        return nodes[::-1].copy() if self.is_reversed else nodes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,24 +164,28 @@ class HangWorld:
     _gone_s: Floats = field(default_factory=lambda: np.empty(0))
     _ended_s: Floats = field(default_factory=lambda: np.empty(0))
     _beat_offset_s: Floats = field(default_factory=lambda: np.empty(0))
+    _is_unheard: Bools = field(default_factory=lambda: np.empty(0, bool))
 
     def __post_init__(self) -> None:
         plan = self.plan
         rng = np.random.default_rng(plan.seed)
         self._gone_s = np.full(plan.ranks, np.inf)
         self._ended_s = np.full(plan.ranks, np.inf)
+        self._is_unheard = np.zeros(plan.ranks, bool)
         self._beat_offset_s = rng.uniform(0.0, plan.heartbeat_s, plan.ranks)
         now_s = 10.0
-        for number in range(plan.steps):
+        for number in range(plan.first_step, plan.first_step + plan.steps):
             step = self._step(number, now_s, rng)
             self._steps.append(step)
             now_s = float(np.nanmax(step.ended_s))
             if not np.isfinite(now_s):
+                self._end_others(rng)
                 return
         self.ends_at_s = now_s + plan.end_spread_s
         self._ended_s = now_s + np.sort(rng.uniform(0.0, plan.end_spread_s, plan.ranks))
         if plan.end is None:
             self._gone_s = self._ended_s.copy()
+        self._silence_some(rng)
 
     # --- what a collector sees ----------------------------------------------------------------
 
@@ -170,8 +194,9 @@ class HangWorld:
         plan = self.plan
         beat_s = self._newest_beats_s(now_s)
         lines = [self._line(rank, beat_s[rank]) for rank in range(plan.ranks)]
-        code = OUTCOMES.index(plan.end) if plan.end else NOT_ENDED
-        has_ended = (self._ended_s <= now_s) & (plan.end is not None)
+        end = plan.end if plan.fault is None else "preempted"
+        code = OUTCOMES.index(end) if end else NOT_ENDED
+        has_ended = (self._ended_s <= now_s) & (end is not None) & ~self._is_unheard
         return Signs(
             ranks=np.arange(plan.ranks),
             silent_s=now_s - beat_s,
@@ -182,7 +207,7 @@ class HangWorld:
             is_working=np.array([section != NO_OPEN_SECTION for _, section, _ in lines]),
             ended=np.where(has_ended, code, NOT_ENDED).astype(np.int32),
             ended_s=np.where(has_ended, now_s - self._ended_s, np.nan),
-            node=(np.arange(plan.ranks) // plan.ranks_per_node).astype(np.int32),
+            node=plan.nodes.astype(np.int32),
             began_s=np.where(np.isnan(beat_s), np.nan, now_s - self._beat_offset_s),
             first_step=np.array(
                 [self._first_step(rank, beat_s[rank]) for rank in range(plan.ranks)]
@@ -216,8 +241,8 @@ class HangWorld:
             ended_s[:, section] = at_s
             at_s = at_s + 1e-4
 
-        is_hanging = plan.fault is not None and number == plan.at_step
-        compiles_s = plan.compile_s if number == 0 else 0.0
+        is_hanging = plan.fault is not None and number == plan.first_step + plan.at_step
+        compiles_s = plan.compile_s if number == plan.first_step else 0.0
         run(_DATA, 0.05 * plan.step_s)
         if is_hanging and plan.fault != "joined_but_stuck":
             self._stop_some(begun_s, ended_s, rng)
@@ -243,15 +268,35 @@ class HangWorld:
         plan = self.plan
         victim = int(rng.integers(plan.ranks))
         culprits = [victim]
-        if plan.fault == "host_loss":
-            node = victim // plan.ranks_per_node
-            first = node * plan.ranks_per_node
-            culprits = list(range(first, min(first + plan.ranks_per_node, plan.ranks)))
+        if plan.fault in {"host_loss", "host_gone"}:
+            culprits = np.flatnonzero(plan.nodes == plan.nodes[victim]).tolist()
         self.culprits = tuple(culprits)
         ended_s[culprits, _DATA] = np.inf
         self.hung_at_s = float(begun_s[culprits, _DATA].min())
         if plan.fault != "never_joined":
             self._gone_s[culprits] = self.hung_at_s
+
+    def _end_others(self, rng: np.random.Generator) -> None:
+        """A launcher sees that some are gone, at once or after a while, and ends the rest."""
+        after_s = {"killed": (0.05, 3.0), "host_gone": (25.0, 200.0)}.get(self.plan.fault or "")
+        if after_s is not None:
+            rest = [rank for rank in range(self.plan.ranks) if rank not in self.culprits]
+            first_s = self.hung_at_s + rng.uniform(*after_s)
+            self._ended_s[rest] = first_s + rng.uniform(0.0, 2.0, len(rest))
+
+    def _silence_some(self, rng: np.random.Generator) -> None:
+        """Last words that do not arrive: of all ranks of a node, or of two nodes' ranks each one;
+        the others must be more."""
+        nodes = self.plan.nodes
+        some = rng.permutation(np.unique(nodes))[: {"node": 1, "some": 2}.get(self.plan.unheard, 0)]
+        if self.plan.unheard == "node":
+            silent = np.flatnonzero(nodes == some[0])
+            silent = silent if len(silent) > 1 else silent[:0]
+        else:
+            silent = np.array([np.flatnonzero(nodes == node)[0] for node in some], np.int64)
+            silent = silent if len(silent) > 1 else silent[:0]
+        if len(silent) < self.plan.ranks and self.plan.end == "preempted":
+            self._is_unheard[silent] = True
 
     # --- what a rank says ---------------------------------------------------------------------
 
@@ -286,7 +331,10 @@ class HangWorld:
         ranks = self.plan.ranks
         return StepTable(
             steps=np.array([step.number for step in block]),
-            sources=tuple(Source(run_id="run", rank=r, world_size=ranks) for r in range(ranks)),
+            sources=tuple(
+                Source(run_id="run", rank=r, world_size=ranks, session_id=f"{self.plan.session}{r}")
+                for r in range(ranks)
+            ),
             sections=tuple(Section(name) for name in SECTIONS),
             seconds=seconds,
             runs=np.where(np.isnan(seconds), 0, 1).astype(np.int32),
@@ -318,6 +366,7 @@ def random_plan(seed: int, fault: HangFault | None = None) -> HangPlan:
         eval_s=float(np.exp(rng.uniform(np.log(1.0), np.log(300.0)))),
         end=rng.choice(["ok", "cancelled", "preempted", "failed"]).item(),
         end_spread_s=float(rng.choice([0.1, 2.0, 15.0])),
+        unheard=rng.choice(["", "node", "some"]).item(),
     )
     if fault is None:
         return plan

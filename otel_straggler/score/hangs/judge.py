@@ -19,7 +19,15 @@ from otel_straggler.score.hangs.culprits import Blame, blame
 from otel_straggler.score.hangs.rank_states import rank_states
 from otel_straggler.score.hangs.run_state import ENDS, HANGS, RunState, run_state
 from otel_straggler.score.hangs.settings import HangSettings
-from otel_straggler.score.hangs.signs import FINISHED, LOST, RANK_STATES, RankState, Signs
+from otel_straggler.score.hangs.signs import (
+    FINISHED,
+    LATE,
+    LOST,
+    RANK_STATES,
+    STARTING,
+    RankState,
+    Signs,
+)
 from otel_straggler.score.hangs.timeouts import BETWEEN, Timeouts
 
 _MOST_SESSIONS = 200_000
@@ -74,6 +82,7 @@ class HangJudge:
     _reached: tuple[int, int] | None = None
     _restored: tuple[int, int] | None = None
     _hung_since_s: float = math.nan
+    _ended_at_s: float = -math.inf
     _state: RunState = "starting"
     _since_s: float = float("nan")
     _ranks: dict[int, tuple[int, float]] = field(default_factory=dict)
@@ -102,18 +111,16 @@ class HangJudge:
             attempt: of the ranks; a newer one begins with new states, and keeps the timeouts.
         """
         if attempt != self._attempt:
-            self._attempt, self._ranks = attempt, {}
+            self._attempt, self._ranks, self._ended_at_s = attempt, {}, -math.inf
         timeout_s = self._timeouts_of(signs, now_s)
         states = rank_states(signs, timeout_s, self.settings)
+        state = self._settle(signs, states, now_s)
         since_s = np.array(
             [
                 self._since(r, s, now_s)
                 for r, s in zip(signs.ranks.tolist(), states.tolist(), strict=True)
             ]
         )
-        state = run_state(signs, states, self.settings)
-        if state in ENDS:
-            states[states == LOST] = FINISHED  # the end of the run explains their silence
         self._note_hang(signs, state, now_s)
         if state != self._state or np.isnan(self._since_s):
             self._state, self._since_s = state, now_s
@@ -127,6 +134,30 @@ class HangJudge:
             blame=None if state in ENDS else blame(signs, states),
             hung_since_s=self._hung_since_s if state in HANGS else math.nan,
         )
+
+    def _settle(self, signs: Signs, states: Codes, now_s: float) -> RunState:
+        """The state of the run; those of ranks are changed to what it explains."""
+        # An end of the run that was recorded explains who was silent by then, also to those who
+        # come back before the others.
+        states[(states == LOST) & (now_s - signs.silent_s <= self._ended_at_s)] = FINISHED
+        self._await_replaced(signs, states)
+        state = run_state(signs, states, self.settings)
+        if state in ENDS:
+            self._ended_at_s = now_s
+            states[states == LOST] = FINISHED
+        elif state not in HANGS:
+            states[states == LOST] = LATE  # the run ends just now, and nobody can say yet how
+        return state
+
+    def _await_replaced(self, signs: Signs, states: Codes) -> None:
+        """A restart within an attempt brings new processes one by one: who fell silent before the
+        first of them has some time to come back, unless it was lost already."""
+        for at in np.flatnonzero(states == LOST).tolist():
+            known = self._ranks.get(int(signs.ranks[at]))
+            later_s = signs.began_s[signs.began_s < signs.silent_s[at]]
+            is_soon = len(later_s) > 0 and later_s.max() < self.settings.restart_s
+            if is_soon and (known is None or known[0] != LOST):
+                states[at] = STARTING
 
     def _note_hang(self, signs: Signs, state: RunState, now_s: float) -> None:
         """A hang is a new one if there was progress since the last one began."""

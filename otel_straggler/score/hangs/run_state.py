@@ -84,22 +84,22 @@ def _died_first(signs: Signs, is_lost: Bools, settings: HangSettings) -> bool:
 
     - if it had been silent for longer than ``ending_s`` by then, unless for so long
       (``told_s``) that people were told, and who ends the run then knows;
-    - if it fell silent just before, and only ranks of one node did, and not the whole of it: the
-      last words of its neighbours arrived. The only rank of a node counts as well.
+    - if it fell silent just before, and ranks without a last word are on its node only, and not the
+      whole of it: those of its neighbours arrived. The only rank of a node counts as well.
 
-    Whole nodes, and ranks here and there, have lost their last words. So has who lived on after
-    the first SIGTERM.
+    Of whole nodes, and of ranks here and there, the last words were lost. So were those of who
+    lived on after the first SIGTERM.
     """
     first_s = np.max(signs.ended_s[signs.ended == _PREEMPTED])
     earlier_s = np.where(is_lost, signs.silent_s - first_s, 0.0)
     if ((earlier_s > settings.ending_s) & (earlier_s <= settings.told_s)).any():
         return True
-    is_just_before = (earlier_s > 0.0) & (earlier_s <= settings.ending_s)
-    nodes = np.unique(signs.node[is_just_before])
-    if len(nodes) != 1:
+    is_wordless = is_lost & (earlier_s <= settings.ending_s)
+    nodes = np.unique(signs.node[is_wordless])
+    if len(nodes) != 1 or not (earlier_s[is_wordless] > 0.0).any():
         return False
     of_node = signs.node == nodes[0]
-    return bool((of_node & ~is_just_before).any() or of_node.sum() == 1)
+    return bool((of_node & ~is_wordless).any() or of_node.sum() == 1)
 
 
 def _is_ending(signs: Signs, is_alive: Bools, is_lost: Bools, settings: HangSettings) -> bool:

@@ -29,9 +29,9 @@ class HangSettings:
         late_part: of the timeout, after which a rank is late.
         longest_factor: a pause that was once survived is none of a hang's: a timeout is at least so
             many times the longest, up to ``most_timeout_s``.
-        ending_s: a rank that falls silent within so long of the recorded end of others may have
-            ended with them: three heartbeats.
         told_s: what was lost for longer before somebody ended the run was told of meanwhile.
+        restart_s: where a restart brings new processes one by one, so long after the first of them
+            nobody is lost who fell silent before it.
         lost_quorum: with at least this part of its ranks lost a run is called hung as a whole.
     """
 
@@ -49,6 +49,12 @@ class HangSettings:
     warm_steps: int = 3
     late_part: float = 0.5
     longest_factor: float = 1.2
-    ending_s: float = 15.0
     told_s: float = 300.0
+    restart_s: float = 120.0
     lost_quorum: float = 0.5
+
+    @property
+    def ending_s(self) -> float:
+        """A rank that falls silent within so long of the recorded end of others may have ended with
+        them: three heartbeats of the four after which it is lost."""
+        return 0.75 * self.lost_after_s

@@ -8,35 +8,43 @@ import pytest
 
 from otel_straggler.score.hangs.judge import Found, HangJudge
 from otel_straggler.score.hangs.run_state import HANGS
+from otel_straggler.simulate.hang_courses import HangCourse, random_course
 from otel_straggler.simulate.hang_worlds import (
     HANG_FAULTS,
     HangFault,
     HangPlan,
     HangWorld,
-    random_plan,
 )
 
 WORLDS = 1_000 if os.environ.get("OTEL_STRAGGLER_TEST_DOSE") == "full" else 50
 LOOK_S = 5.0
 
 
-def watch(world: HangWorld, judge: HangJudge) -> tuple[float, Found] | None:
+def watch(course: HangCourse, judge: HangJudge) -> tuple[float, Found] | None:
     """The first moment at which something is wrong, and what is said one heartbeat later."""
     now_s = 0.0
-    while now_s < min(world.ends_at_s + 300.0, world.hung_at_s + 4_000.0):
-        for table in world.tables(now_s):
-            judge.learn(table, 0)
-        if judge.look(world.signs(now_s), 0, now_s).state in HANGS:
-            after_s = now_s + 1.5 * world.plan.heartbeat_s
-            return now_s, judge.look(world.signs(after_s), 0, after_s)
+
+    def look(at_s: float) -> Found:
+        return judge.look(course.signs(at_s), course.attempt(at_s), at_s)
+
+    while now_s < min(course.ends_at_s + 300.0, course.hung_at_s + 4_000.0):
+        for table in course.tables(now_s):
+            judge.learn(table, course.attempt(now_s))
+        if look(now_s).is_hung:
+            return now_s, look(now_s + 1.5 * course.heartbeat_s)
         now_s += LOOK_S
     return None
 
 
+def alone(world: HangWorld) -> HangCourse:
+    return HangCourse([world], [0])
+
+
 @pytest.mark.parametrize("seed", range(WORLDS))
-def test_no_pause_and_no_end_is_called_a_hang(seed: int) -> None:
-    """Checkpoints, evaluations, half an hour of compiling, every kind of end."""
-    assert watch(HangWorld(random_plan(seed)), HangJudge()) is None
+def test_no_pause_no_restart_and_no_end_is_called_a_hang(seed: int) -> None:
+    """Checkpoints, evaluations, half an hour of compiling, restarts on other ranks and nodes with
+    and without a launcher's count, every kind of end, last words that were lost."""
+    assert watch(random_course(seed), HangJudge()) is None
 
 
 @pytest.mark.parametrize("fault", HANG_FAULTS)
@@ -44,23 +52,26 @@ def test_no_pause_and_no_end_is_called_a_hang(seed: int) -> None:
 def test_every_hang_is_found_in_time_and_put_down_to_the_right_ranks(
     seed: int, fault: HangFault
 ) -> None:
-    """Within two heartbeats and the timeout; nobody is named where nobody can be."""
-    world = HangWorld(random_plan(seed, fault))
+    """Within two heartbeats and the timeout, restarted or not; nobody is named where nobody can be.
+    Of a rank that was killed, and a node that went, the launcher's SIGTERM hides nothing."""
+    course = random_course(seed, fault)
     judge = HangJudge()
-    seen = watch(world, judge)
+    seen = watch(course, judge)
     assert seen is not None
     now_s, found = seen
     limit_s = float(found.timeout_s.max())
-    assert now_s - world.hung_at_s <= limit_s + 2 * world.plan.heartbeat_s + LOOK_S
+    assert now_s - course.hung_at_s <= limit_s + 2 * course.heartbeat_s + LOOK_S
     assert found.blame is not None
-    assert tuple(found.ranks[found.blame.culprits].tolist()) == world.culprits
+    assert tuple(found.ranks[found.blame.culprits].tolist()) == course.culprits
+    later = judge.look(course.signs(now_s + 900.0), course.attempt(now_s), now_s + 900.0)
+    assert later.is_hung
 
 
 def test_a_run_that_nobody_hears_of_any_more_stays_lost() -> None:
     """No heartbeats are no recovery."""
     world = HangWorld(HangPlan(fault="crash", at_step=60, ranks=4))
     judge = HangJudge()
-    seen = watch(world, judge)
+    seen = watch(alone(world), judge)
     assert seen is not None
     (culprit,) = world.culprits
     for later_s in (60.0, 3_600.0, 86_400.0):
@@ -80,7 +91,7 @@ def test_a_rank_that_is_not_known_is_a_mistake_of_the_caller() -> None:
 def test_a_restarted_attempt_compiles_again_without_a_page() -> None:
     """Timeouts are kept; the first steps of the new attempt get the time that a start gets."""
     judge = HangJudge()
-    assert watch(HangWorld(HangPlan(steps=60, ranks=4)), judge) is None
+    assert watch(alone(HangWorld(HangPlan(steps=60, ranks=4))), judge) is None
     again = HangWorld(HangPlan(steps=20, ranks=4, compile_s=900.0))
     now_s = 0.0
     while now_s < 905.0:
@@ -92,6 +103,6 @@ def test_the_first_steps_teach_nothing() -> None:
     """They compile for minutes; a hang of a later step is not given minutes for that."""
     judge = HangJudge()
     world = HangWorld(HangPlan(steps=60, ranks=4, compile_s=1_200.0))
-    assert watch(world, judge) is None
+    assert watch(alone(world), judge) is None
     found = judge.look(world.signs(1_240.0), 0, 1_240.0)
     assert found.timeout_s.tolist() == [30.0] * 4
