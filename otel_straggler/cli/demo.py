@@ -1,0 +1,159 @@
+"""``otel-straggler demo``: something goes wrong in a training, and an alert arrives."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import sys
+import tempfile
+import time
+from contextlib import AbstractContextManager, closing, nullcontext
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from otel_straggler.cli.report_table import printable, report_console
+from otel_straggler.demo.demo import RUN_ID, Arrival, Demo, began_at_s
+from otel_straggler.demo.training import FAULTS, SAID, Fault, node_of
+
+Json = dict[str, Any]
+_COLOUR = {"critical": "red", "warning": "yellow"}
+_WIDEST = 100
+_SHORT = (
+    "Timeouts and waits are short here. With the defaults a lost rank is told within about a "
+    "minute;\nwhat every wait is for stands in docs/alerts.md."
+)
+
+
+@click.command(short_help="Let a rank go wrong, and see the alert arrive.")
+@click.option("--fault", type=click.Choice(FAULTS), default="lost", show_default=True)
+@click.option("--ranks", type=click.IntRange(4, 64), default=4, show_default=True)
+@click.option(
+    "--seconds", type=click.FloatRange(0, 3600), default=8.0, show_default=True,
+    help="Of good training before the fault.",
+)  # fmt: skip
+@click.option("--rank", type=click.IntRange(0), help="Who goes wrong.  [default: anybody]")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON, and no more.")
+def command(fault: Fault, ranks: int, seconds: float, rank: int | None, as_json: bool) -> int:
+    """Let a rank go wrong, and see the alert arrive.
+
+    Starts a collector and ranks, in processes of their own, and makes one of them slow, stuck
+    (it does not join a collective) or lost (killed). Alerts go to an Alertmanager if one is on
+    PATH, else from the collector to the demo's own webhook. Times are shorter than by default.
+    It needs no torch: what a GPU would do is waited out.
+
+    The exit code is 0 if the right rank was named, 1 if not.
+    """
+    if rank is not None and rank >= ranks:
+        raise click.UsageError(f"--rank: got {rank}; expected less than --ranks, which is {ranks}")
+    chosen = random.randrange(ranks) if rank is None else rank
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    show = Shown(Console(quiet=True) if as_json else report_console())
+    with (
+        tempfile.TemporaryDirectory(prefix="straggler-demo-") as folder,
+        closing(Demo(ranks, Path(folder))) as demo,
+    ):
+        with show.waiting("starting"):
+            demo.start()
+        show.who_watches(demo, ranks)
+        with show.waiting(f"{ranks} ranks train"):
+            demo.wait_until_trained(seconds)
+        show.say(f"{ranks} ranks train in lockstep: step {demo.training.meeting.step}.")
+        demo.go_wrong(fault, chosen)
+        show.say(f"Rank {chosen} on {node_of(chosen)} {SAID[fault]}.", "bold")
+        show.say("Nobody tells the collector.")
+        with show.waiting("waiting for the alert"):
+            arrival = demo.wait_for_alert(chosen)
+        show.arrival(arrival, demo.alertmanager is not None)
+        if as_json:
+            click.echo(json.dumps(as_told(fault, chosen, arrival, demo)))
+    return 0 if arrival.is_right else 1
+
+
+def as_told(fault: Fault, rank: int, arrival: Arrival, demo: Demo) -> Json:
+    """The outcome, for programs."""
+    return {
+        "fault": fault,
+        "planted": {"rank": rank, "node": node_of(rank), "run_id": RUN_ID},
+        "right": arrival.is_right,
+        "delay_s": round(arrival.delay_s, 2),
+        "way": "alertmanager" if demo.alertmanager is not None else "webhook",
+        "alerts": [
+            {key: alert[key] for key in ("labels", "annotations", "startsAt")}
+            for alert in arrival.alerts
+        ],
+    }
+
+
+class Shown:
+    """What people see; each line with the seconds since the start."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._began_s = time.monotonic()
+
+    def say(self, text: str, style: str = "") -> None:
+        line = Text(f"{time.monotonic() - self._began_s:5.1f} s  ", style="dim")
+        self._console.print(line.append(text, style=style or "not dim"))
+
+    def waiting(self, what: str) -> AbstractContextManager[object]:
+        """A spinner, on a terminal."""
+        return self._console.status(f"{what} ...") if self._console.is_terminal else nullcontext()
+
+    def who_watches(self, demo: Demo, ranks: int) -> None:
+        where = (
+            f"a real Alertmanager at {demo.alertmanager.url}"
+            if demo.alertmanager is not None
+            else "a webhook of the demo (no Alertmanager is on PATH)"
+        )
+        self.say(f"A collector at {demo.collector.url} watches {ranks} ranks;")
+        self.say(f"it sends alerts to {where}.")
+
+    def arrival(self, arrival: Arrival, has_alertmanager: bool) -> None:
+        """The message that the person on call would get."""
+        first = arrival.alerts[0]
+        way = "through Alertmanager" if has_alertmanager else "from the collector"
+        self.say(f"A notification arrives, {arrival.delay_s:.1f} s after the fault, {way}:")
+        severity = first["labels"].get("severity", "")
+        colour = _COLOUR.get(severity, "blue")
+        body: list[RenderableType] = [_message(first)]
+        if further := arrival.alerts[1:]:
+            body.append(Text("\nwith it: " + "; ".join(_line(alert) for alert in further)))
+        title = f"[bold {colour}]{first['labels']['alertname']}[/] ({severity})"
+        panel = Panel(Group(*body), title=title, border_style=colour, padding=(1, 2))
+        panel.title_align, panel.width = "left", min(self._console.width, _WIDEST)
+        self._console.print(panel)
+        end = "The right rank was named." if arrival.is_right else "The rank was NOT named."
+        self._console.print(Text(end, style="green" if arrival.is_right else "bold red"))
+        self._console.print(Text(_SHORT, style="dim"))
+
+
+def _message(alert: Json) -> Table:
+    labels, notes = alert["labels"], alert["annotations"]
+    rank = f"rank {labels['rank']}" if "rank" in labels else "the run as a whole"
+    node = f" on {labels['node']}" if "node" in labels else ""
+    began = datetime.fromtimestamp(began_at_s(alert), timezone.utc).astimezone()
+    table = Table.grid(padding=(0, 2))
+    for name, value in (
+        ("what", notes.get("summary", "")),
+        ("why", notes.get("description", "")),
+        ("who", f"{rank}{node}, run {labels.get('run_id', '')}"),
+        ("since", f"{began:%H:%M:%S}"),
+        ("runbook", notes.get("runbook_url", "")),
+    ):
+        if value:
+            table.add_row(Text(name, style="dim"), Text(printable(value, 500)))
+    return table
+
+
+def _line(alert: Json) -> str:
+    return printable(
+        f"{alert['labels']['alertname']}: {alert['annotations'].get('summary', '')}", 200
+    )

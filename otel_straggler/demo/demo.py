@@ -1,0 +1,177 @@
+"""A collector, ranks that train, and somebody who is called: all on this machine, all processes
+real, only the times shorter than in production."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+from otel_straggler.demo.alertmanager import config_of, find_alertmanager, start_alertmanager
+from otel_straggler.demo.collector import Collector
+from otel_straggler.demo.receiver import Received, Receiver
+from otel_straggler.demo.server import Server
+from otel_straggler.demo.training import Fault, Training
+from otel_straggler.errors import UnavailableError, describe
+
+RUN_ID = "demo"
+LEAST_STEPS = 80
+"""Before something goes wrong: the timeouts and the usual times have been learnt."""
+LONGEST_S = 60.0
+QUICK = {
+    "metrics": {"collector_id": "demo"},
+    "scoring": {"window_steps": 20, "grace_seconds": 0.5},
+    "liveness": {
+        "lost_after_seconds": 3.0,
+        "least_timeout_seconds": 3.0,
+        "unknown_timeout_seconds": 20.0,
+    },
+}
+"""Times of the collector; by default a rank is lost after 20 s and stuck after 30 s or more."""
+QUICK_ALERTS = {
+    "mode": "page",
+    "hang_for_seconds": 1.0,
+    "straggling_for_seconds": 1.0,
+    "evaluation_seconds": 1.0,
+}
+GROUP_WAIT_S = 1.0
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """The notification that somebody gets.
+
+    Attributes:
+        alerts: all that fires in it; those that name the rank come first.
+        is_right: whether one of them names it.
+        delay_s: since the fault.
+    """
+
+    alerts: tuple[Json, ...]
+    is_right: bool
+    delay_s: float
+
+
+class Demo:
+    """Started by :meth:`start`; :meth:`close` ends all that it has started.
+
+    Args:
+        n_ranks: that train.
+        folder: for files and logs.
+
+    Attributes:
+        alertmanager: the real one; None if none is installed.
+    """
+
+    webhook: Receiver
+    collector: Collector
+    training: Training
+
+    def __init__(self, n_ranks: int, folder: Path) -> None:
+        self._n_ranks = n_ranks
+        self._folder = folder
+        self._closing = contextlib.ExitStack()
+        self._fault_at_s = 0.0
+        self.alertmanager: Server | None = None
+
+    def start(self) -> None:
+        """Start it all.
+
+        Raises:
+            UnavailableError: something does not start.
+        """
+        self.webhook = Receiver()
+        self._closing.callback(self.webhook.close)
+        program = find_alertmanager()
+        if program is not None:
+            config = config_of(self.webhook.url, wait_s=GROUP_WAIT_S)
+            self.alertmanager = start_alertmanager(program, config, self._folder / "alertmanager")
+            self._closing.callback(self.alertmanager.close)
+        self.collector = Collector(f"--config={self._settings_file()}")
+        self._closing.callback(self.collector.close)
+        log = self._folder / "ranks.log"
+        self.training = Training(self.collector.endpoint, RUN_ID, self._n_ranks, log)
+        self._closing.callback(self.training.close)
+
+    def close(self) -> None:
+        """End it all, also what was only half started."""
+        self._closing.close()
+
+    def wait_until_trained(self, seconds: float) -> None:
+        """For so long after the first step, and until enough is known of the run.
+
+        Raises:
+            UnavailableError: it does not train; the message has the end of its log.
+        """
+        meeting = self.training.meeting
+        has_begun = meeting.wait_for_step(1, LONGEST_S)
+        ends_at_s = time.monotonic() + seconds
+        if not has_begun or not meeting.wait_for_step(LEAST_STEPS, LONGEST_S):
+            self._give_up("training", f"step {meeting.step}", f"step {LEAST_STEPS}")
+        time.sleep(max(0.0, ends_at_s - time.monotonic()))
+
+    def go_wrong(self, fault: Fault, rank: int) -> None:
+        """From now on."""
+        self._fault_at_s = time.time()
+        self.training.go_wrong(fault, rank)
+
+    def wait_for_alert(self, rank: int) -> Arrival:
+        """The first notification that names the rank; if none comes, the first of any.
+
+        Raises:
+            UnavailableError: nobody is told of anything.
+        """
+        found = self.webhook.wait_for(lambda one: _names(one, rank), LONGEST_S)
+        came = [found] if found is not None else list(self.webhook.received)
+        if not came:
+            self._give_up("the webhook", "no notification", f"one within {LONGEST_S:g} s")
+        firing = [a for a in came[0].payload["alerts"] if a["status"] == "firing"]
+        firing.sort(key=lambda alert: alert["labels"].get("rank") != str(rank))
+        return Arrival(
+            alerts=tuple(firing),
+            is_right=found is not None,
+            delay_s=came[0].at_s - self._fault_at_s,
+        )
+
+    def _settings_file(self) -> Path:
+        file = self._folder / "collector.yaml"
+        file.write_text(json.dumps({**QUICK, "alerts": self._alerts()}))
+        return file
+
+    def _alerts(self) -> Json:
+        """Whom the collector tells."""
+        if self.alertmanager is not None:
+            return {**QUICK_ALERTS, "notify": {"alertmanagers": [self.alertmanager.url]}}
+        whom = {"webhook": self.webhook.url, "group_wait_seconds": GROUP_WAIT_S}
+        return {**QUICK_ALERTS, "notify": whom}
+
+    def _give_up(self, where: str, value: str, expected: str) -> NoReturn:
+        remedy = f"The ranks' log ends with:\n{self.training.log}"
+        raise UnavailableError(describe(where=where, value=value, expected=expected, remedy=remedy))
+
+
+def began_at_s(alert: Json) -> float:
+    """Since when it fires, seconds since 1970.
+
+    >>> began_at_s({"startsAt": "1970-01-01T00:01:00.123456789Z"})
+    60.0
+    """
+    text = re.sub(r"\.\d+", "", alert["startsAt"]).replace("Z", "+00:00")
+    return datetime.fromisoformat(text).timestamp()
+
+
+def _names(one: Received, rank: int) -> bool:
+    """Whether an alert that fires names the rank, by its label or in its sentence."""
+    return any(
+        alert["labels"].get("rank") == str(rank)
+        or re.search(rf"\branks? {rank}\b", " ".join(alert["annotations"].values()))
+        for alert in one.payload["alerts"]
+        if alert["status"] == "firing"
+    )

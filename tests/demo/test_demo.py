@@ -1,0 +1,131 @@
+"""``otel-straggler demo``: the alert arrives, at an Alertmanager or without one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_straggler.cli import main
+from otel_straggler.demo.alertmanager import find_alertmanager
+from otel_straggler.demo.training import FAULTS
+
+COMMAND = (sys.executable, "-m", "otel_straggler.cli", "demo")
+LONGEST_S = 200
+WAYS = ("alertmanager", "webhook")
+ABOUT = {
+    "slow": {"StragglerRankStraggling"},
+    "stuck": {"StragglerRankStuck", "StragglerRunHung"},
+    "lost": {"StragglerRankLost", "StragglerRunHung"},
+}
+CASES = [(fault, way) for fault in FAULTS for way in WAYS]
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[tuple[str, str], Future[subprocess.CompletedProcess[str]]]]:
+    """All demos, two at a time."""
+    nowhere = str(tmp_path_factory.mktemp("path"))
+
+    def run(fault: str, way: str) -> subprocess.CompletedProcess[str]:
+        env = dict(os.environ) if way == "alertmanager" else {**os.environ, "PATH": nowhere}
+        flags = ("--fault", fault, "--rank", "2", "--seconds", "0", "--json")
+        return subprocess.run(
+            [*COMMAND, *flags],
+            capture_output=True,
+            text=True,
+            env=env,
+            timeout=LONGEST_S,
+            check=False,
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        yield {case: pool.submit(run, *case) for case in CASES}
+
+
+@pytest.mark.demo
+@pytest.mark.parametrize(("fault", "way"), CASES)
+def test_the_alert_names_the_rank_that_goes_wrong(outcomes: Any, fault: str, way: str) -> None:
+    """Who, since when and a sentence, through Alertmanager and, where there is none, without."""
+    if way == "alertmanager" and find_alertmanager() is None:
+        sentence = "no Alertmanager is installed (make servers): the demo was tried without one"
+        pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
+    run = outcomes[fault, way].result()
+    assert run.returncode == 0, run.stdout + run.stderr
+    told = json.loads(run.stdout)
+    assert (told["fault"], told["right"], told["way"]) == (fault, True, way)
+    assert {alert["labels"]["alertname"] for alert in told["alerts"]} <= ABOUT[fault]
+    said = " ".join(f"{alert['labels']} {alert['annotations']}" for alert in told["alerts"])
+    assert "rank 2" in said.lower()
+    assert told["alerts"][0]["startsAt"].startswith("20")
+    assert told["delay_s"] > 0
+
+
+@pytest.mark.demo
+def test_what_people_see_ends_with_the_message(tmp_path: Path) -> None:
+    """Without a terminal: plain lines, the message in a frame, and whether it was right."""
+    run = subprocess.run(
+        [*COMMAND, "--rank", "1", "--seconds", "0"],
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_S,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "Rank 1 on node-0 is killed (SIGKILL)." in run.stdout
+    assert "A notification arrives" in run.stdout
+    assert "since" in run.stdout
+    assert "The right rank was named." in run.stdout
+    assert "\x1b" not in run.stdout
+
+
+@pytest.mark.demo
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_demo_that_is_interrupted_leaves_no_process(number: int) -> None:
+    """Ctrl-C and SIGTERM, while its ranks train: all that it has started ends."""
+    demo = subprocess.Popen(
+        [*COMMAND, "--seconds", "600"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    with demo:
+        assert demo.stdout is not None
+        assert b"watches 4 ranks" in demo.stdout.readline()
+        children = children_of(demo.pid)
+        assert len(children) >= 5  # a collector and four ranks; an Alertmanager if there is one
+        demo.send_signal(number)
+        assert demo.wait(60) == (130 if number == signal.SIGINT else 143)
+    ends_at_s = time.monotonic() + 10
+    while alive := [pid for pid in children if is_alive(pid)]:
+        assert time.monotonic() < ends_at_s, alive
+        time.sleep(0.05)
+
+
+def test_a_rank_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is started; the message has both numbers."""
+    assert main(["demo", "--ranks", "4", "--rank", "4"]) == 2
+    assert "--rank: got 4; expected less than --ranks, which is 4" in capsys.readouterr().err
+
+
+def children_of(pid: int) -> list[int]:
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for of_thread in lists for child in of_thread.read_text().split()]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it runs; one that only waits to be collected does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
