@@ -10,6 +10,7 @@ import logging
 import sys
 from pathlib import Path
 
+import alerts_page
 import configuration_page
 import wire_page
 from described import Undescribed
@@ -23,6 +24,7 @@ from benchmarks.gpu import page as gpu_page  # noqa: E402
 
 NOTE = "<!-- Made by docs/generate.py from the code. Change the code, then run: make generate -->\n"
 PAGES = {
+    "alerts.md": alerts_page.page,
     "configuration.md": configuration_page.page,
     "gpu-measurements.md": gpu_page.page,
     "wire.md": wire_page.page,

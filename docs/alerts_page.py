@@ -1,0 +1,177 @@
+"""The page about alerts: what the catalogue and its settings hold, with the words around it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from described import code, described, table
+
+from otel_straggler.alerts.alertmanager import LEAST_GROUP_WAIT_S
+from otel_straggler.alerts.catalogue import CATALOGUE, NAMES
+from otel_straggler.alerts.promql import duration
+from otel_straggler.alerts.settings import RULES, AlertSettings
+from otel_straggler.collector.liveness_settings import LivenessSettings
+from otel_straggler.config import ClientSettings
+
+_SCRAPE_S = 15.0
+
+
+def page() -> str:
+    """All of ``docs/alerts.md`` below its first line.
+
+    Raises:
+        Undescribed: a setting has no description.
+    """
+    settings = AlertSettings()
+    return _TEXT.format(
+        alerts=_alerts(settings),
+        settings=_settings(),
+        delays=_delays(settings),
+        give_up=duration(settings.give_up_seconds),
+        keep=duration(settings.keep_firing_seconds),
+    )
+
+
+_TEXT = """# Alerts
+
+Rules for Prometheus and Mimir, an example for Alertmanager, notification templates and a \
+[runbook](../alerts/RUNBOOK.md) stand in `alerts/`. All of it is made of one catalogue in the \
+package; nothing there is written by hand.
+
+## Load the rules
+In `prometheus.yml` (Prometheus 2.42 or newer): `rule_files: [otel-straggler-rules.yaml]`, and a \
+job that scrapes the collector's `--metrics` address. For Mimir: \
+`mimirtool rules load otel-straggler-rules.yaml`. The rules remember runs for longer than a \
+collector lives, so keep at least 4 days of data. Give each collector a `metrics.collector_id` \
+that it keeps over restarts.
+
+`alerts/alertmanager.yaml` shows routes and inhibition; put your receivers in. Thresholds and \
+links are set when the files are rendered:
+```bash
+otel-straggler alerts render --set relative_threshold=0.7 --out alerts
+otel-straggler alerts check alerts/otel-straggler-rules.yaml alerts/alertmanager.yaml
+otel-straggler alerts runbook StragglerRunHung
+```
+`check` looks for PromQL, metrics and labels that nothing publishes (with the package \
+promql-parser), and asks `promtool` and `amtool` where they are installed.
+
+## Modes
+Every alert has a label `mode`. With `observe`, the default of a collector, everything is computed \
+and shown, and the example routes it to nobody. With `page` it goes where its severity says. A run \
+that says `training.run.page=false`, and a hang whose culprits are all on nodes under maintenance, \
+are observed as well. Rules read the mode from `straggler_run_pages` and \
+`straggler_collector_pages`, so nothing has to be rendered anew.
+
+## The alerts
+{alerts}
+Labels: `alertname`, `severity`, `domain`, `mode`, `collector`, and as they apply `cluster`, \
+`team`, `run_id`, `job_name`, `group`, `rank`, `node`, `role`, `section`, `cause`, `reason`. Of a \
+run at most 20 ranks are named by one alert. A score or verdict that is gone is told of for \
+{keep} more, so that a gap between windows or a restart of the collector is no all-clear.
+
+## What is said once
+The example inhibits, for the same run: under `StragglerRunHung` the alerts on its single ranks, \
+and on missing ranks and data; under `StragglerRunForgotten` that it hangs. For the same run and \
+node: under `StragglerHostSlow` the slow ranks there; one that is only a warning never hides a \
+critical one. For the same collector: under `StragglerCollectorDown` silent runs and missing data, \
+never a hung run.
+
+## When a collector is gone
+The last word counts. A run that hung when it was last heard of stays hung, {give_up} long, until \
+any collector has a newer word; ranks that somebody was told of stay told. Then \
+`StragglerRunForgotten` says that monitoring gave up; it is sent to a receiver that sends no \
+all-clear. A run that trained when its collector died is silent, not hung. Where two collectors \
+have known a run, the newer word wins, also after that collector has let the run go.
+
+## How long it takes
+Heartbeat + timeout + scrape + evaluation + `for` + `group_wait`:
+
+{delays}
+The mean is half a heartbeat, half a scrape and half an evaluation less. `group_wait` must not be \
+shorter than an evaluation, else a rank's alert leaves before that of its run can inhibit it. \
+Alerts of a group that is known already wait for `group_interval` instead.
+
+## Scores without a collector
+`alerts/otel-straggler-recording-rules.yaml` makes scores of the histogram \
+`straggler.section.duration`, which ranks send to an endpoint that does not score, with stock \
+Prometheus or Mimir alone. The labels are those of OpenTelemetry's translator: let the \
+OpenTelemetry Collector copy resource attributes (`resource_to_telemetry_conversion`), or \
+Prometheus promote them (`promote_resource_attributes`: `service.name`, `host.name`, \
+`training.run.id`, `training.group`, `training.rank`, `training.role`). What is recorded has the \
+collector's labels.
+
+A relative score is the reference over the rank's own median, for three references: the best \
+rank, the 5th percentile of the ranks, their median. With thousands of ranks the best is lucky: \
+healthy ranks that spread by 5 % score 0.68 against the best of 10,000, and 0.77 against the 5th \
+percentile. A median is as exact as its bucket; ranks send 19 coarse ones, so `mean_best`, the \
+same of means, is the one to begin with. Sections must hold work of the rank's own: whole steps \
+take all ranks equally long.
+
+## Settings
+For `otel-straggler alerts render --set NAME=VALUE`.
+
+{settings}
+## Limits
+- `StragglerNoData` needs a window to be shorter than `no_data_seconds`: with steps of more than \
+45 s lower `scoring.window_steps` or raise it.
+- `StragglerRunSilent` and `StragglerCollectorDown` are told for an hour, and by Prometheus only.
+- Thresholds are those of all runs; a run has none of its own.
+- Not tried here: Mimir, Slack and PagerDuty themselves, Prometheus 3.
+"""
+
+
+def _alerts(settings: AlertSettings) -> str:
+    rows = []
+    for name in NAMES:
+        rules = [rule for rule in CATALOGUE if rule.name == name]
+        rule = rules[0]
+        waits_s = rule.for_s(settings)
+        rows.append(
+            [
+                f"[{name}](../alerts/RUNBOOK.md#{name.lower()})",
+                ", ".join(each.severity for each in rules),
+                rule.domain or "by the cause",
+                duration(waits_s) if waits_s else "at once",
+                "Prometheus" if rule.predicate is None else "Prometheus, collector",
+            ]
+        )
+    return table(["alert", "severity", "domain", "after", "told by"], rows)
+
+
+def _delays(settings: AlertSettings) -> str:
+    liveness = LivenessSettings()
+    heartbeat_s = next(
+        field.default for field in dataclasses.fields(ClientSettings) if field.name == "heartbeat_s"
+    )
+    after_s = (
+        _SCRAPE_S,
+        settings.evaluation_seconds,
+        settings.hang_for_seconds,
+        LEAST_GROUP_WAIT_S,
+    )
+    lost_s, least_s = liveness.lost_after_seconds, liveness.least_timeout_seconds
+    most = duration(liveness.most_timeout_seconds)
+    learnt = f"{duration(least_s)} to {most}, [learnt](liveness.md#timeouts)"
+    each = [duration(seconds) for seconds in after_s]
+    lost = [duration(heartbeat_s), f"{duration(lost_s)} (`liveness.lost_after_seconds`)", *each]
+    stuck = [f"2 of {duration(heartbeat_s)}", learnt, *each]
+    at_most_s = heartbeat_s + lost_s + sum(after_s)
+    stuck_s = 2 * heartbeat_s + least_s + sum(after_s)
+    return table(
+        ["", "heartbeat", "timeout", "scrape", "evaluation", "`for`", "`group_wait`", "at most"],
+        [
+            ["a rank is lost", *lost, f"{at_most_s:.0f} s"],
+            ["a rank is stuck", *stuck, f"{stuck_s:.0f} s with the shortest timeout"],
+        ],
+    )
+
+
+def _settings() -> str:
+    names = [field.name for field in dataclasses.fields(AlertSettings)]
+    told = described(AlertSettings, names, "Attributes")
+    rows = [
+        [code(name), code(getattr(AlertSettings(), name)), RULES[name][0], told[name]]
+        for name in names
+        if name != "mode"
+    ]
+    return table(["name", "default", "accepted", "meaning"], rows)

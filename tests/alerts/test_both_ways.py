@@ -1,0 +1,245 @@
+"""Prometheus with the rules and the collector by itself say the same: labels, links, sentences."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+
+from otel_straggler import semconv
+from otel_straggler.alerts.catalogue import CATALOGUE
+from otel_straggler.alerts.evaluation import Evaluation
+from otel_straggler.alerts.prometheus import rules_file
+from otel_straggler.alerts.settings import AlertSettings
+from otel_straggler.alerts.watched import Culprit, Score, Scores, Watched, WatchedRun
+from otel_straggler.model.verdict import Cause, RunVerdicts, Verdict
+from otel_straggler.publish.prometheus import labels as labels_text
+from otel_straggler.publish.verdict_series import RunLabels, verdict_families
+from otel_straggler.score.hangs.run_state import RunState
+from otel_straggler.semconv import Metric
+
+from .conftest import Program
+
+SETTINGS = AlertSettings(
+    score_for_seconds=60.0,
+    missing_for_seconds=120.0,
+    no_data_seconds=120.0,
+    run_slow_for_seconds=120.0,
+    keep_firing_seconds=30.0,
+    dashboard_url="https://g.example/d/run",
+    runbook_url="https://r.example/page",
+    alertmanager_url="https://a.example",
+)
+END_S, STEP_S, LOST_AT_S = 420, 15, 360
+KINDS = {"forward": "compute", "load": "data", "allreduce": "wait"}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_both_say_the_same(seed: int, promtool: Program, tmp_path: Path) -> None:
+    """For random runs: hung, slow, silent, under maintenance, with and without a team."""
+    random_ = random.Random(seed)
+    watched = _watched(random_)
+    dropped = {run.run_id: random_.choice([{}, {"ring_full": 4}]) for run in watched.runs}
+    told = _told_by_the_collector(watched, dropped)
+    assert {alert["exp_labels"]["alertname"] for alert in told} >= {"StragglerWatchdog"}
+    tests = [
+        {"eval_time": f"{END_S}s", "alertname": name, **_expected(told, name)}
+        for name in dict.fromkeys(rule.name for rule in CATALOGUE if rule.predicate)
+    ]
+    document = {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": f"{STEP_S}s",
+        "tests": [
+            {
+                "interval": f"{STEP_S}s",
+                "input_series": list(_series(watched, dropped)),
+                "alert_rule_test": tests,
+            }
+        ],
+    }
+    (tmp_path / "rules.yaml").write_text(rules_file(SETTINGS))
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(document))
+    ran = promtool("test", "rules", tmp_path / "tests.yaml")
+    assert ran.returncode == 0, (ran.stdout + ran.stderr)[:6_000]
+
+
+def _expected(told: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    alerts = [alert for alert in told if alert["exp_labels"]["alertname"] == name]
+    return {"exp_alerts": [_without_name(alert) for alert in alerts]} if alerts else {}
+
+
+def _without_name(alert: dict[str, Any]) -> dict[str, Any]:
+    labels = {k: v for k, v in alert["exp_labels"].items() if k != "alertname"}
+    return {**alert, "exp_labels": labels}
+
+
+def _told_by_the_collector(
+    watched: Watched, dropped: dict[str, dict[str, int]]
+) -> list[dict[str, Any]]:
+    evaluation = Evaluation(SETTINGS)
+    for now_s in range(0, END_S + 1, STEP_S):
+        lost = dropped if now_s >= LOST_AT_S else {}
+        runs = tuple(replace(r, dropped=lost.get(r.run_id, {})) for r in watched.runs)
+        alerts = evaluation.look(replace(watched, now_s=now_s, runs=runs))
+    return [
+        {"exp_labels": dict(a.labels), "exp_annotations": dict(a.annotations)}
+        for a in alerts
+        if a.ends_at_s is None
+    ]
+
+
+# --- a world -------------------------------------------------------------------------------------
+
+
+def _watched(random_: random.Random) -> Watched:
+    runs = tuple(_run(random_, f"r{n}") for n in range(4))
+    maintained = frozenset(n for n in ("n0", "n1", "n2") if random_.random() < 0.3)
+    return Watched(
+        now_s=0,
+        collector="c1",
+        cluster=random_.choice(["", "prod"]),
+        pages=True,
+        runs=runs,
+        under_maintenance=maintained,
+    )
+
+
+def _run(random_: random.Random, run_id: str) -> WatchedRun:
+    state = random_.choice([*get_args(RunState), *["training"] * 6])
+    is_hung = state in ("stuck", "lost", "partly_lost") and random_.random() < 0.7
+    verdicts = [_verdict(random_, run_id, n) for n in range(random_.choice([0, 0, 3]))]
+    return WatchedRun(
+        run_id=run_id,
+        job=random_.choice(["", "llm"]),
+        group=random_.choice(["", "actor"]),
+        team=random_.choice(["", "vision"]),
+        pages=random_.random() < 0.7,
+        state=state,
+        since_s=0.0,
+        is_hung=is_hung,
+        told=random_.choice(["", "rank 3: no sign of life."]) if is_hung else "",
+        culprits=_culprits(random_) if is_hung else (),
+        ranks={"ok": 3, "missing": random_.choice([0, 0, 2])},
+        last_scored_at_s=random_.choice([None, 100.0, float(END_S - 5)]),
+        scores=_scores(random_),
+        verdicts=tuple(verdicts),
+        data_sections=frozenset({"load"}),
+        slowdown=random_.choice([float("nan"), 1.1, 1.3]),
+        clashes=random_.choice([0, 0, 2]),
+    )
+
+
+def _culprits(random_: random.Random) -> tuple[Culprit, ...]:
+    return tuple(
+        Culprit(
+            rank=rank,
+            node=random_.choice(["", "n0", "n1"]),
+            role="default",
+            why=random_.choice(["lost", "never_joined", "left_early"]),  # type: ignore[arg-type]
+        )
+        for rank in range(random_.randint(0, 3))
+    )
+
+
+def _scores(random_: random.Random) -> Scores:
+    def some(sections: tuple[str, ...], ranks: int) -> tuple[Score, ...]:
+        found = [
+            Score(rank=r, node=f"n{r % 3}", role="default", section=s, value=random_.random())
+            for s in sections
+            for r in range(ranks)
+        ]
+        return tuple(sorted(found, key=lambda score: score.value))
+
+    return Scores(
+        section_relative=some(("forward", "load"), random_.choice([0, 2, 30])),
+        section_individual=some(("forward",), random_.choice([0, 2])),
+        gpu_relative=some(("",), random_.choice([0, 2])),
+    )
+
+
+def _verdict(random_: random.Random, run_id: str, n: int) -> Verdict:
+    scope = random_.choice(["rank", "host", "run"])
+    return Verdict(
+        run_id=run_id,
+        subject_id=f"{scope}/{n}",
+        scope=scope,  # type: ignore[arg-type]
+        rank=n if scope == "rank" else None,
+        node=f"n{n}" if scope != "run" else "",
+        role="default" if scope == "rank" else "",
+        section=random_.choice(["", "forward", "load"]),
+        cause=random_.choice(get_args(Cause)),
+        state=random_.choice(["suspect", "confirmed", "flapping", "recovered"]),  # type: ignore[arg-type]
+        slowdown=random_.choice([float("nan"), 1.25]),
+        gpu_seconds_lost_per_hour=random_.choice([0.0, 360.0, 9_000.0]) + n,
+        pages=random_.random() < 0.5,
+    )
+
+
+# --- the same as series --------------------------------------------------------------------------
+
+
+def _series(watched: Watched, dropped: dict[str, dict[str, int]]) -> Any:
+    constant = {"collector": watched.collector, "cluster": watched.cluster}
+    count = END_S // STEP_S
+
+    def one(metric: Metric, value: float | str, **labels: object) -> dict[str, str]:
+        known = {k: v for k, v in {**labels, **constant, "instance": "a:1"}.items() if v != ""}
+        values = value if isinstance(value, str) else f"{value!r}+0x{count}"
+        return {"series": f"{metric.prometheus_name}{{{labels_text(**known)}}}", "values": values}
+
+    yield one(semconv.COLLECTOR_START, 0.0)
+    yield one(semconv.COLLECTOR_PAGES, float(watched.pages))
+    for node in watched.under_maintenance:
+        yield one(semconv.MAINTENANCE_UNTIL, 1e9, node=node, reason="fans", by="ops")
+    for run in watched.runs:
+        of_run = {"run_id": run.run_id, "job_name": run.job, "group": run.group}
+        of_rank = {**of_run, "rank": 0, "node": "n0", "role": "default"}
+        for state in get_args(RunState):
+            yield one(semconv.RUN_STATE, float(state == run.state), **of_run, state=state)
+        yield one(semconv.RUN_HUNG, float(run.is_hung), **of_run)
+        yield one(semconv.RUN_PAGES, float(run.pages), **of_run)
+        yield one(semconv.RUN_INFO, 1.0, **of_run, team=run.team, attempt=0)
+        yield one(semconv.RUN_IDENTITY_CLASHES, float(run.clashes), run_id=run.run_id)
+        yield one(semconv.LAST_HEARTBEAT, f"0+{STEP_S}x{count}", **of_rank)
+        if run.slowdown == run.slowdown:
+            yield one(semconv.RUN_SLOWDOWN, run.slowdown, **of_run)
+        if run.told:
+            yield one(semconv.RUN_HANG_INFO, 1.0, **of_run, why="lost", sentence=run.told)
+        if run.last_scored_at_s is not None:
+            yield one(semconv.RANK_LAST_SCORED, run.last_scored_at_s, **of_rank)
+        for state, ranks in run.ranks.items():
+            yield one(semconv.RUN_RANKS, float(ranks), **of_run, state=state)
+        for section, kind in KINDS.items():
+            yield one(semconv.SECTION_INFO, 1.0, **of_run, section=section, kind=kind)
+        for reason, lost in dropped[run.run_id].items():
+            before = LOST_AT_S // STEP_S
+            values = f"_x{before} {lost}+0x{count - before}"
+            yield one(semconv.RECORDS_DROPPED, values, **of_rank, reason=reason)
+        for culprit in run.culprits:
+            about = {"rank": culprit.rank, "node": culprit.node, "role": culprit.role}
+            yield one(semconv.RANK_CULPRIT, 1.0, **of_run, **about, why=culprit.why)
+        for metric, scores in (
+            (semconv.SECTION_RELATIVE, run.scores.section_relative),
+            (semconv.SECTION_INDIVIDUAL, run.scores.section_individual),
+            (semconv.GPU_RELATIVE, run.scores.gpu_relative),
+        ):
+            for score in scores:
+                about = {"rank": score.rank, "node": score.node, "role": score.role}
+                yield one(metric, score.value, **of_run, **about, section=score.section)
+        yield from _of_verdicts(run, labels_text(**{k: v for k, v in constant.items() if v}), count)
+
+
+def _of_verdicts(run: WatchedRun, constant: str, count: int) -> Any:
+    """As the collector really writes them."""
+    verdicts = tuple(replace(v, group=run.group) for v in run.verdicts)
+    labels = RunLabels(run_id=run.run_id, jobs={run.group: run.job}, constant=constant)
+    page = verdict_families(RunVerdicts(changes=verdicts), (), labels).render().decode()
+    for line in page.splitlines():
+        if line.startswith("straggler_verdict"):
+            series, _, value = line.rpartition(" ")
+            yield {"series": re.sub(r'\w+="",?', "", series), "values": f"{value}+0x{count}"}
