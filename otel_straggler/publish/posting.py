@@ -71,9 +71,11 @@ class Poster:
     Args:
         url: complete, with path.
         access: how to get in.
+        logs: whether a change of how it stands is logged.
     """
 
-    def __init__(self, url: str, access: Access) -> None:
+    def __init__(self, url: str, access: Access, *, logs: bool = True) -> None:
+        self._logs = logs
         self.url = url
         self.name = urlsplit(url).netloc
         self._access = access
@@ -122,6 +124,8 @@ class Poster:
         outcome = {"taken": SENT, "later": FAILED}.get(answer.fate, REFUSED)
         self.count(outcome)
         before, self._trouble = self._trouble, answer.kind_of_trouble
+        if not self._logs:
+            return
         if self._trouble and self._trouble != before:
             _log.warning("alerts are not taken: %s", answer.why)
         elif before and not self._trouble:

@@ -87,12 +87,12 @@ def try_alertmanagers(
 
 
 def _try_one(url: str, access: Access, alert: Alert, ends_at_s: float) -> Place:
-    poster = Poster(url + PATH, access)
+    poster = Poster(url + PATH, access, logs=False)
     try:
         body = json.dumps([posted_alert(alert, ends_at_s, "")]).encode()
         answer = poster.post(body)
         if answer.fate != "taken":
-            return Place(url=url, arrived=False, why=answer.why)
+            return Place(url=url, arrived=False, why=_once(answer.why))
         matcher = quote(f'alertname="{TRIAL}"', safe="")
         return _read_back(poster, f"{url}{PATH}?filter={matcher}", url, alert)
     finally:
@@ -120,6 +120,11 @@ def _read_back(poster: Poster, page: str, url: str, alert: Alert) -> Place:
         time.sleep(_PAUSE_S)
 
 
+def _once(why: str) -> str:
+    """What a notifier would try again is tried once here."""
+    return why.replace("; it is tried again.", ".").replace(" It is tried again.", "")
+
+
 def _placed(url: str, found: dict[str, Any]) -> Place:
     return Place(
         url=url,
@@ -132,10 +137,10 @@ def _placed(url: str, found: dict[str, Any]) -> Place:
 
 def try_webhook(url: str, access: Access, alert: Alert) -> Place:
     """Tell a webhook that it fires, or that it has ended."""
-    poster = Poster(url, access)
+    poster = Poster(url, access, logs=False)
     try:
         payload = webhook_payload((alert,), {}, left_out=0, page="")
         answer = poster.post(json.dumps(payload).encode())
-        return Place(url=url, arrived=answer.fate == "taken", why=answer.why)
+        return Place(url=url, arrived=answer.fate == "taken", why=_once(answer.why))
     finally:
         poster.close()
