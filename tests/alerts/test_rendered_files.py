@@ -58,6 +58,7 @@ CONCERNS = {
     "silent_seconds": {"StragglerRunSilent"},
     "collector_down_for_seconds": {"StragglerCollectorDown"},
     "keep_firing_seconds": {
+        "StragglerRunHung",
         "StragglerScoreLow",
         "StragglerRankDegraded",
         "StragglerGpuSlow",
