@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from otel_straggler.alerts.hang_rules import (
-    RANK_LOST,
-    RANK_STUCK,
-    RANKS_MISSING,
     RUN_FORGOTTEN,
-    RUN_HUNG,
 )
-from otel_straggler.alerts.platform_rules import COLLECTOR_DOWN, NO_DATA, RUN_SILENT, WATCHDOG
+from otel_straggler.alerts.inhibition import INHIBITIONS, Inhibition
+from otel_straggler.alerts.platform_rules import WATCHDOG
 from otel_straggler.alerts.promql import duration
-from otel_straggler.alerts.score_rules import (
-    GPU_SLOW,
-    HOST_SLOW,
-    RANK_DEGRADED,
-    RANK_STRAGGLING,
-    SCORE_LOW,
-)
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.alerts.yaml_text import to_yaml
 
@@ -127,60 +117,37 @@ def _template(name: str) -> str:
 # --- what is not said twice ----------------------------------------------------------------------
 
 
+_MILD: Final = 'severity!="critical"'
+
+
 def _inhibition() -> list[dict[str, Any]]:
-    """``equal`` names only labels that both sides carry: one that both lack counts as equal. The
-    mode is always among them: what calls nobody must not silence what does."""
-    of_hung = (
-        RANK_LOST,
-        RANK_STUCK,
-        RUN_SILENT,
-        RANKS_MISSING,
-        NO_DATA,
-        RANK_STRAGGLING,
-        SCORE_LOW,
-    )
-    of_host = (RANK_STRAGGLING, SCORE_LOW, GPU_SLOW, RANK_DEGRADED)
-    not_critical = 'severity!="critical"'
-    return [
-        _inhibits([_is("alertname", RUN_HUNG)], [_any(of_hung)], "cluster", "run_id", "group"),
-        _inhibits(
-            [_is("alertname", RUN_FORGOTTEN)],
-            [_is("alertname", RUN_HUNG)],
-            *("cluster", "run_id", "group"),
-        ),
-        _inhibits(
-            [_is("alertname", HOST_SLOW), _is("severity", "critical")],
-            [_any(of_host)],
-            *("cluster", "run_id", "node"),
-        ),
-        _inhibits(
-            [_is("alertname", HOST_SLOW), not_critical],
-            [_any(of_host), not_critical],
-            *("cluster", "run_id", "node"),
-        ),
-        *(
-            _inhibits(
-                [_is("alertname", name), _is("severity", "critical")],
-                [_is("alertname", name), not_critical],
-                *("cluster", "run_id", "group", subject),
-            )
-            for name, subject in ((RANK_STRAGGLING, "rank"), (HOST_SLOW, "node"))
-        ),
-        _inhibits(
-            [_is("alertname", COLLECTOR_DOWN)],
-            [_any((RUN_SILENT, NO_DATA))],
-            *("cluster", "collector"),
-        ),
-    ]
+    """The table, in Alertmanager's words."""
+    return [rule for inhibition in INHIBITIONS for rule in _rules_of(inhibition)]
 
 
-def _inhibits(sources: list[str], targets: list[str], *equal: str) -> dict[str, Any]:
-    return {"source_matchers": sources, "target_matchers": targets, "equal": [*equal, "mode"]}
+def _rules_of(inhibition: Inhibition) -> Iterator[dict[str, Any]]:
+    source, target = [_any((inhibition.source,))], [_any(inhibition.targets)]
+    critical = [*source, _is("severity", "critical")]
+    if inhibition.covered == "any":
+        yield _inhibits(source, target, inhibition)
+    if inhibition.covered == "not_graver":
+        yield _inhibits(critical, target, inhibition)
+        yield _inhibits([*source, _MILD], [*target, _MILD], inhibition)
+    if inhibition.covered == "milder":
+        yield _inhibits(critical, [*target, _MILD], inhibition)
+
+
+def _inhibits(sources: list[str], targets: list[str], inhibition: Inhibition) -> dict[str, Any]:
+    return {
+        "source_matchers": sources,
+        "target_matchers": targets,
+        "equal": list(inhibition.equal),
+    }
 
 
 def _is(label: str, value: str) -> str:
     return f'{label}="{value}"'
 
 
-def _any(names: Iterable[str]) -> str:
-    return f'alertname=~"{"|".join(names)}"'
+def _any(names: Sequence[str]) -> str:
+    return _is("alertname", names[0]) if len(names) == 1 else f'alertname=~"{"|".join(names)}"'
