@@ -160,6 +160,7 @@ class HangWorld:
     ends_at_s: float = float("inf")
     _steps: list[_Step] = field(default_factory=list)
     _tales: dict[int, _Tale] = field(default_factory=dict)
+    _first_steps: dict[int, int] = field(default_factory=dict)
     _told: int = 0
     _gone_s: Floats = field(default_factory=lambda: np.empty(0))
     _ended_s: Floats = field(default_factory=lambda: np.empty(0))
@@ -316,10 +317,13 @@ class HangWorld:
 
     def _first_step(self, rank: int, until_s: float) -> int:
         """The first step that a rank told of by then."""
+        if rank in self._first_steps:
+            return self._first_steps[rank]
         beat_s = float(self._beat_offset_s[rank])
         while beat_s <= until_s:
             step, _, _ = self._line(rank, beat_s)
             if step != NO_STEP:
+                self._first_steps[rank] = step
                 return step
             beat_s += self.plan.heartbeat_s
         return NO_STEP

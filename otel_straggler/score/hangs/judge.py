@@ -25,6 +25,7 @@ from otel_straggler.score.hangs.signs import (
     LOST,
     RANK_STATES,
     STARTING,
+    STUCK,
     RankState,
     Signs,
 )
@@ -141,12 +142,13 @@ class HangJudge:
         # come back before the others.
         states[(states == LOST) & (now_s - signs.silent_s <= self._ended_at_s)] = FINISHED
         self._await_replaced(signs, states)
-        state = run_state(signs, states, self.settings)
+        state = run_state(signs, states, self.settings, was_hung=self._state in HANGS)
         if state in ENDS:
             self._ended_at_s = now_s
             states[states == LOST] = FINISHED
         elif state not in HANGS:
-            states[states == LOST] = LATE  # the run ends just now, and nobody can say yet how
+            # The run ends just now, and nobody can say yet how.
+            states[(states == LOST) | (states == STUCK)] = LATE
         return state
 
     def _await_replaced(self, signs: Signs, states: Codes) -> None:

@@ -44,7 +44,9 @@ _END_OF: dict[str, RunState] = {
 _WORST_FIRST = ("failed", "preempted", "cancelled", "ok")
 
 
-def run_state(signs: Signs, states: Codes, settings: HangSettings) -> RunState:
+def run_state(
+    signs: Signs, states: Codes, settings: HangSettings, *, was_hung: bool = False
+) -> RunState:
     """What to call a run.
 
     An end that one rank has recorded explains why the others fall silent: a traceback or Ctrl-C
@@ -55,6 +57,8 @@ def run_state(signs: Signs, states: Codes, settings: HangSettings) -> RunState:
         signs: of all expected ranks.
         states: (R,) of ``rank_states``.
         settings: how far apart ends may be that belong together.
+        was_hung: people know already that something is wrong; until then a run that ends just now
+            is in training.
     """
     ended = {OUTCOMES[code] for code in set(signs.ended[signs.has_ended].tolist())}
     is_lost = states == LOST
@@ -62,11 +66,13 @@ def run_state(signs: Signs, states: Codes, settings: HangSettings) -> RunState:
     for outcome in _WORST_FIRST:
         if outcome in ended and not is_alive.any() and _explains(outcome, signs, is_lost, settings):
             return _END_OF[outcome]
-    if is_lost.any() and not _is_ending(signs, is_alive, is_lost, settings):
+    if not was_hung and _is_ending(signs, is_alive, is_lost, settings):
+        return "training"
+    if is_lost.any():
         return "partly_lost" if is_alive.any() else "lost"
     if (states == STUCK).any():
         return "stuck"
-    return "training" if np.isin(states, (OK, LATE, LOST, FINISHED)).any() else "starting"
+    return "training" if np.isin(states, (OK, LATE, FINISHED)).any() else "starting"
 
 
 def _explains(outcome: str, signs: Signs, is_lost: Bools, settings: HangSettings) -> bool:
