@@ -20,6 +20,7 @@ from otel_straggler.record.recorder import Recorder
 from otel_straggler.semconv import STEP_SPAN
 
 _CLOSE_S = 0.2
+_WRITE_S = 30.0
 _LOG = logging.getLogger("otel_straggler")
 
 
@@ -88,7 +89,7 @@ class Stacks:
         somebody keeps the GIL, the kernel has them written."""
         if not self._limit_ns:
             return
-        self._alarm.set(self._limit_ns / 1e9 + 2 * next_look_s)
+        self.arm(next_look_s)
         doing = self.doing()
         if doing is None:
             return
@@ -99,6 +100,11 @@ class Stacks:
         if age_ns >= due_ns:
             self._told = doing.began_ns, 2 * max(age_ns, due_ns)
             self.dump(f"{doing.section} is open for {age_ns / 1e9:.0f} s")
+
+    def arm(self, next_look_s: float) -> None:
+        """Have the kernel see to it from now on; the first look may come too late."""
+        if self._limit_ns:
+            self._alarm.set(self._limit_ns / 1e9 + 2 * next_look_s)
 
     def dump(self, why: str) -> None:
         """Append the stacks of now.
@@ -111,7 +117,8 @@ class Stacks:
         with self._lock:
             if self._is_closed:
                 return
-            self._alarm.set(0.0)  # to write may take long, and keeps the GIL from nobody
+            if self._limit_ns:  # to write may take long, and whoever gets the GIL may keep it
+                self._alarm.set(self._limit_ns / 1e9 + _WRITE_S)
             self._file.dump(self._announcement, self._head(why))
         _LOG.info("stacks of all threads are in %s: %s", self._file.path, why)
 

@@ -40,6 +40,8 @@ class Evidence:
         self._thread = ExporterThread(self, THREAD_NAME) if is_needed else None
 
     def start(self) -> None:
+        if self.stacks is not None:
+            self.stacks.arm(self._look_s)
         if self._thread is not None:
             self._thread.start()
 
