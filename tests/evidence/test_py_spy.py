@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import stat
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 from otel_straggler.cli import main, stacks_from_outside
 
-REAL = shutil.which("py-spy")
+REAL = stacks_from_outside.find_py_spy()
 
 
 @pytest.fixture
