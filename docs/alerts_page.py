@@ -80,7 +80,9 @@ never a hung run.
 The last word counts. A run that hung when it was last heard of stays hung, {give_up} long, until \
 any collector has a newer word; ranks that somebody was told of stay told. Then \
 `StragglerRunForgotten` says that monitoring gave up; it is sent to a receiver that sends no \
-all-clear. A run that trained when its collector died is silent, not hung. Where two collectors \
+all-clear. A run that trained when its collector died is silent, not hung. A \
+collector that restarts needs a timeout to see that a run still hangs: for its first {keep} an \
+alert that fired before goes on. Where two collectors \
 have known a run, the newer word wins, also after that collector has let the run go.
 
 ## How long it takes

@@ -128,7 +128,8 @@ def _template(name: str) -> str:
 
 
 def _inhibition() -> list[dict[str, Any]]:
-    """``equal`` names only labels that both sides carry: one that both lack counts as equal."""
+    """``equal`` names only labels that both sides carry: one that both lack counts as equal. The
+    mode is always among them: what calls nobody must not silence what does."""
     of_hung = (
         RANK_LOST,
         RANK_STUCK,
@@ -174,7 +175,7 @@ def _inhibition() -> list[dict[str, Any]]:
 
 
 def _inhibits(sources: list[str], targets: list[str], *equal: str) -> dict[str, Any]:
-    return {"source_matchers": sources, "target_matchers": targets, "equal": list(equal)}
+    return {"source_matchers": sources, "target_matchers": targets, "equal": [*equal, "mode"]}
 
 
 def _is(label: str, value: str) -> str:

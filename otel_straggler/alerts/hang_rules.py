@@ -14,9 +14,10 @@ from otel_straggler.alerts.promql import (
     by,
     duration,
     newest,
+    number,
     series,
 )
-from otel_straggler.alerts.recorded import hung_when_last_heard
+from otel_straggler.alerts.recorded import HUNG_AT, hung_when_last_heard
 from otel_straggler.alerts.rule import AlertRule, Expression, Instance, Predicate, at_once
 from otel_straggler.alerts.sentences import Lookup, Sentence
 from otel_straggler.alerts.settings import AlertSettings
@@ -51,9 +52,19 @@ def _missing_for(settings: AlertSettings) -> float:
 
 
 def _hung(settings: AlertSettings) -> str:
+    """Now; or when last heard; or, while a collector that has just started does not know yet, if
+    somebody has been told so before."""
+    firing = f'ALERTS{{alertname="{RUN_HUNG}", alertstate="firing"}}'
+    undecided = series(semconv.RUN_STATE, 'state=~"starting|training"')
+    start = f"max by (cluster, collector) ({series(semconv.COLLECTOR_START)})"
+    hung_at = f"last_over_time({HUNG_AT.name}[{duration(settings.give_up_seconds)}])"
     return (
         f"{newest(OF_RUN, semconv.RUN_HUNG)} == 1\n"
-        f"or\n({hung_when_last_heard(settings.give_up_seconds)})"
+        f"or\n({hung_when_last_heard(settings.give_up_seconds)})\n"
+        f"or\n(max {by(OF_RUN)} ({firing})\n"
+        f"and on ({WORLD}) ({undecided} == 1)\n"
+        f"and on ({WORLD}) ({hung_at} < on (cluster, collector) group_left () {start})\n"
+        f"and on (cluster, collector) (time() - {start} < {number(settings.keep_firing_seconds)}))"
     )
 
 

@@ -32,6 +32,12 @@ HEARD: Final = Recorded(
     OF_RUN,
     f"max {by_labels(OF_RUN)} (timestamp({series(semconv.RUN_HUNG)}))",
 )
+HUNG_AT: Final = Recorded(
+    "run:straggler_run_hung:timestamp_seconds",
+    OF_RUN,
+    f"max {by_labels(OF_RUN)} "
+    f"(timestamp({series(semconv.RUN_HUNG)}) and {series(semconv.RUN_HUNG)} == 1)",
+)
 ENDED: Final = Recorded(
     "run:straggler_run_ended:max", OF_RUN, newest(OF_RUN, semconv.RUN_STATE, f'state=~"{_ENDS}"')
 )
@@ -45,7 +51,7 @@ SCORED: Final = Recorded(
     OF_RUN,
     newest(OF_RUN, semconv.RANK_LAST_SCORED),
 )
-RECORDED: Final = (HUNG, HEARD, ENDED, HEARTBEAT, SCORED)
+RECORDED: Final = (HUNG, HEARD, HUNG_AT, ENDED, HEARTBEAT, SCORED)
 
 
 def hung_when_last_heard(within_s: float) -> str:

@@ -33,7 +33,7 @@ class AlertSettings:
         silent_seconds: without a heartbeat for so long a run that no collector knows is silent.
         collector_down_for_seconds: how long a collector may be away.
         keep_firing_seconds: what an alert on a score or a verdict outlasts: gaps between windows,
-            a collector that restarts.
+            a collector that restarts and does not know yet that a run still hangs.
         give_up_seconds: how long a run that hung when it was last heard of is held to hang.
         evaluation_seconds: interval of the rule groups.
         dashboard_url: of the page of a run; ``var-run_id=`` and so on are added. Empty = no link.

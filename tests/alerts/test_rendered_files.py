@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
@@ -16,6 +17,7 @@ from otel_straggler.alerts.published import labels_by_name
 from otel_straggler.alerts.render import render_all
 from otel_straggler.alerts.runbooks import RUNBOOKS
 from otel_straggler.alerts.settings import AlertSettings, parse_settings
+from otel_straggler.cli.group import VERBS, otel_straggler
 
 from .conftest import ROOT, Program
 
@@ -56,6 +58,7 @@ CONCERNS = {
     "silent_seconds": {"StragglerRunSilent"},
     "collector_down_for_seconds": {"StragglerCollectorDown"},
     "keep_firing_seconds": {
+        "StragglerRunHung",
         "StragglerScoreLow",
         "StragglerRankDegraded",
         "StragglerGpuSlow",
@@ -180,8 +183,9 @@ def test_the_example_names_alerts_of_the_catalogue_only() -> None:
 
 def test_equal_names_only_labels_that_both_sides_carry() -> None:
     """Labels that both lack would count as equal. group, cluster and team may be empty."""
-    carried = {rule.name: {*rule.labels, "cluster", "collector"} for rule in CATALOGUE}
+    carried = {rule.name: {*rule.labels, "cluster", "collector", "mode"} for rule in CATALOGUE}
     for rule in read(ALERTS / "alertmanager.yaml")["inhibit_rules"]:
+        assert "mode" in rule["equal"]  # what calls nobody silences nothing that does
         for side in ("source_matchers", "target_matchers"):
             for name in re.findall(r"Straggler\w+", rule[side][0]):
                 if name != "StragglerHostSlow" or "node" in rule["equal"]:
@@ -233,6 +237,21 @@ def test_every_alert_has_a_chapter_with_three_actions(name: str) -> None:
     assert re.findall(r"^(\d)\. ", text, re.MULTILINE) == ["1", "2", "3"]
     assert "\nQuiet: " in text
     assert f"\n## {name}\n" in (ALERTS / "RUNBOOK.md").read_text()
+
+
+def test_every_command_of_the_runbook_exists() -> None:
+    """Its verb, and the verb below it."""
+    text = (ALERTS / "RUNBOOK.md").read_text()
+    lines = set(re.findall(r"`otel-straggler\s+([a-z]+)(?:\s+([a-z]+))?", text))
+    assert ("verdict", "explain") in lines
+    with click.Context(otel_straggler) as context:
+        for verb, below in lines:
+            if verb == "maintenance" and verb not in VERBS:
+                continue
+            command = otel_straggler.get_command(context, verb)
+            assert command is not None, verb
+            if isinstance(command, click.Group) and below in ("explain", "mute", "dismiss"):
+                assert command.get_command(context, below) is not None, below
 
 
 def test_a_summary_names_no_number_and_no_label_holds_one() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,15 @@ def test_sections_with_and_without_steps_are_shown_once() -> None:
     assert {labels["section"]: value for labels, value in page} == {"forward": 0.5, "save": 0.2}
     [newest] = scores.newest_windows()
     assert newest.first_step == 0
+
+
+def test_the_kind_of_every_section_is_shown() -> None:
+    """Once for a run, whichever window has it."""
+    by_time = replace(window([0], ("load",), has_steps=False), sections=(Section("load", "data"),))
+    page = shown(run_scores(by_time, window([0, 1])))
+    found = page[semconv.SECTION_INFO.prometheus_name]
+    kinds = {labels["section"]: labels["kind"] for labels, _ in found}
+    assert (kinds, len(found)) == ({"load": "data", "forward": "compute"}, 2)
 
 
 def test_within_the_budget_nothing_is_folded() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -77,6 +78,14 @@ def test_a_slow_node_is_shown_though_its_ranks_are_silent(by_hand: Any) -> None:
     node = by_hand.verdict(scope="host", rank=None)
     found = of(shown(by_hand.judged(node), sources=[]), semconv.HOST_STRAGGLING)
     assert found == [({**OF_THE_RUN, "node": "node-1"}, 1.0)]
+
+
+def test_a_verdict_that_somebody_has_silenced_says_so(by_hand: Any) -> None:
+    """The others say that nobody has."""
+    judged = by_hand.judged(by_hand.verdict(), by_hand.verdict(subject_id="other", rank=2))
+    judged = replace(judged, silenced=frozenset({"other"}))
+    found = of(shown(judged), semconv.VERDICT_SILENCED)
+    assert {labels["rank"]: value for labels, value in found} == {"5": 0.0, "2": 1.0}
 
 
 def test_the_cause_of_a_verdict_stands_in_its_labels(by_hand: Any) -> None:
