@@ -5,8 +5,8 @@
 Real gloo ranks, Debian's Prometheus and Alertmanager, the rules that are handed out, and the test
 intervals of ``servers.py``. ``detected`` is when the collector's report names the rank, ``arrived``
 when the notification is at the webhook. The fault comes at any time between two heartbeats, scrapes
-and evaluations. ``longest_s`` is the sum of all waits (see ``waits``), the formula of
-docs/alerts.md with these intervals.
+and evaluations. ``longest_s`` is the sum of all waits (``intervals_s``), the formula of
+docs/alerts.md with these intervals; a machine that is busy adds to it.
 """
 
 from __future__ import annotations
@@ -125,12 +125,14 @@ def _wait_until_named(stage: Stage, job: Job, kind: str) -> float:
 
 
 def figures(delays: list[Json]) -> Json:
-    """Quantiles of both delays, and how often the right rank was named."""
+    """Quantiles of both delays, how often the right rank was named, and [detected, arrived] of
+    each."""
     return {
         "detected_s": _quantiles([delay["detected_s"] for delay in delays]),
         "arrived_s": _quantiles([delay["arrived_s"] for delay in delays]),
         "named": sum(delay["is_right"] for delay in delays),
         "alerts": sorted({name for delay in delays for name in delay["alerts"]}),
+        "each_s": [[round(d["detected_s"], 2), round(d["arrived_s"], 2)] for d in delays],
     }
 
 
