@@ -107,7 +107,7 @@ def _one(stage: Stage, kind: str, n: int) -> Json:
         "detected_s": detected_s,
         "arrived_s": arrived.at_s - at_s,
         "alerts": arrived.names(),
-        "is_right": f"rank {RANK}" in arrived.text or RANK in arrived.ranks(),
+        "is_right": f"rank {RANK}" in arrived.text.lower() or RANK in arrived.ranks(),
     }
 
 

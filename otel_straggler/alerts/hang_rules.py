@@ -165,7 +165,7 @@ HANG_RULES: Final = (
         keep_firing_s=at_once,
         summary=Sentence("Rank {rank} of run {run_id} is lost[ (node {node})]"),
         description=Sentence(
-            "Rank {rank}[ on node {node}] of run {run_id}[, group {group},] gives no sign of life: "
+            "Rank {rank}[ on {node}] of run {run_id}[, group {group},] gives no sign of life: "
             "its process has crashed, is stopped, or its host is cut off.[ {told}]",
             _TOLD,
         ),
@@ -179,9 +179,9 @@ HANG_RULES: Final = (
         predicate=_culprit_ranks("never_joined", "left_early"),
         for_s=_hang_for,
         keep_firing_s=at_once,
-        summary=Sentence("Run {run_id} waits for rank {rank}[ on node {node}]"),
+        summary=Sentence("Run {run_id} waits for rank {rank}[ on {node}]"),
         description=Sentence(
-            "Rank {rank}[ on node {node}] of run {run_id}[, group {group},] is alive or has ended, "
+            "Rank {rank}[ on {node}] of run {run_id}[, group {group},] is alive or has ended, "
             "but has not joined what the others wait in.[ {told}]",
             _TOLD,
         ),

@@ -211,9 +211,9 @@ _RANK_RULE: Final = AlertRule(
     predicate=_slow_subjects("rank", pages=True),
     for_s=_straggling_for,
     keep_firing_s=_keep_firing,
-    summary=Sentence("Rank {rank}[ on node {node}] slows down run {run_id}"),
+    summary=Sentence("Rank {rank}[ on {node}] slows down run {run_id}"),
     description=Sentence(
-        "Rank {rank}[ on node {node}] of run {run_id}[, group {group},] is slow"
+        "Rank {rank}[ on {node}] of run {run_id}[, group {group},] is slow"
         "[ in section {section}][: it takes {slowdown|ratio} times as long as its peers]. "
         "The job loses {value|number} GPUs to it. " + _ADVICE,
         _SLOWDOWN_OF_RANK,
@@ -264,10 +264,10 @@ SCORE_RULES: Final = (
         for_s=_score_for,
         keep_firing_s=_keep_firing,
         summary=Sentence(
-            "Rank {rank}[ on node {node}] has a low score in section {section} of run {run_id}"
+            "Rank {rank}[ on {node}] has a low score in section {section} of run {run_id}"
         ),
         description=Sentence(
-            "Section {section} of rank {rank}[ on node {node}] in run {run_id}[, group {group},] "
+            "Section {section} of rank {rank}[ on {node}] in run {run_id}[, group {group},] "
             "runs at {value|percent} of the best rank's speed."
         ),
     ),
@@ -281,11 +281,10 @@ SCORE_RULES: Final = (
         for_s=_score_for,
         keep_firing_s=_keep_firing,
         summary=Sentence(
-            "Rank {rank}[ on node {node}] is slower than it was in section {section} of run "
-            "{run_id}"
+            "Rank {rank}[ on {node}] is slower than it was in section {section} of run {run_id}"
         ),
         description=Sentence(
-            "Section {section} of rank {rank}[ on node {node}] in run {run_id}[, group {group},] "
+            "Section {section} of rank {rank}[ on {node}] in run {run_id}[, group {group},] "
             "runs at {value|percent} of its own best speed."
         ),
     ),
@@ -298,9 +297,9 @@ SCORE_RULES: Final = (
         predicate=_low(lambda scores: scores.gpu_relative, "gpu_threshold"),
         for_s=_score_for,
         keep_firing_s=_keep_firing,
-        summary=Sentence("The GPU of rank {rank}[ on node {node}] is slow in run {run_id}"),
+        summary=Sentence("The GPU of rank {rank}[ on {node}] is slow in run {run_id}"),
         description=Sentence(
-            "Kernels of rank {rank}[ on node {node}] in run {run_id}[, group {group},] run at "
+            "Kernels of rank {rank}[ on {node}] in run {run_id}[, group {group},] run at "
             "{value|percent} of the best rank's speed."
         ),
     ),

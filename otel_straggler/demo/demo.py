@@ -171,7 +171,7 @@ def _names(one: Received, rank: int) -> bool:
     """Whether an alert that fires names the rank, by its label or in its sentence."""
     return any(
         alert["labels"].get("rank") == str(rank)
-        or re.search(rf"\branks? {rank}\b", " ".join(alert["annotations"].values()))
+        or re.search(rf"\b[Rr]anks? {rank}\b", " ".join(alert["annotations"].values()))
         for alert in one.payload["alerts"]
         if alert["status"] == "firing"
     )

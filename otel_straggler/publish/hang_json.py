@@ -49,7 +49,8 @@ def sentence(found: Found) -> str | None:
         "never_joined": f"{who}: behind all others, and no progress",
         "joined_but_stuck": "all ranks have come equally far, and none gets on",
     }[blame.kind]
-    return f"{said}; {waits}." if victims else f"{said}."
+    text = f"{said}; {waits}." if victims else f"{said}."
+    return text[0].upper() + text[1:]
 
 
 def ranks_text(ranks: list[int]) -> str:

@@ -140,7 +140,7 @@ def test_a_rank_that_falls_silent_is_lost_and_the_others_wait_for_it(world: Worl
     found = world.look()
     assert (found["state"], found["why"], found["culprits"]) == ("partly_lost", "lost", [2])
     assert found["ranks"] == {"stuck": 3, "lost": 1}
-    assert found["sentence"] == "rank 2: no sign of life; 3 ranks wait."
+    assert found["sentence"] == "Rank 2: no sign of life; 3 ranks wait."
 
 
 def test_a_rank_that_never_joined_is_told_from_those_that_wait(world: World) -> None:

@@ -57,7 +57,7 @@ class Outcome:
     @property
     def text(self) -> str:
         """All that was said while it fired."""
-        return " ".join(page.text for page in self.firing)
+        return " ".join(page.text for page in self.firing).lower()
 
 
 Story = Callable[[Stage], Outcome]
