@@ -16,8 +16,23 @@ import pytest
 
 import otel_straggler
 
-EXTRAS = ("torch", "grpc", "httptools", "uvloop", "yaml", "click", "rich", "pynvml")
-NEED_AN_EXTRA = ("otel_straggler.cli.", "otel_straggler.collector.", "otel_straggler.receive.")
+EXTRAS = (
+    "torch",
+    "grpc",
+    "httptools",
+    "uvloop",
+    "yaml",
+    "click",
+    "rich",
+    "pynvml",
+    "promql_parser",
+)
+NEED_AN_EXTRA = (
+    "otel_straggler.cli.",
+    "otel_straggler.collector.",
+    "otel_straggler.receive.",
+    "otel_straggler.alerts.query_labels",  # for `otel-straggler alerts check`, which says so
+)
 FIVE_LINES = """
 import otel_straggler
 from otel_straggler.testing import CapturedRequests
