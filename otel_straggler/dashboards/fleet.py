@@ -70,10 +70,10 @@ def _runs() -> Panel:
     return rows(
         5,
         "Runs, the most costly first",
-        "The 100 runs that lose most. A slowdown of 1.15 means that equal ranks would have saved "
-        "13 % of the time. Click a run for its page.",
+        "All runs that a collector knows. A slowdown of 1.15 means that equal ranks would have "
+        "saved 13 % of the time. Click a run for its page.",
         [
-            ("GPUs lost", "short", f"topk(100, {_LOST})", PLAIN),
+            ("GPUs lost", "short", _LOST, PLAIN),
             ("slowdown", "short", newest(semconv.RUN_SLOWDOWN, RUN), RUN_SLOWDOWNS),
             ("coverage", "percentunit", newest(semconv.RUN_COVERAGE, RUN), SHARES),
             ("ranks", "short", newest(semconv.RUN_WORLD_SIZE, RUN), PLAIN),

@@ -112,14 +112,18 @@ def rows(
     links: Sequence[d.DashboardLink] = (),
     span: int = 24,
     dropped: Sequence[str] = (),
+    is_lowest_first: bool = False,
 ) -> Panel:
     """A table of what is now. ``columns`` are name, unit, expression and steps of each value.
 
-    Rows of the expressions with equal labels become one row.
+    Rows of the expressions with equal labels become one row; the first column sorts them.
     """
     panel = table.Panel().id(id_).title(title).description(description).unit("short")
     panel.span(span).height(9).datasource(DATASOURCE).filterable(True).data_links(list(links))
     panel.thresholds(thresholds(PLAIN))
+    if columns[0][0] not in dropped:
+        order = common.TableSortByFieldState().display_name(columns[0][0])
+        panel.sort_by([order.desc(not is_lowest_first)])
     is_one = len(columns) == 1
     renamed = {}
     for ref, (name, unit, expression, steps) in zip(_REFS, columns, strict=False):

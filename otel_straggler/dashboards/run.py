@@ -147,6 +147,7 @@ def _worst_now() -> Panel:
             ("median", "s", f"{median} {among}", PLAIN),
         ],
         links=[_ROW_TO_RANK],
+        is_lowest_first=True,
     )
 
 
