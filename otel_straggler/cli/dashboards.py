@@ -1,0 +1,25 @@
+"""``otel-straggler dashboards``: pages for Grafana, as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from otel_straggler.dashboards.exported import export as export_files
+
+
+@click.group(short_help="Write pages for Grafana.")
+def command() -> None:
+    """Pages for Grafana over the metrics of a collector."""
+
+
+@command.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+def export(folder: Path) -> None:
+    """Write the pages, provisioning files and a compose example into DIR.
+
+    Files of the same names there are replaced.
+    """
+    for file in export_files(folder):
+        click.echo(str(file))

@@ -1,0 +1,125 @@
+"""All runs: which lose time, and to whom."""
+
+from __future__ import annotations
+
+from otel_straggler import semconv
+from otel_straggler.dashboards.marks import NONE_IS_GOOD, RUN_SLOWDOWNS, SHARES
+from otel_straggler.dashboards.page import page, run_variables
+from otel_straggler.dashboards.panels import PLAIN, Panel, lines, link, number, rows
+from otel_straggler.dashboards.queries import RUN, growth, growth_to_end, newest, pace, series
+
+_SUBJECT = f"{RUN}, subject_id, scope, rank, node, section"
+_STANDING = 'state=~"confirmed|flapping"'
+_LOST = pace(semconv.RUN_GPU_TIME_LOST, RUN)
+_LOST_NOW = newest(semconv.VERDICT_LOSS, _SUBJECT)
+
+
+def render() -> str:
+    return page(
+        "fleet",
+        "Fleet",
+        run_variables(is_one_run=False),
+        [("Now", _now()), ("Runs", [_runs(), _lost_over_time()]), ("Who it is", [_culprits()])],
+    )
+
+
+def _now() -> list[Panel]:
+    state = newest(semconv.RUN_STATE, f"{RUN}, state")
+    return [
+        number(
+            1,
+            "Runs by state",
+            "How many runs are in each state. If any are stuck, partly lost or lost, open the "
+            "table below and go to the run's liveness page.",
+            "short",
+            f"count by (state) ({state} == 1)",
+            PLAIN,
+            span=12,
+        ),
+        number(
+            2,
+            "Hung runs",
+            "Runs that do not get on and that nobody has acknowledged. Each costs all of its "
+            "GPUs: go to the run's liveness page first.",
+            "short",
+            f"sum({newest(semconv.RUN_HUNG, RUN)})",
+            NONE_IS_GOOD,
+        ),
+        number(
+            3,
+            "GPUs lost now",
+            "So many GPUs' worth of time is lost to ranks that are slower than their peers. "
+            "Start with the run that loses most.",
+            "short",
+            f"sum({_LOST})",
+            PLAIN,
+        ),
+        number(
+            4,
+            "GPU time lost",
+            "GPU time lost to slow ranks in the range of the page, all runs. Use it to decide "
+            "whether a drain or a repair pays.",
+            "s",
+            f"sum({growth(semconv.RUN_GPU_TIME_LOST, RUN)})",
+            PLAIN,
+        ),
+    ]
+
+
+def _runs() -> Panel:
+    return rows(
+        5,
+        "Runs, the most costly first",
+        "All runs that a collector knows. A slowdown of 1.15 means that equal ranks would have "
+        "saved 13 % of the time. Click a run for its page.",
+        [
+            ("GPUs lost", "short", _LOST, PLAIN),
+            ("slowdown", "short", newest(semconv.RUN_SLOWDOWN, RUN), RUN_SLOWDOWNS),
+            ("coverage", "percentunit", newest(semconv.RUN_COVERAGE, RUN), SHARES),
+            ("ranks", "short", newest(semconv.RUN_WORLD_SIZE, RUN), PLAIN),
+            ("in state", "short", f"{newest(semconv.RUN_STATE, f'{RUN}, state')} == 1", PLAIN),
+        ],
+        links=[link("Run ${__data.fields.run_id}", "run", "job_name", "run_id", is_table=True)],
+        dropped=["in state"],
+    )
+
+
+def _lost_over_time() -> Panel:
+    chosen = f"topk(10, {growth_to_end(semconv.RUN_GPU_TIME_LOST, RUN)})"
+    return lines(
+        6,
+        "GPUs lost, by run",
+        "The 10 runs that lost most in the range. A step up that stays is a fault that began "
+        "then: open the run at that time.",
+        "short",
+        [("{{run_id}} {{group}}", f"{_LOST} and on ({RUN}) {chosen}")],
+        links=[link("Run ${__field.labels.run_id}", "run", "job_name", "run_id")],
+        span=24,
+    )
+
+
+def _culprits() -> Panel:
+    worst = f"topk(20, {_LOST_NOW})"
+    told = f"max by ({_SUBJECT}, cause, state) ({series(semconv.VERDICT_INFO, more=_STANDING)})"
+    among = f"and on ({_SUBJECT}) {worst}"
+    return rows(
+        7,
+        "Current culprits",
+        "The 20 confirmed verdicts that cost most. The cause says what to look at (docs/verdicts.md"
+        " has what to do for each); drain a node that is named again and again.",
+        [
+            ("GPUs lost", "short", worst, PLAIN),
+            (
+                "slowdown",
+                "short",
+                f"{newest(semconv.VERDICT_SLOWDOWN, _SUBJECT)} {among}",
+                RUN_SLOWDOWNS,
+            ),
+            ("is told", "short", f"{told} {among}", PLAIN),
+        ],
+        links=[
+            link("Run ${__data.fields.run_id}", "run", "job_name", "run_id", is_table=True),
+            link("Rank ${__data.fields.rank}", "rank", "job_name", "run_id", "rank", is_table=True),
+        ],
+        dropped=["is told", "subject_id"],
+    )

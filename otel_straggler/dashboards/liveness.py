@@ -1,0 +1,164 @@
+"""Who is silent, who is stuck, and for whom a hung run waits."""
+
+from __future__ import annotations
+
+from otel_straggler import semconv
+from otel_straggler.dashboards.marks import NONE_IS_GOOD
+from otel_straggler.dashboards.page import page, run_variables
+from otel_straggler.dashboards.panels import PLAIN, Panel, bars, lines, link, number, rows
+from otel_straggler.dashboards.queries import MOST_LINES, RANK, RUN, newest, series
+
+_ENDED = newest(semconv.RANK_STATE, RANK, more='state="finished"')
+_NO_JOB = 'cluster=~"$cluster", run_id=~"$run_id"'
+_TO_RANK = link("Rank ${__field.labels.rank}", "rank", "job_name", "run_id", "rank")
+_ROW_TO_RANK = link(
+    "Rank ${__data.fields.rank}", "rank", "job_name", "run_id", "rank", is_table=True
+)
+
+
+def render() -> str:
+    return page(
+        "liveness",
+        "Liveness",
+        run_variables(),
+        [
+            ("Does it get on", [*_now(), _why()]),
+            ("Who", [_culprits(), _not_well()]),
+            ("How long", [_silent(), _behind()]),
+            ("Over time", [_states(), _ages()]),
+        ],
+    )
+
+
+def _age(metric: semconv.Metric) -> str:
+    return f"(time() - {newest(metric, RANK)}) unless on ({RANK}) {_ENDED}"
+
+
+def _now() -> list[Panel]:
+    state = newest(semconv.RUN_STATE, f"{RUN}, state")
+    return [
+        number(
+            1,
+            "State of the run",
+            "The state that the run is in; the figure is 1. Stuck, partly lost or lost: read the "
+            "sentence below, then ask `otel-straggler hang`.",
+            "short",
+            f"count by (state) ({state} == 1)",
+            PLAIN,
+            span=8,
+        ),
+        number(
+            2,
+            "Hung",
+            "1 while the run does not get on and nobody has acknowledged it. Act: every minute "
+            "costs all of its GPUs.",
+            "short",
+            newest(semconv.RUN_HUNG, RUN),
+            NONE_IS_GOOD,
+            span=8,
+        ),
+        number(
+            3,
+            "Ranks claimed twice",
+            "Ranks that two live processes claim. Above 0: an old job still runs, or two share a "
+            "run id. Stop one of them.",
+            "short",
+            f"max by (cluster, run_id) ({series(semconv.RUN_IDENTITY_CLASHES, _NO_JOB)})",
+            NONE_IS_GOOD,
+            span=8,
+        ),
+    ]
+
+
+def _why() -> Panel:
+    told = newest(semconv.RUN_HANG_INFO, f"{RUN}, why, sentence")
+    return rows(
+        4,
+        "Why it waits",
+        "What the collector makes of who joined which collective. No row: no hang. The runbook "
+        "(`otel-straggler alerts runbook StragglerRunHung`) has the next step.",
+        [("is told", "short", told, PLAIN)],
+        dropped=["is told"],
+    )
+
+
+def _culprits() -> Panel:
+    return rows(
+        5,
+        "For whom it waits",
+        "Ranks that the hang waits for, 20 at most, and why. Look at these processes first; all "
+        "others are victims.",
+        [("is told", "short", newest(semconv.RANK_CULPRIT, f"{RANK}, why"), PLAIN)],
+        links=[_ROW_TO_RANK],
+        span=12,
+        dropped=["is told"],
+    )
+
+
+def _not_well() -> Panel:
+    states = newest(semconv.RANK_STATE, f"{RANK}, state", more='state=~"late|stuck|lost"')
+    return rows(
+        6,
+        "Ranks that are late, stuck or lost",
+        "50 at most. All on one node: look at the node. In a hang nearly all are stuck; the "
+        "table beside it says who is to blame.",
+        [("is so", "short", f"topk(50, {states})", PLAIN)],
+        links=[_ROW_TO_RANK],
+        span=12,
+        dropped=["is so"],
+    )
+
+
+def _silent() -> Panel:
+    return bars(
+        7,
+        "Longest without a heartbeat",
+        "The 20 ranks that were not heard for longest, without those that have finished. A few "
+        "far ahead: their processes or nodes are gone. All alike: the network or the collector.",
+        "s",
+        "rank {{rank}} {{node}} {{group}}",
+        f"topk({MOST_LINES}, {_age(semconv.LAST_HEARTBEAT)})",
+        links=[_TO_RANK],
+    )
+
+
+def _behind() -> Panel:
+    front = newest(semconv.RANK_STEP, RUN)
+    each = newest(semconv.RANK_STEP, RANK)
+    return bars(
+        8,
+        "Most steps behind",
+        "The 20 ranks whose newest step is furthest behind the front of the run. One step is "
+        "normal; more means that it reports late, or that it did not join.",
+        "short",
+        "rank {{rank}} {{node}} {{group}}",
+        f"topk({MOST_LINES}, {front} - on ({RUN}) group_right () {each})",
+        links=[_TO_RANK],
+    )
+
+
+def _states() -> Panel:
+    return lines(
+        9,
+        "Ranks by state",
+        "How many ranks are in each state. Late, then stuck, all at once: a collective hangs. "
+        "Lost ranks: processes or nodes are gone.",
+        "short",
+        [("{{state}} {{group}}", newest(semconv.RUN_RANKS, f"{RUN}, state"))],
+        stacked=True,
+    )
+
+
+def _ages() -> Panel:
+    beat, progress = _age(semconv.LAST_HEARTBEAT), _age(semconv.LAST_PROGRESS)
+    return lines(
+        10,
+        "Oldest heartbeat and oldest progress",
+        "Of all ranks that have not finished. Progress grows while heartbeats stay: processes "
+        "live and training hangs. Both grow: ranks are gone, or cannot be heard.",
+        "s",
+        [
+            ("oldest heartbeat {{group}}", f"max by ({RUN}) ({beat})"),
+            ("oldest progress {{group}}", f"max by ({RUN}) ({progress})"),
+        ],
+    )

@@ -1,0 +1,102 @@
+"""Where in the parallel layout the time goes: the pattern names the cause."""
+
+from __future__ import annotations
+
+from otel_straggler import semconv
+from otel_straggler.dashboards.marks import NONE_IS_GOOD, RUN_SLOWDOWNS
+from otel_straggler.dashboards.page import one, page, run_variables
+from otel_straggler.dashboards.panels import PLAIN, Panel, link, matrix, number, timeline
+from otel_straggler.dashboards.queries import OF_RUNS, RANK, RUN, highest, newest, series
+
+_WORLD = f'{OF_RUNS}, group="$group"'
+_MOST_CELLS = 2_048
+
+
+def render() -> str:
+    return page(
+        "matrix",
+        "Matrix",
+        [*run_variables(), one("group", series(semconv.RUN_STATE))],
+        [
+            ("Data ranks and pipeline stages", [_matrix(), *_shares()]),
+            ("Flagged over time", _flagged()),
+        ],
+    )
+
+
+def _matrix() -> Panel:
+    cells = newest(semconv.WORKER_SLOWDOWN, "data_rank, pipeline_stage", _WORLD)
+    return matrix(
+        1,
+        "Slowdown by data rank and pipeline stage",
+        "Slowdown of the run if only this cell were as it is; the 2,048 slowest. One hot cell: a "
+        "bad worker, drain it. A hot last row: the last stage has too much work, move layers. "
+        "Heat all over: uneven sequences or pauses of the garbage collector.",
+        ("pipeline_stage", "data_rank"),
+        f"topk({_MOST_CELLS}, {cells})",
+        RUN_SLOWDOWNS,
+    )
+
+
+def _shares() -> list[Panel]:
+    return [
+        number(
+            2,
+            "Loss that the worst 3 % of workers cause",
+            "Near 1: few workers are to blame, so replace them. Near 0: replacing workers will "
+            "not help.",
+            "percentunit",
+            newest(semconv.RUN_M_W, RUN, _WORLD),
+            PLAIN,
+            span=8,
+        ),
+        number(
+            3,
+            "Loss that the last stage causes",
+            "Near 1: the last pipeline stage has too much work, so move layers. Near 0: balancing "
+            "stages will not help.",
+            "percentunit",
+            newest(semconv.RUN_M_S, RUN, _WORLD),
+            PLAIN,
+            span=8,
+        ),
+        number(
+            4,
+            "Slowdown of the run",
+            "What all cells together cost: time of the run / time if all were equal. Below 1.05 "
+            "leave it.",
+            "short",
+            newest(semconv.RUN_SLOWDOWN, RUN, _WORLD),
+            RUN_SLOWDOWNS,
+            span=8,
+        ),
+    ]
+
+
+def _flagged() -> list[Panel]:
+    words = ("not flagged", "straggling")
+    return [
+        timeline(
+            5,
+            "Flagged ranks",
+            "Ranks with a confirmed verdict at any time of the range, 50 at most. Several that "
+            "begin at once have one cause: look at what they share.",
+            "short",
+            "rank {{rank}} {{node}}",
+            highest(semconv.RANK_STRAGGLING, RANK, _WORLD, 50, " > 0"),
+            steps=NONE_IS_GOOD,
+            links=[link("Rank ${__field.labels.rank}", "rank", "job_name", "run_id", "rank")],
+            words=words,
+        ),
+        timeline(
+            6,
+            "Flagged nodes",
+            "Nodes with a confirmed verdict at any time of the range, 50 at most. Drain the node "
+            "if it stays; its ranks need not be looked at one by one.",
+            "short",
+            "{{node}}",
+            highest(semconv.HOST_STRAGGLING, f"{RUN}, node", _WORLD, 50, " > 0"),
+            steps=NONE_IS_GOOD,
+            words=words,
+        ),
+    ]

@@ -1,0 +1,196 @@
+"""Our own part: what collectors receive, score, lose and pass on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from otel_straggler import semconv
+from otel_straggler.dashboards.marks import NONE_IS_GOOD, SOME_IS_ODD
+from otel_straggler.dashboards.page import many, page
+from otel_straggler.dashboards.panels import PLAIN, Panel, Steps, lines, number
+from otel_straggler.dashboards.queries import OF_COLLECTORS, highest, newest, series, total_pace
+from otel_straggler.semconv import Metric
+
+_WHERE = "cluster, collector"
+
+
+def render() -> str:
+    name = semconv.COLLECTOR_START.prometheus_name
+    collector = many("collector", f'{name}{{cluster=~"$cluster"}}')
+    return page(
+        "pipeline",
+        "Pipeline health",
+        [many("cluster", name), collector],
+        [
+            ("Is it well", _now()),
+            ("In", _incoming()),
+            ("Scored", _scored()),
+            ("Out", _outgoing()),
+        ],
+    )
+
+
+def _now() -> list[Panel]:
+    started = newest(semconv.COLLECTOR_START, _WHERE, OF_COLLECTORS)
+    failures = series(semconv.COLLECTOR_FAILURES, OF_COLLECTORS)
+    return [
+        number(
+            1,
+            "Up for",
+            "Time since each collector started. Short and again short: it is killed, look at its "
+            "log and at the memory it may use.",
+            "s",
+            f"time() - {started}",
+            PLAIN,
+            span=8,
+        ),
+        number(
+            2,
+            "Mistakes of ours",
+            "Mistakes that a collector survived, in the range. Above 0: please report the "
+            "traceback in its log.",
+            "short",
+            f"sum by ({_WHERE}) (increase({failures}[$__range]))",
+            NONE_IS_GOOD,
+            span=8,
+        ),
+        number(
+            3,
+            "Runs in memory",
+            "Runs that each collector scores. Many more than jobs: run ids differ between ranks.",
+            "short",
+            newest(semconv.COLLECTOR_RUNS, _WHERE, OF_COLLECTORS),
+            PLAIN,
+            span=8,
+        ),
+    ]
+
+
+def _incoming() -> list[Panel]:
+    return [
+        _pace(
+            4,
+            "Spans received",
+            "By fate. Spans that are refused or not scored: the reason says what is missing, "
+            "docs/from-opentelemetry.md what to set.",
+            semconv.COLLECTOR_SPANS,
+            ("fate", "reason"),
+        ),
+        _pace(
+            5,
+            "Requests",
+            "By signal and answer. Answers that refuse for long: senders keep what they can and "
+            "then drop; give the collector room, or a second one.",
+            semconv.COLLECTOR_REQUESTS,
+            ("signal", "answer"),
+        ),
+        _pace(
+            6,
+            "Records that ranks lost",
+            "By reason, all runs. docs/wire.md explains each: most mean that the collector was "
+            "away, or that sections are too short to send one by one.",
+            semconv.RECORDS_DROPPED,
+            ("reason",),
+            SOME_IS_ODD,
+        ),
+        lines(
+            7,
+            "Bytes that wait to be scored",
+            "Close to 0 when well. If it grows, the collector does not keep up: use receiver "
+            "processes, or split runs over several collectors.",
+            "bytes",
+            [("{{collector}}", newest(semconv.COLLECTOR_QUEUE, _WHERE, OF_COLLECTORS))],
+        ),
+    ]
+
+
+def _scored() -> list[Panel]:
+    family = f"{_WHERE}, run_id, family"
+    folded = highest(semconv.COLLECTOR_SERIES_FOLDED, family, OF_COLLECTORS, least=" > 0")
+    return [
+        _pace(
+            8,
+            "Section runs",
+            "By what became of them. Many that are late or superseded: clocks or sessions of "
+            "ranks are wrong, ask `otel-straggler doctor`.",
+            semconv.COLLECTOR_ROWS,
+            ("fate",),
+        ),
+        _pace(
+            9,
+            "Windows closed",
+            "By cause. Windows that close because time is up, not because they are complete: "
+            "ranks are silent or slow to send.",
+            semconv.COLLECTOR_WINDOWS,
+            ("cause",),
+        ),
+        lines(
+            10,
+            "Series folded by the budget",
+            "The 20 families that lost most series. Ranks that are flagged and the worst keep "
+            "theirs, quantiles stand for the others; raise metrics.series_budget to see more.",
+            "short",
+            [("{{run_id}} {{family}}", folded)],
+        ),
+        _pace(
+            11,
+            "What the history could not keep",
+            "By reason, items a second. disk_full and read_only need you; the others are "
+            "explained in docs/wire.md.",
+            semconv.COLLECTOR_HISTORY_FAILURES,
+            ("reason",),
+            SOME_IS_ODD,
+        ),
+    ]
+
+
+def _outgoing() -> list[Panel]:
+    waiting = newest(semconv.COLLECTOR_FORWARD_QUEUE, _WHERE, OF_COLLECTORS)
+    return [
+        _pace(
+            12,
+            "Requests forwarded",
+            "By outcome. What is dropped or refused: look at the backend behind the collector; "
+            "scores do not suffer from it.",
+            semconv.COLLECTOR_FORWARDED,
+            ("outcome",),
+        ),
+        lines(
+            13,
+            "Bytes that wait to be forwarded",
+            "Grows while the backend is away or slow. When it is full, requests are dropped and "
+            "counted beside.",
+            "bytes",
+            [("{{collector}}", waiting)],
+        ),
+        _pace(
+            14,
+            "Notifications",
+            "Requests that told a receiver of alerts, by outcome. Anything that failed for long: "
+            "try the way with `otel-straggler alerts test`.",
+            semconv.COLLECTOR_NOTIFICATIONS,
+            ("receiver", "outcome"),
+        ),
+        _pace(
+            15,
+            "Receiver processes that were started again",
+            "Above 0: they crash or are killed. Look at the collector's log and at its memory.",
+            semconv.COLLECTOR_RECEIVER_RESTARTS,
+            (),
+            SOME_IS_ODD,
+        ),
+    ]
+
+
+def _pace(
+    id_: int,
+    title: str,
+    description: str,
+    metric: Metric,
+    labels: Sequence[str],
+    steps: Steps = PLAIN,
+) -> Panel:
+    by = ", ".join((_WHERE, *labels))
+    legend = " ".join(f"{{{{{name}}}}}" for name in ("collector", *labels))
+    queries = [(legend, total_pace(metric, by, OF_COLLECTORS))]
+    return lines(id_, title, description, "cps", queries, steps=steps)

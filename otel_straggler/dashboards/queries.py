@@ -1,0 +1,73 @@
+"""Pieces of PromQL for pages. Everything is accepted by Prometheus 2.42.
+
+Series are put together with ``by``, so that labels of a scrape and a second collector of the same
+run make no second line. What may be many (ranks, sections) is cut to the worst few, chosen once
+for the whole range: chosen at each step, lines would have holes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_straggler import semconv
+from otel_straggler.semconv import Metric
+
+RUN: Final = "cluster, job_name, run_id, group"
+RANK: Final = f"{RUN}, rank, node"
+SECTION_OF_RANK: Final = f"{RANK}, section"
+OF_RUNS: Final = 'cluster=~"$cluster", job_name=~"$job_name", run_id=~"$run_id"'
+OF_SECTIONS: Final = f'{OF_RUNS}, section=~"$section"'
+OF_RANKS: Final = f'{OF_RUNS}, node=~"$node", rank=~"$rank"'
+OF_COLLECTORS: Final = 'cluster=~"$cluster", collector=~"$collector"'
+MOST_LINES: Final = 20
+
+
+def series(metric: Metric, chosen: str = OF_RUNS, more: str = "") -> str:
+    """
+    >>> series(semconv.RUN_HUNG, 'run_id=~"$run_id"')
+    'straggler_run_hung{run_id=~"$run_id"}'
+    """
+    return f"{metric.prometheus_name}{{{', '.join(filter(None, (chosen, more)))}}}"
+
+
+def newest(metric: Metric, by: str, chosen: str = OF_RUNS, more: str = "") -> str:
+    return f"max by ({by}) ({series(metric, chosen, more)})"
+
+
+def growth(metric: Metric, by: str, chosen: str = OF_RUNS, more: str = "") -> str:
+    """What a counter gained in the whole range of the page."""
+    return f"max by ({by}) (increase({series(metric, chosen, more)}[$__range]))"
+
+
+def growth_to_end(metric: Metric, by: str, chosen: str = OF_RUNS) -> str:
+    """The same at every step of a query over a range: to choose lines for the whole of it."""
+    return f"max by ({by}) (increase({series(metric, chosen)}[$__range] @ end()))"
+
+
+def pace(metric: Metric, by: str, chosen: str = OF_RUNS, more: str = "") -> str:
+    """What a counter gains a second; of several counters with the same labels, the fastest."""
+    return f"max by ({by}) (rate({series(metric, chosen, more)}[$__rate_interval]))"
+
+
+def total_pace(metric: Metric, by: str, chosen: str) -> str:
+    """The same, of several counters the sum."""
+    return f"sum by ({by}) (rate({series(metric, chosen)}[$__rate_interval]))"
+
+
+def lowest(metric: Metric, by: str, chosen: str, most: int = MOST_LINES) -> str:
+    """Series that were lowest at any time of the range, over the whole range."""
+    deepest = f"min by ({by}) (min_over_time({series(metric, chosen)}[$__range] @ end()))"
+    return f"{newest(metric, by, chosen)} and on ({by}) bottomk({most}, {deepest})"
+
+
+def highest(metric: Metric, by: str, chosen: str, most: int = MOST_LINES, least: str = "") -> str:
+    """Series that were highest at any time of the range; ``least`` filters them, as ``> 0``."""
+    peak = f"max by ({by}) (max_over_time({series(metric, chosen)}[$__range] @ end()))"
+    return f"{newest(metric, by, chosen)} and on ({by}) topk({most}, {peak}{least})"
+
+
+def over_ranks(metric: Metric, quantile: float, by: str, chosen: str) -> str:
+    """A quantile over all ranks, however many series the collector's budget left of them."""
+    folded = newest(semconv.OVER_RANKS[metric.name], by, chosen, f'quantile="{quantile}"')
+    whole = f"quantile by ({by}) ({quantile}, {newest(metric, f'{by}, rank', chosen)})"
+    return f"({folded} or {whole})"

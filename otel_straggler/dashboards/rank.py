@@ -1,0 +1,183 @@
+"""One rank: what of it is slow, since when, and whether it or its work is to blame."""
+
+from __future__ import annotations
+
+from otel_straggler import semconv
+from otel_straggler.dashboards.marks import SCORES, SLOWDOWNS, SOME_IS_ODD
+from otel_straggler.dashboards.page import many, one, page, run_variables, section_variable
+from otel_straggler.dashboards.panels import PLAIN, Panel, lines, number, rows, timeline
+from otel_straggler.dashboards.queries import (
+    OF_RANKS,
+    OF_RUNS,
+    RANK,
+    RUN,
+    SECTION_OF_RANK,
+    highest,
+    lowest,
+    newest,
+    pace,
+    series,
+)
+
+_OF_SECTIONS = f'{OF_RANKS}, section=~"$section"'
+_KERNELS_OF_RANK = f'{OF_RANKS}, section=""'
+_LEGEND = "{{section}} {{node}} {{group}}"
+
+
+def render() -> str:
+    node = many("node", series(semconv.LAST_HEARTBEAT))
+    rank = one("rank", series(semconv.LAST_HEARTBEAT, OF_RUNS, 'node=~"$node"'))
+    return page(
+        "rank",
+        "Rank",
+        [*run_variables(), section_variable(), node, rank],
+        [
+            ("What is said about it", [_verdicts(), *_now()]),
+            ("Sections", _sections()),
+            ("GPU and waiting", [_gpu(), _waits()]),
+            ("Alive", [_states(), _dropped()]),
+        ],
+    )
+
+
+def _verdicts() -> Panel:
+    subject = f"{RANK}, scope, section, cause, state, evidence"
+    return rows(
+        1,
+        "Verdicts on the rank",
+        "Suspect, confirmed and flapping verdicts, with cause and evidence. docs/verdicts.md has "
+        "what to do for each cause. No row: nothing speaks against this rank.",
+        [("is told", "short", newest(semconv.VERDICT_INFO, subject, OF_RANKS), PLAIN)],
+        dropped=["is told"],
+    )
+
+
+def _now() -> list[Panel]:
+    beat = newest(semconv.LAST_HEARTBEAT, RANK, OF_RANKS)
+    allowed = newest(semconv.RANK_TIMEOUT, RANK, OF_RANKS)
+    return [
+        number(
+            2,
+            "Last heartbeat",
+            "How long ago the rank was heard. Longer than a few intervals: is its process alive, "
+            "and is its node reachable?",
+            "s",
+            f"time() - {beat}",
+            PLAIN,
+            span=8,
+        ),
+        number(
+            3,
+            "May take",
+            "What the rank may take for what it does before it counts as stuck. Too short or too "
+            "long: docs/liveness.md says how it is set.",
+            "s",
+            allowed,
+            PLAIN,
+            span=8,
+        ),
+        number(
+            4,
+            "Step",
+            "The newest step that the rank reported. Compare it with the other ranks on the "
+            "liveness page.",
+            "short",
+            newest(semconv.RANK_STEP, RANK, OF_RANKS),
+            PLAIN,
+            span=8,
+        ),
+    ]
+
+
+def _sections() -> list[Panel]:
+    return [
+        lines(
+            5,
+            "Score against the best rank",
+            "Best rank's median / own median; the 20 lowest sections. One section falls: look at "
+            "what it does. All fall together: the GPU or the node is slow.",
+            "percentunit",
+            [(_LEGEND, lowest(semconv.SECTION_RELATIVE, SECTION_OF_RANK, _OF_SECTIONS))],
+            steps=SCORES,
+        ),
+        lines(
+            6,
+            "Score against its own best",
+            "Own best median / own median; the 20 lowest sections. When it fell is when something "
+            "changed: look at clocks, temperature and XID errors of that time.",
+            "percentunit",
+            [(_LEGEND, lowest(semconv.SECTION_INDIVIDUAL, SECTION_OF_RANK, _OF_SECTIONS))],
+            steps=SCORES,
+        ),
+        lines(
+            7,
+            "Slowdown against its role",
+            "Own median / median of the ranks with the same role; the 20 highest sections. Use "
+            "this, not the score, where roles have different work.",
+            "short",
+            [(_LEGEND, highest(semconv.SECTION_SLOWDOWN, SECTION_OF_RANK, _OF_SECTIONS))],
+            steps=SLOWDOWNS,
+        ),
+        lines(
+            8,
+            "Median time",
+            "Median time of a section in the window; the 20 longest. A section that takes little "
+            "can have a bad score and cost nothing.",
+            "s",
+            [(_LEGEND, highest(semconv.SECTION_MEDIAN, SECTION_OF_RANK, _OF_SECTIONS))],
+        ),
+    ]
+
+
+def _gpu() -> Panel:
+    best = newest(semconv.GPU_RELATIVE, RANK, _KERNELS_OF_RANK)
+    own = newest(semconv.GPU_INDIVIDUAL, RANK, _KERNELS_OF_RANK)
+    return lines(
+        9,
+        "Kernels of the rank",
+        "Scores of kernel times, where GPU timing is on. Low: the GPU itself is slow, so look at "
+        "clocks, power and throttling. High while sections are slow: the host is.",
+        "percentunit",
+        [("against the best {{group}}", best), ("against its own best {{group}}", own)],
+        steps=SCORES,
+    )
+
+
+def _waits() -> Panel:
+    caused = pace(semconv.CAUSED_WAIT, RANK, OF_RANKS)
+    suffered = pace(semconv.SUFFERED_WAIT, RANK, OF_RANKS)
+    return lines(
+        10,
+        "Waiting",
+        "Share of time that peers waited for this rank, and that it waited for others. The first "
+        "is high: it is the culprit. The second: it is a victim, look at another rank.",
+        "percentunit",
+        [("others for it {{group}}", caused), ("it for others {{group}}", suffered)],
+    )
+
+
+def _states() -> Panel:
+    return timeline(
+        11,
+        "State",
+        "A row for each state that the rank was in. Late or stuck before lost: it hung; lost at "
+        "once: its process or its node died.",
+        "short",
+        "{{state}} {{node}} {{group}}",
+        newest(semconv.RANK_STATE, f"{RUN}, node, state", OF_RANKS),
+        steps=((None, "blue"),),
+        words=("no", "yes"),
+    )
+
+
+def _dropped() -> Panel:
+    return lines(
+        12,
+        "Records that it lost",
+        "A second, by reason. Scores rest on what is left: above 0 for long, see the reasons in "
+        "docs/wire.md. Reasons that begin with gpu_ lose GPU times only.",
+        "cps",
+        [("{{reason}} {{node}}", pace(semconv.RECORDS_DROPPED, f"{RANK}, reason", OF_RANKS))],
+        steps=SOME_IS_ODD,
+        span=24,
+    )

@@ -1,0 +1,239 @@
+"""One run: whether it is healthy, who is slow, since when, and what it costs."""
+
+from __future__ import annotations
+
+from otel_straggler import semconv
+from otel_straggler.dashboards.marks import RUN_SLOWDOWNS, SCORES, SHARES
+from otel_straggler.dashboards.page import many, page, run_variables, section_variable
+from otel_straggler.dashboards.panels import PLAIN, Panel, bars, lines, link, number, rows, timeline
+from otel_straggler.dashboards.queries import (
+    MOST_LINES,
+    OF_RUNS,
+    OF_SECTIONS,
+    RANK,
+    RUN,
+    SECTION_OF_RANK,
+    growth,
+    highest,
+    lowest,
+    newest,
+    over_ranks,
+    pace,
+    series,
+)
+
+_OF_SECTION = f"{RUN}, section"
+_CHOSEN = f'{OF_SECTIONS}, node=~"$node"'
+_TO_RANK = link("Rank ${__field.labels.rank}", "rank", "job_name", "run_id", "rank")
+_ROW_TO_RANK = link(
+    "Rank ${__data.fields.rank}", "rank", "job_name", "run_id", "rank", is_table=True
+)
+
+
+def render() -> str:
+    node = many("node", series(semconv.LAST_HEARTBEAT))
+    return page(
+        "run",
+        "Run",
+        [*run_variables(), section_variable(), node],
+        [
+            ("Is it healthy", [*_health(), _slowdown_over_time()]),
+            ("Who is slow", [_worst_over_time(), _worst_now(), *_waits()]),
+            ("All ranks", [_distribution(), _section_times()]),
+            ("Where a step's time goes", [_ledger()]),
+        ],
+    )
+
+
+def _health() -> list[Panel]:
+    return [
+        number(
+            1,
+            "Slowdown",
+            "Time of the run / time if all ranks of a role and all stages were equal. Above 1.15 "
+            "an alert waits: see below who it is.",
+            "short",
+            newest(semconv.RUN_SLOWDOWN, RUN),
+            RUN_SLOWDOWNS,
+        ),
+        number(
+            2,
+            "GPUs lost now",
+            "So many GPUs' worth of time is lost to inequality. Weigh it against the cost of a "
+            "restart without the slow node.",
+            "short",
+            pace(semconv.RUN_GPU_TIME_LOST, RUN),
+            PLAIN,
+        ),
+        number(
+            3,
+            "GPU time lost",
+            "The same summed up over the range of the page. Quote it when a node is sent for "
+            "repair.",
+            "s",
+            growth(semconv.RUN_GPU_TIME_LOST, RUN),
+            PLAIN,
+        ),
+        number(
+            4,
+            "Coverage",
+            "Ranks scored / ranks expected in the newest window. Below 1 ranks are silent or late: "
+            "look at the liveness page before you trust a comparison.",
+            "percentunit",
+            newest(semconv.RUN_COVERAGE, RUN),
+            SHARES,
+        ),
+        number(
+            5,
+            "Smallest slowdown that shows",
+            "The smallest slowdown that 20 steps of this run can show. Less than this is noise: "
+            "do not act on it.",
+            "short",
+            newest(semconv.RUN_RESOLVABLE, RUN),
+            PLAIN,
+        ),
+        number(
+            6,
+            "Ranks in the newest window",
+            "How many ranks sent sections. If it fell, look at the liveness page.",
+            "short",
+            newest(semconv.RUN_RANKS_REPORTING, RUN),
+            PLAIN,
+        ),
+    ]
+
+
+def _slowdown_over_time() -> Panel:
+    return lines(
+        7,
+        "Slowdown of the run over time",
+        "When it began. A step up at a restart points at the new nodes, a slow rise at heat or "
+        "at a leak, a sawtooth at data or at evaluation.",
+        "short",
+        [("{{run_id}} {{group}}", newest(semconv.RUN_SLOWDOWN, RUN))],
+        steps=RUN_SLOWDOWNS,
+        span=24,
+    )
+
+
+def _worst_over_time() -> Panel:
+    return timeline(
+        8,
+        "Worst 20 sections of ranks over time",
+        "Best rank's median / own median, of the 20 that were lowest at any time of the range. "
+        "One rank in red throughout: look at its page. Rows of one node: look at the node.",
+        "percentunit",
+        "rank {{rank}} {{section}} {{node}} {{group}}",
+        lowest(semconv.SECTION_RELATIVE, SECTION_OF_RANK, _CHOSEN),
+        steps=SCORES,
+        links=[_TO_RANK],
+    )
+
+
+def _worst_now() -> Panel:
+    score = newest(semconv.SECTION_RELATIVE, SECTION_OF_RANK, _CHOSEN)
+    worst = f"bottomk({MOST_LINES}, {score})"
+    own = newest(semconv.SECTION_INDIVIDUAL, SECTION_OF_RANK, _CHOSEN)
+    median = newest(semconv.SECTION_MEDIAN, SECTION_OF_RANK, _CHOSEN)
+    among = f"and on ({SECTION_OF_RANK}) {worst}"
+    return rows(
+        9,
+        "Worst 20 now",
+        "Low against the best but high against its own best: it was always slow, compare the "
+        "hardware. Low in both: it has become slow, look at clocks and temperature.",
+        [
+            ("against the best", "percentunit", worst, SCORES),
+            ("against its own best", "percentunit", f"{own} {among}", SCORES),
+            ("median", "s", f"{median} {among}", PLAIN),
+        ],
+        links=[_ROW_TO_RANK],
+        is_lowest_first=True,
+    )
+
+
+def _waits() -> list[Panel]:
+    caused = growth(semconv.CAUSED_WAIT, RANK)
+    suffered = growth(semconv.SUFFERED_WAIT, RANK)
+    return [
+        bars(
+            10,
+            "Who others waited for",
+            "Time that peers waited for the rank that came last, in the range. These are the "
+            "culprits: begin with the longest bar.",
+            "s",
+            "rank {{rank}} {{node}} {{group}}",
+            f"topk(10, {caused})",
+            links=[_TO_RANK],
+        ),
+        bars(
+            11,
+            "Who waited",
+            "Time that the rank waited for others, in the range. These are victims: leave them "
+            "alone, however slow their step looks.",
+            "s",
+            "rank {{rank}} {{node}} {{group}}",
+            f"topk(10, {suffered})",
+            links=[_TO_RANK],
+        ),
+    ]
+
+
+def _distribution() -> Panel:
+    names = (
+        (0.05, "slowest 5 %"),
+        (0.25, "slowest 25 %"),
+        (0.5, "median rank"),
+        (0.95, "best 5 %"),
+    )
+    return lines(
+        12,
+        "Scores of all ranks",
+        "Quantiles over all ranks; of several chosen sections the lowest. Only the lowest line "
+        "falls: few ranks are slow, see above. All fall: the whole run is uneven, see the matrix.",
+        "percentunit",
+        [
+            (
+                f"{name} {{{{run_id}}}} {{{{group}}}}",
+                f"min by ({RUN}) "
+                + over_ranks(semconv.SECTION_RELATIVE, quantile, _OF_SECTION, OF_SECTIONS),
+            )
+            for quantile, name in names
+        ],
+        steps=SCORES,
+    )
+
+
+def _section_times() -> Panel:
+    exposed = f"max_over_time({series(semconv.SECTION_EXPOSED, OF_SECTIONS)}[$__range] @ end())"
+    costly = f"topk(6, max by ({_OF_SECTION}) ({exposed}))"
+
+    def longest(quantile: float) -> str:
+        times = over_ranks(semconv.SECTION_MEDIAN, quantile, _OF_SECTION, OF_SECTIONS)
+        return f"{times} and on ({_OF_SECTION}) {costly}"
+
+    return lines(
+        13,
+        "Time of sections: median rank and slowest rank",
+        "The 6 chosen sections that add most to a step. A gap between the two lines of a "
+        "section is what the slowest rank adds to it.",
+        "s",
+        [("{{section}} median rank", longest(0.5)), ("{{section}} slowest rank", longest(1.0))],
+    )
+
+
+def _ledger() -> Panel:
+    return lines(
+        14,
+        "Time of a step, by section",
+        "What each section adds to a step on the slowest path; together about a step. Work on the "
+        "thickest band; a band that grows while others stay is where the change is.",
+        "s",
+        [
+            (
+                "{{section}} {{group}}",
+                highest(semconv.SECTION_EXPOSED, _OF_SECTION, OF_RUNS, 15),
+            )
+        ],
+        stacked=True,
+        span=24,
+    )

@@ -1,0 +1,57 @@
+"""The pages that are committed, and what a collector publishes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_straggler.alerts.published import labels_by_name
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "dashboards"
+PAGES = sorted(FOLDER.glob("*.json"))
+VALUES = {"__rate_interval": "5m", "__range": "1h", "__interval": "30s"}
+Json = Mapping[str, Any]
+
+
+@pytest.fixture(params=PAGES, ids=lambda path: path.stem)
+def page(request: pytest.FixtureRequest) -> Json:
+    made: Json = json.loads(request.param.read_text(encoding="utf-8"))
+    return made
+
+
+def panels(page: Json) -> list[Json]:
+    return [panel for panel in page["panels"] if panel["type"] != "row"]
+
+
+def queries(page: Json) -> Iterator[tuple[str, str]]:
+    """Every expression with who asks it, as the page has it."""
+    for panel in panels(page):
+        for target in panel["targets"]:
+            yield f"{page['uid']} panel {panel['id']}", target["expr"]
+    for annotation in page.get("annotations", {}).get("list", ()):
+        yield f"{page['uid']} annotation {annotation['name']}", annotation["expr"]
+
+
+def filled(expression: str) -> str:
+    """With a value in the place of each variable."""
+    return re.sub(r"\$(\w+)", lambda found: VALUES.get(found[1], "x"), expression)
+
+
+def published() -> dict[str, frozenset[str]]:
+    """Labels by name of what a collector serves: of docs/wire.md, which a test holds to it."""
+    names = dict(labels_by_name())
+    told = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
+    told = told[told.index("### from the collector\n") :]
+    for line in re.findall(r"^\| `straggler\..*\|$", told, re.MULTILINE):
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 6:
+            labels = frozenset(re.findall(r"`(\w+)`", cells[5])) | {"cluster"}
+            name = cells[1].strip("`")
+            names[name] = names.get(name, frozenset()) | labels
+    return names

@@ -1,0 +1,203 @@
+"""What stands in dashboards/ can be read by Grafana, and asks for what a collector publishes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from otel_straggler.alerts.query_labels import QueryLabels
+from otel_straggler.alerts.settings import AlertSettings
+from otel_straggler.dashboards import marks
+from otel_straggler.dashboards.exported import shipped
+from otel_straggler.semconv import Metric
+
+from .conftest import FOLDER, PAGES, Json, filled, panels, published, queries
+
+UNITS = {"short", "s", "percentunit", "bytes", "cps"}
+UIDS = {f"otel-straggler-{path.stem}" for path in PAGES}
+SELECTOR = re.compile(r"(\w+)\{([^}]*)\}")
+
+
+def test_the_pages_are_the_six() -> None:
+    """Fleet, run, matrix, rank, liveness and the pipeline have a page each."""
+    names = {"fleet", "run", "matrix", "rank", "liveness", "pipeline"}
+    assert {path.stem for path in PAGES} == names
+
+
+def test_what_is_committed_is_what_the_package_carries() -> None:
+    """The folder in the repository and `dashboards export` are the same files."""
+    files = {path for path in FOLDER.rglob("*") if path.is_file()}
+    assert {str(f.relative_to(FOLDER)): f.read_text(encoding="utf-8") for f in files} == shipped()
+
+
+def test_making_the_pages_again_changes_no_byte() -> None:
+    """What is committed is what the code says."""
+    pytest.importorskip("grafana_foundation_sdk", reason="would show that pages are not stale")
+    from otel_straggler.dashboards.render import render_all
+
+    assert render_all() == {path.name: path.read_text(encoding="utf-8") for path in PAGES}
+
+
+def test_grafanas_own_types_know_every_key(page: Json) -> None:
+    """A key that Grafana does not know would be dropped without a word."""
+    pytest.importorskip("grafana_foundation_sdk", reason="would show that no key is unknown")
+    from grafana_foundation_sdk.cog.encoder import JSONEncoder
+    from grafana_foundation_sdk.cog.plugins import register_default_plugins
+    from grafana_foundation_sdk.models.dashboard import Dashboard
+
+    register_default_plugins()
+    assert json.loads(JSONEncoder().encode(Dashboard.from_json(dict(page)))) == page
+
+
+def test_every_query_asks_for_what_is_published(page: Json) -> None:
+    """No metric, label of a selector or label to group by that a collector does not serve."""
+    pytest.importorskip("promql_parser", reason="would show that queries are right")
+    names = published()
+    found = {}
+    for where, expression in queries(page):
+        looking = QueryLabels(names)
+        looking.of(filled(expression))
+        if looking.findings:
+            found[where] = looking.findings
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        'max by (rank) (straggler_rank_stragling{run_id=~"$run_id"})',
+        'max by (rank) (straggler_run_hung{run_id=~"$run_id"})',
+        'max by (run_id) (straggler_run_hung{rank=~"$rank"})',
+        "sum(rate(straggler_run_gpu_time_lost_seconds_total[$__rate_interval])",
+    ],
+)
+def test_a_wrong_query_is_found(wrong: str) -> None:
+    """The check above can fail: a name, a label, a matcher, a bracket."""
+    pytest.importorskip("promql_parser", reason="would show that wrong queries are found")
+    looking = QueryLabels(published())
+    looking.of(filled(wrong))
+    assert looking.findings
+
+
+def test_every_query_is_narrowed_to_what_is_chosen(page: Json) -> None:
+    """Each selector looks at the run, or on the page of the pipeline at the collector."""
+    wanted = "collector=~" if page["uid"].endswith("pipeline") else "run_id=~"
+    for where, expression in queries(page):
+        chosen = SELECTOR.findall(expression)
+        assert chosen, where
+        assert all(wanted in matchers for _, matchers in chosen), where
+
+
+def test_every_variable_in_a_query_is_on_the_page(page: Json) -> None:
+    """A variable that the page has not is asked for as text, and nothing is found."""
+    known = {variable["name"] for variable in page["templating"]["list"]}
+    for where, expression in queries(page):
+        used = {name for name in re.findall(r"\$(\w+)", expression) if not name.startswith("__")}
+        assert used <= known, where
+
+
+def test_variables_follow_the_range(page: Json) -> None:
+    """A run that was there last week can be chosen; all of many also means absent labels."""
+    first, *others = page["templating"]["list"]
+    assert (first["name"], first["type"], first["query"]) == (
+        "datasource",
+        "datasource",
+        "prometheus",
+    )
+    names = published()
+    for variable in others:
+        assert variable["refresh"] == 2
+        assert variable.get("allValue") == (".*" if variable.get("includeAll") else None)
+        source = re.fullmatch(r"label_values\((\w+).*, (\w+)\)", variable["query"])
+        assert source
+        assert source[2] == variable["name"]
+        assert source[2] in names[source[1]]
+
+
+def test_every_panel_says_what_it_is_and_what_to_do(page: Json) -> None:
+    """Title, a description of two sentences, a unit, colours, a query, ids that are unique."""
+    ids = [panel["id"] for panel in page["panels"]]
+    assert len(set(ids)) == len(ids)
+    for panel in panels(page):
+        title = panel["title"]
+        assert title
+        assert len(re.findall(r"[.?](?: |$)", panel["description"])) >= 2, title
+        assert panel["targets"], title
+        defaults = panel["fieldConfig"]["defaults"]
+        assert defaults["unit"] in UNITS, title
+        assert defaults["thresholds"]["steps"][0]["value"] is None, title
+        assert panel["datasource"]["uid"] == "${datasource}", title
+        assert all(t["datasource"]["uid"] == "${datasource}" for t in panel["targets"]), title
+
+
+def test_counters_and_rates_are_used_as_prometheus_means_them(page: Json) -> None:
+    """Rates over the interval that Grafana knows to hold two scrapes; no bare counter."""
+    for where, expression in queries(page):
+        assert all(
+            window == "$__rate_interval"
+            for window in re.findall(r"\brate\([^\[]*\[([^\]]*)\]", expression)
+        ), where
+        bare = re.sub(r"\b(?:rate|increase)\(\w+_total\b", "", expression)
+        assert "_total" not in bare, where
+
+
+def test_ranks_and_sections_are_never_all_drawn(page: Json) -> None:
+    """Of 10,000 ranks a panel asks for a few: the worst, a quantile, or those of one rank."""
+    pytest.importorskip("promql_parser", reason="would show that no panel draws all ranks")
+    for where, expression in queries(page):
+        given = QueryLabels(published()).of(filled(expression))
+        is_few = re.search(r"\b(?:topk|bottomk)\(|rank=~|^ALERTS|_culprit\{", expression)
+        assert is_few or not given & {"rank", "section"}, where
+
+
+def test_links_lead_to_pages_that_there_are(page: Json) -> None:
+    """With the range of time, and to variables of the page they lead to."""
+    urls = re.findall(r'"url": "([^"]*)"', json.dumps(page))
+    for url in urls:
+        uid, asked = re.fullmatch(r"/d/([\w-]+)\?(.*)", url).groups()  # type: ignore[union-attr]
+        assert uid in UIDS
+        assert "${__url_time_range}" in asked
+        text = (FOLDER / f"{uid.removeprefix('otel-straggler-')}.json").read_text(encoding="utf-8")
+        known = {variable["name"] for variable in json.loads(text)["templating"]["list"]}
+        assert set(re.findall(r"var-(\w+)=", asked)) <= known
+    assert page["links"][0]["keepTime"]
+    assert page["links"][0]["tags"] == page["tags"] == ["otel-straggler"]
+    assert page["editable"] is False
+
+
+def test_colours_begin_where_alerts_do() -> None:
+    """What is red on a page is what an alert waits for."""
+    settings = AlertSettings()
+    assert settings.relative_threshold == settings.individual_threshold == marks.SCORE_LOW
+    assert settings.gpu_threshold == marks.SCORE_LOW
+    assert settings.run_slowdown_threshold == marks.RUN_SLOW
+
+
+def test_metrics_are_named_by_the_catalogue() -> None:
+    """The names in docs/wire.md that this looks at are those of semconv."""
+    from otel_straggler import semconv
+
+    known = {m.prometheus_name for m in vars(semconv).values() if isinstance(m, Metric)}
+    known |= {m.prometheus_name for m in semconv.OVER_RANKS.values()}
+    used = {
+        name
+        for path in PAGES
+        for _, expression in queries(json.loads(path.read_text(encoding="utf-8")))
+        for name, _ in SELECTOR.findall(expression)
+    }
+    assert used - known == {"ALERTS"}
+
+
+@pytest.mark.parametrize("file", sorted(FOLDER.rglob("*.y*ml")), ids=lambda path: path.name)
+def test_files_beside_the_pages_are_yaml(file: Path) -> None:
+    """Provisioning, scraping and compose can be read; what compose mounts is there."""
+    document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    assert isinstance(document, dict)
+    for service in document.get("services", {}).values():
+        for volume in service["volumes"]:
+            source = volume.split(":")[0]
+            assert source == "./alerts" or (FOLDER / source).exists()
