@@ -26,12 +26,14 @@ EXTRAS = (
     "rich",
     "pynvml",
     "promql_parser",
+    "grafana_foundation_sdk",
 )
 NEED_AN_EXTRA = (
     "otel_straggler.cli.",
     "otel_straggler.collector.",
     "otel_straggler.receive.",
     "otel_straggler.alerts.query_labels",  # for `otel-straggler alerts check`, which says so
+    "otel_straggler.dashboards.",  # makes the files that the wheel has; `export` needs none
 )
 FIVE_LINES = """
 import otel_straggler
