@@ -44,9 +44,11 @@ check: dev ## format, lint, types, import contracts, reference pages
 cpp-test: ## the C++ tests: plain, under ASan, UBSan and TSan, and for arm64 under qemu-user
 	$(MAKE) --no-print-directory --jobs=$$(nproc) --output-sync=target -C cuda_ext test
 
-# Much of a test is waiting: three at a time keep two cores busy. A file stays in one process.
+# Much of a test is waiting: three at a time keep two cores busy. A file stays in one process. The
+# environments of the neighbours come after that: they are busy enough by themselves.
 test: dev servers check cpp-test ## all that CI runs
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile -m 'not neighbours'
+	$(BIN)/python -m pytest -m neighbours tests/neighbours
 
 neighbours: dev ## the package beside old and new libraries, on Python 3.10 to 3.13
 	$(BIN)/python -m pytest -m neighbours tests/neighbours

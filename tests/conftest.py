@@ -33,11 +33,6 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes longest begins first: then several processes end at about the same time."""
-    items.sort(key=lambda item: item.get_closest_marker("neighbours") is None)
-
-
 @pytest.fixture(scope="session")
 def by_hand() -> type[ByHand]:
     """Verdicts and summaries made by hand."""

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 pytestmark = [pytest.mark.neighbours, pytest.mark.timeout(2_000)]
-AT_ONCE = 2
+AT_ONCE = 3
 Reports = dict[str, Future[Report]]
 
 
