@@ -20,7 +20,10 @@ def outcome_of(dose: Dose) -> dict[str, Any]:
 def test_a_collector_that_restarts_loses_nothing_and_counts_nothing_twice() -> None:
     """10,000 spans a second of four processes; it is told to end, and later it is killed. What was
     taken by one that is killed and not passed on yet is all that may be missing."""
-    result = outcome_of(Dose(seconds=9.0, endings=("TERM", "KILL"), away_s=1.0))
+    for seconds in (9.0, 27.0, 54.0):
+        result = outcome_of(Dose(seconds=seconds, endings=("TERM", "KILL"), away_s=1.0))
+        if 10 * result["collectors"][-1]["spans"] > result["recorded"]:
+            break  # else the machine was held up: the killed one had taken all there was
     told, _ = result["endings"]
     assert (told["missing"], told["arrived_again"]) == (0, 0), result
     assert result["unexplained"] == 0, result
