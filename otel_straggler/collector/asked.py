@@ -34,6 +34,10 @@ class Asked:
     def __contains__(self, name: str) -> bool:
         return self._values.get(name) is not None
 
+    def get(self, name: str) -> Any:
+        """Whatever was given; None if nothing was."""
+        return self._values.get(name)
+
     def text(self, name: str) -> str:
         value = self._values.get(name)
         if not isinstance(value, str) or not value.strip() or len(value) > LONGEST_TEXT:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable
 from typing import Any, Final
 
+from otel_straggler.collector.asked import Asked
 from otel_straggler.collector.board import ReportSnapshot
 from otel_straggler.errors import InputError, describe
 from otel_straggler.model.decision import ACTIONS, Decision, hang_subject, hung_group
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.decisions import Decisions
 
-LONGEST_TEXT: Final = 500
 LONGEST_MUTE_S: Final = 30 * 86_400.0
+_REMEDY: Final = "See docs/verdicts.md, 'When it is wrong'."
 
 
 class UnknownSubjectError(InputError):
@@ -54,21 +53,21 @@ class Deciding:
             InputError: it is no such thing.
             UnknownSubjectError: of what is not in the report.
         """
-        asked = _asked(body)
+        asked = Asked(body, _REMEDY)
         action = asked.get("action")
         if action not in ACTIONS:
-            raise _wrong("action", action, f"one of {', '.join(ACTIONS)}")
-        run_id, subject_id = _text(asked, "run_id"), _text(asked, "subject_id")
+            raise asked.wrong("action", action, f"one of {', '.join(ACTIONS)}")
+        run_id, subject_id = asked.text("run_id"), asked.text("subject_id")
         at_ns, cause = self._seen(run_id, subject_id, action)
         now_ns = self._wall_ns()
         decision = Decision(
             action=action,
             run_id=run_id,
             subject_id=subject_id,
-            reason=_text(asked, "reason"),
-            by=_text(asked, "by") if asked.get("by") else "",
+            reason=asked.text("reason"),
+            by=asked.text("by") if asked.get("by") else "",
             at_ns=now_ns,
-            until_ns=now_ns + int(_seconds(asked) * 1e9) if action == "mute" else None,
+            until_ns=now_ns + _length_ns(asked) if action == "mute" else None,
             verdict_at_ns=at_ns,
             cause=cause,
         )
@@ -114,32 +113,6 @@ class Deciding:
         return known[subject_id]
 
 
-def _asked(body: bytes) -> dict[str, Any]:
-    try:
-        asked = json.loads(body)
-    except (ValueError, RecursionError):
-        asked = None
-    if not isinstance(asked, dict):
-        raise _wrong("body", body[:100].decode("utf-8", "replace"), "a JSON object")
-    return asked
-
-
-def _text(asked: dict[str, Any], name: str) -> str:
-    value = asked.get(name)
-    if not isinstance(value, str) or not value.strip() or len(value) > LONGEST_TEXT:
-        raise _wrong(name, value, f"a text of 1 to {LONGEST_TEXT} characters")
-    return value.encode("utf-8", "replace").decode()
-
-
-def _seconds(asked: dict[str, Any]) -> float:
-    value = asked.get("seconds")
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    seconds = float(value) if value is not None and is_number else math.nan
-    if not 1.0 <= seconds <= LONGEST_MUTE_S:
-        raise _wrong("seconds", value, f"1 to {LONGEST_MUTE_S:.0f}, which is 30 days")
-    return seconds
-
-
-def _wrong(where: str, value: object, expected: str) -> InputError:
-    remedy = "See docs/verdicts.md, 'When it is wrong'."
-    return InputError(describe(where=where, value=value, expected=expected, remedy=remedy))
+def _length_ns(asked: Asked) -> int:
+    expected = f"1 to {LONGEST_MUTE_S:.0f}, which is 30 days"
+    return int(asked.number("seconds", 1.0, LONGEST_MUTE_S, expected) * 1e9)
