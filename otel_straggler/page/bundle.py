@@ -22,9 +22,9 @@ DATA_ID: Final = "straggler-data"
 Read = Callable[[str], bytes | None]
 """Gives a file of the page by its name, None if there is none."""
 _CHARSET: Final = '<meta charset="utf-8">'
-_STYLE: Final = re.compile(r'<link rel="stylesheet" href="/page/([\w./-]+\.css)">')
-_ICON: Final = re.compile(r'(<link rel="icon"[^>]*href=")/page/([\w./-]+\.(svg|png))("[^>]*>)')
-_SCRIPT: Final = re.compile(r'<script type="module" src="/page/js/([\w./-]+\.js)"></script>')
+_STYLE: Final = re.compile(r'<link rel="stylesheet" href="/?page/([\w./-]+\.css)">')
+_ICON: Final = re.compile(r'(<link rel="icon"[^>]*href=")/?page/([\w./-]+\.(svg|png))("[^>]*>)')
+_SCRIPT: Final = re.compile(r'<script type="module" src="/?page/js/([\w./-]+\.js)"></script>')
 _TITLE: Final = re.compile(r"<title>[^<]*</title>")
 _LOADED: Final = re.compile(
     r"""\b(?:src|href)\s*=\s*(?!["']?(?:data:|#))["']?[^"'>\s]+""", re.IGNORECASE

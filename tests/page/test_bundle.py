@@ -24,10 +24,10 @@ HTML = """<!doctype html>
 <head>
 <meta charset="utf-8">
 <title>otel-straggler</title>
-<link rel="icon" href="/page/icon.svg">
-<link rel="stylesheet" href="/page/style.css">
-<link rel="stylesheet" href="/page/charts.css">
-<script type="module" src="/page/js/main.js"></script>
+<link rel="icon" href="page/icon.svg">
+<link rel="stylesheet" href="page/style.css">
+<link rel="stylesheet" href="page/charts.css">
+<script type="module" src="page/js/main.js"></script>
 </head>
 <body><a href="https://example.org/docs">docs</a></body>
 </html>
@@ -162,7 +162,7 @@ def test_nan_is_refused() -> None:
         ({"style_css": "\n@import 'x.css';"}, "style.css, line 2: got '@import'"),
         ({"style_css": "a { background: url(/page/x.png) }"}, "url"),
         ({"style_css": "a { content: '</style>' }"}, "</style"),
-        ({"index_html": HTML.replace("<body>", '<body><img src="/page/x.png">')}, "src="),
+        ({"index_html": HTML.replace("<body>", '<body><img src="page/x.png">')}, "src="),
         ({"index_html": HTML.replace("<body>", '<link rel="preload" href="x">')}, "href="),
         ({"index_html": HTML.replace('<meta charset="utf-8">', "")}, "charset"),
         ({"index_html": HTML.replace('type="module"', "")}, "a script of the page"),
