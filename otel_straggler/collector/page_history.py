@@ -88,8 +88,8 @@ class PageHistory:
                 for run in stale:
                     if worlds := pictures.worlds(run.run_id):
                         self._entries[run.run_id] = self.state(run), run_entry(worlds)
-        known = {run.run_id for run in self._runs}
-        self._entries = {key: told for key, told in self._entries.items() if key in known}
+        kept = {run.run_id for run in self._runs}
+        self._entries = {key: told for key, told in self._entries.items() if key in kept}
         return [self._entries[run.run_id][1] for run in runs if run.run_id in self._entries]
 
     def newest(

@@ -52,8 +52,8 @@ class Refilling:
     def _run(self) -> None:
         try:
             self._read(time.monotonic() + LONGEST_S)
-        except StragglerError as error:
-            _log.warning("the timelines of before cannot be shown: %s", error)
+        except StragglerError as error:  # the history itself says so to people
+            _log.debug("the timelines of before cannot be shown: %s", error)
         except Exception:  # noqa: BLE001 - logged; the page does without
             _log.exception("the timelines of before cannot be shown")
         finally:
