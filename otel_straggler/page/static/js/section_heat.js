@@ -9,9 +9,9 @@ import { EMPTY_HEAT_GRID } from "./heat_view.js";
 import { RANK_ORDERS, flaggedRanks, orderOfRanks, ranksByNumber, worstRanks } from "./rank_order.js";
 import { visibleCells } from "./viewport.js";
 
-const LAYOUT = { left: 74, top: 64, right: 34, bottom: 4 };
-const HEIGHT = { least: 60, most: 400, row: 26 };
-const NOTHING = "No window has been scored yet: the first one comes after some steps.";
+const SECTION_HEAT_LAYOUT = { left: 74, top: 64, right: 34, bottom: 4 };
+const SECTION_HEAT_HEIGHT = { least: 60, most: 400, row: 26 };
+const SECTION_HEAT_NOTHING = "No window has been scored yet: the first one comes after some steps.";
 const ALL = "all";
 
 /** `update(picture, ui)`. A new picture costs all its cells once. */
@@ -20,7 +20,7 @@ export function createSectionHeat(container, actions) {
   const frame = createChartFrame(container, {
     part: "sections",
     label: "Slowdown of each rank in each section of the newest window",
-    layout: LAYOUT,
+    layout: SECTION_HEAT_LAYOUT,
     hasMinimap: true,
     tableCaption: "The slowest ranks of the newest window, all sections together",
     on: {
@@ -70,10 +70,10 @@ function refreshSections(frame, it, picture, ui) {
   const isOtherOrder = it.shown !== null && it.shown.order !== it.order;
   it.shown = { order: it.order, keys, places, columns, known, flagged };
   const grid = hasData && keys.length ? sectionGrid(it.shown, ui) : EMPTY_HEAT_GRID;
-  const tall = Math.min(HEIGHT.most, Math.max(HEIGHT.least, grid.rows * HEIGHT.row));
-  frame.body.style.height = `${tall + LAYOUT.top + LAYOUT.bottom}px`;
+  const tall = Math.min(SECTION_HEAT_HEIGHT.most, Math.max(SECTION_HEAT_HEIGHT.least, grid.rows * SECTION_HEAT_HEIGHT.row));
+  frame.body.style.height = `${tall + SECTION_HEAT_LAYOUT.top + SECTION_HEAT_LAYOUT.bottom}px`;
   frame.body.dataset.large = String(grid.rows > 40);
-  frame.stage.dataset.empty = grid.rows === 0 ? (hasData ? "No rank is flagged." : NOTHING) : "";
+  frame.stage.dataset.empty = grid.rows === 0 ? (hasData ? "No rank is flagged." : SECTION_HEAT_NOTHING) : "";
   frame.heat.setGrid(grid, isOtherOrder);
 }
 
