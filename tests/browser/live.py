@@ -34,6 +34,10 @@ class LivePage:
     def field(self, name: str) -> Locator:
         return self.part("answer").locator(f"[data-field={name}]")
 
+    def canvas(self, name: str) -> Locator:
+        """The canvas of a part, which may be the part itself."""
+        return self.page.locator(f"[data-part={name}] canvas, canvas[data-part={name}]").first
+
     def says(self, name: str, words: str) -> None:
         """Wait until a part, or a field of the answer (``answer.headline``), has the words."""
         part, _, field = name.partition(".")
