@@ -44,7 +44,7 @@ export function findTrees(tree, fits) {
 function flatTrees(children) {
   const flat = [];
   for (const child of children.flat(Infinity)) {
-    if (child === null || child === undefined || child === false || child === true) continue;
+    if (child === null || child === undefined || typeof child === "boolean") continue;
     flat.push(typeof child === "object" ? child : String(child));
   }
   return flat;

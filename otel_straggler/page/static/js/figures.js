@@ -50,7 +50,7 @@ function timeLost(run) {
   const perHour = run.gpu_seconds_lost_per_hour;
   const parts = [];
   if (isKnown(run.slowdown)) parts.push(`takes ${formatTimes(run.slowdown)} as long as it could`);
-  if (isKnown(perHour) && perHour >= 1) parts.push(`${formatGpuTime(perHour)} an hour`);
+  if (isKnown(perHour) && perHour >= 1) parts.push(`${formatGpuTime(perHour)} per hour`);
   return {
     title: "Time lost",
     large: formatPercent(run.waste),
