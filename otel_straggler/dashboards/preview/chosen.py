@@ -29,7 +29,7 @@ class Chosen:
     label: str = ""
 
     def shown(self) -> str:
-        return "All" if self.is_all else ", ".join(self.values) or "(nothing)"
+        return "All" if self.is_all else ", ".join(self.values) or "None"
 
     def in_query(self) -> str:
         """As it stands in PromQL, between the quotes that the page has written."""

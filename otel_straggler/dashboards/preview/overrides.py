@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, Final
 
 from otel_straggler.dashboards.preview.frames import Field, Frame, display_name
 
@@ -16,7 +16,9 @@ def configure(frames: Sequence[Frame], told: Mapping[str, Any]) -> list[str]:
     defaults = told.get("defaults") or {}
     for frame in frames:
         for one in frame.fields:
-            one.config = deepcopy(dict(defaults))
+            one.config = {
+                key: deepcopy(value) for key, value in defaults.items() if _applies(key, one)
+            }
     for override in told.get("overrides") or ():
         matcher = override["matcher"]
         if matcher["id"] not in _KNOWN:
@@ -29,7 +31,14 @@ def configure(frames: Sequence[Frame], told: Mapping[str, Any]) -> list[str]:
     return unknown
 
 
-_KNOWN = {"byName", "byRegexp", "byType", "byFrameRefID", "byNames"}
+_KNOWN: Final = frozenset({"byName", "byRegexp", "byType", "byFrameRefID", "byNames"})
+
+
+def _applies(key: str, one: Field) -> bool:
+    """Limits and decimals are for numbers alone; a unit is for all, for text too."""
+    if key in {"min", "max", "decimals"}:
+        return one.kind == "number"
+    return key != "mappings" or one.kind != "time"
 
 
 def _is_meant(one: Field, frame: Frame, frames: Sequence[Frame], kind: str, wanted: Any) -> bool:
@@ -51,6 +60,8 @@ def _is_meant(one: Field, frame: Frame, frames: Sequence[Frame], kind: str, want
 
 def _change(one: Field, properties: Sequence[Mapping[str, Any]]) -> None:
     for changed in properties:
+        if not _applies(str(changed["id"]), one):
+            continue
         *path, last = str(changed["id"]).split(".")
         held = one.config
         for part in path:

@@ -5,11 +5,13 @@ A transformation that is not here is not done and is told to the reader of the p
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from otel_straggler.dashboards.preview.frames import Field, Frame
+from otel_straggler.dashboards.preview.shown import as_number
 
 Options = Mapping[str, Any]
 _EMPTY: Final = {"null": None, "true": True, "false": False}
@@ -119,28 +121,53 @@ def grouping_to_matrix(frames: list[Frame], options: Options) -> list[Frame]:
     made = [Field(f"{row_name}\\{column_name}", "string", rows)]
     for column in columns:
         values = [cells.get((row, column), empty) for row in rows]
-        made.append(Field(str(column), value.kind, values, config=dict(value.config)))
+        name = f"{column:g}" if isinstance(column, float) else str(column)
+        made.append(Field(name, value.kind, values, config=dict(value.config)))
     return [Frame(frame.ref, made)]
 
 
 def sort_by(frames: list[Frame], options: Options) -> list[Frame]:
-    """Rows by the first column that is named."""
+    """Rows by the first column that is named; text by its letters, so 10 comes before 2."""
     orders = options.get("sort") or []
     if not orders:
         return frames
     name, is_down = orders[0].get("field"), bool(orders[0].get("desc"))
-    return [sorted_by(frame, name, is_down=is_down) for frame in frames]
+    return [sorted_by(frame, name, by_letters, is_down=is_down) for frame in frames]
 
 
-def sorted_by(frame: Frame, name: str, *, is_down: bool) -> Frame:
-    """Numbers as numbers, text in its natural order, what is missing last."""
+def sorted_by(
+    frame: Frame, name: str, key: Callable[[Any], tuple[Any, ...]], *, is_down: bool
+) -> Frame:
+    """Rows in the order of a column; equal ones stay as they are."""
     column = next((one for one in frame.fields if one.name == name), None)
     if column is None:
         return frame
-    order = sorted(range(len(frame)), key=lambda at: natural(column.values[at]), reverse=is_down)
-    order.sort(key=lambda at: column.values[at] is None or column.values[at] == "")
+    order = sorted(range(len(frame)), key=lambda at: key(column.values[at]), reverse=is_down)
     fields = [one.copy(values=[one.values[at] for at in order]) for one in frame.fields]
     return Frame(frame.ref, fields, frame.step_s, frame.name)
+
+
+def convert(frames: list[Frame], options: Options) -> list[Frame]:
+    """Columns of another kind; what is no number becomes None."""
+    wanted = {
+        told.get("targetField"): told.get("destinationType")
+        for told in options.get("conversions") or ()
+    }
+    made = []
+    for frame in frames:
+        fields = [_converted(one, str(wanted.get(one.name))) for one in frame.fields]
+        made.append(Frame(frame.ref, fields, frame.step_s, frame.name))
+    return made
+
+
+def _converted(one: Field, kind: str) -> Field:
+    if kind == "number":
+        numbers = [as_number(str(v).replace(",", "")) for v in one.values]
+        return one.copy(kind=kind, values=[None if math.isnan(n) else n for n in numbers])
+    if kind == "string":
+        texts = [f"{v:g}" if isinstance(v, float) else str(v) for v in one.values]
+        return one.copy(kind=kind, values=texts)
+    return one
 
 
 def limit(frames: list[Frame], options: Options) -> list[Frame]:
@@ -170,18 +197,32 @@ def _is_named(name: str, chosen: Mapping[str, Any]) -> bool:
 
 
 def natural(value: Any) -> tuple[Any, ...]:
-    """A key that sorts ``rank2`` before ``rank10``, and numbers before text.
+    """A key that sorts ``rank2`` before ``rank10``; what is missing is lowest, as in a table.
 
-    >>> sorted(["rank10", "rank2", 3.0], key=natural)
-    [3.0, 'rank2', 'rank10']
+    >>> sorted(["rank10", "rank2", 3.0, None], key=natural)
+    [None, 3.0, 'rank2', 'rank10']
+    """
+    if value is None or value == "":
+        return (0, 0, ())
+    if isinstance(value, int | float):
+        return (1, value, ())
+    pieces = re.split(r"(\d+)", str(value).lower())
+    return (2, 0, tuple((0, int(p), "") if p.isdecimal() else (1, 0, p) for p in pieces))
+
+
+def by_letters(value: Any) -> tuple[Any, ...]:
+    """A key that sorts numbers as numbers, and text by its letters; what is missing is last.
+
+    >>> sorted(["10", "2", ""], key=by_letters), sorted([10.0, 2.0], key=by_letters)
+    (['10', '2', ''], [2.0, 10.0])
     """
     if isinstance(value, int | float):
-        return (0, value, ())
-    pieces = re.split(r"(\d+)", str(value))
-    return (1, 0, tuple((0, int(p), "") if p.isdecimal() else (1, 0, p) for p in pieces))
+        return (0, value, "")
+    return (1, not value, str(value or "").lower())
 
 
 KNOWN: Final[dict[str, Callable[[list[Frame], Options], list[Frame]]]] = {
+    "convertFieldType": convert,
     "filterFieldsByName": filter_fields,
     "groupingToMatrix": grouping_to_matrix,
     "limit": limit,

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any
+from typing import Any, Final
 
 from otel_straggler.dashboards.preview.drawn import Look, local
 
 
+_HOURS: Final = "%H:%M"
+_DAYS: Final = "%m/%d %H:%M"
+
+
 def time_axis(look: Look) -> dict[str, Any]:
-    return {"type": "date", "range": [local(look.span.from_s), local(look.span.to_s)]}
+    """The range of the page; what stands at its marks gets finer where one looks closer."""
+    formats = [
+        {"dtickrange": [None, 60_000], "value": "%H:%M:%S"},
+        {"dtickrange": [60_000, 86_400_000], "value": _HOURS if _is_short(look) else _DAYS},
+        {"dtickrange": [86_400_000, None], "value": "%m/%d"},
+    ]
+    span = [local(look.span.from_s), local(look.span.to_s)]
+    return {"type": "date", "range": span, "tickformatstops": formats}
+
+
+def _is_short(look: Look) -> bool:
+    return look.span.length_s <= 86_400
 
 
 def events_of(look: Look) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, Final
 
 from otel_straggler.dashboards.preview.colours import contrasting
 from otel_straggler.dashboards.preview.drawn import Drawn, Look, linked
@@ -12,6 +13,7 @@ from otel_straggler.dashboards.preview.frames import Field, Frame, display_name
 from otel_straggler.dashboards.preview.reducers import reduce
 from otel_straggler.dashboards.preview.shown import Shown, show
 
+_MOST_ROWS: Final = 25
 Value = tuple[str, Field, Any]
 
 
@@ -41,20 +43,21 @@ def reduced(frames: Sequence[Frame], options: Mapping[str, Any]) -> list[Value]:
     for frame in frames:
         for one in frame.fields:
             name = display_name(one, frames)
-            if one.kind != "number" if not wanted else not _is_wanted(wanted, name, one):
+            if one.kind != "number" if not wanted else not _is_wanted(wanted, name):
                 continue
             if options.get("values"):
-                made += [(name, one, value) for value in one.values[: options.get("limit")]]
+                made += [(name, one, value) for value in one.values]
             elif one.values:
                 calculations = options.get("calcs") or ["last"]
                 made += [(name, one, reduce(one.values, calc)) for calc in calculations]
-    return made
+    return made[: int(options.get("limit") or _MOST_ROWS)] if options.get("values") else made
 
 
-def _is_wanted(pattern: str, name: str, one: Field) -> bool:
-    if pattern == "/.*/":
-        return one.kind != "time"
-    return name == pattern or one.name == pattern
+def _is_wanted(pattern: str, name: str) -> bool:
+    """Anchored where it is no pattern between slashes, as Grafana writes the choice of one field."""
+    if len(pattern) > 1 and pattern.startswith("/") and pattern.endswith("/"):
+        return bool(re.search(pattern[1:-1], name))
+    return name == pattern
 
 
 def _cell(value: Value, options: Mapping[str, Any], look: Look, *, has_name: bool) -> str:

@@ -1,0 +1,204 @@
+// Pipeline stages down, data ranks across: the pattern of the heat names the cause.
+
+import { byteOf } from "./bytes.js";
+import { chartElement } from "./chart_dom.js";
+import { createChartFrame } from "./chart_frame.js";
+import { rankWords, slowdownWords } from "./chart_words.js";
+import { heatDetail, heatLevels } from "./heat_levels.js";
+import { EMPTY_HEAT_GRID } from "./heat_view.js";
+import { createPatternLegend } from "./pattern_legend.js";
+import { ranksByNumber, worstRanks } from "./rank_order.js";
+
+const LAYOUT = { left: 66, top: 24, right: 2, bottom: 4 };
+const HEIGHT = { most: 380, row: 38 };
+/** What counts as hot: so much slower, and half as far from even as the hottest. */
+const LEAST_HOT_EXCESS = 0.05;
+const NOTHING = "Nothing is known of the ranks yet.";
+
+/** `update(picture, ui)`; `data-pattern` and `data-hot` ("stage,data;...") of the container tell what is seen. */
+export function createMatrix(container, actions) {
+  const it = { cells: null };
+  const frame = createChartFrame(container, {
+    part: "matrix",
+    label: "Slowdown of each worker by pipeline stage and data rank",
+    layout: LAYOUT,
+    hasMinimap: false,
+    tableCaption: "The slowest workers",
+    on: {
+      words: (found) => wordsOfWorker(it.cells, found),
+      pick: ({ row, column }) => {
+        const rank = it.cells.at(row, column)?.rank;
+        if (rank !== undefined) actions.select({ rank });
+      },
+      changed: ({ view, ratio, grid }) => sayDetail(frame.note, heatDetail(view, ratio), grid),
+    },
+  });
+  const sentence = chartElement("p", "pattern-sentence", { "data-field": "pattern-text" });
+  const aside = chartElement("div", "pattern-aside", {}, sentence);
+  frame.body.after(aside);
+  const legend = createPatternLegend(aside);
+  const update = (picture, ui) => {
+    const { heat } = picture;
+    it.cells = heat.pattern !== "unknown" && heat.stages.length ? layoutCells(picture) : wrappedCells(picture);
+    sentence.textContent = heat.pattern_text ?? "";
+    legend.update(heat.pattern);
+    container.dataset.pattern = heat.pattern;
+    container.dataset.hot = hotCells(it.cells, heat.pattern);
+    frame.table.update(worstRanks(picture));
+    const grid = it.cells.rows ? matrixGrid(it.cells, ui) : EMPTY_HEAT_GRID;
+    frame.body.style.height = `${Math.min(HEIGHT.most, Math.max(1, grid.rows) * HEIGHT.row) + LAYOUT.top + LAYOUT.bottom}px`;
+    frame.stage.dataset.empty = grid.rows ? "" : NOTHING;
+    frame.heat.setGrid(grid);
+  };
+  const destroy = () => {
+    aside.remove();
+    frame.destroy();
+  };
+  return { update, destroy };
+}
+
+/**
+ * Cells of a run with a layout: `{rows, columns, rowNames, columnNames, corner, at, isSilent}`.
+ * A cell is `{stage, data, slowdown, rank, ranks}`, its rank the slowest of those (tensor and other
+ * dimensions) that share it.
+ */
+function layoutCells(picture) {
+  const { stages, data_ranks: dataRanks, cells, silent } = picture.heat;
+  const [rowOf, columnOf] = [placesOf(stages), placesOf(dataRanks)];
+  const place = (stage, data) => rowOf.get(stage) * dataRanks.length + columnOf.get(data);
+  const found = new Map();
+  for (const [stage, data, slowdown] of cells) found.set(place(stage, data), { stage, data, slowdown, ranks: [] });
+  for (const [stage, data] of silent) {
+    if (!found.has(place(stage, data))) found.set(place(stage, data), { stage, data, slowdown: null, ranks: [] });
+  }
+  giveRanks(picture, found, place);
+  return {
+    rows: stages.length,
+    columns: dataRanks.length,
+    rowName: (row) => `stage ${stages[row]}`,
+    columnName: (column) => String(dataRanks[column]),
+    corner: "data rank",
+    hasLayout: true,
+    silent: new Set(silent.map(([stage, data]) => place(stage, data))),
+    known: ranksByNumber(picture),
+    at: (row, column) => found.get(row * dataRanks.length + column),
+  };
+}
+
+function placesOf(values) {
+  return new Map(values.map((value, place) => [value, place]));
+}
+
+/** The ranks of each cell, and the slowest of them. */
+function giveRanks(picture, found, place) {
+  const { rank: ranks, dp, pp } = picture.ranks;
+  const overall = picture.slowdowns?.overall ?? [];
+  ranks.forEach((rank, i) => {
+    const cell = found.get(place(pp?.[i] ?? 0, dp?.[i] ?? 0));
+    if (!cell) return;
+    cell.ranks.push(rank);
+    const slowdown = overall[i] ?? 0;
+    if (cell.rank === undefined || slowdown > cell.worst) Object.assign(cell, { rank, worst: slowdown });
+  });
+}
+
+/** Without a layout: one row of ranks, wrapped where nodes end if they are all of one size. */
+function wrappedCells(picture) {
+  const { rank: ranks, state, states } = picture.ranks;
+  const columns = wrapWidth(picture.ranks);
+  const overall = picture.slowdowns?.overall ?? [];
+  const known = ranksByNumber(picture);
+  const isSilentAt = (place) => ["lost", "stuck"].includes(states?.[state?.[place]]);
+  const rowsOfNodes = columns > 1 && columns === ranksPerNode(picture.ranks);
+  return {
+    rows: Math.ceil(ranks.length / columns),
+    columns,
+    rowName: (row) => (rowsOfNodes ? known.get(ranks[row * columns])?.node ?? "" : `rank ${ranks[row * columns]}`),
+    columnName: (column) => `+${column}`,
+    corner: "rank",
+    hasLayout: false,
+    silent: new Set(ranks.map((_, place) => place).filter(isSilentAt)),
+    known,
+    at: (row, column) => {
+      const place = row * columns + column;
+      if (place >= ranks.length) return undefined;
+      return { stage: 0, data: ranks[place], slowdown: overall[place] ?? null, rank: ranks[place], ranks: [ranks[place]] };
+    },
+  };
+}
+
+/** Ranks of each node if there are as many on all (the last may have fewer), else 0. */
+function ranksPerNode({ node }) {
+  const counts = new Map();
+  for (const index of node ?? []) counts.set(index, (counts.get(index) ?? 0) + 1);
+  const sizes = [...counts.values()];
+  return sizes.length > 1 && sizes.slice(0, -1).every((size) => size === sizes[0]) ? sizes[0] : 0;
+}
+
+function wrapWidth(ranks) {
+  const n = ranks.rank.length;
+  const perNode = ranksPerNode(ranks) || 8;
+  const square = Math.sqrt(n * 2.5);
+  return Math.max(1, Math.min(n, n <= perNode * 12 ? perNode : perNode * Math.round(square / perNode)));
+}
+
+/** "stage,data;stage,data" of the hot cells, the hottest first; "" if the heat is even. */
+function hotCells(cells, pattern) {
+  if (pattern === "even") return "";
+  const found = [];
+  for (let row = 0; row < cells.rows; row += 1) {
+    for (let column = 0; column < cells.columns; column += 1) {
+      const cell = cells.at(row, column);
+      if (cell?.slowdown) found.push(cell);
+    }
+  }
+  const hottest = found.reduce((most, { slowdown }) => Math.max(most, slowdown), 1);
+  const least = 1 + Math.max(LEAST_HOT_EXCESS, (hottest - 1) / 2);
+  const hot = found.filter(({ slowdown }) => slowdown >= least).sort((a, b) => b.slowdown - a.slowdown);
+  return hot.map(({ stage, data }) => `${stage},${data}`).join(";");
+}
+
+function matrixGrid(cells, ui) {
+  const { rows, columns } = cells;
+  const levels = [];
+  for (let column = 0; column < columns; column += 1) {
+    const bytes = Uint8Array.from({ length: rows }, (_, row) => byteOf(cells.at(row, column)?.slowdown));
+    levels.push(heatLevels(bytes));
+  }
+  return {
+    ...EMPTY_HEAT_GRID,
+    rows,
+    columns,
+    levels,
+    rowKeys: Array.from({ length: rows }, (_, row) => cells.rowName(row)),
+    columnKeys: Array.from({ length: columns }, (_, column) => cells.columnName(column)),
+    rowName: cells.rowName,
+    columnName: cells.columnName,
+    columnLabelRoom: 30,
+    corner: cells.corner,
+    exactAt: (row, column) => cells.at(row, column)?.slowdown ?? null,
+    hatched: cells.silent,
+    mostCellWidth: 64,
+    mostCellHeight: HEIGHT.row,
+  };
+}
+
+function wordsOfWorker(cells, { row, column, ranks }) {
+  const cell = cells.at(row, column);
+  if (!cell) return ["no worker", "", ""];
+  const who = cell.rank === undefined ? "" : rankWords(cell.rank, cells.known.get(cell.rank)?.node);
+  const place = cells.hasLayout ? `stage ${cell.stage}, data rank ${cell.data}` : who;
+  const isSilent = cells.silent.has(row * cells.columns + column);
+  return [
+    `${place}: ${isSilent ? "silent" : slowdownWords(cell.slowdown)}`,
+    cells.hasLayout && who ? (cell.ranks.length > 1 ? `slowest of its ${cell.ranks.length} ranks: ${who}` : who) : "",
+    isSilent && cells.known.get(cell.rank)?.state ? `state: ${cells.known.get(cell.rank).state}` : "",
+    ranks > 1 ? "the hottest of the cells under one pixel" : "",
+  ];
+}
+
+function sayDetail(note, { rows, columns }, grid) {
+  const cells = rows * columns;
+  const text = cells > 1 && grid.rows ? `Each mark shows the hottest of ${cells} workers.` : "";
+  if (note.textContent !== text) note.textContent = text;
+}

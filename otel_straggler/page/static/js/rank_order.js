@@ -1,0 +1,111 @@
+// Which ranks a chart shows, in which order, and which of them are marked.
+
+import { byteOf } from "./bytes.js";
+
+/** Windows that "worst first" looks at: one alone would shuffle ranks that are alike. */
+const WORST_OF_WINDOWS = 10;
+const STATES_IN_TROUBLE = ["late", "stuck", "lost"];
+
+/** What people can choose, with the words for it. */
+export const RANK_ORDERS = [
+  { name: "rank", words: "by rank" },
+  { name: "node", words: "by node" },
+  { name: "worst", words: "worst first" },
+  { name: "flagged", words: "only flagged" },
+];
+
+/** Facts of each rank by its number: `{index, node, nodeIndex, state, dp, pp}` of a picture. */
+export function ranksByNumber(picture) {
+  const { ranks } = picture;
+  const nameOf = (names, index) => (index === null || index === undefined ? null : names?.[index] ?? null);
+  return new Map(
+    ranks.rank.map((rank, index) => [
+      rank,
+      {
+        index,
+        nodeIndex: ranks.node?.[index] ?? -1,
+        node: nameOf(ranks.nodes, ranks.node?.[index]),
+        state: nameOf(ranks.states, ranks.state?.[index]),
+        dp: ranks.dp?.[index] ?? null,
+        pp: ranks.pp?.[index] ?? null,
+      },
+    ]),
+  );
+}
+
+/** Ranks that a verdict, a hang or their own state points at, each with the words why. */
+export function flaggedRanks(picture) {
+  const flagged = new Map();
+  const flag = (rank, why) => {
+    if (rank !== null && rank !== undefined && !flagged.has(rank)) flagged.set(rank, why);
+  };
+  for (const verdict of picture.verdicts ?? []) {
+    if (!verdict.stands || verdict.silenced) continue;
+    if (verdict.scope === "rank") flag(verdict.rank, "slow");
+    if (verdict.scope === "host") ranksOnNode(picture, verdict.node).forEach((rank) => flag(rank, "slow host"));
+  }
+  for (const hang of picture.hangs ?? []) (hang.culprits ?? []).forEach((rank) => flag(rank, "hang"));
+  (picture.ranks?.state ?? []).forEach((index, i) => {
+    const state = picture.ranks.states[index];
+    if (STATES_IN_TROUBLE.includes(state)) flag(picture.ranks.rank[i], state);
+  });
+  return flagged;
+}
+
+function ranksOnNode(picture, node) {
+  const { rank, node: indexes, nodes } = picture.ranks;
+  return rank.filter((_, i) => nodes[indexes[i]] === node);
+}
+
+/**
+ * Places of ranks in `timeline.ranks`, in the order chosen.
+ * `flagged` has the ranks that are marked; `selected` stays in sight among the flagged.
+ */
+export function orderOfRanks(order, timeline, known, flagged, selected) {
+  const places = timeline.ranks.map((_, place) => place);
+  const rankAt = (place) => timeline.ranks[place];
+  if (order === "flagged") {
+    return places.filter((place) => flagged.has(rankAt(place)) || rankAt(place) === selected);
+  }
+  if (order === "node") {
+    const nodeAt = timeline.ranks.map((rank) => known.get(rank)?.nodeIndex ?? Infinity);
+    return places.sort((a, b) => nodeAt[a] - nodeAt[b] || rankAt(a) - rankAt(b));
+  }
+  if (order === "worst") {
+    const badness = meanBytes(timeline, WORST_OF_WINDOWS);
+    return places.sort((a, b) => badness[b] - badness[a] || rankAt(a) - rankAt(b));
+  }
+  return places;
+}
+
+/** Mean of the newest windows of each rank, in bytes (so of logarithms); 0 without data. */
+function meanBytes(timeline, windows) {
+  const n = timeline.ranks.length;
+  const [sums, counts] = [new Float64Array(n), new Uint16Array(n)];
+  const first = Math.max(0, timeline.columns.length - windows);
+  for (let at = first * n; at < timeline.bytes.length; at += 1) {
+    if (timeline.bytes[at] === 0) continue;
+    sums[at % n] += timeline.bytes[at];
+    counts[at % n] += 1;
+  }
+  return sums.map((sum, i) => (counts[i] ? sum / counts[i] : 0));
+}
+
+/** The slowest ranks of the newest window: `[{rank, node, slowdown, state, why}]`, worst first. */
+export function worstRanks(picture, most = 20) {
+  const overall = picture.slowdowns?.overall ?? [];
+  const known = ranksByNumber(picture);
+  const flagged = flaggedRanks(picture);
+  return picture.ranks.rank
+    .map((rank, i) => ({ rank, slowdown: overall[i] ?? null, byte: byteOf(overall[i]) }))
+    .filter((each) => each.slowdown !== null || flagged.has(each.rank))
+    .sort((a, b) => Number(flagged.has(b.rank)) - Number(flagged.has(a.rank)) || b.slowdown - a.slowdown || a.rank - b.rank)
+    .slice(0, most)
+    .map(({ rank, slowdown }) => ({
+      rank,
+      slowdown,
+      node: known.get(rank).node,
+      state: known.get(rank).state,
+      why: flagged.get(rank) ?? null,
+    }));
+}
