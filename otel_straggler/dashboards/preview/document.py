@@ -11,12 +11,12 @@ from datetime import datetime
 from html import escape
 from importlib.resources import files
 from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
 
 from otel_straggler.dashboards.preview.boxes import Box
 from otel_straggler.dashboards.preview.colours import Palette
 from otel_straggler.dashboards.preview.drawn import Look
 from otel_straggler.dashboards.preview.pages import Page
+from otel_straggler.dashboards.preview.prometheus import without_password
 from otel_straggler.errors import UnavailableError, describe
 
 NOT_GRAFANA: Final = (
@@ -80,15 +80,6 @@ def chart_library() -> str:
             )
         ) from error
     return str(get_plotlyjs()).replace("</script", "<\\/script")
-
-
-def without_password(url: str) -> str:
-    """
-    >>> without_password("http://me:secret@host:9090/x")
-    'http://host:9090/x'
-    """
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def _heading(sheets: Sequence[Sheet], url: str, at_s: float) -> str:

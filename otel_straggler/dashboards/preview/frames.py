@@ -11,6 +11,8 @@ from otel_straggler.dashboards.preview.prometheus import Labels, Series
 
 TIME: Final = "Time"
 VALUE: Final = "Value"
+CUMULATIVE: Final = "cumulative buckets"
+"""Name of a frame whose values count all below its bound, as Prometheus has buckets."""
 _PLACE: Final = re.compile(r"\{\{\s*(.+?)\s*\}\}")
 
 

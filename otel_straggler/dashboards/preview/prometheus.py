@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import requests
 
@@ -49,7 +49,7 @@ class Prometheus:
             raise UnavailableError(
                 describe(
                     where="--prometheus",
-                    value=self._url,
+                    value=without_password(self._url),
                     expected="the address of a Prometheus that answers",
                     remedy=f"It said: {error}",
                 )
@@ -89,6 +89,15 @@ class Prometheus:
             words = told.get("error") if isinstance(told, dict) else None
             raise QueryError(str(words or f"HTTP {answer.status_code}, and no answer as JSON"))
         return told["data"]
+
+
+def without_password(url: str) -> str:
+    """
+    >>> without_password("http://me:secret@host:9090/x")
+    'http://host:9090/x'
+    """
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def _series(data: Any) -> list[Series]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from otel_straggler.dashboards.preview.chosen import Chosen, filled
-from otel_straggler.dashboards.preview.frames import Frame, of_series, of_table
+from otel_straggler.dashboards.preview.frames import CUMULATIVE, Frame, of_series, of_table
 from otel_straggler.dashboards.preview.intervals import Interval, aligned, duration, interval_of
 from otel_straggler.dashboards.preview.prometheus import Prometheus, QueryError, Series
 from otel_straggler.dashboards.preview.ranges import TimeRange
@@ -56,8 +56,20 @@ def answer(panel: Mapping[str, Any], asking: Asking, width_px: float) -> Answer:
             made.frames.append(of_table(target["refId"], series, is_only=len(tables) == 1))
         else:
             step_s = 0.0 if target.get("instant") else interval.step_s
-            made.frames += of_series(target["refId"], series, legend, expr, step_s)
+            made.frames += _over_time(target, series, legend, expr, step_s)
     return made
+
+
+def _over_time(
+    target: Mapping[str, Any], series: list[Series], legend: str, expr: str, step_s: float
+) -> list[Frame]:
+    is_buckets = target.get("format") == "heatmap"
+    if is_buckets and legend in {"", "__auto"}:
+        legend = "{{le}}"
+    frames = of_series(target["refId"], series, legend, expr, step_s)
+    for frame in frames if is_buckets else ():
+        frame.name = CUMULATIVE
+    return frames
 
 
 def _ask(asking: Asking, target: Mapping[str, Any], expr: str, interval: Interval) -> list[Series]:

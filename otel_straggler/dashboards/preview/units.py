@@ -80,8 +80,8 @@ def _decimals_that_show(value: float) -> int:
 
 def formatter(unit: str) -> Formatter:
     """Of a unit's id; what is not known is written behind the number, as Grafana does."""
-    if unit in _FIXED:
-        return _FIXED[unit]
+    if unit in KNOWN:
+        return KNOWN[unit]
     kind, _, rest = unit.partition(":")
     if rest and kind == "suffix":
         return lambda value, decimals: (fixed(value, decimals), f" {rest}")
@@ -131,7 +131,7 @@ def _yes(value: float, _: int | None) -> tuple[str, str]:
     return ("Yes" if value else "No"), ""
 
 
-_FIXED: Final[dict[str, Formatter]] = {
+KNOWN: Final[dict[str, Formatter]] = {
     "": _ends(""),
     "none": _ends(""),
     "string": lambda value, _: (f"{value:g}", ""),

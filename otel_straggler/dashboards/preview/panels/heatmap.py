@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from otel_straggler.dashboards.preview.drawn import Drawn, Look, local
-from otel_straggler.dashboards.preview.frames import Field, Frame, display_name
+from otel_straggler.dashboards.preview.frames import CUMULATIVE, Field, Frame, display_name
 from otel_straggler.dashboards.preview.panels.over_time import time_axis
 from otel_straggler.dashboards.preview.shown import show
 
@@ -67,10 +67,6 @@ def draw(frames: Sequence[Frame], panel: Mapping[str, Any], look: Look) -> Drawn
     notes = [] if _scheme(panel) in _ENDS else ["Colours of this scheme differ from Grafana's."]
     figure = {"data": [trace], "layout": layout}
     return Drawn('<div class="chart"></div>', figure, len(rows), n_points, notes)
-
-
-CUMULATIVE: Final = "cumulative buckets"
-"""Name of a frame whose values count everything below its bound, as Prometheus has buckets."""
 
 
 def bound(name: str) -> tuple[float, str]:

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from otel_straggler.dashboards.preview.drawn import Look, local
 
-
 _HOURS: Final = "%H:%M"
 _DAYS: Final = "%m/%d %H:%M"
 

@@ -54,7 +54,7 @@ def reduced(frames: Sequence[Frame], options: Mapping[str, Any]) -> list[Value]:
 
 
 def _is_wanted(pattern: str, name: str) -> bool:
-    """Anchored where it is no pattern between slashes, as Grafana writes the choice of one field."""
+    """A pattern stands between slashes; anything else is the name of one field."""
     if len(pattern) > 1 and pattern.startswith("/") and pattern.endswith("/"):
         return bool(re.search(pattern[1:-1], name))
     return name == pattern
