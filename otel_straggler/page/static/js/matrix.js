@@ -9,12 +9,12 @@ import { EMPTY_HEAT_GRID } from "./heat_view.js";
 import { createPatternLegend } from "./pattern_legend.js";
 import { factsOfRanks } from "./rank_order.js";
 
-const LAYOUT = { left: 66, top: 24, right: 2, bottom: 4 };
-const HEIGHT = { most: 380, row: 38 };
+const MATRIX_LAYOUT = { left: 66, top: 24, right: 2, bottom: 4 };
+const MATRIX_HEIGHT = { most: 380, row: 38 };
 /** What counts as hot: so much slower, and half as far from even as the hottest. */
 const LEAST_HOT_EXCESS = 0.05;
 const MOST_HOT = 100;
-const NOTHING = "Nothing is known of the ranks yet.";
+const MATRIX_NOTHING = "Nothing is known of the ranks yet.";
 
 /** `update(picture, ui)`; `data-pattern` and `data-hot` ("stage,data;...") of the container tell what is seen. */
 export function createMatrix(container, actions) {
@@ -22,7 +22,7 @@ export function createMatrix(container, actions) {
   const frame = createChartFrame(container, {
     part: "matrix",
     label: "Slowdown of each worker by pipeline stage and data rank",
-    layout: LAYOUT,
+    layout: MATRIX_LAYOUT,
     marks: ["silent"],
     hasMinimap: false,
     tableCaption: "The slowest workers",
@@ -51,8 +51,8 @@ export function createMatrix(container, actions) {
     container.dataset.hot = it.cells.hot;
     frame.table.update(factsOfRanks(picture).worst);
     const grid = it.cells.rows ? matrixGrid(it.cells, ui.rank) : EMPTY_HEAT_GRID;
-    frame.setHeight(Math.min(HEIGHT.most, Math.max(1, grid.rows) * HEIGHT.row) + LAYOUT.top + LAYOUT.bottom);
-    frame.stage.dataset.empty = grid.rows ? "" : NOTHING;
+    frame.setHeight(Math.min(MATRIX_HEIGHT.most, Math.max(1, grid.rows) * MATRIX_HEIGHT.row) + MATRIX_LAYOUT.top + MATRIX_LAYOUT.bottom);
+    frame.stage.dataset.empty = grid.rows ? "" : MATRIX_NOTHING;
     frame.heat.setGrid(grid);
   };
   const destroy = () => {
@@ -200,7 +200,7 @@ function matrixGrid(cells, rank) {
     hatched: cells.silent,
     markedCell: cells.placeOfRank.get(rank) ?? null,
     mostCellWidth: 64,
-    mostCellHeight: HEIGHT.row,
+    mostCellHeight: MATRIX_HEIGHT.row,
   };
 }
 

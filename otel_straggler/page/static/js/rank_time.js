@@ -9,9 +9,9 @@ import { EMPTY_HEAT_GRID } from "./heat_view.js";
 import { RANK_ORDERS, factsOfRanks, orderOfRanks } from "./rank_order.js";
 import { canPan, clampView, showsNewest, visibleCells } from "./viewport.js";
 
-const LAYOUT = { left: 74, top: 4, right: 0, bottom: 24 };
-const HEIGHT = { least: 96, most: 420, row: 30 };
-const NOTHING = "No window has been scored yet: the first one comes after some steps.";
+const RANK_TIME_LAYOUT = { left: 74, top: 4, right: 0, bottom: 24 };
+const RANK_TIME_HEIGHT = { least: 96, most: 420, row: 30 };
+const RANK_TIME_NOTHING = "No window has been scored yet: the first one comes after some steps.";
 const NOBODY = "No rank is flagged.";
 
 /**
@@ -23,7 +23,7 @@ export function createRankTime(container, actions) {
   const frame = createChartFrame(container, {
     part: "rank-time",
     label: "Slowdown of each rank in each window of steps",
-    layout: LAYOUT,
+    layout: RANK_TIME_LAYOUT,
     marks: ["flagged"],
     hasMinimap: true,
     tableCaption: "The slowest ranks of the newest window",
@@ -72,10 +72,10 @@ function refresh(frame, it, picture, ui, timeline) {
   }
   it.shown = { order: it.order, keys, known, flagged, timeline, rankAt: (row) => keys[row], columns: timeline?.columns ?? [] };
   const grid = timeline && keys.length ? gridOf(it, places, selected) : EMPTY_HEAT_GRID;
-  const rows = Math.min(HEIGHT.most, Math.max(HEIGHT.least, grid.rows * HEIGHT.row));
-  frame.setHeight(rows + LAYOUT.top + LAYOUT.bottom);
+  const rows = Math.min(RANK_TIME_HEIGHT.most, Math.max(RANK_TIME_HEIGHT.least, grid.rows * RANK_TIME_HEIGHT.row));
+  frame.setHeight(rows + RANK_TIME_LAYOUT.top + RANK_TIME_LAYOUT.bottom);
   frame.body.dataset.large = String(grid.rows > 100 || grid.columns > 240);
-  frame.stage.dataset.empty = grid.rows === 0 ? (timeline?.columns.length ? NOBODY : NOTHING) : "";
+  frame.stage.dataset.empty = grid.rows === 0 ? (timeline?.columns.length ? NOBODY : RANK_TIME_NOTHING) : "";
   frame.heat.setGrid(grid, isOtherOrder);
 }
 
@@ -110,7 +110,7 @@ function gridOf(it, places, selected) {
     rowBreaks: breaks,
     columnBreaks: missingBefore(timeline.columns),
     hasSlots: true,
-    layoutFor: () => ({ ...LAYOUT, left: isByNode ? 120 : LAYOUT.left }),
+    layoutFor: () => ({ ...RANK_TIME_LAYOUT, left: isByNode ? 120 : RANK_TIME_LAYOUT.left }),
     mostCellHeight: 30,
     mostCellWidth: 60,
   };

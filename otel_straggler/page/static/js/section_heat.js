@@ -12,8 +12,8 @@ import { visibleCells } from "./viewport.js";
 const GUTTERS = { left: 74, right: 2, bottom: 4, top: 24, isSlanted: false };
 const SLANTED = { ...GUTTERS, top: 68, right: 44, isSlanted: true };
 const LETTER_WIDTH = 6.8;
-const HEIGHT = { least: 60, most: 400, row: 26 };
-const NOTHING = "No window has been scored yet: the first one comes after some steps.";
+const SECTION_HEAT_HEIGHT = { least: 60, most: 400, row: 26 };
+const SECTION_HEAT_NOTHING = "No window has been scored yet: the first one comes after some steps.";
 const ALL = "all";
 
 /** `update(picture, ui)`. A new picture costs all its cells once. */
@@ -65,11 +65,11 @@ function refreshSections(frame, it, picture, ui) {
   it.shown = isSame ? before : shownOf(picture, it.order, ui);
   const { keys, hasData } = it.shown;
   const grid = hasData && keys.length ? sectionGrid(it.shown, ui) : EMPTY_HEAT_GRID;
-  const tall = Math.min(HEIGHT.most, Math.max(HEIGHT.least, grid.rows * HEIGHT.row));
+  const tall = Math.min(SECTION_HEAT_HEIGHT.most, Math.max(SECTION_HEAT_HEIGHT.least, grid.rows * SECTION_HEAT_HEIGHT.row));
   const { top, bottom } = grid.layoutFor?.(frame.stage.clientWidth) ?? GUTTERS;
   frame.setHeight(tall + top + bottom);
   frame.body.dataset.large = String(grid.rows > 100);
-  frame.stage.dataset.empty = grid.rows === 0 ? (hasData ? "No rank is flagged." : NOTHING) : "";
+  frame.stage.dataset.empty = grid.rows === 0 ? (hasData ? "No rank is flagged." : SECTION_HEAT_NOTHING) : "";
   frame.heat.setGrid(grid, before !== null && before.order !== it.order);
 }
 

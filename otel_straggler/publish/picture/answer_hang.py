@@ -1,0 +1,146 @@
+"""The answer where a run is stuck or lost."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_straggler.publish.hang_json import ranks_text, sentence
+from otel_straggler.publish.picture.answer_type import (
+    Json,
+    answer,
+    as_sentence,
+    command,
+    cost,
+    duration,
+)
+from otel_straggler.publish.picture.rounding import seconds
+from otel_straggler.publish.picture.seen import Seen
+from otel_straggler.score.hangs.culprits import HangKind
+from otel_straggler.score.hangs.judge import Found
+
+HANG_TEXTS: Final[dict[HangKind, str]] = {
+    "lost": "no sign of life",
+    "left_early": "ended while others still work",
+    "never_joined": "does not join the others",
+    "joined_but_stuck": "all wait in the same place",
+}
+HANG_ADVICE: Final[dict[HangKind, tuple[str, ...]]] = {
+    "lost": (
+        "Look at its node: is the host there, the process, its GPU (dmesg, nvidia-smi)?",
+        "Restart the run without that node, or let the launcher restart the rank.",
+    ),
+    "left_early": (
+        "Read the log of the rank that has ended: did its data run out, or another branch end it?",
+        "Restart the run once that is known.",
+    ),
+    "never_joined": (
+        "Take its stack, with the command below or py-spy dump on its node: what does it wait in?",
+        "Restart the run once that is known.",
+    ),
+    "joined_but_stuck": (
+        "Look at the network, the GPUs (XID errors) and the storage that all ranks share.",
+        "Read the flight records of the ranks: otel-straggler hang DIR.",
+    ),
+}
+
+
+def hang_answer(seen: Seen, found: Found) -> Json:
+    """Whom the run waits for, since when, what it costs, what to do."""
+    kind = None if found.blame is None else found.blame.kind
+    culprits = [] if found.blame is None else found.ranks[found.blame.culprits].tolist()
+    since_s = found.hung_since_s if found.hung_since_s == found.hung_since_s else found.since_s
+    head = _headline(seen, found, kind, culprits)
+    only = culprits[0] if len(culprits) == 1 else None
+    n_ranks = len(found.ranks)
+    return answer(
+        seen,
+        "watch" if seen.is_acknowledged else "bad",
+        "hang",
+        head,
+        sentence=_sentence(seen, found, since_s, head),
+        scope="rank" if only is not None else "run",
+        rank=only,
+        node=None if only is None else node_of(seen, only),
+        section=None if only is None else _open_section(seen, only),
+        since_step=_step(seen, culprits),
+        since_s=seconds(since_s),
+        cause=kind,
+        cause_text=None if kind is None else HANG_TEXTS[kind],
+        cost=cost(seen, 3600.0 * n_ranks),
+        evidence="heartbeats",
+        is_localised=bool(culprits),
+        advice=list(HANG_ADVICE[kind or "lost"]),
+        commands=_commands(seen, kind, culprits),
+    )
+
+
+def _headline(seen: Seen, found: Found, kind: HangKind | None, culprits: list[int]) -> str:
+    if found.state == "lost":
+        return "The whole run is silent"
+    if kind is None:
+        return "The run makes no progress"
+    if kind == "joined_but_stuck":
+        return "All ranks wait, and none gets on"
+    who = ranks_text(culprits)
+    who = who[0].upper() + who[1:]
+    is_one = len(culprits) == 1
+    node = node_of(seen, culprits[0]) if is_one else None
+    where = f" on {node}" if node else ""
+    return {
+        "lost": f"{who}{where} {'is' if is_one else 'are'} silent",
+        "left_early": f"{who}{where} ended before the others",
+        "never_joined": f"{who}{where} {'does' if is_one else 'do'} not join the others",
+    }[kind]
+
+
+def _sentence(seen: Seen, found: Found, since_s: float, head: str) -> str:
+    said = sentence(found) or as_sentence(head)
+    if since_s == since_s:
+        said += f" So it has been for {duration(max(seen.now_s - since_s, 0.0))}."
+    idle = f"{len(found.ranks):,} GPUs stand idle." if len(found.ranks) > 1 else ""
+    if seen.is_acknowledged:
+        idle = "Somebody has taken note of it: nobody is called."
+    return " ".join(part for part in (said, idle) if part)
+
+
+def _commands(seen: Seen, kind: HangKind | None, culprits: list[int]) -> list[str]:
+    group = ("--group", seen.group) if seen.group else ()
+    lines = []
+    if kind in ("never_joined", "joined_but_stuck", "left_early"):
+        ranks = [word for rank in culprits[:4] for word in ("--rank", str(rank))]
+        if kind != "never_joined":
+            ranks = []
+        lines.append(command("hang", "ask", "dump_stacks", *ranks, *group, seen=seen))
+    subject = f"hang:{seen.group}" if seen.group else "hang"
+    lines.append(command("verdict", "dismiss", subject, "--reason", "WHY", seen=seen))
+    return lines
+
+
+def node_of(seen: Seen, rank: int) -> str | None:
+    """Where a rank is; None if nobody told."""
+    for part in (seen.signs, seen.table):
+        if part is not None:
+            for at in (part.ranks == rank).nonzero()[0].tolist():
+                if part.nodes[at]:
+                    return str(part.nodes[at])
+    return None
+
+
+def _open_section(seen: Seen, rank: int) -> str | None:
+    if seen.signs is None:
+        return None
+    places = (seen.signs.ranks == rank).nonzero()[0].tolist()
+    return str(seen.signs.open_section[places[0]]) or None if places else None
+
+
+def _step(seen: Seen, culprits: list[int]) -> int | None:
+    """How far those came whom the run waits for."""
+    if seen.signs is None or not culprits:
+        return None
+    wanted = set(culprits)
+    steps = [
+        step
+        for rank, step in zip(seen.signs.ranks.tolist(), seen.signs.step.tolist(), strict=True)
+        if rank in wanted and step >= 0
+    ]
+    return min(steps) if steps else None
