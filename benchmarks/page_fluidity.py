@@ -75,7 +75,9 @@ def _measured(page: Page, chart: str, seconds: float, later: list[Json]) -> Json
     canvas = page.locator(f"{chart} canvas").first
     canvas.scroll_into_view_if_needed()
     for _ in range(3):
-        page.get_by_role("button", name="ranks: zoom in").nth(0 if chart == "#rank-time" else 1).click()
+        page.get_by_role("button", name="ranks: zoom in").nth(
+            0 if chart == "#rank-time" else 1
+        ).click()
     if chart == "#rank-time":
         page.get_by_role("button", name="time: zoom in").click()
     session = page.context.new_cdp_session(page)
