@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from playwright.sync_api import Locator, Page
-
+from ..servers.chromium import Watched  # noqa: TID252 - shared with other folders
 from .charts_fixtures import Story
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
 
 LEFT, TOP = 74, 4  # gutters of ranks over time
 MATRIX_LEFT, MATRIX_TOP = 66, 24
@@ -18,18 +20,13 @@ Colour = tuple[int, int, int]
 class Hand:
     """What tests do with the page.
 
-    Attributes:
-        page: Playwright's.
-        errors: what the page complained of.
+    Args:
+        watched: the page, opened.
     """
 
-    def __init__(self, page: Page, address: str) -> None:
-        self.page = page
-        self.errors: list[str] = []
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("console", lambda said: said.type == "error" and self.errors.append(said.text))
-        page.goto(address)
-        page.wait_for_selector("body[data-ready]")
+    def __init__(self, watched: Watched) -> None:
+        self.page = watched.page
+        self.page.wait_for_selector("body[data-ready]")
 
     def show(
         self, story: Story, *, windows: int | None = None, picture: Json | None = None

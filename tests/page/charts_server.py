@@ -1,4 +1,4 @@
-"""A page with the three charts and no collector: static files over loopback, and Chromium."""
+"""A page with the three charts and no collector: static files over loopback."""
 
 from __future__ import annotations
 
@@ -12,18 +12,6 @@ from typing import Any
 
 HERE = Path(__file__).parent
 STATIC = HERE.parents[1] / "otel_straggler" / "page" / "static"
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-
-
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'"
@@ -61,14 +49,3 @@ def served() -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def missing() -> str | None:
-    """Why there can be no browser; None if there can."""
-    if not CHROMIUM.exists():
-        return f"no Chromium at {CHROMIUM}"
-    try:
-        import playwright.sync_api  # noqa: F401
-    except ImportError:
-        return "playwright is not installed"
-    return None
