@@ -32,7 +32,7 @@ def canned() -> Iterator[Callable[..., CannedCollector]]:
 
 @pytest.fixture
 def show(canned: Callable[..., CannedCollector], open_page: Any) -> Show:
-    """Opens the page on worlds, and waits until it has drawn; ``at`` is the choice, as a fragment."""
+    """Opens the page on worlds, and waits until it has drawn; ``at``: a fragment that chooses."""
 
     def opened(*worlds: World, at: str = "", **options: Any) -> tuple[Page, CannedCollector]:
         collector = canned(*worlds)
