@@ -22,12 +22,13 @@ import time
 from itertools import pairwise
 from typing import Any
 
-from playwright.sync_api import CDPSession, Page, sync_playwright
+from playwright.sync_api import CDPSession, Page
 
 from benchmarks.harness.about import about
 from benchmarks.harness.budgets import judge, print_result
 from tests.page.charts_fixtures import Story
-from tests.page.charts_server import CHROMIUM, FLAGS, served
+from tests.page.charts_server import served
+from tests.servers.chromium import running_chromium
 
 RANKS, WINDOWS, SECTIONS = 10_000, 360, 30
 MORE_WINDOWS = 20
@@ -42,8 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=6.0)
     seconds = parser.parse_args().seconds
-    with served() as address, sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
+    with served() as address, running_chromium() as browser:
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         page.goto(address)
         later = _show(page)
@@ -52,7 +52,6 @@ def main() -> None:
             "sections": _measured(page, "#sections", seconds, later),
         }
         version = browser.version
-        browser.close()
     figures = {"ranks": RANKS, "windows": WINDOWS, "sections": SECTIONS, "seconds": seconds}
     budgets = {
         f"{name}_p95": judge(chart["script_and_paint_ms"]["p95"], BUDGET_MS, "ms")
@@ -75,7 +74,9 @@ def _measured(page: Page, chart: str, seconds: float, later: list[Json]) -> Json
     canvas = page.locator(f"{chart} canvas").first
     canvas.scroll_into_view_if_needed()
     for _ in range(3):
-        page.get_by_role("button", name="ranks: zoom in").nth(0 if chart == "#rank-time" else 1).click()
+        page.get_by_role("button", name="ranks: zoom in").nth(
+            0 if chart == "#rank-time" else 1
+        ).click()
     if chart == "#rank-time":
         page.get_by_role("button", name="time: zoom in").click()
     session = page.context.new_cdp_session(page)
