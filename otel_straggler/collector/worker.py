@@ -19,6 +19,7 @@ from otel_straggler.collector.hangs import Hangs
 from otel_straggler.collector.histograms import Histograms
 from otel_straggler.collector.keeper import Keeper
 from otel_straggler.collector.liveness import Liveness
+from otel_straggler.collector.page_keeping import KeptPictures
 from otel_straggler.collector.recent import Recent
 from otel_straggler.collector.settings import CollectorSettings, HistorySettings, MiB
 from otel_straggler.collector.watching import Watching
@@ -28,6 +29,7 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts
 from otel_straggler.publish.decisions import Decisions
+from otel_straggler.publish.history import Summary
 from otel_straggler.publish.maintenance_book import MaintenanceBook
 from otel_straggler.publish.sampling import Sampler
 from otel_straggler.score.hangs.judge import Found
@@ -124,6 +126,7 @@ class Worker:
             series_budget=settings.metrics.series_budget,
             alerts=alerts,
         )
+        self._pictures = KeptPictures(alerts, mode, wall_s)
         self.recent = Recent(settings.metrics.timeline_mib * MiB)
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="straggler-scorer", daemon=True)
@@ -282,6 +285,7 @@ class Worker:
         self._show(windows, now_s)
         self._is_dirty |= bool(windows)
         self._guarded(lambda: self._keeper.tick(self._scorer, self._hangs))
+        self._guarded(lambda: self._keeper.keep_pictures(self._newest_pictures))
         # A tenth of the time at most goes into pages: a large run is shown a little later.
         pause_ns = max(_TICK_S * 1e9, 10 * self._publishing_took_ns)
         since_ns = now_ns - self._published_at_ns
@@ -297,6 +301,10 @@ class Worker:
         self._show(self._scorer.close_all(), now_s)
         self._guarded(lambda: self._keeper.save(self._scorer, self._hangs))
         self._publish(now_ns, now_s)
+        self._guarded(lambda: self._keeper.keep_pictures(self._newest_pictures, at_once=True))
+
+    def _newest_pictures(self) -> list[Summary]:
+        return self._pictures.newest(self.snapshot)
 
     def _show(self, windows: list[WindowScores], now_s: float) -> None:
         """Hand closed windows to all who want them."""

@@ -20,7 +20,7 @@ const LEAST_SPREAD = 0.1;
 export function evidenceTree(picture) {
   const { answer } = picture;
   if (answer.kind === "hang") return silenceTree(picture);
-  return peersTree(answer) || (answer.kind === "ended" ? null : spreadTree(picture));
+  return peersTree(answer) || spreadTree(picture);
 }
 
 /** Its own time beside that of its peers. */

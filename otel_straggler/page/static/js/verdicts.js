@@ -14,7 +14,7 @@ import {
   wordsOf,
 } from "./format.js";
 
-const FEW_VERDICTS = 8;
+const FEW_VERDICTS = 5;
 const TONES_OF_STATES = { confirmed: "bad", flapping: "bad", suspect: "watch", recovered: "good", ok: "good" };
 
 /** The list, and below it decisions and maintenance. */
