@@ -2,7 +2,8 @@
 
     python tests/page/charts_fixtures.py STORY RANKS [WINDOWS]    # prints {"picture", "timelines"}
 
-The stories are those that the matrix tells apart: even, hot_cell, hot_row, spread, silent. Half of
+The stories are those that the matrix tells apart: even, hot_cell, hot_row, hot_column,
+spread, silent. Half of
 the windows are like all others; then it begins.
 """
 
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-STORIES = ("even", "hot_cell", "hot_row", "spread", "silent")
+STORIES = ("even", "hot_cell", "hot_row", "hot_column", "spread", "silent")
 SECTIONS = (
     ("data_loading", "data"),
     ("forward", "compute"),
@@ -30,6 +31,7 @@ TEXTS = {
     "even": "All workers are alike.",
     "hot_cell": "One worker is hot: a bad GPU or host.",
     "hot_row": "The last stage is hot: the pipeline is uneven.",
+    "hot_column": "One data rank is hot in all stages: its host or its data.",
     "spread": "Heat all over: the work moves, as with uneven sequences.",
     "silent": "One worker is silent: it is lost or stuck.",
 }
@@ -71,6 +73,8 @@ class Story:
             heat[self.culprit] = 1.49
         if self.name == "hot_row":
             heat[-self.data_ranks :] = 1.27
+        if self.name == "hot_column":
+            heat[self.culprit % self.data_ranks :: self.data_ranks] = 1.35
         if self.name == "spread":
             hit = self.random.random(self.ranks) < 0.35
             heat[hit] = self.random.uniform(1.1, 1.7, int(hit.sum()))

@@ -206,17 +206,19 @@ function shortened(context, name, room, keepsEnd) {
   return whole();
 }
 
+/** The middle of a row, so far inside the plot that what stands beside it is seen. */
+function middleOfRow({ view, bounds, layout }, row) {
+  const y = (row + 0.5 - view.y) * view.cellHeight;
+  return layout.top + Math.max(5, Math.min(bounds.height - 5, y));
+}
+
 function drawRowLabels(scene, cells) {
-  const { context, grid, view, bounds, layout, palette } = scene;
+  const { context, grid, view, layout, palette } = scene;
   const step = labelStep(view.cellHeight, 14);
-  const rowMiddle = (row) => {
-    const y = (row + 0.5 - view.y) * view.cellHeight;
-    return layout.top + Math.max(5, Math.min(bounds.height - 5, y));
-  };
   context.textAlign = "right";
   context.textBaseline = "middle";
   const write = (row, colour) => {
-    const y = rowMiddle(row);
+    const y = middleOfRow(scene, row);
     context.fillStyle = colour;
     context.fillText(shortName(scene, grid.rowName(row), layout.left - 15, true), layout.left - 13, y);
     return y;
@@ -224,7 +226,7 @@ function drawRowLabels(scene, cells) {
   const taken = [];
   const writeIfFree = (row, colour) => {
     if (row === null || row < cells.firstRow || row >= cells.endRow) return;
-    const y = rowMiddle(row);
+    const y = middleOfRow(scene, row);
     if (taken.every((other) => Math.abs(y - other) >= 12)) taken.push(write(row, colour));
   };
   writeIfFree(grid.selectedRow, palette.accent);
@@ -272,12 +274,13 @@ function drawNamesOnTop(scene, cells) {
 }
 
 /** Triangles at the left edge for flagged rows, one per pixel at most. */
-function drawFlags({ context, grid, view, layout, palette }, cells) {
+function drawFlags(scene, cells) {
+  const { context, grid, layout, palette } = scene;
   context.fillStyle = palette.flag;
   let above = -10;
   for (const row of grid.flaggedRows) {
     if (row < cells.firstRow || row >= cells.endRow) continue;
-    const y = layout.top + (row + 0.5 - view.y) * view.cellHeight;
+    const y = middleOfRow(scene, row);
     if (y - above < 1) continue;
     above = y;
     context.beginPath();
