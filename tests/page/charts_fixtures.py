@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from otel_straggler.publish.picture.slowdowns import as_bytes
+
 STORIES = ("even", "hot_cell", "hot_row", "hot_column", "spread", "silent")
 SECTIONS = (
     ("data_loading", "data"),
@@ -37,13 +39,6 @@ TEXTS = {
 }
 Json = dict[str, Any]
 Floats = npt.NDArray[np.float64]
-
-
-def encoded(slowdowns: Floats) -> bytes:
-    """The bytes of the contract: 0 = no data (NaN), else 128 + 64 log2(slowdown) in 1 to 255."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.rint(128 + 64 * np.log2(slowdowns))
-    return bytes(np.where(np.isnan(logs), 0, np.clip(logs, 1, 255)).astype(np.uint8))
 
 
 class Story:
@@ -94,7 +89,7 @@ class Story:
             "ranks": list(range(self.ranks)),
             "columns": [self._column(i + first) for i in range(len(columns))],
             "encoding": "uint8-log2",
-            "values": base64.b64encode(b"".join(map(encoded, columns))).decode(),
+            "values": base64.b64encode(as_bytes(np.array(columns)).tobytes()).decode(),
         }
 
     def _column(self, window: int) -> Json:
@@ -127,7 +122,7 @@ class Story:
                 "dp": [rank % self.data_ranks for rank in ranks],
                 "pp": [rank // self.data_ranks for rank in ranks],
                 "state": [int(stuck and rank == self.culprit) for rank in ranks],
-                "states": ["training", "stuck"],
+                "states": ["ok", "lost"],
             },
             "sections": [{"name": name, "kind": kind} for name, kind in self.sections],
             "slowdowns": {"overall": overall, "by_section": by_section},
@@ -157,15 +152,16 @@ class Story:
 
 
 def without_layout(picture: Json) -> Json:
-    """The same of a run that says nothing of its parallel dimensions."""
+    """The same of a run that says nothing of its parallel dimensions: all ranks in one row."""
     ranks = {**picture["ranks"], "dp": None, "pp": None}
+    overall = picture["slowdowns"]["overall"]
+    silent = [hang["culprits"][0] for hang in picture["hangs"]]
     heat = {
+        **picture["heat"],
         "stages": [0],
         "data_ranks": ranks["rank"],
-        "cells": [],
-        "silent": [],
-        "pattern": "unknown",
-        "pattern_text": "The run says nothing of its pipeline and data ranks.",
+        "cells": [[0, rank, slowdown] for rank, slowdown in enumerate(overall)],
+        "silent": [[0, rank] for rank in silent],
     }
     return {**picture, "ranks": ranks, "heat": heat}
 

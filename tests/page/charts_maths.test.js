@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { byteOf } from "./js/bytes.js";
 import { byteWords, countWords, slowdownFigure, stepWords } from "./js/chart_words.js";
 import { bytesAtPlaces, heatDetail, heatLevels, heatPatch, paintHeat, worstUnder } from "./js/heat_levels.js";
-import { flaggedRanks, orderOfRanks, ranksByNumber, worstRanks } from "./js/rank_order.js";
+import { flaggedRanks, flaggedRowsOf, orderOfRanks, ranksByNumber, worstRanks } from "./js/rank_order.js";
 import {
   canPan, cellAt, clampView, fitView, fitsOf, labelStep, panView, revealCell, showsNewest, slotsFor, visibleCells, zoomView,
 } from "./js/viewport.js";
@@ -151,10 +151,14 @@ const PICTURE = {
   slowdowns: { overall: [1.4, 1.2, null, 0.9] },
 };
 
-test("flagged are ranks of standing verdicts, of slow hosts, of hangs and of states of trouble", () => {
-  assert.deepEqual([...flaggedRanks(PICTURE)], [[1, "slow"], [2, "lost"]]);
-  const host = { ...PICTURE, verdicts: [{ scope: "host", node: "a", stands: true }], hangs: [{ culprits: [0] }] };
-  assert.deepEqual([...flaggedRanks(host)], [[2, "slow host"], [3, "slow host"], [0, "hang"]]);
+test("flagged are ranks of standing verdicts, of slow hosts, of hangs, and silent ones", () => {
+  const words = (picture) => [...flaggedRanks(picture)].map(([rank, { why, isSure }]) => [rank, why, isSure]);
+  assert.deepEqual(words(PICTURE), [[1, "slow", true], [2, "lost", true]]);
+  const host = { scope: "host", node: "a", stands: true, state: "suspect" };
+  const others = { ...PICTURE, verdicts: [host], hangs: [{ culprits: [0] }] };
+  assert.deepEqual(words(others), [[0, "hang", true], [2, "lost", true], [3, "suspect host", false]]);
+  const { flaggedRows, suspectRows } = flaggedRowsOf([3, 1, 2], flaggedRanks(others));
+  assert.deepEqual([flaggedRows, [...suspectRows]], [[0, 2], [0]]);
 });
 
 test("ranks are ordered by number, by node, by what they lost, or left out if nothing is wrong", () => {
@@ -179,6 +183,7 @@ test("a cell is told in words", () => {
   assert.equal(byteWords(byteOf(1.49)), "1.49x its peers");
   assert.deepEqual([0, 1, 255].map(byteWords), ["no data", "0.25x its peers or less", "3.96x its peers or more"]);
   assert.equal(stepWords({ first_step: 240, last_step: 259 }), "steps 240–259");
+  assert.match(stepWords({ first_step: null, last_step: null, at_s: 0 }), /^until \d\d:\d\d:00$/);
   assert.deepEqual([1, 1.234, 4.56, 12.3, null].map(slowdownFigure), ["1.00", "1.23", "4.6", "12", ""]);
   assert.deepEqual([0, 999, 1000, 1234567].map(countWords), ["0", "999", "1,000", "1,234,567"]);
 });

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from .charts_fixtures import Story, encoded
+from otel_straggler.publish.picture.slowdowns import as_bytes
+
+from .charts_fixtures import Story
 from .charts_server import STATIC
 
 HERE = Path(__file__).parent
@@ -47,7 +49,7 @@ def _cases() -> dict[str, Any]:
     )
     timeline = Story("silent", 8, 6).timeline()
     return {
-        "bytes": list(zip(slowdowns.tolist(), list(encoded(slowdowns)), strict=True)),
+        "bytes": list(zip(slowdowns.tolist(), as_bytes(slowdowns).tolist(), strict=True)),
         "timeline": timeline,
         "timeline_bytes": list(base64.b64decode(timeline["values"])),
         "palettes": {theme: _palette(start) for theme, start in THEMES.items()},

@@ -9,6 +9,7 @@ import { labelStep, visibleCells } from "./viewport.js";
 /** Cells at least so large, and so few, are drawn one by one with round corners. */
 const SMALLEST_TILE = 13;
 const MOST_TILES = 700;
+const HALF_FIGURE = 3.2; // pixels
 const MOST_FLAGS_NAMED = 24;
 const FIGURE_ROOM = { width: 34, height: 15 };
 
@@ -249,7 +250,9 @@ function drawColumnLabels(scene, cells) {
   context.textBaseline = "middle";
   for (let column = Math.ceil(cells.firstColumn / step) * step; column < cells.endColumn; column += step) {
     const x = (column + 0.5 - view.x) * view.cellWidth;
-    if (x >= 0 && x <= bounds.width) context.fillText(grid.columnName(column), layout.left + x, y);
+    if (x < 0 || x > bounds.width) continue;
+    const [name, half] = [grid.columnName(column), grid.columnName(column).length * HALF_FIGURE];
+    context.fillText(name, layout.left + Math.max(half - 8, Math.min(bounds.width + layout.right - half, x)), y);
   }
   context.textAlign = "right";
   context.fillText(grid.corner, layout.left - 13, y);
@@ -273,10 +276,12 @@ function drawNamesOnTop(scene, cells) {
   }
 }
 
-/** Triangles at the left edge for flagged rows, one per pixel at most. */
+/** Triangles at the left edge for flagged rows (hollow: only suspected), one per pixel at most. */
 function drawFlags(scene, cells) {
   const { context, grid, layout, palette } = scene;
   context.fillStyle = palette.flag;
+  context.strokeStyle = palette.flag;
+  context.lineWidth = 1;
   let above = -10;
   for (const row of grid.flaggedRows) {
     if (row < cells.firstRow || row >= cells.endRow) continue;
@@ -287,6 +292,8 @@ function drawFlags(scene, cells) {
     context.moveTo(layout.left - 2, y);
     context.lineTo(layout.left - 10, y - 4.5);
     context.lineTo(layout.left - 10, y + 4.5);
-    context.fill();
+    context.closePath();
+    if (grid.suspectRows.has(row)) context.stroke();
+    else context.fill();
   }
 }
