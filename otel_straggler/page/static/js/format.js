@@ -67,7 +67,7 @@ export function formatGpuTime(seconds) {
 /** A part of a whole: `12 %`, `0.4 %`. */
 export function formatPercent(part, digits = 2) {
   if (!isKnown(part)) return UNKNOWN_TEXT;
-  const percent = 100 * part;
+  const percent = Number((100 * part).toPrecision(12)); // 14.5, not 14.499999999999998
   return `${formatNumber(Math.abs(percent) >= 100 ? Math.round(percent) : percent, digits)} %`;
 }
 
