@@ -12,7 +12,7 @@ from otel_straggler.collector.settings import HistorySettings
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.decisions import Decisions
-from otel_straggler.publish.history import History, HistoryCounts
+from otel_straggler.publish.history import History, HistoryCounts, Summary
 from otel_straggler.publish.maintenance_book import MaintenanceBook
 from otel_straggler.score.scorer import Scorer
 
@@ -46,7 +46,7 @@ class Keeper:
         self._save_every_ns = int(settings.save_every_seconds * 1e9)
         self._max_runs = max_runs
         self._monotonic_ns = monotonic_ns
-        self._due_at_ns = monotonic_ns() + self._save_every_ns
+        self._due_at_ns = self._pictures_due_at_ns = monotonic_ns() + self._save_every_ns
         self._restored: dict[str, Any] = {}
         self._changes: list[Verdict] = []
         self._saved_rows = 0
@@ -156,6 +156,17 @@ class Keeper:
         self._changes = []
         took_ns = self._monotonic_ns() - began_at_ns
         self._due_at_ns = max(self._due_at_ns, began_at_ns + _SHARE * took_ns)
+
+    def keep_pictures(
+        self, newest: Callable[[], Sequence[Summary]], *, at_once: bool = False
+    ) -> None:
+        """Pictures of runs, if it is time; also where no rank says anything any more."""
+        if self._history is None:
+            return
+        now_ns = self._monotonic_ns()
+        if at_once or now_ns >= self._pictures_due_at_ns:
+            self._pictures_due_at_ns = now_ns + self._save_every_ns
+            self._history.put(summaries=newest())
 
     def _give(self, key: str, give: Callable[[], None]) -> None:
         assert self._history is not None

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from otel_straggler._version import __version__
 from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.alert_trial import AlertTrial
 from otel_straggler.collector.asking import GuardedAsking
@@ -19,6 +20,7 @@ from otel_straggler.collector.intake import Intake
 from otel_straggler.collector.keeper import Keeper
 from otel_straggler.collector.maintaining import Maintaining
 from otel_straggler.collector.notifier import firing_for, notifying_for
+from otel_straggler.collector.page_history import PageHistory
 from otel_straggler.collector.run_wishes import mode_of
 from otel_straggler.collector.self_metrics import self_families
 from otel_straggler.collector.servers import Servers, require_packages
@@ -29,6 +31,7 @@ from otel_straggler.publish.decisions import Decisions
 from otel_straggler.publish.forward import Forwardable, Forwarder
 from otel_straggler.publish.keep_rules import Reach
 from otel_straggler.publish.maintenance_book import MaintenanceBook
+from otel_straggler.publish.picture import Maker
 from otel_straggler.publish.sampling import Sampler
 from otel_straggler.receive.handler import JSON, PROTOBUF, Request
 from otel_straggler.receive.tokens import ASKS, TokenGuard
@@ -55,6 +58,7 @@ class Collector:
     def __init__(self, settings: CollectorSettings | None = None) -> None:
         require_packages()
         from otel_straggler.collector.api import Api, Pages
+        from otel_straggler.collector.page_pictures import Pictures, Sources
 
         self._settings = settings or CollectorSettings()
         self._started_at_s = time.time()
@@ -91,9 +95,23 @@ class Collector:
             asking=self._asking(),
             maintaining=self._maintaining() if self._settings.metrics.decisions else None,
             try_alerts=self._trying().take if self._settings.metrics.decisions else None,
+            pictures=Pictures(
+                Sources(
+                    snapshot=lambda: self._worker.snapshot,
+                    alerts=firing.of_run,
+                    recent=self._worker.recent,
+                    history=PageHistory(self._settings.history.path),
+                    maker=self._maker,
+                    mode=mode_of(self._settings),
+                    now_s=time.time,
+                )
+            ),
         )
         api = Api(pages, self._settings.metrics.allowed_hosts)
         self._servers = Servers(self._settings, self._intake, api, self._commands)
+
+    def _maker(self) -> Maker:
+        return Maker(collector=self._id, version=__version__, started_at_s=self._started_at_s)
 
     def _is_ready(self) -> bool:
         is_receiving = self._servers.is_receiving

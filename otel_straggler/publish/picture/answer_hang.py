@@ -122,7 +122,7 @@ def node_of(seen: Seen, rank: int) -> str | None:
         if part is not None:
             for at in (part.ranks == rank).nonzero()[0].tolist():
                 if part.nodes[at]:
-                    return part.nodes[at]
+                    return str(part.nodes[at])
     return None
 
 

@@ -1,6 +1,6 @@
 // The alerts that fire for this run.
 
-import { nameTree, nothingTree, rankTree } from "./bars.js";
+import { nameTree, nothingTree, proseTree, rankTree } from "./bars.js";
 import { el, patch } from "./dom.js";
 import { asSentence, formatDuration } from "./format.js";
 
@@ -52,7 +52,7 @@ function alertTree(alert, nowS, actions) {
         nameTree(alert.name),
         el("small", {}, ` ${severity}, for ${formatDuration(Math.max(0, Math.round(nowS - alert.since_ns / 1e9)))}`),
       ),
-      el("p", { dir: "auto" }, asSentence(annotations.summary || annotations.description || "")),
+      el("p", { dir: "auto" }, proseTree(asSentence(annotations.summary || annotations.description || ""))),
       annotations.summary && annotations.description && annotations.description !== annotations.summary
         ? el("p", { class: "muted", dir: "auto" }, annotations.description)
         : null,

@@ -15,6 +15,13 @@ export function byteOf(slowdown) {
   return Math.min(255, Math.max(1, byte));
 }
 
+/** The bytes of many slowdowns; `count` of them, those left out without data. */
+export function bytesOfSlowdowns(slowdowns, count = slowdowns.length) {
+  const bytes = new Uint8Array(count);
+  for (let i = 0; i < count; i += 1) bytes[i] = byteOf(slowdowns[i]);
+  return bytes;
+}
+
 /** The slowdown of a byte; null where there is no data. */
 export function slowdownOf(byte) {
   return byte === NO_DATA_BYTE ? null : 2 ** ((byte - EVEN_BYTE) / BYTES_PER_DOUBLING);
@@ -41,6 +48,7 @@ export function decodeTimeline(answer) {
 }
 
 function bytesOfBase64(text) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text ?? "");
   const characters = atob(text ?? "");
   const bytes = new Uint8Array(characters.length);
   for (let i = 0; i < characters.length; i += 1) bytes[i] = characters.charCodeAt(i);

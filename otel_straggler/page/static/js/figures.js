@@ -25,18 +25,18 @@ export function createFigures(container) {
   };
 }
 
-/** What the figures say: title, large text, small text, tone. */
+/** What the figures say: title, large text, of how many, small text, tone. */
 export function figuresOf(picture) {
   const { run } = picture;
   return [stepTime(run), timeLost(run), lostSoFar(run), reporting(run), progress(picture), resolvable(run)];
 }
 
-function figureTree({ title, large, small, tone }) {
+function figureTree({ title, large, of, small, tone }) {
   return el(
     "div",
     { class: "figure", key: title, "data-tone": tone || false },
     el("dt", {}, title),
-    el("dd", { class: "figure-large" }, large),
+    el("dd", { class: "figure-large" }, large, of && el("span", { class: "figure-of" }, ` of ${of}`)),
     el("dd", { class: "figure-small" }, small || " "),
   );
 }
@@ -50,7 +50,7 @@ function timeLost(run) {
   const perHour = run.gpu_seconds_lost_per_hour;
   const parts = [];
   if (isKnown(run.slowdown)) parts.push(`takes ${formatTimes(run.slowdown)} as long as it could`);
-  if (isKnown(perHour) && perHour >= 1) parts.push(`${formatGpuTime(perHour)} an hour`);
+  if (isKnown(perHour) && perHour >= 1) parts.push(`${formatGpuTime(perHour)} per hour`);
   return {
     title: "Time lost",
     large: formatPercent(run.waste),
@@ -75,9 +75,8 @@ function reporting(run) {
   const missing = isKnown(run.world_size) ? run.world_size - run.ranks_reporting : 0;
   return {
     title: "Ranks reporting",
-    large: isKnown(run.world_size)
-      ? `${formatNumber(run.ranks_reporting)} of ${formatNumber(run.world_size)}`
-      : formatNumber(run.ranks_reporting),
+    large: formatNumber(run.ranks_reporting),
+    of: isKnown(run.world_size) ? formatNumber(run.world_size) : null,
     small: missing > 0 ? `${formatNumber(missing)} missing` : "all of them",
     tone: missing > 0 ? "bad" : null,
   };
@@ -85,9 +84,12 @@ function reporting(run) {
 
 function progress(picture) {
   const { run } = picture;
+  const hasEnded = isKnown(run.finished_at_s);
+  const endS = hasEnded ? run.finished_at_s : picture.now_s;
   const parts = [wordsOf(run.state)];
-  const endS = isKnown(run.finished_at_s) ? run.finished_at_s : picture.now_s;
-  if (isKnown(run.began_at_s)) parts.push(`for ${formatDuration(Math.max(0, endS - run.began_at_s))}`);
+  if (isKnown(run.began_at_s)) {
+    parts[0] += `${hasEnded ? " after" : " for"} ${formatDuration(Math.max(0, endS - run.began_at_s))}`;
+  }
   if (isKnown(run.attempt) && run.attempt > 0) parts.push(`attempt ${run.attempt}`);
   return { title: "Step", large: formatNumber(run.step), small: parts.join(", ") };
 }

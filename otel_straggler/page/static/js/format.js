@@ -55,13 +55,13 @@ export function formatAge(seconds) {
   return seconds < 1.5 ? "1 s" : formatDuration(Math.round(seconds));
 }
 
-/** GPU time that is lost: `48 GPU-min`, `3.2 GPU-hours`. */
+/** GPU time that is lost: `48 GPU-min`, `3.2 GPU-h`. */
 export function formatGpuTime(seconds) {
   if (!isKnown(seconds)) return UNKNOWN_TEXT;
   if (seconds < 1) return "0 GPU-s";
   if (seconds < 99.5) return `${formatNumber(seconds, 2)} GPU-s`;
   if (seconds < 5970) return `${formatNumber(seconds / 60, 2)} GPU-min`;
-  return `${formatNumber(seconds / 3600)} GPU-hours`;
+  return `${formatNumber(seconds / 3600)} GPU-h`;
 }
 
 /** A part of a whole: `12 %`, `0.4 %`. */

@@ -7,21 +7,23 @@ import { rankWords, slowdownWords } from "./chart_words.js";
 import { heatDetail, heatLevels } from "./heat_levels.js";
 import { EMPTY_HEAT_GRID } from "./heat_view.js";
 import { createPatternLegend } from "./pattern_legend.js";
-import { ranksByNumber, worstRanks } from "./rank_order.js";
+import { factsOfRanks } from "./rank_order.js";
 
-const LAYOUT = { left: 66, top: 24, right: 2, bottom: 4 };
-const HEIGHT = { most: 380, row: 38 };
+const MATRIX_LAYOUT = { left: 66, top: 24, right: 2, bottom: 4 };
+const MATRIX_HEIGHT = { most: 380, row: 38 };
 /** What counts as hot: so much slower, and half as far from even as the hottest. */
 const LEAST_HOT_EXCESS = 0.05;
-const NOTHING = "Nothing is known of the ranks yet.";
+const MOST_HOT = 100;
+const MATRIX_NOTHING = "Nothing is known of the ranks yet.";
 
 /** `update(picture, ui)`; `data-pattern` and `data-hot` ("stage,data;...") of the container tell what is seen. */
 export function createMatrix(container, actions) {
-  const it = { cells: null };
+  const it = { cells: null, picture: null, rank: null };
   const frame = createChartFrame(container, {
     part: "matrix",
     label: "Slowdown of each worker by pipeline stage and data rank",
-    layout: LAYOUT,
+    layout: MATRIX_LAYOUT,
+    marks: ["silent"],
     hasMinimap: false,
     tableCaption: "The slowest workers",
     on: {
@@ -38,16 +40,19 @@ export function createMatrix(container, actions) {
   frame.body.after(aside);
   const legend = createPatternLegend(aside);
   const update = (picture, ui) => {
+    if (it.picture !== picture) it.cells = cellsOfPicture(picture);
+    const isOther = it.picture !== picture || it.rank !== ui.rank;
+    Object.assign(it, { picture, rank: ui.rank });
+    if (!isOther) return;
     const { heat } = picture;
-    it.cells = heat.pattern !== "unknown" && heat.stages.length ? layoutCells(picture) : wrappedCells(picture);
     sentence.textContent = heat.pattern_text ?? "";
     legend.update(heat.pattern);
     container.dataset.pattern = heat.pattern;
-    container.dataset.hot = hotCells(it.cells, heat.pattern);
-    frame.table.update(worstRanks(picture));
-    const grid = it.cells.rows ? matrixGrid(it.cells, ui) : EMPTY_HEAT_GRID;
-    frame.body.style.height = `${Math.min(HEIGHT.most, Math.max(1, grid.rows) * HEIGHT.row) + LAYOUT.top + LAYOUT.bottom}px`;
-    frame.stage.dataset.empty = grid.rows ? "" : NOTHING;
+    container.dataset.hot = it.cells.hot;
+    frame.table.update(factsOfRanks(picture).worst);
+    const grid = it.cells.rows ? matrixGrid(it.cells, ui.rank) : EMPTY_HEAT_GRID;
+    frame.setHeight(Math.min(MATRIX_HEIGHT.most, Math.max(1, grid.rows) * MATRIX_HEIGHT.row) + MATRIX_LAYOUT.top + MATRIX_LAYOUT.bottom);
+    frame.stage.dataset.empty = grid.rows ? "" : MATRIX_NOTHING;
     frame.heat.setGrid(grid);
   };
   const destroy = () => {
@@ -55,6 +60,20 @@ export function createMatrix(container, actions) {
     frame.destroy();
   };
   return { update, destroy };
+}
+
+/** Cells, their levels and which of them are hot. Cost: all cells. */
+function cellsOfPicture(picture) {
+  const { heat } = picture;
+  const hasLayout = heat.pattern !== "unknown" && heat.stages.length > 0;
+  const cells = hasLayout ? layoutCells(picture) : wrappedCells(picture);
+  const levels = [];
+  for (let column = 0; column < cells.columns; column += 1) {
+    const bytes = new Uint8Array(cells.rows);
+    for (let row = 0; row < cells.rows; row += 1) bytes[row] = byteOf(cells.at(row, column)?.slowdown);
+    levels.push(heatLevels(bytes));
+  }
+  return { ...cells, levels, hot: hotCells(cells, heat.pattern) };
 }
 
 /**
@@ -71,8 +90,9 @@ function layoutCells(picture) {
   for (const [stage, data] of silent) {
     if (!found.has(place(stage, data))) found.set(place(stage, data), { stage, data, slowdown: null, ranks: [] });
   }
-  giveRanks(picture, found, place);
+  const placeOfRank = giveRanks(picture, found, place);
   return {
+    placeOfRank,
     rows: stages.length,
     columns: dataRanks.length,
     rowName: (row) => `stage ${stages[row]}`,
@@ -80,7 +100,7 @@ function layoutCells(picture) {
     corner: "data rank",
     hasLayout: true,
     silent: new Set(silent.map(([stage, data]) => place(stage, data))),
-    known: ranksByNumber(picture),
+    known: factsOfRanks(picture).known,
     at: (row, column) => found.get(row * dataRanks.length + column),
   };
 }
@@ -89,17 +109,21 @@ function placesOf(values) {
   return new Map(values.map((value, place) => [value, place]));
 }
 
-/** The ranks of each cell, and the slowest of them. */
+/** Tells each cell its ranks and the slowest of them; the answer is the place of each rank. */
 function giveRanks(picture, found, place) {
   const { rank: ranks, dp, pp } = picture.ranks;
   const overall = picture.slowdowns?.overall ?? [];
+  const placeOfRank = new Map();
   ranks.forEach((rank, i) => {
-    const cell = found.get(place(pp?.[i] ?? 0, dp?.[i] ?? 0));
+    const at = place(pp?.[i] ?? 0, dp?.[i] ?? 0);
+    const cell = found.get(at);
     if (!cell) return;
+    placeOfRank.set(rank, at);
     cell.ranks.push(rank);
     const slowdown = overall[i] ?? 0;
     if (cell.rank === undefined || slowdown > cell.worst) Object.assign(cell, { rank, worst: slowdown });
   });
+  return placeOfRank;
 }
 
 /** Without a layout: one row of ranks, wrapped where nodes end if they are all of one size. */
@@ -107,7 +131,7 @@ function wrappedCells(picture) {
   const { rank: ranks, state, states } = picture.ranks;
   const columns = wrapWidth(picture.ranks);
   const overall = picture.slowdowns?.overall ?? [];
-  const known = ranksByNumber(picture);
+  const { known } = factsOfRanks(picture);
   const isSilentAt = (place) => ["lost", "stuck"].includes(states?.[state?.[place]]);
   const rowsOfNodes = columns > 1 && columns === ranksPerNode(picture.ranks);
   return {
@@ -119,6 +143,7 @@ function wrappedCells(picture) {
     hasLayout: false,
     silent: new Set(ranks.map((_, place) => place).filter(isSilentAt)),
     known,
+    placeOfRank: new Map(ranks.map((rank, place) => [rank, place])),
     at: (row, column) => {
       const place = row * columns + column;
       if (place >= ranks.length) return undefined;
@@ -142,7 +167,7 @@ function wrapWidth(ranks) {
   return Math.max(1, Math.min(n, n <= perNode * 12 ? perNode : perNode * Math.round(square / perNode)));
 }
 
-/** "stage,data;stage,data" of the hot cells, the hottest first; "" if the heat is even. */
+/** "stage,data;stage,data" of the hot cells, the hottest first, at most 100; "" if the heat is even. */
 function hotCells(cells, pattern) {
   if (pattern === "even") return "";
   const found = [];
@@ -155,16 +180,11 @@ function hotCells(cells, pattern) {
   const hottest = found.reduce((most, { slowdown }) => Math.max(most, slowdown), 1);
   const least = 1 + Math.max(LEAST_HOT_EXCESS, (hottest - 1) / 2);
   const hot = found.filter(({ slowdown }) => slowdown >= least).sort((a, b) => b.slowdown - a.slowdown);
-  return hot.map(({ stage, data }) => `${stage},${data}`).join(";");
+  return hot.slice(0, MOST_HOT).map(({ stage, data }) => `${stage},${data}`).join(";");
 }
 
-function matrixGrid(cells, ui) {
-  const { rows, columns } = cells;
-  const levels = [];
-  for (let column = 0; column < columns; column += 1) {
-    const bytes = Uint8Array.from({ length: rows }, (_, row) => byteOf(cells.at(row, column)?.slowdown));
-    levels.push(heatLevels(bytes));
-  }
+function matrixGrid(cells, rank) {
+  const { rows, columns, levels } = cells;
   return {
     ...EMPTY_HEAT_GRID,
     rows,
@@ -178,8 +198,9 @@ function matrixGrid(cells, ui) {
     corner: cells.corner,
     exactAt: (row, column) => cells.at(row, column)?.slowdown ?? null,
     hatched: cells.silent,
+    markedCell: cells.placeOfRank.get(rank) ?? null,
     mostCellWidth: 64,
-    mostCellHeight: HEIGHT.row,
+    mostCellHeight: MATRIX_HEIGHT.row,
   };
 }
 

@@ -4,14 +4,14 @@ import { MOST_TIMELINE_COLUMNS } from "./bytes.js";
 import { chartButton, chartChoice } from "./chart_dom.js";
 import { createChartFrame, zoomButtons } from "./chart_frame.js";
 import { byteWords, clockWords, countWords, rankWords, ranksWords, stepWords } from "./chart_words.js";
-import { heatLevels, heatDetail } from "./heat_levels.js";
+import { bytesAtPlaces, heatDetail, heatLevels } from "./heat_levels.js";
 import { EMPTY_HEAT_GRID } from "./heat_view.js";
-import { RANK_ORDERS, flaggedRanks, orderOfRanks, ranksByNumber, worstRanks } from "./rank_order.js";
+import { RANK_ORDERS, factsOfRanks, orderOfRanks } from "./rank_order.js";
 import { canPan, clampView, showsNewest, visibleCells } from "./viewport.js";
 
-const LAYOUT = { left: 74, top: 4, right: 0, bottom: 24 };
-const HEIGHT = { least: 96, most: 420, row: 30 };
-const NOTHING = "No window has been scored yet: the first one comes after some steps.";
+const RANK_TIME_LAYOUT = { left: 74, top: 4, right: 0, bottom: 24 };
+const RANK_TIME_HEIGHT = { least: 96, most: 420, row: 30 };
+const RANK_TIME_NOTHING = "No window has been scored yet: the first one comes after some steps.";
 const NOBODY = "No rank is flagged.";
 
 /**
@@ -23,7 +23,8 @@ export function createRankTime(container, actions) {
   const frame = createChartFrame(container, {
     part: "rank-time",
     label: "Slowdown of each rank in each window of steps",
-    layout: LAYOUT,
+    layout: RANK_TIME_LAYOUT,
+    marks: ["flagged"],
     hasMinimap: true,
     tableCaption: "The slowest ranks of the newest window",
     on: {
@@ -44,7 +45,7 @@ export function createRankTime(container, actions) {
   const update = (picture, ui, timeline) => {
     it.last = [picture, ui, timeline];
     section.setOptions(sectionChoices(picture), ui.section ?? "");
-    frame.table.update(worstRanks(picture));
+    frame.table.update(factsOfRanks(picture).worst);
     redo();
   };
   const counts = () => ({ draws: frame.heat.it.draws, columnsBuilt: it.cache.built() });
@@ -58,8 +59,7 @@ function sectionChoices(picture) {
 
 function refresh(frame, it, picture, ui, timeline) {
   const selected = ui.rank ?? null;
-  const flagged = flaggedRanks(picture);
-  const known = ranksByNumber(picture);
+  const { known, flagged } = factsOfRanks(picture);
   const places = timeline ? orderOfRanks(it.order, timeline, known, flagged, selected) : [];
   const keys = places.map((place) => timeline.ranks[place]);
   const isHeld = frame.heat.it.isPointed || frame.heat.it.isFocused;
@@ -72,10 +72,10 @@ function refresh(frame, it, picture, ui, timeline) {
   }
   it.shown = { order: it.order, keys, known, flagged, timeline, rankAt: (row) => keys[row], columns: timeline?.columns ?? [] };
   const grid = timeline && keys.length ? gridOf(it, places, selected) : EMPTY_HEAT_GRID;
-  const rows = Math.min(HEIGHT.most, Math.max(HEIGHT.least, grid.rows * HEIGHT.row));
-  frame.body.style.height = `${rows + LAYOUT.top + LAYOUT.bottom}px`;
-  frame.body.dataset.large = String(grid.rows > 40 || grid.columns > 150);
-  frame.stage.dataset.empty = grid.rows === 0 ? (timeline?.columns.length ? NOBODY : NOTHING) : "";
+  const rows = Math.min(RANK_TIME_HEIGHT.most, Math.max(RANK_TIME_HEIGHT.least, grid.rows * RANK_TIME_HEIGHT.row));
+  frame.setHeight(rows + RANK_TIME_LAYOUT.top + RANK_TIME_LAYOUT.bottom);
+  frame.body.dataset.large = String(grid.rows > 100 || grid.columns > 240);
+  frame.stage.dataset.empty = grid.rows === 0 ? (timeline?.columns.length ? NOBODY : RANK_TIME_NOTHING) : "";
   frame.heat.setGrid(grid, isOtherOrder);
 }
 
@@ -110,6 +110,7 @@ function gridOf(it, places, selected) {
     rowBreaks: breaks,
     columnBreaks: missingBefore(timeline.columns),
     hasSlots: true,
+    layoutFor: () => ({ ...RANK_TIME_LAYOUT, left: isByNode ? 120 : RANK_TIME_LAYOUT.left }),
     mostCellHeight: 30,
     mostCellWidth: 60,
   };
@@ -142,7 +143,7 @@ function createColumnCache() {
   const build = (timeline, places, column) => {
     built += 1;
     const start = column * timeline.ranks.length;
-    return heatLevels(Uint8Array.from(places, (place) => timeline.bytes[start + place]));
+    return heatLevels(bytesAtPlaces(timeline.bytes, places, start));
   };
   return { levelsOf, built: () => built };
 }
