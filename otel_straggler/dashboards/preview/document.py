@@ -103,6 +103,7 @@ def _sheet(sheet: Sheet) -> str:
         f"<li><span>{escape(one.label or one.name)}</span> {escape(one.shown())}</li>"
         for one in sheet.look.chosen.values()
     )
+    chips += f"<li><span>annotations</span> {len(sheet.look.events)}</li>"
     problems = "".join(f'<p class="error">{escape(text)}</p>' for text in sheet.problems)
     rows = "".join(
         f'<h2 class="row" style="grid-column: 1 / span 24; grid-row: {y + 1}">{escape(title)}</h2>'
