@@ -47,11 +47,11 @@ def published() -> dict[str, frozenset[str]]:
     """Labels by name of what a collector serves: of docs/wire.md, which a test holds to it."""
     names = dict(labels_by_name())
     told = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
-    told = told[told.index("### from the collector\n") :]
-    for line in re.findall(r"^\| `straggler\..*\|$", told, re.MULTILINE):
+    told = told[told.index("### from a rank\n") :]
+    for line in re.findall(r"^\| `(?:straggler|hw)\..*\|$", told, re.MULTILINE):
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 6:
-            labels = frozenset(re.findall(r"`(\w+)`", cells[5])) | {"cluster"}
+        if len(cells) >= 6 and "`collector`" in cells[-1]:
+            labels = frozenset(re.findall(r"`(\w+)`", cells[-1])) | {"cluster"}
             name = cells[1].strip("`")
             names[name] = names.get(name, frozenset()) | labels
     return names
