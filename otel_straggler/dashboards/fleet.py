@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from otel_straggler import semconv
-from otel_straggler.dashboards.marks import NONE_IS_GOOD, RUN_SLOWDOWNS, SHARES
+from otel_straggler.dashboards.goodput import over_runs
+from otel_straggler.dashboards.marks import GOODPUTS, NONE_IS_GOOD, RUN_SLOWDOWNS, SHARES
 from otel_straggler.dashboards.page import page, run_variables
 from otel_straggler.dashboards.panels import PLAIN, Panel, lines, link, number, rows
 from otel_straggler.dashboards.queries import RUN, growth, growth_to_end, newest, pace, series
@@ -19,7 +20,11 @@ def render() -> str:
         "fleet",
         "Fleet",
         run_variables(is_one_run=False),
-        [("Now", _now()), ("Runs", [_runs(), _lost_over_time()]), ("Who it is", [_culprits()])],
+        [
+            ("Now", _now()),
+            ("Runs", [_runs(), _lost_over_time(), over_runs()]),
+            ("Who it is", [_culprits()]),
+        ],
     )
 
 
@@ -75,6 +80,7 @@ def _runs() -> Panel:
         [
             ("GPUs lost", "short", _LOST, PLAIN),
             ("slowdown", "short", newest(semconv.RUN_SLOWDOWN, RUN), RUN_SLOWDOWNS),
+            ("goodput", "percentunit", newest(semconv.RUN_GOODPUT, RUN), GOODPUTS),
             ("coverage", "percentunit", newest(semconv.RUN_COVERAGE, RUN), SHARES),
             ("ranks", "short", newest(semconv.RUN_WORLD_SIZE, RUN), PLAIN),
             ("in state", "short", f"{newest(semconv.RUN_STATE, f'{RUN}, state')} == 1", PLAIN),

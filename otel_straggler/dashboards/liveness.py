@@ -24,7 +24,7 @@ def render() -> str:
         [
             ("Does it get on", [*_now(), _why()]),
             ("Who", [_culprits(), _not_well()]),
-            ("How long", [_silent(), _behind()]),
+            ("How long", [_silent(), _behind(), _open_sections()]),
             ("Over time", [_states(), _ages()]),
         ],
     )
@@ -134,6 +134,19 @@ def _behind() -> Panel:
         "rank {{rank}} {{node}} {{group}}",
         f"topk({MOST_LINES}, {front} - on ({RUN}) group_right () {each})",
         links=[_TO_RANK],
+    )
+
+
+def _open_sections() -> Panel:
+    return bars(
+        11,
+        "Open sections",
+        "In which section the ranks are that have not ended. In a hang most wait in a collective: "
+        "the few that are elsewhere did not join it, look at these.",
+        "short",
+        "{{section}} {{group}}",
+        newest(semconv.RUN_OPEN_SECTIONS, f"{RUN}, section"),
+        span=24,
     )
 
 

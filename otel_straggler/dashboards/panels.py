@@ -52,12 +52,20 @@ def lines(
 
 
 def number(
-    id_: int, title: str, description: str, unit: str, expression: str, steps: Steps, span: int = 4
+    id_: int,
+    title: str,
+    description: str,
+    unit: str,
+    expression: str,
+    steps: Steps,
+    span: int = 4,
+    links: Sequence[d.DashboardLink] = (),
 ) -> Panel:
     """One figure now, or one for each series."""
     panel = stat.Panel().id(id_).title(title).description(description).unit(unit).decimals(2)
     panel.span(span).height(4).datasource(DATASOURCE).thresholds(thresholds(steps))
     panel.graph_mode(cm.BigValueGraphMode.NONE).color_mode(cm.BigValueColorMode.VALUE)
+    panel.data_links(list(links))
     return panel.with_target(_query("A", expression).legend_format("__auto").instant())
 
 
@@ -71,10 +79,11 @@ def bars(
     *,
     steps: Steps = PLAIN,
     links: Sequence[d.DashboardLink] = (),
+    span: int = 12,
 ) -> Panel:
     """One bar for each series now."""
     panel = bargauge.Panel().id(id_).title(title).description(description).unit(unit).min(0)
-    panel.span(12).height(9).datasource(DATASOURCE).thresholds(thresholds(steps))
+    panel.span(span).height(9).datasource(DATASOURCE).thresholds(thresholds(steps))
     panel.orientation(cm.VizOrientation.HORIZONTAL).data_links(list(links))
     panel.display_mode(cm.BarGaugeDisplayMode.BASIC)
     return panel.with_target(_query("A", expression).legend_format(legend).instant())

@@ -49,7 +49,7 @@ def pace(metric: Metric, by: str, chosen: str = OF_RUNS, more: str = "") -> str:
     return f"max by ({by}) (rate({series(metric, chosen, more)}[$__rate_interval]))"
 
 
-def total_pace(metric: Metric, by: str, chosen: str) -> str:
+def total_pace(metric: Metric, by: str, chosen: str = OF_RUNS) -> str:
     """The same, of several counters the sum."""
     return f"sum by ({by}) (rate({series(metric, chosen)}[$__rate_interval]))"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from otel_straggler import semconv
+from otel_straggler.dashboards.goodput import what_for
 from otel_straggler.dashboards.marks import RUN_SLOWDOWNS, SCORES, SHARES
 from otel_straggler.dashboards.page import many, page, run_variables, section_variable
 from otel_straggler.dashboards.panels import PLAIN, Panel, bars, lines, link, number, rows, timeline
@@ -37,10 +38,11 @@ def render() -> str:
         "Run",
         [*run_variables(), section_variable(), node],
         [
-            ("Is it healthy", [*_health(), _slowdown_over_time()]),
+            ("Is it healthy", [*_health(), _step_times(), _slowdown_over_time()]),
             ("Who is slow", [_worst_over_time(), _worst_now(), *_waits()]),
             ("All ranks", [_distribution(), _section_times()]),
             ("Where a step's time goes", [_ledger()]),
+            ("What the run got for its time", what_for()),
         ],
     )
 
@@ -112,7 +114,20 @@ def _slowdown_over_time() -> Panel:
         "short",
         [("{{run_id}} {{group}}", newest(semconv.RUN_SLOWDOWN, RUN))],
         steps=RUN_SLOWDOWNS,
-        span=24,
+    )
+
+
+def _step_times() -> Panel:
+    return lines(
+        15,
+        "Time of a step",
+        "Median rank and slowest rank, newest steps. Both rise together: the run as a whole is "
+        "slower, look at the sections. Only the slowest does: see who it is below.",
+        "s",
+        [
+            ("median {{run_id}} {{group}}", newest(semconv.RUN_STEP_TIME, RUN)),
+            ("slowest rank {{run_id}} {{group}}", newest(semconv.RUN_SLOWEST_STEP, RUN)),
+        ],
     )
 
 
