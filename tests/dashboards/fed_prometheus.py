@@ -25,6 +25,7 @@ _CLI: Final = (sys.executable, "-m", "otel_straggler.cli")
 _NEEDED: Final = (
     f'straggler_rank_straggling{{rank="{WHO}"}} == 1',
     "rate(straggler_run_gpu_time_lost_seconds_total[10s]) > 0",
+    "straggler_worker_slowdown > 1.05",
 )
 
 
@@ -48,7 +49,7 @@ def fed_prometheus(program: str, folder: Path) -> Iterator[str]:
                 "simulate", "--layout", LAYOUT, "--run-id", RUN, "--gpu-timing", "cupti",
                 "--fault", f"compute:1.3@rank{WHO}:step40", "--steps", "4000",
                 "--send", f"http://{addresses['otlp_http']}",
-                "--speed", "4", "--quick-until-step", "160",
+                "--speed", "4", "--quick-until-step", "160", "--tells-hardware",
             )
         )  # fmt: skip
         url = f"http://{address}"

@@ -46,7 +46,7 @@ NEED_TROUBLE = {
         "Notifications",
         "Receiver processes that were started again",
     },
-    "rank": {"Kernels of the rank", "Records that it lost"},
+    "rank": {"Records that it lost"},
 }
 """Panels that are empty where nothing is lost, forwarded, stuck or told."""
 
@@ -60,7 +60,7 @@ def previewed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, l
         pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
     assert program is not None
     with fed_prometheus(program, tmp_path_factory.mktemp("fed")) as url:
-        settings = Settings(url, {"rank": [str(WHO)]}, begin="now-2m", scrape_s=1.0)
+        settings = Settings(url, {"rank": [str(WHO)]}, begin="now-1m", scrape_s=1.0)
         ends_at = time.monotonic() + _LONGEST_S
         made = preview_pages(read(None), settings)
         while empty(made[1]) != NEED_TROUBLE and time.monotonic() < ends_at:
@@ -119,9 +119,28 @@ def test_the_pages_name_the_slow_rank(page: Any) -> None:
         ("rank", "Verdicts on the rank"),
         ("run", "Who others waited for"),
     ):
-        panel = page.locator(f"#{'otel-straggler'}-{name} .panel", has_text=title)
+        panel = page.locator(f"#otel-straggler-{name} .panel", has_text=title)
         text = " ".join(panel.first.locator(".body").all_text_contents())
         assert str(WHO) in text, title
+
+
+def test_the_slow_rank_is_the_worst_and_its_victims_are_not_listed(page: Any) -> None:
+    """The first rows are its own sections; those in which ranks wait for it are left out."""
+    rows = page.locator("#otel-straggler-run .panel", has_text="Worst 20 now").locator("tbody tr")
+    first = rows.first.locator("td").all_inner_texts()
+    assert str(WHO) in first
+    assert not {"gradient_sync", "pipeline_wait"} & set(" ".join(rows.all_inner_texts()).split())
+
+
+def test_the_matrix_is_in_order_and_hot_where_the_slow_rank_is(page: Any) -> None:
+    """Stages and data ranks as numbers, up; rank 13 of tp2, dp8 is data rank 6 of stage 0."""
+    table = page.locator("#otel-straggler-matrix table").first
+    head = table.locator("th").all_inner_texts()
+    assert head == ["pipeline_stage\\data_rank", *map(str, range(8))]
+    rows = [row.locator("td").all_inner_texts() for row in table.locator("tbody tr").all()]
+    assert [row[0] for row in rows] == ["0", "1", "2", "3"]
+    cells = {(row[0], column): float(row[1 + int(column)]) for row in rows for column in head[1:]}
+    assert max(cells, key=lambda cell: cells[cell]) == ("0", "6")
 
 
 def test_pictures_are_kept_for_people(page: Any) -> None:
