@@ -21,6 +21,7 @@ export const EMPTY_HEAT_GRID = {
   columnLabelRoom: 70, // pixels from one label to the next
   corner: "",
   flaggedRows: [], // ascending
+  suspectRows: new Set(), // those of them that are only suspected
   selectedRow: null,
   selectedColumn: null,
   markedCell: null, // row * columns + column of the chosen rank
