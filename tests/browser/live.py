@@ -38,6 +38,26 @@ class LivePage:
         """The canvas of a part, which may be the part itself."""
         return self.page.locator(f"[data-part={name}] canvas, canvas[data-part={name}]").first
 
+    def find_in_chart(self, name: str, words: str) -> tuple[float, float]:
+        """Where in the canvas of a part the pointer is told the words; it stays there."""
+        canvas = self.canvas(name)
+        canvas.scroll_into_view_if_needed()
+        box = canvas.bounding_box()
+        assert box is not None
+        tooltip = self.part(name).get_by_role("tooltip")
+        told = set()
+        for y in range(4, int(box["height"]), 12):
+            for x in range(70, int(box["width"]), 20):
+                self.page.mouse.move(box["x"] + x, box["y"] + y)
+                text = tooltip.text_content() if tooltip.is_visible() else ""
+                if text and re.search(rf"{re.escape(words)}\b", text):
+                    return box["x"] + x, box["y"] + y
+                told.add(text)
+        raise AssertionError(f"{words!r} is nowhere in {name}; there are {sorted(told, key=str)}")
+
+    def click_in_chart(self, name: str, words: str) -> None:
+        self.page.mouse.click(*self.find_in_chart(name, words))
+
     def says(self, name: str, words: str) -> None:
         """Wait until a part, or a field of the answer (``answer.headline``), has the words."""
         part, _, field = name.partition(".")

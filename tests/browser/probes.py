@@ -67,12 +67,15 @@ FOCUSED = """() => {
 
 TOO_WIDE = """() => {
     const mayScroll = element => {
-        for (let at = element.parentElement; at; at = at.parentElement) {
-            const overflow = getComputedStyle(at).overflowX;
-            if (at !== document.body && overflow !== "visible") return true;
+        for (let at = element; at && at !== document.body; at = at.parentElement) {
+            const style = getComputedStyle(at);
+            if (style.clipPath !== "none") return true; // for screen readers only
+            if (at !== element && style.overflowX !== "visible") return true;
         }
         return false;
     };
+    const page = document.documentElement;
+    if (page.scrollWidth > page.clientWidth) return [`${page.scrollWidth} of ${page.clientWidth}`];
     return [...document.querySelectorAll("body *")]
         .filter(e => e.checkVisibility() && e.getBoundingClientRect().right > innerWidth + 1)
         .filter(e => !mayScroll(e)).map(e => e.outerHTML.slice(0, 120)).slice(0, 5);
