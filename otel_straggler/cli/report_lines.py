@@ -120,9 +120,9 @@ def _figures(run: Json) -> Iterator[Text]:
 
 def _verdicts(picture: Json) -> Iterator[Text]:
     """But for the one that the answer has told."""
-    told = picture["answer"]["sentence"] or ""
+    told = (picture["answer"]["sentence"] or "").lower()
     standing = [v for v in picture["verdicts"] if v["stands"]]
-    others = [v for v in standing if v["sentence"] and v["sentence"] not in told]
+    others = [v for v in standing if v["sentence"] and v["sentence"].lower() not in told]
     for verdict in others[:MOST_VERDICTS]:
         silenced = ", silenced" if verdict["silenced"] else ""
         text = f"{verdict['state']}{silenced}: {printable(verdict['sentence'], _SENTENCE)}"

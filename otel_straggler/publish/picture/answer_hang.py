@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from otel_straggler.publish.hang_json import ranks_text, sentence
 from otel_straggler.publish.picture.answer_type import (
     Json,
+    Tone,
     answer,
     as_sentence,
     command,
-    cost,
     duration,
 )
-from otel_straggler.publish.picture.rounding import seconds
+from otel_straggler.publish.picture.rounding import number, seconds
 from otel_straggler.publish.picture.seen import Seen
 from otel_straggler.score.hangs.culprits import HangKind
 from otel_straggler.score.hangs.judge import Found
@@ -46,35 +47,39 @@ HANG_ADVICE: Final[dict[HangKind, tuple[str, ...]]] = {
 
 def hang_answer(seen: Seen, found: Found) -> Json:
     """Whom the run waits for, since when, what it costs, what to do."""
+    tone: Tone = "watch" if seen.is_acknowledged else "bad"
+    return answer(seen, tone, "hang", hang_headline(seen, found), **hang_facts(seen, found))
+
+
+def hang_facts(seen: Seen, found: Found) -> Json:
+    """The fields of an answer that a hang fills, but for tone, kind and headline."""
     kind = None if found.blame is None else found.blame.kind
-    culprits = [] if found.blame is None else found.ranks[found.blame.culprits].tolist()
-    since_s = found.hung_since_s if found.hung_since_s == found.hung_since_s else found.since_s
-    head = _headline(seen, found, kind, culprits)
+    culprits = _culprits(found)
+    since_s = found.hung_since_s if math.isfinite(found.hung_since_s) else found.since_s
     only = culprits[0] if len(culprits) == 1 else None
-    n_ranks = len(found.ranks)
-    return answer(
-        seen,
-        "watch" if seen.is_acknowledged else "bad",
-        "hang",
-        head,
-        sentence=_sentence(seen, found, since_s, head),
-        scope="rank" if only is not None else "run",
-        rank=only,
-        node=None if only is None else node_of(seen, only),
-        section=None if only is None else _open_section(seen, only),
-        since_step=_step(seen, culprits),
-        since_s=seconds(since_s),
-        cause=kind,
-        cause_text=None if kind is None else HANG_TEXTS[kind],
-        cost=cost(seen, 3600.0 * n_ranks),
-        evidence="heartbeats",
-        is_localised=bool(culprits),
-        advice=list(HANG_ADVICE[kind or "lost"]),
-        commands=_commands(seen, kind, culprits),
-    )
+    told: Json = {
+        "sentence": _sentence(seen, found, since_s),
+        "scope": "rank" if only is not None else "run",
+        "rank": only,
+        "node": None if only is None else node_of(seen, only),
+        "section": None if only is None else _open_section(seen, only),
+        "since_step": _step(seen, culprits),
+        "since_s": seconds(since_s),
+        "cause": kind,
+        "cause_text": None if kind is None else HANG_TEXTS[kind],
+        "cost": _cost(seen, len(found.ranks), since_s),
+        "evidence": "heartbeats",
+        "is_localised": bool(culprits),
+        "advice": list(HANG_ADVICE[kind or "lost"]),
+        "commands": _commands(seen, kind, culprits),
+    }
+    return told
 
 
-def _headline(seen: Seen, found: Found, kind: HangKind | None, culprits: list[int]) -> str:
+def hang_headline(seen: Seen, found: Found) -> str:
+    """Who keeps the run waiting."""
+    kind = None if found.blame is None else found.blame.kind
+    culprits = _culprits(found)
     if found.state == "lost":
         return "The whole run is silent"
     if kind is None:
@@ -93,9 +98,24 @@ def _headline(seen: Seen, found: Found, kind: HangKind | None, culprits: list[in
     }[kind]
 
 
-def _sentence(seen: Seen, found: Found, since_s: float, head: str) -> str:
-    said = sentence(found) or as_sentence(head)
-    if since_s == since_s:
+def _culprits(found: Found) -> list[int]:
+    culprits: list[int] = [] if found.blame is None else found.ranks[found.blame.culprits].tolist()
+    return culprits
+
+
+def _cost(seen: Seen, n_ranks: int, since_s: float) -> Json:
+    """All GPUs of the run, since it hangs; beside what was lost before."""
+    idle_s = max(seen.now_s - since_s, 0.0) if math.isfinite(since_s) else 0.0
+    before = 0.0 if seen.world is None else seen.world.gpu_seconds_lost
+    return {
+        "gpu_seconds_lost_per_hour": number(3600.0 * n_ranks),
+        "gpu_seconds_lost": number(before + idle_s * n_ranks),
+    }
+
+
+def _sentence(seen: Seen, found: Found, since_s: float) -> str:
+    said = sentence(found) or as_sentence(hang_headline(seen, found))
+    if math.isfinite(since_s):
         said += f" So it has been for {duration(max(seen.now_s - since_s, 0.0))}."
     idle = f"{len(found.ranks):,} GPUs stand idle." if len(found.ranks) > 1 else ""
     if seen.is_acknowledged:
@@ -104,6 +124,8 @@ def _sentence(seen: Seen, found: Found, since_s: float, head: str) -> str:
 
 
 def _commands(seen: Seen, kind: HangKind | None, culprits: list[int]) -> list[str]:
+    if not seen.is_live:
+        return []
     group = ("--group", seen.group) if seen.group else ()
     lines = []
     if kind in ("never_joined", "joined_but_stuck", "left_early"):
