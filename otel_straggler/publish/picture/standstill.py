@@ -71,7 +71,7 @@ def _last(seen: Seen, ages_s: Floats | None) -> float:
 
 
 def _silent_since_s(seen: Seen, found: Found) -> float:
-    """When the last sign of life of those came that are lost; NaN if none is, or none ever spoke."""
+    """When those that are lost last gave a sign of life; NaN if none is, or none ever spoke."""
     if found.blame is None or found.blame.kind != "lost" or seen.signs is None:
         return math.nan
     is_lost = np.isin(seen.signs.ranks, found.ranks[found.blame.culprits])
