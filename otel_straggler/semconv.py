@@ -849,7 +849,7 @@ TRACKER_SCALARS: Final = {
     "gpu_seconds_lost": "GPU time lost by waiting since the start",
     "gpu_seconds_lost_per_hour": "GPU time that is lost by waiting now, per hour",
     "step_s": "median seconds per step",
-    "slowest_step_s": "seconds per step of the rank that takes longest",
+    "slowest_step_s": "seconds of own work per step, without waiting, of the rank with most of it",
     "ranks_called_slow": "ranks that are called slow, by a verdict on them or on their host",
     "ranks_reporting": "ranks with data in the newest window",
 }
