@@ -108,7 +108,9 @@ def _figures(run: Json) -> Iterator[Text]:
     parts = []
     if run["step_s"] is not None:
         slowest = run["slowest_step_s"]
-        of_slowest = "" if slowest is None else f" (slowest rank {duration(slowest)})"
+        of_slowest = (
+            "" if slowest is None else f" (own work of the slowest rank {duration(slowest)})"
+        )
         parts.append(f"a step takes {duration(run['step_s'])}{of_slowest}")
     if run["slowdown"] is not None:
         parts.append(f"the run takes {run['slowdown']:.2f}x as long as it could")

@@ -11,7 +11,7 @@ from otel_straggler.publish.picture.picture import Maker
 from otel_straggler.publish.picture.rounding import number
 from otel_straggler.publish.picture.seen import Seen
 from otel_straggler.publish.picture.verdicts import CALLED
-from otel_straggler.publish.picture.whole_run import slowest_step_s
+from otel_straggler.publish.picture.whole_run import slowest_own_s
 from otel_straggler.semconv import TRACKER_SCALARS
 
 Json: TypeAlias = dict[str, Any]
@@ -44,7 +44,7 @@ def scalars_of(seen: Seen) -> dict[str, float | int | None]:
         "gpu_seconds_lost": lost,
         "gpu_seconds_lost_per_hour": number(world.waste * 3600.0 * max(seen.expected, 1)),
         "step_s": number(world.step_s),
-        "slowest_step_s": slowest_step_s(seen.table),
+        "slowest_step_s": slowest_own_s(seen.table),
         "ranks_called_slow": _called_slow(seen),
         "ranks_reporting": None if seen.table is None else seen.reporting,
     }
