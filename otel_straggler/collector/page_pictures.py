@@ -35,6 +35,7 @@ from otel_straggler.publish.picture import (
     timeline_json,
 )
 from otel_straggler.publish.picture.rank import is_known
+from otel_straggler.publish.picture.scalars import scalars_json
 
 Json: TypeAlias = dict[str, Any]
 
@@ -124,6 +125,18 @@ class Pictures:
             return rank_json(seen, rank, columns, self._from.maker(), now_s=self._from.now_s())
 
         return self._cache.get(("rank", run_id, group, rank), self._state(run_id, run), make)
+
+    def scalars(self, run_id: str | None, group: str | None) -> Answer:
+        """A few numbers of one run, for experiment trackers."""
+        run_id = self._named(run_id)
+        run = self._live(run_id)
+        snapshot = self._state(run_id, run)
+
+        def make(_: float) -> Json:
+            seen = self._seen(run_id, run, group)
+            return scalars_json(seen, self._from.maker(), snapshot=snapshot)
+
+        return self._cache.get(("scalars", run_id, group), snapshot, make)
 
     def timeline(self, run_id: str | None, group: str | None, section: str, after: int) -> Answer:
         """The newest windows, those with a number above ``after``."""

@@ -122,14 +122,14 @@ def test_every_group_is_a_world_and_the_one_in_trouble_comes_first(
 
 
 def test_columns_are_the_windows_between_two_times(begin: Any, kit: Any, path: Path) -> None:
-    """The newest where there are too many; of one group; with the number of the window."""
+    """Evenly chosen where there are too many; of one group; with the number of the window."""
     windows = [kit.window(number) for number in range(6)]
     open_ = kept(begin, path, windows=[*windows, kit.window(9, group="other")])
     ends = [window.end_ns / 1e9 for window in windows]
     columns = open_().columns("run", "")
     assert [column.seq for column in columns] == [1, 2, 3, 4, 5, 6]
     assert [column.first_step for column in columns] == [0, 10, 20, 30, 40, 50]
-    assert [c.first_step for c in open_().columns("run", "", most=2)] == [40, 50]
+    assert [c.first_step for c in open_().columns("run", "", most=3)] == [0, 20, 50]
     between = open_().columns("run", "", from_s=ends[1], to_s=ends[3])
     assert [column.first_step for column in between] == [10, 20, 30]
     told_ = timeline_json(columns, run_id="run", group="", section="forward")

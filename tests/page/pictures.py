@@ -7,13 +7,15 @@ Numbers are drawn with fixed seeds, so a screenshot of today looks like one of y
 from __future__ import annotations
 
 import base64
-import math
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
-Json = dict[str, Any]
+import numpy as np
+import numpy.typing as npt
+
+Json: TypeAlias = dict[str, Any]
+Floats: TypeAlias = npt.NDArray[np.float64]
 
 NOW_S = 1_790_000_000.0
 SECTIONS = (
@@ -53,18 +55,29 @@ class World:
     node: Callable[[int], str] = lambda rank: f"node-{rank // 8}"
     sections: tuple[tuple[str, str, float], ...] = SECTIONS
     is_silent: bool = False
+    _drawn: dict[str, Floats] = field(default_factory=dict)
 
-    def slowdown(self, rank: int, section: str, window: int = N_COLUMNS - 1) -> float:
-        """Of one rank in one section; slow ones are slow in the last third of the windows."""
-        noise = random.Random(f"{rank}/{section}/{window}").gauss(1.0, 0.006)
-        is_slow = window >= N_COLUMNS * 2 // 3
-        return noise * (self.slow.get((rank, section), 1.0) if is_slow else 1.0)
+    def slowdowns(self, section: str) -> Floats:
+        """(windows, ranks) of one section; slow ranks are slow in the last third of the windows."""
+        if section not in self._drawn:
+            drawn = np.random.default_rng(len(self._drawn)).normal(1.0, 0.006, self._shape)
+            for (rank, name), factor in self.slow.items():
+                if name == section:
+                    drawn[N_COLUMNS * 2 // 3 :, rank] *= factor
+            self._drawn[section] = drawn
+        return self._drawn[section]
 
-    def overall(self, rank: int, window: int = N_COLUMNS - 1) -> float:
-        """Over compute and data sections, weighted by what they take."""
+    def overall(self) -> Floats:
+        """(windows, ranks) over compute and data sections, weighted by what they take."""
         own = [(s, name) for name, kind, s in self.sections if kind in ("compute", "data")]
+        if not own:
+            return np.full(self._shape, np.nan)
         whole = sum(s for s, _ in own)
-        return sum(s * self.slowdown(rank, name, window) for s, name in own) / whole
+        return sum((s / whole * self.slowdowns(name) for s, name in own), np.zeros(self._shape))
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return N_COLUMNS, self.ranks
 
 
 def picture(world: World, group: str = "") -> Json:
@@ -118,11 +131,8 @@ def picture(world: World, group: str = "") -> Json:
         "ranks": _ranks(world),
         "sections": [{"name": name, "kind": kind} for name, kind, _ in world.sections],
         "slowdowns": {
-            "overall": [_short(world.overall(rank)) for rank in range(world.ranks)],
-            "by_section": [
-                [_short(world.slowdown(rank, name)) for rank in range(world.ranks)]
-                for name, _, _ in world.sections
-            ],
+            "overall": _listed(world.overall()[-1]),
+            "by_section": [_listed(world.slowdowns(name)[-1]) for name, _, _ in world.sections],
         },
         "heat": _heat(world),
         "ledger": _ledger(world),
@@ -147,14 +157,7 @@ def runs_of(pictures: list[Json]) -> Json:
 def timeline(world: World, section: str = "", after: int = 0) -> Json:
     """The answer of ``/v1/timeline``; columns with a larger number than ``after``."""
     columns = [n for n in range(1, N_COLUMNS + 1) if n > after]
-    values = bytearray()
-    for number in columns:
-        for rank in range(world.ranks):
-            window = number - 1
-            if section:
-                values.append(_byte(world.slowdown(rank, section, window)))
-            else:
-                values.append(_byte(world.overall(rank, window)))
+    slowdowns = (world.slowdowns(section) if section else world.overall())[after:]
     return {
         "schema_version": 1,
         "run_id": world.run_id,
@@ -174,7 +177,7 @@ def timeline(world: World, section: str = "", after: int = 0) -> Json:
             for number in columns
         ],
         "encoding": "uint8-log2",
-        "values": base64.b64encode(bytes(values)).decode(),
+        "values": base64.b64encode(_bytes(slowdowns)).decode(),
     }
 
 
@@ -203,10 +206,7 @@ def rank_detail(world: World, rank: int) -> Json:
         "history": {
             "columns": timeline(World(ranks=0))["columns"][-40:],
             "sections": [name for name, _, _ in world.sections],
-            "slowdowns": [
-                [_short(world.slowdown(rank, name, w)) for w in range(N_COLUMNS - 40, N_COLUMNS)]
-                for name, _, _ in world.sections
-            ],
+            "slowdowns": [_listed(world.slowdowns(s)[-40:, rank]) for s, _, _ in world.sections],
         },
         "dropped": {},
         "commands": [f"otel-straggler verdict explain {rank} --run {world.run_id}"],
@@ -216,10 +216,10 @@ def rank_detail(world: World, rank: int) -> Json:
 def verdict(rank: int | None, **changes: Any) -> Json:
     """A verdict of the picture; on a rank unless told otherwise."""
     return {
-        "subject_id": f"rank/node-1/{rank}",
+        "subject_id": f"rank/node-2/{rank}",
         "scope": "rank",
         "rank": rank,
-        "node": "node-1",
+        "node": "node-2",
         "role": "trainer",
         "section": "forward",
         "cause": "slow_gpu",
@@ -230,7 +230,7 @@ def verdict(rank: int | None, **changes: Any) -> Json:
         "confirmed_step": 17_520,
         "confidence": 0.97,
         "gpu_seconds_lost_per_hour": 33_120.0,
-        "sentence": f"rank {rank} on node-1 takes 1.50x as long as its 15 peers in forward since"
+        "sentence": f"rank {rank} on node-2 takes 1.50x as long as its 15 peers in forward since"
         " step 17440: slow GPU. The job loses 9.2 h of GPU time per hour.",
         "group": "",
         "attempt": 0,
@@ -327,7 +327,8 @@ def _per_stage(world: World) -> int:
 def _heat(world: World) -> Json:
     per_stage = _per_stage(world)
     ranks = range(per_stage * world.stages)
-    cells = [[r // per_stage, r % per_stage, _short(world.overall(r))] for r in ranks]
+    overall = _listed(world.overall()[-1])
+    cells = [[r // per_stage, r % per_stage, overall[r]] for r in ranks]
     name, text = world.pattern
     return {
         "stages": list(range(world.stages)),
@@ -357,10 +358,10 @@ def _ledger(world: World) -> list[Json]:
 
 
 def _waits(world: World) -> list[Json]:
-    slow = {rank for rank, _ in world.slow} | set(world.state)
+    slow = {rank for rank, _ in world.slow} | {r for r, s in world.state.items() if s == "lost"}
     waits = []
     for rank in range(min(world.ranks, 24)):
-        noise = random.Random(f"waits/{rank}").random()
+        noise = rank * 0.618 % 1
         waits.append(
             {
                 "rank": rank,
@@ -375,7 +376,7 @@ def _waits(world: World) -> list[Json]:
 
 
 def _section_detail(world: World, rank: int, name: str, kind: str, typical: float) -> Json:
-    slowdown = world.slowdown(rank, name)
+    slowdown = float(world.slowdowns(name)[-1, rank])
     return {
         "name": name,
         "kind": kind,
@@ -399,8 +400,14 @@ def _run_line(each: Json) -> Json:
     return {**{key: run[key] for key in kept}, **told}
 
 
-def _byte(slowdown: float) -> int:
-    return min(255, max(1, round(128 + 64 * math.log2(slowdown))))
+def _bytes(slowdowns: Floats) -> bytes:
+    """Column after column; 0 = no data."""
+    codes = np.clip(np.round(128 + 64 * np.log2(slowdowns)), 1, 255)
+    return bytes(np.where(np.isnan(codes), 0, codes).astype(np.uint8).tobytes())
+
+
+def _listed(values: Floats) -> list[float | None]:
+    return [None if np.isnan(value) else _short(value) for value in values.tolist()]
 
 
 def _short(value: float) -> float:

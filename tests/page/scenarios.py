@@ -1,4 +1,4 @@
-"""The runs that the page is looked at with: well, slow, hung, out of balance, ended, huge, hostile."""
+"""The runs that the page is looked at with: well, slow, hung, out of balance, ended, huge."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .pictures import NOW_S, SECTIONS, World, alert, verdict
 Json = dict[str, Any]
 HOSTILE = "<img src=x onerror=alert(1)>"
 """A name that would run if it were taken for HTML."""
-RIGHT_TO_LEFT = "\u202eעברית מימין"
+RIGHT_TO_LEFT = "\u202e\u05e2\u05d1\u05e8\u05d9\u05ea"
 LONG = "a-very-long-name-" * 12
 
 
@@ -36,7 +36,7 @@ def straggler() -> World:
         },
         answer=_answer_of(
             told,
-            headline="Rank 21 on node-1 is slow in forward",
+            headline="Rank 21 on node-2 is slow in forward",
             advice=[
                 "compare its clocks, temperature and XID errors with a peer's",
                 "cordon the node if they differ",
@@ -78,9 +78,9 @@ def straggler() -> World:
         alerts=[
             alert(
                 "StragglerRankStraggling",
-                "rank 21 on node-1 takes 1.50x as long as its peers in forward: slow GPU",
+                "rank 21 on node-2 takes 1.50x as long as its peers in forward: slow GPU",
                 rank="21",
-                node="node-1",
+                node="node-2",
                 domain="hardware",
             ),
             alert("StragglerRunSlow", "the run takes 1.17x as long as it could", "warning"),
@@ -104,7 +104,7 @@ def straggler() -> World:
 
 
 def hang() -> World:
-    states = {rank: "stuck" for rank in range(64)} | {11: "lost"}
+    states = dict.fromkeys(range(64), "stuck") | {11: "lost"}
     said = "Rank 11: no sign of life; 63 ranks wait."
     return World(
         state=states,
@@ -117,6 +117,7 @@ def hang() -> World:
             "kind": "hang",
             "scope": "rank",
             "rank": 11,
+            "cause": "lost",
             "node": "node-1",
             "section": "gradient_sync",
             "since_s": NOW_S - 212,
@@ -195,7 +196,7 @@ def ended() -> World:
         "tone": "ended",
         "kind": "ended",
         "headline": "The run has ended well; it lost 2.5 GPU-hours",
-        "sentence": "It took 1.17x as long as it could: rank 21 on node-1 was slow in forward.",
+        "sentence": "It took 1.17x as long as it could: rank 21 on node-2 was slow in forward.",
     }
     world.alerts = []
     return world

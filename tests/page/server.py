@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import threading
 import time
@@ -33,7 +34,6 @@ class CannedCollector:
     Attributes:
         worlds: the runs, first one first; change them with :meth:`show`.
         asked: addresses that were asked for, in order.
-        is_slow_to_answer: answers wait until it is cleared.
     """
 
     def __init__(self, *worlds: World, port: int = 0) -> None:
@@ -42,6 +42,7 @@ class CannedCollector:
         self.changes: Json = {}
         self._news = threading.Condition()
         self._number = 1
+        self._pictures: dict[int, Json] = {}
         self._started = time.time() - NOW_S  # collector's "now" goes on from the canned one
         self.started_at_s = NOW_S - 9000
         self._is_up = True
@@ -115,11 +116,16 @@ class CannedCollector:
         return rank_detail(world, rank) if path == "/v1/rank" and 0 <= rank < world.ranks else None
 
     def _picture(self, world: World) -> Json:
-        told = self._dated(picture(world))
+        told = self._dated(self._canned_picture(world))
         told["snapshot"] = f"{world.run_id}-{self._number}"
         for key, value in self.changes.items():
             told[key] = {**told[key], **value} if isinstance(value, dict) else value
         return told
+
+    def _canned_picture(self, world: World) -> Json:
+        if id(world) not in self._pictures:
+            self._pictures[id(world)] = picture(world)
+        return self._pictures[id(world)]
 
     def _dated(self, told: Json) -> Json:
         """Canned times end at ``NOW_S``; the collector's clock went on from there."""
@@ -130,10 +136,14 @@ class CannedCollector:
         return {"snapshot": f"{run}-{self._number}", "now_s": self.now_s, "last": 120}
 
     def wait_for_news(self, seen: int) -> int | None:
-        """The number of the newest set of runs, once it is another than ``seen``; None at the end."""
+        """The number of the newest set of runs once it is not ``seen``; None at the end."""
         with self._news:
             self._news.wait_for(lambda: self._number != seen or not self._is_up)
             return self._number if self._is_up else None
+
+    @property
+    def is_up(self) -> bool:
+        return self._is_up
 
     @property
     def number(self) -> int:
@@ -155,6 +165,9 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
+        if not self.canned.is_up:  # a connection that was kept open
+            self.close_connection = True
+            return
         split = urlsplit(self.path)
         self.canned.asked.append(self.path)
         query = {name: values[-1] for name, values in parse_qs(split.query).items()}
@@ -187,7 +200,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "no-cache")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        with contextlib.suppress(ConnectionError):
+            self.wfile.write(body)
 
     def _stream(self, run: str | None) -> None:
         self.send_response(200)

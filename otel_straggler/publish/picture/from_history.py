@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
+import numpy as np
+
 from otel_straggler.errors import InputError
 from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.publish.history import HistoryReader, RunEntry, WindowEntry, WindowSummary
@@ -40,6 +42,7 @@ class FromHistory:
         reader: of the file.
         wall_s: clock.
         refuse: see :data:`Refuse`; without it nobody is told.
+        goes_on_s: a run whose picture is younger is live; 0: none is.
     """
 
     def __init__(
@@ -48,8 +51,10 @@ class FromHistory:
         *,
         wall_s: Callable[[], float] = time.time,
         refuse: Refuse = lambda _key, _why: None,
+        goes_on_s: float = GOES_ON_S,
     ) -> None:
         self._reader = reader
+        self._goes_on_s = goes_on_s
         self._wall_s = wall_s
         self._refuse = refuse
 
@@ -103,22 +108,27 @@ class FromHistory:
         to_s: float | None = None,
         most: int = MOST_COLUMNS,
     ) -> list[Column]:
-        """Windows of a world as columns, oldest first; numbered as the history does. Where there
-        are more than ``most`` between the two times (of the senders' clocks), the newest.
+        """Windows of a world as columns, oldest first; numbered as the history does.
+
+        Where there are more than ``most`` between the two times (of the senders' clocks), evenly
+        chosen ones: the whole course of a run rather than its end.
 
         Cost: reads each of them; O(windows * ranks * sections).
         """
         wanted = [
             entry
-            for entry in self._reader.windows(run_id)
-            if entry.group == group and _is_between(entry.end_ns / 1e9, from_s, to_s)
+            for entry in _of_one_kind(self._windows(run_id).get(group, []))
+            if _is_between(entry.end_ns / 1e9, from_s, to_s)
         ]
-        found = []
-        for entry in wanted[-most:] if most else ():
-            window = self._window(entry)
-            if window is not None:
-                found.append(column_of(_table(window, None), entry.id, entry.attempt))
-        return found
+        if len(wanted) > most:
+            places = np.linspace(0, len(wanted) - 1, most).round().astype(int)
+            wanted = [wanted[place] for place in places.tolist()]
+        windows = ((entry, self._window(entry)) for entry in wanted)
+        return [
+            column_of(RankTable.of_summary(window), entry.id, entry.attempt)
+            for entry, window in windows
+            if window is not None
+        ]
 
     # --- parts ------------------------------------------------------------------------------
 
@@ -171,7 +181,7 @@ class FromHistory:
         """Whether a collector follows it at this moment, as far as the file tells."""
         if seen.finished_at_s is not None or (seen.found and seen.found.state in ENDS):
             return False
-        return abs(self._wall_s() - seen.now_s) < GOES_ON_S
+        return abs(self._wall_s() - seen.now_s) < self._goes_on_s
 
     def _changes(self, run_id: str, summaries: Mapping[str, _Read]) -> tuple[Verdict, ...]:
         """All changes; the newest of a subject with the numbers that a summary saw later."""
@@ -223,6 +233,12 @@ def _all_of(summaries: Mapping[str, _Read], name: str) -> tuple[Any, ...]:
     parts = [getattr(seen.judged, name) for _, seen in summaries.values() if seen is not None]
     found = dict.fromkeys(each for part in parts for each in part)
     return tuple(sorted(found, key=lambda each: getattr(each, "at_ns", 0)))
+
+
+def _of_one_kind(windows: Sequence[WindowEntry]) -> list[WindowEntry]:
+    """Those by step if there are any: windows by time overlap them."""
+    by_step = [entry for entry in windows if entry.first_step is not None]
+    return by_step or list(windows)
 
 
 def _is_between(at_s: float, from_s: float | None, to_s: float | None) -> bool:

@@ -147,10 +147,6 @@ def test_a_hang_goes_before_every_verdict() -> None:
     assert found["headline"] == "Rank 5 on node-0 does not join the others"
     assert (found["rank"], found["node"], found["section"]) == (5, "node-0", "forward")
     assert "7 ranks wait" in found["sentence"]
-    assert "1.5 min" in found["sentence"]
-    assert found["since_s"] == made.NOW_S - 90
-    # Eight GPUs, 90 seconds, beside what was lost before.
-    assert found["cost"] == {"gpu_seconds_lost_per_hour": 28800.0, "gpu_seconds_lost": 723.0}
     assert found["commands"][0] == "otel-straggler hang ask dump_stacks --rank 5 --run run"
 
 

@@ -65,8 +65,8 @@ def test_figures_of_the_run() -> None:
     assert (found["slowdown"], found["waste"], found["m_w"]) == (1.25, 0.2, 0.9)
     assert found["gpu_seconds_lost_per_hour"] == 0.2 * 8 * 3600
     assert (found["step"], found["step_s"]) == (61, 0.2)
-    # What is within forward is not added to it.
-    assert found["slowest_step_s"] == 0.17
+    # Own work: without the waiting, and without what lies within forward.
+    assert found["slowest_step_s"] == 0.12
     assert (found["world_size"], found["ranks_reporting"], found["coverage"]) == (8, 8, 1.0)
     assert (found["time_basis"], found["state"]) == ("host", "training")
 

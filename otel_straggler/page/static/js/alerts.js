@@ -1,6 +1,6 @@
 // The alerts that fire for this run.
 
-import { nameTree, nothingTree, rankTree } from "./bars.js";
+import { nameTree, nothingTree, proseTree, rankTree } from "./bars.js";
 import { el, patch } from "./dom.js";
 import { asSentence, formatDuration } from "./format.js";
 
@@ -20,9 +20,10 @@ export function createAlerts(container, actions) {
 /** The alerts as a tree. */
 export function alertsTree(picture, actions) {
   const alerts = sortedAlerts(picture.alerts || []);
-  const observed = picture.run.mode === "observe"
-    ? el("p", { class: "nothing" }, "The collector observes: it calls nobody. It would have sent what stands here.")
-    : null;
+  const observed =
+    picture.run.mode === "observe"
+      ? el("p", { class: "nothing" }, "The collector only observes: what would fire stands here, and nobody is called.")
+      : null;
   if (!alerts.length) return [nothingTree("Nothing fires."), observed];
   return [
     observed,
@@ -52,7 +53,7 @@ function alertTree(alert, nowS, actions) {
         nameTree(alert.name),
         el("small", {}, ` ${severity}, for ${formatDuration(Math.max(0, Math.round(nowS - alert.since_ns / 1e9)))}`),
       ),
-      el("p", { dir: "auto" }, asSentence(annotations.summary || annotations.description || "")),
+      el("p", { dir: "auto" }, proseTree(asSentence(annotations.summary || annotations.description || ""))),
       annotations.summary && annotations.description && annotations.description !== annotations.summary
         ? el("p", { class: "muted", dir: "auto" }, annotations.description)
         : null,

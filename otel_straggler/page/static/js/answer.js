@@ -1,17 +1,15 @@
 // The answer: is the run healthy, who is slow, since when, why, what does it cost, what to do.
 
-import { barTree, commandTree, nameTree } from "./bars.js";
+import { commandTree, nameTree, proseTree } from "./bars.js";
 import { el, patch } from "./dom.js";
+import { evidenceTree } from "./evidence.js";
 import {
-  UNKNOWN_TEXT,
   asSentence,
   formatClock,
   formatDuration,
   formatGpuTime,
   formatNumber,
   formatPercent,
-  formatSeconds,
-  formatTimes,
   isKnown,
   wordsOf,
 } from "./format.js";
@@ -49,14 +47,14 @@ export function answerTree(picture, actions) {
       "div",
       { class: "answer-says" },
       el("p", { class: "eyebrow" }, TONE_NAMES[answer.tone] || TONE_NAMES.unknown),
-      el("h1", { "data-field": "headline", dir: "auto" }, answer.headline),
-      el("p", { class: "sentence", "data-field": "sentence", dir: "auto" }, asSentence(answer.sentence)),
+      el("h1", { "data-field": "headline", dir: "auto" }, proseTree(answer.headline)),
+      el("p", { class: "sentence", "data-field": "sentence", dir: "auto" }, proseTree(asSentence(answer.sentence))),
       factsTree(picture),
     ),
     el(
       "div",
       { class: "answer-shows" },
-      peersTree(answer),
+      evidenceTree(picture),
       adviceTree(answer),
       isKnown(answer.rank)
         ? el(
@@ -115,7 +113,7 @@ function costText(cost) {
   if (!cost) return "";
   const perHour = cost.gpu_seconds_lost_per_hour;
   const parts = [];
-  if (isKnown(perHour) && perHour >= 1) parts.push(`${formatGpuTime(perHour)} an hour`);
+  if (isKnown(perHour) && perHour >= 1) parts.push(`${formatGpuTime(perHour)} per hour`);
   if (isKnown(cost.gpu_seconds_lost) && cost.gpu_seconds_lost >= 1) {
     parts.push(`${formatGpuTime(cost.gpu_seconds_lost)} so far`);
   }
@@ -128,40 +126,6 @@ function evidenceText(answer) {
   if (isKnown(answer.confidence)) parts.push(`${formatPercent(answer.confidence)} sure`);
   if (answer.is_localised === false) parts.push("cannot tell culprit from victims");
   return parts.join(", ");
-}
-
-/** Its own time beside that of its peers. */
-function peersTree(answer) {
-  const peers = answer.peers;
-  if (!peers || !isKnown(peers.own_s) || !isKnown(peers.peers_s)) return null;
-  const largest = Math.max(peers.own_s, peers.peers_s);
-  const who = isKnown(answer.rank) ? `rank ${answer.rank}` : answer.node || "this";
-  const others = isKnown(peers.n_peers) && peers.n_peers > 0
-    ? `its ${formatNumber(peers.n_peers)} peers`
-    : "its peers";
-  return el(
-    "figure",
-    { class: "peers", "data-field": "peers" },
-    el(
-      "figcaption",
-      {},
-      el("strong", {}, formatTimes(peers.slowdown)),
-      " as long",
-      answer.section ? [" in ", nameTree(answer.section)] : null,
-    ),
-    peerRow(asSentence(who), peers.own_s, largest, "own"),
-    peerRow(asSentence(others), peers.peers_s, largest, "others"),
-  );
-}
-
-function peerRow(who, seconds, largest, kind) {
-  return el(
-    "div",
-    { class: "peer-row" },
-    el("span", { class: "peer-name" }, nameTree(who)),
-    barTree(seconds, largest, kind),
-    el("span", { class: "number" }, isKnown(seconds) ? formatSeconds(seconds) : UNKNOWN_TEXT),
-  );
 }
 
 function adviceTree(answer) {

@@ -3,6 +3,8 @@
 import { el } from "./dom.js";
 import { formatNumber, isKnown } from "./format.js";
 
+const LONGEST_UNBROKEN = 28;
+
 /** A bar as long as `value` is of `largest`; empty where it is not known. */
 export function barTree(value, largest, kind = "") {
   const part = isKnown(value) && largest > 0 ? Math.min(1, Math.max(0, value / largest)) : 0;
@@ -13,6 +15,14 @@ export function barTree(value, largest, kind = "") {
 /** Text from the network: a line of its own for the eye, so that its direction turns nothing else. */
 export function nameTree(text, kind = "") {
   return el("bdi", { class: `name ${kind}`, title: text ?? false }, text ?? "");
+}
+
+/** A sentence in which short names with hyphens, such as `node-17`, are not torn apart. */
+export function proseTree(text) {
+  const words = String(text ?? "").split(/(\S*-\S*)/);
+  return words.map((word) =>
+    word.includes("-") && word.length <= LONGEST_UNBROKEN ? el("span", { class: "unbroken" }, word) : word,
+  );
 }
 
 /** A button that shows a rank. */

@@ -8,11 +8,18 @@ export const EVEN_BYTE = 128;
 export const MOST_TIMELINE_COLUMNS = 360;
 const BYTES_PER_DOUBLING = 64;
 
-/** The byte of a slowdown (1 = like its peers); 0 for null, NaN, and what is not above 0. */
+/** The byte of a slowdown (1 = like its peers); 0 for null, and for what is not a number above 0. */
 export function byteOf(slowdown) {
-  if (slowdown === null || slowdown === undefined || !(slowdown > 0)) return NO_DATA_BYTE;
+  if (!Number.isFinite(slowdown) || slowdown <= 0) return NO_DATA_BYTE;
   const byte = Math.round(EVEN_BYTE + BYTES_PER_DOUBLING * Math.log2(slowdown));
   return Math.min(255, Math.max(1, byte));
+}
+
+/** The bytes of many slowdowns; `count` of them, those left out without data. */
+export function bytesOfSlowdowns(slowdowns, count = slowdowns.length) {
+  const bytes = new Uint8Array(count);
+  for (let i = 0; i < count; i += 1) bytes[i] = byteOf(slowdowns[i]);
+  return bytes;
 }
 
 /** The slowdown of a byte; null where there is no data. */
@@ -41,6 +48,7 @@ export function decodeTimeline(answer) {
 }
 
 function bytesOfBase64(text) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text ?? "");
   const characters = atob(text ?? "");
   const bytes = new Uint8Array(characters.length);
   for (let i = 0; i < characters.length; i += 1) bytes[i] = characters.charCodeAt(i);

@@ -38,18 +38,20 @@ export function chartChoice(label, onChange) {
   return { element: select, setOptions };
 }
 
-/** The colours with their figures, and the mark of no data. */
-export function chartLegend() {
+/** The colours with their figures, and the marks: `marks` are of "flagged", "silent". */
+export function chartLegend(marks) {
   const bar = chartElement("span", "chart-scale-bar");
   const ends = [1 / STRONGEST_SLOWDOWN, 1, STRONGEST_SLOWDOWN].map((each, i) =>
     chartElement("span", "chart-scale-figure", {}, `${i === 2 ? "≥ " : i === 0 ? "≤ " : ""}${each}x`),
   );
   const scale = chartElement("span", "chart-scale", {}, bar, chartElement("span", "chart-scale-figures", {}, ...ends));
-  const nothing = chartElement("span", "chart-key", {}, chartElement("span", "chart-key-empty"), "no data");
+  const keys = ["no data", ...marks].map((words) =>
+    chartElement("span", "chart-key", {}, chartElement("span", `chart-mark chart-mark-${words.replace(" ", "-")}`), words),
+  );
   const element = chartElement(
     "div", "chart-legend",
-    { role: "img", "aria-label": "Colours: blue is faster than the peers, neutral is even, orange is slower; hatched is no data" },
-    chartElement("span", "chart-scale-word", {}, "faster"), scale, chartElement("span", "chart-scale-word", {}, "slower"), nothing,
+    { role: "img", "aria-label": "Colours: blue is faster than the peers, neutral is even, orange is slower" },
+    chartElement("span", "chart-scale-word", {}, "faster"), scale, chartElement("span", "chart-scale-word", {}, "slower"), ...keys,
   );
   return { element, setPalette: (palette) => { bar.style.backgroundImage = heatGradient(palette); } };
 }
@@ -78,17 +80,22 @@ export function spokenWords() {
   return chartElement("div", "chart-spoken", { role: "status", "aria-live": "polite" });
 }
 
-/** A hidden table of ranks for those who cannot see the chart; `update(worst)` of `worstRanks`. */
+/** A hidden table of ranks for those who cannot see the chart; `update(worst)` of `factsOfRanks`. */
 export function worstTable(caption) {
   const heads = ["rank", "slowdown", "state", "flagged"].map((text) =>
     chartElement("th", "", { scope: "col" }, text),
   );
   const body = chartElement("tbody", "");
-  const element = chartElement(
-    "table", "chart-spoken", {},
+  const table = chartElement(
+    "table", "", {},
     chartElement("caption", "", {}, caption), chartElement("thead", "", {}, chartElement("tr", "", {}, ...heads)), body,
   );
-  const update = (worst) => body.replaceChildren(...worst.map(rowOfRank));
+  const element = chartElement("div", "chart-spoken", {}, table); // a table takes no width of 1px
+  let shown = null;
+  const update = (worst) => {
+    if (worst !== shown) body.replaceChildren(...worst.map(rowOfRank));
+    shown = worst;
+  };
   return { element, update };
 }
 

@@ -10,10 +10,10 @@ const KEYS_HELP =
   "Plus and minus zoom, brackets zoom across, 0 shows all, Shift with arrows pans, Escape leaves.";
 
 /**
- * A chart in `container`: `{part, label, layout, hasMinimap, tableCaption, on}`, where `on` is
- * what `createHeatView` calls back. Answers `{heat, canvas, tools, stage, note, body, table, destroy}`.
+ * A chart in `container`: `{part, label, layout, marks, hasMinimap, tableCaption, on}`, where `on` is
+ * what `createHeatView` calls back. Answers `{heat, setHeight, canvas, tools, stage, note, body, table, destroy}`.
  */
-export function createChartFrame(container, { part, label, layout, hasMinimap, tableCaption, on }) {
+export function createChartFrame(container, { part, label, layout, marks, hasMinimap, tableCaption, on }) {
   if (!container.dataset.part) container.dataset.part = part;
   container.classList.add("chart");
   const help = chartElement("p", "chart-spoken", { id: `${part}-keys` }, KEYS_HELP);
@@ -25,7 +25,7 @@ export function createChartFrame(container, { part, label, layout, hasMinimap, t
   const strip = chartElement("canvas", "chart-minimap", { "aria-hidden": "true" });
   const note = chartElement("p", "chart-note");
   const tools = chartElement("div", "chart-tools");
-  const legend = chartLegend();
+  const legend = chartLegend(marks);
   const spoken = spokenWords();
   const table = worstTable(tableCaption);
   const body = chartElement("div", "chart-body", {}, stage, ...(hasMinimap ? [strip] : []));
@@ -47,7 +47,11 @@ export function createChartFrame(container, { part, label, layout, hasMinimap, t
     container.replaceChildren();
     container.classList.remove("chart");
   };
-  return { heat, canvas, tools, stage, note, body, table, destroy };
+  const setHeight = (pixels) => {
+    const height = `${pixels}px`;
+    if (body.style.height !== height) body.style.height = height;
+  };
+  return { heat, setHeight, canvas, tools, stage, note, body, table, destroy };
 }
 
 /** Buttons that zoom: rows, columns if there is a word for them, all. */

@@ -7,6 +7,8 @@ import { EVEN_BYTE, byteOf } from "./bytes.js";
 export const STRONGEST_SLOWDOWN = 2;
 /** Below 1: small slowdowns get more of the scale than large ones. */
 const SCALE_EXPONENT = 0.7;
+/** Share of the scale (about 1.03x) under which colours stay near neutral: noise is no news. */
+const QUIET_SHARE = 0.05;
 const FALLBACK = {
   fast: ["#d3e5f5", "#85b9e2", "#3a82c0", "#14498a"],
   even: "#f6f6f4",
@@ -36,8 +38,9 @@ export function readHeatPalette(element) {
 /** Where a byte stands on the scale: -1 twice as fast or faster, 0 even, 1 twice as slow or slower. */
 export function heatPosition(byte) {
   const reach = byteOf(STRONGEST_SLOWDOWN) - EVEN_BYTE;
-  const share = Math.min(1, Math.max(-1, (byte - EVEN_BYTE) / reach));
-  return Math.sign(share) * Math.abs(share) ** SCALE_EXPONENT;
+  const share = Math.min(1, Math.abs(byte - EVEN_BYTE) / reach);
+  const strength = share ** SCALE_EXPONENT * -Math.expm1(-((share / QUIET_SHARE) ** 2));
+  return byte < EVEN_BYTE ? -strength : strength;
 }
 
 /** [r, g, b] of a place on the scale, 0 to 255 each, between the colours in OKLab. */

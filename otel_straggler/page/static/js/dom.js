@@ -41,11 +41,21 @@ export function findTrees(tree, fits) {
   return (fits(tree) ? [tree] : []).concat(findTrees(tree.children, fits));
 }
 
+/**
+ * Text without characters that turn what follows around, or that nobody sees: a name with such
+ * could make a sentence say something else.
+ */
+export function printableText(value) {
+  return String(value).replace(UNPRINTABLE, "\ufffd");
+}
+
+const UNPRINTABLE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g;
+
 function flatTrees(children) {
   const flat = [];
   for (const child of children.flat(Infinity)) {
-    if (child === null || child === undefined || child === false || child === true) continue;
-    flat.push(typeof child === "object" ? child : String(child));
+    if (child === null || child === undefined || typeof child === "boolean") continue;
+    flat.push(typeof child === "object" ? child : printableText(child));
   }
   return flat;
 }
@@ -130,7 +140,7 @@ function setProp(node, name, value, old) {
   } else if (value === null || value === undefined || value === false) {
     node.removeAttribute(name);
   } else {
-    node.setAttribute(name, value === true ? "" : String(value));
+    node.setAttribute(name, value === true ? "" : printableText(value));
   }
 }
 

@@ -25,36 +25,37 @@ export function createFigures(container) {
   };
 }
 
-/** What the figures say: title, large text, small text, tone. */
+/** What the figures say: title, large text, of how many, small text, tone. */
 export function figuresOf(picture) {
   const { run } = picture;
   return [stepTime(run), timeLost(run), lostSoFar(run), reporting(run), progress(picture), resolvable(run)];
 }
 
-function figureTree({ title, large, small, tone }) {
+function figureTree({ title, large, of, small, tone }) {
   return el(
     "div",
     { class: "figure", key: title, "data-tone": tone || false },
     el("dt", {}, title),
-    el("dd", { class: "figure-large" }, large),
+    el("dd", { class: "figure-large" }, large, of && el("span", { class: "figure-of" }, ` of ${of}`)),
     el("dd", { class: "figure-small" }, small || " "),
   );
 }
 
 function stepTime(run) {
-  const slowest = isKnown(run.slowest_step_s) ? `slowest rank ${formatSeconds(run.slowest_step_s)}` : "";
-  return { title: "Step time", large: formatSeconds(run.step_s), small: slowest };
+  const own = run.slowest_step_s;
+  const most = isKnown(own) ? `of it ${formatSeconds(own)} own work of the slowest rank` : "";
+  return { title: "Step time", large: formatSeconds(run.step_s), small: most };
 }
 
 function timeLost(run) {
-  const perHour = run.gpu_seconds_lost_per_hour;
-  const parts = [];
-  if (isKnown(run.slowdown)) parts.push(`takes ${formatTimes(run.slowdown)} as long as it could`);
-  if (isKnown(perHour) && perHour >= 1) parts.push(`${formatGpuTime(perHour)} an hour`);
+  // What is lost in an hour stands in the answer, of whom it names: another number beside it would
+  // be of all ranks together, and be taken for the same.
+  const isIdle = isKnown(run.waste) && run.waste >= 1;
+  const times = isKnown(run.slowdown) ? `takes ${formatTimes(run.slowdown)} as long as it could` : "";
   return {
     title: "Time lost",
     large: formatPercent(run.waste),
-    small: parts.join(", "),
+    small: isIdle ? "nothing gets on" : times,
     tone: isKnown(run.waste) ? wasteTone(run.waste) : null,
   };
 }
@@ -75,9 +76,8 @@ function reporting(run) {
   const missing = isKnown(run.world_size) ? run.world_size - run.ranks_reporting : 0;
   return {
     title: "Ranks reporting",
-    large: isKnown(run.world_size)
-      ? `${formatNumber(run.ranks_reporting)} of ${formatNumber(run.world_size)}`
-      : formatNumber(run.ranks_reporting),
+    large: formatNumber(run.ranks_reporting),
+    of: isKnown(run.world_size) ? formatNumber(run.world_size) : null,
     small: missing > 0 ? `${formatNumber(missing)} missing` : "all of them",
     tone: missing > 0 ? "bad" : null,
   };
@@ -85,9 +85,14 @@ function reporting(run) {
 
 function progress(picture) {
   const { run } = picture;
+  const hasEnded = isKnown(run.finished_at_s);
+  const endS = hasEnded ? run.finished_at_s : picture.now_s;
+  // A run that hangs does so since its last progress, and not since it began.
+  const fromS = picture.answer.kind === "hang" ? picture.answer.since_s : run.began_at_s;
   const parts = [wordsOf(run.state)];
-  const endS = isKnown(run.finished_at_s) ? run.finished_at_s : picture.now_s;
-  if (isKnown(run.began_at_s)) parts.push(`for ${formatDuration(Math.max(0, endS - run.began_at_s))}`);
+  if (isKnown(fromS)) {
+    parts[0] += `${hasEnded ? " after" : " for"} ${formatDuration(Math.max(0, endS - fromS))}`;
+  }
   if (isKnown(run.attempt) && run.attempt > 0) parts.push(`attempt ${run.attempt}`);
   return { title: "Step", large: formatNumber(run.step), small: parts.join(", ") };
 }

@@ -1,5 +1,5 @@
 // Draws what a heat view shows. A scene is `{context, grid, view, bounds, layout, palette, pixels,
-// styles, ratio, patterns, scratch, hover, focus, isFocused}`; all lengths are CSS pixels.
+// styles, ratio, patterns, scratch, names, hover, focus, isFocused}`; all lengths are CSS pixels.
 
 import { slowdownOf } from "./bytes.js";
 import { slowdownFigure } from "./chart_words.js";
@@ -9,6 +9,8 @@ import { labelStep, visibleCells } from "./viewport.js";
 /** Cells at least so large, and so few, are drawn one by one with round corners. */
 const SMALLEST_TILE = 13;
 const MOST_TILES = 700;
+const HALF_FIGURE = 3.2; // pixels
+const MOST_FLAGS_NAMED = 24;
 const FIGURE_ROOM = { width: 34, height: 15 };
 
 /** One frame. Cost: the pixels of the plot, whatever the size of the grid. */
@@ -27,6 +29,7 @@ export function drawHeat(scene) {
   context.clip();
   context.translate(layout.left, layout.top);
   drawCells(scene, cells);
+  drawNothing(scene);
   drawHatched(scene, cells);
   drawBreaks(scene, cells);
   drawMarkedRow(scene);
@@ -86,6 +89,15 @@ function drawGaps({ context, view, palette, ratio }, cells) {
   for (let column = cells.firstColumn + 1; column < cells.endColumn; column += 1) {
     context.fillRect(at(column, view.x, view.cellWidth) - 0.5, top, 1, bottom - top);
   }
+}
+
+/** Covers the places of the last row that are no cells. */
+function drawNothing({ context, grid, view, palette }) {
+  if (grid.cells === null || grid.cells === grid.rows * grid.columns) return;
+  const [row, column] = [Math.floor(grid.cells / grid.columns), grid.cells % grid.columns];
+  const x = (column - view.x) * view.cellWidth;
+  context.fillStyle = palette.surface;
+  context.fillRect(x, (row - view.y) * view.cellHeight, (grid.columns - column) * view.cellWidth + 1, view.cellHeight + 1);
 }
 
 function eachCell({ grid, view }, cells, visit) {
@@ -170,8 +182,8 @@ function drawMarkedRow({ context, grid, view, bounds, palette }) {
   context.strokeRect(0.5, Math.max(1, y), width - 1, Math.min(height, bounds.height - 2 - y));
 }
 
-/** The cell under the pointer, and the one that the keys stand on. */
-function drawCursor({ context, view, layout, palette, hover, focus, isFocused }) {
+/** The chosen cell, the one under the pointer, and the one that the keys stand on. */
+function drawCursor({ context, grid, view, layout, palette, hover, focus, isFocused }) {
   const outline = (cell, colour, width) => {
     const [across, down] = [Math.max(5, view.cellWidth), Math.max(5, view.cellHeight)];
     const x = layout.left + (cell.column + 0.5 - view.x) * view.cellWidth - across / 2;
@@ -180,35 +192,67 @@ function drawCursor({ context, view, layout, palette, hover, focus, isFocused })
     context.lineWidth = width;
     context.strokeRect(x, y, across, down);
   };
+  if (grid.markedCell !== null) {
+    outline({ row: Math.floor(grid.markedCell / grid.columns), column: grid.markedCell % grid.columns }, palette.accent, 2.5);
+  }
   if (hover) outline(hover, palette.ink, 1.5);
   if (!focus || !isFocused) return;
   outline(focus, palette.surface, 5);
   outline(focus, palette.accent, 2.5);
 }
 
-function drawRowLabels({ context, grid, view, layout, palette }, cells) {
+/** A name with its beginning (or its end) left out if there is no room for it. */
+function shortName({ context, names }, name, room, keepsEnd = false) {
+  const key = `${room}|${name}`;
+  if (!names.has(key)) names.set(key, shortened(context, name, room, keepsEnd));
+  return names.get(key);
+}
+
+function shortened(context, name, room, keepsEnd) {
+  let kept = name;
+  const whole = () => (kept === name ? name : keepsEnd ? `…${kept}` : `${kept}…`);
+  while (kept.length > 1 && context.measureText(whole()).width > room) {
+    kept = keepsEnd ? kept.slice(1) : kept.slice(0, -1);
+  }
+  return whole();
+}
+
+/** The middle of a row, so far inside the plot that what stands beside it is seen. */
+function middleOfRow({ view, bounds, layout }, row) {
+  const y = (row + 0.5 - view.y) * view.cellHeight;
+  return layout.top + Math.max(5, Math.min(bounds.height - 5, y));
+}
+
+function drawRowLabels(scene, cells) {
+  const { context, grid, view, layout, palette } = scene;
   const step = labelStep(view.cellHeight, 14);
   context.textAlign = "right";
   context.textBaseline = "middle";
   const write = (row, colour) => {
-    const y = layout.top + (row + 0.5 - view.y) * view.cellHeight;
+    const y = middleOfRow(scene, row);
     context.fillStyle = colour;
-    context.fillText(grid.rowName(row), layout.left - 13, y, layout.left - 15);
+    context.fillText(shortName(scene, grid.rowName(row), layout.left - 15, true), layout.left - 13, y);
     return y;
   };
-  const chosen = grid.selectedRow;
-  const isChosenSeen = chosen !== null && chosen >= cells.firstRow && chosen < cells.endRow;
-  const chosenY = isChosenSeen ? write(chosen, palette.accent) : -100;
+  const taken = [];
+  const writeIfFree = (row, colour) => {
+    if (row === null || row < cells.firstRow || row >= cells.endRow) return;
+    const y = middleOfRow(scene, row);
+    if (taken.every((other) => Math.abs(y - other) >= 12)) taken.push(write(row, colour));
+  };
+  writeIfFree(grid.selectedRow, palette.accent);
+  for (const row of grid.flaggedRows) {
+    if (taken.length < MOST_FLAGS_NAMED) writeIfFree(row, palette.flag);
+  }
   for (let row = Math.ceil(cells.firstRow / step) * step; row < cells.endRow; row += step) {
-    const y = layout.top + (row + 0.5 - view.y) * view.cellHeight;
-    if (Math.abs(y - chosenY) > 12) write(row, palette.quiet);
+    writeIfFree(row, palette.quiet);
   }
 }
 
 function drawColumnLabels(scene, cells) {
   const { context, grid, view, bounds, layout, palette } = scene;
   context.fillStyle = palette.quiet;
-  if (grid.isSlanted) return drawSlantedLabels(scene, cells);
+  if (grid.hasNamesOnTop) return drawNamesOnTop(scene, cells);
   const isTop = layout.top > layout.bottom;
   const step = labelStep(view.cellWidth, grid.columnLabelRoom);
   const y = isTop ? layout.top - 9 : layout.top + Math.min(bounds.height, bounds.rows * view.cellHeight) + 12;
@@ -216,41 +260,50 @@ function drawColumnLabels(scene, cells) {
   context.textBaseline = "middle";
   for (let column = Math.ceil(cells.firstColumn / step) * step; column < cells.endColumn; column += step) {
     const x = (column + 0.5 - view.x) * view.cellWidth;
-    if (x >= 0 && x <= bounds.width) context.fillText(grid.columnName(column), layout.left + x, y);
+    if (x < 0 || x > bounds.width) continue;
+    const [name, half] = [grid.columnName(column), grid.columnName(column).length * HALF_FIGURE];
+    context.fillText(name, layout.left + Math.max(half - 8, Math.min(bounds.width + layout.right - half, x)), y);
   }
   context.textAlign = "right";
-  context.fillText(grid.corner, layout.left - 13, y, layout.left - 15);
+  context.fillText(grid.corner, layout.left - 13, y);
 }
 
-/** Names at an angle over narrow columns. */
-function drawSlantedLabels({ context, grid, view, layout, palette }, cells) {
-  const isWide = view.cellWidth >= 74;
+/** Names over sections; at an angle if columns are narrow. */
+function drawNamesOnTop(scene, cells) {
+  const { context, grid, view, layout, palette } = scene;
+  const { isSlanted } = layout;
   const step = Math.max(1, Math.ceil(13 / view.cellWidth));
-  context.textBaseline = isWide ? "alphabetic" : "middle";
-  context.textAlign = isWide ? "center" : "left";
+  const room = isSlanted ? (layout.top - 14) * 1.3 : view.cellWidth - 4;
+  context.textBaseline = isSlanted ? "middle" : "alphabetic";
+  context.textAlign = isSlanted ? "left" : "center";
   for (let column = cells.firstColumn; column < cells.endColumn; column += step) {
     context.save();
     context.translate(layout.left + (column + 0.5 - view.x) * view.cellWidth, layout.top - 8);
-    if (!isWide) context.rotate(-Math.PI / 4);
+    if (isSlanted) context.rotate(-Math.PI / 4);
     context.fillStyle = column === grid.selectedColumn ? palette.accent : palette.quiet;
-    context.fillText(grid.columnName(column), 0, 0, isWide ? view.cellWidth - 6 : (layout.top - 14) * 1.35);
+    context.fillText(shortName(scene, grid.columnName(column), room), 0, 0);
     context.restore();
   }
 }
 
-/** Triangles at the left edge for flagged rows, one per pixel at most. */
-function drawFlags({ context, grid, view, layout, palette }, cells) {
+/** Triangles at the left edge for flagged rows (hollow: only suspected), one per pixel at most. */
+function drawFlags(scene, cells) {
+  const { context, grid, layout, palette } = scene;
   context.fillStyle = palette.flag;
+  context.strokeStyle = palette.flag;
+  context.lineWidth = 1;
   let above = -10;
   for (const row of grid.flaggedRows) {
     if (row < cells.firstRow || row >= cells.endRow) continue;
-    const y = layout.top + (row + 0.5 - view.y) * view.cellHeight;
+    const y = middleOfRow(scene, row);
     if (y - above < 1) continue;
     above = y;
     context.beginPath();
     context.moveTo(layout.left - 2, y);
     context.lineTo(layout.left - 10, y - 4.5);
     context.lineTo(layout.left - 10, y + 4.5);
-    context.fill();
+    context.closePath();
+    if (grid.suspectRows.has(row)) context.stroke();
+    else context.fill();
   }
 }

@@ -87,6 +87,7 @@ function wheel(event, canvas, on) {
     const factor = Math.exp(-Math.max(-60, Math.min(60, byY || byX)) / 150);
     if (event.shiftKey) on.zoomBy(factor, 1, x, y);
     else on.zoomRows(factor, x, y);
+    on.pointAt(x, y);
     event.preventDefault();
     return;
   }

@@ -13,11 +13,19 @@ export function heatLevels(bytes) {
 
 function halvedByLargest(bytes) {
   const half = new Uint8Array((bytes.length + 1) >> 1);
-  for (let i = 0; i < half.length; i += 1) {
-    const [one, other] = [bytes[2 * i], bytes[2 * i + 1]];
+  for (let i = 0, at = 0; i < half.length; i += 1, at += 2) {
+    const one = bytes[at];
+    const other = at + 1 < bytes.length ? bytes[at + 1] : 0;
     half[i] = other > one ? other : one;
   }
   return half;
+}
+
+/** The bytes of some places, in their order; `start` is where place 0 lies. */
+export function bytesAtPlaces(bytes, places, start = 0) {
+  const found = new Uint8Array(places.length);
+  for (let i = 0; i < found.length; i += 1) found[i] = bytes[start + places[i]];
+  return found;
 }
 
 /** `{level, rows, columns}`: how many rows (2 ** level) and columns one painted cell stands for. */

@@ -21,12 +21,16 @@ export const EMPTY_HEAT_GRID = {
   columnLabelRoom: 70, // pixels from one label to the next
   corner: "",
   flaggedRows: [], // ascending
+  suspectRows: new Set(), // those of them that are only suspected
   selectedRow: null,
   selectedColumn: null,
+  markedCell: null, // row * columns + column of the chosen rank
   rowBreaks: [],
   columnBreaks: [],
   hatched: new Set(), // row * columns + column
-  isSlanted: false, // names of columns at an angle, on top
+  cells: null, // how many there are, row after row, if the last row is not full
+  hasNamesOnTop: false, // columns have names, not numbers
+  layoutFor: null, // width -> gutters, where they depend on it
   hasSlots: false, // room for columns to come
   mostCellWidth: 60,
   mostCellHeight: 30,
@@ -40,7 +44,7 @@ export const EMPTY_HEAT_GRID = {
 export function createHeatView({ host, canvas, tooltip, spoken, layout, on }) {
   const it = {
     grid: EMPTY_HEAT_GRID, view: null, bounds: null, layout,
-    palette: null, pixels: null, styles: null, patterns: null, scratch: createHeatScratch(),
+    palette: null, pixels: null, styles: null, patterns: null, scratch: createHeatScratch(), names: new Map(),
     hover: null, focus: null, isFocused: false, isPointed: false, ratio: 1, draws: 0,
   };
   const draw = (context, size) => {
@@ -74,6 +78,7 @@ export function createHeatView({ host, canvas, tooltip, spoken, layout, on }) {
   const setGrid = (grid, isOtherOrder = false) => {
     const before = it.grid;
     it.grid = grid;
+    it.names.clear();
     surface.measure();
     if (it.bounds && surface.state.width) moveToGrid(it, before, surface.state, isOtherOrder);
     surface.schedule();
@@ -93,7 +98,9 @@ function coloursOf(host, context) {
 }
 
 function boundsOf(it, size) {
-  const { grid, layout } = it;
+  const { grid } = it;
+  if (grid.layoutFor) it.layout = grid.layoutFor(size.width);
+  const { layout } = it;
   return {
     columns: grid.columns,
     rows: grid.rows,

@@ -36,7 +36,7 @@ export function ledgerTree(ledger, actions) {
           el("th", { scope: "col" }, "Section"),
           el("th", { scope: "col", class: "wide" }, "Adds to the step"),
           el("th", { scope: "col", class: "number" }, "Exposed"),
-          el("th", { scope: "col", class: "number" }, "Typical rank"),
+          el("th", { scope: "col", class: "number spare" }, "Typical rank"),
           el("th", { scope: "col" }, "Last one"),
         ),
       ),
@@ -90,7 +90,7 @@ function lineTree(line, place, whole, largest, actions) {
       formatSeconds(line.exposed_s),
       el("small", {}, ` ${formatPercent(whole > 0 ? line.exposed_s / whole : null)}`),
     ),
-    el("td", { class: "number" }, formatSeconds(line.typical_s)),
-    el("td", {}, isKnown(line.leader_rank) ? rankTree(line.leader_rank, actions) : "nobody in particular"),
+    el("td", { class: "number spare" }, formatSeconds(line.typical_s)),
+    el("td", {}, isKnown(line.leader_rank) ? rankTree(line.leader_rank, actions) : el("span", { class: "muted" }, "varies")),
   );
 }

@@ -3,9 +3,9 @@
 import { nameTree, rankTree } from "./bars.js";
 import { el, patch } from "./dom.js";
 import { asSentence, formatAge, formatNumber, isKnown } from "./format.js";
-import { aboutState, agesOf, cellsOfStrip, countedStates, graveRanks } from "./rank_states.js";
+import { aboutState, agesOf, tilesOfStrip, countedStates, graveRanks } from "./rank_states.js";
 
-const MOST_NAMED_RANKS = 12;
+const MOST_NAMED_RANKS = 8;
 const HIGHEST_STRIP = 132;
 
 /** Counts, the strip, and a table of ranks that are lost, stuck or late. */
@@ -88,6 +88,7 @@ export function createLiveness(container, actions) {
 export function countsTree(picture) {
   const { ranks } = picture;
   if (!ranks.rank.length) return el("p", { class: "nothing" }, "No rank has sent a sign of life.");
+  const isOver = isKnown(picture.run.finished_at_s);
   return [
     el(
       "ul",
@@ -97,12 +98,13 @@ export function countsTree(picture) {
           "li",
           { key: state, title: meaning, "data-rank-state": tone },
           el("span", { class: "state-mark", "aria-hidden": "true" }, mark),
+          " ",
           el("strong", { class: "number" }, formatNumber(count)),
           ` ${state}`,
         ),
       ),
-      ageTree("Heartbeats", agesOf(ranks.heartbeat_age_s)),
-      ageTree("Progress", agesOf(ranks.progress_age_s)),
+      isOver ? null : ageTree("Heartbeat", agesOf(ranks.heartbeat_age_s)),
+      isOver ? null : ageTree("Progress", agesOf(ranks.progress_age_s)),
     ),
     (picture.hangs || []).filter((hang) => hang.sentence).map((hang) => hangTree(hang)),
   ];
@@ -110,7 +112,7 @@ export function countsTree(picture) {
 
 function ageTree(what, ages) {
   if (!ages) return null;
-  const text = `${what}: half within ${formatAge(ages.median)}, oldest ${formatAge(ages.oldest)}`;
+  const text = `${what}: median ${formatAge(ages.median)} ago, oldest ${formatAge(ages.oldest)}`;
   return el("li", { key: what, class: "muted" }, text);
 }
 
@@ -208,50 +210,61 @@ function addedStrip(container) {
 
 function placeUnder(event, shown, picture) {
   if (!shown || !picture) return null;
-  const column = Math.floor(event.offsetX / shown.cell);
-  const place = Math.floor(event.offsetY / shown.cell) * shown.columns + column;
+  const column = Math.floor(event.offsetX / shown.width);
+  const place = Math.floor(event.offsetY / shown.height) * shown.columns + column;
   return column < shown.columns && place >= 0 && place < picture.ranks.rank.length ? place : null;
 }
 
 /** Draws all ranks; gives how they lie. Cost: O(ranks), 10,000 in a few milliseconds. */
 function drawnStrip(strip, ranks, focus, hasFocus) {
-  const lies = cellsOfStrip(ranks.rank.length, strip.clientWidth, HIGHEST_STRIP);
-  const scale = window.devicePixelRatio || 1;
-  const [width, height] = [Math.round(strip.clientWidth * scale), Math.round(lies.height * scale)];
-  strip.style.height = `${lies.height}px`;
-  if (strip.width !== width || strip.height !== height) Object.assign(strip, { width, height });
-  const draw = strip.getContext("2d");
+  const lies = tilesOfStrip(ranks.rank.length, strip.clientWidth, HIGHEST_STRIP);
+  const draw = cleanSurface(strip, lies.total);
   const styles = getComputedStyle(strip);
-  const colours = ranks.states.map((name) => styles.getPropertyValue(`--state-${aboutState(name).tone}`));
-  const gap = lies.cell >= 4 ? 1 : 0;
-  draw.setTransform(scale, 0, 0, scale, 0, 0);
-  draw.clearRect(0, 0, strip.clientWidth, lies.height);
-  const at = (place) => [(place % lies.columns) * lies.cell, Math.floor(place / lies.columns) * lies.cell];
+  const colourOf = (tone) => styles.getPropertyValue(`--state-${tone}`);
+  const colours = ranks.states.map((name) => colourOf(aboutState(name).tone));
+  const unknown = colourOf("unknown");
+  const gap = lies.height >= 4 ? 1 : 0;
+  const at = (place) => [(place % lies.columns) * lies.width, Math.floor(place / lies.columns) * lies.height];
   ranks.state.forEach((code, place) => {
-    draw.fillStyle = colours[code] || styles.getPropertyValue("--state-unknown");
+    draw.fillStyle = colours[code] || unknown;
     const [x, y] = at(place);
-    draw.fillRect(x, y, lies.cell - gap, lies.cell - gap);
+    draw.fillRect(x, y, lies.width - gap, lies.height - gap);
   });
-  if (lies.cell >= 12) drawMarks(draw, ranks, lies, at, styles);
-  if (hasFocus) drawFocus(draw, at(focus), Math.max(lies.cell, 6), styles);
+  if (lies.width >= 16) drawLabels(draw, ranks, lies, at, styles);
+  if (hasFocus) drawFocus(draw, at(focus), lies, styles);
   return lies;
 }
 
-function drawMarks(draw, ranks, lies, at, styles) {
+/** The canvas at the size of the screen's own pixels, empty. */
+function cleanSurface(strip, height) {
+  const scale = window.devicePixelRatio || 1;
+  const wanted = [Math.round(strip.clientWidth * scale), Math.round(height * scale)];
+  strip.style.height = `${height}px`;
+  if (strip.width !== wanted[0]) strip.width = wanted[0];
+  if (strip.height !== wanted[1]) strip.height = wanted[1];
+  const draw = strip.getContext("2d");
+  draw.setTransform(scale, 0, 0, scale, 0, 0);
+  draw.clearRect(0, 0, strip.clientWidth, height);
+  return draw;
+}
+
+/** The number of the rank; of one that is not well its mark, so that colour is not needed. */
+function drawLabels(draw, ranks, lies, at, styles) {
   draw.fillStyle = styles.getPropertyValue("--on-state");
-  draw.font = `${Math.floor(lies.cell * 0.6)}px system-ui, sans-serif`;
+  draw.font = `${Math.min(11, Math.floor(lies.width * 0.48))}px system-ui, sans-serif`;
   draw.textAlign = "center";
   draw.textBaseline = "middle";
   ranks.state.forEach((code, place) => {
     const { state, mark } = aboutState(ranks.states[code]);
-    if (state === "ok") return; // what is as it should be needs no mark
+    const number = String(ranks.rank[place]);
+    const text = state === "ok" ? number : lies.width >= 40 ? `${mark} ${number}` : mark;
     const [x, y] = at(place);
-    draw.fillText(mark, x + (lies.cell - 1) / 2, y + lies.cell / 2);
+    draw.fillText(text, x + (lies.width - 1) / 2, y + lies.height / 2);
   });
 }
 
-function drawFocus(draw, [x, y], size, styles) {
+function drawFocus(draw, [x, y], lies, styles) {
   draw.strokeStyle = styles.getPropertyValue("--focus");
   draw.lineWidth = 2;
-  draw.strokeRect(x, y, size - 1, size - 1);
+  draw.strokeRect(x, y, Math.max(lies.width, 6) - 1, Math.max(lies.height, 6) - 1);
 }

@@ -13,12 +13,13 @@ import { createPicker } from "./picker.js";
 import { createRankDetails } from "./rank_details.js";
 import { createRankTime } from "./rank_time.js";
 import { createSectionHeat } from "./section_heat.js";
-import { createSectionPicker } from "./section_picker.js";
 import { openSource } from "./source.js";
 import { createState } from "./state.js";
 import { createTheme } from "./theme.js";
 import { createVerdicts } from "./verdicts.js";
 import { createWaits } from "./waits.js";
+
+const MOST_BESIDE = 9;
 
 /** Builds the page and keeps it fresh. */
 export function startPage() {
@@ -69,7 +70,6 @@ function createParts(actions) {
     rank: make(createRankDetails, "rank"),
     rankTime: make(createRankTime, "rank-time"),
     sectionHeat: make(createSectionHeat, "sections"),
-    sectionPicker: make(createSectionPicker, "section-picker"),
     verdicts: make(createVerdicts, "verdicts"),
     waits: make(createWaits, "waits"),
   };
@@ -96,8 +96,8 @@ function drawPage(parts, view, ui) {
   parts.connection.update(picture, ui, connection, problem);
   parts.picker.update(picture, ui, runs);
   parts.firstSteps.update(picture, ui, runs);
-  document.querySelector("[data-part=charts]").hidden = !picture;
-  const plain = ["answer", "figures", "sectionPicker", "ledger", "waits", "liveness", "alerts", "verdicts"];
+  layCharts(document.querySelector("[data-part=charts]"), picture);
+  const plain = ["answer", "figures", "ledger", "waits", "liveness", "alerts", "verdicts"];
   for (const name of plain) parts[name].update(picture, ui);
   if (picture) {
     parts.matrix.update(picture, ui);
@@ -107,6 +107,12 @@ function drawPage(parts, view, ui) {
   parts.rank.update(picture, ui, rank);
   parts.announcer.update(picture);
   if (picture || runs) document.body.dataset.ready = "";
+}
+
+/** With few sections the ledger and the waits stand beside them, with many below. */
+function layCharts(grid, picture) {
+  grid.hidden = !picture;
+  if (picture) grid.dataset.sections = picture.sections.length > MOST_BESIDE ? "many" : "few";
 }
 
 startPage();

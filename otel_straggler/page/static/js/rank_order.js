@@ -1,10 +1,9 @@
 // Which ranks a chart shows, in which order, and which of them are marked.
 
-import { byteOf } from "./bytes.js";
-
 /** Windows that "worst first" looks at: one alone would shuffle ranks that are alike. */
 const WORST_OF_WINDOWS = 10;
-const STATES_IN_TROUBLE = ["late", "stuck", "lost"];
+/** "late" and "stuck" are also those who wait for a hung rank: all of them, often. */
+const STATES_OF_SILENCE = ["lost", "missing"];
 
 /** What people can choose, with the words for it. */
 export const RANK_ORDERS = [
@@ -14,7 +13,22 @@ export const RANK_ORDERS = [
   { name: "flagged", words: "only flagged" },
 ];
 
-/** Facts of each rank by its number: `{index, node, nodeIndex, state, dp, pp}` of a picture. */
+/** What three charts want to know of the same picture, found once. */
+const knownPictures = new WeakMap();
+
+/**
+ * `{known, flagged, worst}` of a picture: facts of each rank by its number, the ranks that are
+ * marked with the words why, and the slowest of the newest window.
+ */
+export function factsOfRanks(picture) {
+  if (!knownPictures.has(picture)) {
+    const [known, flagged] = [ranksByNumber(picture), flaggedRanks(picture)];
+    knownPictures.set(picture, { known, flagged, worst: worstRanks(picture, known, flagged) });
+  }
+  return knownPictures.get(picture);
+}
+
+/** `{index, node, nodeIndex, state}` of each rank by its number. */
 export function ranksByNumber(picture) {
   const { ranks } = picture;
   const nameOf = (names, index) => (index === null || index === undefined ? null : names?.[index] ?? null);
@@ -26,28 +40,34 @@ export function ranksByNumber(picture) {
         nodeIndex: ranks.node?.[index] ?? -1,
         node: nameOf(ranks.nodes, ranks.node?.[index]),
         state: nameOf(ranks.states, ranks.state?.[index]),
-        dp: ranks.dp?.[index] ?? null,
-        pp: ranks.pp?.[index] ?? null,
       },
     ]),
   );
 }
 
-/** Ranks that a verdict, a hang or their own state points at, each with the words why. */
+/**
+ * Ranks that a verdict, a hang or their own state points at, each with `{why, isSure}`: the words
+ * for it, and whether it is more than a suspicion.
+ */
 export function flaggedRanks(picture) {
   const flagged = new Map();
-  const flag = (rank, why) => {
-    if (rank !== null && rank !== undefined && !flagged.has(rank)) flagged.set(rank, why);
+  const flag = (rank, why, isSure = true) => {
+    if (rank === null || rank === undefined) return;
+    if (!flagged.has(rank) || (isSure && !flagged.get(rank).isSure)) flagged.set(rank, { why, isSure });
   };
+  for (const hang of picture.hangs ?? []) (hang.culprits ?? []).forEach((rank) => flag(rank, "hang"));
   for (const verdict of picture.verdicts ?? []) {
     if (!verdict.stands || verdict.silenced) continue;
-    if (verdict.scope === "rank") flag(verdict.rank, "slow");
-    if (verdict.scope === "host") ranksOnNode(picture, verdict.node).forEach((rank) => flag(rank, "slow host"));
+    const isSure = verdict.state !== "suspect";
+    const why = isSure ? "slow" : "suspect";
+    if (verdict.scope === "rank") flag(verdict.rank, why, isSure);
+    if (verdict.scope === "host") {
+      ranksOnNode(picture, verdict.node).forEach((rank) => flag(rank, `${why} host`, isSure));
+    }
   }
-  for (const hang of picture.hangs ?? []) (hang.culprits ?? []).forEach((rank) => flag(rank, "hang"));
   (picture.ranks?.state ?? []).forEach((index, i) => {
     const state = picture.ranks.states[index];
-    if (STATES_IN_TROUBLE.includes(state)) flag(picture.ranks.rank[i], state);
+    if (STATES_OF_SILENCE.includes(state)) flag(picture.ranks.rank[i], state);
   });
   return flagged;
 }
@@ -91,21 +111,31 @@ function meanBytes(timeline, windows) {
   return sums.map((sum, i) => (counts[i] ? sum / counts[i] : 0));
 }
 
-/** The slowest ranks of the newest window: `[{rank, node, slowdown, state, why}]`, worst first. */
-export function worstRanks(picture, most = 20) {
-  const overall = picture.slowdowns?.overall ?? [];
-  const known = ranksByNumber(picture);
-  const flagged = flaggedRanks(picture);
-  return picture.ranks.rank
-    .map((rank, i) => ({ rank, slowdown: overall[i] ?? null, byte: byteOf(overall[i]) }))
-    .filter((each) => each.slowdown !== null || flagged.has(each.rank))
-    .sort((a, b) => Number(flagged.has(b.rank)) - Number(flagged.has(a.rank)) || b.slowdown - a.slowdown || a.rank - b.rank)
-    .slice(0, most)
-    .map(({ rank, slowdown }) => ({
-      rank,
-      slowdown,
-      node: known.get(rank).node,
-      state: known.get(rank).state,
-      why: flagged.get(rank) ?? null,
-    }));
+/** Rows of flagged ranks, and those of them that are only suspected. */
+export function flaggedRowsOf(keys, flagged) {
+  const [flaggedRows, suspectRows] = [[], new Set()];
+  if (flagged.size === 0) return { flaggedRows, suspectRows };
+  keys.forEach((rank, row) => {
+    const found = flagged.get(rank);
+    if (!found) return;
+    flaggedRows.push(row);
+    if (!found.isSure) suspectRows.add(row);
+  });
+  return { flaggedRows, suspectRows };
+}
+
+/** `[{rank, node, slowdown, state, why}]` of the newest window: flagged ranks, then the slowest. */
+export function worstRanks(picture, known, flagged, most = 20) {
+  const slowdownAt = picture.slowdowns?.overall ?? [];
+  const { rank: ranks } = picture.ranks;
+  const badness = ranks.map((rank, i) => (flagged.has(rank) ? 1e6 : 0) + (slowdownAt[i] ?? -1));
+  const places = ranks.map((_, i) => i).filter((i) => badness[i] >= 0);
+  places.sort((a, b) => badness[b] - badness[a] || a - b);
+  return places.slice(0, most).map((i) => ({
+    rank: ranks[i],
+    slowdown: slowdownAt[i] ?? null,
+    node: known.get(ranks[i]).node,
+    state: known.get(ranks[i]).state,
+    why: flagged.get(ranks[i])?.why ?? null,
+  }));
 }

@@ -7,9 +7,10 @@ export const RANK_STATES = [
   { state: "lost", tone: "lost", mark: "✕", meaning: "no heartbeat: crashed, stopped or cut off" },
   { state: "stuck", tone: "stuck", mark: "■", meaning: "alive, work is open, and no progress" },
   { state: "late", tone: "late", mark: "▲", meaning: "no progress for half of its timeout" },
+  { state: "missing", tone: "unknown", mark: "?", meaning: "expected, and never heard of" },
   { state: "starting", tone: "starting", mark: "◇", meaning: "has not begun a step yet" },
   { state: "ok", tone: "ok", mark: "●", meaning: "gets on" },
-  { state: "finished", tone: "finished", mark: "–", meaning: "has said how it ended" },
+  { state: "finished", tone: "finished", mark: "✓", meaning: "has said how it ended" },
 ];
 
 const OTHER_STATE = { state: "unknown", tone: "unknown", mark: "?", meaning: "nothing is known of it" };
@@ -61,14 +62,21 @@ export function agesOf(ages) {
 }
 
 /**
- * How `count` cells fill a strip `width` wide: the largest square cells that keep it within
- * `most_height`, and at least one pixel.
+ * How `count` tiles fill a strip `width` wide: as large as they can be within `most_height`, in rows
+ * of equal length. Lengths in pixels; a tile is as wide as the row allows, up to `WIDEST_TILE`.
  */
-export function cellsOfStrip(count, width, mostHeight, largest = 22) {
-  for (let cell = largest; cell >= 1; cell -= cell > 8 ? 1 : 0.5) {
-    const columns = Math.max(1, Math.floor(width / cell));
-    const rows = Math.ceil(count / columns);
-    if (rows * cell <= mostHeight || cell <= 1) return { cell, columns, rows, height: rows * cell };
+export function tilesOfStrip(count, width, mostHeight) {
+  let height = LARGEST_TILE;
+  let rows = 1;
+  for (; height > 1; height -= height > 8 ? 1 : 0.5) {
+    rows = Math.ceil(count / Math.max(1, Math.floor(width / height)));
+    if (rows * height <= mostHeight) break;
   }
-  return { cell: 1, columns: Math.max(1, width), rows: 1, height: 1 };
+  rows = Math.ceil(count / Math.max(1, Math.floor(width / height)));
+  const columns = Math.ceil(count / rows);
+  const wide = Math.min(WIDEST_TILE, width / columns);
+  return { width: wide, height, columns, rows, total: rows * height };
 }
+
+const LARGEST_TILE = 24;
+const WIDEST_TILE = 72;

@@ -3,10 +3,10 @@
 import { MOST_TIMELINE_COLUMNS } from "./bytes.js";
 import { chartButton, chartChoice } from "./chart_dom.js";
 import { createChartFrame, zoomButtons } from "./chart_frame.js";
-import { byteWords, clockWords, countWords, rankWords, ranksWords, stepWords } from "./chart_words.js";
-import { heatLevels, heatDetail } from "./heat_levels.js";
+import { byteWords, clockWords, columnWords, countWords, rankWords, ranksWords, stepWords } from "./chart_words.js";
+import { bytesAtPlaces, heatDetail, heatLevels } from "./heat_levels.js";
 import { EMPTY_HEAT_GRID } from "./heat_view.js";
-import { RANK_ORDERS, flaggedRanks, orderOfRanks, ranksByNumber, worstRanks } from "./rank_order.js";
+import { RANK_ORDERS, factsOfRanks, flaggedRowsOf, orderOfRanks } from "./rank_order.js";
 import { canPan, clampView, showsNewest, visibleCells } from "./viewport.js";
 
 const RANK_TIME_LAYOUT = { left: 74, top: 4, right: 0, bottom: 24 };
@@ -24,6 +24,7 @@ export function createRankTime(container, actions) {
     part: "rank-time",
     label: "Slowdown of each rank in each window of steps",
     layout: RANK_TIME_LAYOUT,
+    marks: ["flagged"],
     hasMinimap: true,
     tableCaption: "The slowest ranks of the newest window",
     on: {
@@ -44,7 +45,7 @@ export function createRankTime(container, actions) {
   const update = (picture, ui, timeline) => {
     it.last = [picture, ui, timeline];
     section.setOptions(sectionChoices(picture), ui.section ?? "");
-    frame.table.update(worstRanks(picture));
+    frame.table.update(factsOfRanks(picture).worst);
     redo();
   };
   const counts = () => ({ draws: frame.heat.it.draws, columnsBuilt: it.cache.built() });
@@ -58,8 +59,7 @@ function sectionChoices(picture) {
 
 function refresh(frame, it, picture, ui, timeline) {
   const selected = ui.rank ?? null;
-  const flagged = flaggedRanks(picture);
-  const known = ranksByNumber(picture);
+  const { known, flagged } = factsOfRanks(picture);
   const places = timeline ? orderOfRanks(it.order, timeline, known, flagged, selected) : [];
   const keys = places.map((place) => timeline.ranks[place]);
   const isHeld = frame.heat.it.isPointed || frame.heat.it.isFocused;
@@ -73,8 +73,8 @@ function refresh(frame, it, picture, ui, timeline) {
   it.shown = { order: it.order, keys, known, flagged, timeline, rankAt: (row) => keys[row], columns: timeline?.columns ?? [] };
   const grid = timeline && keys.length ? gridOf(it, places, selected) : EMPTY_HEAT_GRID;
   const rows = Math.min(RANK_TIME_HEIGHT.most, Math.max(RANK_TIME_HEIGHT.least, grid.rows * RANK_TIME_HEIGHT.row));
-  frame.body.style.height = `${rows + RANK_TIME_LAYOUT.top + RANK_TIME_LAYOUT.bottom}px`;
-  frame.body.dataset.large = String(grid.rows > 40 || grid.columns > 150);
+  frame.setHeight(rows + RANK_TIME_LAYOUT.top + RANK_TIME_LAYOUT.bottom);
+  frame.body.dataset.large = String(grid.rows > 100 || grid.columns > 240);
   frame.stage.dataset.empty = grid.rows === 0 ? (timeline?.columns.length ? NOBODY : RANK_TIME_NOTHING) : "";
   frame.heat.setGrid(grid, isOtherOrder);
 }
@@ -89,9 +89,8 @@ function gridOf(it, places, selected) {
   const { keys, timeline, flagged, known } = it.shown;
   const levels = it.cache.levelsOf(timeline, places, `${it.order}|${keys.length}`, keys);
   const rowOf = keys.indexOf(selected);
+  const hasSteps = timeline.columns.some(({ first_step: first }) => first !== null);
   const isByNode = it.order === "node";
-  const flaggedRows = [];
-  keys.forEach((rank, row) => flagged.has(rank) && flaggedRows.push(row));
   const nodeAt = (row) => known.get(keys[row])?.node ?? "";
   const breaks = isByNode ? keys.map((_, row) => row).filter((row) => row && nodeAt(row) !== nodeAt(row - 1)) : [];
   return {
@@ -102,14 +101,15 @@ function gridOf(it, places, selected) {
     rowKeys: keys,
     columnKeys: timeline.columns.map(({ seq, at_s: at }) => `${seq}@${at}`),
     rowName: (row) => (isByNode && nodeAt(row) ? `${nodeAt(row)} · ${keys[row]}` : `rank ${keys[row]}`),
-    columnName: (column) => countWords(timeline.columns[column].first_step),
+    columnName: (column) => columnWords(timeline.columns[column]),
     columnLabelRoom: 76,
-    corner: "step",
-    flaggedRows,
+    corner: hasSteps ? "step" : "time",
+    ...flaggedRowsOf(keys, flagged),
     selectedRow: rowOf < 0 ? null : rowOf,
     rowBreaks: breaks,
     columnBreaks: missingBefore(timeline.columns),
     hasSlots: true,
+    layoutFor: () => ({ ...RANK_TIME_LAYOUT, left: isByNode ? 120 : RANK_TIME_LAYOUT.left }),
     mostCellHeight: 30,
     mostCellWidth: 60,
   };
@@ -142,7 +142,7 @@ function createColumnCache() {
   const build = (timeline, places, column) => {
     built += 1;
     const start = column * timeline.ranks.length;
-    return heatLevels(Uint8Array.from(places, (place) => timeline.bytes[start + place]));
+    return heatLevels(bytesAtPlaces(timeline.bytes, places, start));
   };
   return { levelsOf, built: () => built };
 }
@@ -151,11 +151,11 @@ function wordsOfCell(shown, { row, column, byte, ranks }) {
   const rank = shown.rankAt(row);
   const { node, state } = shown.known.get(rank) ?? {};
   const window = shown.columns[column];
-  const why = shown.flagged.get(rank);
+  const why = shown.flagged.get(rank)?.why;
   return [
     `${rankWords(rank, node)}, ${stepWords(window)}: ${byteWords(byte)}`,
     ranks > 1 ? `the slowest of ${ranksWords(ranks)} in this line` : "",
-    clockWords(window.at_s),
+    window.first_step === null ? "" : clockWords(window.at_s),
     why ? `flagged: ${why}` : state ?? "",
   ];
 }

@@ -1,15 +1,17 @@
 // Ranks down, sections across, the newest window: in what a slow rank is slow.
 
-import { byteOf } from "./bytes.js";
+import { bytesOfSlowdowns } from "./bytes.js";
 import { chartChoice } from "./chart_dom.js";
 import { createChartFrame, zoomButtons } from "./chart_frame.js";
 import { countWords, rankWords, ranksWords, slowdownWords } from "./chart_words.js";
-import { heatDetail, heatLevels } from "./heat_levels.js";
+import { bytesAtPlaces, heatDetail, heatLevels } from "./heat_levels.js";
 import { EMPTY_HEAT_GRID } from "./heat_view.js";
-import { RANK_ORDERS, flaggedRanks, orderOfRanks, ranksByNumber, worstRanks } from "./rank_order.js";
+import { RANK_ORDERS, factsOfRanks, flaggedRowsOf, orderOfRanks } from "./rank_order.js";
 import { visibleCells } from "./viewport.js";
 
-const SECTION_HEAT_LAYOUT = { left: 74, top: 64, right: 34, bottom: 4 };
+const GUTTERS = { left: 74, right: 2, bottom: 4, top: 24, isSlanted: false };
+const SLANTED = { ...GUTTERS, top: 68, right: 44, isSlanted: true };
+const LETTER_WIDTH = 6.8;
 const SECTION_HEAT_HEIGHT = { least: 60, most: 400, row: 26 };
 const SECTION_HEAT_NOTHING = "No window has been scored yet: the first one comes after some steps.";
 const ALL = "all";
@@ -20,7 +22,8 @@ export function createSectionHeat(container, actions) {
   const frame = createChartFrame(container, {
     part: "sections",
     label: "Slowdown of each rank in each section of the newest window",
-    layout: SECTION_HEAT_LAYOUT,
+    layout: GUTTERS,
+    marks: ["flagged"],
     hasMinimap: true,
     tableCaption: "The slowest ranks of the newest window, all sections together",
     on: {
@@ -41,66 +44,80 @@ export function createSectionHeat(container, actions) {
   frame.tools.append(order.element, ...zoomButtons(frame.heat.actions, "ranks"));
   const update = (picture, ui) => {
     it.last = [picture, ui];
-    frame.table.update(worstRanks(picture));
+    frame.table.update(factsOfRanks(picture).worst);
     redo();
   };
   return { update, destroy: frame.destroy };
 }
 
-/** The newest window as one column for all sections together and one for each. */
+/** The newest window as one column for all sections together and one for each, with its bytes. */
 function columnsOfPicture(picture) {
-  const { overall, by_section: bySection } = picture.slowdowns ?? { overall: [], by_section: [] };
-  const together = { name: ALL, kind: "all sections together", values: overall ?? [] };
-  const each = (picture.sections ?? []).map(({ name, kind }, i) => ({ name, kind, values: bySection?.[i] ?? [] }));
-  return [together, ...each];
+  const n = picture.ranks.rank.length;
+  const { overall, by_section: bySection } = picture.slowdowns ?? {};
+  const column = (name, kind, values) => ({ name, kind, values, bytes: bytesOfSlowdowns(values, n) });
+  const each = (picture.sections ?? []).map(({ name, kind }, i) => column(name, kind, bySection?.[i] ?? []));
+  return [column(ALL, "all sections together", overall ?? []), ...each];
 }
 
 function refreshSections(frame, it, picture, ui) {
-  const columns = columnsOfPicture(picture);
-  const hasData = columns.some(({ values }) => values.some((value) => value !== null));
-  const known = ranksByNumber(picture);
-  const flagged = flaggedRanks(picture);
-  const newest = {
-    ranks: picture.ranks.rank,
-    columns: [{}],
-    bytes: Uint8Array.from(picture.ranks.rank, (_, i) => byteOf(columns[0].values[i])),
-  };
-  const places = orderOfRanks(it.order, newest, known, flagged, ui.rank ?? null);
-  const keys = places.map((place) => newest.ranks[place]);
-  const isOtherOrder = it.shown !== null && it.shown.order !== it.order;
-  it.shown = { order: it.order, keys, places, columns, known, flagged };
+  const before = it.shown;
+  const isSame = before?.picture === picture && before.order === it.order && it.order !== "flagged";
+  it.shown = isSame ? before : shownOf(picture, it.order, ui);
+  const { keys, hasData } = it.shown;
   const grid = hasData && keys.length ? sectionGrid(it.shown, ui) : EMPTY_HEAT_GRID;
   const tall = Math.min(SECTION_HEAT_HEIGHT.most, Math.max(SECTION_HEAT_HEIGHT.least, grid.rows * SECTION_HEAT_HEIGHT.row));
-  frame.body.style.height = `${tall + SECTION_HEAT_LAYOUT.top + SECTION_HEAT_LAYOUT.bottom}px`;
-  frame.body.dataset.large = String(grid.rows > 40);
+  const { top, bottom } = grid.layoutFor?.(frame.stage.clientWidth) ?? GUTTERS;
+  frame.setHeight(tall + top + bottom);
+  frame.body.dataset.large = String(grid.rows > 100);
   frame.stage.dataset.empty = grid.rows === 0 ? (hasData ? "No rank is flagged." : SECTION_HEAT_NOTHING) : "";
-  frame.heat.setGrid(grid, isOtherOrder);
+  frame.heat.setGrid(grid, before !== null && before.order !== it.order);
 }
 
-function sectionGrid({ keys, places, columns, flagged, known, order }, ui) {
+/** What is shown of a picture in an order. Cost: all its cells. */
+function shownOf(picture, order, ui) {
+  const columns = columnsOfPicture(picture);
+  const { known, flagged } = factsOfRanks(picture);
+  const newest = { ranks: picture.ranks.rank, columns: [{}], bytes: columns[0].bytes };
+  const places = orderOfRanks(order, newest, known, flagged, ui.rank ?? null);
+  return {
+    picture, order, places, columns, known, flagged,
+    hasData: columns.some(({ bytes }) => bytes.some(Boolean)),
+    keys: places.map((place) => newest.ranks[place]),
+    levels: columns.map(({ bytes }) => heatLevels(bytesAtPlaces(bytes, places))),
+  };
+}
+
+function sectionGrid({ keys, places, columns, levels, flagged, known, order }, ui) {
   const rowOf = keys.indexOf(ui.rank ?? null);
   const columnOf = ui.section ? columns.findIndex(({ name }, i) => i > 0 && name === ui.section) : 0;
-  const flaggedRows = [];
-  keys.forEach((rank, row) => flagged.has(rank) && flaggedRows.push(row));
   const nodeAt = (row) => known.get(keys[row])?.node ?? "";
   return {
     ...EMPTY_HEAT_GRID,
     rows: keys.length,
     columns: columns.length,
-    levels: columns.map(({ values }) => heatLevels(Uint8Array.from(places, (place) => byteOf(values[place])))),
+    levels,
     rowKeys: keys,
     columnKeys: columns.map(({ name }, i) => `${i}:${name}`),
     rowName: (row) => (order === "node" && nodeAt(row) ? `${nodeAt(row)} · ${keys[row]}` : `rank ${keys[row]}`),
     columnName: (column) => columns[column].name,
     exactAt: (row, column) => columns[column].values[places[row]],
-    flaggedRows,
+    ...flaggedRowsOf(keys, flagged),
     selectedRow: rowOf < 0 ? null : rowOf,
     selectedColumn: columnOf < 0 ? null : columnOf,
     columnBreaks: [1],
-    isSlanted: true,
-    mostCellWidth: 110,
+    hasNamesOnTop: true,
+    layoutFor: (width) => guttersFor(columns, width, order === "node"),
+    mostCellWidth: 240,
     mostCellHeight: 26,
   };
+}
+
+/** Names stand upright where the longest has room. */
+function guttersFor(columns, width, isByNode) {
+  const left = isByNode ? 120 : GUTTERS.left;
+  const longest = Math.max(...columns.map(({ name }) => name.length)) * LETTER_WIDTH + 4;
+  const isFlat = (width - left - GUTTERS.right) / columns.length >= longest;
+  return { ...(isFlat ? GUTTERS : SLANTED), left };
 }
 
 function wordsOfSection({ keys, places, columns, known, flagged }, { row, column, ranks }) {
@@ -111,7 +128,7 @@ function wordsOfSection({ keys, places, columns, known, flagged }, { row, column
     `${rankWords(rank, known.get(rank)?.node)}, ${where}: ${slowdownWords(values[places[row]])}`,
     column === 0 ? "" : `${kind} section`,
     ranks > 1 ? `the slowest of ${ranksWords(ranks)} in this line` : "",
-    flagged.has(rank) ? `flagged: ${flagged.get(rank)}` : "",
+    flagged.has(rank) ? `flagged: ${flagged.get(rank).why}` : "",
   ];
 }
 

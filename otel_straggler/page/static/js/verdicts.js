@@ -1,6 +1,6 @@
 // All verdicts: who is called slow, who is suspected, who has recovered; and what people decided.
 
-import { nameTree, nothingTree, rankTree } from "./bars.js";
+import { nameTree, nothingTree, proseTree, rankTree } from "./bars.js";
 import { el, patch } from "./dom.js";
 import {
   asSentence,
@@ -14,7 +14,7 @@ import {
   wordsOf,
 } from "./format.js";
 
-const FEW_VERDICTS = 8;
+const FEW_VERDICTS = 5;
 const TONES_OF_STATES = { confirmed: "bad", flapping: "bad", suspect: "watch", recovered: "good", ok: "good" };
 
 /** The list, and below it decisions and maintenance. */
@@ -75,7 +75,7 @@ export function verdictTree(verdict, picture, actions) {
         verdict.silenced ? el("span", { class: "label" }, "silenced") : null,
         verdict.pages ? el("span", { class: "label strong" }, "pages") : null,
       ),
-      el("p", { dir: "auto" }, asSentence(verdict.sentence)),
+      el("p", { dir: "auto" }, proseTree(asSentence(verdict.sentence))),
       el("p", { class: "card-foot" }, factsOf(verdict, picture).map((fact) => el("span", {}, nameTree(fact)))),
     ),
   );
@@ -96,8 +96,9 @@ function factsOf(verdict, picture) {
   if (isKnown(verdict.slowdown)) facts.push(formatTimes(verdict.slowdown));
   if (isKnown(verdict.since_step)) facts.push(`since step ${formatNumber(verdict.since_step)}`);
   if (isKnown(verdict.since_s)) facts.push(formatClock(verdict.since_s, picture.now_s));
-  if (isKnown(verdict.gpu_seconds_lost_per_hour) && verdict.gpu_seconds_lost_per_hour >= 1) {
-    facts.push(`${formatGpuTime(verdict.gpu_seconds_lost_per_hour)} an hour`);
+  const perHour = verdict.stands ? verdict.gpu_seconds_lost_per_hour : null;
+  if (isKnown(perHour) && perHour >= 1) {
+    facts.push(`${formatGpuTime(perHour)} per hour`);
   }
   if (isKnown(verdict.n_peers) && verdict.n_peers > 0) facts.push(formatCount(verdict.n_peers, "peer"));
   if (isKnown(verdict.confidence) && verdict.stands) facts.push(`${formatPercent(verdict.confidence)} sure`);

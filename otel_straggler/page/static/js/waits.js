@@ -65,7 +65,7 @@ function waitTree(each, largest, actions) {
     { key: each.rank, "data-part-in-it": isCulprit ? "culprit" : "victim" },
     el(
       "th",
-      { scope: "row" },
+      { scope: "row", class: "who" },
       rankTree(each.rank, actions),
       each.node ? [" ", el("small", {}, nameTree(each.node))] : null,
     ),
