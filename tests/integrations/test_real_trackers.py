@@ -122,6 +122,7 @@ def records(data):
 run = wandb.init(project="test", mode="offline")
 log_two(run)
 run.finish()
+wandb.teardown()  # the process that writes the file ends before it is read
 (name,) = glob.glob("wandb/offline-run-*/*.wandb")
 steps = []
 for record in records(open(name, "rb").read()):
