@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from otel_straggler.errors import InputError, describe
 from otel_straggler.model.alert import Mode
@@ -26,11 +25,16 @@ from otel_straggler.model.verdict import (
 )
 from otel_straggler.publish.history import Summary
 from otel_straggler.publish.history.verdict_text import read_verdict, verdict_text
-from otel_straggler.publish.picture.seen import Parallel, RankSigns, Seen
-from otel_straggler.score.hangs.culprits import Blame, HangKind
-from otel_straggler.score.hangs.judge import Found
-from otel_straggler.score.hangs.run_state import RunState
-from otel_straggler.score.hangs.signs import RANK_STATES
+from otel_straggler.publish.picture.seen import Parallel, Seen
+from otel_straggler.publish.picture.summary_checks import array_of, choice, require
+from otel_straggler.publish.picture.summary_ranks import (
+    found_value,
+    layout_value,
+    read_found,
+    read_layout,
+    read_signs,
+    signs_value,
+)
 from otel_straggler.semconv import OUTCOMES
 
 Value = dict[str, Any]
@@ -38,8 +42,6 @@ _Kind = TypeVar("_Kind")
 VERSION: Final = 1
 MOST_VERDICTS: Final = 1_000
 MOST_DECISIONS: Final = 1_000
-_NOBODY: Final = -1
-"""Of a rank that has no place in a dimension."""
 _PLAIN: Final = (
     "run_id", "job", "group", "attempt", "now_s", "began_at_s", "heard_at_s", "finished_at_s",
     "outcome", "world_size", "is_acknowledged", "mode",
@@ -67,9 +69,9 @@ def summary_value(seen: Seen) -> Value:
     return {
         "version": VERSION,
         **{name: getattr(seen, name) for name in _PLAIN},
-        "layout": _layout_value(seen),
-        "signs": None if seen.signs is None else _signs_value(seen.signs),
-        "found": None if seen.found is None else _found_value(seen.found),
+        "layout": layout_value(seen),
+        "signs": None if seen.signs is None else signs_value(seen.signs),
+        "found": None if seen.found is None else found_value(seen.found),
         "world": None if seen.world is None else _world_value(seen.world),
         "verdicts": [verdict_text(verdict) for verdict in current],
         "decisions": [dataclasses.asdict(each) for each in decisions[-MOST_DECISIONS:]],
@@ -103,7 +105,7 @@ def read_summary(value: Any, *, where: str) -> Seen:
 
 def layout_of(value: Any) -> dict[int, Parallel]:
     """The place of each rank in every dimension, from what :func:`read_summary` has taken."""
-    return _read_layout(value["layout"])
+    return read_layout(value["layout"])
 
 
 def _is_about(decision: Decision, subjects: set[str]) -> bool:
@@ -113,155 +115,31 @@ def _is_about(decision: Decision, subjects: set[str]) -> bool:
 def _seen(value: Mapping[str, Any], where: str) -> Seen:
     plain = {name: value[name] for name in _PLAIN}
     for name in ("run_id", "job", "group"):
-        _require(plain[name], str)
+        require(plain[name], str)
     for name in ("attempt", "world_size"):
-        _require(plain[name], int)
+        require(plain[name], int)
     for name in ("began_at_s", "heard_at_s", "finished_at_s"):
         plain[name] = None if plain[name] is None else float(plain[name])
     plain["now_s"] = float(plain["now_s"])
-    _choice(plain["mode"], get_args(Mode))
+    choice(plain["mode"], get_args(Mode))
     if plain["outcome"] is not None:
-        _choice(plain["outcome"], OUTCOMES)
-    layout = _read_layout(value["layout"])
+        choice(plain["outcome"], OUTCOMES)
+    layout = read_layout(value["layout"])
     world = value["world"]
     return Seen(
         **plain,
         is_live=False,
         groups=(plain["group"],),
-        signs=None if value["signs"] is None else _read_signs(value["signs"], layout),
-        found=None if value["found"] is None else _read_found(value["found"]),
+        signs=None if value["signs"] is None else read_signs(value["signs"], layout),
+        found=None if value["found"] is None else read_found(value["found"]),
         judged=RunVerdicts(
             changes=tuple(read_verdict(text, where=where) for text in value["verdicts"]),
             worlds=() if world is None else (_read_world(world, plain),),
             decisions=tuple(_read_decision(each) for each in value["decisions"]),
             silenced=frozenset(map(str, value["silenced"])),
         ),
-        alerts=[_require(each, dict) for each in value["alerts"]],
+        alerts=[require(each, dict) for each in value["alerts"]],
         maintenance=[Maintenance(**each) for each in value["maintenance"]],
-    )
-
-
-# --- who the ranks are, and what they said -------------------------------------------------------
-
-
-def _layout_value(seen: Seen) -> Value:
-    """Of all ranks that any part knows: a column for each dimension."""
-    told: dict[int, Parallel] = {}
-    for part in (seen.table, seen.signs):
-        if part is not None:
-            told.update(zip(part.ranks.tolist(), part.parallels, strict=True))
-    ranks = sorted(rank for rank, parallel in told.items() if parallel)
-    dimensions = list(dict.fromkeys(name for rank in ranks for name, _ in told[rank]))
-    columns = {
-        name: np.array([dict(told[rank]).get(name, _NOBODY) for rank in ranks], np.int32)
-        for name in dimensions
-    }
-    return {"ranks": np.array(ranks, np.int64), "dimensions": columns}
-
-
-def _read_layout(value: Mapping[str, Any]) -> dict[int, Parallel]:
-    ranks = _array(value["ranks"], np.int64, None).tolist()
-    names = [_require(name, str) for name in value["dimensions"]]
-    columns = [_array(value["dimensions"][name], np.int32, len(ranks)).tolist() for name in names]
-    return {
-        rank: tuple((name, place) for name, place in zip(names, row, strict=True) if place >= 0)
-        for rank, row in zip(ranks, zip(*columns, strict=True), strict=columns != [])
-    }
-
-
-_TEXTS: Final = ("nodes", "roles", "devices", "open_section", "gpu_tier", "gpu_reason")
-_AGES: Final = ("heartbeat_age_s", "progress_age_s")
-
-
-def _signs_value(signs: RankSigns) -> Value:
-    dropped = enumerate(signs.dropped)
-    return {
-        "ranks": signs.ranks.astype(np.int64),
-        "step": signs.step.astype(np.int64),
-        **{name: np.asarray(getattr(signs, name), np.float64) for name in _AGES},
-        **{name: _coded(getattr(signs, name)) for name in _TEXTS},
-        "dropped": [[at, dict(counts)] for at, counts in dropped if counts],
-    }
-
-
-def _read_signs(value: Mapping[str, Any], layout: Mapping[int, Parallel]) -> RankSigns:
-    ranks = _array(value["ranks"], np.int64, None)
-    n_ranks = len(ranks)
-    dropped: list[dict[str, int]] = [{} for _ in range(n_ranks)]
-    for at, counts in value["dropped"]:
-        dropped[at] = {_require(reason, str): _require(n, int) for reason, n in counts.items()}
-    ages: dict[str, Any] = {name: _array(value[name], np.float64, n_ranks) for name in _AGES}
-    texts: dict[str, Any] = {name: _read_coded(value[name], n_ranks) for name in _TEXTS}
-    return RankSigns(
-        ranks=ranks,
-        parallels=[layout.get(rank, ()) for rank in ranks.tolist()],
-        step=_array(value["step"], np.int64, n_ranks),
-        **ages,
-        **texts,
-        dropped=dropped,
-    )
-
-
-def _coded(texts: Sequence[str]) -> Value:
-    """A table of the texts, and each one's place there; nothing where nothing was told."""
-    table: dict[str, int] = {}
-    codes = [table.setdefault(text, len(table)) for text in texts]
-    return {"table": list(table), "codes": np.array(codes, np.int32)}
-
-
-def _read_coded(value: Mapping[str, Any], n_ranks: int) -> list[str]:
-    table = [_require(text, str) for text in value["table"]]
-    codes = value["codes"]
-    codes = _array(codes, np.int32, n_ranks if len(codes) else 0)
-    if len(codes) and codes.min() < 0:
-        raise ValueError(f"code {codes.min()}")
-    return [table[code] for code in codes.tolist()]
-
-
-# --- states --------------------------------------------------------------------------------------
-
-
-def _found_value(found: Found) -> Value:
-    blame = found.blame
-    return {
-        "state": found.state,
-        "since_s": float(found.since_s),
-        "hung_since_s": float(found.hung_since_s),
-        "ranks": np.asarray(found.ranks, np.int64),
-        "rank_states": np.asarray(found.rank_states, np.int32),
-        "rank_since_s": np.asarray(found.rank_since_s, np.float64),
-        "timeout_s": np.asarray(found.timeout_s, np.float64),
-        "blame": None
-        if blame is None
-        else {
-            "kind": blame.kind,
-            "culprits": np.asarray(blame.culprits, np.bool_),
-            "victims": np.asarray(blame.victims, np.bool_),
-        },
-    }
-
-
-def _read_found(value: Mapping[str, Any]) -> Found:
-    ranks = _array(value["ranks"], np.int64, None)
-    n_ranks = len(ranks)
-    states = _array(value["rank_states"], np.int32, n_ranks)
-    if n_ranks and not 0 <= states.min() <= states.max() < len(RANK_STATES):
-        raise ValueError(f"states {states.min()} to {states.max()}")
-    told = value["blame"]
-    blame = told and Blame(
-        _choice(told["kind"], get_args(HangKind)),
-        _array(told["culprits"], np.bool_, n_ranks),
-        _array(told["victims"], np.bool_, n_ranks),
-    )
-    return Found(
-        state=_choice(value["state"], get_args(RunState)),
-        since_s=float(value["since_s"]),
-        hung_since_s=float(value["hung_since_s"]),
-        ranks=ranks,
-        rank_states=states,
-        rank_since_s=_array(value["rank_since_s"], np.float64, n_ranks),
-        timeout_s=_array(value["timeout_s"], np.float64, n_ranks),
-        blame=blame or None,
     )
 
 
@@ -282,15 +160,15 @@ def _world_value(world: WorldSummary) -> Value:
 
 
 def _read_world(value: Mapping[str, Any], plain: Mapping[str, Any]) -> WorldSummary:
-    heat = _array(value["heat"], np.float64, None).tolist()
+    heat = array_of(value["heat"], np.float64, None).tolist()
     at = value["heat_at"]
     if at.shape != (len(heat), 2) or at.dtype != np.int32:
         raise ValueError(f"places of {at.shape} for {len(heat)} workers")
     return WorldSummary(
         run_id=plain["run_id"],
         group=plain["group"],
-        attempt=_require(value["attempt"], int),
-        cause=_require(value["cause"], str),
+        attempt=require(value["attempt"], int),
+        cause=require(value["cause"], str),
         **{name: float(value[name]) for name in _FIGURES},
         heat=tuple((s, d, slow) for (s, d), slow in zip(at.tolist(), heat, strict=True)),
         ledger=tuple(_read_line(SectionCost, line) for line in value["ledger"]),
@@ -311,28 +189,5 @@ def _read_line(kind: Callable[..., _Kind], line: Sequence[Any]) -> _Kind:
 
 
 def _read_decision(value: Mapping[str, Any]) -> Decision:
-    _choice(value["action"], ACTIONS)
+    choice(value["action"], ACTIONS)
     return Decision(**value)
-
-
-# --- checks --------------------------------------------------------------------------------------
-
-
-def _array(value: Any, kind: Any, n_ranks: int | None) -> npt.NDArray[Any]:
-    array = _require(value, np.ndarray)
-    if array.dtype != kind or array.ndim != 1 or n_ranks not in (None, len(array)):
-        raise ValueError(f"an array of {array.dtype} {array.shape}; expected {n_ranks}")
-    found: npt.NDArray[Any] = array
-    return found
-
-
-def _require(value: Any, kind: type) -> Any:
-    if type(value) is not kind:
-        raise TypeError(f"{value!r:.100} where {kind.__name__} is expected")
-    return value
-
-
-def _choice(value: Any, choices: Sequence[str] | Mapping[str, Any]) -> Any:
-    if value not in choices:
-        raise ValueError(f"{value!r:.100}; expected one of {', '.join(choices)}")
-    return value
