@@ -26,8 +26,8 @@ class Tracker:
 
 def train(collector: str, otlp: str, tracker: Tracker) -> None:
     # Another process sends what eight ranks would; rank 5 takes 1.5 times as long in forward.
-    others = "simulate --ranks 8 --slow-rank 5 --steps 80 --run-id example".split()
-    send = [sys.executable, "-m", "otel_straggler.cli", *others, "--send", otlp]
+    others = ["--ranks=8", "--slow-rank=5", "--steps=80", "--run-id=example", f"--send={otlp}"]
+    send = [sys.executable, "-m", "otel_straggler.cli", "simulate", *others]
     subprocess.run(send, check=True, capture_output=True)
 
     scalars = TrackerScalars(tracker, collector=collector, run_id="example", rank=0, every_s=1)
