@@ -18,7 +18,7 @@ const MOST_HOT = 100;
 const LONGEST_ROW = 16;
 const MATRIX_NOTHING = "Nothing is known of the ranks yet.";
 
-/** `update(picture, ui)`; `data-pattern` and `data-hot` ("stage,data;...") of the container tell what is seen. */
+/** `update(picture, ui)`; `data-pattern`, `data-hot` and `data-silent` ("stage,data;...") of the container tell what is seen. */
 export function createMatrix(container, actions) {
   const it = { cells: null, picture: null, rank: null };
   const frame = createChartFrame(container, {
@@ -51,6 +51,7 @@ export function createMatrix(container, actions) {
     legend.update(heat.pattern);
     container.dataset.pattern = heat.pattern;
     container.dataset.hot = it.cells.hot;
+    container.dataset.silent = heat.silent.map((place) => place.join(",")).join(";");
     frame.table.update(factsOfRanks(picture).worst);
     const grid = it.cells.rows ? matrixGrid(it.cells, ui.rank) : EMPTY_HEAT_GRID;
     frame.setHeight(Math.min(MATRIX_HEIGHT.most, Math.max(1, grid.rows) * MATRIX_HEIGHT.row) + MATRIX_LAYOUT.top + MATRIX_LAYOUT.bottom);
