@@ -104,7 +104,7 @@ function drawPage(parts, view, ui) {
     parts.sectionHeat.update(picture, ui);
     parts.rankTime.update(picture, ui, timeline);
   }
-  parts.rank.update(picture, ui, rank);
+  parts.rank.update(picture, ui, rank, connection.state === "saved");
   parts.announcer.update(picture);
   if (picture || runs) document.body.dataset.ready = "";
 }
