@@ -1,7 +1,7 @@
 // All ranks by state in one strip, one to ten thousand, and those to look at by name.
 
 import { nameTree, rankTree } from "./bars.js";
-import { el, patch } from "./dom.js";
+import { el, patch, printableText } from "./dom.js";
 import { asSentence, formatAge, formatNumber, isKnown } from "./format.js";
 import {
   aboutState,
@@ -202,7 +202,7 @@ export function rankText(ranks, place) {
   ];
   if (isKnown(ranks.step[place])) parts.push(`step ${formatNumber(ranks.step[place])}`);
   if (section !== null && section !== undefined) parts.push(`in ${ranks.open_sections[section]}`);
-  return parts.join(", ");
+  return printableText(parts.join(", "));
 }
 
 // --- the strip ----------------------------------------------------------------------------------
