@@ -59,7 +59,7 @@ test("ages are whole seconds, and one that was never heard is said so", () => {
 });
 
 test("GPU time grows through its units", () => {
-  told(formatGpuTime, [[0, "0 GPU-s"], [45, "45 GPU-s"], [1800, "30 GPU-min"], [33120, "9.2 GPU-h"]]);
+  told(formatGpuTime, [[0, "0 GPU-s"], [45, "45 GPU-s"], [1800, "30 GPU-min"], [3960, "1.1 GPU-h"], [33120, "9.2 GPU-h"], [115200, "32 GPU-h"], [1.2e7, "3,333 GPU-h"]]);
 });
 
 test("parts are percent, factors have two digits", () => {

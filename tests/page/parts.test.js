@@ -38,7 +38,7 @@ test("the answer says who, where, since when, why, what it costs and what to do"
   assert.match(field(tree, "sentence"), /^Rank 21 on node-2 takes 1.50x as long as its 15 peers/);
   assert.equal(field(tree, "cause"), "slow GPU");
   assert.match(field(tree, "since"), /^step 17,440, 5 min 6 s ago \(/);
-  assert.equal(field(tree, "cost"), "9.2 GPU-h per hour, 2.48 GPU-h so far");
+  assert.equal(field(tree, "cost"), "9.2 GPU-h per hour, 2.5 GPU-h so far");
   assert.equal(field(tree, "evidence"), "CUDA events, 97 % sure");
   assert.match(field(tree, "advice"), /Compare its clocks/);
   assert.match(field(tree, "peers"), /1.50× as long in forward.*Rank 21.*165 ms.*Its 15 peers.*110 ms/);
@@ -67,7 +67,39 @@ test("every scenario has an answer without a hole in it", () => {
 });
 
 test("a hang is drawn as silence beside that of the others", () => {
-  assert.match(textOf(evidenceTree(pictures.hang)), /1 min 14 s since its last sign of life.*Rank 11/);
+  assert.match(textOf(evidenceTree(pictures.hang)), /1 min 14 s since the last sign of life.*Rank 11/);
+});
+
+test("who does not join the others is told apart by how far it has come", () => {
+  const { ranks, ...rest } = pictures.hang;
+  const place = ranks.rank.indexOf(11);
+  const openSections = ["forward", "gradient_sync"];
+  const stuck = {
+    ...rest,
+    answer: { ...rest.answer, cause: "never_joined" },
+    ranks: {
+      ...ranks,
+      state: ranks.state.map(() => ranks.states.indexOf("stuck")),
+      step: ranks.step.map(() => 400),
+      open_sections: openSections,
+      open_section: ranks.rank.map((_, each) => (each === place ? 0 : 1)),
+    },
+  };
+  const told = textOf(evidenceTree(stuck));
+  assert.match(told, /Rank 11 ?step 400, in forward ?Most of the others ?step 400, in gradient_sync/);
+  assert.doesNotMatch(told, /progress/); // which is equally old everywhere
+});
+
+test("a hang counts from its last progress, and the loss is told once", () => {
+  const { now_s: nowS } = pictures.hang;
+  const hung = { ...pictures.hang, answer: { ...pictures.hang.answer, since_s: nowS - 42 } };
+  hung.run = { ...hung.run, state: "stuck", began_at_s: nowS - 500, waste: 1, slowdown: null };
+  const [, lost, , , step] = figuresOf(hung);
+  assert.equal(step.small, "stuck for 42 s");
+  assert.deepEqual([lost.large, lost.small], ["100 %", "nothing gets on"]);
+  for (const picture of Object.values(pictures)) {
+    assert.doesNotMatch(figuresOf(picture).map(({ small }) => small).join(), /per hour/);
+  }
 });
 
 test("a healthy run is drawn as the spread of its ranks, with the slowest named", () => {

@@ -59,9 +59,10 @@ export function formatAge(seconds) {
 export function formatGpuTime(seconds) {
   if (!isKnown(seconds)) return UNKNOWN_TEXT;
   if (seconds < 1) return "0 GPU-s";
-  if (seconds < 99.5) return `${formatNumber(seconds, 2)} GPU-s`;
-  if (seconds < 5970) return `${formatNumber(seconds / 60, 2)} GPU-min`;
-  return `${formatNumber(seconds / 3600)} GPU-h`;
+  if (seconds < 59.5) return `${formatNumber(seconds, 2)} GPU-s`;
+  if (seconds < 3600) return `${formatNumber(seconds / 60, 2)} GPU-min`;
+  const hours = seconds / 3600; // as sentences of verdicts have it
+  return `${formatNumber(hours < 9.95 ? hours : Math.round(hours), 2)} GPU-h`;
 }
 
 /** A part of a whole: `12 %`, `0.4 %`. */

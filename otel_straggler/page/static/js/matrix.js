@@ -78,7 +78,7 @@ function cellsOfPicture(picture) {
 }
 
 /**
- * `{rows, columns, rowName, columnName, corner, isRanks, silent, placeOfRank, at}`; a place is
+ * `{rows, columns, count, rowName, columnName, corner, isRanks, silent, placeOfRank, at}`; a place is
  * row * columns + column. `at` gives `{stage, data, slowdown, rank, ranks}`, `rank` the slowest of
  * the ranks (tensor and other dimensions) that share a cell.
  */
@@ -110,6 +110,7 @@ function shapeOf(picture) {
     return {
       rows: dataRanks.length ? stages.length : 0,
       columns: dataRanks.length,
+      count: stages.length * dataRanks.length,
       isRanks,
       rowName: (row) => (isRanks ? "ranks" : `stage ${stages[row]}`),
       columnName: (column) => String(dataRanks[column]),
@@ -132,6 +133,7 @@ function wrappedShape(picture, dataRanks, columnOf, isRanks) {
   return {
     rows: Math.ceil(dataRanks.length / columns),
     columns,
+    count: dataRanks.length,
     isRanks,
     rowName: nameOf,
     columnName: (column) => `+${column}`,
@@ -207,6 +209,7 @@ function matrixGrid(cells, rank) {
     corner: cells.corner,
     exactAt: (row, column) => cells.at(row, column)?.slowdown ?? null,
     hatched: cells.silent,
+    cells: cells.count,
     markedCell: cells.placeOfRank.get(rank) ?? null,
     mostCellWidth: 64,
     mostCellHeight: MATRIX_HEIGHT.row,
