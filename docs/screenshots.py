@@ -142,19 +142,20 @@ def down_to(page: Page, part: str) -> Any:
 
 
 def keep(png: bytes, name: str) -> None:
-    """As it is, or with as many colours as fit into the size that a picture may have."""
+    """With as many colours as fit into the size that a picture may have."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(png)).convert("RGB")
-    for colours in (None, 256, 128, 64):
-        few = image if colours is None else image.quantize(colours, dither=Image.Dither.NONE)
+    for colours in (256, 128, 64):
+        # of the ways that Pillow has this one alone keeps colours of small things
+        few = image.quantize(colours, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
         out = io.BytesIO()
         few.save(out, "PNG", optimize=True)
         if out.tell() <= LARGEST_BYTES:
             break
     path = IMAGES / f"{name}.png"
     path.write_bytes(out.getvalue())
-    print(f"{path.relative_to(ROOT)}: {out.tell() / 1e3:.0f} kB, {colours or 'all'} colours")
+    print(f"{path.relative_to(ROOT)}: {out.tell() / 1e3:.0f} kB, {colours} colours")
 
 
 if __name__ == "__main__":
