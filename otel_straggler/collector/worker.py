@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from otel_straggler.collector.admission import Admission
+from otel_straggler.collector.beside_scores import BesideScores
 from otel_straggler.collector.board import AlertsOf, Board, Snapshot
 from otel_straggler.collector.commands import Commands
 from otel_straggler.collector.forgetting import Forgetting
@@ -19,9 +20,9 @@ from otel_straggler.collector.hangs import Hangs
 from otel_straggler.collector.histograms import Histograms
 from otel_straggler.collector.keeper import Keeper
 from otel_straggler.collector.liveness import Liveness
-from otel_straggler.collector.page_keeping import KeptPictures
 from otel_straggler.collector.recent import Recent
 from otel_straggler.collector.settings import CollectorSettings, HistorySettings, MiB
+from otel_straggler.collector.summaries import Summaries
 from otel_straggler.collector.watching import Watching
 from otel_straggler.model.alert import Mode
 from otel_straggler.model.decision import hang_subject
@@ -121,13 +122,15 @@ class Worker:
         self._histograms = Histograms(scoring.grace_seconds)
         self._liveness = Liveness()
         self.commands = Commands(settings.commands, self._liveness.source_of)
+        self._beside = BesideScores()
         self._board = Board(
             keep_s=settings.metrics.keep_scores_seconds,
             series_budget=settings.metrics.series_budget,
             alerts=alerts,
+            beside=self._beside,
         )
-        self._pictures = KeptPictures(alerts, mode, wall_s)
         self.recent = Recent(settings.metrics.timeline_mib * MiB)
+        self._summaries = Summaries(alerts, mode)
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="straggler-scorer", daemon=True)
         self._is_dirty = True
@@ -249,6 +252,7 @@ class Worker:
         try:
             batch = gathering.take()
             self._histograms.note_spans(batch)
+            self._beside.note(batch)
             self._scorer.observe(batch, now_ns)
         except Exception:  # noqa: BLE001 - logged and counted; scoring goes on
             self._failures += 1
@@ -271,9 +275,9 @@ class Worker:
             if self._histograms.take(times, item.now_ns):
                 progress = Progress(end_ns=times.end_ns)
                 self._liveness.take_progress(times.source, progress, item.now_s)
-
         if metrics.kernel_times is not None:
             self._scorer.observe_kernels(metrics.kernel_times)
+        self._beside.take(metrics, item.now_s)
 
     def tick(self) -> None:
         """Close the windows that are due, forget what is over, publish what has changed."""
@@ -284,8 +288,9 @@ class Worker:
         windows = self._scorer.close_due(now_ns)
         self._show(windows, now_s)
         self._is_dirty |= bool(windows)
-        self._guarded(lambda: self._keeper.tick(self._scorer, self._hangs))
-        self._guarded(lambda: self._keeper.keep_pictures(self._newest_pictures))
+        self._guarded(
+            lambda: self._keeper.tick(self._scorer, self._hangs, lambda: self._new_summaries(now_s))
+        )
         # A tenth of the time at most goes into pages: a large run is shown a little later.
         pause_ns = max(_TICK_S * 1e9, 10 * self._publishing_took_ns)
         since_ns = now_ns - self._published_at_ns
@@ -299,12 +304,12 @@ class Worker:
         for rows in self._histograms.all(now_ns):
             self._scorer.observe(rows, now_ns)
         self._show(self._scorer.close_all(), now_s)
-        self._guarded(lambda: self._keeper.save(self._scorer, self._hangs))
-        self._publish(now_ns, now_s)
-        self._guarded(lambda: self._keeper.keep_pictures(self._newest_pictures, at_once=True))
+        self._guarded(lambda: self._publish(now_ns, now_s))
+        summaries = self._new_summaries(now_s)
+        self._guarded(lambda: self._keeper.save(self._scorer, self._hangs, summaries))
 
-    def _newest_pictures(self) -> list[Summary]:
-        return self._pictures.newest(self.snapshot)
+    def _new_summaries(self, now_s: float) -> list[Summary]:
+        return self._summaries.take(self.snapshot, now_s)
 
     def _show(self, windows: list[WindowScores], now_s: float) -> None:
         """Hand closed windows to all who want them."""
@@ -329,6 +334,7 @@ class Worker:
         self._forget(now_s)
         self._board.follow(self._liveness, now_s)
         self._board.drop_unshown()
+        self._beside.drop_old(now_s)
         clashes = {run_id: self._clashes(run_id, now_ns, now_s) for run_id in self._liveness.runs()}
         maintenance = self._maintenance.in_force()
         nodes = frozenset(each.node for each in maintenance)
@@ -379,6 +385,7 @@ class Worker:
         self._liveness.forget(gone)
         self._hangs.forget(gone)
         self.commands.forget(gone)
+        self._beside.forget(gone)
         self._board.forget(gone)
         self.recent.forget(gone)
 

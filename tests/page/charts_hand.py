@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 LEFT, TOP = 74, 4  # gutters of ranks over time
 MATRIX_LEFT, MATRIX_TOP = 66, 24
+SECTIONS_TOP = 38
 ROW = 30  # pixels of a rank while there is room
 Json = dict[str, Any]
 Colour = tuple[int, int, int]

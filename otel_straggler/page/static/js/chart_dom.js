@@ -128,14 +128,15 @@ export function worstTable(caption) {
     chartElement("th", "", { scope: "col" }, text),
   );
   const body = chartElement("tbody", "");
-  const element = chartElement(
+  const table = chartElement(
     "table",
-    "chart-spoken",
+    "",
     {},
     chartElement("caption", "", {}, caption),
     chartElement("thead", "", {}, chartElement("tr", "", {}, ...heads)),
     body,
   );
+  const element = chartElement("div", "chart-spoken", {}, table); // a table takes no width of 1px
   let shown = null;
   const update = (worst) => {
     if (worst !== shown) body.replaceChildren(...worst.map(rowOfRank));

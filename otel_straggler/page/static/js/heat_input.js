@@ -23,7 +23,7 @@ export function listenToHeat(canvas, on) {
         ),
     ],
     ["keydown", (event) => key(event, on)],
-    ["focus", () => on.focus()],
+    ["focus", () => on.focus(canvas.matches(":focus-visible"))],
     ["blur", () => on.blur()],
   ];
   for (const [name, listener] of listeners)

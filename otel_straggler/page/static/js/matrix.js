@@ -14,8 +14,8 @@ const MATRIX_HEIGHT = { most: 380, row: 38 };
 const MATRIX_NOTHING = "Nothing is known of the ranks yet.";
 
 /**
- * `update(picture, ui)`; `data-pattern` and `data-hot` ("stage,data;...") of the container tell what
- * is seen.
+ * `update(picture, ui)`; `data-pattern`, `data-hot` and `data-silent` ("stage,data;...") of the
+ * container tell what is seen.
  */
 export function createMatrix(container, actions) {
   const it = { cells: null, picture: null, rank: null };
@@ -49,6 +49,7 @@ export function createMatrix(container, actions) {
     legend.update(heat.pattern);
     container.dataset.pattern = heat.pattern;
     container.dataset.hot = it.cells.hot;
+    container.dataset.silent = heat.silent.map((place) => place.join(",")).join(";");
     frame.table.update(factsOfRanks(picture).worst);
     const grid = it.cells.rows ? matrixGrid(it.cells, ui.rank) : EMPTY_HEAT_GRID;
     frame.setHeight(

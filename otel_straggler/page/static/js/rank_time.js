@@ -13,7 +13,7 @@ import {
   stepWords,
 } from "./chart_words.js";
 import { bytesAtPlaces, heatDetail, heatLevels } from "./heat_levels.js";
-import { EMPTY_HEAT_GRID } from "./heat_view.js";
+import { EMPTY_HEAT_GRID, isHeatHeld } from "./heat_view.js";
 import { RANK_ORDERS, factsOfRanks, flaggedRowsOf, orderOfRanks } from "./rank_order.js";
 import { canPan, clampView, showsNewest, visibleCells } from "./viewport.js";
 
@@ -75,7 +75,7 @@ function refresh(frame, it, picture, ui, timeline) {
   const { known, flagged } = factsOfRanks(picture);
   const places = timeline ? orderOfRanks(it.order, timeline, known, flagged, selected) : [];
   const keys = places.map((place) => timeline.ranks[place]);
-  const isHeld = frame.heat.it.isPointed || frame.heat.it.isFocused;
+  const isHeld = isHeatHeld(frame.heat.it);
   const before = it.shown;
   const isOtherOrder = before !== null && before.order !== it.order;
   if (isHeld && !isOtherOrder && it.order === "worst" && isSameSet(before?.keys, keys)) {
@@ -137,6 +137,7 @@ function gridOf(it, places, selected) {
     rowBreaks: breaks,
     columnBreaks: missingBefore(timeline.columns),
     hasSlots: true,
+    isRanking: it.order === "worst",
     layoutFor: () => ({ ...RANK_TIME_LAYOUT, left: isByNode ? 120 : RANK_TIME_LAYOUT.left }),
     mostCellHeight: 30,
     mostCellWidth: 60,
