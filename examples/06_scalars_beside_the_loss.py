@@ -26,17 +26,7 @@ class Tracker:
 
 def train(collector: str, otlp: str, tracker: Tracker) -> None:
     # Another process sends what eight ranks would; rank 5 takes 1.5 times as long in forward.
-    others = [
-        "simulate",
-        "--ranks",
-        "8",
-        "--slow-rank",
-        "5",
-        "--steps",
-        "80",
-        "--run-id",
-        "example",
-    ]
+    others = "simulate --ranks 8 --slow-rank 5 --steps 80 --run-id example".split()
     send = [sys.executable, "-m", "otel_straggler.cli", *others, "--send", otlp]
     subprocess.run(send, check=True, capture_output=True)
 
