@@ -17,7 +17,7 @@ import { EMPTY_HEAT_GRID, isHeatHeld } from "./heat_view.js";
 import { RANK_ORDERS, factsOfRanks, flaggedRowsOf, orderOfRanks } from "./rank_order.js";
 import { canPan, clampView, showsNewest, visibleCells } from "./viewport.js";
 
-const RANK_TIME_LAYOUT = { left: 74, top: 4, right: 0, bottom: 24 };
+const RANK_TIME_LAYOUT = { left: 82, top: 4, right: 0, bottom: 24 };
 const RANK_TIME_HEIGHT = { least: 96, most: 420, row: 30 };
 const RANK_TIME_NOTHING = "No window has been scored yet: the first one comes after some steps.";
 const NOBODY = "No rank is flagged.";

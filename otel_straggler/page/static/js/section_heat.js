@@ -9,7 +9,7 @@ import { EMPTY_HEAT_GRID } from "./heat_view.js";
 import { RANK_ORDERS, factsOfRanks, flaggedRowsOf, orderOfRanks } from "./rank_order.js";
 import { visibleCells } from "./viewport.js";
 
-const GUTTERS = { left: 74, right: 2, bottom: 4, top: 38, isSlanted: false };
+const GUTTERS = { left: 82, right: 2, bottom: 4, top: 38, isSlanted: false };
 const SLANTED = { ...GUTTERS, top: 68, right: 44, isSlanted: true };
 const LETTER_WIDTH = 6.8;
 const SECTION_HEAT_HEIGHT = { least: 60, most: 400, row: 26 };
