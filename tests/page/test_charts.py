@@ -365,12 +365,12 @@ def test_a_chart_that_is_destroyed_leaves_nothing(hand: Hand) -> None:
 
 
 def test_names_from_the_network_are_shown_as_text(hand: Hand) -> None:
-    """A node and a section that look like markup are read as they are written."""
+    """What looks like markup is read as it is written, what turns a line around is shown."""
     story = Story("hot_cell", 8)
     picture = story.picture()
-    picture["ranks"]["nodes"] = ["<img src=x onerror=alert(1)>"]
+    picture["ranks"]["nodes"] = ["<img src=x onerror=alert(1)>\N{RIGHT-TO-LEFT OVERRIDE}"]
     picture["sections"][1]["name"] = "<script>alert(2)</script>"
     hand.show(story, picture=picture)
     hand.point("rank-time", *hand.cell(5, 100, SLOTS))
-    assert "on <img src=x" in hand.tooltip("rank-time")
+    assert "on <img src=x onerror=alert(1)>\N{REPLACEMENT CHARACTER}," in hand.tooltip("rank-time")
     assert hand.page.locator("main img, main script").count() == 0

@@ -1,5 +1,7 @@
 // Which ranks a chart shows, in which order, and which of them are marked.
 
+import { printableText } from "./dom.js";
+
 /** Windows that "worst first" looks at: one alone would shuffle ranks that are alike. */
 const WORST_OF_WINDOWS = 10;
 /** "late" and "stuck" are also those who wait for a hung rank: all of them, often. */
@@ -31,6 +33,7 @@ export function factsOfRanks(picture) {
 /** `{index, node, nodeIndex, state}` of each rank by its number. */
 export function ranksByNumber(picture) {
   const { ranks } = picture;
+  const nodes = ranks.nodes?.map(printableText);
   const nameOf = (names, index) =>
     index === null || index === undefined ? null : (names?.[index] ?? null);
   return new Map(
@@ -39,7 +42,7 @@ export function ranksByNumber(picture) {
       {
         index,
         nodeIndex: ranks.node?.[index] ?? -1,
-        node: nameOf(ranks.nodes, ranks.node?.[index]),
+        node: nameOf(nodes, ranks.node?.[index]),
         state: nameOf(ranks.states, ranks.state?.[index]),
       },
     ]),

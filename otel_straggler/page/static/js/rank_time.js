@@ -13,6 +13,7 @@ import {
   stepWords,
 } from "./chart_words.js";
 import { bytesAtPlaces, heatDetail, heatLevels } from "./heat_levels.js";
+import { printableText } from "./dom.js";
 import { EMPTY_HEAT_GRID, isHeatHeld } from "./heat_view.js";
 import { RANK_ORDERS, factsOfRanks, flaggedRowsOf, orderOfRanks } from "./rank_order.js";
 import { canPan, clampView, showsNewest, visibleCells } from "./viewport.js";
@@ -66,7 +67,7 @@ export function createRankTime(container, actions) {
 }
 
 function sectionChoices(picture) {
-  const named = (picture.sections ?? []).map(({ name }) => ({ name, words: name }));
+  const named = (picture.sections ?? []).map(({ name }) => ({ name, words: printableText(name) }));
   return [{ name: "", words: "all sections" }, ...named];
 }
 

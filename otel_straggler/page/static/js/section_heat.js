@@ -5,6 +5,7 @@ import { chartChoice } from "./chart_dom.js";
 import { createChartFrame, zoomButtons } from "./chart_frame.js";
 import { countWords, rankWords, ranksWords, slowdownWords } from "./chart_words.js";
 import { bytesAtPlaces, heatDetail, heatLevels } from "./heat_levels.js";
+import { printableText } from "./dom.js";
 import { EMPTY_HEAT_GRID } from "./heat_view.js";
 import { RANK_ORDERS, factsOfRanks, flaggedRowsOf, orderOfRanks } from "./rank_order.js";
 import { visibleCells } from "./viewport.js";
@@ -29,8 +30,8 @@ export function createSectionHeat(container, actions) {
     on: {
       words: (found) => wordsOfSection(it.shown, found),
       pick: ({ row, column }) => {
-        const section = it.shown.columns[column].name;
-        actions.select({ rank: it.shown.keys[row], section: section === ALL ? "" : section });
+        const section = column === 0 ? "" : it.shown.columns[column].name;
+        actions.select({ rank: it.shown.keys[row], section });
       },
       changed: (heat) => sayShown(container, frame, it, heat),
     },
@@ -56,7 +57,8 @@ function columnsOfPicture(picture) {
   const { overall, by_section: bySection } = picture.slowdowns ?? {};
   const column = (name, kind, values) => ({
     name,
-    kind,
+    words: printableText(name),
+    kind: printableText(kind),
     values,
     bytes: bytesOfSlowdowns(values, n),
   });
@@ -118,7 +120,7 @@ function sectionGrid({ keys, places, columns, levels, flagged, known, order }, u
     columnKeys: columns.map(({ name }, i) => `${i}:${name}`),
     rowName: (row) =>
       order === "node" && nodeAt(row) ? `${nodeAt(row)} · ${keys[row]}` : `rank ${keys[row]}`,
-    columnName: (column) => columns[column].name,
+    columnName: (column) => columns[column].words,
     columnKind: (column) => (column === 0 ? "own work" : columns[column].kind),
     exactAt: (row, column) => columns[column].values[places[row]],
     ...flaggedRowsOf(keys, flagged),
@@ -135,15 +137,15 @@ function sectionGrid({ keys, places, columns, levels, flagged, known, order }, u
 /** Names stand upright where the longest has room. */
 function guttersFor(columns, width, isByNode) {
   const left = isByNode ? 120 : GUTTERS.left;
-  const longest = Math.max(8, ...columns.map(({ name }) => name.length)) * LETTER_WIDTH + 4;
+  const longest = Math.max(8, ...columns.map(({ words }) => words.length)) * LETTER_WIDTH + 4;
   const isFlat = (width - left - GUTTERS.right) / columns.length >= longest;
   return { ...(isFlat ? GUTTERS : SLANTED), left };
 }
 
 function wordsOfSection({ keys, places, columns, known, flagged }, { row, column, ranks }) {
   const rank = keys[row];
-  const { name, kind, values } = columns[column];
-  const where = column === 0 ? "all sections" : name;
+  const { words, kind, values } = columns[column];
+  const where = column === 0 ? "all sections" : words;
   return [
     `${rankWords(rank, known.get(rank)?.node)}, ${where}: ${slowdownWords(values[places[row]])}`,
     column === 0 ? "" : `${kind} section`,
