@@ -10,9 +10,9 @@ const SCALE_EXPONENT = 0.7;
 /** Share of the scale (about 1.03x) under which colours stay near neutral: noise is no news. */
 const QUIET_SHARE = 0.05;
 const FALLBACK = {
-  fast: ["#d3e5f5", "#85b9e2", "#3a82c0", "#14498a"],
+  fast: ["#c9dff2", "#78b0de", "#3179bb", "#124384"],
   even: "#f6f6f4",
-  slow: ["#fde3c4", "#fbb161", "#e36a14", "#8f2d04"],
+  slow: ["#fdd8ae", "#f79c47", "#da5a0e", "#852803"],
 };
 
 /** What charts draw with, of the theme in force at an element. Colours are "#rrggbb". */
@@ -35,7 +35,7 @@ export function readHeatPalette(element) {
   };
 }
 
-/** Where a byte stands on the scale: -1 twice as fast or faster, 0 even, 1 twice as slow or slower. */
+/** Where a byte stands on the scale: -1 twice as fast or more, 0 even, 1 twice as slow or more. */
 export function heatPosition(byte) {
   const reach = byteOf(STRONGEST_SLOWDOWN) - EVEN_BYTE;
   const share = Math.min(1, Math.abs(byte - EVEN_BYTE) / reach);
@@ -91,7 +91,8 @@ function luminanceOf(rgb) {
 export function heatGradient(palette) {
   const stops = Array.from({ length: 33 }, (_, i) => {
     const byte = byteOf(STRONGEST_SLOWDOWN ** (i / 16 - 1));
-    return `rgb(${heatRgb(palette, heatPosition(byte)).map(Math.round).join(" ")}) ${(i / 32) * 100}%`;
+    const rgb = heatRgb(palette, heatPosition(byte)).map(Math.round);
+    return `rgb(${rgb.join(" ")}) ${(i / 32) * 100}%`;
   });
   return `linear-gradient(to right, ${stops.join(", ")})`;
 }

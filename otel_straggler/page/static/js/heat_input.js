@@ -5,7 +5,7 @@ const KEY_ZOOM = 1.4;
 const DOUBLE_CLICK_ZOOM = 2.5;
 
 /**
- * Listens until `destroy()`. `on` has: panBy(x, y) -> whether anything moved, zoomBy(x, y, atX, atY),
+ * Answers how to stop. `on` has: panBy(x, y) -> whether anything moved, zoomBy(x, y, atX, atY),
  * zoomRows(factor, atX, atY) (rows if they can be zoomed), fit(), pointAt(x, y) or pointAt(null),
  * pickAt(x, y), moveFocus(rows, columns), pickFocus(), leaveFocus(), focus(), blur().
  * Places are CSS pixels of the canvas.
@@ -14,12 +14,20 @@ export function listenToHeat(canvas, on) {
   const listeners = [
     ...pointerListeners(canvas, on),
     ["wheel", (event) => wheel(event, canvas, on)],
-    ["dblclick", (event) => on.zoomRows(event.shiftKey ? 1 / DOUBLE_CLICK_ZOOM : DOUBLE_CLICK_ZOOM, ...placeOf(event, canvas))],
+    [
+      "dblclick",
+      (event) =>
+        on.zoomRows(
+          event.shiftKey ? 1 / DOUBLE_CLICK_ZOOM : DOUBLE_CLICK_ZOOM,
+          ...placeOf(event, canvas),
+        ),
+    ],
     ["keydown", (event) => key(event, on)],
-    ["focus", () => on.focus()],
+    ["focus", () => on.focus(canvas.matches(":focus-visible"))],
     ["blur", () => on.blur()],
   ];
-  for (const [name, listener] of listeners) canvas.addEventListener(name, listener, { passive: false });
+  for (const [name, listener] of listeners)
+    canvas.addEventListener(name, listener, { passive: false });
   return () => listeners.forEach(([name, listener]) => canvas.removeEventListener(name, listener));
 }
 
@@ -97,8 +105,12 @@ function wheel(event, canvas, on) {
 }
 
 const STEPS_OF_KEYS = {
-  ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1],
-  PageUp: [-20, 0], PageDown: [20, 0],
+  ArrowUp: [-1, 0],
+  ArrowDown: [1, 0],
+  ArrowLeft: [0, -1],
+  ArrowRight: [0, 1],
+  PageUp: [-20, 0],
+  PageDown: [20, 0],
 };
 const PAN_PIXELS = 60;
 
@@ -109,8 +121,8 @@ function key(event, on) {
 
 function actOnKey(event, on) {
   const step = STEPS_OF_KEYS[event.key];
-  if (step && event.shiftKey) return on.panBy(-step[1] * PAN_PIXELS, -step[0] * PAN_PIXELS), true;
-  if (step && !event.ctrlKey) return on.moveFocus(...step), true;
+  if (step && event.shiftKey) return (on.panBy(-step[1] * PAN_PIXELS, -step[0] * PAN_PIXELS), true);
+  if (step && !event.ctrlKey) return (on.moveFocus(...step), true);
   const acts = {
     Home: () => (event.ctrlKey ? on.moveFocus(-Infinity, 0) : on.moveFocus(0, -Infinity)),
     End: () => (event.ctrlKey ? on.moveFocus(Infinity, 0) : on.moveFocus(0, Infinity)),

@@ -1,5 +1,7 @@
 // Which ranks a chart shows, in which order, and which of them are marked.
 
+import { printableText } from "./dom.js";
+
 /** Windows that "worst first" looks at: one alone would shuffle ranks that are alike. */
 const WORST_OF_WINDOWS = 10;
 /** "late" and "stuck" are also those who wait for a hung rank: all of them, often. */
@@ -31,14 +33,16 @@ export function factsOfRanks(picture) {
 /** `{index, node, nodeIndex, state}` of each rank by its number. */
 export function ranksByNumber(picture) {
   const { ranks } = picture;
-  const nameOf = (names, index) => (index === null || index === undefined ? null : names?.[index] ?? null);
+  const nodes = ranks.nodes?.map(printableText);
+  const nameOf = (names, index) =>
+    index === null || index === undefined ? null : (names?.[index] ?? null);
   return new Map(
     ranks.rank.map((rank, index) => [
       rank,
       {
         index,
         nodeIndex: ranks.node?.[index] ?? -1,
-        node: nameOf(ranks.nodes, ranks.node?.[index]),
+        node: nameOf(nodes, ranks.node?.[index]),
         state: nameOf(ranks.states, ranks.state?.[index]),
       },
     ]),
@@ -53,9 +57,11 @@ export function flaggedRanks(picture) {
   const flagged = new Map();
   const flag = (rank, why, isSure = true) => {
     if (rank === null || rank === undefined) return;
-    if (!flagged.has(rank) || (isSure && !flagged.get(rank).isSure)) flagged.set(rank, { why, isSure });
+    if (!flagged.has(rank) || (isSure && !flagged.get(rank).isSure))
+      flagged.set(rank, { why, isSure });
   };
-  for (const hang of picture.hangs ?? []) (hang.culprits ?? []).forEach((rank) => flag(rank, "hang"));
+  for (const hang of picture.hangs ?? [])
+    (hang.culprits ?? []).forEach((rank) => flag(rank, "hang"));
   for (const verdict of picture.verdicts ?? []) {
     if (!verdict.stands || verdict.silenced) continue;
     const isSure = verdict.state !== "suspect";

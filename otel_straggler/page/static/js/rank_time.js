@@ -3,13 +3,22 @@
 import { MOST_TIMELINE_COLUMNS } from "./bytes.js";
 import { chartButton, chartChoice } from "./chart_dom.js";
 import { createChartFrame, zoomButtons } from "./chart_frame.js";
-import { byteWords, clockWords, columnWords, countWords, rankWords, ranksWords, stepWords } from "./chart_words.js";
+import {
+  byteWords,
+  clockWords,
+  columnWords,
+  countWords,
+  rankWords,
+  ranksWords,
+  stepWords,
+} from "./chart_words.js";
 import { bytesAtPlaces, heatDetail, heatLevels } from "./heat_levels.js";
-import { EMPTY_HEAT_GRID } from "./heat_view.js";
+import { printableText } from "./dom.js";
+import { EMPTY_HEAT_GRID, isHeatHeld } from "./heat_view.js";
 import { RANK_ORDERS, factsOfRanks, flaggedRowsOf, orderOfRanks } from "./rank_order.js";
 import { canPan, clampView, showsNewest, visibleCells } from "./viewport.js";
 
-const RANK_TIME_LAYOUT = { left: 74, top: 4, right: 0, bottom: 24 };
+const RANK_TIME_LAYOUT = { left: 82, top: 4, right: 0, bottom: 24 };
 const RANK_TIME_HEIGHT = { least: 96, most: 420, row: 30 };
 const RANK_TIME_NOTHING = "No window has been scored yet: the first one comes after some steps.";
 const NOBODY = "No rank is flagged.";
@@ -41,7 +50,12 @@ export function createRankTime(container, actions) {
   });
   order.setOptions(RANK_ORDERS, it.order);
   const newest = chartButton("newest ▸", "go to the newest window", () => goToNewest(frame.heat));
-  frame.tools.append(section.element, order.element, ...zoomButtons(frame.heat.actions, "ranks", "time"), newest);
+  frame.tools.append(
+    section.element,
+    order.element,
+    ...zoomButtons(frame.heat.actions, "ranks", "time"),
+    newest,
+  );
   const update = (picture, ui, timeline) => {
     it.last = [picture, ui, timeline];
     section.setOptions(sectionChoices(picture), ui.section ?? "");
@@ -53,7 +67,7 @@ export function createRankTime(container, actions) {
 }
 
 function sectionChoices(picture) {
-  const named = (picture.sections ?? []).map(({ name }) => ({ name, words: name }));
+  const named = (picture.sections ?? []).map(({ name }) => ({ name, words: printableText(name) }));
   return [{ name: "", words: "all sections" }, ...named];
 }
 
@@ -62,7 +76,7 @@ function refresh(frame, it, picture, ui, timeline) {
   const { known, flagged } = factsOfRanks(picture);
   const places = timeline ? orderOfRanks(it.order, timeline, known, flagged, selected) : [];
   const keys = places.map((place) => timeline.ranks[place]);
-  const isHeld = frame.heat.it.isPointed || frame.heat.it.isFocused;
+  const isHeld = isHeatHeld(frame.heat.it);
   const before = it.shown;
   const isOtherOrder = before !== null && before.order !== it.order;
   if (isHeld && !isOtherOrder && it.order === "worst" && isSameSet(before?.keys, keys)) {
@@ -70,12 +84,24 @@ function refresh(frame, it, picture, ui, timeline) {
     places.splice(0, places.length, ...before.keys.map((rank) => timeline.ranks.indexOf(rank)));
     keys.splice(0, keys.length, ...before.keys);
   }
-  it.shown = { order: it.order, keys, known, flagged, timeline, rankAt: (row) => keys[row], columns: timeline?.columns ?? [] };
+  it.shown = {
+    order: it.order,
+    keys,
+    known,
+    flagged,
+    timeline,
+    rankAt: (row) => keys[row],
+    columns: timeline?.columns ?? [],
+  };
   const grid = timeline && keys.length ? gridOf(it, places, selected) : EMPTY_HEAT_GRID;
-  const rows = Math.min(RANK_TIME_HEIGHT.most, Math.max(RANK_TIME_HEIGHT.least, grid.rows * RANK_TIME_HEIGHT.row));
+  const rows = Math.min(
+    RANK_TIME_HEIGHT.most,
+    Math.max(RANK_TIME_HEIGHT.least, grid.rows * RANK_TIME_HEIGHT.row),
+  );
   frame.setHeight(rows + RANK_TIME_LAYOUT.top + RANK_TIME_LAYOUT.bottom);
   frame.body.dataset.large = String(grid.rows > 100 || grid.columns > 240);
-  frame.stage.dataset.empty = grid.rows === 0 ? (timeline?.columns.length ? NOBODY : RANK_TIME_NOTHING) : "";
+  frame.stage.dataset.empty =
+    grid.rows === 0 ? (timeline?.columns.length ? NOBODY : RANK_TIME_NOTHING) : "";
   frame.heat.setGrid(grid, isOtherOrder);
 }
 
@@ -92,7 +118,9 @@ function gridOf(it, places, selected) {
   const hasSteps = timeline.columns.some(({ first_step: first }) => first !== null);
   const isByNode = it.order === "node";
   const nodeAt = (row) => known.get(keys[row])?.node ?? "";
-  const breaks = isByNode ? keys.map((_, row) => row).filter((row) => row && nodeAt(row) !== nodeAt(row - 1)) : [];
+  const breaks = isByNode
+    ? keys.map((_, row) => row).filter((row) => row && nodeAt(row) !== nodeAt(row - 1))
+    : [];
   return {
     ...EMPTY_HEAT_GRID,
     rows: keys.length,
@@ -100,7 +128,8 @@ function gridOf(it, places, selected) {
     levels,
     rowKeys: keys,
     columnKeys: timeline.columns.map(({ seq, at_s: at }) => `${seq}@${at}`),
-    rowName: (row) => (isByNode && nodeAt(row) ? `${nodeAt(row)} · ${keys[row]}` : `rank ${keys[row]}`),
+    rowName: (row) =>
+      isByNode && nodeAt(row) ? `${nodeAt(row)} · ${keys[row]}` : `rank ${keys[row]}`,
     columnName: (column) => columnWords(timeline.columns[column]),
     columnLabelRoom: 76,
     corner: hasSteps ? "step" : "time",
@@ -109,6 +138,7 @@ function gridOf(it, places, selected) {
     rowBreaks: breaks,
     columnBreaks: missingBefore(timeline.columns),
     hasSlots: true,
+    isRanking: it.order === "worst",
     layoutFor: () => ({ ...RANK_TIME_LAYOUT, left: isByNode ? 120 : RANK_TIME_LAYOUT.left }),
     mostCellHeight: 30,
     mostCellWidth: 60,
@@ -118,7 +148,8 @@ function gridOf(it, places, selected) {
 /** Columns before which windows are missing. */
 function missingBefore(columns) {
   const found = [];
-  for (let i = 1; i < columns.length; i += 1) if (columns[i].seq !== columns[i - 1].seq + 1) found.push(i);
+  for (let i = 1; i < columns.length; i += 1)
+    if (columns[i].seq !== columns[i - 1].seq + 1) found.push(i);
   return found;
 }
 
@@ -128,7 +159,8 @@ function createColumnCache() {
   const levelsOf = (timeline, places, order, keys) => {
     const { run_id: run, group, section, ranks } = timeline;
     const wanted = [run, group, section, ranks.length, order].join("|");
-    const isSameOrder = keptKeys.length === keys.length && keys.every((key, i) => key === keptKeys[i]);
+    const isSameOrder =
+      keptKeys.length === keys.length && keys.every((key, i) => key === keptKeys[i]);
     if (wanted !== token || !isSameOrder) kept = new Map();
     [token, keptKeys] = [wanted, keys];
     const now = new Map();
@@ -156,7 +188,7 @@ function wordsOfCell(shown, { row, column, byte, ranks }) {
     `${rankWords(rank, node)}, ${stepWords(window)}: ${byteWords(byte)}`,
     ranks > 1 ? `the slowest of ${ranksWords(ranks)} in this line` : "",
     window.first_step === null ? "" : clockWords(window.at_s),
-    why ? `flagged: ${why}` : state ?? "",
+    why ? `flagged: ${why}` : (state ?? ""),
   ];
 }
 
@@ -176,9 +208,13 @@ function said(container, frame, newest, it, heat) {
   }
   const detail = heatDetail(view, heat.ratio);
   const many = detail.rows > 1 ? ` Each line shows the slowest of ${ranksWords(detail.rows)}.` : "";
-  const text = keys.length ? `${countWords(cells.endRow - cells.firstRow)} of ${ranksWords(keys.length)}, ${cells.endColumn - cells.firstColumn} of ${grid.columns} windows.${many}` : "";
+  const ranksSeen = `${countWords(cells.endRow - cells.firstRow)} of ${ranksWords(keys.length)}`;
+  const windowsSeen = `${cells.endColumn - cells.firstColumn} of ${grid.columns} windows`;
+  const text = keys.length ? `${ranksSeen}, ${windowsSeen}.${many}` : "";
   if (frame.note.textContent !== text) frame.note.textContent = text;
-  const isNewest = showsNewest(view, bounds) || !canPan(view, bounds).across && view.x >= 0 && cells.endColumn === grid.columns;
+  const isNewest =
+    showsNewest(view, bounds) ||
+    (!canPan(view, bounds).across && view.x >= 0 && cells.endColumn === grid.columns);
   if (newest.disabled !== isNewest) newest.disabled = isNewest;
 }
 

@@ -5,11 +5,12 @@ import { chartChoice } from "./chart_dom.js";
 import { createChartFrame, zoomButtons } from "./chart_frame.js";
 import { countWords, rankWords, ranksWords, slowdownWords } from "./chart_words.js";
 import { bytesAtPlaces, heatDetail, heatLevels } from "./heat_levels.js";
+import { printableText } from "./dom.js";
 import { EMPTY_HEAT_GRID } from "./heat_view.js";
 import { RANK_ORDERS, factsOfRanks, flaggedRowsOf, orderOfRanks } from "./rank_order.js";
 import { visibleCells } from "./viewport.js";
 
-const GUTTERS = { left: 74, right: 2, bottom: 4, top: 24, isSlanted: false };
+const GUTTERS = { left: 82, right: 2, bottom: 4, top: 38, isSlanted: false };
 const SLANTED = { ...GUTTERS, top: 68, right: 44, isSlanted: true };
 const LETTER_WIDTH = 6.8;
 const SECTION_HEAT_HEIGHT = { least: 60, most: 400, row: 26 };
@@ -29,8 +30,8 @@ export function createSectionHeat(container, actions) {
     on: {
       words: (found) => wordsOfSection(it.shown, found),
       pick: ({ row, column }) => {
-        const section = it.shown.columns[column].name;
-        actions.select({ rank: it.shown.keys[row], section: section === ALL ? "" : section });
+        const section = column === 0 ? "" : it.shown.columns[column].name;
+        actions.select({ rank: it.shown.keys[row], section });
       },
       changed: (heat) => sayShown(container, frame, it, heat),
     },
@@ -54,9 +55,17 @@ export function createSectionHeat(container, actions) {
 function columnsOfPicture(picture) {
   const n = picture.ranks.rank.length;
   const { overall, by_section: bySection } = picture.slowdowns ?? {};
-  const column = (name, kind, values) => ({ name, kind, values, bytes: bytesOfSlowdowns(values, n) });
-  const each = (picture.sections ?? []).map(({ name, kind }, i) => column(name, kind, bySection?.[i] ?? []));
-  return [column(ALL, "all sections together", overall ?? []), ...each];
+  const column = (name, kind, values) => ({
+    name,
+    words: printableText(name),
+    kind: printableText(kind),
+    values,
+    bytes: bytesOfSlowdowns(values, n),
+  });
+  const each = (picture.sections ?? []).map(({ name, kind }, i) =>
+    column(name, kind, bySection?.[i] ?? []),
+  );
+  return [column(ALL, "all compute and data sections", overall ?? []), ...each];
 }
 
 function refreshSections(frame, it, picture, ui) {
@@ -65,11 +74,15 @@ function refreshSections(frame, it, picture, ui) {
   it.shown = isSame ? before : shownOf(picture, it.order, ui);
   const { keys, hasData } = it.shown;
   const grid = hasData && keys.length ? sectionGrid(it.shown, ui) : EMPTY_HEAT_GRID;
-  const tall = Math.min(SECTION_HEAT_HEIGHT.most, Math.max(SECTION_HEAT_HEIGHT.least, grid.rows * SECTION_HEAT_HEIGHT.row));
+  const tall = Math.min(
+    SECTION_HEAT_HEIGHT.most,
+    Math.max(SECTION_HEAT_HEIGHT.least, grid.rows * SECTION_HEAT_HEIGHT.row),
+  );
   const { top, bottom } = grid.layoutFor?.(frame.stage.clientWidth) ?? GUTTERS;
   frame.setHeight(tall + top + bottom);
   frame.body.dataset.large = String(grid.rows > 100);
-  frame.stage.dataset.empty = grid.rows === 0 ? (hasData ? "No rank is flagged." : SECTION_HEAT_NOTHING) : "";
+  frame.stage.dataset.empty =
+    grid.rows === 0 ? (hasData ? "No rank is flagged." : SECTION_HEAT_NOTHING) : "";
   frame.heat.setGrid(grid, before !== null && before.order !== it.order);
 }
 
@@ -80,7 +93,12 @@ function shownOf(picture, order, ui) {
   const newest = { ranks: picture.ranks.rank, columns: [{}], bytes: columns[0].bytes };
   const places = orderOfRanks(order, newest, known, flagged, ui.rank ?? null);
   return {
-    picture, order, places, columns, known, flagged,
+    picture,
+    order,
+    places,
+    columns,
+    known,
+    flagged,
     hasData: columns.some(({ bytes }) => bytes.some(Boolean)),
     keys: places.map((place) => newest.ranks[place]),
     levels: columns.map(({ bytes }) => heatLevels(bytesAtPlaces(bytes, places))),
@@ -89,7 +107,9 @@ function shownOf(picture, order, ui) {
 
 function sectionGrid({ keys, places, columns, levels, flagged, known, order }, ui) {
   const rowOf = keys.indexOf(ui.rank ?? null);
-  const columnOf = ui.section ? columns.findIndex(({ name }, i) => i > 0 && name === ui.section) : 0;
+  const columnOf = ui.section
+    ? columns.findIndex(({ name }, i) => i > 0 && name === ui.section)
+    : 0;
   const nodeAt = (row) => known.get(keys[row])?.node ?? "";
   return {
     ...EMPTY_HEAT_GRID,
@@ -98,8 +118,10 @@ function sectionGrid({ keys, places, columns, levels, flagged, known, order }, u
     levels,
     rowKeys: keys,
     columnKeys: columns.map(({ name }, i) => `${i}:${name}`),
-    rowName: (row) => (order === "node" && nodeAt(row) ? `${nodeAt(row)} · ${keys[row]}` : `rank ${keys[row]}`),
-    columnName: (column) => columns[column].name,
+    rowName: (row) =>
+      order === "node" && nodeAt(row) ? `${nodeAt(row)} · ${keys[row]}` : `rank ${keys[row]}`,
+    columnName: (column) => columns[column].words,
+    columnKind: (column) => (column === 0 ? "own work" : columns[column].kind),
     exactAt: (row, column) => columns[column].values[places[row]],
     ...flaggedRowsOf(keys, flagged),
     selectedRow: rowOf < 0 ? null : rowOf,
@@ -115,15 +137,15 @@ function sectionGrid({ keys, places, columns, levels, flagged, known, order }, u
 /** Names stand upright where the longest has room. */
 function guttersFor(columns, width, isByNode) {
   const left = isByNode ? 120 : GUTTERS.left;
-  const longest = Math.max(...columns.map(({ name }) => name.length)) * LETTER_WIDTH + 4;
+  const longest = Math.max(8, ...columns.map(({ words }) => words.length)) * LETTER_WIDTH + 4;
   const isFlat = (width - left - GUTTERS.right) / columns.length >= longest;
   return { ...(isFlat ? GUTTERS : SLANTED), left };
 }
 
 function wordsOfSection({ keys, places, columns, known, flagged }, { row, column, ranks }) {
   const rank = keys[row];
-  const { name, kind, values } = columns[column];
-  const where = column === 0 ? "all sections" : name;
+  const { words, kind, values } = columns[column];
+  const where = column === 0 ? "all sections" : words;
   return [
     `${rankWords(rank, known.get(rank)?.node)}, ${where}: ${slowdownWords(values[places[row]])}`,
     column === 0 ? "" : `${kind} section`,
@@ -135,12 +157,18 @@ function wordsOfSection({ keys, places, columns, known, flagged }, { row, column
 function sayShown(container, frame, it, { view, bounds, ratio, grid }) {
   const cells = visibleCells(view, bounds);
   const keys = grid.rows ? it.shown.keys : [];
-  const facts = { firstRank: keys[cells.firstRow] ?? "", lastRank: keys[cells.endRow - 1] ?? "", columns: grid.columns };
+  const facts = {
+    firstRank: keys[cells.firstRow] ?? "",
+    lastRank: keys[cells.endRow - 1] ?? "",
+    columns: grid.columns,
+  };
   for (const [name, value] of Object.entries(facts)) {
     if (container.dataset[name] !== String(value)) container.dataset[name] = value;
   }
   const { rows } = heatDetail(view, ratio);
   const many = rows > 1 ? ` Each line shows the slowest of ${ranksWords(rows)}.` : "";
-  const text = keys.length ? `${countWords(cells.endRow - cells.firstRow)} of ${ranksWords(keys.length)}.${many}` : "";
+  const text = keys.length
+    ? `${countWords(cells.endRow - cells.firstRow)} of ${ranksWords(keys.length)}.${many}`
+    : "";
   if (frame.note.textContent !== text) frame.note.textContent = text;
 }
