@@ -147,8 +147,8 @@ def keep(png: bytes, name: str) -> None:
 
     image = Image.open(io.BytesIO(png)).convert("RGB")
     for colours in (256, 128, 64):
-        # of the ways that Pillow has this one alone keeps colours of small things
-        few = image.quantize(colours, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        # k-means keeps both the colours of small things and gradients without bands
+        few = image.quantize(colours, kmeans=1, dither=Image.Dither.NONE)
         out = io.BytesIO()
         few.save(out, "PNG", optimize=True)
         if out.tell() <= LARGEST_BYTES:
