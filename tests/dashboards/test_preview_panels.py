@@ -151,6 +151,8 @@ def test_figures_have_names_where_there_are_several() -> None:
     alone = series(("5", [(1.0, 1.0), (2.0, 1.5)]))
     assert words(drawn("stat", alone, decimals=2).html) == ["1.50"]
     assert words(drawn("stat", alone, {"textMode": "value_and_name"}).html) == ["rank 5", "1.5"]
+    assert words(drawn("stat", alone, {"textMode": "name"}).html) == ["rank 5"]
+    assert words(drawn("stat", alone, {"textMode": "none"}).html) == []
     calculated = {"reduceOptions": {"calcs": ["max"]}, "colorMode": "background"}
     filled = drawn("stat", series(("5", [(1.0, 7.0), (2.0, 1.0)])), calculated, thresholds=STEPS)
     assert words(filled.html) == ["7"]
