@@ -17,6 +17,7 @@ from otel_straggler.dashboards.preview.boxes import Box
 from otel_straggler.dashboards.preview.build import Settings, preview_pages
 from otel_straggler.dashboards.preview.pages import read
 
+from ..servers.chromium import Pages  # noqa: TID252 - shared with other folders
 from .live_feed import HOT_NODE, LOSSY, SLOW_RANK, STEADY, STUCK, STUCK_RANK, Feed
 
 pytest.importorskip("plotly", reason="would show that pages are drawn")
@@ -86,19 +87,21 @@ def never_drawn(previews: Previews) -> set[str]:
     return {f"{box.page} / {box.title}: {box.state}" for box in missing}
 
 
-@pytest.fixture(params=PAGES)
-def opened(request: pytest.FixtureRequest, previews: Previews, open_page: Any) -> Any:
-    """The run, its panels, and the file in a browser, drawn."""
+@pytest.fixture(scope="module", params=PAGES)
+def opened(request: pytest.FixtureRequest, previews: Previews, chromium: Any) -> Iterator[Any]:
+    """The run, its panels, and the file in a browser, drawn; nothing may go wrong in it."""
     run_id = request.param
     KEPT.mkdir(parents=True, exist_ok=True)
     file = KEPT / f"{run_id}.html"
     file.write_text(previews[run_id][0], encoding="utf-8")
-    page = open_page(file.absolute().as_uri(), viewport={"width": 1600, "height": 1000}).page
+    pages = Pages(chromium, f"preview-{run_id}")
+    page = pages(file.absolute().as_uri(), viewport={"width": 1600, "height": 1000}).page
     page.wait_for_selector("body[data-ready]")
-    return run_id, previews[run_id][1], page
+    yield run_id, previews[run_id][1], page
+    assert not pages.close(has_failed=False)
 
 
-only_steady = pytest.mark.parametrize("opened", [STEADY], indirect=True)
+only_steady = pytest.mark.parametrize("opened", [STEADY], indirect=True, scope="module")
 
 
 def test_every_panel_draws_data(previews: Previews) -> None:

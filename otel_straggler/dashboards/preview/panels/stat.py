@@ -62,7 +62,7 @@ def _is_wanted(pattern: str, name: str) -> bool:
 
 
 def _cell(value: Value, mode: str, options: Mapping[str, Any], look: Look) -> str:
-    """``mode`` is ``value``, ``value_and_name``, ``name`` (in the place of the value) or ``none``."""
+    """``mode``: ``value``, ``value_and_name``, ``name`` (in the place of the value), ``none``."""
     name, one, held = value
     shown: Shown = show(one, held, look.palette)
     title = f'<div class="name">{escape(name)}</div>' if mode == "value_and_name" else ""
