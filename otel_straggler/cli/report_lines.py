@@ -108,7 +108,9 @@ def _figures(run: Json) -> Iterator[Text]:
     parts = []
     if run["step_s"] is not None:
         slowest = run["slowest_step_s"]
-        of_slowest = "" if slowest is None else f" (slowest rank {duration(slowest)})"
+        of_slowest = (
+            "" if slowest is None else f" (own work of the slowest rank {duration(slowest)})"
+        )
         parts.append(f"a step takes {duration(run['step_s'])}{of_slowest}")
     if run["slowdown"] is not None:
         parts.append(f"the run takes {run['slowdown']:.2f}x as long as it could")
@@ -120,12 +122,12 @@ def _figures(run: Json) -> Iterator[Text]:
 
 def _verdicts(picture: Json) -> Iterator[Text]:
     """But for the one that the answer has told."""
-    told = picture["answer"]["sentence"] or ""
+    told = (picture["answer"]["sentence"] or "").lower()
     standing = [v for v in picture["verdicts"] if v["stands"]]
-    others = [v for v in standing if v["sentence"] and v["sentence"] not in told]
+    others = [v for v in standing if v["sentence"] and v["sentence"].lower() not in told]
     for verdict in others[:MOST_VERDICTS]:
         silenced = ", silenced" if verdict["silenced"] else ""
-        text = f"{verdict['state']}{silenced}: {printable(verdict['sentence'], _SENTENCE)}"
+        text = f"{printable(verdict['state'])}{silenced}: {printable(verdict['sentence'], _SENTENCE)}"
         yield Text(text, style="dim" if verdict["state"] == "suspect" else "bold")
     more = len(others) - MOST_VERDICTS
     if more > 0:

@@ -46,7 +46,7 @@ class Keeper:
         self._save_every_ns = int(settings.save_every_seconds * 1e9)
         self._max_runs = max_runs
         self._monotonic_ns = monotonic_ns
-        self._due_at_ns = self._pictures_due_at_ns = monotonic_ns() + self._save_every_ns
+        self._due_at_ns = monotonic_ns() + self._save_every_ns
         self._restored: dict[str, Any] = {}
         self._changes: list[Verdict] = []
         self._saved_rows = 0
@@ -129,18 +129,31 @@ class Keeper:
         if self._history is not None and windows:
             self._history.put(windows=windows)
 
-    def tick(self, scorer: Scorer, hangs: Hangs | None = None) -> None:
-        """Save if it is time and there is anything new."""
+    def tick(
+        self,
+        scorer: Scorer,
+        hangs: Hangs | None = None,
+        summaries: Callable[[], Sequence[Summary]] = tuple,
+    ) -> None:
+        """Save if it is time and there is anything new.
+
+        Args:
+            summaries: of the runs of which there is anything new since it was called last.
+        """
         if self._history is None:
             return
         self._changes += scorer.new_changes()
-        is_new = self._changes or scorer.counts.observed != self._saved_rows
-        if is_new and self._monotonic_ns() >= self._due_at_ns:
-            self.save(scorer, hangs)
+        if self._monotonic_ns() < self._due_at_ns:
+            return
+        fresh = summaries()
+        if self._changes or fresh or scorer.counts.observed != self._saved_rows:
+            self.save(scorer, hangs, fresh)
 
-    def save(self, scorer: Scorer, hangs: Hangs | None = None) -> None:
+    def save(
+        self, scorer: Scorer, hangs: Hangs | None = None, summaries: Sequence[Summary] = ()
+    ) -> None:
         """The scorer's state and the changes of verdicts that led to it, in one; with what the hang
-        judges have learnt."""
+        judges have learnt, and with summaries of runs."""
         if self._history is None:
             return
         began_at_ns = self._monotonic_ns()
@@ -152,21 +165,10 @@ class Keeper:
             states[_HANGS] = hangs.state()
         if self._maintenance is not None:
             states[_MAINTENANCE] = self._maintenance
-        self._history.put(changes=self._changes, states=states)
+        self._history.put(changes=self._changes, states=states, summaries=summaries)
         self._changes = []
         took_ns = self._monotonic_ns() - began_at_ns
         self._due_at_ns = max(self._due_at_ns, began_at_ns + _SHARE * took_ns)
-
-    def keep_pictures(
-        self, newest: Callable[[], Sequence[Summary]], *, at_once: bool = False
-    ) -> None:
-        """Pictures of runs, if it is time; also where no rank says anything any more."""
-        if self._history is None:
-            return
-        now_ns = self._monotonic_ns()
-        if at_once or now_ns >= self._pictures_due_at_ns:
-            self._pictures_due_at_ns = now_ns + self._save_every_ns
-            self._history.put(summaries=newest())
 
     def _give(self, key: str, give: Callable[[], None]) -> None:
         assert self._history is not None

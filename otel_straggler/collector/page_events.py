@@ -92,7 +92,7 @@ class EventStream:
         told_list: str | None = None
         told_run: str | None = None
         yield RETRY
-        said_at_s = told_at_s = -float("inf")
+        said_at_s, told_at_s = time.monotonic(), -float("inf")
         while True:
             now_s = time.monotonic()
             pieces = []

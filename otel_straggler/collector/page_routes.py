@@ -59,6 +59,7 @@ class PageRoutes:
             "/v1/runs": lambda _: pictures.runs(),
             "/v1/run": lambda q: pictures.run(q.get("run"), q.get("group")),
             "/v1/rank": self._rank,
+            "/v1/scalars": lambda q: pictures.scalars(q.get("run"), q.get("group")),
             "/v1/timeline": self._timeline,
         }
 

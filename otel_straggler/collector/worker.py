@@ -20,9 +20,9 @@ from otel_straggler.collector.hangs import Hangs
 from otel_straggler.collector.histograms import Histograms
 from otel_straggler.collector.keeper import Keeper
 from otel_straggler.collector.liveness import Liveness
-from otel_straggler.collector.page_keeping import KeptPictures
 from otel_straggler.collector.recent import Recent
 from otel_straggler.collector.settings import CollectorSettings, HistorySettings, MiB
+from otel_straggler.collector.summaries import Summaries
 from otel_straggler.collector.watching import Watching
 from otel_straggler.model.alert import Mode
 from otel_straggler.model.decision import hang_subject
@@ -129,8 +129,8 @@ class Worker:
             alerts=alerts,
             beside=self._beside,
         )
-        self._pictures = KeptPictures(alerts, mode, wall_s)
         self.recent = Recent(settings.metrics.timeline_mib * MiB)
+        self._summaries = Summaries(alerts, mode)
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="straggler-scorer", daemon=True)
         self._is_dirty = True
@@ -288,8 +288,9 @@ class Worker:
         windows = self._scorer.close_due(now_ns)
         self._show(windows, now_s)
         self._is_dirty |= bool(windows)
-        self._guarded(lambda: self._keeper.tick(self._scorer, self._hangs))
-        self._guarded(lambda: self._keeper.keep_pictures(self._newest_pictures))
+        self._guarded(
+            lambda: self._keeper.tick(self._scorer, self._hangs, lambda: self._new_summaries(now_s))
+        )
         # A tenth of the time at most goes into pages: a large run is shown a little later.
         pause_ns = max(_TICK_S * 1e9, 10 * self._publishing_took_ns)
         since_ns = now_ns - self._published_at_ns
@@ -303,12 +304,12 @@ class Worker:
         for rows in self._histograms.all(now_ns):
             self._scorer.observe(rows, now_ns)
         self._show(self._scorer.close_all(), now_s)
-        self._guarded(lambda: self._keeper.save(self._scorer, self._hangs))
-        self._publish(now_ns, now_s)
-        self._guarded(lambda: self._keeper.keep_pictures(self._newest_pictures, at_once=True))
+        self._guarded(lambda: self._publish(now_ns, now_s))
+        summaries = self._new_summaries(now_s)
+        self._guarded(lambda: self._keeper.save(self._scorer, self._hangs, summaries))
 
-    def _newest_pictures(self) -> list[Summary]:
-        return self._pictures.newest(self.snapshot)
+    def _new_summaries(self, now_s: float) -> list[Summary]:
+        return self._summaries.take(self.snapshot, now_s)
 
     def _show(self, windows: list[WindowScores], now_s: float) -> None:
         """Hand closed windows to all who want them."""

@@ -19,7 +19,15 @@ from .live import LivePage
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
 
-QUICK = {"scoring": {"window_steps": 20, "grace_seconds": 0.2}}
+QUICK = {
+    "scoring": {"window_steps": 20, "grace_seconds": 0.2},
+    "liveness": {
+        "lost_after_seconds": 3_600.0,
+        "least_timeout_seconds": 3_600.0,
+        "most_timeout_seconds": 7_200.0,
+    },
+}
+"""Short windows, and nobody is lost or stuck because a test takes its time."""
 Json = dict[str, Any]
 
 

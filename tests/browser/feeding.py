@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from otel_straggler.simulate.runs import RunPlan, generate
 from otel_straggler.transport.http import HttpClient
 
 BATCH_STEPS = 20
+_USUAL = {"steps": 4_000, "microbatches": 2, "noise": "AR"}
 Change = Callable[[ObservationBatch], ObservationBatch]
 
 
@@ -46,7 +48,7 @@ class Feed:
             RunPlan(
                 layout=Layout.parse(layout),
                 faults=tuple(map(Fault.parse, faults)),
-                **{"run_id": run_id, "steps": 4_000, "microbatches": 2, "noise": "AR", **plan},
+                **{**_USUAL, "run_id": run_id, "start_ns": time.time_ns(), **plan},
             )
         )
         self._batches: Iterator[ObservationBatch] = map(change, made.batches(BATCH_STEPS))

@@ -2,7 +2,8 @@
 
     python tests/page/charts_fixtures.py STORY RANKS [WINDOWS]    # prints {"picture", "timelines"}
 
-The stories are those that the matrix tells apart: even, hot_cell, hot_row, spread, silent. Half of
+The stories are those that the matrix tells apart: even, hot_cell, hot_row, hot_column,
+spread, silent. Half of
 the windows are like all others; then it begins.
 """
 
@@ -16,7 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-STORIES = ("even", "hot_cell", "hot_row", "spread", "silent")
+from otel_straggler.publish.picture.slowdowns import as_bytes
+
+STORIES = ("even", "hot_cell", "hot_row", "hot_column", "spread", "silent")
 SECTIONS = (
     ("data_loading", "data"),
     ("forward", "compute"),
@@ -30,18 +33,12 @@ TEXTS = {
     "even": "All workers are alike.",
     "hot_cell": "One worker is hot: a bad GPU or host.",
     "hot_row": "The last stage is hot: the pipeline is uneven.",
+    "hot_column": "One data rank is hot in all stages: its host or its data.",
     "spread": "Heat all over: the work moves, as with uneven sequences.",
     "silent": "One worker is silent: it is lost or stuck.",
 }
 Json = dict[str, Any]
 Floats = npt.NDArray[np.float64]
-
-
-def encoded(slowdowns: Floats) -> bytes:
-    """The bytes of the contract: 0 = no data (NaN), else 128 + 64 log2(slowdown) in 1 to 255."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.rint(128 + 64 * np.log2(slowdowns))
-    return bytes(np.where(np.isnan(logs), 0, np.clip(logs, 1, 255)).astype(np.uint8))
 
 
 class Story:
@@ -71,6 +68,8 @@ class Story:
             heat[self.culprit] = 1.49
         if self.name == "hot_row":
             heat[-self.data_ranks :] = 1.27
+        if self.name == "hot_column":
+            heat[self.culprit % self.data_ranks :: self.data_ranks] = 1.35
         if self.name == "spread":
             hit = self.random.random(self.ranks) < 0.35
             heat[hit] = self.random.uniform(1.1, 1.7, int(hit.sum()))
@@ -90,7 +89,7 @@ class Story:
             "ranks": list(range(self.ranks)),
             "columns": [self._column(i + first) for i in range(len(columns))],
             "encoding": "uint8-log2",
-            "values": base64.b64encode(b"".join(map(encoded, columns))).decode(),
+            "values": base64.b64encode(as_bytes(np.array(columns)).tobytes()).decode(),
         }
 
     def _column(self, window: int) -> Json:
@@ -123,7 +122,7 @@ class Story:
                 "dp": [rank % self.data_ranks for rank in ranks],
                 "pp": [rank // self.data_ranks for rank in ranks],
                 "state": [int(stuck and rank == self.culprit) for rank in ranks],
-                "states": ["training", "stuck"],
+                "states": ["ok", "lost"],
             },
             "sections": [{"name": name, "kind": kind} for name, kind in self.sections],
             "slowdowns": {"overall": overall, "by_section": by_section},
@@ -153,15 +152,16 @@ class Story:
 
 
 def without_layout(picture: Json) -> Json:
-    """The same of a run that says nothing of its parallel dimensions."""
+    """The same of a run that says nothing of its parallel dimensions: all ranks in one row."""
     ranks = {**picture["ranks"], "dp": None, "pp": None}
+    overall = picture["slowdowns"]["overall"]
+    silent = [hang["culprits"][0] for hang in picture["hangs"]]
     heat = {
+        **picture["heat"],
         "stages": [0],
         "data_ranks": ranks["rank"],
-        "cells": [],
-        "silent": [],
-        "pattern": "unknown",
-        "pattern_text": "The run says nothing of its pipeline and data ranks.",
+        "cells": [[0, rank, slowdown] for rank, slowdown in enumerate(overall)],
+        "silent": [[0, rank] for rank in silent],
     }
     return {**picture, "ranks": ranks, "heat": heat}
 

@@ -117,6 +117,7 @@ def hang() -> World:
             "kind": "hang",
             "scope": "rank",
             "rank": 11,
+            "cause": "lost",
             "node": "node-1",
             "section": "gradient_sync",
             "since_s": NOW_S - 212,

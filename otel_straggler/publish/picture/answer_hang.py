@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from otel_straggler.publish.hang_json import ranks_text, sentence
 from otel_straggler.publish.picture.answer_type import (
     Json,
+    Tone,
     answer,
     as_sentence,
     command,
     cost,
     duration,
 )
-from otel_straggler.publish.picture.rounding import seconds
+from otel_straggler.publish.picture.rounding import number, seconds
 from otel_straggler.publish.picture.seen import Seen
+from otel_straggler.publish.picture.standstill import How, Standstill, standstill_of
 from otel_straggler.score.hangs.culprits import HangKind
 from otel_straggler.score.hangs.judge import Found
 
@@ -42,39 +45,53 @@ HANG_ADVICE: Final[dict[HangKind, tuple[str, ...]]] = {
         "Read the flight records of the ranks: otel-straggler hang DIR.",
     ),
 }
+OTHER_ADVICE: Final[dict[How, tuple[str, ...]]] = {
+    "goes_on": (
+        "It is probably only cut off from this collector: run otel-straggler doctor on its node.",
+    ),
+    "unheard": (
+        "Ask the scheduler whether the job still runs.",
+        "If it does, run otel-straggler doctor on one of its nodes: nothing of it arrives here.",
+    ),
+}
+"""Where it is not known that all wait."""
 
 
 def hang_answer(seen: Seen, found: Found) -> Json:
     """Whom the run waits for, since when, what it costs, what to do."""
+    tone: Tone = "watch" if seen.is_acknowledged else "bad"
+    return answer(seen, tone, "hang", hang_headline(seen, found), **hang_facts(seen, found))
+
+
+def hang_facts(seen: Seen, found: Found) -> Json:
+    """The fields of an answer that a hang fills, but for tone, kind and headline."""
     kind = None if found.blame is None else found.blame.kind
-    culprits = [] if found.blame is None else found.ranks[found.blame.culprits].tolist()
-    since_s = found.hung_since_s if found.hung_since_s == found.hung_since_s else found.since_s
-    head = _headline(seen, found, kind, culprits)
+    culprits = _culprits(found)
+    stands = standstill_of(seen)
     only = culprits[0] if len(culprits) == 1 else None
-    n_ranks = len(found.ranks)
-    return answer(
-        seen,
-        "watch" if seen.is_acknowledged else "bad",
-        "hang",
-        head,
-        sentence=_sentence(seen, found, since_s, head),
-        scope="rank" if only is not None else "run",
-        rank=only,
-        node=None if only is None else node_of(seen, only),
-        section=None if only is None else _open_section(seen, only),
-        since_step=_step(seen, culprits),
-        since_s=seconds(since_s),
-        cause=kind,
-        cause_text=None if kind is None else HANG_TEXTS[kind],
-        cost=cost(seen, 3600.0 * n_ranks),
-        evidence="heartbeats",
-        is_localised=bool(culprits),
-        advice=list(HANG_ADVICE[kind or "lost"]),
-        commands=_commands(seen, kind, culprits),
-    )
+    told: Json = {
+        "sentence": _sentence(seen, found, stands),
+        "scope": "rank" if only is not None else "run",
+        "rank": only,
+        "node": None if only is None else node_of(seen, only),
+        "section": None if only is None else _open_section(seen, only),
+        "since_step": _step(seen, culprits),
+        "since_s": None if stands is None else seconds(stands.since_s),
+        "cause": kind,
+        "cause_text": None if kind is None else HANG_TEXTS[kind],
+        "cost": _cost(seen, stands),
+        "evidence": "heartbeats",
+        "is_localised": bool(culprits),
+        "advice": _advice(kind, stands),
+        "commands": _commands(seen, kind, culprits),
+    }
+    return told
 
 
-def _headline(seen: Seen, found: Found, kind: HangKind | None, culprits: list[int]) -> str:
+def hang_headline(seen: Seen, found: Found) -> str:
+    """Who keeps the run waiting."""
+    kind = None if found.blame is None else found.blame.kind
+    culprits = _culprits(found)
     if found.state == "lost":
         return "The whole run is silent"
     if kind is None:
@@ -93,17 +110,53 @@ def _headline(seen: Seen, found: Found, kind: HangKind | None, culprits: list[in
     }[kind]
 
 
-def _sentence(seen: Seen, found: Found, since_s: float, head: str) -> str:
-    said = sentence(found) or as_sentence(head)
-    if since_s == since_s:
-        said += f" So it has been for {duration(max(seen.now_s - since_s, 0.0))}."
-    idle = f"{len(found.ranks):,} GPUs stand idle." if len(found.ranks) > 1 else ""
+def _culprits(found: Found) -> list[int]:
+    culprits: list[int] = [] if found.blame is None else found.ranks[found.blame.culprits].tolist()
+    return culprits
+
+
+def _cost(seen: Seen, stands: Standstill | None) -> Json:
+    """All GPUs of the run, since it stands still; beside what was lost before."""
+    if stands is None or stands.how != "idle":
+        return cost(seen, None)
+    before = 0.0 if seen.world is None else seen.world.gpu_seconds_lost
+    return {
+        "gpu_seconds_lost_per_hour": number(3600.0 * stands.n_idle),
+        "gpu_seconds_lost": number(before + stands.lost_s),
+    }
+
+
+def _sentence(seen: Seen, found: Found, stands: Standstill | None) -> str:
+    said = [sentence(found) or as_sentence(hang_headline(seen, found))]
+    if stands is not None:
+        said.append(_standing(seen, stands))
     if seen.is_acknowledged:
-        idle = "Somebody has taken note of it: nobody is called."
-    return " ".join(part for part in (said, idle) if part)
+        said.append("Somebody has taken note of it: nobody is called.")
+    return " ".join(said)
+
+
+def _standing(seen: Seen, stands: Standstill) -> str:
+    """For how long, and how many are idle; both counted from the last progress."""
+    since_s = max(seen.now_s - stands.since_s, 0.0)
+    lasting = duration(since_s) if math.isfinite(since_s) else "an unknown time"
+    if stands.how == "goes_on":
+        return f"So it has been for {lasting}, and the others go on without it."
+    if stands.how == "unheard":
+        return f"So it has been for {lasting}: it is dead, or cut off from this collector."
+    if stands.n_idle > 1:
+        return f"{stands.n_idle:,} GPUs have stood idle for {lasting}."
+    return f"Nothing has got on for {lasting}."
+
+
+def _advice(kind: HangKind | None, stands: Standstill | None) -> list[str]:
+    if stands is not None and stands.how in OTHER_ADVICE:
+        return list(OTHER_ADVICE[stands.how])
+    return list(HANG_ADVICE[kind or "lost"])
 
 
 def _commands(seen: Seen, kind: HangKind | None, culprits: list[int]) -> list[str]:
+    if not seen.is_live:
+        return []
     group = ("--group", seen.group) if seen.group else ()
     lines = []
     if kind in ("never_joined", "joined_but_stuck", "left_early"):

@@ -6,6 +6,7 @@ import math
 from typing import Final
 
 from otel_straggler.model.verdict import Verdict
+from otel_straggler.publish.picture.answer_hang import hang_facts, hang_headline
 from otel_straggler.publish.picture.answer_type import (
     Json,
     answer,
@@ -15,7 +16,6 @@ from otel_straggler.publish.picture.answer_type import (
     percent,
 )
 from otel_straggler.publish.picture.answer_verdict import facts_of, headline
-from otel_straggler.publish.picture.rounding import number
 from otel_straggler.publish.picture.seen import Seen
 
 _QUORUM: Final = 0.999
@@ -142,17 +142,24 @@ def ended_answer(seen: Seen, verdict: Verdict | None) -> Json:
         verdict: that stood at the end and matters most; None if none did.
     """
     end = _end_of(seen)
-    facts: Json = {} if verdict is None else facts_of(seen, verdict)
     head = _ENDS.get(end, "The run is over")
+    facts: Json = {}
     said = as_sentence(head)
-    if verdict is not None:
+    if not end:
+        said = f"{head}: nobody follows it any more, and it never said how it ended."
+    if seen.found is not None and seen.found.is_hung:
+        facts = hang_facts(seen, seen.found)
+        head = f"{head}; it hung: {_lower(hang_headline(seen, seen.found))}"
+    elif verdict is not None:
+        facts = facts_of(seen, verdict)
         head = f"{head}; {_lower(headline(verdict, is_over=True))}"
-        said = f"{said} {facts['sentence']}"
-    lost = None if seen.world is None else number(seen.world.gpu_seconds_lost)
+    if facts:
+        said = f"{said} When it was last heard of: {_lower(facts['sentence'])}"
+    lost = facts.get("cost", cost(seen, None))["gpu_seconds_lost"]
     if lost and lost >= 1.0:
         said += f" It lost {duration(lost)} of GPU time to waiting."
-    facts |= {"sentence": said, "cost": cost(seen, None)}
-    return answer(seen, "ended", "ended", head, **facts)
+    costs = {"gpu_seconds_lost_per_hour": None, "gpu_seconds_lost": lost}
+    return answer(seen, "ended", "ended", head, **facts | {"sentence": said, "cost": costs})
 
 
 def _end_of(seen: Seen) -> str:

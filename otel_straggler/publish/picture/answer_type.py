@@ -83,12 +83,24 @@ def percent(part: float) -> str:
 
 
 def duration(seconds: float) -> str:
+    """Two units at most, as the page shows it.
+
+    >>> duration(0.4), duration(42), duration(88), duration(7200), duration(100_000)
+    ('less than 1 s', '42 s', '1 min 28 s', '2 h', '1 d 4 h')
     """
-    >>> duration(42), duration(90), duration(7200)
-    ('42 s', '1.5 min', '2.0 h')
-    """
-    for size, unit in ((86_400.0, "days"), (3600.0, "h"), (60.0, "min")):
-        if seconds >= size:
-            value = seconds / size
-            return f"{value:.0f} {unit}" if value >= 9.95 else f"{value:.1f} {unit}"
-    return f"{seconds:.0f} s"
+    if seconds < 1.0:
+        return "less than 1 s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return _two_units(whole, 60, "min", "s")
+    minutes = round(whole / 60)
+    if minutes < 1440:
+        return _two_units(minutes, 60, "h", "min")
+    return _two_units(round(whole / 3600), 24, "d", "h")
+
+
+def _two_units(value: int, size: int, large: str, small: str) -> str:
+    whole, rest = divmod(value, size)
+    return f"{whole:,} {large}" + (f" {rest} {small}" if rest else "")

@@ -37,7 +37,7 @@ def verdict_answer(seen: Seen, verdict: Verdict) -> Json:
 def facts_of(seen: Seen, verdict: Verdict) -> Json:
     """The fields of an answer that a verdict fills, but for tone, kind and headline."""
     return {
-        "sentence": as_sentence(verdict.sentence) or headline(verdict) + ".",
+        "sentence": sentence_of(verdict),
         "scope": verdict.scope,
         "rank": verdict.rank,
         "node": verdict.node or None,
@@ -61,6 +61,11 @@ def facts_of(seen: Seen, verdict: Verdict) -> Json:
     }
 
 
+def sentence_of(verdict: Verdict) -> str:
+    """What the verdict itself says, or else its headline."""
+    return as_sentence(verdict.sentence) or headline(verdict) + "."
+
+
 def kind_of(verdict: Verdict) -> AnswerKind:
     if verdict.scope in ("rank", "host"):
         return "straggler"
@@ -75,7 +80,8 @@ def headline(verdict: Verdict, *, is_over: bool = False) -> str:
     'Rank 5 on node-1 is slow in forward'
     """
     if verdict.scope == "run":
-        return _OF_RUN.get(verdict.cause, "The run is slower than it could be")
+        said = _OF_RUN.get(verdict.cause, "The run is slower than it could be")
+        return said.replace(" keep ", " kept ").replace(" are ", " were ") if is_over else said
     who = _who(verdict)
     if verdict.cause == "stage_imbalance":
         return f"{who} {'had' if is_over else 'has'} more work than the others"
@@ -130,6 +136,8 @@ def _advice(seen: Seen, verdict: Verdict) -> list[str]:
 
 
 def _commands(seen: Seen, verdict: Verdict) -> list[str]:
+    if not seen.is_live:
+        return []
     lines = [command("verdict", "explain", _subject(seen, verdict), seen=seen)]
     if verdict.state in CALLED and verdict.subject_id not in seen.judged.silenced:
         words = ("verdict", "dismiss", _subject(seen, verdict), "--reason", "WHY")

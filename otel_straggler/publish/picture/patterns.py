@@ -24,9 +24,11 @@ PATTERN_TEXTS: Final[dict[Pattern, str]] = {
     "share.",
     "spread": "Heat moves over many workers: the work differs from step to step, as with "
     "sequences of unequal length.",
-    "silent": "A worker is silent, and the others wait for it.",
+    "silent": "A worker is silent or stuck, and the others wait for it.",
     "unknown": "Nobody told where the ranks stand in the layout.",
 }
+ALL_WAIT: Final = "All workers wait, and none of them stands out."
+"""Of a hang without a culprit."""
 LEAST_EXCESS: Final = 0.03
 """A worker that is less than 3 % slower than the others is never hot."""
 _NOISES: Final = 12.0

@@ -3,6 +3,7 @@ it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -13,6 +14,7 @@ from otel_straggler.publish.picture.heat import heat_json
 from otel_straggler.publish.picture.ranks import ShownRanks
 from otel_straggler.publish.picture.rounding import rounded
 from otel_straggler.publish.picture.seen import Seen
+from otel_straggler.publish.picture.timeline import Column
 from otel_straggler.publish.picture.verdicts import verdicts_json
 from otel_straggler.publish.picture.whole_run import run_json
 from otel_straggler.publish.verdict_json import decisions_json, judged_part
@@ -55,6 +57,12 @@ class TimelineEnds:
     last: int | None = None
     n_columns: int = 0
 
+    @classmethod
+    def of(cls, columns: Sequence[Column]) -> TimelineEnds:
+        if not columns:
+            return cls()
+        return cls(first=columns[0].seq, last=columns[-1].seq, n_columns=len(columns))
+
 
 def picture_json(
     seen: Seen,
@@ -63,6 +71,7 @@ def picture_json(
     snapshot: str = "",
     next_look_s: float = 1.0,
     timeline: TimelineEnds | None = None,
+    now_s: float | None = None,
 ) -> Json:
     """The whole picture. Cost: O(R S); see docs/page-api.md for how long that takes.
 
@@ -72,12 +81,13 @@ def picture_json(
         snapshot: changes when the content does.
         next_look_s: how often a page may ask for it.
         timeline: which columns there are.
+        now_s: when this is said, of a run that was seen last long ago.
     """
     ranks = ShownRanks(seen)
     shown, left_out = verdicts_json(seen.current, seen.changes, seen.judged.silenced)
     ends = timeline or TimelineEnds()
     return {
-        **maker.head(seen.now_s),
+        **maker.head(seen.now_s if now_s is None else now_s),
         "snapshot": snapshot,
         "next_look_s": next_look_s,
         "run": run_json(seen),

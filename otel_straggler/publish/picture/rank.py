@@ -26,18 +26,26 @@ def is_known(seen: Seen, rank: int) -> bool:
     return any(row_of(part, rank) is not None for part in (seen.signs, seen.table, seen.found))
 
 
-def rank_json(seen: Seen, rank: int, columns: Sequence[Column], maker: Maker) -> Json:
+def rank_json(
+    seen: Seen,
+    rank: int,
+    columns: Sequence[Column],
+    maker: Maker,
+    *,
+    now_s: float | None = None,
+) -> Json:
     """Cost: O(R S) for the medians of its peers, and O(columns).
 
     Args:
         columns: of the timeline, oldest first.
+        now_s: when this is said, of a run that was seen last long ago.
     """
     judged = judged_part(
         seen.judged, group=seen.group, rank=rank, is_its_node=_node(seen, rank).__eq__
     )
     shown, _ = verdicts_json(judged.current, judged.changes, judged.silenced)
     return {
-        **maker.head(seen.now_s),
+        **maker.head(seen.now_s if now_s is None else now_s),
         "run_id": seen.run_id,
         "group": seen.group,
         "rank": rank,

@@ -25,8 +25,9 @@ def rounded(values: Floats) -> list[float | None]:
     size[known] = np.floor(np.log10(np.abs(values[known]))).astype(np.int64)
     digits = np.clip(DIGITS - 1 - size, -22, 22)
     power = _POWERS[np.abs(digits)]
-    fine = np.round(values * power) / power
-    coarse = np.round(values / power) * power
+    with np.errstate(over="ignore", invalid="ignore"):  # of the branch that is not taken
+        fine = np.round(values * power) / power
+        coarse = np.round(values / power) * power
     found: list[float | None] = np.where(digits >= 0, fine, coarse).tolist()
     for at in np.flatnonzero(~np.isfinite(values)).tolist():
         found[at] = None

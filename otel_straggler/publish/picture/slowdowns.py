@@ -56,13 +56,19 @@ def step_slowdowns(step_s: Floats, sections: Sequence[Section], peers: Ints) -> 
     >>> found.overall.tolist(), found.by_section[:, 1].tolist()
     ([1.0, 1.0, 2.0], [1.0, 1.0, nan])
     """
-    own = [at for at, s in enumerate(sections) if s.kind in OWN_WORK and not s.parent]
-    parts = step_s[:, own]
-    total = np.where(np.isfinite(parts).any(axis=1), np.nansum(parts, axis=1), np.nan)
+    total = own_step_s(step_s, sections)
     table = np.concatenate([total[:, None], step_s], axis=1)
     table = np.where(table > 0.0, table, np.nan)
     found = slowdowns(table, peers)
     return Slowdowns(found[:, 0], found[:, 1:])
+
+
+def own_step_s(step_s: Floats, sections: Sequence[Section]) -> Floats:
+    """(R,) own work per step, seconds: without waiting, and without what is within other sections;
+    NaN where there is none. Cost: O(R S)."""
+    own = [at for at, s in enumerate(sections) if s.kind in OWN_WORK and not s.parent]
+    parts = step_s[:, own]
+    return np.where(np.isfinite(parts).any(axis=1), np.nansum(parts, axis=1), np.nan)
 
 
 def as_bytes(values: Floats) -> Bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy as np
 from otel_straggler.model.verdict import WorldSummary
 from otel_straggler.publish.picture.rounding import number, seconds
 from otel_straggler.publish.picture.seen import RankTable, Seen, TimeBasis
+from otel_straggler.publish.picture.slowdowns import own_step_s
+from otel_straggler.publish.picture.standstill import standstill_of
 
 Json: TypeAlias = dict[str, Any]
 _BASIS: dict[str, TimeBasis] = {"cupti": "cupti", "events": "events", "off": "host", "": "host"}
@@ -20,6 +23,13 @@ def run_json(seen: Seen) -> Json:
     world = seen.world or WorldSummary(run_id=seen.run_id)
     waste = world.waste
     expected = seen.expected
+    lost_s = None if seen.world is None else world.gpu_seconds_lost
+    stands = standstill_of(seen)
+    is_idle = stands is not None and stands.how == "idle"
+    if stands is not None and is_idle:
+        # What was measured before says nothing of a run in which nothing gets on.
+        waste, lost_s = 1.0, (lost_s or 0.0) + stands.lost_s
+        world = replace(world, slowdown=math.nan, m_w=math.nan, m_s=math.nan, cause="")
     return {
         "run_id": seen.run_id,
         "job": seen.job or None,
@@ -37,14 +47,14 @@ def run_json(seen: Seen) -> Json:
         "coverage": _coverage(seen, world),
         "step": _newest_step(seen),
         "step_s": number(world.step_s),
-        "slowest_step_s": slowest_step_s(seen.table),
+        "slowest_step_s": slowest_own_s(seen.table),
         "slowdown": number(world.slowdown),
         "waste": number(waste),
         "m_w": number(world.m_w),
         "m_s": number(world.m_s),
         "cause": world.cause or None,
         "resolvable_slowdown": number(world.resolvable_slowdown),
-        "gpu_seconds_lost": None if seen.world is None else number(world.gpu_seconds_lost),
+        "gpu_seconds_lost": number(lost_s),
         "gpu_seconds_lost_per_hour": number(waste * 3600.0 * max(expected, 1)),
         "time_basis": time_basis(seen),
         "mode": seen.mode,
@@ -60,14 +70,14 @@ def state_of(seen: Seen) -> str:
     return "training" if seen.table is not None else "unknown"
 
 
-def slowest_step_s(table: RankTable | None) -> float | None:
-    """The longest time per step of a rank in the newest window, in sections that are within no
-    other; None without a window."""
-    if table is None or not table.sections:
+def slowest_own_s(table: RankTable | None) -> float | None:
+    """The longest own work per step of a rank in the newest window, without what is waiting; None
+    without a window."""
+    if table is None:
         return None
-    outer = [at for at, section in enumerate(table.sections) if not section.parent]
-    total = np.nansum(table.step_s[:, outer], axis=1)
-    return number(float(total.max())) if len(total) and total.max() > 0 else None
+    own = own_step_s(table.step_s, table.sections)
+    own = own[np.isfinite(own)]
+    return number(float(own.max())) if len(own) and own.max() > 0 else None
 
 
 def time_basis(seen: Seen) -> TimeBasis | None:

@@ -20,9 +20,10 @@ export function createAlerts(container, actions) {
 /** The alerts as a tree. */
 export function alertsTree(picture, actions) {
   const alerts = sortedAlerts(picture.alerts || []);
-  const observed = picture.run.mode === "observe"
-    ? el("p", { class: "nothing" }, "The collector observes: it calls nobody. It would have sent what stands here.")
-    : null;
+  const observed =
+    picture.run.mode === "observe"
+      ? el("p", { class: "nothing" }, "The collector only observes: what would fire stands here, and nobody is called.")
+      : null;
   if (!alerts.length) return [nothingTree("Nothing fires."), observed];
   return [
     observed,

@@ -8,9 +8,9 @@ export const EVEN_BYTE = 128;
 export const MOST_TIMELINE_COLUMNS = 360;
 const BYTES_PER_DOUBLING = 64;
 
-/** The byte of a slowdown (1 = like its peers); 0 for null, NaN, and what is not above 0. */
+/** The byte of a slowdown (1 = like its peers); 0 for null, and for what is not a number above 0. */
 export function byteOf(slowdown) {
-  if (slowdown === null || slowdown === undefined || !(slowdown > 0)) return NO_DATA_BYTE;
+  if (!Number.isFinite(slowdown) || slowdown <= 0) return NO_DATA_BYTE;
   const byte = Math.round(EVEN_BYTE + BYTES_PER_DOUBLING * Math.log2(slowdown));
   return Math.min(255, Math.max(1, byte));
 }

@@ -27,10 +27,16 @@ export function slowdownFigure(slowdown) {
   return slowdown >= 9.95 ? slowdown.toFixed(0) : slowdown.toFixed(slowdown >= 3.95 ? 1 : 2);
 }
 
-/** "steps 240–259", "step 240". */
+/** "steps 240–259", "step 240"; of a window by time "until 14:03:20". */
 export function stepWords(column) {
-  const { first_step: first, last_step: last } = column;
+  const { first_step: first, last_step: last, at_s: at } = column;
+  if (first === null) return `until ${clockWords(at)}`;
   return first === last ? `step ${first}` : `steps ${first}–${last}`;
+}
+
+/** What stands below a column: its first step, or its time if it has none. */
+export function columnWords({ first_step: first, at_s: at }) {
+  return first === null ? clockWords(at) : countWords(first);
 }
 
 /** "14:03:20", in the reader's time zone. */

@@ -19,7 +19,7 @@ const LEAST_SPREAD = 0.1;
 /** The drawing that fits the answer; null where nothing is known to draw. */
 export function evidenceTree(picture) {
   const { answer } = picture;
-  if (answer.kind === "hang") return silenceTree(picture);
+  if (answer.kind === "hang") return standstillTree(picture);
   return peersTree(answer) || spreadTree(picture);
 }
 
@@ -40,20 +40,73 @@ function peersTree(answer) {
   );
 }
 
-/** Who does not get on: since when nothing is heard of it, or of its progress. */
-function silenceTree({ answer, ranks }) {
-  const place = ranks.rank.indexOf(answer.rank);
-  if (place === -1) return null;
-  const isSilent = (ranks.heartbeat_age_s[place] ?? Infinity) > 2 * medianOf(ranks.heartbeat_age_s);
-  const ages = isSilent ? ranks.heartbeat_age_s : ranks.progress_age_s;
-  const own = ages[place];
-  const others = medianOf(ages.filter((_, each) => each !== place));
-  const what = isSilent ? "since its last sign of life" : "since its last progress";
+/** Who does not get on: since when nothing is heard of it, or how far it has come. */
+function standstillTree(picture) {
+  const { answer, ranks } = picture;
+  const places = culpritsOf(picture).map((rank) => ranks.rank.indexOf(rank)).filter((place) => place !== -1);
+  if (!places.length) return null;
+  return answer.cause === "lost" ? silenceTree(picture, places) : reachedTree(picture, places);
+}
+
+function culpritsOf({ answer, hangs }) {
+  if (isKnown(answer.rank)) return [answer.rank];
+  return (hangs ?? []).flatMap(({ culprits }) => culprits ?? []);
+}
+
+/** Signs of life of the one that was heard last, beside those of the others. */
+function silenceTree(picture, places) {
+  const ages = picture.ranks.heartbeat_age_s;
+  const silent = new Set(places);
+  const own = Math.min(...places.map((place) => ages[place]).filter(isKnown));
+  const others = medianOf(ages.filter((_, place) => !silent.has(place)));
+  const largest = Math.max(...[own, others].filter(isKnown));
   return evidenceFigure(
-    [el("strong", {}, isKnown(own) ? formatAge(own) : "Never heard"), isKnown(own) ? ` ${what}` : null],
-    comparedRow(whoAnswered(answer), own, Math.max(own, others), "own", formatAge(own)),
-    comparedRow("median of the others", others, Math.max(own, others), "others", formatAge(others)),
+    [el("strong", {}, isKnown(own) ? formatAge(own) : "Never heard"), isKnown(own) ? " since the last sign of life" : null],
+    comparedRow(whoHangs(picture, places), own, largest, "own", formatAge(own)),
+    isKnown(others) && comparedRow("others, median", others, largest, "others", formatAge(others)),
   );
+}
+
+/** How far they have come and what they are in, beside where most of the others are. */
+function reachedTree(picture, places) {
+  const { ranks } = picture;
+  const behind = new Set(places);
+  const others = ranks.rank.map((_, place) => place).filter((place) => !behind.has(place));
+  if (!others.length) return null;
+  return evidenceFigure(
+    null,
+    reachedRow(whoHangs(picture, places), mostFrequent(places.map((place) => reachedOf(ranks, place)))),
+    reachedRow("most of the others", mostFrequent(others.map((place) => reachedOf(ranks, place)))),
+  );
+}
+
+function reachedOf(ranks, place) {
+  const section = ranks.open_sections[ranks.open_section[place]];
+  const step = ranks.step[place];
+  const parts = [isKnown(step) ? `step ${formatNumber(step)}` : "no step yet"];
+  if (ranks.states[ranks.state[place]] === "finished") parts.push("ended");
+  else if (section) parts.push(`in ${section}`);
+  return parts.join(", ");
+}
+
+function mostFrequent(texts) {
+  const counts = new Map();
+  for (const text of texts) counts.set(text, (counts.get(text) ?? 0) + 1);
+  return [...counts].reduce((most, each) => (each[1] > most[1] ? each : most))[0];
+}
+
+function reachedRow(who, reached) {
+  return el(
+    "div",
+    { class: "peer-row reached" },
+    el("span", { class: "peer-name" }, nameTree(asSentence(who))),
+    el("span", {}, nameTree(reached)),
+  );
+}
+
+function whoHangs({ answer, ranks }, places) {
+  if (isKnown(answer.rank)) return whoAnswered(answer);
+  return places.length === 1 ? `rank ${ranks.rank[places[0]]}` : formatCount(places.length, "rank");
 }
 
 function whoAnswered(answer) {
@@ -61,7 +114,7 @@ function whoAnswered(answer) {
 }
 
 function evidenceFigure(caption, ...shown) {
-  return el("figure", { class: "peers", "data-field": "peers" }, el("figcaption", {}, caption), shown);
+  return el("figure", { class: "peers", "data-field": "peers" }, caption && el("figcaption", {}, caption), shown);
 }
 
 function comparedRow(who, value, largest, kind, text) {

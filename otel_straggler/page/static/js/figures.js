@@ -42,19 +42,20 @@ function figureTree({ title, large, of, small, tone }) {
 }
 
 function stepTime(run) {
-  const slowest = isKnown(run.slowest_step_s) ? `slowest rank ${formatSeconds(run.slowest_step_s)}` : "";
-  return { title: "Step time", large: formatSeconds(run.step_s), small: slowest };
+  const own = run.slowest_step_s;
+  const most = isKnown(own) ? `of it ${formatSeconds(own)} own work of the slowest rank` : "";
+  return { title: "Step time", large: formatSeconds(run.step_s), small: most };
 }
 
 function timeLost(run) {
-  const perHour = run.gpu_seconds_lost_per_hour;
-  const parts = [];
-  if (isKnown(run.slowdown)) parts.push(`takes ${formatTimes(run.slowdown)} as long as it could`);
-  if (isKnown(perHour) && perHour >= 1) parts.push(`${formatGpuTime(perHour)} per hour`);
+  // What is lost in an hour stands in the answer, of whom it names: another number beside it would
+  // be of all ranks together, and be taken for the same.
+  const isIdle = isKnown(run.waste) && run.waste >= 1;
+  const times = isKnown(run.slowdown) ? `takes ${formatTimes(run.slowdown)} as long as it could` : "";
   return {
     title: "Time lost",
     large: formatPercent(run.waste),
-    small: parts.join(", "),
+    small: isIdle ? "nothing gets on" : times,
     tone: isKnown(run.waste) ? wasteTone(run.waste) : null,
   };
 }
@@ -86,9 +87,11 @@ function progress(picture) {
   const { run } = picture;
   const hasEnded = isKnown(run.finished_at_s);
   const endS = hasEnded ? run.finished_at_s : picture.now_s;
+  // A run that hangs does so since its last progress, and not since it began.
+  const fromS = picture.answer.kind === "hang" ? picture.answer.since_s : run.began_at_s;
   const parts = [wordsOf(run.state)];
-  if (isKnown(run.began_at_s)) {
-    parts[0] += `${hasEnded ? " after" : " for"} ${formatDuration(Math.max(0, endS - run.began_at_s))}`;
+  if (isKnown(fromS)) {
+    parts[0] += `${hasEnded ? " after" : " for"} ${formatDuration(Math.max(0, endS - fromS))}`;
   }
   if (isKnown(run.attempt) && run.attempt > 0) parts.push(`attempt ${run.attempt}`);
   return { title: "Step", large: formatNumber(run.step), small: parts.join(", ") };

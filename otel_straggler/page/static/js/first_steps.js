@@ -30,15 +30,15 @@ export function firstStepsTree(host) {
       el("code", {}, endpoint),
       " unless the collector was started with another address. It listens on this machine only" +
         " until it is told otherwise (",
-      el("code", {}, "--http 0.0.0.0:4318"),
+      el("code", {}, "--otlp-http 0.0.0.0:4318"),
       ").",
     ),
     el("h2", {}, "Nothing arrives?"),
     el("p", {}, "Run this in the environment of the job:"),
     commandTree("otel-straggler doctor"),
     el("h2", {}, "Just looking?"),
-    el("p", {}, "This trains a small model on this machine, with one slow rank:"),
-    commandTree("otel-straggler demo"),
+    el("p", {}, "This sends the telemetry of eight ranks, one of them slow, in real time:"),
+    commandTree(`otel-straggler simulate --steps 2000 --speed 1 --send ${endpoint}`),
   ];
 }
 

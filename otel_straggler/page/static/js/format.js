@@ -59,15 +59,16 @@ export function formatAge(seconds) {
 export function formatGpuTime(seconds) {
   if (!isKnown(seconds)) return UNKNOWN_TEXT;
   if (seconds < 1) return "0 GPU-s";
-  if (seconds < 99.5) return `${formatNumber(seconds, 2)} GPU-s`;
-  if (seconds < 5970) return `${formatNumber(seconds / 60, 2)} GPU-min`;
-  return `${formatNumber(seconds / 3600)} GPU-h`;
+  if (seconds < 59.5) return `${formatNumber(seconds, 2)} GPU-s`;
+  if (seconds < 3600) return `${formatNumber(seconds / 60, 2)} GPU-min`;
+  const hours = seconds / 3600; // as sentences of verdicts have it
+  return `${formatNumber(hours < 9.95 ? hours : Math.round(hours), 2)} GPU-h`;
 }
 
 /** A part of a whole: `12 %`, `0.4 %`. */
 export function formatPercent(part, digits = 2) {
   if (!isKnown(part)) return UNKNOWN_TEXT;
-  const percent = 100 * part;
+  const percent = Number((100 * part).toPrecision(12)); // 14.5, not 14.499999999999998
   return `${formatNumber(Math.abs(percent) >= 100 ? Math.round(percent) : percent, digits)} %`;
 }
 

@@ -9,6 +9,7 @@ import { labelStep, visibleCells } from "./viewport.js";
 /** Cells at least so large, and so few, are drawn one by one with round corners. */
 const SMALLEST_TILE = 13;
 const MOST_TILES = 700;
+const HALF_FIGURE = 3.2; // pixels
 const MOST_FLAGS_NAMED = 24;
 const FIGURE_ROOM = { width: 34, height: 15 };
 
@@ -28,6 +29,7 @@ export function drawHeat(scene) {
   context.clip();
   context.translate(layout.left, layout.top);
   drawCells(scene, cells);
+  drawNothing(scene);
   drawHatched(scene, cells);
   drawBreaks(scene, cells);
   drawMarkedRow(scene);
@@ -87,6 +89,15 @@ function drawGaps({ context, view, palette, ratio }, cells) {
   for (let column = cells.firstColumn + 1; column < cells.endColumn; column += 1) {
     context.fillRect(at(column, view.x, view.cellWidth) - 0.5, top, 1, bottom - top);
   }
+}
+
+/** Covers the places of the last row that are no cells. */
+function drawNothing({ context, grid, view, palette }) {
+  if (grid.cells === null || grid.cells === grid.rows * grid.columns) return;
+  const [row, column] = [Math.floor(grid.cells / grid.columns), grid.cells % grid.columns];
+  const x = (column - view.x) * view.cellWidth;
+  context.fillStyle = palette.surface;
+  context.fillRect(x, (row - view.y) * view.cellHeight, (grid.columns - column) * view.cellWidth + 1, view.cellHeight + 1);
 }
 
 function eachCell({ grid, view }, cells, visit) {
@@ -206,17 +217,19 @@ function shortened(context, name, room, keepsEnd) {
   return whole();
 }
 
+/** The middle of a row, so far inside the plot that what stands beside it is seen. */
+function middleOfRow({ view, bounds, layout }, row) {
+  const y = (row + 0.5 - view.y) * view.cellHeight;
+  return layout.top + Math.max(5, Math.min(bounds.height - 5, y));
+}
+
 function drawRowLabels(scene, cells) {
-  const { context, grid, view, bounds, layout, palette } = scene;
+  const { context, grid, view, layout, palette } = scene;
   const step = labelStep(view.cellHeight, 14);
-  const rowMiddle = (row) => {
-    const y = (row + 0.5 - view.y) * view.cellHeight;
-    return layout.top + Math.max(5, Math.min(bounds.height - 5, y));
-  };
   context.textAlign = "right";
   context.textBaseline = "middle";
   const write = (row, colour) => {
-    const y = rowMiddle(row);
+    const y = middleOfRow(scene, row);
     context.fillStyle = colour;
     context.fillText(shortName(scene, grid.rowName(row), layout.left - 15, true), layout.left - 13, y);
     return y;
@@ -224,7 +237,7 @@ function drawRowLabels(scene, cells) {
   const taken = [];
   const writeIfFree = (row, colour) => {
     if (row === null || row < cells.firstRow || row >= cells.endRow) return;
-    const y = rowMiddle(row);
+    const y = middleOfRow(scene, row);
     if (taken.every((other) => Math.abs(y - other) >= 12)) taken.push(write(row, colour));
   };
   writeIfFree(grid.selectedRow, palette.accent);
@@ -247,7 +260,9 @@ function drawColumnLabels(scene, cells) {
   context.textBaseline = "middle";
   for (let column = Math.ceil(cells.firstColumn / step) * step; column < cells.endColumn; column += step) {
     const x = (column + 0.5 - view.x) * view.cellWidth;
-    if (x >= 0 && x <= bounds.width) context.fillText(grid.columnName(column), layout.left + x, y);
+    if (x < 0 || x > bounds.width) continue;
+    const [name, half] = [grid.columnName(column), grid.columnName(column).length * HALF_FIGURE];
+    context.fillText(name, layout.left + Math.max(half - 8, Math.min(bounds.width + layout.right - half, x)), y);
   }
   context.textAlign = "right";
   context.fillText(grid.corner, layout.left - 13, y);
@@ -271,19 +286,24 @@ function drawNamesOnTop(scene, cells) {
   }
 }
 
-/** Triangles at the left edge for flagged rows, one per pixel at most. */
-function drawFlags({ context, grid, view, layout, palette }, cells) {
+/** Triangles at the left edge for flagged rows (hollow: only suspected), one per pixel at most. */
+function drawFlags(scene, cells) {
+  const { context, grid, layout, palette } = scene;
   context.fillStyle = palette.flag;
+  context.strokeStyle = palette.flag;
+  context.lineWidth = 1;
   let above = -10;
   for (const row of grid.flaggedRows) {
     if (row < cells.firstRow || row >= cells.endRow) continue;
-    const y = layout.top + (row + 0.5 - view.y) * view.cellHeight;
+    const y = middleOfRow(scene, row);
     if (y - above < 1) continue;
     above = y;
     context.beginPath();
     context.moveTo(layout.left - 2, y);
     context.lineTo(layout.left - 10, y - 4.5);
     context.lineTo(layout.left - 10, y + 4.5);
-    context.fill();
+    context.closePath();
+    if (grid.suspectRows.has(row)) context.stroke();
+    else context.fill();
   }
 }

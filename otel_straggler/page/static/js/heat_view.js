@@ -21,12 +21,14 @@ export const EMPTY_HEAT_GRID = {
   columnLabelRoom: 70, // pixels from one label to the next
   corner: "",
   flaggedRows: [], // ascending
+  suspectRows: new Set(), // those of them that are only suspected
   selectedRow: null,
   selectedColumn: null,
   markedCell: null, // row * columns + column of the chosen rank
   rowBreaks: [],
   columnBreaks: [],
   hatched: new Set(), // row * columns + column
+  cells: null, // how many there are, row after row, if the last row is not full
   hasNamesOnTop: false, // columns have names, not numbers
   layoutFor: null, // width -> gutters, where they depend on it
   hasSlots: false, // room for columns to come

@@ -88,6 +88,7 @@ export function createLiveness(container, actions) {
 export function countsTree(picture) {
   const { ranks } = picture;
   if (!ranks.rank.length) return el("p", { class: "nothing" }, "No rank has sent a sign of life.");
+  const isOver = isKnown(picture.run.finished_at_s);
   return [
     el(
       "ul",
@@ -102,8 +103,8 @@ export function countsTree(picture) {
           ` ${state}`,
         ),
       ),
-      ageTree("Heartbeat", agesOf(ranks.heartbeat_age_s)),
-      ageTree("Progress", agesOf(ranks.progress_age_s)),
+      isOver ? null : ageTree("Heartbeat", agesOf(ranks.heartbeat_age_s)),
+      isOver ? null : ageTree("Progress", agesOf(ranks.progress_age_s)),
     ),
     (picture.hangs || []).filter((hang) => hang.sentence).map((hang) => hangTree(hang)),
   ];

@@ -11,12 +11,14 @@ import { factsOfRanks } from "./rank_order.js";
 
 const MATRIX_LAYOUT = { left: 66, top: 24, right: 2, bottom: 4 };
 const MATRIX_HEIGHT = { most: 380, row: 38 };
-/** What counts as hot: so much slower, and half as far from even as the hottest. */
-const LEAST_HOT_EXCESS = 0.05;
+/** What counts as hot: so much slower (less if the pattern says that there is something), and half as far from even as the hottest. */
+const LEAST_HOT_EXCESS = { named: 0.03, otherwise: 0.05 };
 const MOST_HOT = 100;
+/** More workers than these in the only row are wrapped into a grid. */
+const LONGEST_ROW = 16;
 const MATRIX_NOTHING = "Nothing is known of the ranks yet.";
 
-/** `update(picture, ui)`; `data-pattern` and `data-hot` ("stage,data;...") of the container tell what is seen. */
+/** `update(picture, ui)`; `data-pattern`, `data-hot` and `data-silent` ("stage,data;...") of the container tell what is seen. */
 export function createMatrix(container, actions) {
   const it = { cells: null, picture: null, rank: null };
   const frame = createChartFrame(container, {
@@ -49,6 +51,7 @@ export function createMatrix(container, actions) {
     legend.update(heat.pattern);
     container.dataset.pattern = heat.pattern;
     container.dataset.hot = it.cells.hot;
+    container.dataset.silent = heat.silent.map((place) => place.join(",")).join(";");
     frame.table.update(factsOfRanks(picture).worst);
     const grid = it.cells.rows ? matrixGrid(it.cells, ui.rank) : EMPTY_HEAT_GRID;
     frame.setHeight(Math.min(MATRIX_HEIGHT.most, Math.max(1, grid.rows) * MATRIX_HEIGHT.row) + MATRIX_LAYOUT.top + MATRIX_LAYOUT.bottom);
@@ -64,44 +67,78 @@ export function createMatrix(container, actions) {
 
 /** Cells, their levels and which of them are hot. Cost: all cells. */
 function cellsOfPicture(picture) {
-  const { heat } = picture;
-  const hasLayout = heat.pattern !== "unknown" && heat.stages.length > 0;
-  const cells = hasLayout ? layoutCells(picture) : wrappedCells(picture);
+  const cells = placedCells(picture);
   const levels = [];
   for (let column = 0; column < cells.columns; column += 1) {
     const bytes = new Uint8Array(cells.rows);
     for (let row = 0; row < cells.rows; row += 1) bytes[row] = byteOf(cells.at(row, column)?.slowdown);
     levels.push(heatLevels(bytes));
   }
-  return { ...cells, levels, hot: hotCells(cells, heat.pattern) };
+  return { ...cells, levels, hot: hotCells(cells, picture.heat.pattern) };
 }
 
 /**
- * Cells of a run with a layout: `{rows, columns, rowNames, columnNames, corner, at, isSilent}`.
- * A cell is `{stage, data, slowdown, rank, ranks}`, its rank the slowest of those (tensor and other
- * dimensions) that share it.
+ * `{rows, columns, count, rowName, columnName, corner, isRanks, silent, placeOfRank, at}`; a place is
+ * row * columns + column. `at` gives `{stage, data, slowdown, rank, ranks}`, `rank` the slowest of
+ * the ranks (tensor and other dimensions) that share a cell.
  */
-function layoutCells(picture) {
-  const { stages, data_ranks: dataRanks, cells, silent } = picture.heat;
-  const [rowOf, columnOf] = [placesOf(stages), placesOf(dataRanks)];
-  const place = (stage, data) => rowOf.get(stage) * dataRanks.length + columnOf.get(data);
+function placedCells(picture) {
+  const { cells, silent } = picture.heat;
+  const shape = shapeOf(picture);
   const found = new Map();
-  for (const [stage, data, slowdown] of cells) found.set(place(stage, data), { stage, data, slowdown, ranks: [] });
-  for (const [stage, data] of silent) {
-    if (!found.has(place(stage, data))) found.set(place(stage, data), { stage, data, slowdown: null, ranks: [] });
-  }
-  const placeOfRank = giveRanks(picture, found, place);
+  const put = (stage, data, slowdown) => {
+    const place = shape.placeOf(stage, data);
+    if (!found.has(place)) found.set(place, { stage, data, slowdown, ranks: [] });
+  };
+  for (const [stage, data, slowdown] of cells) put(stage, data, slowdown);
+  for (const [stage, data] of silent) put(stage, data, null);
   return {
-    placeOfRank,
-    rows: stages.length,
-    columns: dataRanks.length,
-    rowName: (row) => `stage ${stages[row]}`,
-    columnName: (column) => String(dataRanks[column]),
-    corner: "data rank",
-    hasLayout: true,
-    silent: new Set(silent.map(([stage, data]) => place(stage, data))),
+    ...shape,
+    placeOfRank: giveRanks(picture, found, shape),
+    silent: new Set(silent.map(([stage, data]) => shape.placeOf(stage, data))),
     known: factsOfRanks(picture).known,
-    at: (row, column) => found.get(row * dataRanks.length + column),
+    at: (row, column) => found.get(row * shape.columns + column),
+  };
+}
+
+/** A row for each stage; the one row of a run without stages is wrapped if it is long. */
+function shapeOf(picture) {
+  const { stages, data_ranks: dataRanks } = picture.heat;
+  const [rowOf, columnOf] = [placesOf(stages), placesOf(dataRanks)];
+  const isRanks = !picture.ranks.dp && !picture.ranks.pp;
+  if (stages.length > 1 || dataRanks.length <= LONGEST_ROW) {
+    return {
+      rows: dataRanks.length ? stages.length : 0,
+      columns: dataRanks.length,
+      count: stages.length * dataRanks.length,
+      isRanks,
+      rowName: (row) => (isRanks ? "ranks" : `stage ${stages[row]}`),
+      columnName: (column) => String(dataRanks[column]),
+      corner: isRanks ? "rank" : "data rank",
+      placeOf: (stage, data) => rowOf.get(stage) * dataRanks.length + columnOf.get(data),
+    };
+  }
+  return wrappedShape(picture, dataRanks, columnOf, isRanks);
+}
+
+/** One row, wrapped where nodes end if they are all of one size. */
+function wrappedShape(picture, dataRanks, columnOf, isRanks) {
+  const perNode = isRanks ? ranksPerNode(picture.ranks) : 0;
+  const columns = wrapWidth(dataRanks.length, perNode || 8);
+  const { known } = factsOfRanks(picture);
+  const nameOf = (row) => {
+    const first = dataRanks[row * columns];
+    return columns === perNode ? known.get(first)?.node ?? `rank ${first}` : `${isRanks ? "rank" : "data"} ${first}`;
+  };
+  return {
+    rows: Math.ceil(dataRanks.length / columns),
+    columns,
+    count: dataRanks.length,
+    isRanks,
+    rowName: nameOf,
+    columnName: (column) => `+${column}`,
+    corner: isRanks ? "rank" : "data rank",
+    placeOf: (_, data) => columnOf.get(data),
   };
 }
 
@@ -110,46 +147,20 @@ function placesOf(values) {
 }
 
 /** Tells each cell its ranks and the slowest of them; the answer is the place of each rank. */
-function giveRanks(picture, found, place) {
+function giveRanks(picture, found, { isRanks, placeOf }) {
   const { rank: ranks, dp, pp } = picture.ranks;
   const overall = picture.slowdowns?.overall ?? [];
   const placeOfRank = new Map();
   ranks.forEach((rank, i) => {
-    const at = place(pp?.[i] ?? 0, dp?.[i] ?? 0);
-    const cell = found.get(at);
+    const place = isRanks ? placeOf(0, rank) : placeOf(pp?.[i] ?? 0, dp?.[i] ?? 0);
+    const cell = found.get(place);
     if (!cell) return;
-    placeOfRank.set(rank, at);
+    placeOfRank.set(rank, place);
     cell.ranks.push(rank);
     const slowdown = overall[i] ?? 0;
     if (cell.rank === undefined || slowdown > cell.worst) Object.assign(cell, { rank, worst: slowdown });
   });
   return placeOfRank;
-}
-
-/** Without a layout: one row of ranks, wrapped where nodes end if they are all of one size. */
-function wrappedCells(picture) {
-  const { rank: ranks, state, states } = picture.ranks;
-  const columns = wrapWidth(picture.ranks);
-  const overall = picture.slowdowns?.overall ?? [];
-  const { known } = factsOfRanks(picture);
-  const isSilentAt = (place) => ["lost", "stuck"].includes(states?.[state?.[place]]);
-  const rowsOfNodes = columns > 1 && columns === ranksPerNode(picture.ranks);
-  return {
-    rows: Math.ceil(ranks.length / columns),
-    columns,
-    rowName: (row) => (rowsOfNodes ? known.get(ranks[row * columns])?.node ?? "" : `rank ${ranks[row * columns]}`),
-    columnName: (column) => `+${column}`,
-    corner: "rank",
-    hasLayout: false,
-    silent: new Set(ranks.map((_, place) => place).filter(isSilentAt)),
-    known,
-    placeOfRank: new Map(ranks.map((rank, place) => [rank, place])),
-    at: (row, column) => {
-      const place = row * columns + column;
-      if (place >= ranks.length) return undefined;
-      return { stage: 0, data: ranks[place], slowdown: overall[place] ?? null, rank: ranks[place], ranks: [ranks[place]] };
-    },
-  };
 }
 
 /** Ranks of each node if there are as many on all (the last may have fewer), else 0. */
@@ -160,11 +171,10 @@ function ranksPerNode({ node }) {
   return sizes.length > 1 && sizes.slice(0, -1).every((size) => size === sizes[0]) ? sizes[0] : 0;
 }
 
-function wrapWidth(ranks) {
-  const n = ranks.rank.length;
-  const perNode = ranksPerNode(ranks) || 8;
-  const square = Math.sqrt(n * 2.5);
-  return Math.max(1, Math.min(n, n <= perNode * 12 ? perNode : perNode * Math.round(square / perNode)));
+/** A multiple of the ranks of a node, so that the grid is about half as high as it is wide. */
+function wrapWidth(count, perNode) {
+  if (count <= perNode * 12) return perNode;
+  return perNode * Math.max(1, Math.round(Math.sqrt(count * 2.5) / perNode));
 }
 
 /** "stage,data;stage,data" of the hot cells, the hottest first, at most 100; "" if the heat is even. */
@@ -178,7 +188,8 @@ function hotCells(cells, pattern) {
     }
   }
   const hottest = found.reduce((most, { slowdown }) => Math.max(most, slowdown), 1);
-  const least = 1 + Math.max(LEAST_HOT_EXCESS, (hottest - 1) / 2);
+  const excess = LEAST_HOT_EXCESS[pattern.startsWith("hot_") ? "named" : "otherwise"];
+  const least = 1 + Math.max(excess, (hottest - 1) / 2);
   const hot = found.filter(({ slowdown }) => slowdown >= least).sort((a, b) => b.slowdown - a.slowdown);
   return hot.slice(0, MOST_HOT).map(({ stage, data }) => `${stage},${data}`).join(";");
 }
@@ -198,6 +209,7 @@ function matrixGrid(cells, rank) {
     corner: cells.corner,
     exactAt: (row, column) => cells.at(row, column)?.slowdown ?? null,
     hatched: cells.silent,
+    cells: cells.count,
     markedCell: cells.placeOfRank.get(rank) ?? null,
     mostCellWidth: 64,
     mostCellHeight: MATRIX_HEIGHT.row,
@@ -208,11 +220,11 @@ function wordsOfWorker(cells, { row, column, ranks }) {
   const cell = cells.at(row, column);
   if (!cell) return ["no worker", "", ""];
   const who = cell.rank === undefined ? "" : rankWords(cell.rank, cells.known.get(cell.rank)?.node);
-  const place = cells.hasLayout ? `stage ${cell.stage}, data rank ${cell.data}` : who;
+  const place = cells.isRanks ? who : `stage ${cell.stage}, data rank ${cell.data}`;
   const isSilent = cells.silent.has(row * cells.columns + column);
   return [
     `${place}: ${isSilent ? "silent" : slowdownWords(cell.slowdown)}`,
-    cells.hasLayout && who ? (cell.ranks.length > 1 ? `slowest of its ${cell.ranks.length} ranks: ${who}` : who) : "",
+    !cells.isRanks && who ? (cell.ranks.length > 1 ? `slowest of its ${cell.ranks.length} ranks: ${who}` : who) : "",
     isSilent && cells.known.get(cell.rank)?.state ? `state: ${cells.known.get(cell.rank).state}` : "",
     ranks > 1 ? "the hottest of the cells under one pixel" : "",
   ];

@@ -118,7 +118,8 @@ function sectionsTree(rank, actions) {
 }
 
 function sectionTree(section, largest, history, actions) {
-  const isSlow = isKnown(section.slowdown) && section.slowdown >= SLOW_FROM;
+  const isWork = section.kind !== "wait"; // who waits longer is a victim, not slow
+  const isSlow = isWork && isKnown(section.slowdown) && section.slowdown >= SLOW_FROM;
   return el(
     "li",
     { key: section.name, "data-tone": isSlow ? "bad" : false },

@@ -2,7 +2,8 @@
 
 /** Windows that "worst first" looks at: one alone would shuffle ranks that are alike. */
 const WORST_OF_WINDOWS = 10;
-const STATES_IN_TROUBLE = ["late", "stuck", "lost"];
+/** "late" and "stuck" are also those who wait for a hung rank: all of them, often. */
+const STATES_OF_SILENCE = ["lost", "missing"];
 
 /** What people can choose, with the words for it. */
 export const RANK_ORDERS = [
@@ -44,21 +45,29 @@ export function ranksByNumber(picture) {
   );
 }
 
-/** Ranks that a verdict, a hang or their own state points at, each with the words why. */
+/**
+ * Ranks that a verdict, a hang or their own state points at, each with `{why, isSure}`: the words
+ * for it, and whether it is more than a suspicion.
+ */
 export function flaggedRanks(picture) {
   const flagged = new Map();
-  const flag = (rank, why) => {
-    if (rank !== null && rank !== undefined && !flagged.has(rank)) flagged.set(rank, why);
+  const flag = (rank, why, isSure = true) => {
+    if (rank === null || rank === undefined) return;
+    if (!flagged.has(rank) || (isSure && !flagged.get(rank).isSure)) flagged.set(rank, { why, isSure });
   };
+  for (const hang of picture.hangs ?? []) (hang.culprits ?? []).forEach((rank) => flag(rank, "hang"));
   for (const verdict of picture.verdicts ?? []) {
     if (!verdict.stands || verdict.silenced) continue;
-    if (verdict.scope === "rank") flag(verdict.rank, "slow");
-    if (verdict.scope === "host") ranksOnNode(picture, verdict.node).forEach((rank) => flag(rank, "slow host"));
+    const isSure = verdict.state !== "suspect";
+    const why = isSure ? "slow" : "suspect";
+    if (verdict.scope === "rank") flag(verdict.rank, why, isSure);
+    if (verdict.scope === "host") {
+      ranksOnNode(picture, verdict.node).forEach((rank) => flag(rank, `${why} host`, isSure));
+    }
   }
-  for (const hang of picture.hangs ?? []) (hang.culprits ?? []).forEach((rank) => flag(rank, "hang"));
   (picture.ranks?.state ?? []).forEach((index, i) => {
     const state = picture.ranks.states[index];
-    if (STATES_IN_TROUBLE.includes(state)) flag(picture.ranks.rank[i], state);
+    if (STATES_OF_SILENCE.includes(state)) flag(picture.ranks.rank[i], state);
   });
   return flagged;
 }
@@ -102,6 +111,19 @@ function meanBytes(timeline, windows) {
   return sums.map((sum, i) => (counts[i] ? sum / counts[i] : 0));
 }
 
+/** Rows of flagged ranks, and those of them that are only suspected. */
+export function flaggedRowsOf(keys, flagged) {
+  const [flaggedRows, suspectRows] = [[], new Set()];
+  if (flagged.size === 0) return { flaggedRows, suspectRows };
+  keys.forEach((rank, row) => {
+    const found = flagged.get(rank);
+    if (!found) return;
+    flaggedRows.push(row);
+    if (!found.isSure) suspectRows.add(row);
+  });
+  return { flaggedRows, suspectRows };
+}
+
 /** `[{rank, node, slowdown, state, why}]` of the newest window: flagged ranks, then the slowest. */
 export function worstRanks(picture, known, flagged, most = 20) {
   const slowdownAt = picture.slowdowns?.overall ?? [];
@@ -114,6 +136,6 @@ export function worstRanks(picture, known, flagged, most = 20) {
     slowdown: slowdownAt[i] ?? null,
     node: known.get(ranks[i]).node,
     state: known.get(ranks[i]).state,
-    why: flagged.get(ranks[i]) ?? null,
+    why: flagged.get(ranks[i])?.why ?? null,
   }));
 }

@@ -3,10 +3,10 @@
 import { MOST_TIMELINE_COLUMNS } from "./bytes.js";
 import { chartButton, chartChoice } from "./chart_dom.js";
 import { createChartFrame, zoomButtons } from "./chart_frame.js";
-import { byteWords, clockWords, countWords, rankWords, ranksWords, stepWords } from "./chart_words.js";
+import { byteWords, clockWords, columnWords, countWords, rankWords, ranksWords, stepWords } from "./chart_words.js";
 import { bytesAtPlaces, heatDetail, heatLevels } from "./heat_levels.js";
 import { EMPTY_HEAT_GRID } from "./heat_view.js";
-import { RANK_ORDERS, factsOfRanks, orderOfRanks } from "./rank_order.js";
+import { RANK_ORDERS, factsOfRanks, flaggedRowsOf, orderOfRanks } from "./rank_order.js";
 import { canPan, clampView, showsNewest, visibleCells } from "./viewport.js";
 
 const RANK_TIME_LAYOUT = { left: 74, top: 4, right: 0, bottom: 24 };
@@ -89,9 +89,8 @@ function gridOf(it, places, selected) {
   const { keys, timeline, flagged, known } = it.shown;
   const levels = it.cache.levelsOf(timeline, places, `${it.order}|${keys.length}`, keys);
   const rowOf = keys.indexOf(selected);
+  const hasSteps = timeline.columns.some(({ first_step: first }) => first !== null);
   const isByNode = it.order === "node";
-  const flaggedRows = [];
-  keys.forEach((rank, row) => flagged.has(rank) && flaggedRows.push(row));
   const nodeAt = (row) => known.get(keys[row])?.node ?? "";
   const breaks = isByNode ? keys.map((_, row) => row).filter((row) => row && nodeAt(row) !== nodeAt(row - 1)) : [];
   return {
@@ -102,10 +101,10 @@ function gridOf(it, places, selected) {
     rowKeys: keys,
     columnKeys: timeline.columns.map(({ seq, at_s: at }) => `${seq}@${at}`),
     rowName: (row) => (isByNode && nodeAt(row) ? `${nodeAt(row)} · ${keys[row]}` : `rank ${keys[row]}`),
-    columnName: (column) => countWords(timeline.columns[column].first_step),
+    columnName: (column) => columnWords(timeline.columns[column]),
     columnLabelRoom: 76,
-    corner: "step",
-    flaggedRows,
+    corner: hasSteps ? "step" : "time",
+    ...flaggedRowsOf(keys, flagged),
     selectedRow: rowOf < 0 ? null : rowOf,
     rowBreaks: breaks,
     columnBreaks: missingBefore(timeline.columns),
@@ -152,11 +151,11 @@ function wordsOfCell(shown, { row, column, byte, ranks }) {
   const rank = shown.rankAt(row);
   const { node, state } = shown.known.get(rank) ?? {};
   const window = shown.columns[column];
-  const why = shown.flagged.get(rank);
+  const why = shown.flagged.get(rank)?.why;
   return [
     `${rankWords(rank, node)}, ${stepWords(window)}: ${byteWords(byte)}`,
     ranks > 1 ? `the slowest of ${ranksWords(ranks)} in this line` : "",
-    clockWords(window.at_s),
+    window.first_step === null ? "" : clockWords(window.at_s),
     why ? `flagged: ${why}` : state ?? "",
   ];
 }

@@ -6,7 +6,7 @@ import { createChartFrame, zoomButtons } from "./chart_frame.js";
 import { countWords, rankWords, ranksWords, slowdownWords } from "./chart_words.js";
 import { bytesAtPlaces, heatDetail, heatLevels } from "./heat_levels.js";
 import { EMPTY_HEAT_GRID } from "./heat_view.js";
-import { RANK_ORDERS, factsOfRanks, orderOfRanks } from "./rank_order.js";
+import { RANK_ORDERS, factsOfRanks, flaggedRowsOf, orderOfRanks } from "./rank_order.js";
 import { visibleCells } from "./viewport.js";
 
 const GUTTERS = { left: 74, right: 2, bottom: 4, top: 24, isSlanted: false };
@@ -90,8 +90,6 @@ function shownOf(picture, order, ui) {
 function sectionGrid({ keys, places, columns, levels, flagged, known, order }, ui) {
   const rowOf = keys.indexOf(ui.rank ?? null);
   const columnOf = ui.section ? columns.findIndex(({ name }, i) => i > 0 && name === ui.section) : 0;
-  const flaggedRows = [];
-  keys.forEach((rank, row) => flagged.has(rank) && flaggedRows.push(row));
   const nodeAt = (row) => known.get(keys[row])?.node ?? "";
   return {
     ...EMPTY_HEAT_GRID,
@@ -103,7 +101,7 @@ function sectionGrid({ keys, places, columns, levels, flagged, known, order }, u
     rowName: (row) => (order === "node" && nodeAt(row) ? `${nodeAt(row)} · ${keys[row]}` : `rank ${keys[row]}`),
     columnName: (column) => columns[column].name,
     exactAt: (row, column) => columns[column].values[places[row]],
-    flaggedRows,
+    ...flaggedRowsOf(keys, flagged),
     selectedRow: rowOf < 0 ? null : rowOf,
     selectedColumn: columnOf < 0 ? null : columnOf,
     columnBreaks: [1],
@@ -130,7 +128,7 @@ function wordsOfSection({ keys, places, columns, known, flagged }, { row, column
     `${rankWords(rank, known.get(rank)?.node)}, ${where}: ${slowdownWords(values[places[row]])}`,
     column === 0 ? "" : `${kind} section`,
     ranks > 1 ? `the slowest of ${ranksWords(ranks)} in this line` : "",
-    flagged.has(rank) ? `flagged: ${flagged.get(rank)}` : "",
+    flagged.has(rank) ? `flagged: ${flagged.get(rank).why}` : "",
   ];
 }
 
