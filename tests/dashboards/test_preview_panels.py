@@ -89,7 +89,7 @@ def test_a_line_for_each_series() -> None:
     assert first["x"] == [local(1_000.0), local(1_015.0)]
     assert (first["line"]["color"], second["line"]["color"]) == ("#73BF69", "#FADE2A")
     assert (first["marker"]["size"], second["marker"]["size"]) == ([0, 0], [5])
-    assert figure(made)["layout"]["yaxis"]["range"] == [0.0, pytest.approx(2.15)]
+    assert figure(made)["layout"]["yaxis"]["range"] == [0.0, pytest.approx(2.2)]
     assert figure(made)["layout"]["yaxis"]["ticktext"][:2] == ["0 s", "500 ms"]
 
 
