@@ -134,7 +134,7 @@ class Grafana:
     def _body(self, path: str, told: dict[str, str]) -> bytes:
         url = f"{self._url}/api/v1/{path}?{urllib.parse.urlencode(told)}"
         try:
-            with urllib.request.urlopen(url, timeout=60) as answer:
+            with urllib.request.urlopen(url, timeout=300) as answer:
                 body: bytes = answer.read()
                 return body
         except urllib.error.HTTPError as error:

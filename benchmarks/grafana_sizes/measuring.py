@@ -44,7 +44,11 @@ class Answer:
 
 
 class Prometheus:
-    """Scrapes a page of the run after the other, then the last one again and again.
+    """Scrapes a page of the run after the other, then nothing more, so that it can answer.
+
+    Attributes:
+        url: of it.
+        began_s, ended_s: when it was started, and when it had the last page.
 
     Raises:
         FileNotFoundError: it is not installed.
@@ -57,6 +61,7 @@ class Prometheus:
         self._closing = contextlib.ExitStack()
         self._scraped = threading.Semaphore(0)
         self._n_pages = len(pages)
+        self.ended_s = 0.0
         with self._closing:
             target = self._serve(list(pages))
             address = free_address()
@@ -88,11 +93,12 @@ class Prometheus:
         Raises:
             TimeoutError: it was not within minutes.
         """
-        for _ in range(self._n_pages + 1):
+        for _ in range(self._n_pages):
             if not self._scraped.acquire(timeout=120.0):
                 raise TimeoutError("Prometheus does not scrape")
         until_s = time.monotonic() + 60.0
-        while not self._ask("max_over_time(scrape_duration_seconds[1m])"):
+        self.ended_s = time.time()
+        while len(self._ask(f"count_over_time(up[1h]) >= {self._n_pages}")) == 0:
             if time.monotonic() > until_s:
                 raise TimeoutError("Prometheus keeps nothing of what it scraped")
             time.sleep(0.2)
@@ -102,7 +108,7 @@ class Prometheus:
 
     def series(self) -> int:
         """Of the run, in memory."""
-        [found] = self._ask(f'count({{run_id="{RUN_ID}"}})')
+        [found] = self._ask(f'count(last_over_time({{run_id="{RUN_ID}"}}[1h]))')
         return int(found["value"][1])
 
     def _ask(self, query: str) -> Any:
@@ -115,7 +121,10 @@ class Prometheus:
 
         class Pages(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                body = pages.pop(0) if len(pages) > 1 else pages[0]
+                if not pages:
+                    self.send_error(503)
+                    return
+                body = pages.pop(0)
                 self.send_response(200)
                 self.send_header("Content-Type", "text/plain; version=0.0.4")
                 self.send_header("Content-Length", str(len(body)))
@@ -146,7 +155,7 @@ def measure(run: LargeRun, folder: Path) -> tuple[list[Answer], int]:
 
 def _answers(run: LargeRun, prometheus: Prometheus) -> Iterator[Answer]:
     told = {"run_id": RUN_ID, "group": "", "rank": str(run.slow_rank)}
-    end_s = time.time()
+    end_s = prometheus.ended_s
     for path in sorted(_PAGES.glob("*.json")):
         page = json.loads(path.read_text(encoding="utf-8"))
         grafana = Grafana(
