@@ -20,6 +20,7 @@ PLAIN: Final = ((None, "blue"),)
 """For numbers that are neither good nor bad."""
 _REFS: Final = "ABCDEFGHIJ"
 _MOST_POINTS: Final = 200
+"""Of a line, so that an answer about 10,000 ranks stays small on a screen of any width."""
 _KEPT: Final = "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
 
 
@@ -47,7 +48,7 @@ def lines(
         panel.thresholds_style(style)
     if stacked:
         panel.fill_opacity(30).stacking(common.StackingConfig().mode(cm.StackingMode.NORMAL))
-    panel.data_links(list(links))
+    panel.data_links(list(links)).max_data_points(_MOST_POINTS)
     for ref, (legend, expression) in zip(_REFS, queries, strict=False):
         panel.with_target(_query(ref, expression).legend_format(legend).range())
     return panel
