@@ -154,6 +154,20 @@ def test_the_pages_name_the_slow_rank(opened: Any) -> None:
 
 
 @only_steady
+def test_ranks_that_are_well_are_green(opened: Any) -> None:
+    """Whatever the order of the lines."""
+    _, boxes, _ = opened
+    (states,) = (box for box in boxes if box.title == "Ranks by state")
+    assert states.figure is not None
+    colours = {
+        line["name"].strip(): line["line"]["color"]
+        for line in states.figure["data"]
+        if "line" in line
+    }
+    assert (colours["ok"], colours["stuck"]) == ("#73BF69", "#C4162A")
+
+
+@only_steady
 def test_the_matrix_is_in_order_and_hot_where_the_slow_rank_is(opened: Any) -> None:
     """Stages and data ranks as numbers, up: rank 37 of 16 data ranks is number 5 of stage 2."""
     _, _, page = opened
