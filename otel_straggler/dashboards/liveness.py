@@ -5,7 +5,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.models.common import BigValueTextMode
 
 from otel_straggler import semconv
-from otel_straggler.dashboards.marks import NONE_IS_GOOD
+from otel_straggler.dashboards.marks import NONE_IS_GOOD, STATES
 from otel_straggler.dashboards.page import page, run_variables
 from otel_straggler.dashboards.panels import PLAIN, Panel, bars, lines, link, number, rows
 from otel_straggler.dashboards.queries import MOST_LINES, RANK, RUN, newest, series
@@ -164,6 +164,7 @@ def _states() -> Panel:
         "short",
         [("{{state}} {{group}}", newest(semconv.RUN_RANKS, f"{RUN}, state"))],
         stacked=True,
+        colours=STATES,
     )
 
 

@@ -13,4 +13,14 @@ NONE_IS_GOOD: Final = ((None, "green"), (0.5, "dark-red"))
 SOME_IS_ODD: Final = ((None, "green"), (0.5, "orange"))
 SHARES: Final = ((None, "dark-red"), (0.5, "orange"), (0.95, "green"))
 HEAT: Final = ((None, "green"), (85.0, "orange"), (92.0, "dark-red"))
+STATES: Final = (
+    ("ok", "green"),
+    ("starting", "light-blue"),
+    ("finished", "blue"),
+    ("late", "orange"),
+    ("missing", "purple"),
+    ("stuck", "dark-red"),
+    ("lost", "dark-purple"),
+)
+"""Of ranks: by the order of lines, those that are well would be red."""
 GOODPUTS: Final = ((None, "dark-red"), (0.7, "orange"), (0.9, "green"))

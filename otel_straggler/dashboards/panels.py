@@ -20,6 +20,7 @@ PLAIN: Final = ((None, "blue"),)
 """For numbers that are neither good nor bad."""
 _REFS: Final = "ABCDEFGHIJ"
 _MOST_POINTS: Final = 200
+"""Of a line, so that an answer about 10,000 ranks stays small on a screen of any width."""
 _KEPT: Final = "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
 
 
@@ -35,8 +36,11 @@ def lines(
     links: Sequence[d.DashboardLink] = (),
     span: int = 12,
     least: float = 0,
+    colours: Sequence[tuple[str, str]] = (),
 ) -> Panel:
-    """Lines over time, from ``least`` up; ``queries`` are pairs of legend and expression."""
+    """Lines over time, from ``least`` up; ``queries`` are pairs of legend and expression,
+    ``colours`` of the first word of a legend and its colour.
+    """
     panel = timeseries.Panel().id(id_).title(title).description(description).unit(unit)
     panel.span(span).height(8).datasource(DATASOURCE).min(least).thresholds(thresholds(steps))
     legend_options = common.VizLegendOptions().display_mode(cm.LegendDisplayMode.LIST)
@@ -47,7 +51,10 @@ def lines(
         panel.thresholds_style(style)
     if stacked:
         panel.fill_opacity(30).stacking(common.StackingConfig().mode(cm.StackingMode.NORMAL))
-    panel.data_links(list(links))
+    panel.data_links(list(links)).max_data_points(_MOST_POINTS)
+    for word, colour in colours:
+        fixed = dm.DynamicConfigValue(id_val="color", value={"mode": "fixed", "fixedColor": colour})
+        panel.override_by_regexp(f"^{word}\\b", [fixed])
     for ref, (legend, expression) in zip(_REFS, queries, strict=False):
         panel.with_target(_query(ref, expression).legend_format(legend).range())
     return panel

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.grafana_sizes.asking import Chosen, Grafana, Target, targets
+
 from .conftest import PAGES
-from .grafana import Chosen, Grafana, Target, targets
 from .live_feed import HOT_NODE, LOSSY, SLOW_RANK, STEADY, STUCK, STUCK_RANK, Feed
 
 TOLD = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in PAGES}

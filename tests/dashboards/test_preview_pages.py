@@ -6,9 +6,8 @@ Pictures and the HTML itself are kept in out/previews for people to look at.
 from __future__ import annotations
 
 import os
-import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,81 +17,106 @@ from otel_straggler.dashboards.preview.boxes import Box
 from otel_straggler.dashboards.preview.build import Settings, preview_pages
 from otel_straggler.dashboards.preview.pages import read
 
-from .fed_prometheus import WHO, fed_prometheus
+from ..servers.chromium import Pages  # noqa: TID252 - shared with other folders
+from .live_feed import HOT_NODE, LOSSY, SLOW_RANK, STEADY, STUCK, STUCK_RANK, Feed
 
 pytest.importorskip("plotly", reason="would show that pages are drawn")
 pytestmark = [pytest.mark.browser, pytest.mark.real_server]
 KEPT = Path(os.environ.get("OTEL_STRAGGLER_PREVIEWS", "out/previews"))
-_LONGEST_S = 120
+LONGEST_S = 180
+PAGES: Mapping[str, tuple[str, ...]] = {
+    STEADY: ("fleet", "run", "matrix", "rank", "liveness", "pipeline"),
+    STUCK: ("liveness",),
+    HOT_NODE: ("matrix",),
+    LOSSY: ("rank",),
+}
+"""Pages by the run that they are drawn of: the last three are there for panels about trouble."""
+RANKS = {STEADY: SLOW_RANK, STUCK: STUCK_RANK, HOT_NODE: 8, LOSSY: 0}
 SHOWN = {
     "timeseries": ".scatterlayer .trace, .barlayer .trace",
     "stat": ".stat .value",
     "bargauge": ".bars .bar",
     "table": "tbody tr",
-    "state-timeline": ".yaxislayer-above .ytick, .ytick",
-    "status-history": ".ytick",
+    "state-timeline": ".ytick",
     "heatmap": ".heatmaplayer image",
 }
 """What stands in a panel once for each of its series, by kind."""
-NEED_TROUBLE = {
-    "liveness": {"Why it waits", "For whom it waits", "Ranks that are late, stuck or lost"},
-    "matrix": {"Flagged nodes"},
-    "pipeline": {
-        "Records that ranks lost",
-        "Series folded by the budget",
-        "What the history could not keep",
-        "Requests forwarded",
-        "Bytes that wait to be forwarded",
-        "Notifications",
-        "Receiver processes that were started again",
-    },
-    "rank": {"Records that it lost"},
-}
-"""Panels that are empty where nothing is lost, forwarded, stuck or told."""
+Previews = dict[str, tuple[str, list[Box]]]
 
 
 @pytest.fixture(scope="module")
-def previewed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[Box]]]:
-    """The six pages of a run with one slow rank: the HTML, and what became of the panels."""
-    program = shutil.which("prometheus")
-    if program is None:
-        sentence = "prometheus is not installed (make servers): no page was drawn"
+def previews(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Previews]:
+    """By run: the HTML, and what became of the panels; once all have data, and waits a culprit."""
+    try:
+        feed = Feed(tmp_path_factory.mktemp("previewed"))
+    except FileNotFoundError as missing:
+        sentence = f"{missing}: no page was drawn"
         pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
-    assert program is not None
-    with fed_prometheus(program, tmp_path_factory.mktemp("fed")) as url:
-        settings = Settings(url, {"rank": [str(WHO)]}, begin="now-1m", scrape_s=1.0)
-        ends_at = time.monotonic() + _LONGEST_S
-        made = preview_pages(read(None), settings)
-        while empty(made[1]) != NEED_TROUBLE and time.monotonic() < ends_at:
-            time.sleep(1.0)  # rates need two scrapes, verdicts some steps
-            made = preview_pages(read(None), settings)
+    try:
+        feed.begin()
+        until_s = time.monotonic() + LONGEST_S
+        made = draw(feed)
+        while (never_drawn(made) or not is_blamed(made)) and time.monotonic() < until_s:
+            time.sleep(2.0)
+            made = draw(feed)
         yield made
+    finally:
+        feed.close()
 
 
-def empty(boxes: list[Box]) -> dict[str, set[str]]:
-    """Titles of panels that drew nothing, by page."""
-    titles: dict[str, set[str]] = {}
-    for box in boxes:
-        if box.state != "drawn":
-            titles.setdefault(box.page, set()).add(box.title)
-    return titles
+def is_blamed(previews: Previews) -> bool:
+    """Whether others have waited for the slow rank since Prometheus first looked."""
+    (waits,) = (box for box in previews[STEADY][1] if box.title == "Who others waited for")
+    return f"rank {SLOW_RANK} " in waits.html
 
 
-@pytest.fixture
-def page(previewed: tuple[str, list[Box]], open_page: Any) -> Any:
-    """It in a browser, drawn."""
+def draw(feed: Feed) -> Previews:
+    made = {}
+    for run_id, names in PAGES.items():
+        chosen = {"run_id": [run_id], "rank": [str(RANKS[run_id])]}
+        settings = Settings(feed.url, chosen, begin=f"{feed.began_s:.0f}", end="now", scrape_s=1.0)
+        made[run_id] = preview_pages(read(None, names), settings)
+    return made
+
+
+def never_drawn(previews: Previews) -> set[str]:
+    """Panels that draw nothing of any run."""
+    all_boxes = [box for _, boxes in previews.values() for box in boxes]
+    drawn = {(box.page, box.panel) for box in all_boxes if box.state == "drawn"}
+    missing = [box for box in all_boxes if (box.page, box.panel) not in drawn]
+    return {f"{box.page} / {box.title}: {box.state}" for box in missing}
+
+
+@pytest.fixture(scope="module", params=PAGES)
+def opened(request: pytest.FixtureRequest, previews: Previews, chromium: Any) -> Iterator[Any]:
+    """The run, its panels, and the file in a browser, drawn; nothing may go wrong in it."""
+    run_id = request.param
     KEPT.mkdir(parents=True, exist_ok=True)
-    file = KEPT / "preview.html"
-    file.write_text(previewed[0], encoding="utf-8")
-    opened = open_page(file.absolute().as_uri(), viewport={"width": 1600, "height": 1000}).page
-    opened.wait_for_selector("body[data-ready]")
-    return opened
+    file = KEPT / f"{run_id}.html"
+    file.write_text(previews[run_id][0], encoding="utf-8")
+    pages = Pages(chromium, f"preview-{run_id}")
+    page = pages(file.absolute().as_uri(), viewport={"width": 1600, "height": 1000}).page
+    page.wait_for_selector("body[data-ready]")
+    yield run_id, previews[run_id][1], page
+    assert not pages.close(has_failed=False)
 
 
-def test_each_panel_shows_what_it_was_given(previewed: tuple[str, list[Box]], page: Any) -> None:
-    """As many lines, rows, bars, figures as series; the browser asked nobody and complains not."""
+only_steady = pytest.mark.parametrize("opened", [STEADY], indirect=True, scope="module")
+
+
+def test_every_panel_draws_data(previews: Previews) -> None:
+    """Of a run with a slow rank, or of one with the trouble that the panel is for."""
+    assert never_drawn(previews) == set()
+
+
+def test_each_panel_shows_what_it_was_given(opened: Any) -> None:
+    """As many lines, rows, bars, figures as series; the browser asked nobody and complains not.
+
+    Pictures of all pages are kept, and where is said.
+    """
+    run_id, boxes, page = opened
     wrong = {}
-    for box in previewed[1]:
+    for box in boxes:
         panel = page.locator(f"#panel-{box.page}-{box.panel}")
         assert panel.get_attribute("data-state") == box.state
         shown = panel.locator(SHOWN[box.kind]).count()
@@ -101,18 +125,20 @@ def test_each_panel_shows_what_it_was_given(previewed: tuple[str, list[Box]], pa
         if shown != box.n_series:
             wrong[f"{box.page} / {box.title}"] = (shown, box.n_series)
         if box.state != "drawn":
-            assert box.title in panel.inner_text()
             assert "No data" in panel.inner_text(), box.said
     assert not wrong
+    for section in page.query_selector_all("section.page"):
+        file = KEPT / f"{run_id}-{section.get_attribute('data-page')}.png"
+        section.screenshot(path=file)
+        assert file.stat().st_size > 20_000
+    print(f"\npictures of the pages: {KEPT.absolute()}")
 
 
-def test_every_panel_draws_data(previewed: tuple[str, list[Box]]) -> None:
-    """But for those that need trouble, which this run has not."""
-    assert empty(previewed[1]) == NEED_TROUBLE
-
-
-def test_the_pages_name_the_slow_rank(page: Any) -> None:
-    """The culprits of the fleet, the flagged rows of the matrix, the verdict on the rank."""
+@only_steady
+def test_the_pages_name_the_slow_rank(opened: Any) -> None:
+    """The culprits of the fleet, the flagged rows of the matrix, the verdict on the rank; its own
+    sections are the worst, and none in which ranks wait for it."""
+    _, _, page = opened
     for name, title in (
         ("fleet", "Current culprits"),
         ("matrix", "Flagged ranks"),
@@ -121,41 +147,47 @@ def test_the_pages_name_the_slow_rank(page: Any) -> None:
     ):
         panel = page.locator(f"#otel-straggler-{name} .panel", has_text=title)
         text = " ".join(panel.first.locator(".body").all_text_contents())
-        assert str(WHO) in text, title
-
-
-def test_the_slow_rank_is_the_worst_and_its_victims_are_not_listed(page: Any) -> None:
-    """The first rows are its own sections; those in which ranks wait for it are left out."""
+        assert str(SLOW_RANK) in text, title
     rows = page.locator("#otel-straggler-run .panel", has_text="Worst 20 now").locator("tbody tr")
-    first = rows.first.locator("td").all_inner_texts()
-    assert str(WHO) in first
+    assert str(SLOW_RANK) in rows.first.locator("td").all_inner_texts()
     assert not {"gradient_sync", "pipeline_wait"} & set(" ".join(rows.all_inner_texts()).split())
 
 
-def test_the_matrix_is_in_order_and_hot_where_the_slow_rank_is(page: Any) -> None:
-    """Stages and data ranks as numbers, up; rank 13 of tp2, dp8 is data rank 6 of stage 0."""
+@only_steady
+def test_ranks_that_are_well_are_green(opened: Any) -> None:
+    """Whatever the order of the lines."""
+    _, boxes, _ = opened
+    (states,) = (box for box in boxes if box.title == "Ranks by state")
+    assert states.figure is not None
+    colours = {
+        line["name"].strip(): line["line"]["color"]
+        for line in states.figure["data"]
+        if "line" in line
+    }
+    assert (colours["ok"], colours["stuck"]) == ("#73BF69", "#C4162A")
+
+
+@only_steady
+def test_the_matrix_is_in_order_and_hot_where_the_slow_rank_is(opened: Any) -> None:
+    """Stages and data ranks as numbers, up: rank 37 of 16 data ranks is number 5 of stage 2."""
+    _, _, page = opened
     table = page.locator("#otel-straggler-matrix table").first
     head = table.locator("th").all_inner_texts()
-    assert head == ["pipeline_stage\\data_rank", *map(str, range(8))]
+    assert head == ["pipeline_stage\\data_rank", *map(str, range(16))]
     rows = [row.locator("td").all_inner_texts() for row in table.locator("tbody tr").all()]
     assert [row[0] for row in rows] == ["0", "1", "2", "3"]
     cells = {(row[0], column): float(row[1 + int(column)]) for row in rows for column in head[1:]}
-    assert max(cells, key=lambda cell: cells[cell]) == ("0", "6")
+    assert max(cells, key=lambda cell: cells[cell]) == ("2", "5")
 
 
-def test_pictures_are_kept_for_people(page: Any) -> None:
-    """One of each page, and where they are is said."""
-    for section in page.query_selector_all("section.page"):
-        file = KEPT / f"{section.get_attribute('data-page')}.png"
-        section.screenshot(path=file)
-        assert file.stat().st_size > 20_000
-    print(f"\npictures of the pages: {KEPT.absolute()}")
-
-
-def test_a_click_on_a_name_hides_its_line_and_links_lead_to_pages(page: Any) -> None:
-    """A row of the fleet leads to the page of the run, in the same file."""
-    link = page.locator("#otel-straggler-fleet table a").first
-    assert link.get_attribute("href") == "#otel-straggler-run"
-    link.click()
+@only_steady
+def test_names_hide_lines_and_links_lead_to_pages(opened: Any) -> None:
+    """A click in a legend; a row of the fleet leads to the page of the run, in the same file."""
+    _, _, page = opened
+    panel = page.locator("#otel-straggler-run .panel", has_text="Scores of all ranks").first
+    before = panel.locator(".scatterlayer .trace").count()
+    panel.locator(".legend li").first.click()
+    panel.locator(".legend li.off").wait_for()
+    assert panel.locator(".scatterlayer .trace").count() == before - 1
+    page.locator("#otel-straggler-fleet table a").first.click()
     assert page.url.endswith("#otel-straggler-run")
-    assert page.locator("#otel-straggler-run").count() == 1

@@ -89,7 +89,7 @@ def test_a_line_for_each_series() -> None:
     assert first["x"] == [local(1_000.0), local(1_015.0)]
     assert (first["line"]["color"], second["line"]["color"]) == ("#73BF69", "#FADE2A")
     assert (first["marker"]["size"], second["marker"]["size"]) == ([0, 0], [5])
-    assert figure(made)["layout"]["yaxis"]["range"] == [0.0, pytest.approx(2.15)]
+    assert figure(made)["layout"]["yaxis"]["range"] == [0.0, pytest.approx(2.2)]
     assert figure(made)["layout"]["yaxis"]["ticktext"][:2] == ["0 s", "500 ms"]
 
 
@@ -151,6 +151,8 @@ def test_figures_have_names_where_there_are_several() -> None:
     alone = series(("5", [(1.0, 1.0), (2.0, 1.5)]))
     assert words(drawn("stat", alone, decimals=2).html) == ["1.50"]
     assert words(drawn("stat", alone, {"textMode": "value_and_name"}).html) == ["rank 5", "1.5"]
+    assert words(drawn("stat", alone, {"textMode": "name"}).html) == ["rank 5"]
+    assert words(drawn("stat", alone, {"textMode": "none"}).html) == []
     calculated = {"reduceOptions": {"calcs": ["max"]}, "colorMode": "background"}
     filled = drawn("stat", series(("5", [(1.0, 7.0), (2.0, 1.0)])), calculated, thresholds=STEPS)
     assert words(filled.html) == ["7"]

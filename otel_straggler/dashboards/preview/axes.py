@@ -34,7 +34,7 @@ def rounds(least: float, most: float, base: float = 10.0) -> list[float]:
 def reach(numbers: list[float], told_least: Any, told_most: Any) -> tuple[float, float]:
     """Both ends of an axis: what is told, else the numbers with a tenth of room."""
     finite = [n for n in numbers if math.isfinite(n)] or [0.0]
-    low, high = min(finite), max(finite)
+    low, high = min(finite) if told_least is None else float(told_least), max(finite)
     room = (high - low) * 0.1 or abs(high) * 0.1 or 1.0
     least = float(told_least) if told_least is not None else low - room
     most = float(told_most) if told_most is not None else high + room

@@ -26,47 +26,56 @@ _ENDS: Final = {  # lightest to darkest
     "RdBu": ("#67001F", "#F7F7F7", "#053061"),
 }
 
+Row = tuple[str, Field, dict[float, float]]
+"""Its name, the field, and values by time."""
+
 
 def draw(frames: Sequence[Frame], panel: Mapping[str, Any], look: Look) -> Drawn:
     """A row of cells for each series, in the order of its name as a number."""
+    rows = _rows(frames)
+    if not rows:
+        return Drawn()
+    at_s = sorted({time_s for _, _, held in rows for time_s in held})
+    cells = [[_finite(held.get(time_s)) for time_s in at_s] for _, _, held in rows]
+    trace = {
+        "type": "heatmap",
+        "x": [local(time_s) for time_s in at_s],
+        "y": list(range(len(rows))),
+        "z": cells,
+        "customdata": [
+            ["" if v is None else escape(show(one, v, look.palette).text) for v in row]
+            for row, (_, one, _) in zip(cells, rows, strict=True)
+        ],
+        "hovertemplate": "%{x}<br>%{customdata}<extra></extra>",
+        **_scale(panel),
+    }
+    n_points = sum(value is not None for row in cells for value in row)
+    notes = [] if _scheme(panel) in _ENDS else ["Colours of this scheme differ from Grafana's."]
+    figure = {"data": [trace], "layout": _layout(rows, look)}
+    return Drawn('<div class="chart"></div>', figure, len(rows), n_points, notes)
+
+
+def _rows(frames: Sequence[Frame]) -> list[Row]:
     rows = [
         (display_name(one, frames), one, dict(zip(times.values, one.values, strict=True)))
         for frame in frames
         if (times := frame.times()) is not None
         for one in frame.numbers()
     ]
-    rows = [row for row in rows if row[2]]
-    if not rows:
-        return Drawn()
-    rows.sort(key=lambda row: bound(row[0]))
-    if any(frame.name == CUMULATIVE for frame in frames):
-        rows = _apart(rows)
-    at_s = sorted({time_s for _, _, held in rows for time_s in held})
-    cells = [[_finite(held.get(time_s)) for time_s in at_s] for _, _, held in rows]
-    texts = [
-        ["" if v is None else escape(show(one, v, look.palette).text) for v in row]
-        for row, (_, one, _) in zip(cells, rows, strict=True)
-    ]
-    trace = {
-        "type": "heatmap",
-        "x": [local(time_s) for time_s in at_s],
-        "y": list(range(len(rows))),
-        "z": cells,
-        "customdata": texts,
-        "hovertemplate": "%{x}<br>%{customdata}<extra></extra>",
-        **_scale(panel),
-    }
-    marks = {"tickvals": trace["y"], "ticktext": [escape(name) for name, _, _ in rows]}
-    layout = {
+    rows = sorted((row for row in rows if row[2]), key=lambda row: bound(row[0]))
+    is_cumulative = any(frame.name == CUMULATIVE for frame in frames)
+    return _apart(rows) if is_cumulative and rows else rows
+
+
+def _layout(rows: Sequence[Row], look: Look) -> dict[str, Any]:
+    names = [escape(name) for name, _, _ in rows]
+    marks = {"tickvals": list(range(len(rows))), "ticktext": names}
+    return {
         "xaxis": time_axis(look),
-        "yaxis": {"fixedrange": True, "showgrid": False, "nticks": 10} | _thinned(marks),
+        "yaxis": {"fixedrange": True, "showgrid": False} | _thinned(marks),
         "hovermode": "closest",
         "showlegend": False,
     }
-    n_points = sum(value is not None for row in cells for value in row)
-    notes = [] if _scheme(panel) in _ENDS else ["Colours of this scheme differ from Grafana's."]
-    figure = {"data": [trace], "layout": layout}
-    return Drawn('<div class="chart"></div>', figure, len(rows), n_points, notes)
 
 
 def bound(name: str) -> tuple[float, str]:
@@ -80,7 +89,7 @@ def bound(name: str) -> tuple[float, str]:
         return math.inf, name
 
 
-def _apart(rows: list[tuple[str, Field, dict[float, float]]]) -> list[Any]:
+def _apart(rows: list[Row]) -> list[Row]:
     """Each bucket less the one below it."""
     made = [rows[0]]
     for (_, _, below), (name, one, held) in pairwise(rows):

@@ -37,22 +37,20 @@ def events_of(look: Look) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         if event.end_s > event.begin_s:
             band = {"fillcolor": event.colour, "opacity": 0.1, "line": {"width": 0}}
             shapes.append({"type": "rect", "x0": begin, "x1": end, **band, **across})
-    if not look.events:
-        return [], []
-    marks = {
+    return shapes, [_marks(look)] if look.events else []
+
+
+def _marks(look: Look) -> dict[str, Any]:
+    colours = [event.colour for event in look.events]
+    return {
         "type": "scatter",
         "mode": "markers",
         "x": [local(event.begin_s) for event in look.events],
         "y": [0] * len(look.events),
         "yaxis": "y2",
-        "marker": {
-            "color": [event.colour for event in look.events],
-            "symbol": "triangle-up",
-            "size": 9,
-        },
+        "marker": {"color": colours, "symbol": "triangle-up", "size": 9},
         "customdata": [escape(event.text) for event in look.events],
         "hovertemplate": "%{customdata}<extra></extra>",
         "cliponaxis": False,
         "meta": {"annotations": True},
     }
-    return shapes, [marks]

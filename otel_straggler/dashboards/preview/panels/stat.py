@@ -22,9 +22,10 @@ def draw(frames: Sequence[Frame], panel: Mapping[str, Any], look: Look) -> Drawn
     values = reduced(frames, options.get("reduceOptions") or {})
     if not values:
         return Drawn()
-    has_names = options.get("textMode") in {"name", "value_and_name"} or len(values) > 1
-    has_names = has_names and options.get("textMode") != "value"
-    cells = [_cell(value, options, look, has_name=has_names) for value in values]
+    mode = str(options.get("textMode") or "auto")
+    if mode == "auto":
+        mode = "value_and_name" if len(values) > 1 else "value"
+    cells = [_cell(value, mode, options, look) for value in values]
     notes = []
     if options.get("graphMode", "area") == "area" and any(len(f) > 1 for f in frames):
         notes.append("The line behind a figure is not drawn here.")
@@ -60,16 +61,18 @@ def _is_wanted(pattern: str, name: str) -> bool:
     return name == pattern
 
 
-def _cell(value: Value, options: Mapping[str, Any], look: Look, *, has_name: bool) -> str:
+def _cell(value: Value, mode: str, options: Mapping[str, Any], look: Look) -> str:
+    """``mode``: ``value``, ``value_and_name``, ``name`` (in the place of the value), ``none``."""
     name, one, held = value
     shown: Shown = show(one, held, look.palette)
-    title = f'<div class="name">{escape(name)}</div>' if has_name else ""
+    title = f'<div class="name">{escape(name)}</div>' if mode == "value_and_name" else ""
     style = ""
     if shown.colour and options.get("colorMode", "value").startswith("background"):
         style = f"background: {shown.colour}; color: {contrasting(shown.colour)}"
     elif shown.colour and options.get("colorMode", "value") == "value":
         style = f"color: {shown.colour}"
-    text = linked(shown.text, one, look, {})
+    large = {"name": name, "none": ""}.get(mode, shown.text)
+    text = linked(large, one, look, {})
     return (
         f'<div class="stat" style="{escape(style, quote=True)}">{title}'
         f'<div class="value">{text}</div></div>'

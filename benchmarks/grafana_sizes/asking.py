@@ -7,6 +7,7 @@ text, one that may have several is a regular expression, "All" is the value that
 from __future__ import annotations
 
 import json
+import math
 import re
 import urllib.error
 import urllib.parse
@@ -63,18 +64,26 @@ class Grafana:
         page: JSON of the page.
         end_s, range_s: its range of time.
         scrape_s: what the data source says of scrapes.
+        points: of a line; 0: one a second.
     """
 
     def __init__(
-        self, url: str, page: Json, *, end_s: float, range_s: int, scrape_s: int = 1
+        self,
+        url: str,
+        page: Json,
+        *,
+        end_s: float,
+        range_s: int,
+        scrape_s: int = 1,
+        points: int = 0,
     ) -> None:
         self._url = url
         self._end_s, self._range_s = end_s, range_s
-        self._step_s = max(1, range_s // 200)
+        self._step_s = range_s / points if points else 1.0
         self.variables = {v["name"]: v for v in page["templating"]["list"] if v["type"] == "query"}
-        rate_s = max(self._step_s + scrape_s, 4 * scrape_s)
+        rate_s = max(math.ceil(self._step_s) + scrape_s, 4 * scrape_s)
         self._built_in = {
-            "__range": f"{range_s}s", "__interval": f"{self._step_s}s",
+            "__range": f"{range_s}s", "__interval": f"{math.ceil(self._step_s)}s",
             "__rate_interval": f"{rate_s}s",
         }  # fmt: skip
 
@@ -110,7 +119,9 @@ class Grafana:
         if target.is_instant:
             body = self._body("query", {**told, "time": f"{self._end_s:.3f}"})
         else:
-            body = self._body("query_range", {**told, **self._range(), "step": str(self._step_s)})
+            body = self._body(
+                "query_range", {**told, **self._range(), "step": f"{self._step_s:.3f}"}
+            )
         found: list[Any] = json.loads(body)["data"]["result"]
         return found, len(body)
 
@@ -123,7 +134,7 @@ class Grafana:
     def _body(self, path: str, told: dict[str, str]) -> bytes:
         url = f"{self._url}/api/v1/{path}?{urllib.parse.urlencode(told)}"
         try:
-            with urllib.request.urlopen(url, timeout=60) as answer:
+            with urllib.request.urlopen(url, timeout=300) as answer:
                 body: bytes = answer.read()
                 return body
         except urllib.error.HTTPError as error:

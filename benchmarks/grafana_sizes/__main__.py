@@ -1,0 +1,50 @@
+"""What pages of Grafana are answered about a large run.
+
+    python -m benchmarks.grafana_sizes [RANKS STAGES]
+
+Requests of all ranks go through the collector's own worker; Prometheus scrapes what it publishes;
+every query of every page is asked with everything chosen. Prints JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from benchmarks.grafana_sizes.large_run import LargeRun
+from benchmarks.grafana_sizes.measuring import POINTS, measure
+
+RANKS, STAGES = 10_000, 8
+QUERY_BYTES, PAGE_BYTES = 256 * 1024, 1024 * 1024
+"""Stated in docs/dashboards.md."""
+
+
+def main(ranks: int = RANKS, stages: int = STAGES) -> int:
+    run = LargeRun(ranks, stages)
+    with tempfile.TemporaryDirectory() as folder:
+        answers, series = measure(run, Path(folder))
+    by_page: Counter[str] = Counter()
+    for answer in answers:
+        by_page[answer.target.page] += answer.size
+    largest = sorted(answers, key=lambda answer: -answer.size)[:8]
+    slowest = max(answers, key=lambda answer: answer.seconds)
+    told = {
+        "ranks": ranks,
+        "series_of_the_run": series,
+        "bytes_of_a_scrape": len(run.pages[-1]),
+        "points_of_a_line": POINTS,
+        "limits_bytes": {"query": QUERY_BYTES, "page": PAGE_BYTES},
+        "bytes_by_page": dict(by_page),
+        "largest_queries": {str(answer.target): answer.size for answer in largest},
+        "slowest_query": {str(slowest.target): round(slowest.seconds, 3)},
+    }
+    print(json.dumps(told, indent=2))
+    fits = largest[0].size <= QUERY_BYTES and max(by_page.values()) <= PAGE_BYTES
+    return 0 if fits else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:])))

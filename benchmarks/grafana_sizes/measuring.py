@@ -1,0 +1,173 @@
+"""Serves a large run's pages to a real Prometheus, and weighs what every query answers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from benchmarks.grafana_sizes.asking import Grafana, Target, targets
+from benchmarks.grafana_sizes.large_run import RUN_ID, LargeRun
+from otel_straggler.demo.server import Server, free_address
+
+POINTS = 300
+"""Of a line: pages ask for 200, and Grafana rounds the step to a usual length, which may be 1.5
+times shorter."""
+_SCRAPE_S = 5
+_PAGES = Path(__file__).parents[2] / "dashboards"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one query gives.
+
+    Attributes:
+        target: which.
+        series: how many lines or rows.
+        size: bytes of JSON, not compressed.
+        seconds: until it was there.
+    """
+
+    target: Target
+    series: int
+    size: int
+    seconds: float
+
+
+class Prometheus:
+    """Scrapes a page of the run after the other, then nothing more, so that it can answer.
+
+    Attributes:
+        url: of it.
+        began_s, ended_s: when it was started, and when it had the last page.
+
+    Raises:
+        FileNotFoundError: it is not installed.
+    """
+
+    def __init__(self, folder: Path, pages: list[bytes]) -> None:
+        program = shutil.which("prometheus")
+        if program is None:
+            raise FileNotFoundError("prometheus is not installed (make servers)")
+        self._closing = contextlib.ExitStack()
+        self._scraped = threading.Semaphore(0)
+        self._n_pages = len(pages)
+        self.ended_s = 0.0
+        with self._closing:
+            target = self._serve(list(pages))
+            address = free_address()
+            config = folder / "prometheus.yml"
+            seconds = f"{_SCRAPE_S}s"
+            scrape = {"job_name": "straggler", "static_configs": [{"targets": [target]}]}
+            config.write_text(
+                json.dumps(
+                    {
+                        "global": {"scrape_interval": seconds, "scrape_timeout": seconds},
+                        "scrape_configs": [scrape],
+                    }
+                )
+            )
+            flags = (
+                f"--config.file={config}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address={address}",
+            )
+            self.began_s = time.time()
+            server = Server([program, *flags], address, folder / "log")
+            self._closing.callback(server.close)
+            self.url = server.url
+            self._closing = self._closing.pop_all()
+
+    def wait(self) -> None:
+        """Until every page was scraped, and what was scraped can be asked for.
+
+        Raises:
+            TimeoutError: it was not within minutes.
+        """
+        for _ in range(self._n_pages):
+            if not self._scraped.acquire(timeout=120.0):
+                raise TimeoutError("Prometheus does not scrape")
+        until_s = time.monotonic() + 60.0
+        self.ended_s = time.time()
+        while len(self._ask(f"count_over_time(up[1h]) >= {self._n_pages}")) == 0:
+            if time.monotonic() > until_s:
+                raise TimeoutError("Prometheus keeps nothing of what it scraped")
+            time.sleep(0.2)
+
+    def close(self) -> None:
+        self._closing.close()
+
+    def series(self) -> int:
+        """Of the run, in memory."""
+        [found] = self._ask(f'count(last_over_time({{run_id="{RUN_ID}"}}[1h]))')
+        return int(found["value"][1])
+
+    def _ask(self, query: str) -> Any:
+        url = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            return json.load(answer)["data"]["result"]
+
+    def _serve(self, pages: list[bytes]) -> str:
+        scraped = self._scraped
+
+        class Pages(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                if not pages:
+                    self.send_error(503)
+                    return
+                body = pages.pop(0)
+                self.send_response(200)
+                self.send_header("Content-Type", "text/plain; version=0.0.4")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+                scraped.release()
+
+            def log_message(self, *_: object) -> None: ...
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self._closing.callback(server.server_close)
+        self._closing.callback(server.shutdown)
+        return f"127.0.0.1:{server.server_address[1]}"
+
+
+def measure(run: LargeRun, folder: Path) -> tuple[list[Answer], int]:
+    """Every query of every page, with all that a page can show; and series of the run."""
+    prometheus = Prometheus(folder, run.pages)
+    try:
+        prometheus.wait()
+        found = list(_answers(run, prometheus))
+        return found, prometheus.series()
+    finally:
+        prometheus.close()
+
+
+def _answers(run: LargeRun, prometheus: Prometheus) -> Iterator[Answer]:
+    told = {"run_id": RUN_ID, "group": "", "rank": str(run.slow_rank)}
+    end_s = prometheus.ended_s
+    for path in sorted(_PAGES.glob("*.json")):
+        page = json.loads(path.read_text(encoding="utf-8"))
+        grafana = Grafana(
+            prometheus.url,
+            page,
+            end_s=end_s,
+            range_s=max(1, int(end_s - prometheus.began_s)),
+            scrape_s=_SCRAPE_S,
+            points=POINTS,
+        )
+        known = {name: value for name, value in told.items() if name in grafana.variables}
+        for target in targets(path.stem, page):
+            began_s = time.monotonic()
+            series, size = grafana.answer(target, known)
+            yield Answer(target, len(series), size, time.monotonic() - began_s)
