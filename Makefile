@@ -30,6 +30,10 @@ format: dev ## rewrite the code in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+.PHONY: screenshots
+screenshots: dev servers ## pictures of the live page in docs/images, from real runs (two minutes)
+	$(BIN)/python docs/screenshots.py
+
 .PHONY: generate
 generate: dev ## write the reference pages in docs/ from the code
 	$(BIN)/python docs/generate.py

@@ -841,6 +841,22 @@ OVER_RANKS: Final = {
 FORMAT_VERSION: Final = 1
 """``schema_version`` of the JSON that ``score --json`` and ``/v1/report`` share."""
 
+TRACKER_SCALARS: Final = {
+    "worst_score": "time of the peers / time of the slowest rank: 1.0 = all alike, 0.5 = one "
+    "takes twice as long",
+    "worst_rank": "which rank that is",
+    "slowdown": "time of the run / time if all ranks of a role and all stages were equal",
+    "gpu_seconds_lost": "GPU time lost by waiting since the start",
+    "gpu_seconds_lost_per_hour": "GPU time that is lost by waiting now, per hour",
+    "step_s": "median seconds per step",
+    "slowest_step_s": "seconds of own work per step, without waiting, of the rank with most of it",
+    "ranks_called_slow": "ranks that are called slow, by a verdict on them or on their host",
+    "ranks_reporting": "ranks with data in the newest window",
+}
+"""Scalars for experiment trackers, and what ``/v1/scalars`` has; a tracker gets them under
+:data:`TRACKER_PREFIX`. Missing where not known."""
+TRACKER_PREFIX: Final = "straggler/"
+
 NCCL_KERNEL_MARKS: Final = ("nccldev", "ncclkernel", "ncclsymk", "nvshmem", "deep_ep", "rccl")
 """Lower-case marks of communication kernels, over all naming generations of NCCL and its kin."""
 MEMORY_MARKS: Final = ("memcpy", "memset", "cuda memcpy", "cuda memset")

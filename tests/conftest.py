@@ -7,8 +7,9 @@ another number than 20,000), and `make neighbours` few in each of its environmen
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +18,10 @@ from .by_hand import ByHand
 from .native.fake_cuda import FakeCuda
 from .native.fake_cuda import build as build_driver
 from .native.fake_cupti import FakeGpu, build
+from .servers.chromium import Pages, running_chromium
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # gRPC reads it when it is loaded, and the client refuses a gRPC that was loaded without it.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -55,3 +60,20 @@ def fake_library(tmp_path_factory: pytest.TempPathFactory) -> FakeGpu:
 def fake_cuda(tmp_path_factory: pytest.TempPathFactory) -> FakeCuda:
     """The fake CUDA driver, likewise."""
     return FakeCuda(build_driver(tmp_path_factory.mktemp("cuda")))
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """A running headless Chromium; without one a skip, under CI a failure."""
+    with running_chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def open_page(chromium: Browser, request: pytest.FixtureRequest) -> Iterator[Pages]:
+    """Opens pages; at the end none of them may have had an error or asked another origin."""
+    failed_before = request.session.testsfailed
+    pages = Pages(chromium, request.node.name)
+    yield pages
+    trouble = pages.close(has_failed=request.session.testsfailed > failed_before)
+    assert not trouble, trouble

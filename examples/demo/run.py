@@ -1,17 +1,21 @@
 """A real distributed training in which one rank becomes slow, and a collector that is not told.
 
     python examples/demo/run.py            about a minute, on a CPU, offline
+    python examples/demo/run.py --keep     the live page stays until Ctrl-C
 
 Exit code 0 if the collector names the right rank and section, 1 if not, 2 if something failed.
 """
 
 import argparse
+import contextlib
 import json
 import random
 import signal
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from advice import ADVICE, OTHER
@@ -32,6 +36,10 @@ LONGEST_S = 300
 INTRODUCTION = """
 Four ranks train a network for {steps} steps. Half-way, one of them becomes slow.
 The collector is told neither which one nor where.
+"""
+LIVE_PAGE = """Watch it on the live page, while it trains:
+
+    [bold]{url}/[/bold]
 """
 SECTIONS = ("data_loading", "forward")
 
@@ -76,44 +84,60 @@ def main() -> int:
     began = time.monotonic()
     console.print(INTRODUCTION.format(steps=options.steps))
     try:
-        watch = train_and_watch(options, console)
+        with running(options) as (collector, training):
+            console.print(LIVE_PAGE.format(url=collector.url))
+            watch = Watch(collector)
+            show = show_live if console.is_terminal and not console.quiet else show_lines
+            show(watch, training, console, options.steps)
+            is_right = conclude(options, watch, time.monotonic() - began)
+            if options.keep:
+                keep_running(collector, console)
     except KeyboardInterrupt:
         return 130
     except (StragglerError, RuntimeError, OSError) as error:
         print(f"demo: {error}", file=sys.stderr)
         return 2
-    found = watch.verdict()
-    planted = {"rank": options.slow_rank, "section": options.slow_section}
-    is_right = found is not None and all(found[key] == planted[key] for key in planted)
-    seconds = time.monotonic() - began
-    if options.json:
-        result = {"right": is_right, "planted": planted, "found": found, "seconds": seconds,
-                  "windows": len(watch.windows)}  # fmt: skip
-        print(json.dumps(result))
-    elif is_right or not options.quiet:
-        say_verdict(Console(highlight=False), found, planted, is_right, seconds)
     return 0 if is_right else 1
 
 
-def train_and_watch(options: argparse.Namespace, console: Console) -> Watch:
-    """Start both, watch until the end, end both, whatever happens."""
+@contextlib.contextmanager
+def running(options: argparse.Namespace) -> Iterator[tuple[Collector, Training]]:
+    """Both started; both ended, whatever happens."""
     with tempfile.TemporaryDirectory(prefix="straggler-demo-") as folder:
         collector = Collector(f"--window-steps={WINDOW_STEPS}")
         training = None
         try:
-            watch = Watch(collector)
             training = Training(
                 collector.endpoint, RUN, Path(folder, "train.log"),
                 "--steps", options.steps, "--seed", options.seed,
                 "--slow-rank", options.slow_rank, "--slow-section", options.slow_section,
             )  # fmt: skip
-            show = show_live if console.is_terminal and not console.quiet else show_lines
-            show(watch, training, console, options.steps)
-            return watch
+            yield collector, training
         finally:
             if training is not None:
                 training.close()
             collector.close()
+
+
+def conclude(options: argparse.Namespace, watch: Watch, seconds: float) -> bool:
+    """Say what was found; whether it is what was planted."""
+    found = watch.verdict()
+    planted = {"rank": options.slow_rank, "section": options.slow_section}
+    is_right = found is not None and all(found[key] == planted[key] for key in planted)
+    if options.json:
+        result = {"right": is_right, "planted": planted, "found": found, "seconds": seconds,
+                  "windows": len(watch.windows)}  # fmt: skip
+        print(json.dumps(result), flush=True)
+    elif is_right or not options.quiet:
+        say_verdict(Console(highlight=False), found, planted, is_right, seconds)
+    return is_right
+
+
+def keep_running(collector: Collector, console: Console) -> None:
+    """Until Ctrl-C, for people who look at the page; training has ended."""
+    console.print(f"\n{collector.url}/ stays until Ctrl-C.")
+    with contextlib.suppress(KeyboardInterrupt):
+        threading.Event().wait()
 
 
 def show_live(watch: Watch, training: Training, console: Console, steps: int) -> None:
@@ -192,6 +216,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="repeats the random choices")
     parser.add_argument("--quiet", action="store_true", help="print nothing but the verdict")
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON, no more")
+    parser.add_argument("--keep", action="store_true", help="keep the live page until Ctrl-C")
     options = parser.parse_args()
     if options.steps < 4 * WINDOW_STEPS:
         parser.error(f"--steps: got {options.steps}; expected at least {4 * WINDOW_STEPS}")

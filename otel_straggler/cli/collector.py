@@ -13,6 +13,8 @@ import click
 
 from otel_straggler.collector.settings_file import load_settings
 
+_log = logging.getLogger(__name__)
+
 
 @click.command(short_help="Receive OTLP from every rank, score it, serve metrics and reports.")
 @click.option("--otlp-http", metavar="HOST:PORT", help="OTLP/HTTP.  [default: 127.0.0.1:4318]")
@@ -70,10 +72,22 @@ def command(
     collector = Collector(settings)
     addresses = collector.start()
     spare_the_garbage_collector()
+    _log.info("live page: %s", page_url(addresses["metrics"]))
     click.echo(json.dumps(addresses))
     sys.stdout.flush()
     stop.wait()
     collector.stop()
+
+
+def page_url(address: str) -> str:
+    """Where a browser on this machine finds the live page.
+
+    >>> page_url("127.0.0.1:9464"), page_url("0.0.0.0:9464"), page_url("[::]:9464")
+    ('http://127.0.0.1:9464/', 'http://127.0.0.1:9464/', 'http://[::1]:9464/')
+    """
+    host, _, port = address.rpartition(":")
+    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "::": "[::1]"}.get(host, host)  # noqa: S104
+    return f"http://{host}:{port}/"
 
 
 def spare_the_garbage_collector() -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
+from otel_straggler.cli.dashboards_preview import preview
 from otel_straggler.dashboards.exported import export as export_files
 
 
-@click.group(short_help="Write pages for Grafana.")
+@click.group(short_help="Write pages for Grafana, or draw them.")
 def command() -> None:
     """Pages for Grafana over the metrics of a collector."""
 
@@ -23,3 +24,6 @@ def export(folder: Path) -> None:
     """
     for file in export_files(folder):
         click.echo(str(file))
+
+
+command.add_command(preview)

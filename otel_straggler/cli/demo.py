@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import signal
 import sys
 import tempfile
+import threading
 import time
 from contextlib import AbstractContextManager, closing, nullcontext
 from datetime import datetime, timezone
@@ -40,8 +42,11 @@ _SHORT = (
     help="Of good training before the fault.",
 )  # fmt: skip
 @click.option("--rank", type=click.IntRange(0), help="Who goes wrong.  [default: anybody]")
+@click.option("--keep", is_flag=True, help="Keep everything as it is, and the page, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON, and no more.")
-def command(fault: Fault, ranks: int, seconds: float, rank: int | None, as_json: bool) -> int:
+def command(
+    fault: Fault, ranks: int, seconds: float, rank: int | None, keep: bool, as_json: bool
+) -> int:
     """Let a rank go wrong, and see the alert arrive.
 
     Starts a collector and ranks, in processes of their own, and makes one of them slow, stuck
@@ -74,6 +79,10 @@ def command(fault: Fault, ranks: int, seconds: float, rank: int | None, as_json:
         show.arrival(arrival, demo.alertmanager is not None)
         if as_json:
             click.echo(json.dumps(as_told(fault, chosen, arrival, demo)))
+        if keep:
+            show.say(f"{demo.collector.url}/ stays until Ctrl-C.", "bold")
+            with contextlib.suppress(KeyboardInterrupt):
+                threading.Event().wait()
     return 0 if arrival.is_right else 1
 
 
@@ -115,6 +124,7 @@ class Shown:
         )
         self.say(f"A collector at {demo.collector.url} watches {ranks} ranks;")
         self.say(f"it sends alerts to {where}.")
+        self.say(f"Watch it on the live page: {demo.collector.url}/", "bold")
 
     def arrival(self, arrival: Arrival, has_alertmanager: bool) -> None:
         """The message that the person on call would get."""

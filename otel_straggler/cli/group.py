@@ -18,6 +18,7 @@ VERBS = {
     "history": "List what a collector has kept: runs, windows, verdicts.",
     "maintenance": "Say which nodes are being worked on, so that nobody is called.",
     "replay": "Say what settings would have done on what was recorded.",
+    "report": "Show a run, or keep it as one HTML file that opens offline.",
     "score": "Score a recorded run: CSV, OTLP-JSON lines or OTLP protobuf.",
     "simulate": "Write or send the telemetry of a run whose slow rank is known.",
     "top": "Watch the scores of a running collector in the terminal.",

@@ -24,7 +24,7 @@ from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.simulate.faults import HANG_KINDS
 from otel_straggler.simulate.labels import Label
 from otel_straggler.simulate.noise import PRESETS
-from otel_straggler.simulate.replay import Ending, Replay
+from otel_straggler.simulate.replay import Ending, Replay, seconds_before
 from otel_straggler.simulate.runs import RunPlan, generate
 from otel_straggler.simulate.scenarios import NEW_YEAR_2026_NS, SCENARIOS, Plan, simulate
 from otel_straggler.simulate.sensors import Sensors
@@ -85,6 +85,12 @@ _DEFAULT = Plan()
     help="With --send: step by step with signs of life; 1 = in real time, 0 = without a pause.",
 )
 @click.option(
+    "--quick-until-step",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="With --speed: steps before N are sent at once, as if the run had begun long ago.",
+)
+@click.option(
     "--hold-s",
     type=click.FloatRange(min=0.0),
     default=60.0,
@@ -97,6 +103,7 @@ def command(
     labels: str | None,
     send: str | None,
     speed: float | None,
+    quick_until_step: int | None,
     hold_s: float,
     **given: Any,
 ) -> None:
@@ -106,9 +113,14 @@ def command(
 
     otel-straggler simulate --layout tp8,pp4,dp32 --fault compute:1.10@rank37:step500 -o run.csv
     """
-    start_ns = time.time_ns() if send else NEW_YEAR_2026_NS
     _check_outputs(send, speed, labels, given)
-    chosen = _generated(given, start_ns) if is_generated(given) else _scenario(given, start_ns)
+    if quick_until_step is not None and speed is None:
+        _refuse("--quick-until-step", quick_until_step, "--speed with it", "Add --speed 1.")
+    quick = quick_until_step or 0
+    chosen = _choose(given, time.time_ns() if send else NEW_YEAR_2026_NS)
+    if quick:
+        began_s = time.time() - seconds_before(chosen.batches, quick)
+        chosen = _choose(given, int(began_s * 1e9))
     if form == "csv" and not send and chosen.is_restarted:
         _refuse("--format", form, "otlp-json or otlp-proto", "A CSV file knows no attempts.")
     if labels is not None:
@@ -116,8 +128,8 @@ def command(
             told = {"run_id": chosen.run_id, "labels": [label.as_json() for label in chosen.labels]}
             file.write(json.dumps(told, indent=2).encode() + b"\n")
     if send:
-        ending = chosen.ending(hold_s)
-        count = _send(chosen, send) if speed is None else _replay(chosen, send, speed, ending)
+        paced = None if speed is None else _Pace(speed, quick, chosen.ending(hold_s))
+        count = _send(chosen, send) if paced is None else _replay(chosen, send, paced)
         click.echo(f"{count} spans sent to {send}, run {chosen.run_id}", err=True)
         return
     with _opened(output, "--output") as file:
@@ -140,6 +152,19 @@ class _Chosen:
         hangs = [x for x in self.labels if x.kind in HANG_KINDS and x.end_step is None]
         silent = [label.ranks_by_attempt[-1] for label in hangs if label.kind == "crash"]
         return Ending(silent=frozenset().union(*silent), hold_s=hold_s) if hangs else None
+
+
+@dataclass(frozen=True)
+class _Pace:
+    """How a run is replayed; see :class:`Replay`."""
+
+    speed: float
+    quick_until_step: int
+    ending: Ending | None
+
+
+def _choose(given: dict[str, Any], start_ns: int) -> _Chosen:
+    return _generated(given, start_ns) if is_generated(given) else _scenario(given, start_ns)
 
 
 def _check_outputs(
@@ -222,9 +247,15 @@ def _send(chosen: _Chosen, url: str) -> int:
     return count
 
 
-def _replay(chosen: _Chosen, url: str, speed: float, ending: Ending | None) -> int:
+def _replay(chosen: _Chosen, url: str, pace: _Pace) -> int:
     poster = _Poster(url)
-    replay = Replay(poster.post, speed=speed, ending=ending, sensors=chosen.sensors)
+    replay = Replay(
+        poster.post,
+        speed=pace.speed,
+        ending=pace.ending,
+        quick_until_step=pace.quick_until_step,
+        sensors=chosen.sensors,
+    )
     count = replay.run(chosen.batches)
     poster.close()
     return count

@@ -1,10 +1,10 @@
 """The address for people and scrapers: /metrics, /v1/report, /healthz, /readyz, /v1/decisions,
-/v1/maintenance, /v1/commands, /v1/alerts/test.
+/v1/maintenance, /v1/commands, /v1/alerts/test; and the live page, see ``page_routes``.
 
-All but the last four only read snapshots. A browser on the same machine can be made to send
-requests here: under a foreign name (DNS rebinding), so the Host header must be a name that belongs
-to this server; and from a foreign page, so what is decided must come as JSON, which no page may
-send to another origin unasked.
+All but the four before the page only read snapshots. A browser on the same machine can be made to
+send requests here: under a foreign name (DNS rebinding), so the Host header must be a name that
+belongs to this server; and from a foreign page, so what is decided must come as JSON, which no page
+may send to another origin unasked.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from otel_straggler.collector.asking import GuardedAsking
 from otel_straggler.collector.board import ReportQuery
 from otel_straggler.collector.deciding import UnknownSubjectError
 from otel_straggler.collector.maintaining import Maintaining
+from otel_straggler.collector.page_events import EventStreams
+from otel_straggler.collector.page_pictures import Pictures
+from otel_straggler.collector.page_routes import PageRoutes
 from otel_straggler.errors import InputError
 from otel_straggler.model.decision import Decision
 from otel_straggler.publish.prometheus import CONTENT_TYPE
@@ -39,6 +42,7 @@ _METHODS = {
     semconv.COMMANDS_PATH: ("GET", "POST"),
 }
 _ONLY_READ = ("GET", "HEAD")
+_NOT_KEPT = {"Cache-Control": "no-store"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +60,7 @@ class Pages:
         maintaining: takes maintenance of nodes, and lists it; None if that is not allowed here.
         try_alerts: sends a test alert and says where it arrived; may take a while, so it is called
             on another thread; None if that is not allowed here.
+        pictures: what the live page shows; None if there is no such page.
     """
 
     metrics: Callable[[], bytes]
@@ -66,6 +71,7 @@ class Pages:
     asking: GuardedAsking | None = None
     maintaining: Maintaining | None = None
     try_alerts: Callable[[bytes], dict[str, Any]] | None = None
+    pictures: Pictures | None = None
 
 
 class Api:
@@ -85,7 +91,6 @@ class Api:
         self.fixed_headers = {
             semconv.SCORER_HEADER: semconv.WIRE_VERSION,
             "X-Content-Type-Options": "nosniff",
-            "Cache-Control": "no-store",
         }
         self._routes: dict[str, Callable[[Request], Response | Awaitable[Response]]] = {
             "/metrics": self._metrics,
@@ -101,17 +106,20 @@ class Api:
             self._routes[_MAINTENANCE] = self._maintenance
         if pages.try_alerts is not None:
             self._routes[_TRY_ALERTS] = self._try_alerts
+        self._page: PageRoutes | None = None
+        if pages.pictures is not None:
+            self._page = PageRoutes(pages.pictures, EventStreams(pages.pictures), self.failure)
 
     def refuse(self, head: Head) -> Response | None:
         if not self.is_own_name(head.headers.get("host", "")):
             text = "this Host is not served; name it in metrics.allowed_hosts if it is yours"
             return self.failure(403, text, head)
-        if head.path not in self._routes:
-            return self.failure(404, f"no such path; there are {', '.join(self._routes)}", head)
+        if head.path not in self._routes and not self._is_of_page(head.path):
+            return self.failure(404, f"no such path; there are {', '.join(self._paths())}", head)
         allowed = _METHODS.get(head.path, _ONLY_READ)
         if head.method not in allowed:
             refusal = self.failure(405, f"only {' and '.join(allowed)}", head)
-            refusal.headers = {"Allow": ", ".join(allowed)}
+            refusal.headers = {**_NOT_KEPT, "Allow": ", ".join(allowed)}
             return refusal
         media_type = head.headers.get("content-type", "").partition(";")[0].strip().lower()
         if head.method == "POST" and media_type != _JSON:
@@ -144,10 +152,18 @@ class Api:
         return False
 
     def respond(self, request: Request) -> Response | Awaitable[Response]:
+        if self._page is not None and self._page.serves(request.head.path):
+            return self._page.respond(request)
         return self._routes[request.head.path](request)
 
     def failure(self, status: int, message: str, head: Head | None) -> Response:  # noqa: ARG002
-        return Response(status, json.dumps({"error": message}).encode(), _JSON)
+        return _told({"error": message}, status)
+
+    def _is_of_page(self, path: str) -> bool:
+        return self._page is not None and self._page.serves(path)
+
+    def _paths(self) -> tuple[str, ...]:
+        return (*self._routes, *(() if self._page is None else self._page.paths))
 
     def _decided(self, request: Request) -> Response:
         assert self._pages.decide is not None
@@ -157,7 +173,7 @@ class Api:
             return self.failure(404, str(error), request.head)
         except InputError as error:
             return self.failure(400, str(error), request.head)
-        return Response(200, json.dumps(asdict(decision)).encode(), _JSON)
+        return _told(asdict(decision))
 
     def _asked(self, request: Request) -> Response:
         assert self._pages.asking is not None
@@ -170,17 +186,17 @@ class Api:
             )
         except InputError as error:
             return self.failure(400, str(error), request.head)
-        return Response(200, json.dumps(told).encode(), _JSON)
+        return _told(told)
 
     def _maintenance(self, request: Request) -> Response:
         assert self._pages.maintaining is not None
         if request.head.method != "POST":
-            return Response(200, json.dumps(self._pages.maintaining.listed()).encode(), _JSON)
+            return _told(self._pages.maintaining.listed())
         try:
             taken = self._pages.maintaining.take(request.content)
         except InputError as error:
             return self.failure(400, str(error), request.head)
-        return Response(200, json.dumps(taken).encode(), _JSON)
+        return _told(taken)
 
     async def _try_alerts(self, request: Request) -> Response:
         assert self._pages.try_alerts is not None
@@ -189,10 +205,10 @@ class Api:
             told = await loop.run_in_executor(None, self._pages.try_alerts, request.content)
         except InputError as error:
             return self.failure(400, str(error), request.head)
-        return Response(200, json.dumps(told).encode(), _JSON)
+        return _told(told)
 
     def _metrics(self, request: Request) -> Response:  # noqa: ARG002
-        return Response(200, self._pages.metrics(), CONTENT_TYPE)
+        return Response(200, self._pages.metrics(), CONTENT_TYPE, _NOT_KEPT)
 
     async def _report(self, request: Request) -> Response:
         try:
@@ -202,7 +218,7 @@ class Api:
             return self.failure(400, text, request.head)
         loop = asyncio.get_running_loop()
         body = await loop.run_in_executor(None, self._pages.report, query)
-        return Response(200, body, _JSON)
+        return Response(200, body, _JSON, _NOT_KEPT)
 
 
 def _query(text: str) -> ReportQuery:
@@ -217,5 +233,8 @@ def _query(text: str) -> ReportQuery:
 
 
 def _state(is_good: bool) -> Response:
-    body = json.dumps({"status": "ok" if is_good else "unavailable"}).encode()
-    return Response(200 if is_good else 503, body, _JSON)
+    return _told({"status": "ok" if is_good else "unavailable"}, 200 if is_good else 503)
+
+
+def _told(value: Any, status: int = 200) -> Response:
+    return Response(status, json.dumps(value).encode(), _JSON, _NOT_KEPT)

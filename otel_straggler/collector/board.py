@@ -193,12 +193,15 @@ def _judged_part(run: ShownRun, query: ReportQuery) -> RunVerdicts:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What scrapes and pages read; the parts never change."""
+    """What scrapes and pages read; the parts never change, but for the signs of life within
+    ``seen``, which the scoring thread goes on writing."""
 
     page: bytes = b""
     report: ReportSnapshot = field(default_factory=lambda: ReportSnapshot({}))
     runs: int = 0
     watched: Watched = field(default_factory=lambda: Watched(now_s=0.0, collector=""))
+    seen: tuple[RunSeen, ...] = ()
+    maintenance: tuple[Maintenance, ...] = ()
 
 
 class Board:
@@ -277,6 +280,7 @@ class Board:
             watch: gives what alerts look at.
             maintenance: what is in force.
         """
+        maintenance = tuple(maintenance)
         shown: dict[str, ShownRun] = {}
         seen: list[RunSeen] = []
         for run_id in dict.fromkeys((*self._runs, *liveness.runs())):
@@ -295,7 +299,7 @@ class Board:
         for each in seen:
             page.extend(self._families(each, alerting.get(each.run_id, Families())))
         report = ReportSnapshot(shown, watched.runs, self._alerts)
-        return Snapshot(page.render(), report, len(shown), watched)
+        return Snapshot(page.render(), report, len(shown), watched, tuple(seen), maintenance)
 
     def _seen(self, run_id: str, run: ShownRun, worlds: Mapping[str, World]) -> RunSeen:
         return RunSeen(
@@ -306,6 +310,7 @@ class Board:
             scores=self._scores_of(run_id),
             judged=run.judged,
             clashes=run.clashes,
+            windows=tuple(shown.window for shown in run.windows),
         )
 
     def _scores_of(self, run_id: str) -> Mapping[str, NewestScores]:

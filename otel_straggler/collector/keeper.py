@@ -12,7 +12,7 @@ from otel_straggler.collector.settings import HistorySettings
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.decisions import Decisions
-from otel_straggler.publish.history import History, HistoryCounts
+from otel_straggler.publish.history import History, HistoryCounts, Summary
 from otel_straggler.publish.maintenance_book import MaintenanceBook
 from otel_straggler.score.scorer import Scorer
 
@@ -129,18 +129,31 @@ class Keeper:
         if self._history is not None and windows:
             self._history.put(windows=windows)
 
-    def tick(self, scorer: Scorer, hangs: Hangs | None = None) -> None:
-        """Save if it is time and there is anything new."""
+    def tick(
+        self,
+        scorer: Scorer,
+        hangs: Hangs | None = None,
+        summaries: Callable[[], Sequence[Summary]] = tuple,
+    ) -> None:
+        """Save if it is time and there is anything new.
+
+        Args:
+            summaries: of the runs of which there is anything new since it was called last.
+        """
         if self._history is None:
             return
         self._changes += scorer.new_changes()
-        is_new = self._changes or scorer.counts.observed != self._saved_rows
-        if is_new and self._monotonic_ns() >= self._due_at_ns:
-            self.save(scorer, hangs)
+        if self._monotonic_ns() < self._due_at_ns:
+            return
+        fresh = summaries()
+        if self._changes or fresh or scorer.counts.observed != self._saved_rows:
+            self.save(scorer, hangs, fresh)
 
-    def save(self, scorer: Scorer, hangs: Hangs | None = None) -> None:
+    def save(
+        self, scorer: Scorer, hangs: Hangs | None = None, summaries: Sequence[Summary] = ()
+    ) -> None:
         """The scorer's state and the changes of verdicts that led to it, in one; with what the hang
-        judges have learnt."""
+        judges have learnt, and with summaries of runs."""
         if self._history is None:
             return
         began_at_ns = self._monotonic_ns()
@@ -152,7 +165,7 @@ class Keeper:
             states[_HANGS] = hangs.state()
         if self._maintenance is not None:
             states[_MAINTENANCE] = self._maintenance
-        self._history.put(changes=self._changes, states=states)
+        self._history.put(changes=self._changes, states=states, summaries=summaries)
         self._changes = []
         took_ns = self._monotonic_ns() - began_at_ns
         self._due_at_ns = max(self._due_at_ns, began_at_ns + _SHARE * took_ns)

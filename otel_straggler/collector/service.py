@@ -9,16 +9,20 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from otel_straggler._version import __version__
 from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.alert_trial import AlertTrial
 from otel_straggler.collector.asking import GuardedAsking
-from otel_straggler.collector.board import ReportQuery
+from otel_straggler.collector.board import AlertsOf, ReportQuery
 from otel_straggler.collector.commands import Asking
 from otel_straggler.collector.deciding import Deciding
 from otel_straggler.collector.intake import Intake
 from otel_straggler.collector.keeper import Keeper
 from otel_straggler.collector.maintaining import Maintaining
 from otel_straggler.collector.notifier import firing_for, notifying_for
+from otel_straggler.collector.page_history import PageHistory
+from otel_straggler.collector.page_pictures import Sources
+from otel_straggler.collector.refilling import Refilling
 from otel_straggler.collector.run_wishes import mode_of
 from otel_straggler.collector.self_metrics import self_families
 from otel_straggler.collector.servers import Servers, require_packages
@@ -29,6 +33,7 @@ from otel_straggler.publish.decisions import Decisions
 from otel_straggler.publish.forward import Forwardable, Forwarder
 from otel_straggler.publish.keep_rules import Reach
 from otel_straggler.publish.maintenance_book import MaintenanceBook
+from otel_straggler.publish.picture import Maker
 from otel_straggler.publish.sampling import Sampler
 from otel_straggler.receive.handler import JSON, PROTOBUF, Request
 from otel_straggler.receive.tokens import ASKS, TokenGuard
@@ -55,6 +60,7 @@ class Collector:
     def __init__(self, settings: CollectorSettings | None = None) -> None:
         require_packages()
         from otel_straggler.collector.api import Api, Pages
+        from otel_straggler.collector.page_pictures import Pictures
 
         self._settings = settings or CollectorSettings()
         self._started_at_s = time.time()
@@ -80,6 +86,12 @@ class Collector:
             self._settings, self._worker, firing, self._keeper.keep_alerts
         )
         self._commands = self._worker.commands
+        self._page_history = PageHistory(self._settings.history.path)
+        self._refilling = Refilling(
+            self._page_history,
+            self._worker.recent,
+            self._settings.scoring.forget_run_seconds,
+        )
         aliases, names = self._settings.attributes.aliases(), self._settings.spans.names()
         self._intake = Intake(self, self._admission, aliases, names)
         pages = Pages(
@@ -91,9 +103,26 @@ class Collector:
             asking=self._asking(),
             maintaining=self._maintaining() if self._settings.metrics.decisions else None,
             try_alerts=self._trying().take if self._settings.metrics.decisions else None,
+            pictures=Pictures(self._sources(firing.of_run)),
         )
         api = Api(pages, self._settings.metrics.allowed_hosts)
         self._servers = Servers(self._settings, self._intake, api, self._commands)
+
+    def _sources(self, alerts: AlertsOf) -> Sources:
+        """Where the live page's pictures come from."""
+        return Sources(
+            snapshot=lambda: self._worker.snapshot,
+            alerts=alerts,
+            recent=self._worker.recent,
+            history=self._page_history,
+            maker=self._maker,
+            mode=mode_of(self._settings),
+            now_s=time.time,
+            wait=self._refilling.wait,
+        )
+
+    def _maker(self) -> Maker:
+        return Maker(collector=self._id, version=__version__, started_at_s=self._started_at_s)
 
     def _is_ready(self) -> bool:
         is_receiving = self._servers.is_receiving
@@ -141,6 +170,7 @@ class Collector:
             ConfigError: what is to be the history is the database of another program.
         """
         self._keeper.open()
+        self._refilling.start()
         try:
             addresses = self._servers.start()
         except BaseException:

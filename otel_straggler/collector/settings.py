@@ -45,7 +45,7 @@ class ReceiverSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsSettings:
-    """The address of /metrics, /v1/report, /healthz and /readyz.
+    """The address of the live page, /metrics, /v1/report, /healthz and /readyz.
 
     Attributes:
         listen: where these pages are.
@@ -56,6 +56,8 @@ class MetricsSettings:
         keep_scores_seconds: how long a rank's last scores stay without a new window.
         decisions: whether verdicts may be dismissed and muted at this address, and maintenance
             announced.
+        timeline_mib: memory for the newest windows that the live page shows, at most 360 of every
+            run; all runs together, and a byte for each rank and section of a window.
     """
 
     listen: str = "127.0.0.1:9464"
@@ -65,6 +67,7 @@ class MetricsSettings:
     series_budget: int = 50_000
     keep_scores_seconds: float = 900.0
     decisions: bool = True
+    timeline_mib: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,6 +309,7 @@ RULES: dict[str, tuple[str, Any]] = {
     "max_queue_bytes": ("an integer of at least 1048576", lambda v: v >= MiB),
     "series_budget": ("an integer of at least 100", lambda v: v >= 100),
     "keep_scores_seconds": ("a number above 0", lambda v: v > 0),
+    "timeline_mib": ("an integer of at least 1", lambda v: v >= 1),
     "window_steps": ("an integer of at least 1", lambda v: v >= 1),
     "window_seconds": ("a number of at least 0.1", lambda v: v >= 0.1),
     "grace_seconds": ("a number of at least 0", lambda v: v >= 0),

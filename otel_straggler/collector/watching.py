@@ -22,6 +22,7 @@ from otel_straggler.collector.run_wishes import may_page, team_of
 from otel_straggler.model.alert import Mode
 from otel_straggler.model.observation import Ints
 from otel_straggler.model.rank import Source
+from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.publish.hang_json import sentence
 from otel_straggler.score.hangs.culprits import HangKind
@@ -46,6 +47,7 @@ class RunSeen:
         scores: the newest.
         judged: layer 2, with what people have decided.
         clashes: sessions that claim a rank of another live one.
+        windows: the newest of every group.
     """
 
     run_id: str
@@ -55,6 +57,7 @@ class RunSeen:
     scores: Mapping[str, NewestScores] = field(default_factory=dict)
     judged: RunVerdicts = field(default_factory=RunVerdicts)
     clashes: tuple[Source, ...] = ()
+    windows: tuple[WindowScores, ...] = ()
 
 
 class Watching:

@@ -20,7 +20,9 @@ from otel_straggler.collector.hangs import Hangs
 from otel_straggler.collector.histograms import Histograms
 from otel_straggler.collector.keeper import Keeper
 from otel_straggler.collector.liveness import Liveness
-from otel_straggler.collector.settings import CollectorSettings, HistorySettings
+from otel_straggler.collector.recent import Recent
+from otel_straggler.collector.settings import CollectorSettings, HistorySettings, MiB
+from otel_straggler.collector.summaries import Summaries
 from otel_straggler.collector.watching import Watching
 from otel_straggler.model.alert import Mode
 from otel_straggler.model.decision import hang_subject
@@ -28,6 +30,7 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts
 from otel_straggler.publish.decisions import Decisions
+from otel_straggler.publish.history import Summary
 from otel_straggler.publish.maintenance_book import MaintenanceBook
 from otel_straggler.publish.sampling import Sampler
 from otel_straggler.score.hangs.judge import Found
@@ -126,6 +129,8 @@ class Worker:
             alerts=alerts,
             beside=self._beside,
         )
+        self.recent = Recent(settings.metrics.timeline_mib * MiB)
+        self._summaries = Summaries(alerts, mode)
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="straggler-scorer", daemon=True)
         self._is_dirty = True
@@ -281,12 +286,11 @@ class Worker:
         for rows in self._histograms.due(now_ns):
             self._scorer.observe(rows, now_ns)
         windows = self._scorer.close_due(now_ns)
-        for window in windows:
-            self._board.take(window, now_s)
-            self._is_dirty = True
-        self._keeper.take(windows)
-        self._guarded(lambda: self._tell(windows))
-        self._guarded(lambda: self._keeper.tick(self._scorer, self._hangs))
+        self._show(windows, now_s)
+        self._is_dirty |= bool(windows)
+        self._guarded(
+            lambda: self._keeper.tick(self._scorer, self._hangs, lambda: self._new_summaries(now_s))
+        )
         # A tenth of the time at most goes into pages: a large run is shown a little later.
         pause_ns = max(_TICK_S * 1e9, 10 * self._publishing_took_ns)
         since_ns = now_ns - self._published_at_ns
@@ -299,13 +303,21 @@ class Worker:
         now_ns, now_s = self._monotonic_ns(), self._wall_s()
         for rows in self._histograms.all(now_ns):
             self._scorer.observe(rows, now_ns)
-        windows = self._scorer.close_all()
+        self._show(self._scorer.close_all(), now_s)
+        self._guarded(lambda: self._publish(now_ns, now_s))
+        summaries = self._new_summaries(now_s)
+        self._guarded(lambda: self._keeper.save(self._scorer, self._hangs, summaries))
+
+    def _new_summaries(self, now_s: float) -> list[Summary]:
+        return self._summaries.take(self.snapshot, now_s)
+
+    def _show(self, windows: list[WindowScores], now_s: float) -> None:
+        """Hand closed windows to all who want them."""
         for window in windows:
             self._board.take(window, now_s)
+            self._guarded(partial(self.recent.take, window))
         self._keeper.take(windows)
         self._guarded(lambda: self._tell(windows))
-        self._guarded(lambda: self._keeper.save(self._scorer, self._hangs))
-        self._publish(now_ns, now_s)
 
     def _tell(self, windows: list[WindowScores]) -> None:
         """Tell the sampler of spans what their windows and verdicts say."""
@@ -375,6 +387,7 @@ class Worker:
         self.commands.forget(gone)
         self._beside.forget(gone)
         self._board.forget(gone)
+        self.recent.forget(gone)
 
     def _clashes(self, run_id: str, now_ns: int, now_s: float) -> tuple[Source, ...]:
         found = (

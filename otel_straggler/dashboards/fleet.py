@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from grafana_foundation_sdk.models.common import BigValueTextMode
+
 from otel_straggler import semconv
 from otel_straggler.dashboards.goodput import over_runs
 from otel_straggler.dashboards.marks import GOODPUTS, NONE_IS_GOOD, RUN_SLOWDOWNS, SHARES
@@ -40,6 +42,8 @@ def _now() -> list[Panel]:
             f"count by (state) ({state} == 1)",
             PLAIN,
             span=12,
+            is_count=True,
+            shows=BigValueTextMode.VALUE_AND_NAME,
         ),
         number(
             2,
@@ -49,6 +53,7 @@ def _now() -> list[Panel]:
             "short",
             f"sum({newest(semconv.RUN_HUNG, RUN)})",
             NONE_IS_GOOD,
+            is_count=True,
         ),
         number(
             3,

@@ -91,6 +91,7 @@ def _now() -> list[Panel]:
             PLAIN,
             span=8,
             links=[link_of_step()],
+            is_count=True,
         ),
     ]
 

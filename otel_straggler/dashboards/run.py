@@ -18,6 +18,7 @@ from otel_straggler.dashboards.queries import (
     highest,
     lowest,
     newest,
+    no_work,
     over_ranks,
     pace,
     series,
@@ -101,6 +102,7 @@ def _health() -> list[Panel]:
             "short",
             newest(semconv.RUN_RANKS_REPORTING, RUN),
             PLAIN,
+            is_count=True,
         ),
     ]
 
@@ -114,6 +116,7 @@ def _slowdown_over_time() -> Panel:
         "short",
         [("{{run_id}} {{group}}", newest(semconv.RUN_SLOWDOWN, RUN))],
         steps=RUN_SLOWDOWNS,
+        least=1,
     )
 
 
@@ -135,7 +138,8 @@ def _worst_over_time() -> Panel:
     return timeline(
         8,
         "Worst 20 sections of ranks over time",
-        "Best rank's median / own median, of the 20 that were lowest at any time of the range. "
+        "Best rank's median / own median, of the 20 that were lowest at any time of the range; "
+        "sections in which ranks wait for others are left out. "
         "One rank in red throughout: look at its page. Rows of one node: look at the node.",
         "percentunit",
         "rank {{rank}} {{section}} {{node}} {{group}}",
@@ -147,7 +151,7 @@ def _worst_over_time() -> Panel:
 
 def _worst_now() -> Panel:
     score = newest(semconv.SECTION_RELATIVE, SECTION_OF_RANK, _CHOSEN)
-    worst = f"bottomk({MOST_LINES}, {score})"
+    worst = f"bottomk({MOST_LINES}, {score} {no_work()})"
     own = newest(semconv.SECTION_INDIVIDUAL, SECTION_OF_RANK, _CHOSEN)
     median = newest(semconv.SECTION_MEDIAN, SECTION_OF_RANK, _CHOSEN)
     among = f"and on ({SECTION_OF_RANK}) {worst}"
@@ -209,8 +213,9 @@ def _distribution() -> Panel:
         [
             (
                 f"{name} {{{{run_id}}}} {{{{group}}}}",
-                f"min by ({RUN}) "
-                + over_ranks(semconv.SECTION_RELATIVE, quantile, _OF_SECTION, OF_SECTIONS),
+                f"min by ({RUN}) ("
+                + over_ranks(semconv.SECTION_RELATIVE, quantile, _OF_SECTION, OF_SECTIONS)
+                + f" {no_work()})",
             )
             for quantile, name in names
         ],

@@ -20,7 +20,8 @@ import httptools
 
 from otel_straggler.receive.body import BadBodyError, Body, BodyTooLargeError
 from otel_straggler.receive.http_head import problem_of, read_head, without_upgrade
-from otel_straggler.receive.http_messages import Head, Request, Response
+from otel_straggler.receive.http_messages import ByteStream, Head, Request, Response
+from otel_straggler.receive.http_stream import StreamSender
 
 if TYPE_CHECKING:
     from otel_straggler.receive.http1 import HttpServer
@@ -53,6 +54,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._pending: deque[_Pending] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._sender: StreamSender | None = None
         self._is_reading = True
         self._is_ended = False  # no further request is read
         self._is_lingering = False
@@ -92,17 +94,25 @@ class Connection(asyncio.Protocol):
         self._release_body()
         self._is_ended = True
         self._pending.clear()
+        if self._sender is not None:
+            self._sender.stop()
 
     def eof_received(self) -> bool:
-        """The peer has sent all it will; answers that are due still go out."""
+        """The peer has sent all it will; answers that are due still go out, but no stream does."""
         self._is_ended = self._is_peer_done = True
+        if self._sender is not None:
+            return False
         return not self._is_lingering and bool(self._pending or self._task)
 
     def pause_writing(self) -> None:
         self._write_blocked_since = time.monotonic()
+        if self._sender is not None:
+            self._sender.pause()
 
     def resume_writing(self) -> None:
         self._write_blocked_since = None
+        if self._sender is not None:
+            self._sender.resume()
         self._answer_next()
 
     def data_received(self, data: bytes) -> None:
@@ -315,22 +325,29 @@ class Connection(asyncio.Protocol):
         if not self._transport.is_closing():
             self._write(due, response)
             self._answer_next()
+        elif response.stream is not None:
+            response.stream.close()
 
     def _write(self, due: _Pending, response: Response) -> None:
         is_last = (
             not due.keep_alive
             or response.close
+            or response.stream is not None
             or (self._is_ended and not self._pending)
             or (self._server.is_closing and not self._pending and self._began_at is None)
         )
         is_head = due.head is not None and due.head.method == "HEAD"
         version = "1.1" if due.head is None else due.head.version
+        is_chunked = response.stream is not None and version == "1.1"
         lines = [
             f"HTTP/1.1 {response.status} {_phrase(response.status)}\r\n".encode(),
             self._server.date(),
             self._server.fixed,
-            f"Content-Length: {len(response.body)}\r\n".encode(),
         ]
+        if response.stream is None and response.status != 304:  # which has the length of a 200
+            lines.append(f"Content-Length: {len(response.body)}\r\n".encode())
+        elif is_chunked:
+            lines.append(b"Transfer-Encoding: chunked\r\n")
         if response.content_type:
             lines.append(f"Content-Type: {response.content_type}\r\n".encode("latin-1"))
         lines += [f"{n}: {v}\r\n".encode("latin-1") for n, v in response.headers.items()]
@@ -342,7 +359,23 @@ class Connection(asyncio.Protocol):
         if not is_head:
             lines.append(response.body)
         self._transport.write(b"".join(lines))
-        if is_last:
+        if response.stream is not None:
+            self._begin_stream(response.stream, is_chunked=is_chunked, is_head=is_head)
+        elif is_last:
+            self._linger()
+
+    def _begin_stream(self, stream: ByteStream, *, is_chunked: bool, is_head: bool) -> None:
+        """Send it, then end the connection: what the peer sends meanwhile is not read."""
+        self._is_ended = True
+        self._sender = StreamSender(self._transport, stream, is_chunked=is_chunked and not is_head)
+        self._task = self._sender.start()
+        self._task.add_done_callback(self._end_stream)
+        if is_head or self._is_peer_done or self._server.is_closing:
+            self._sender.stop()
+
+    def _end_stream(self, _: asyncio.Task[None]) -> None:
+        self._sender = self._task = None
+        if not self._transport.is_closing():
             self._linger()
 
     def _linger(self) -> None:
@@ -366,7 +399,8 @@ class Connection(asyncio.Protocol):
         if self._is_lingering:
             self._check_linger(now_s)
         elif self._write_blocked_since is not None:
-            if now_s - self._write_blocked_since > limits.idle_timeout_s:
+            allowed_s = limits.idle_timeout_s if self._sender is None else limits.stall_s
+            if now_s - self._write_blocked_since > allowed_s:
                 self.abort()
         elif self._pending or self._task is not None or self._is_ended:
             return
@@ -388,7 +422,10 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def close_if_idle(self) -> None:
-        if not self._pending and self._task is None and self._began_at is None:
+        """Close between requests; end a stream, which would never end by itself."""
+        if self._sender is not None:
+            self._sender.stop()
+        elif not self._pending and self._task is None and self._began_at is None:
             self._transport.close()
 
     def abort(self) -> None:

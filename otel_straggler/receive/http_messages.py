@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -20,6 +20,7 @@ class HttpLimits:
         request_timeout_s: from the first byte of a request to the end of its body.
         idle_timeout_s: between requests, and for a peer that does not read its answers.
         linger_s: that a closing connection still reads, so that no reset destroys the answer.
+        stall_s: for a peer that does not read a streamed answer, before it is cut off.
     """
 
     body_bytes: int = 64 * 1024 * 1024
@@ -30,6 +31,7 @@ class HttpLimits:
     request_timeout_s: float = 60.0
     idle_timeout_s: float = 60.0
     linger_s: float = 2.0
+    stall_s: float = 20.0
 
 
 @dataclass(slots=True)
@@ -55,15 +57,29 @@ class Request:
     original: bytes
 
 
+class ByteStream(Protocol):
+    """The body of an answer that is made while it is sent."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        """Pieces, none empty; the next is asked for once the last has been taken by the system."""
+
+    def close(self) -> None:
+        """Nobody will ask for more. Always called, once, also if no piece was ever asked for."""
+
+
 @dataclass(slots=True)
 class Response:
-    """An answer; ``close`` ends the connection after it."""
+    """An answer; ``close`` ends the connection after it.
+
+    With a ``stream`` there is no ``body``, and the connection ends after the stream.
+    """
 
     status: int
     body: bytes = b""
     content_type: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
     close: bool = False
+    stream: ByteStream | None = None
 
 
 class App(Protocol):

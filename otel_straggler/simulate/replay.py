@@ -83,6 +83,7 @@ class Replay:
         speed: seconds of the run in a second; 0: as fast as it can.
         ending: None: the ranks end well.
         clock: time of this machine.
+        quick_until_step: steps before it are sent without a pause, whatever the speed.
         sensors: of the ranks' GPUs; None: they tell nothing.
         spans: sent so far.
     """
@@ -91,6 +92,7 @@ class Replay:
     speed: float = 1.0
     ending: Ending | None = None
     clock: Clock = field(default_factory=WallClock)
+    quick_until_step: int = 0
     sensors: Sensors | None = None
     spans: int = 0
     _ranks: list[_Rank] = field(default_factory=list)
@@ -98,25 +100,28 @@ class Replay:
     _spent: TimeSpent = field(default_factory=TimeSpent)
     _beat_at_s: float = 0.0
     _started_at_s: float = 0.0
+    _paced_since_s: float = 0.0
 
     def run(self, batches: Iterable[ObservationBatch]) -> int:
         """Send everything; returns the number of spans.
 
         A step is sent when its last row has ended.
         """
-        self._started_at_s = self.clock.now_s()
+        self._started_at_s = self._paced_since_s = self.clock.now_s()
         first_ns: int | None = None
         for rows in _steps(batches):
-            first_ns = int(rows.start_ns[0]) if first_ns is None else first_ns
-            end_ns = int((rows.start_ns + np.rint(rows.duration_s * 1e9).astype(np.int64)).max())
             self._meet(rows.sources)
-            self._wait_until(self._due_s(end_ns - first_ns))
+            if first_ns is None and int(rows.step[0]) >= self.quick_until_step:
+                first_ns = int(rows.start_ns[0])
+                self._paced_since_s = self.clock.now_s()
+            self._wait_until(self._due_s(0 if first_ns is None else end_of_ns(rows) - first_ns))
             self._send(rows)
         self._end()
         return self.spans
 
     def _due_s(self, since_first_ns: int) -> float:
-        return self._started_at_s + (since_first_ns / 1e9 / self.speed if self.speed else 0.0)
+        """When to send what ends so long after the first step that is not sent at once."""
+        return self._paced_since_s + (since_first_ns / 1e9 / self.speed if self.speed else 0.0)
 
     def _meet(self, sources: tuple[Source, ...]) -> None:
         """Ranks of a new attempt take the place of those before."""
@@ -207,6 +212,25 @@ class Replay:
         else:
             hold_s = self.ending.hold_s if self.speed else 0.0
             self._wait_until(self.clock.now_s() + hold_s, self.ending.silent)
+
+
+def seconds_before(batches: Iterable[ObservationBatch], step: int) -> float:
+    """Seconds that the run has taken when ``step`` begins; of a shorter one all that it takes.
+
+    Cost: makes the batches up to there.
+    """
+    first_ns = end_ns = 0
+    for rows in _steps(batches):
+        first_ns = first_ns or int(rows.start_ns[0])
+        if int(rows.step[0]) >= step:
+            break
+        end_ns = max(end_ns, end_of_ns(rows))
+    return max(end_ns - first_ns, 0) / 1e9
+
+
+def end_of_ns(rows: ObservationBatch) -> int:
+    """When the last of the rows ends, nanoseconds since 1970."""
+    return int((rows.start_ns + np.rint(rows.duration_s * 1e9).astype(np.int64)).max())
 
 
 _DESCRIBED = frozenset({semconv.ROLE, semconv.GPU_UUID, *semconv.PARALLEL_RANK.values()})

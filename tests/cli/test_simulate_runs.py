@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +86,21 @@ def test_a_run_is_replayed_with_signs_of_life(call) -> None:
     assert len(ended) == 16
 
 
+def test_the_first_steps_are_sent_at_once_and_dated_back(call) -> None:
+    """The run has then got to where the clock is."""
+    begin_ns = time.time_ns()
+    with CapturedRequests() as sink:
+        quick = ("--quick-until-step", 40, "--speed", 1e6)
+        run = ("--layout", "dp4", "--steps", 41, *quick)
+        code, _, err = call("simulate", *run, "--send", sink.url)
+        assert code == 0, err
+        spans = sink.spans()
+    spent_ns = time.time_ns() - begin_ns
+    assert min(span.start_ns for span in spans) < begin_ns - 40e9
+    newest_ns = min(s.start_ns for s in spans if s.attributes["training.step"] == 40)
+    assert abs(newest_ns - begin_ns) <= spent_ns + 1e9
+
+
 def test_without_speed_a_run_is_sent_as_it_is(call) -> None:
     """Spans only."""
     with CapturedRequests() as sink:
@@ -111,6 +127,7 @@ def test_without_speed_a_run_is_sent_as_it_is(call) -> None:
         (("--layout", "dp8", "--labels", "/nonexistent/x"), "--labels", "/nonexistent/x"),
         (("--labels", "x"), "--labels", "x"),
         (("--speed", "1"), "--speed", "1"),
+        (("--quick-until-step", "9"), "--quick-until-step", "9"),
         (("--speed", "-1", "--send", "http://127.0.0.1:9"), "--speed", "-1"),
         (("--layout", "dp8", "--send", "127.0.0.1:9"), "--send", "127.0.0.1:9"),
     ],

@@ -36,7 +36,7 @@ def test_head_gives_the_headers_of_get(live: Any, kit: Any) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/", 404),
+        ("GET", "/nothing", 404),
         ("GET", "/metrics/", 404),
         ("POST", "/metrics", 405),
         ("DELETE", "/v1/report", 405),

@@ -42,7 +42,7 @@ def process() -> Iterator[Any]:
 def test_it_serves_until_a_signal_and_ends_with_zero(
     process: Any, kit: Any, number: signal.Signals
 ) -> None:
-    """The first line has the addresses; logs go to standard error."""
+    """The first line has the addresses; logs, and where to look, go to standard error."""
     addresses = process.addresses
     assert sorted(addresses) == ["metrics", "otlp_grpc", "otlp_http"]
     headers = {"Content-Type": "application/x-protobuf"}
@@ -58,6 +58,7 @@ def test_it_serves_until_a_signal_and_ends_with_zero(
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "")
+    assert f"live page: http://{addresses['metrics']}/\n" in err
     last = json.loads(err.rpartition("counts at the end: ")[2])
     assert last["spans"]["row"] == last["rows"]["scored"] == 8
     assert "Traceback" not in err

@@ -24,7 +24,7 @@ from otel_straggler.semconv import Metric
 
 from .conftest import FOLDER, PAGES, Json, filled, panels, published, queries
 
-UNITS = {"short", "s", "percentunit", "bytes", "cps", "hertz", "watt", "celsius"}
+UNITS = {"string", "short", "s", "percentunit", "bytes", "cps", "hertz", "watt", "celsius"}
 UIDS = {f"otel-straggler-{path.stem}" for path in PAGES}
 SELECTOR = re.compile(r"(\w+)\{([^}]*)\}")
 
@@ -148,6 +148,25 @@ def test_every_panel_says_what_it_is_and_what_to_do(page: Json) -> None:
         assert defaults["thresholds"]["steps"][0]["value"] is None, title
         assert panel["datasource"]["uid"] == "${datasource}", title
         assert all(t["datasource"]["uid"] == "${datasource}" for t in panel["targets"]), title
+
+
+def test_columns_that_are_left_out_are_there(page: Json) -> None:
+    """By the name before it is changed: a name that no query gives leaves nothing out."""
+    for panel in panels(page):
+        steps = {step["id"]: step["options"] for step in panel.get("transformations", ())}
+        given = {"Time", "Value", *(f"Value #{target['refId']}" for target in panel["targets"])}
+        given |= set(re.findall(r"\w+", " ".join(t["expr"] for t in panel["targets"])))
+        for name in steps.get("organize", {}).get("excludeByName", ()):
+            assert name in given, panel["title"]
+
+
+def test_labels_in_tables_are_text_and_lines_have_names(page: Json) -> None:
+    """Grafana writes a rank of 1024 as 1.02 K under any unit but text, and hides legends."""
+    for panel in panels(page):
+        if panel["type"] == "table":
+            assert panel["fieldConfig"]["defaults"]["unit"] == "string", panel["title"]
+        if panel["type"] == "timeseries":
+            assert panel["options"]["legend"]["showLegend"], panel["title"]
 
 
 def test_counters_and_rates_are_used_as_prometheus_means_them(page: Json) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -87,6 +89,31 @@ def test_what_people_see_ends_with_the_message(tmp_path: Path) -> None:
     assert "since" in run.stdout
     assert "The right rank was named." in run.stdout
     assert "\x1b" not in run.stdout
+
+
+@pytest.mark.demo
+def test_with_keep_the_page_stays_until_somebody_ends_it() -> None:
+    """Its address is told at the start and at the end; Ctrl-C is no failure."""
+    demo = subprocess.Popen(
+        [*COMMAND, "--rank", "1", "--seconds", "0", "--keep"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    with demo:
+        assert demo.stdout is not None
+        urls = []
+        for line in demo.stdout:
+            urls += re.findall(r"http://127\.0\.0\.1:\d+/(?=$| stays)", line.rstrip())
+            if "stays until" in line:
+                break
+        assert len(urls) == 2
+        assert urls[0] == urls[1]
+        with urllib.request.urlopen(f"{urls[0]}v1/report", timeout=30) as answer:
+            assert "demo" in json.load(answer)["runs"]
+        demo.send_signal(signal.SIGINT)
+        assert demo.wait(60) == 0
 
 
 @pytest.mark.demo

@@ -182,7 +182,7 @@ def test_a_newer_file_is_refused_and_left_as_it_is(begin: Any, path: Path) -> No
         connection.execute("UPDATE meta SET value = '99' WHERE key = 'schema_version'")
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(UnavailableError, match=r"schema version 99.*expected 1 at most"):
+    with pytest.raises(UnavailableError, match=r"schema version 99.*expected 2 at most"):
         begin()
     with pytest.raises(UnavailableError, match="schema version 99"):
         HistoryReader(path)
@@ -203,15 +203,16 @@ def test_an_older_file_is_brought_forward(path: Path, begin: Any, kit: Any) -> N
         c.execute("ALTER TABLE changes ADD COLUMN size TEXT")
         c.execute("no SQL")
 
-    where = str(path)
+    where, now = str(path), schema.SCHEMA_VERSION
+    migrations = {now: colour, now + 1: broken}
     with pytest.raises(sqlite3.OperationalError):
-        schema.prepare(connection, where=where, version=3, migrations={1: colour, 2: broken})
-    assert schema.check_version(connection, where=where) == 1
-    schema.prepare(connection, where=where, version=2, migrations={1: colour})
-    assert schema.check_version(connection, where=where, newest=2) == 2
+        schema.prepare(connection, where=where, version=now + 2, migrations=migrations)
+    assert schema.check_version(connection, where=where) == now
+    schema.prepare(connection, where=where, version=now + 1, migrations={now: colour})
+    assert schema.check_version(connection, where=where, newest=now + 1) == now + 1
     assert connection.execute("SELECT colour FROM changes").fetchall() == [("red",)]
-    with pytest.raises(UnavailableError, match="expected one from which a way leads to 4"):
-        schema.prepare(connection, where=where, version=4, migrations={3: colour})
+    with pytest.raises(UnavailableError, match=f"expected one from which a way leads to {now + 3}"):
+        schema.prepare(connection, where=where, version=now + 3, migrations={now + 2: colour})
     connection.close()
 
 

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from otel_straggler.model.heartbeat import Heartbeat
-from otel_straggler.simulate.replay import BEAT_S, LARGEST_BODY_BYTES, Ending, Replay
+from otel_straggler.simulate.replay import (
+    BEAT_S,
+    LARGEST_BODY_BYTES,
+    Ending,
+    Replay,
+    seconds_before,
+)
 from otel_straggler.simulate.runs import SimulatedRun
 from otel_straggler.wire.decode_metrics import MetricDecoder
 from otel_straggler.wire.decode_spans import SpanDecoder
@@ -75,6 +81,31 @@ def test_without_a_speed_limit_nobody_waits():
     sink = replayed(make("dp4", steps=30), 0.0)
     assert {at_s for at_s, _ in sink.spans} == {NOW_S}
     assert Counter(beat.outcome for _, beat in sink.beats) == {None: 4, "ok": 4}
+
+
+def test_the_first_steps_may_be_sent_at_once():
+    """The clock of the others begins with the first step that is not."""
+    run = make("dp4", steps=30)
+    (table,) = run.tables(30)
+    time = Time()
+    sink = Sink(time)
+    Replay(sink.post, clock=time, quick_until_step=20).run(run.batches())
+    sent_s = {int(batch.step[0]): at_s - NOW_S for at_s, batch in sink.spans}
+    assert [sent_s[step] for step in range(20)] == [0.0] * 20
+    begin_ns = int(table.start_ns[20].min())
+    for step in range(20, 30):
+        ended_s = (int(table.end_ns[step].max()) - begin_ns) / 1e9
+        assert sent_s[step] == pytest.approx(ended_s, abs=1e-5)
+
+
+def test_how_long_a_run_takes_up_to_a_step():
+    """From its first start to the last end before; a shorter run has taken all it takes."""
+    run = make("dp4", steps=30)
+    (table,) = run.tables(30)
+    taken_s = (table.end_ns.max(axis=1) - table.start_ns.min()) / 1e9
+    assert seconds_before(run.batches(), 0) == 0.0
+    assert seconds_before(run.batches(), 20) == pytest.approx(taken_s[19], abs=1e-6)
+    assert seconds_before(run.batches(), 99) == pytest.approx(taken_s[29], abs=1e-6)
 
 
 def test_all_ranks_give_signs_of_life_every_few_seconds_and_say_how_far_they_are():

@@ -4,6 +4,7 @@ from otel_straggler.publish.history.failures import REASONS
 from otel_straggler.publish.history.file import Restored
 from otel_straggler.publish.history.history import History, HistoryCounts
 from otel_straggler.publish.history.reader import HistoryReader, RunEntry, WindowEntry
+from otel_straggler.publish.history.rows import Summary
 from otel_straggler.publish.history.window_blobs import WindowSummary
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "HistoryReader",
     "Restored",
     "RunEntry",
+    "Summary",
     "WindowEntry",
     "WindowSummary",
 ]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from otel_straggler.publish.history import schema
 from otel_straggler.publish.history.blobs import digest_of
-from otel_straggler.publish.history.rows import ChangeRow, WindowRow
+from otel_straggler.publish.history.rows import ChangeRow, SummaryRow, WindowRow
 
 BUSY_S: Final = 5.0
 """How long a statement waits for another program that holds the file."""
@@ -56,6 +56,7 @@ class Database:
         changes: Sequence[ChangeRow],
         states: dict[str, bytes],
         now_ns: int,
+        summaries: Sequence[SummaryRow] = (),
     ) -> None:
         """All of it, or nothing."""
         with self._transaction():
@@ -67,6 +68,9 @@ class Database:
             for window in windows:
                 self._note_run(window.run_id, window.job, now_ns)
                 self._write_window(window, now_ns)
+            for summary in summaries:
+                self._note_run(summary.run_id, summary.job, now_ns)
+                self._write_summary(summary, now_ns)
 
     def drop_older(self, than_ns: int) -> bool:
         """What was written before then goes; whether there was any."""
@@ -76,21 +80,23 @@ class Database:
                     f"DELETE FROM {table} WHERE written_at_ns < ?",  # noqa: S608 - names of ours
                     (than_ns,),
                 ).rowcount
-                for table in ("windows", "changes", "state")
+                for table in ("windows", "changes", "state", "summaries")
             )
             self._connection.execute(
                 "DELETE FROM runs WHERE last_seen_ns < ? AND NOT EXISTS "
                 "(SELECT 1 FROM windows WHERE windows.run_id = runs.run_id) AND NOT EXISTS "
-                "(SELECT 1 FROM changes WHERE changes.run_id = runs.run_id)",
+                "(SELECT 1 FROM changes WHERE changes.run_id = runs.run_id) AND NOT EXISTS "
+                "(SELECT 1 FROM summaries WHERE summaries.run_id = runs.run_id)",
                 (than_ns,),
             )
         return gone > 0
 
     def keep_within(self, max_bytes: int) -> list[str]:
-        """Make room: the oldest windows go first, then the oldest changes, then the largest states.
+        """Make room: the oldest windows go first, then the oldest changes, then the oldest
+        summaries, then the largest states.
 
         Returns:
-            the keys of states that went.
+            what of states and summaries went.
         """
         lost: list[str] = []
         if self.used_bytes() <= max_bytes:
@@ -100,6 +106,8 @@ class Database:
         for table, size in (("windows", "length(blob)"), ("changes", "length(verdict)")):
             while self.used_bytes() > target and self._drop_oldest(table, size, target):
                 pass
+        while self.used_bytes() > max_bytes and (key := self._drop_oldest_summary()):
+            lost.append(key)
         while self.used_bytes() > max_bytes and (key := self._drop_largest_state()):
             lost.append(key)
         self.shrink()
@@ -132,6 +140,16 @@ class Database:
         """Key and blob, what was written last first."""
         question = "SELECT key, blob FROM state ORDER BY written_at_ns DESC, key"
         return self._connection.execute(question).fetchall()
+
+    def drop_damaged_summaries(self, is_whole: Callable[[str, bytes], bool]) -> int:
+        """Drop the summaries that are not ``is_whole(run id, blob)``; how many went."""
+        question = "SELECT rowid, run_id, blob FROM summaries"
+        with contextlib.closing(self._connection.execute(question)) as rows:
+            gone = [number for number, run_id, blob in rows if not is_whole(run_id, blob)]
+        with self._transaction():
+            for number in gone:
+                self._connection.execute("DELETE FROM summaries WHERE rowid = ?", (number,))
+        return len(gone)
 
     # --- rows -------------------------------------------------------------------------------
 
@@ -180,6 +198,12 @@ class Database:
             ),
         )
 
+    def _write_summary(self, summary: SummaryRow, now_ns: int) -> None:
+        self._connection.execute(
+            "INSERT OR REPLACE INTO summaries VALUES (?, ?, ?, ?)",
+            (summary.run_id, summary.group, now_ns, summary.blob),
+        )
+
     def _note_run(self, run_id: str, job: str, now_ns: int) -> None:
         self._connection.execute(
             "INSERT INTO runs VALUES (:run, :job, :now, :now) ON CONFLICT (run_id) DO UPDATE SET "
@@ -209,7 +233,16 @@ class Database:
             return ""
         with self._transaction():
             self._connection.execute("DELETE FROM state WHERE key = ?", found)
-        return str(found[0])
+        return f"state {found[0]}"
+
+    def _drop_oldest_summary(self) -> str:
+        question = "SELECT rowid, run_id FROM summaries ORDER BY written_at_ns, rowid LIMIT 1"
+        found = self._connection.execute(question).fetchone()
+        if found is None:
+            return ""
+        with self._transaction():
+            self._connection.execute("DELETE FROM summaries WHERE rowid = ?", found[:1])
+        return f"summary {found[1]}"
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:

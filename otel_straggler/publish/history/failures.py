@@ -20,7 +20,7 @@ REASONS: Final[dict[Reason, str]] = {
     "read_only": "the file or its folder may not be written to, or is no such file",
     "locked": "another program held the file",
     "damaged": "the file, or a part of it, was not what had been written",
-    "too_large": "it took more than half of `history.max_mib`, or did not fit beside the rest",
+    "too_large": "it took more of `history.max_mib` than one may, or did not fit beside the rest",
     "io_error": "the disk failed in another way",
     "error": "a mistake of this package; see the log",
 }

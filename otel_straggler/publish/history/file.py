@@ -16,12 +16,14 @@ from otel_straggler.publish.history.blobs import decode_blob, encode_blob
 from otel_straggler.publish.history.database import Database
 from otel_straggler.publish.history.failures import Failures, Reason, reason_of
 from otel_straggler.publish.history.lock import WriterLock
-from otel_straggler.publish.history.rows import change_row, window_row
+from otel_straggler.publish.history.rows import SummaryRow, change_row, summary_row, window_row
 from otel_straggler.publish.history.waiting import MOST_CHANGES, Batch
 
 _log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 60.0
+_SUMMARY_SHARE: Final = 8
+"""A summary takes one part in so many of the file at most."""
 _Row = TypeVar("_Row")
 
 
@@ -118,6 +120,7 @@ class HistoryFile:
             self._database = database = Database(self._path)
             self._look(database)
             restored = Restored(states=self._states(database))
+            database.drop_damaged_summaries(self._is_whole)
         except sqlite3.Error as error:
             if reason_of(error) != "damaged":
                 raise
@@ -135,6 +138,14 @@ class HistoryFile:
             except InputError as error:
                 self._failures.count("damaged", 1, str(error))
         return found
+
+    def _is_whole(self, run_id: str, blob: bytes) -> bool:
+        try:
+            decode_blob(blob, where=f"{self._path}: summary {run_id}")
+        except InputError as error:
+            self._failures.count("damaged", 1, str(error))
+            return False
+        return True
 
     def _start_afresh(self, why: str) -> None:
         """Move a damaged file aside, with its log, and begin a new one.
@@ -169,8 +180,17 @@ class HistoryFile:
             windows=[row for window in batch.windows for row in self._row(window_row, window)],
             changes=[row for change in batch.changes for row in self._row(change_row, change)],
             states=self._small_enough(blobs),
+            summaries=self._small_summaries(batch),
             now_ns=int(self._wall_s() * 1e9),
         )
+
+    def _small_summaries(self, batch: Batch) -> list[SummaryRow]:
+        rows = [row for each in batch.summaries.values() for row in self._row(summary_row, each)]
+        most = self._limits.max_bytes // _SUMMARY_SHARE
+        for row in (row for row in rows if len(row.blob) > most):
+            what = f"summary {row.run_id}: {len(row.blob)} bytes"
+            self._failures.count("too_large", 1, what)
+        return [row for row in rows if len(row.blob) <= most]
 
     def _small_enough(self, blobs: dict[str, bytes]) -> dict[str, bytes]:
         """One state must not push everything else out of the file."""
@@ -199,7 +219,7 @@ class HistoryFile:
             if database.drop_older(int((now_s - self._limits.keep_s) * 1e9)):
                 database.shrink()
         for key in database.keep_within(self._limits.max_bytes):
-            self._failures.count("too_large", 1, f"state {key}")
+            self._failures.count("too_large", 1, key)
         oldest_at_ns = database.oldest_at_ns()
         self.oldest_at_s = None if oldest_at_ns is None else oldest_at_ns / 1e9
         self.size_bytes = sum(

@@ -14,6 +14,7 @@ from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.history.failures import Failures
 from otel_straggler.publish.history.file import LOOK_EVERY_S, HistoryFile, Limits, Restored
+from otel_straggler.publish.history.rows import Summary
 from otel_straggler.publish.history.waiting import Waiting
 
 _log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ class HistoryCounts:
 
 
 class History:
-    """Keeps states, changes of verdicts and windows on a thread of its own.
+    """Keeps states, changes of verdicts, windows and summaries on a thread of its own.
 
     ``put`` never waits for the disk. What cannot be kept is counted by reason and logged once per
     reason; nothing but ``open`` raises.
@@ -48,7 +49,7 @@ class History:
     Args:
         path: the file; made, with its folder, if there is none.
         keep_s: what is older goes.
-        max_bytes: size of the file; the oldest windows go first, then changes, then states.
+        max_bytes: size of the file; the oldest windows go first, then changes, summaries, states.
         wall_s: clock.
         most_waiting_bytes: that may wait to be written.
     """
@@ -88,18 +89,22 @@ class History:
         windows: Sequence[WindowScores] = (),
         changes: Sequence[Verdict] = (),
         states: Mapping[str, Any] | None = None,
+        summaries: Sequence[Summary] = (),
     ) -> None:
-        """Hand over; what is handed over together is written together. States must not change
-        afterwards. From any thread. Cost: microseconds."""
+        """Hand over; what is handed over together is written together. States, and what summaries
+        are made from, must not change afterwards. From any thread. Cost: microseconds."""
         states = states or {}
         if self._file.off is not None:
-            self._failures.count(self._file.off, len(windows) + len(changes) + len(states))
-        elif refused := self._waiting.put(windows, changes, states):
+            lost = len(windows) + len(changes) + len(states) + len(summaries)
+            self._failures.count(self._file.off, lost)
+        elif refused := self._waiting.put(windows, changes, states, summaries):
             self._failures.count("queue_full", refused)
 
     def refuse(self, key: str, why: str) -> None:
-        """A state that was restored says nothing to whom it was given."""
-        self._failures.count("damaged", 1, f"state {key}: {why}")
+        """A state that was restored says nothing to whom it was given, or a summary to who reads
+        it (``summary RUN``). From any thread."""
+        what = key if key.startswith("summary ") else f"state {key}"
+        self._failures.count("damaged", 1, f"{what}: {why}")
 
     def flush(self, timeout_s: float = _PATIENCE_S) -> bool:
         """Whether all that was put has been written, or counted, by then."""

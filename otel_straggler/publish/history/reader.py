@@ -19,6 +19,7 @@ from otel_straggler.publish.history.verdict_text import read_verdict
 from otel_straggler.publish.history.window_blobs import WindowSummary, read_window
 
 _BUSY_S = 5.0
+_FIRST_WITH_SUMMARIES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +125,28 @@ class HistoryReader:
         where = f"{self._path}: window {window_id}"
         return read_window(decode_blob(rows[0][0], where=where), where=where)
 
+    def summaries(self, run_id: str) -> dict[str, int]:
+        """The groups of a run of which there is a summary, with when it was written (ns).
+
+        None in a file of before there were any.
+        """
+        if self._version < _FIRST_WITH_SUMMARIES:
+            return {}
+        question = "SELECT group_name, written_at_ns FROM summaries WHERE run_id = ? ORDER BY 1"
+        return dict(self._ask(question, run_id))
+
+    def summary(self, run_id: str, group: str) -> Any:
+        """The newest that was known of a run and group, as it was handed over; None without one.
+
+        Raises:
+            InputError: it is damaged.
+        """
+        if self._version < _FIRST_WITH_SUMMARIES:
+            return None
+        question = "SELECT blob FROM summaries WHERE run_id = ? AND group_name = ?"
+        rows = self._ask(question, run_id, group)
+        return decode_blob(rows[0][0], where=f"{self._path}: summary {run_id}") if rows else None
+
     def changes(self, run_id: str) -> list[Verdict]:
         """The changes of all verdicts of a run, in order."""
         question = "SELECT id, verdict FROM changes WHERE run_id = ? ORDER BY seq"
@@ -152,7 +175,7 @@ class HistoryReader:
         address = f"{self._path.resolve().as_uri()}?{how}"
         connection = sqlite3.connect(address, uri=True, timeout=_BUSY_S, isolation_level=None)
         try:
-            schema.check_version(connection, where=str(self._path))
+            self._version = schema.check_version(connection, where=str(self._path))
         except BaseException:
             connection.close()
             raise

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import Verdict
@@ -38,6 +40,32 @@ class ChangeRow:
     verdict: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The newest that is known of a run and group, made when it is written: on the thread of the
+    history, so that who hands it over does not wait.
+
+    Attributes:
+        run_id, job, group: what it is found by.
+        make: the value, of the types that a blob takes; called once at most.
+    """
+
+    run_id: str
+    job: str
+    group: str
+    make: Callable[[], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryRow:
+    """A summary, encoded, with what it is found by."""
+
+    run_id: str
+    job: str
+    group: str
+    blob: bytes
+
+
 def window_row(window: WindowScores) -> WindowRow:
     """Cost: O(ranks * sections); about 1 ms per 1,000 ranks and 10 sections."""
     return WindowRow(
@@ -61,6 +89,15 @@ def change_row(verdict: Verdict) -> ChangeRow:
         subject_id=_text(verdict.subject_id),
         at_ns=verdict.at_ns,
         verdict=verdict_text(verdict),
+    )
+
+
+def summary_row(summary: Summary) -> SummaryRow:
+    return SummaryRow(
+        run_id=_text(summary.run_id),
+        job=_text(summary.job),
+        group=_text(summary.group),
+        blob=encode_blob(summary.make()),
     )
 
 

@@ -9,14 +9,15 @@ from typing import Final
 
 from otel_straggler.errors import ConfigError, UnavailableError, describe
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+"""1: without ``summaries``."""
 APPLICATION_ID: Final = 0x6F747331
 """In the head of the file (``PRAGMA application_id``): "ots1"."""
 
 Migration = Callable[[sqlite3.Connection], None]
-MIGRATIONS: Final[Mapping[int, Migration]] = {}
-"""By the version that it starts from; each makes one version more, inside one transaction."""
-
+_SUMMARIES: Final = """CREATE TABLE summaries (
+        run_id TEXT NOT NULL, group_name TEXT NOT NULL, written_at_ns INTEGER NOT NULL,
+        blob BLOB NOT NULL, PRIMARY KEY (run_id, group_name))"""
 _TABLES: Final = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
     """CREATE TABLE runs (
@@ -35,7 +36,16 @@ _TABLES: Final = (
         start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL, written_at_ns INTEGER NOT NULL,
         ranks INTEGER NOT NULL, stragglers INTEGER NOT NULL, blob BLOB NOT NULL)""",
     "CREATE INDEX windows_of_run ON windows (run_id, id)",
+    _SUMMARIES,
 )
+
+
+def _add_summaries(connection: sqlite3.Connection) -> None:
+    connection.execute(_SUMMARIES)
+
+
+MIGRATIONS: Final[Mapping[int, Migration]] = {1: _add_summaries}
+"""By the version that it starts from; each makes one version more, inside one transaction."""
 
 
 def prepare(

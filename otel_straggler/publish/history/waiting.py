@@ -11,8 +11,10 @@ import numpy as np
 
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import Verdict
+from otel_straggler.publish.history.rows import Summary
 
 MOST_CHANGES: Final = 10_000
+MOST_SUMMARIES: Final = 1_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -22,14 +24,15 @@ class Batch:
     windows: list[WindowScores] = field(default_factory=list)
     changes: list[Verdict] = field(default_factory=list)
     states: dict[str, Any] = field(default_factory=dict)
+    summaries: dict[tuple[str, str], Summary] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self.windows) + len(self.changes) + len(self.states)
+        return len(self.windows) + len(self.changes) + len(self.states) + len(self.summaries)
 
 
 class Waiting:
-    """Between the thread that scores and the one that writes. A newer state of a key takes the
-    place of the one that waits; a window or state beyond the limit is not taken."""
+    """Between the thread that scores and the one that writes. A newer state of a key, or summary of
+    a run, takes the place of the one that waits; what is beyond a limit is not taken."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -45,6 +48,7 @@ class Waiting:
         windows: Sequence[WindowScores],
         changes: Sequence[Verdict],
         states: Mapping[str, Any],
+        summaries: Sequence[Summary] = (),
     ) -> int:
         """Never waits for a disk; returns how many things found no room."""
         refused = 0
@@ -59,6 +63,7 @@ class Waiting:
             for key, state in states.items():
                 refused += not self._take_state(key, state)
             refused += self._take_changes(self._batch.changes, changes)
+            refused += sum(not self._take_summary(summary) for summary in summaries)
             self._changed.notify_all()
         return refused
 
@@ -98,6 +103,13 @@ class Waiting:
         self._batch.states[key] = state
         self._state_bytes[key] = n_bytes
         self._bytes += n_bytes
+        return True
+
+    def _take_summary(self, summary: Summary) -> bool:
+        key, waiting = (summary.run_id, summary.group), self._batch.summaries
+        if key not in waiting and len(waiting) >= MOST_SUMMARIES:
+            return False
+        waiting[key] = summary
         return True
 
     @staticmethod

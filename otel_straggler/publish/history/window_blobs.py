@@ -91,7 +91,7 @@ def window_value(window: WindowScores) -> dict[str, Any]:
         "roles": roles,
         "role": role,
         "devices": [s.device for s in window.sources],
-        "sections": [[s.name, s.kind] for s in window.sections],
+        "sections": [[s.name, s.kind, *([s.parent] if s.parent else [])] for s in window.sections],
         "median_s": median_s,
         "individual": _rounded(window.section_individual),
         "count": window.section_count.astype(np.int32),
@@ -144,7 +144,7 @@ def _summary(value: Mapping[str, Any]) -> WindowSummary:
         nodes=tuple(value["nodes"][code] for code in value["node"].tolist()),
         roles=tuple(value["roles"][code] for code in value["role"].tolist()),
         devices=tuple(value["devices"]),
-        sections=tuple(Section(name, kind) for name, kind in value["sections"]),
+        sections=tuple(Section(*section) for section in value["sections"]),
         median_s=value["median_s"],
         step_s=value.get("step_s", value["median_s"]),
         individual=value["individual"],
@@ -161,7 +161,8 @@ def _check(window: WindowSummary) -> None:
     shape = len(window.ranks), len(window.sections)
     lengths = {len(window.nodes), len(window.roles), len(window.devices)}
     kinds = {section.kind for section in window.sections}
-    if lengths != {shape[0]} or not kinds <= set(SECTION_KINDS):
+    texts = {type(text) for s in window.sections for text in (s.name, s.kind, s.parent)}
+    if lengths != {shape[0]} or not kinds <= set(SECTION_KINDS) or not texts <= {str}:
         raise ValueError(f"{lengths} names for {shape[0]} ranks, kinds {kinds}")
     tables = (window.median_s, window.step_s, window.individual)
     columns = (window.gpu_relative, window.gpu_individual)

@@ -1,0 +1,145 @@
+"""Pictures of the live page for README.md and docs/, from real runs: ``make screenshots``.
+
+    python docs/screenshots.py [NAME ...]     all, or those named, such as bad-gpu or demo-dark
+
+Starts the demo's training, and a collector that is sent the four runs of stories.py, opens their
+pages in a headless Chromium, and writes docs/images/*.png with few colours. Two minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+
+from stories import COLLECTOR, STORIES, Story, running  # noqa: E402
+
+from otel_straggler.demo.collector import Collector  # noqa: E402
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+IMAGES = ROOT / "docs" / "images"
+LARGEST_BYTES = 200_000
+DEMO = ROOT / "examples" / "demo" / "run.py"
+DEMO_FLAGS = ("--steps", "400", "--slow-rank", "2", "--slow-section", "forward", "--seed", "1")
+DEMO_COLUMNS = 14
+STORY_STEPS = 400
+WIDTH, HEIGHT = 1320, 1080
+PATIENCE_MS = 180_000
+
+
+def main() -> int:
+    names = ["demo-light", "demo-dark", *(story.name for story in STORIES)]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("name", nargs="*", help=f"which of {', '.join(names)}; all by default")
+    wanted = parser.parse_args().name or names
+    if unknown := set(wanted) - set(names):
+        parser.error(f"got {', '.join(unknown)}; expected one of {', '.join(names)}")
+    IMAGES.mkdir(exist_ok=True)
+    from tests.servers.chromium import running_chromium
+
+    with running_chromium() as browser:
+        if schemes := [name.removeprefix("demo-") for name in wanted if name.startswith("demo-")]:
+            take_demo(browser, schemes)
+        if stories := [story for story in STORIES if story.name in wanted]:
+            take_stories(browser, stories)
+    return 0
+
+
+def take_demo(browser: Browser, schemes: list[str]) -> None:
+    """The page of ``make demo`` while it trains."""
+    with demo_running() as url:
+        for scheme in schemes:
+            with opened(browser, url, scheme) as page:
+                wait_for_answer(page, "Rank 2")
+                page.wait_for_selector(f"[data-part=rank-time][data-columns='{DEMO_COLUMNS}']")
+                keep(page.screenshot(), f"live-page-{scheme}")
+
+
+def take_stories(browser: Browser, stories: list[Story]) -> None:
+    """Answer and charts of each."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        settings = Path(folder, "collector.yaml")
+        settings.write_text(json.dumps(COLLECTOR))
+        collector = Collector(f"--config={settings}")
+        stack.callback(collector.close)
+        for story in stories:
+            stack.enter_context(running(story.arguments(STORY_STEPS), collector.endpoint))
+        for story in stories:
+            with opened(browser, f"{collector.url}/#run={story.name}", "light") as page:
+                wait_for_answer(page, story.says)
+                page.wait_for_selector(f"[data-part=matrix][data-pattern={story.pattern}]")
+                keep(page.screenshot(clip=down_to(page, "rank-time")), f"story-{story.name}")
+
+
+@contextlib.contextmanager
+def demo_running() -> Iterator[str]:
+    """The address that it tells."""
+    with subprocess.Popen(  # noqa: S603  our own command
+        [sys.executable, str(DEMO), *DEMO_FLAGS], stdout=subprocess.PIPE, text=True
+    ) as demo:
+        assert demo.stdout is not None
+        try:
+            told = (re.search(r"http://127\.0\.0\.1:\d+/", line) for line in demo.stdout)
+            yield next(found[0] for found in told if found)
+        finally:
+            demo.terminate()
+
+
+@contextlib.contextmanager
+def opened(browser: Browser, url: str, scheme: Any) -> Iterator[Page]:
+    context = browser.new_context(
+        viewport={"width": WIDTH, "height": HEIGHT}, color_scheme=scheme, reduced_motion="reduce"
+    )
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    try:
+        page.goto(url)
+        page.wait_for_selector("body[data-ready]", state="attached")
+        yield page
+    finally:
+        context.close()
+
+
+def wait_for_answer(page: Page, words: str) -> None:
+    page.locator("[data-part=answer]", has_text=words).wait_for()
+
+
+def down_to(page: Page, part: str) -> Any:
+    """From the top to the end of the card that a part is in."""
+    card = page.locator(f".card:has([data-part={part}])").bounding_box()
+    assert card is not None
+    bottom = min(HEIGHT, card["y"] + card["height"] + 12)
+    return {"x": 0, "y": 0, "width": WIDTH, "height": bottom}
+
+
+def keep(png: bytes, name: str) -> None:
+    """With as many colours as fit into the size that a picture may have."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(png)).convert("RGB")
+    for colours in (256, 128, 64, 32):
+        few = image.quantize(colours, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        out = io.BytesIO()
+        few.save(out, "PNG", optimize=True)
+        if out.tell() <= LARGEST_BYTES:
+            break
+    path = IMAGES / f"{name}.png"
+    path.write_bytes(out.getvalue())
+    print(f"{path.relative_to(ROOT)}: {out.tell() / 1e3:.0f} kB, {colours} colours")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""``otel-straggler report``: the picture of one run, to read, to send, to keep."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from otel_straggler.cli.report_data import report_data
+from otel_straggler.cli.report_lines import report_lines
+from otel_straggler.cli.report_source import KeptPictures, LivePictures, Pictures, choose_run
+from otel_straggler.cli.report_table import printable, report_console
+from otel_straggler.cli.top import DEFAULT_COLLECTOR
+from otel_straggler.errors import ConfigError, UnavailableError, describe
+from otel_straggler.publish.history import HistoryReader
+
+STDOUT = "-"
+
+
+@click.command(short_help="Show a run, or keep it as one HTML file that opens offline.")
+@click.argument("run_id", metavar="[RUN]", required=False)
+@click.option("--collector", metavar="URL", help=f"Ask this one.  [default: {DEFAULT_COLLECTOR}]")
+@click.option("--history", metavar="FILE", help="Read what a collector has kept instead.")
+@click.option("--group", metavar="NAME", help="Of several worlds.  [default: which lost most]")
+@click.option("--html", metavar="OUT", help="Write the page with this run in it; - for stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print the picture as JSON.")
+def command(
+    run_id: str | None,
+    collector: str | None,
+    history: str | None,
+    group: str | None,
+    html: str | None,
+    as_json: bool,
+) -> None:
+    """Show RUN as it stands or as it ended: who is slow, since when, why, what it costs.
+
+    RUN is the one in most trouble if none is named, of a history the newest. With --html the
+    picture becomes one file, with the page that a collector serves; it needs no network. The exit
+    code is 0 whether or not somebody is slow, 2 if there is no such run.
+    """
+    if as_json and html == STDOUT:
+        remedy = "Leave one of the two out."
+        raise ConfigError(
+            describe(where="--json", value="--html -", expected="one output", remedy=remedy)
+        )
+    with opened(collector, history) as pictures:
+        chosen = choose_run(pictures, run_id)
+        picture = pictures.picture(chosen["run_id"], group)
+        if html is not None:
+            data = report_data(pictures, chosen, picture)
+            _write(html, _page(data, chosen["run_id"]))
+            _note(data["left_out"], html)
+        if as_json:
+            click.echo(json.dumps(picture, allow_nan=False, separators=(",", ":")))
+        elif html is None:
+            console = report_console()
+            for line in report_lines(picture):
+                console.print(line, soft_wrap=not console.is_terminal)
+
+
+@contextlib.contextmanager
+def opened(collector: str | None, history: str | None) -> Iterator[Pictures]:
+    """Where pictures come from.
+
+    Raises:
+        ConfigError: both are named, or the file is none.
+    """
+    if history is None:
+        yield LivePictures(collector or DEFAULT_COLLECTOR)
+        return
+    if collector is not None:
+        remedy = "Leave one of the two out."
+        expected = "a collector or a history"
+        raise ConfigError(
+            describe(where="--history", value=collector, expected=expected, remedy=remedy)
+        )
+    with HistoryReader(history) as reader:
+        yield KeptPictures(reader, history)
+
+
+def _page(data: dict[str, object], run_id: str) -> str:
+    from otel_straggler.page.bundle import bundle
+
+    return bundle(data, title=f"{run_id} - otel-straggler")
+
+
+def _write(path: str, page: str) -> None:
+    """All of it or nothing: who opens the file never sees half a page.
+
+    Raises:
+        UnavailableError: it cannot be written.
+    """
+    content = page.encode()
+    if path == STDOUT:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        _replace(Path(path), content)
+    except OSError as error:
+        expected = "a file that can be written"
+        remedy = "Is there its folder, room on the disk, and may you write there?"
+        value = error.strerror or str(error)
+        raise UnavailableError(
+            describe(where=path, value=value, expected=expected, remedy=remedy)
+        ) from error
+
+
+def _replace(target: Path, content: bytes) -> None:
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(name).chmod(0o666 & ~_umask())  # as any other file
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _note(left_out: dict[str, object], html: str) -> None:
+    """What is not in the file, on standard error."""
+    sections, ranks = left_out["sections"], left_out["ranks"]
+    told = []
+    if isinstance(sections, list) and sections:
+        names = ", ".join(printable(str(name), 40) for name in sections[:8])
+        told.append(f"the timelines of {len(sections)} sections ({names})")
+    if ranks:
+        told.append(f"the details of {ranks:,} ranks")
+    if told:
+        where = "the page" if html == STDOUT else printable(html)
+        click.echo(f"otel-straggler: note: {where} is without {' and '.join(told)}", err=True)

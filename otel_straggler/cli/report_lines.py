@@ -1,0 +1,235 @@
+"""A picture as people read it in a terminal: the answer first, then what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from rich import box
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from otel_straggler.cli.report_table import digits, duration, printable, rank_ranges
+
+Json = Mapping[str, Any]
+
+MOST_RANKS = 10
+MOST_LINES = 10
+MOST_VERDICTS = 5
+_SENTENCE = 1_000
+_NAME = 40
+_STYLES = {"good": "bold green", "watch": "bold yellow", "bad": "bold red", "ended": "bold"}
+_HOUR_S = 3600.0
+_WORTH_A_LINE_S = 1e-6
+_NUMBERS = ("rank", "own time", "of the step", "typical")
+
+
+def report_lines(picture: Json) -> Iterator[RenderableType]:
+    """All of it, in the order in which it is read."""
+    yield _title(picture)
+    yield from _answer(picture["answer"])
+    yield from _figures(picture["run"])
+    yield from _verdicts(picture)
+    yield from _heat(picture["heat"])
+    yield from _slowest(picture)
+    yield from _ledger(picture["ledger"])
+    yield from _waits(picture["waits"])
+    yield from _states(picture["ranks"])
+    yield from _alerts(picture["alerts"])
+
+
+def _title(picture: Json) -> Text:
+    run = picture["run"]
+    job = f" ({printable(run['job'])})" if run["job"] and run["job"] != run["run_id"] else ""
+    group = f", group {printable(run['group'])}" if run["group"] else ""
+    attempt = f", attempt {run['attempt']}" if run["attempt"] else ""
+    step = "" if run["step"] is None else f", step {run['step']:,}"
+    ranks = f"{run['ranks_reporting']:,} of {run['world_size'] or 0:,} ranks"
+    told = f"{job}: {printable(run['state'])}, {ranks}{step}{attempt}{group}; {_moments(picture)}"
+    return Text(f"run {printable(run['run_id'])}", style="bold").append(told, style="not bold")
+
+
+def _moments(picture: Json) -> str:
+    run = picture["run"]
+    if run["finished_at_s"] is not None:
+        return f"{_clock(run['began_at_s'])} to {_clock(run['finished_at_s'])}"
+    seen = "now" if run["is_live"] else "last seen"
+    return f"since {_clock(run['began_at_s'])}, {seen} {_clock(picture['now_s'])}"
+
+
+def _answer(answer: Json) -> Iterator[Text]:
+    yield Text(printable(answer["headline"], _SENTENCE), style=_STYLES.get(answer["tone"], "bold"))
+    sentence = printable(answer["sentence"] or "", _SENTENCE)
+    if sentence and sentence.rstrip(".") != answer["headline"]:
+        yield Text(sentence)
+    facts = [*_since(answer), *_cause(answer), *_peers(answer["peers"]), *_cost(answer["cost"])]
+    if facts:
+        yield Text(", ".join(facts))
+    for advice in answer["advice"]:
+        yield Text(f"do: {printable(advice, _SENTENCE)}")
+    for command in answer["commands"]:
+        yield Text(f"    {printable(command, _SENTENCE)}", style="dim")
+
+
+def _since(answer: Json) -> Iterator[str]:
+    parts = []
+    if answer["since_step"] is not None:
+        parts.append(f"step {answer['since_step']:,}")
+    if answer["since_s"] is not None:
+        parts.append(_clock(answer["since_s"]))
+    if parts:
+        yield f"since {' at '.join(parts)}"
+
+
+def _cause(answer: Json) -> Iterator[str]:
+    if answer["cause_text"]:
+        sure = answer["confidence"]
+        how = f" (confidence {sure:.2f})" if sure is not None else ""
+        yield f"cause {printable(answer['cause_text'])}{how}"
+
+
+def _peers(peers: Json | None) -> Iterator[str]:
+    if peers and peers["own_s"] is not None and peers["peers_s"] is not None:
+        count = f"{peers['n_peers']:,} peers" if peers["n_peers"] else "its peers"
+        own, theirs = duration(peers["own_s"]), duration(peers["peers_s"])
+        yield f"{own} where {count} take {theirs}"
+
+
+def _cost(cost: Json | None) -> Iterator[str]:
+    if cost and cost["gpu_seconds_lost_per_hour"]:
+        yield f"costs {digits(cost['gpu_seconds_lost_per_hour'] / _HOUR_S)} GPU-hours an hour"
+    if cost and cost["gpu_seconds_lost"]:
+        yield f"{digits(cost['gpu_seconds_lost'] / _HOUR_S)} GPU-hours lost so far"
+
+
+def _figures(run: Json) -> Iterator[Text]:
+    parts = []
+    if run["step_s"] is not None:
+        slowest = run["slowest_step_s"]
+        of_slowest = (
+            "" if slowest is None else f" (own work of the slowest rank {duration(slowest)})"
+        )
+        parts.append(f"a step takes {duration(run['step_s'])}{of_slowest}")
+    if run["slowdown"] is not None:
+        parts.append(f"the run takes {run['slowdown']:.2f}x as long as it could")
+    if run["resolvable_slowdown"] is not None:
+        parts.append(f"from {100 * (run['resolvable_slowdown'] - 1):.2g} % on it would show")
+    if parts:
+        yield Text(", ".join(parts))
+
+
+def _verdicts(picture: Json) -> Iterator[Text]:
+    """But for the one that the answer has told."""
+    told = (picture["answer"]["sentence"] or "").lower()
+    standing = [v for v in picture["verdicts"] if v["stands"]]
+    others = [v for v in standing if v["sentence"] and v["sentence"].lower() not in told]
+    for verdict in others[:MOST_VERDICTS]:
+        silenced = ", silenced" if verdict["silenced"] else ""
+        text = f"{printable(verdict['state'])}{silenced}: {printable(verdict['sentence'], _SENTENCE)}"
+        yield Text(text, style="dim" if verdict["state"] == "suspect" else "bold")
+    more = len(others) - MOST_VERDICTS
+    if more > 0:
+        yield Text(f"and {more:,} verdicts that cost less", style="dim")
+
+
+def _heat(heat: Json) -> Iterator[Text]:
+    if heat["cells"] and heat["pattern"] not in ("even", "unknown"):
+        yield Text(f"matrix of workers: {printable(heat['pattern_text'], _SENTENCE)}")
+
+
+def _slowest(picture: Json) -> Iterator[RenderableType]:
+    """The slowest ranks of the newest window, with the section in which each is slowest."""
+    ranks, slowdowns = picture["ranks"], picture["slowdowns"]
+    known = [at for at, told in enumerate(slowdowns["overall"]) if told is not None]
+    known.sort(key=lambda at: -slowdowns["overall"][at])
+    if not known:
+        return
+    table = _table("rank", "node", "role", "state", "own time", "slowest in")
+    for at in known[:MOST_RANKS]:
+        table.add_row(
+            str(ranks["rank"][at]),
+            printable(_named(ranks["nodes"], ranks["node"][at]), _NAME),
+            printable(_named(ranks["roles"], ranks["role"][at]), _NAME),
+            printable(_named(ranks["states"], ranks["state"][at])),
+            f"{slowdowns['overall'][at]:.2f}x",
+            _slowest_section(picture, at),
+        )
+    yield table
+    if len(known) > MOST_RANKS:
+        more = f"{len(known) - MOST_RANKS:,} more ranks, none of them slower than these"
+        yield Text(more, style="dim")
+
+
+def _slowest_section(picture: Json, at: int) -> str:
+    by_section = picture["slowdowns"]["by_section"]
+    told = [
+        (column[at], section["name"])
+        for section, column in zip(picture["sections"], by_section, strict=True)
+        if column[at] is not None and section["kind"] in ("compute", "data")
+    ]
+    if not told:
+        return ""
+    slowdown, name = max(told)
+    return f"{printable(name, _NAME)} {slowdown:.2f}x"
+
+
+def _ledger(ledger: Sequence[Json]) -> Iterator[RenderableType]:
+    lines = [line for line in ledger if (line["exposed_s"] or 0.0) > _WORTH_A_LINE_S]
+    if not lines:
+        return
+    table = _table("section", "of the step", "typical", "last of all")
+    for line in sorted(lines, key=lambda line: -line["exposed_s"])[:MOST_LINES]:
+        leader = line["leader_rank"]
+        table.add_row(
+            printable(line["section"], _NAME),
+            duration(line["exposed_s"]),
+            "" if line["typical_s"] is None else duration(line["typical_s"]),
+            "" if leader is None else f"rank {leader}",
+        )
+    yield table
+
+
+def _waits(waits: Sequence[Json]) -> Iterator[Text]:
+    caused = [line for line in waits if (line["caused_s"] or 0.0) > _WORTH_A_LINE_S]
+    if caused:
+        told = ", ".join(f"rank {w['rank']} {duration(w['caused_s'])}" for w in caused[:3])
+        yield Text(f"others waited most for: {told}")
+
+
+def _states(ranks: Json) -> Iterator[Text]:
+    """Ranks that are neither well nor of unknown state."""
+    by_state: dict[str, list[int]] = {}
+    for rank, state in zip(ranks["rank"], ranks["state"], strict=True):
+        by_state.setdefault(_named(ranks["states"], state), []).append(rank)
+    for state, found in by_state.items():
+        if state not in ("ok", "training", "unknown", "finished"):
+            yield Text(f"{printable(state)}: rank {printable(rank_ranges(found), 200)}")
+
+
+def _alerts(alerts: Sequence[Json]) -> Iterator[Text]:
+    for alert in alerts[:MOST_LINES]:
+        told = alert["annotations"].get("summary") or alert["annotations"].get("description") or ""
+        text = f"alert {printable(alert['name'])}: {printable(told, _SENTENCE)}"
+        yield Text(text, style="bold yellow")
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
+    return table
+
+
+def _named(table: Sequence[str], place: int | None) -> str:
+    return "" if place is None else table[place]
+
+
+def _clock(at_s: float | None) -> str:
+    if at_s is None:
+        return "an unknown time"
+    try:
+        return f"{datetime.fromtimestamp(at_s, timezone.utc):%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError, OSError):  # a sender's clock may say anything
+        return f"{at_s:.0f} s"

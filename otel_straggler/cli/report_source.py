@@ -1,0 +1,200 @@
+"""Where the pictures of a report come from: a running collector, or the file that one has kept."""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+from collections.abc import Sequence
+from typing import Any, NoReturn, Protocol
+from urllib.parse import urlencode
+
+from otel_straggler._version import __version__
+from otel_straggler.cli.exchange import Server, base_url
+from otel_straggler.cli.report_table import printable
+from otel_straggler.cli.top import DEFAULT_COLLECTOR
+from otel_straggler.errors import ConfigError, InputError, describe
+from otel_straggler.publish.history import HistoryReader
+from otel_straggler.publish.picture.from_history import FromHistory, one_of
+from otel_straggler.publish.picture.picture import Maker, TimelineEnds, picture_json
+from otel_straggler.publish.picture.rank import rank_json
+from otel_straggler.publish.picture.runs import run_entry, runs_json
+from otel_straggler.publish.picture.seen import Seen
+from otel_straggler.publish.picture.timeline import Column, timeline_json
+from otel_straggler.semconv import FORMAT_VERSION
+
+Json = dict[str, Any]
+MOST_NAMED = 10
+_NOT_FOUND = 404
+
+
+class Pictures(Protocol):
+    """What docs/page-api.md describes, wherever it comes from."""
+
+    where: str
+    """For messages: a URL or a path."""
+
+    def runs(self) -> Json:
+        """As ``/v1/runs``."""
+
+    def picture(self, run_id: str, group: str | None) -> Json:
+        """As ``/v1/run``. Raises: ConfigError if there is no such group."""
+
+    def timeline(self, run_id: str, group: str, section: str) -> Json:
+        """As ``/v1/timeline``, all that there is."""
+
+    def rank(self, run_id: str, group: str, rank: int) -> Json:
+        """As ``/v1/rank``."""
+
+
+def choose_run(pictures: Pictures, run_id: str | None) -> Json:
+    """The entry of a run in ``/v1/runs``; of the first, which needs somebody most, if none is
+    named.
+
+    Raises:
+        ConfigError: there is none, or none of that name.
+    """
+    runs = pictures.runs()["runs"]
+    for run in runs:
+        if run_id in (None, run["run_id"]):
+            found: Json = run
+            return found
+    names = ", ".join(printable(run["run_id"]) for run in runs[:MOST_NAMED])
+    more = f" and {len(runs) - MOST_NAMED:,} more" if len(runs) > MOST_NAMED else ""
+    raise ConfigError(
+        describe(
+            where="RUN",
+            value=run_id or "nothing",
+            expected=f"one of: {names}{more}" if runs else f"a run; {pictures.where} has none yet",
+            remedy="Leave it out for the first." if runs else "Wait for ranks to send something.",
+        )
+    )
+
+
+# --- a collector ---------------------------------------------------------------------------------
+
+
+class LivePictures:
+    """Asks a collector.
+
+    Raises (all methods):
+        UnavailableError: nobody answers.
+        InputError: another program answers, or an older collector.
+    """
+
+    def __init__(self, collector: str) -> None:
+        self.where = base_url(collector, "--collector", DEFAULT_COLLECTOR)
+        self._server = Server(
+            url=self.where,
+            expected="a collector",
+            remedy="Is it running, and is this its --metrics address?",
+        )
+
+    def runs(self) -> Json:
+        try:
+            runs = self._server.ask("/v1/runs")
+        except InputError as error:
+            if _is_not_found(error):
+                self._refuse("no /v1/runs")
+            raise
+        if not isinstance(runs, dict) or runs.get("schema_version") != FORMAT_VERSION:
+            self._refuse("another answer to /v1/runs")
+        return runs
+
+    def picture(self, run_id: str, group: str | None) -> Json:
+        asked = {"run": run_id} | ({} if group is None else {"group": group})
+        try:
+            return self._ask("/v1/run", asked)
+        except InputError as error:
+            if group is not None and _is_not_found(error):
+                _no_group(self.picture(run_id, None), group)
+            raise
+
+    def timeline(self, run_id: str, group: str, section: str) -> Json:
+        return self._ask("/v1/timeline", {"run": run_id, "group": group, "section": section})
+
+    def rank(self, run_id: str, group: str, rank: int) -> Json:
+        return self._ask("/v1/rank", {"run": run_id, "group": group, "rank": str(rank)})
+
+    def _ask(self, path: str, asked: dict[str, str]) -> Json:
+        answer: Json = self._server.ask(f"{path}?{urlencode(asked)}")
+        return answer
+
+    def _refuse(self, value: str) -> NoReturn:
+        raise InputError(
+            describe(
+                where=self.where,
+                value=value,
+                expected=f"a collector of otel-straggler {__version__} or later",
+                remedy="It is an older one, or another program: use the otel-straggler of its "
+                "version, or --history with the file that it keeps.",
+            )
+        )
+
+
+def _is_not_found(error: InputError) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, urllib.error.HTTPError) and cause.code == _NOT_FOUND
+
+
+def _no_group(picture: Json, group: str) -> NoReturn:
+    names = ", ".join(printable(name) or "''" for name in picture["run"]["groups"])
+    remedy = "Leave --group out for the one that has lost most."
+    raise ConfigError(
+        describe(where="--group", value=group, expected=f"one of: {names}", remedy=remedy)
+    )
+
+
+# --- a history -----------------------------------------------------------------------------------
+
+
+class KeptPictures:
+    """Reads a history; what is asked for last is kept.
+
+    Raises (all methods):
+        InputError: the file is damaged.
+    """
+
+    def __init__(self, reader: HistoryReader, path: str) -> None:
+        self.where = path
+        self._history = FromHistory(reader)
+        self._maker = Maker(version=__version__)
+        self._worlds: tuple[str, list[Seen]] = ("", [])
+        self._columns: tuple[tuple[str, str] | None, list[Column]] = (None, [])
+
+    def runs(self) -> Json:
+        entries = [run_entry(self._of(run.run_id)) for run in self._history.runs()]
+        return runs_json(entries, self._maker, time.time())
+
+    def picture(self, run_id: str, group: str | None) -> Json:
+        seen = self._seen(run_id, group)
+        if seen is None:
+            _no_group(self.picture(run_id, None), group or "")
+        columns = self._columns_of(run_id, seen.group)
+        ends = TimelineEnds(
+            first=columns[0].seq if columns else None,
+            last=columns[-1].seq if columns else None,
+            n_columns=len(columns),
+        )
+        return picture_json(seen, self._maker, timeline=ends)
+
+    def timeline(self, run_id: str, group: str, section: str) -> Json:
+        columns = self._columns_of(run_id, group)
+        return timeline_json(columns, run_id=run_id, group=group, section=section)
+
+    def rank(self, run_id: str, group: str, rank: int) -> Json:
+        seen = self._seen(run_id, group)
+        assert seen is not None
+        return rank_json(seen, rank, self._columns_of(run_id, group), self._maker)
+
+    def _of(self, run_id: str) -> list[Seen]:
+        if self._worlds[0] != run_id or not self._worlds[1]:
+            self._worlds = (run_id, self._history.worlds(run_id))
+        return self._worlds[1]
+
+    def _seen(self, run_id: str, group: str | None) -> Seen | None:
+        return one_of(self._of(run_id), group)
+
+    def _columns_of(self, run_id: str, group: str) -> Sequence[Column]:
+        if self._columns[0] != (run_id, group):
+            self._columns = ((run_id, group), self._history.columns(run_id, group))
+        return self._columns[1]

@@ -1,0 +1,152 @@
+"""Runs that only the history knows, and windows that are older than what is kept in memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from otel_straggler.publish.history import HistoryReader, RunEntry
+from otel_straggler.publish.picture import Column, RankTable, Seen, column_of, run_entry
+from otel_straggler.publish.picture.from_history import FromHistory
+
+Json: TypeAlias = dict[str, Any]
+MOST_OLDER: Final = 240
+"""Windows of one answer about a time in the past."""
+MOST_RUNS: Final = 50
+_AGAIN_S: Final = 10.0
+_MOST_KEPT: Final = 4
+_FRESH_S: Final = 120.0
+_GOES_ON_S: Final = 10.0
+_State: TypeAlias = tuple[int, int, int, int]
+
+
+class PageHistory:
+    """Reads the history file of a collector while that writes to it. Slow: not for the event loop.
+    From any thread.
+
+    Args:
+        path: of the file; empty: there is none, and nothing is known.
+        monotonic_s, wall_s: clocks.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._path = path
+        self._monotonic_s = monotonic_s
+        self._wall_s = wall_s
+        self._runs: tuple[RunEntry, ...] = ()
+        self._read_at_s = -np.inf
+        self._entries: dict[str, tuple[_State, Json]] = {}
+        self._columns: dict[tuple[str, str, _State], list[Column]] = {}
+
+    def runs(self) -> tuple[RunEntry, ...]:
+        """The newest 50, those seen last first; at most ten seconds old.
+
+        Raises:
+            StragglerError: (also of every method below) the file cannot be read.
+        """
+        now_s = self._monotonic_s()
+        if self._path and now_s - self._read_at_s >= _AGAIN_S:
+            with HistoryReader(self._path) as history:
+                self._runs = tuple(reversed(history.runs()))[:MOST_RUNS]
+            self._read_at_s = now_s
+        return self._runs
+
+    def run(self, run_id: str) -> RunEntry | None:
+        return next((run for run in self.runs() if run.run_id == run_id), None)
+
+    def state(self, run: RunEntry) -> _State:
+        """Changes when there is something new of a run: also that nobody writes of it any more."""
+        now_s = self._wall_s()
+        is_fresh = now_s - run.last_seen_ns / 1e9 < _FRESH_S
+        return run.last_seen_ns, run.windows, run.changes, int(is_fresh and now_s / _GOES_ON_S)
+
+    def worlds(self, run_id: str) -> list[Seen]:
+        """Every group of a run as it was last; empty if it is not known."""
+        if self.run(run_id) is None:
+            return []
+        with HistoryReader(self._path) as history:
+            return FromHistory(history).worlds(run_id)
+
+    def entries(self, without: Iterable[str]) -> list[Json]:
+        """For the list of runs. Each is made once, until there is something new of its run."""
+        left_out = set(without)
+        runs = [run for run in self.runs() if run.run_id not in left_out]
+        stale = [
+            run for run in runs if self._entries.get(run.run_id, (None,))[0] != self.state(run)
+        ]
+        if stale:
+            with HistoryReader(self._path) as history:
+                pictures = FromHistory(history)
+                for run in stale:
+                    if worlds := pictures.worlds(run.run_id):
+                        self._entries[run.run_id] = self.state(run), run_entry(worlds)
+        kept = {run.run_id for run in self._runs}
+        self._entries = {key: told for key, told in self._entries.items() if key in kept}
+        return [self._entries[run.run_id][1] for run in runs if run.run_id in self._entries]
+
+    def newest(
+        self, run_id: str, group: str, most: int, until_s: float = float("inf")
+    ) -> list[Column]:
+        """The newest windows of a world, oldest first; those that could be read by ``until_s`` of
+        the monotonic clock, at least one."""
+        if not self._path:
+            return []
+        with HistoryReader(self._path) as history:
+            numbers = [
+                (window.id, window.attempt)
+                for window in history.windows(run_id)
+                if window.group == group
+            ]
+            return _columns(history, numbers[-most:], lambda: self._monotonic_s() >= until_s)
+
+    def kept(self, run_id: str, group: str, most: int) -> list[Column]:
+        """The same for a run that is over, kept for who asks again."""
+        run = self.run(run_id)
+        if run is None:
+            return []
+        key = run_id, group, self.state(run)
+        if key not in self._columns:
+            while len(self._columns) >= _MOST_KEPT:
+                self._columns.pop(next(iter(self._columns)), None)
+            self._columns[key] = self.newest(run_id, group, most)
+        return self._columns[key]
+
+    def columns(self, run_id: str, group: str, from_s: float, to_s: float) -> list[Column]:
+        """Windows that ended between, oldest first; evenly chosen where there are more than 240.
+        Their numbers are those of the history."""
+        if not self._path:
+            return []
+        with HistoryReader(self._path) as history:
+            among = [
+                (window.id, window.attempt)
+                for window in history.windows(run_id)
+                if window.group == group and from_s <= window.end_ns / 1e9 <= to_s
+            ]
+            if len(among) > MOST_OLDER:
+                places = np.linspace(0, len(among) - 1, MOST_OLDER).round().astype(int)
+                among = [among[place] for place in places.tolist()]
+            return _columns(history, among)
+
+
+def _columns(
+    history: HistoryReader,
+    numbers: list[tuple[int, int]],
+    is_over: Callable[[], bool] = lambda: False,
+) -> list[Column]:
+    """The windows with these numbers and attempts, oldest first; the newest are read first."""
+    found: list[Column] = []
+    for number, attempt in reversed(numbers):
+        if found and is_over():
+            break
+        summary = history.window(number)
+        if summary is not None:
+            found.append(column_of(RankTable.of_summary(summary), number, attempt))
+    return found[::-1]

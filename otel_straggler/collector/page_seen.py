@@ -1,0 +1,154 @@
+"""What the scoring thread last published of a run, as the neutral facts that pictures are made of.
+
+Called on other threads: signs of life are read while the scoring thread writes them. Every reading
+is one step, so a rank may be shown a heartbeat older than its step, and nothing worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from otel_straggler.collector.liveness import RankLife, World
+from otel_straggler.collector.watching import RunSeen
+from otel_straggler.model.alert import Alert, Mode
+from otel_straggler.model.decision import hang_subject
+from otel_straggler.model.maintenance import Maintenance
+from otel_straggler.model.observation import NO_STEP, Section
+from otel_straggler.model.scores import WindowScores
+from otel_straggler.publish.alert_json import shown_alert
+from otel_straggler.publish.picture import RankSigns, RankTable, Seen
+from otel_straggler.semconv import STEP_SPAN
+
+_OUTCOMES = {
+    "finished": "ok",
+    "cancelled": "cancelled",
+    "preempted": "preempted",
+    "failed": "failed",
+}
+"""State of a run that has ended, and its outcome."""
+
+
+def groups_of(run: RunSeen) -> tuple[str, ...]:
+    """All groups of a run of which anything is known; at least one."""
+    windows = (window.group for window in run.windows)
+    judged = (verdict.group for verdict in run.judged.current)
+    found = dict.fromkeys((*run.worlds, *run.found, *windows, *judged))
+    return tuple(found) or ("",)
+
+
+def seen_of(
+    run: RunSeen,
+    group: str,
+    *,
+    table: RankTable | None,
+    alerts: Iterable[Alert],
+    maintenance: tuple[Maintenance, ...],
+    mode: Mode,
+    now_s: float,
+) -> Seen:
+    """One world of a run. Cost: O(ranks).
+
+    Args:
+        table: of the newest window of the group; None if there is none.
+        alerts: that fire about the run.
+        maintenance: of any node, as in force.
+    """
+    world = run.worlds.get(group)
+    found = run.found.get(group)
+    lives = [] if world is None else _lives(world)
+    window = newest_window(run, group)
+    signs = _signs(lives, now_s)
+    world_size = 0 if world is None else world.world_size
+    return Seen(
+        run_id=run.run_id,
+        job=run.jobs.get(group, ""),
+        group=group,
+        groups=groups_of(run),
+        attempt=_attempt(world, window),
+        now_s=now_s,
+        began_at_s=_began_at_s(lives, window),
+        heard_at_s=world.touched_at_s if world is not None and world.touched_at_s else None,
+        finished_at_s=None if world is None else world.finished_at_s,
+        outcome=_outcome(lives) if found is None else _OUTCOMES.get(found.state),
+        world_size=max(world_size, 0 if window is None else window.world_size),
+        table=table,
+        signs=signs,
+        found=found,
+        judged=run.judged,
+        alerts=[
+            shown_alert(alert) for alert in alerts if alert.labels.get("group", "") in ("", group)
+        ],
+        maintenance=_of_nodes(maintenance, table, signs),
+        is_acknowledged=hang_subject(group) in run.judged.silenced,
+        mode=mode,
+    )
+
+
+def newest_window(run: RunSeen, group: str) -> WindowScores | None:
+    return next((window for window in run.windows if window.group == group), None)
+
+
+def _lives(world: World) -> list[tuple[int, RankLife]]:
+    """The ranks that were heard of, ascending; a copy, made in one step."""
+    return sorted(world.ranks.copy().items(), key=lambda pair: pair[0])
+
+
+def _signs(lives: list[tuple[int, RankLife]], now_s: float) -> RankSigns | None:
+    if not lives:
+        return None
+    return RankSigns(
+        ranks=np.array([rank for rank, _ in lives], np.int64),
+        nodes=[life.source.node for _, life in lives],
+        roles=[life.source.role for _, life in lives],
+        devices=[life.source.device for _, life in lives],
+        parallels=[life.source.parallel for _, life in lives],
+        heartbeat_age_s=np.array([_age(life, life.sent_at_s, now_s) for _, life in lives]),
+        progress_age_s=np.array([_age(life, life.progress_at_s, now_s) for _, life in lives]),
+        step=np.array([NO_STEP if x.step is None else x.step for _, x in lives], np.int64),
+        open_section=[_open_section(life) for _, life in lives],
+        gpu_tier=[life.gpu_tier for _, life in lives],
+        gpu_reason=[life.gpu_reason for _, life in lives],
+        dropped=[dict(life.dropped) for _, life in lives],
+    )
+
+
+def _age(life: RankLife, at_s: float | None, now_s: float) -> float:
+    here_s = life.here(at_s)
+    return float("nan") if here_s is None else max(now_s - here_s, 0.0)
+
+
+def _open_section(life: RankLife) -> str:
+    if not life.open_section or life.open_section == STEP_SPAN:
+        return ""
+    return Section(life.open_section).in_phase(life.phase).name
+
+
+def _began_at_s(lives: list[tuple[int, RankLife]], window: WindowScores | None) -> float | None:
+    began = [life.here(life.first_sent_at_s) for _, life in lives]
+    known = [at_s for at_s in began if at_s]
+    if known:
+        return min(known)
+    return None if window is None else window.start_ns / 1e9
+
+
+def _outcome(lives: list[tuple[int, RankLife]]) -> str | None:
+    outcomes = {life.outcome for _, life in lives if life.finished_at_s is not None}
+    return outcomes.pop() if len(outcomes) == 1 else None
+
+
+def _attempt(world: World | None, window: WindowScores | None) -> int:
+    if world is not None:
+        return world.attempt
+    return 0 if window is None else window.attempt
+
+
+def _of_nodes(
+    maintenance: tuple[Maintenance, ...], table: RankTable | None, signs: RankSigns | None
+) -> list[Maintenance]:
+    """What is in force on the nodes of this world."""
+    if not maintenance:
+        return []
+    nodes = {node for part in (table, signs) if part is not None for node in part.nodes}
+    return [each for each in maintenance if each.node in nodes]

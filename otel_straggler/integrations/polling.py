@@ -1,0 +1,107 @@
+"""A thread that asks a collector for the newest scalars of one run, and nothing else."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlencode
+
+from otel_straggler import session
+from otel_straggler.integrations.scalars import scalars_in
+from otel_straggler.transport.fetch import Fetched, Fetcher
+
+_LOG = logging.getLogger("otel_straggler")
+TIMEOUT_S: Final = 5.0
+_OK: Final = 200
+_NOT_FOUND: Final = 404
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What is asked for.
+
+    Attributes:
+        url: of the collector's pages.
+        run_id, group: which world.
+        every_s: seconds between questions.
+    """
+
+    url: str
+    run_id: str
+    group: str
+    every_s: float
+
+    @property
+    def address(self) -> str:
+        query = urlencode({"run": self.run_id, "group": self.group})
+        return f"{self.url.rstrip('/')}/v1/scalars?{query}"
+
+
+class Polling:
+    """Asks until it is told to stop, or the session that was there at its start has ended. The
+    first failure in a row is logged; training does not wait for anything here.
+
+    Attributes:
+        newest: (name of the moment, scalars) of the newest answer; None before the first.
+    """
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._fetcher = Fetcher()
+        self._has_logged = False
+        self._stops = threading.Event()
+        self._session = session.current()
+        self._thread = threading.Thread(
+            target=self._run, name="otel-straggler-scalars", daemon=True
+        )
+        self.newest: tuple[str, dict[str, float]] | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Does not wait: a request that is under way is left behind."""
+        self._stops.set()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def tick(self) -> None:
+        """Ask once."""
+        fetched = self._fetcher.get(self._asked.address, TIMEOUT_S)
+        try:
+            if fetched.status != _OK:
+                raise ValueError(_why(fetched))
+            self.newest = scalars_in(fetched.body)
+            self._has_logged = False
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            self._log(error)
+
+    def _run(self) -> None:
+        while not self._stops.is_set():
+            if self._session is not None and session.current() is None:
+                return
+            self.tick()
+            self._stops.wait(self._asked.every_s)
+
+    def _log(self, error: Exception) -> None:
+        if self._has_logged:
+            return
+        self._has_logged = True
+        _LOG.warning(
+            "no scalars of run %r from %s (%s); training goes on without",
+            self._asked.run_id,
+            self._asked.url,
+            error if isinstance(error, ValueError) else "another answer than a collector's",
+        )
+
+
+def _why(fetched: Fetched) -> str:
+    if fetched.status == _NOT_FOUND and b"no such path" in fetched.body:
+        return "an older collector, which has no /v1/scalars"
+    if fetched.status == _NOT_FOUND:
+        return "it does not know the run yet"
+    return fetched.error or f"status {fetched.status}"

@@ -1,0 +1,177 @@
+"""``TrackerScalars``: what stragglers cost, beside the loss in TensorBoard, MLflow or W&B."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import weakref
+from typing import Any, Final
+
+from otel_straggler import session
+from otel_straggler.errors import ConfigError, UsageError, describe
+from otel_straggler.instrument.configuration import Arguments, is_switched_off, resolve_settings
+from otel_straggler.instrument.guard import GUARD
+from otel_straggler.integrations.polling import Asked, Polling
+from otel_straggler.integrations.scalars import scalars_of_report
+from otel_straggler.integrations.trackers import Scalars, logging_to
+from otel_straggler.report.arguments import checked_url
+from otel_straggler.report.types import Report
+
+DEFAULT_PAGES: Final = "http://127.0.0.1:9464"
+LEAST_EVERY_S: Final = 1.0
+_MISTAKE: Final = "tracker_scalars"
+
+
+class TrackerScalars:
+    """Gives at most nine scalars of this run to the tracker that the script already uses.
+
+        scalars = TrackerScalars(SummaryWriter())
+        for step in range(steps):
+            ...
+            scalars.log(step)
+
+    On rank 0 a thread asks the collector; ``log`` gives what has come to the tracker, in the thread
+    that calls it, because not every tracker may be called from two. On other ranks all of it is
+    nothing. Nothing here raises into training or waits for the collector.
+
+    Args:
+        tracker: a ``SummaryWriter`` of TensorBoard or tensorboardX, the module ``mlflow``, a run of
+            W&B, anything with ``log_metrics(metrics, step=)``, or a function of
+            (name, value, step).
+        collector: address of the collector's pages; ``OTEL_STRAGGLER_COLLECTOR``, or port 9464 of
+            this machine, if left out.
+        every_s: seconds between questions; at least 1.
+        run_id, group, rank: of this process; what ``configure()`` has decided if left out.
+
+    Raises:
+        ConfigError: an argument is wrong.
+    """
+
+    def __init__(
+        self,
+        tracker: Any,
+        *,
+        collector: str | None = None,
+        every_s: float = 10.0,
+        run_id: str | None = None,
+        group: str | None = None,
+        rank: int | None = None,
+    ) -> None:
+        self._log_to = logging_to(tracker)
+        named = collector or os.environ.get("OTEL_STRAGGLER_COLLECTOR", "").strip()
+        self._url = checked_url("collector", named or DEFAULT_PAGES)
+        self._every_s = _checked_interval(every_s)
+        self._told = Arguments(run_id=run_id, group=group, rank=rank)
+        self._is_on = not is_switched_off(os.environ)
+        self._polling: Polling | None = None
+        self._logged: str | None = None
+        _ALIVE.add(self)
+
+    def log(self, step: int | None = None) -> None:
+        """Give the tracker what is new since the last call, if anything is; the first call begins
+        to ask. Cost: 0.2 us if nothing is new, else what the tracker takes.
+
+        Args:
+            step: of the training, as the tracker counts it.
+        """
+        polling = self._polling
+        if polling is None:
+            if not self._is_on:
+                return
+            polling = self._polling = self._begun()
+            if polling is None:
+                self._is_on = False
+                return
+        newest = polling.newest
+        if newest is None or newest[0] == self._logged:
+            return
+        self._logged = newest[0]
+        self._give(newest[1], step)
+
+    def log_report(self, report: Report | None, step: int | None = None) -> None:
+        """Give the tracker what a report of ``Detector`` says; no collector is asked. None, which
+        most ranks get, and most iterations, is nothing."""
+        if report is not None and self._is_on and not report.rank:
+            self._give(scalars_of_report(report), step)
+
+    def close(self) -> None:
+        """Ask no more. The tracker is the caller's: it is neither flushed nor closed."""
+        self._is_on = False
+        if self._polling is not None:
+            self._polling.stop()
+            self._polling.newest = None
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: the thread is the parent's, and so are its locks."""
+        self._is_on = False
+        self._polling = None
+
+    def _begun(self) -> Polling | None:
+        """None on other ranks than 0. Who this process is may have been decided after this object
+        was made, by ``configure()``."""
+        try:
+            settings = session.current() or resolve_settings(self._told)
+        except ConfigError as error:
+            GUARD.note(_MISTAKE, error)
+            return None
+        told = self._told
+        if (settings.rank if told.rank is None else told.rank) != 0:
+            return None
+        polling = Polling(
+            Asked(
+                url=self._url,
+                run_id=told.run_id or settings.run_id,
+                group=settings.group if told.group is None else told.group,
+                every_s=self._every_s,
+            )
+        )
+        polling.start()
+        return polling
+
+    def _give(self, scalars: Scalars, step: int | None) -> None:
+        if not scalars:
+            return
+        try:
+            self._log_to(scalars, step)
+        except Exception as error:  # noqa: BLE001 - another's package, in the training loop
+            GUARD.note(
+                _MISTAKE,
+                UsageError(
+                    describe(
+                        where="TrackerScalars.log()",
+                        value=f"{type(error).__name__}: {error}",
+                        expected="a tracker that takes scalars",
+                        remedy="Is its run still open? Training goes on without them.",
+                    )
+                ),
+            )
+
+
+def _checked_interval(every_s: float) -> float:
+    if LEAST_EVERY_S <= every_s < float("inf"):
+        return float(every_s)
+    raise ConfigError(
+        describe(
+            where="TrackerScalars(every_s)",
+            value=every_s,
+            expected=f"at least {LEAST_EVERY_S:g} s",
+            remedy="Leave it out for 10 s.",
+        )
+    )
+
+
+_ALIVE: weakref.WeakSet[TrackerScalars] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for each in list(_ALIVE):
+        each.close()
+
+
+def _leave_all() -> None:
+    for each in list(_ALIVE):
+        each.leave_to_parent()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_leave_all)

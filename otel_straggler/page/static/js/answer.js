@@ -1,0 +1,146 @@
+// The answer: is the run healthy, who is slow, since when, why, what does it cost, what to do.
+
+import { commandTree, nameTree, proseTree } from "./bars.js";
+import { el, patch } from "./dom.js";
+import { evidenceTree } from "./evidence.js";
+import {
+  asSentence,
+  formatClock,
+  formatDuration,
+  formatGpuTime,
+  formatNumber,
+  formatPercent,
+  isKnown,
+  wordsOf,
+} from "./format.js";
+
+/** Marks that tell tones apart without their colours. */
+const TONE_MARKS = { good: "✓", watch: "!", bad: "✕", unknown: "?", ended: "■" };
+
+const TONE_NAMES = {
+  good: "Healthy",
+  watch: "Keep an eye on it",
+  bad: "Act",
+  unknown: "Not known yet",
+  ended: "Ended",
+};
+
+/** The first thing seen. */
+export function createAnswer(container, actions) {
+  return {
+    update(picture) {
+      container.hidden = !picture;
+      if (!picture) return;
+      container.dataset.tone = picture.answer.tone;
+      container.dataset.kind = picture.answer.kind;
+      patch(container, answerTree(picture, actions));
+    },
+  };
+}
+
+/** All of the answer as a tree. */
+export function answerTree(picture, actions) {
+  const { answer } = picture;
+  return [
+    el("div", { class: "answer-mark", "aria-hidden": "true" }, TONE_MARKS[answer.tone] || "?"),
+    el(
+      "div",
+      { class: "answer-says" },
+      el("p", { class: "eyebrow" }, TONE_NAMES[answer.tone] || TONE_NAMES.unknown),
+      el("h1", { "data-field": "headline", dir: "auto" }, proseTree(answer.headline)),
+      el("p", { class: "sentence", "data-field": "sentence", dir: "auto" }, proseTree(asSentence(answer.sentence))),
+      factsTree(picture),
+    ),
+    el(
+      "div",
+      { class: "answer-shows" },
+      evidenceTree(picture),
+      adviceTree(answer),
+      isKnown(answer.rank)
+        ? el(
+            "button",
+            { type: "button", class: "quiet", onclick: () => actions.select({ rank: answer.rank }) },
+            `All about rank ${answer.rank}`,
+          )
+        : null,
+    ),
+  ];
+}
+
+/** The tone in a word, for the title of the window and for who does not see colours. */
+export function toneName(tone) {
+  return TONE_NAMES[tone] || TONE_NAMES.unknown;
+}
+
+/** The mark that goes with a tone. */
+export function toneMark(tone) {
+  return TONE_MARKS[tone] || "?";
+}
+
+function factsTree(picture) {
+  const { answer } = picture;
+  const facts = [
+    ["Why", "cause", answer.cause_text || (answer.cause ? wordsOf(answer.cause) : null)],
+    ["Where", "section", answer.section],
+    ["Since", "since", sinceText(picture)],
+    ["Costs", "cost", costText(answer.cost)],
+    ["Evidence", "evidence", evidenceText(answer)],
+  ].filter(([, , text]) => text);
+  return facts.length ? el("dl", { class: "facts" }, facts.map(factTree)) : null;
+}
+
+function factTree([title, field, text]) {
+  return el(
+    "div",
+    { key: field },
+    el("dt", {}, title),
+    el("dd", { "data-field": field }, nameTree(text)),
+  );
+}
+
+function sinceText(picture) {
+  const { since_step: step, since_s: atS } = picture.answer;
+  const parts = [];
+  if (isKnown(step)) parts.push(`step ${formatNumber(step)}`);
+  if (isKnown(atS)) {
+    const ago = formatDuration(Math.max(0, Math.round(picture.now_s - atS)));
+    parts.push(`${ago} ago (${formatClock(atS, picture.now_s)})`);
+  }
+  return parts.join(", ");
+}
+
+function costText(cost) {
+  if (!cost) return "";
+  const perHour = cost.gpu_seconds_lost_per_hour;
+  const parts = [];
+  if (isKnown(perHour) && perHour >= 1) parts.push(`${formatGpuTime(perHour)} per hour`);
+  if (isKnown(cost.gpu_seconds_lost) && cost.gpu_seconds_lost >= 1) {
+    parts.push(`${formatGpuTime(cost.gpu_seconds_lost)} so far`);
+  }
+  return parts.join(", ");
+}
+
+function evidenceText(answer) {
+  if (!answer.evidence) return "";
+  const parts = [wordsOf(answer.evidence)];
+  if (isKnown(answer.confidence)) parts.push(`${formatPercent(answer.confidence)} sure`);
+  if (answer.is_localised === false) parts.push("cannot tell culprit from victims");
+  return parts.join(", ");
+}
+
+function adviceTree(answer) {
+  const advice = answer.advice || [];
+  const commands = answer.commands || [];
+  if (!advice.length && !commands.length) return null;
+  return el(
+    "div",
+    { class: "advice" },
+    el("h2", {}, "What to do"),
+    el(
+      "ul",
+      { "data-field": "advice" },
+      advice.map((text) => el("li", { dir: "auto" }, asSentence(text))),
+    ),
+    commands.map(commandTree),
+  );
+}

@@ -1,0 +1,67 @@
+// Questions to the collector. An answer that has not changed is not sent again (ETag).
+
+const LONGEST_WAIT_MS = 20000;
+const MOST_KEPT = 24;
+
+/** The address of a question; what is null or undefined is not asked. Relative, for proxies. */
+export function addressOf(path, query) {
+  const asked = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    if (value !== null && value !== undefined) asked.set(name, value);
+  }
+  const text = asked.toString();
+  return text ? `${path}?${text}` : path;
+}
+
+/**
+ * Asks, and keeps answers with their ETag.
+ *
+ * `get` gives `{body, isNew, problem}`; answers that are not to be asked for again need not be kept.
+ * `problem` is the collector's sentence where it has no such
+ * thing. It throws where nobody answers, or the collector is not able to.
+ */
+export function createApi(world) {
+  const kept = new Map();
+  return {
+    forget: () => kept.clear(),
+    async get(path, query, isKept = true) {
+      const address = addressOf(path, query);
+      const known = kept.get(address);
+      const response = await askedInTime(world, address, known?.etag);
+      if (response.status === 304 && known) return { body: known.body, isNew: false, problem: null };
+      if (response.status >= 400 && response.status < 500) {
+        return { body: null, isNew: true, problem: await problemOf(response) };
+      }
+      if (!response.ok) throw new Error(`${path} is answered with status ${response.status}`);
+      const body = await response.json();
+      const etag = response.headers.get("ETag");
+      kept.delete(address);
+      if (etag && isKept) kept.set(address, { etag, body });
+      if (kept.size > MOST_KEPT) kept.delete(kept.keys().next().value);
+      return { body, isNew: true, problem: null };
+    },
+  };
+}
+
+async function askedInTime(world, address, etag) {
+  const stopper = new AbortController();
+  const timer = world.later(() => stopper.abort(), LONGEST_WAIT_MS);
+  try {
+    return await world.fetch(address, {
+      headers: etag ? { "If-None-Match": etag } : {},
+      cache: "no-store",
+      credentials: "same-origin",
+      signal: stopper.signal,
+    });
+  } finally {
+    world.clear(timer);
+  }
+}
+
+async function problemOf(response) {
+  try {
+    return String((await response.json()).error);
+  } catch {
+    return `The collector refuses this with status ${response.status}.`;
+  }
+}

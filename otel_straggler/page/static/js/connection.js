@@ -1,0 +1,101 @@
+// How fresh the picture is: always in sight, counted on while nothing comes.
+
+import { el, patch } from "./dom.js";
+import { formatAge, formatClock, isKnown, wordsOf } from "./format.js";
+
+const DOT_OF_STATE = { live: "●", ended: "■", saved: "▣", reconnecting: "○", connecting: "○" };
+
+/** The pill in the top bar, and the notice below it when something is not as usual. */
+export function createConnection(container, notice, actions) {
+  let last = null;
+  const draw = () => {
+    if (!last) return;
+    const told = connectionTold(last.picture, last.connection, last.problem, Date.now());
+    container.dataset.state = last.connection.state;
+    container.dataset.old = String(told.isOld);
+    patch(
+      container,
+      el("span", { class: "dot", "aria-hidden": "true" }, DOT_OF_STATE[last.connection.state]),
+      el("span", { class: "connection-state" }, told.state),
+      told.age ? el("span", { class: "connection-age number" }, told.age) : null,
+    );
+    notice.hidden = !told.notice;
+    notice.dataset.kind = told.kind || "";
+    patch(notice, told.notice ? noticeTree(told, actions) : null);
+    document.body.classList.toggle("is-stale", last.connection.state === "reconnecting");
+  };
+  window.setInterval(draw, 1000);
+  return {
+    update(picture, ui, connection, problem) {
+      last = { picture, connection, problem };
+      draw();
+    },
+  };
+}
+
+/**
+ * What is said of the connection: `state` and `age` for the pill, `notice` for the line below the
+ * bar, null where all is as usual.
+ */
+export function connectionTold(picture, connection, problem, nowMs) {
+  const now = nowMs / 1000 + connection.clock_s;
+  const heard = picture?.run.heard_at_s;
+  const age = isKnown(heard) ? Math.max(0, now - heard) : null;
+  const told = { state: wordsOf(connection.state), age: "", isOld: false, notice: null };
+  if (connection.state === "saved") return savedTold(picture, told);
+  if (connection.state === "reconnecting") return awayTold(picture, connection, nowMs, age, told);
+  if (problem) return { ...told, notice: problem, kind: "problem" };
+  if (!picture) return told;
+  if (connection.state === "ended") return endedTold(picture, told);
+  const isOld = age !== null && age > 30;
+  return { ...told, age: `data ${formatAge(age)} ago`, isOld };
+}
+
+function savedTold(picture, told) {
+  if (!picture) return told;
+  const when = formatClock(picture.now_s, null);
+  return { ...told, state: "saved", age: when, notice: `A report of ${when}. It does not change any more.`, kind: "saved" };
+}
+
+function awayTold(picture, connection, nowMs, age, told) {
+  const wait = Math.max(0, Math.ceil(((connection.retry_ms ?? nowMs) - nowMs) / 1000));
+  const since = formatAge((nowMs - connection.since_ms) / 1000);
+  const seen = picture && age !== null ? ` What you see is ${formatAge(age)} old.` : "";
+  const next = wait > 0 ? `Trying again in ${wait} s.` : "Trying again now.";
+  return {
+    ...told,
+    age: age === null ? "" : `data ${formatAge(age)} old`,
+    isOld: true,
+    notice: `The collector has not answered for ${since}.${seen} ${next}`,
+    kind: "away",
+    canRetry: true,
+  };
+}
+
+function endedTold(picture, told) {
+  const { run } = picture;
+  const heard = formatClock(run.heard_at_s, picture.now_s);
+  if (!run.is_live) {
+    const notice = `From the collector's history: nobody sends for this run now. Last heard ${heard}.`;
+    return { ...told, state: "history", age: heard, notice, kind: "history" };
+  }
+  const how = run.outcome ? ` (${wordsOf(run.outcome)})` : "";
+  const at = formatClock(run.finished_at_s, picture.now_s);
+  return { ...told, state: "ended", age: at, notice: `This run ended at ${at}${how}.`, kind: "ended" };
+}
+
+function noticeTree(told, actions) {
+  return [
+    el("span", { dir: "auto" }, told.notice),
+    told.canRetry
+      ? el("button", { type: "button", class: "quiet", onclick: actions.retry }, "Try now")
+      : null,
+    told.kind === "problem"
+      ? el(
+          "button",
+          { type: "button", class: "quiet", onclick: () => actions.select({ run: null, group: null, rank: null, section: null }) },
+          "Show the first run",
+        )
+      : null,
+  ];
+}

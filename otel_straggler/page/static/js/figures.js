@@ -1,0 +1,107 @@
+// A row of key figures: how fast, what is lost, who is heard, how far, how fine it can be seen.
+
+import { el, patch } from "./dom.js";
+import {
+  formatDuration,
+  formatGpuTime,
+  formatNumber,
+  formatPercent,
+  formatSeconds,
+  formatTimes,
+  isKnown,
+  wordsOf,
+} from "./format.js";
+
+const MUCH_WASTE = 0.1;
+const SOME_WASTE = 0.03;
+
+/** Key figures of the run. */
+export function createFigures(container) {
+  return {
+    update(picture) {
+      container.hidden = !picture;
+      if (picture) patch(container, figuresOf(picture).map(figureTree));
+    },
+  };
+}
+
+/** What the figures say: title, large text, of how many, small text, tone. */
+export function figuresOf(picture) {
+  const { run } = picture;
+  return [stepTime(run), timeLost(run), lostSoFar(run), reporting(run), progress(picture), resolvable(run)];
+}
+
+function figureTree({ title, large, of, small, tone }) {
+  return el(
+    "div",
+    { class: "figure", key: title, "data-tone": tone || false },
+    el("dt", {}, title),
+    el("dd", { class: "figure-large" }, large, of && el("span", { class: "figure-of" }, ` of ${of}`)),
+    el("dd", { class: "figure-small" }, small || " "),
+  );
+}
+
+function stepTime(run) {
+  const own = run.slowest_step_s;
+  const most = isKnown(own) ? `of it ${formatSeconds(own)} own work of the slowest rank` : "";
+  return { title: "Step time", large: formatSeconds(run.step_s), small: most };
+}
+
+function timeLost(run) {
+  // What is lost in an hour stands in the answer, of whom it names: another number beside it would
+  // be of all ranks together, and be taken for the same.
+  const isIdle = isKnown(run.waste) && run.waste >= 1;
+  const times = isKnown(run.slowdown) ? `takes ${formatTimes(run.slowdown)} as long as it could` : "";
+  return {
+    title: "Time lost",
+    large: formatPercent(run.waste),
+    small: isIdle ? "nothing gets on" : times,
+    tone: isKnown(run.waste) ? wasteTone(run.waste) : null,
+  };
+}
+
+function wasteTone(waste) {
+  if (waste >= MUCH_WASTE) return "bad";
+  return waste >= SOME_WASTE ? "watch" : "good";
+}
+
+function lostSoFar(run) {
+  const why = [];
+  if (isKnown(run.m_w) && run.m_w >= 0.5) why.push(`${formatPercent(Math.min(1, run.m_w))} by the worst workers`);
+  if (isKnown(run.m_s) && run.m_s >= 0.5) why.push(`${formatPercent(Math.min(1, run.m_s))} by the last stage`);
+  return { title: "Lost so far", large: formatGpuTime(run.gpu_seconds_lost), small: why.join(", ") };
+}
+
+function reporting(run) {
+  const missing = isKnown(run.world_size) ? run.world_size - run.ranks_reporting : 0;
+  return {
+    title: "Ranks reporting",
+    large: formatNumber(run.ranks_reporting),
+    of: isKnown(run.world_size) ? formatNumber(run.world_size) : null,
+    small: missing > 0 ? `${formatNumber(missing)} missing` : "all of them",
+    tone: missing > 0 ? "bad" : null,
+  };
+}
+
+function progress(picture) {
+  const { run } = picture;
+  const hasEnded = isKnown(run.finished_at_s);
+  const endS = hasEnded ? run.finished_at_s : picture.now_s;
+  // A run that hangs does so since its last progress, and not since it began.
+  const fromS = picture.answer.kind === "hang" ? picture.answer.since_s : run.began_at_s;
+  const parts = [wordsOf(run.state)];
+  if (isKnown(fromS)) {
+    parts[0] += `${hasEnded ? " after" : " for"} ${formatDuration(Math.max(0, endS - fromS))}`;
+  }
+  if (isKnown(run.attempt) && run.attempt > 0) parts.push(`attempt ${run.attempt}`);
+  return { title: "Step", large: formatNumber(run.step), small: parts.join(", ") };
+}
+
+function resolvable(run) {
+  const least = run.resolvable_slowdown;
+  return {
+    title: "Smallest that shows",
+    large: isKnown(least) ? formatPercent(least - 1) : formatPercent(null),
+    small: run.time_basis ? `measured by ${wordsOf(run.time_basis)}` : "slowdown of one rank",
+  };
+}

@@ -1,0 +1,55 @@
+// What is shown while there is no run at all: what to do to see one.
+
+import { commandTree } from "./bars.js";
+import { el, patch } from "./dom.js";
+
+/** The page of somebody who has just started a collector. */
+export function createFirstSteps(container) {
+  return {
+    update(picture, ui, runs) {
+      const isEmpty = runs !== null && runs.runs.length === 0;
+      container.hidden = !isEmpty;
+      if (isEmpty) patch(container, firstStepsTree(window.location.hostname || "127.0.0.1"));
+    },
+  };
+}
+
+/** The five lines, with the address of this machine in them. */
+export function firstStepsTree(host) {
+  const shown = host.includes(":") && !host.startsWith("[") ? `[${host}]` : host;
+  const endpoint = `http://${shown}:4318`;
+  return [
+    el("p", { class: "eyebrow" }, "No runs yet"),
+    el("h1", {}, "The collector listens, and no training has reported"),
+    el("p", {}, "Put five lines into the training loop, and start it. The page fills by itself."),
+    el("pre", { tabindex: "0", "aria-label": "Five lines of Python" }, el("code", {}, fiveLines(endpoint))),
+    el(
+      "p",
+      {},
+      "Ranks send to ",
+      el("code", {}, endpoint),
+      " unless the collector was started with another address. It listens on this machine only" +
+        " until it is told otherwise (",
+      el("code", {}, "--otlp-http 0.0.0.0:4318"),
+      ").",
+    ),
+    el("h2", {}, "Nothing arrives?"),
+    el("p", {}, "Run this in the environment of the job:"),
+    commandTree("otel-straggler doctor"),
+    el("h2", {}, "Just looking?"),
+    el("p", {}, "This sends the telemetry of eight ranks, one of them slow, in real time:"),
+    commandTree(`otel-straggler simulate --steps 2000 --speed 1 --send ${endpoint}`),
+  ];
+}
+
+function fiveLines(endpoint) {
+  return [
+    "import otel_straggler as ots",
+    "",
+    `ots.configure(endpoint="${endpoint}")`,
+    "for n, batch in enumerate(batches):",
+    "    ots.step(n)",
+    '    with ots.section("forward"):',
+    "        loss = model(batch)",
+  ].join("\n");
+}

@@ -1,0 +1,309 @@
+// Draws what a heat view shows. A scene is `{context, grid, view, bounds, layout, palette, pixels,
+// styles, ratio, patterns, scratch, names, hover, focus, isFocused}`; all lengths are CSS pixels.
+
+import { slowdownOf } from "./bytes.js";
+import { slowdownFigure } from "./chart_words.js";
+import { heatDetail, heatPatch, paintHeat } from "./heat_levels.js";
+import { labelStep, visibleCells } from "./viewport.js";
+
+/** Cells at least so large, and so few, are drawn one by one with round corners. */
+const SMALLEST_TILE = 13;
+const MOST_TILES = 700;
+const HALF_FIGURE = 3.2; // pixels
+const MOST_FLAGS_NAMED = 24;
+const FIGURE_ROOM = { width: 34, height: 15 };
+
+/** One frame. Cost: the pixels of the plot, whatever the size of the grid. */
+export function drawHeat(scene) {
+  const { context, bounds, layout, palette, ratio } = scene;
+  const cells = visibleCells(scene.view, bounds);
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, layout.left + bounds.width + layout.right, layout.top + bounds.height + layout.bottom);
+  context.font = `11px ${palette.font}`;
+  drawRowLabels(scene, cells);
+  drawColumnLabels(scene, cells);
+  drawFlags(scene, cells);
+  context.save();
+  context.beginPath();
+  context.rect(layout.left, layout.top, bounds.width, bounds.height);
+  context.clip();
+  context.translate(layout.left, layout.top);
+  drawCells(scene, cells);
+  drawNothing(scene);
+  drawHatched(scene, cells);
+  drawBreaks(scene, cells);
+  drawMarkedRow(scene);
+  context.restore();
+  drawCursor(scene);
+}
+
+function drawCells(scene, cells) {
+  const { view, ratio } = scene;
+  const count = (cells.endRow - cells.firstRow) * (cells.endColumn - cells.firstColumn);
+  if (count <= 0) return;
+  if (Math.min(view.cellWidth, view.cellHeight) >= SMALLEST_TILE && count <= MOST_TILES) {
+    drawTiles(scene, cells);
+  } else {
+    drawBitmap(scene, cells, heatDetail(view, ratio));
+    drawGaps(scene, cells);
+  }
+  if (view.cellWidth >= FIGURE_ROOM.width && view.cellHeight >= FIGURE_ROOM.height) drawFigures(scene, cells);
+}
+
+function drawBitmap(scene, cells, detail) {
+  const { context, grid, view, bounds, patterns, pixels, scratch } = scene;
+  const patch = heatPatch(cells, detail);
+  const bitmap = scratch.bitmapFor(patch.groups, patch.bins);
+  paintHeat(bitmap.target, bitmap.stride, grid.levels, detail, patch, pixels);
+  bitmap.context.putImageData(bitmap.image, 0, 0, 0, 0, patch.groups, patch.bins);
+  const left = (patch.firstGroup * detail.columns - view.x) * view.cellWidth;
+  const top = (patch.firstBin * detail.rows - view.y) * view.cellHeight;
+  context.save();
+  context.beginPath();
+  context.rect(-view.x * view.cellWidth, -view.y * view.cellHeight, bounds.columns * view.cellWidth, bounds.rows * view.cellHeight);
+  context.clip();
+  context.fillStyle = patterns.empty;
+  context.fillRect(0, 0, bounds.width, bounds.height);
+  context.imageSmoothingEnabled = false;
+  context.drawImage(
+    bitmap.canvas, 0, 0, patch.groups, patch.bins, left, top,
+    patch.groups * detail.columns * view.cellWidth, patch.bins * detail.rows * view.cellHeight,
+  );
+  context.restore();
+}
+
+/** Lines between cells that are large enough to be told apart. */
+function drawGaps({ context, view, palette, ratio }, cells) {
+  const [thin, snap] = [1 / ratio, (at) => Math.round(at * ratio) / ratio];
+  const at = (index, start, size) => snap((index - start) * size);
+  const [left, right] = [at(cells.firstColumn, view.x, view.cellWidth), at(cells.endColumn, view.x, view.cellWidth)];
+  const [top, bottom] = [at(cells.firstRow, view.y, view.cellHeight), at(cells.endRow, view.y, view.cellHeight)];
+  context.fillStyle = palette.surface;
+  if (view.cellHeight >= 5) {
+    const gap = view.cellHeight >= 12 ? 2 : Math.max(thin, 1);
+    for (let row = cells.firstRow + 1; row < cells.endRow; row += 1) {
+      context.fillRect(left, at(row, view.y, view.cellHeight) - gap / 2, right - left, gap);
+    }
+  }
+  if (view.cellWidth < 8) return;
+  for (let column = cells.firstColumn + 1; column < cells.endColumn; column += 1) {
+    context.fillRect(at(column, view.x, view.cellWidth) - 0.5, top, 1, bottom - top);
+  }
+}
+
+/** Covers the places of the last row that are no cells. */
+function drawNothing({ context, grid, view, palette }) {
+  if (grid.cells === null || grid.cells === grid.rows * grid.columns) return;
+  const [row, column] = [Math.floor(grid.cells / grid.columns), grid.cells % grid.columns];
+  const x = (column - view.x) * view.cellWidth;
+  context.fillStyle = palette.surface;
+  context.fillRect(x, (row - view.y) * view.cellHeight, (grid.columns - column) * view.cellWidth + 1, view.cellHeight + 1);
+}
+
+function eachCell({ grid, view }, cells, visit) {
+  for (let column = cells.firstColumn; column < cells.endColumn; column += 1) {
+    const bytes = grid.levels[column]?.[0];
+    const x = (column - view.x) * view.cellWidth;
+    for (let row = cells.firstRow; row < cells.endRow; row += 1) {
+      visit(x, (row - view.y) * view.cellHeight, bytes ? bytes[row] : 0, row, column);
+    }
+  }
+}
+
+function drawTiles(scene, cells) {
+  const { context, view, styles, patterns } = scene;
+  const radius = Math.min(4, view.cellWidth / 5, view.cellHeight / 5);
+  eachCell(scene, cells, (x, y, byte) => {
+    context.fillStyle = byte ? styles[byte].fill : patterns.empty;
+    context.beginPath();
+    context.roundRect(x + 1, y + 1, view.cellWidth - 2, view.cellHeight - 2, radius);
+    context.fill();
+  });
+}
+
+function drawFigures(scene, cells) {
+  const { context, grid, view, palette, styles } = scene;
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  context.font = `${view.cellHeight >= 26 && view.cellWidth >= 48 ? 12.5 : 11}px ${palette.font}`;
+  eachCell(scene, cells, (x, y, byte, row, column) => {
+    if (!byte || grid.hatched.has(row * grid.columns + column)) return;
+    context.fillStyle = styles[byte].ink;
+    const slowdown = grid.exactAt ? grid.exactAt(row, column) : slowdownOf(byte);
+    context.fillText(slowdownFigure(slowdown), x + view.cellWidth / 2, y + view.cellHeight / 2 + 0.5);
+  });
+  context.font = `11px ${palette.font}`;
+}
+
+/** Silent cells: hatched, with a border; at least three pixels, so that none is lost. */
+function drawHatched({ context, grid, view, palette, patterns }, cells) {
+  if (grid.hatched.size === 0) return;
+  const inset = Math.min(view.cellWidth, view.cellHeight) >= SMALLEST_TILE ? 1 : 0;
+  for (const place of grid.hatched) {
+    const [row, column] = [Math.floor(place / grid.columns), place % grid.columns];
+    const isSeen = row >= cells.firstRow && row < cells.endRow && column >= cells.firstColumn && column < cells.endColumn;
+    if (!isSeen) continue;
+    const x = (column - view.x) * view.cellWidth + inset;
+    const y = (row - view.y) * view.cellHeight + inset;
+    const width = Math.max(3, view.cellWidth - 2 * inset);
+    const height = Math.max(3, view.cellHeight - 2 * inset);
+    context.fillStyle = palette.surface;
+    context.fillRect(x, y, width, height);
+    context.fillStyle = patterns.silent;
+    context.fillRect(x, y, width, height);
+    context.strokeStyle = palette.flag;
+    context.lineWidth = 1;
+    context.strokeRect(x + 0.5, y + 0.5, width - 1, height - 1);
+  }
+}
+
+/** Where a new node begins (rows), and where windows are missing (columns). */
+function drawBreaks({ context, grid, view, bounds, palette }, cells) {
+  context.fillStyle = palette.quiet;
+  for (const row of grid.rowBreaks) {
+    if (view.cellHeight < 3 || row <= cells.firstRow || row >= cells.endRow) continue;
+    context.fillRect(0, Math.round((row - view.y) * view.cellHeight) - 0.5, Math.min(bounds.width, (bounds.columns - view.x) * view.cellWidth), 1);
+  }
+  for (const column of grid.columnBreaks) {
+    if (column <= cells.firstColumn || column >= cells.endColumn) continue;
+    const x = Math.round((column - view.x) * view.cellWidth);
+    for (let y = 0; y < Math.min(bounds.height, bounds.rows * view.cellHeight); y += 6) context.fillRect(x - 1, y, 2, 3);
+  }
+}
+
+function drawMarkedRow({ context, grid, view, bounds, palette }) {
+  if (grid.selectedRow === null || grid.selectedRow === undefined) return;
+  const height = Math.max(3, view.cellHeight);
+  const y = (grid.selectedRow - view.y) * view.cellHeight + (view.cellHeight - height) / 2;
+  if (y > bounds.height || y + height < 0) return;
+  context.strokeStyle = palette.accent;
+  context.lineWidth = 2;
+  const width = Math.min(bounds.width, (bounds.columns - view.x) * view.cellWidth);
+  context.strokeRect(0.5, Math.max(1, y), width - 1, Math.min(height, bounds.height - 2 - y));
+}
+
+/** The chosen cell, the one under the pointer, and the one that the keys stand on. */
+function drawCursor({ context, grid, view, layout, palette, hover, focus, isFocused }) {
+  const outline = (cell, colour, width) => {
+    const [across, down] = [Math.max(5, view.cellWidth), Math.max(5, view.cellHeight)];
+    const x = layout.left + (cell.column + 0.5 - view.x) * view.cellWidth - across / 2;
+    const y = layout.top + (cell.row + 0.5 - view.y) * view.cellHeight - down / 2;
+    context.strokeStyle = colour;
+    context.lineWidth = width;
+    context.strokeRect(x, y, across, down);
+  };
+  if (grid.markedCell !== null) {
+    outline({ row: Math.floor(grid.markedCell / grid.columns), column: grid.markedCell % grid.columns }, palette.accent, 2.5);
+  }
+  if (hover) outline(hover, palette.ink, 1.5);
+  if (!focus || !isFocused) return;
+  outline(focus, palette.surface, 5);
+  outline(focus, palette.accent, 2.5);
+}
+
+/** A name with its beginning (or its end) left out if there is no room for it. */
+function shortName({ context, names }, name, room, keepsEnd = false) {
+  const key = `${room}|${name}`;
+  if (!names.has(key)) names.set(key, shortened(context, name, room, keepsEnd));
+  return names.get(key);
+}
+
+function shortened(context, name, room, keepsEnd) {
+  let kept = name;
+  const whole = () => (kept === name ? name : keepsEnd ? `…${kept}` : `${kept}…`);
+  while (kept.length > 1 && context.measureText(whole()).width > room) {
+    kept = keepsEnd ? kept.slice(1) : kept.slice(0, -1);
+  }
+  return whole();
+}
+
+/** The middle of a row, so far inside the plot that what stands beside it is seen. */
+function middleOfRow({ view, bounds, layout }, row) {
+  const y = (row + 0.5 - view.y) * view.cellHeight;
+  return layout.top + Math.max(5, Math.min(bounds.height - 5, y));
+}
+
+function drawRowLabels(scene, cells) {
+  const { context, grid, view, layout, palette } = scene;
+  const step = labelStep(view.cellHeight, 14);
+  context.textAlign = "right";
+  context.textBaseline = "middle";
+  const write = (row, colour) => {
+    const y = middleOfRow(scene, row);
+    context.fillStyle = colour;
+    context.fillText(shortName(scene, grid.rowName(row), layout.left - 15, true), layout.left - 13, y);
+    return y;
+  };
+  const taken = [];
+  const writeIfFree = (row, colour) => {
+    if (row === null || row < cells.firstRow || row >= cells.endRow) return;
+    const y = middleOfRow(scene, row);
+    if (taken.every((other) => Math.abs(y - other) >= 12)) taken.push(write(row, colour));
+  };
+  writeIfFree(grid.selectedRow, palette.accent);
+  for (const row of grid.flaggedRows) {
+    if (taken.length < MOST_FLAGS_NAMED) writeIfFree(row, palette.flag);
+  }
+  for (let row = Math.ceil(cells.firstRow / step) * step; row < cells.endRow; row += step) {
+    writeIfFree(row, palette.quiet);
+  }
+}
+
+function drawColumnLabels(scene, cells) {
+  const { context, grid, view, bounds, layout, palette } = scene;
+  context.fillStyle = palette.quiet;
+  if (grid.hasNamesOnTop) return drawNamesOnTop(scene, cells);
+  const isTop = layout.top > layout.bottom;
+  const step = labelStep(view.cellWidth, grid.columnLabelRoom);
+  const y = isTop ? layout.top - 9 : layout.top + Math.min(bounds.height, bounds.rows * view.cellHeight) + 12;
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  for (let column = Math.ceil(cells.firstColumn / step) * step; column < cells.endColumn; column += step) {
+    const x = (column + 0.5 - view.x) * view.cellWidth;
+    if (x < 0 || x > bounds.width) continue;
+    const [name, half] = [grid.columnName(column), grid.columnName(column).length * HALF_FIGURE];
+    context.fillText(name, layout.left + Math.max(half - 8, Math.min(bounds.width + layout.right - half, x)), y);
+  }
+  context.textAlign = "right";
+  context.fillText(grid.corner, layout.left - 13, y);
+}
+
+/** Names over sections; at an angle if columns are narrow. */
+function drawNamesOnTop(scene, cells) {
+  const { context, grid, view, layout, palette } = scene;
+  const { isSlanted } = layout;
+  const step = Math.max(1, Math.ceil(13 / view.cellWidth));
+  const room = isSlanted ? (layout.top - 14) * 1.3 : view.cellWidth - 4;
+  context.textBaseline = isSlanted ? "middle" : "alphabetic";
+  context.textAlign = isSlanted ? "left" : "center";
+  for (let column = cells.firstColumn; column < cells.endColumn; column += step) {
+    context.save();
+    context.translate(layout.left + (column + 0.5 - view.x) * view.cellWidth, layout.top - 8);
+    if (isSlanted) context.rotate(-Math.PI / 4);
+    context.fillStyle = column === grid.selectedColumn ? palette.accent : palette.quiet;
+    context.fillText(shortName(scene, grid.columnName(column), room), 0, 0);
+    context.restore();
+  }
+}
+
+/** Triangles at the left edge for flagged rows (hollow: only suspected), one per pixel at most. */
+function drawFlags(scene, cells) {
+  const { context, grid, layout, palette } = scene;
+  context.fillStyle = palette.flag;
+  context.strokeStyle = palette.flag;
+  context.lineWidth = 1;
+  let above = -10;
+  for (const row of grid.flaggedRows) {
+    if (row < cells.firstRow || row >= cells.endRow) continue;
+    const y = middleOfRow(scene, row);
+    if (y - above < 1) continue;
+    above = y;
+    context.beginPath();
+    context.moveTo(layout.left - 2, y);
+    context.lineTo(layout.left - 10, y - 4.5);
+    context.lineTo(layout.left - 10, y + 4.5);
+    context.closePath();
+    if (grid.suspectRows.has(row)) context.stroke();
+    else context.fill();
+  }
+}

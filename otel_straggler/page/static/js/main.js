@@ -1,0 +1,118 @@
+// Puts the parts together: data and choice go to all of them, choices come back.
+
+import { createAlerts } from "./alerts.js";
+import { createAnnouncer } from "./announcer.js";
+import { createAnswer } from "./answer.js";
+import { createConnection } from "./connection.js";
+import { createFigures } from "./figures.js";
+import { createFirstSteps } from "./first_steps.js";
+import { createLedger } from "./ledger.js";
+import { createLiveness } from "./liveness.js";
+import { createMatrix } from "./matrix.js";
+import { createPicker } from "./picker.js";
+import { createRankDetails } from "./rank_details.js";
+import { createRankTime } from "./rank_time.js";
+import { createSectionHeat } from "./section_heat.js";
+import { openSource } from "./source.js";
+import { createState } from "./state.js";
+import { createTheme } from "./theme.js";
+import { createVerdicts } from "./verdicts.js";
+import { createWaits } from "./waits.js";
+
+const MOST_BESIDE = 9;
+
+/** Builds the page and keeps it fresh. */
+export function startPage() {
+  const source = openSource();
+  let view = null;
+  let theme = document.documentElement.dataset.theme;
+  let isDue = false;
+
+  const state = createState(window, (chosen) => {
+    due();
+    source.look(chosen);
+  });
+  const actions = { select: state.select, retry: source.retry };
+  const parts = createParts(actions);
+
+  function due() {
+    if (isDue) return;
+    isDue = true;
+    window.requestAnimationFrame(() => {
+      isDue = false;
+      if (view) drawPage(parts, view, chosenOf(view, state.chosen(), theme));
+    });
+  }
+
+  createTheme(partElement("theme"), (now) => {
+    theme = now;
+    due();
+  });
+  source.start((now) => {
+    view = now;
+    due();
+  }, state.chosen());
+}
+
+function createParts(actions) {
+  const make = (create, name) => create(partElement(name), actions);
+  return {
+    alerts: make(createAlerts, "alerts"),
+    announcer: make(createAnnouncer, "announcer"),
+    answer: make(createAnswer, "answer"),
+    connection: createConnection(partElement("connection"), partElement("notice"), actions),
+    figures: make(createFigures, "figures"),
+    firstSteps: make(createFirstSteps, "first-steps"),
+    ledger: make(createLedger, "ledger"),
+    liveness: make(createLiveness, "liveness"),
+    matrix: make(createMatrix, "matrix"),
+    picker: make(createPicker, "picker"),
+    rank: make(createRankDetails, "rank"),
+    rankTime: make(createRankTime, "rank-time"),
+    sectionHeat: make(createSectionHeat, "sections"),
+    verdicts: make(createVerdicts, "verdicts"),
+    waits: make(createWaits, "waits"),
+  };
+}
+
+function partElement(name) {
+  return document.querySelector(`[data-part="${name}"]`);
+}
+
+/** What the viewer looks at: the choice, completed by what the collector took where none was made. */
+function chosenOf(view, chosen, theme) {
+  const run = view.picture?.run;
+  return {
+    run: run?.run_id ?? chosen.run,
+    group: run?.group ?? chosen.group,
+    section: chosen.section ?? "",
+    rank: chosen.rank,
+    theme,
+  };
+}
+
+function drawPage(parts, view, ui) {
+  const { picture, runs, timeline, rank, connection, problem } = view;
+  parts.connection.update(picture, ui, connection, problem);
+  parts.picker.update(picture, ui, runs);
+  parts.firstSteps.update(picture, ui, runs);
+  layCharts(document.querySelector("[data-part=charts]"), picture);
+  const plain = ["answer", "figures", "ledger", "waits", "liveness", "alerts", "verdicts"];
+  for (const name of plain) parts[name].update(picture, ui);
+  if (picture) {
+    parts.matrix.update(picture, ui);
+    parts.sectionHeat.update(picture, ui);
+    parts.rankTime.update(picture, ui, timeline);
+  }
+  parts.rank.update(picture, ui, rank);
+  parts.announcer.update(picture);
+  if (picture || runs) document.body.dataset.ready = "";
+}
+
+/** With few sections the ledger and the waits stand beside them, with many below. */
+function layCharts(grid, picture) {
+  grid.hidden = !picture;
+  if (picture) grid.dataset.sections = picture.sections.length > MOST_BESIDE ? "many" : "few";
+}
+
+startPage();

@@ -1,0 +1,219 @@
+// The side panel: one rank with its sections, its past, its waits, its verdicts, what to run.
+
+import { barTree, commandTree, nameTree, nothingTree } from "./bars.js";
+import { el, patch } from "./dom.js";
+import { formatAge, formatNumber, formatSeconds, formatTimes, isKnown } from "./format.js";
+import { aboutState } from "./rank_states.js";
+import { sparklineTree } from "./sparkline.js";
+import { verdictTree } from "./verdicts.js";
+
+const SLOW_FROM = 1.1;
+
+/** Shown while a rank is chosen; Escape closes it, and the focus goes back to where it was. */
+export function createRankDetails(container, actions) {
+  let opener = null;
+  let isOpen = false;
+
+  function close() {
+    actions.select({ rank: null });
+  }
+
+  function show(wanted) {
+    if (wanted === isOpen) return;
+    isOpen = wanted;
+    container.hidden = !wanted;
+    document.body.classList.toggle("has-side-panel", wanted);
+    if (wanted) {
+      opener = document.activeElement;
+      container.querySelector("h2")?.focus({ preventScroll: true });
+    } else if (opener?.isConnected) {
+      opener.focus({ preventScroll: true });
+    }
+  }
+
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && isOpen && !event.defaultPrevented) close();
+  });
+
+  return {
+    update(picture, ui, rank) {
+      const isWanted = Boolean(picture) && ui.rank !== null;
+      if (isWanted) patch(container, panelTree(picture, ui, rank, close, actions));
+      show(isWanted);
+    },
+  };
+}
+
+/** The panel as a tree; `rank` is null until the collector has answered. */
+export function panelTree(picture, ui, rank, close, actions) {
+  const isIt = rank !== null && rank.rank === ui.rank;
+  return [
+    el(
+      "header",
+      { class: "panel-head", key: "head" },
+      el("h2", { tabindex: "-1" }, `Rank ${formatNumber(ui.rank)}`),
+      el("button", { type: "button", class: "icon-button", "aria-label": "Close", onclick: close }, "✕"),
+    ),
+    isIt
+      ? panelParts(picture, rank, actions)
+      : nothingTree(picture.ranks.rank.includes(ui.rank) ? "Nothing more is known of it here." : "There is no such rank."),
+  ];
+}
+
+function panelParts(picture, rank, actions) {
+  return [
+    whereTree(rank),
+    sectionsTree(rank, actions),
+    waitsOfRank(rank),
+    verdictsOfRank(picture, rank, actions),
+    droppedTree(rank),
+    rank.commands?.length
+      ? el("section", { key: "commands" }, el("h3", {}, "To run"), rank.commands.map(commandTree))
+      : null,
+  ];
+}
+
+function whereTree(rank) {
+  const { mark, tone } = aboutState(rank.state);
+  const places = Object.entries(rank.parallel || {}).map(([name, value]) => `${name} ${value}`);
+  const facts = [
+    ["State", el("span", { "data-rank-state": tone }, el("span", { class: "state-mark", "aria-hidden": "true" }, mark), ` ${rank.state ?? "not known"}`)],
+    ["Node", rank.node ? nameTree(rank.node) : null],
+    ["Role", rank.role ? nameTree(rank.role) : null],
+    ["Place", places.length ? places.join(", ") : null],
+    ["Step", isKnown(rank.step) ? formatNumber(rank.step) : null],
+    ["Heartbeat", isKnown(rank.heartbeat_age_s) ? `${formatAge(rank.heartbeat_age_s)} ago` : null],
+    ["Progress", isKnown(rank.progress_age_s) ? `${formatAge(rank.progress_age_s)} ago` : null],
+    ["Open section", rank.open_section ? nameTree(rank.open_section) : null],
+    ["GPU", gpuTree(rank.gpu)],
+  ].filter(([, shown]) => shown);
+  return el(
+    "dl",
+    { class: "pairs", key: "where" },
+    facts.map(([title, shown]) => el("div", { key: title }, el("dt", {}, title), el("dd", {}, shown))),
+  );
+}
+
+function gpuTree(gpu) {
+  if (!gpu || !(gpu.model || gpu.uuid || gpu.tier)) return null;
+  const texts = [gpu.model, gpu.uuid, gpu.tier ? `timed by ${gpu.tier}` : null, gpu.reason];
+  return texts.filter(Boolean).map((text) => el("div", { key: text }, nameTree(text)));
+}
+
+function sectionsTree(rank, actions) {
+  const sections = rank.sections || [];
+  if (!sections.length) return el("section", { key: "sections" }, nothingTree("No window has been scored with it yet."));
+  const largest = Math.max(...sections.flatMap((each) => [each.step_s ?? 0, each.peers_step_s ?? 0]));
+  return el(
+    "section",
+    { key: "sections" },
+    el("h3", {}, "Its sections beside its peers"),
+    el(
+      "ul",
+      { class: "section-rows" },
+      sections.map((section) => sectionTree(section, largest, rank.history, actions)),
+    ),
+    el("p", { class: "nothing" }, "Upper bar: this rank, time per step. Lower bar: median of its role. Line: slowdown over the last windows."),
+  );
+}
+
+function sectionTree(section, largest, history, actions) {
+  const isWork = section.kind !== "wait"; // who waits longer is a victim, not slow
+  const isSlow = isWork && isKnown(section.slowdown) && section.slowdown >= SLOW_FROM;
+  return el(
+    "li",
+    { key: section.name, "data-tone": isSlow ? "bad" : false },
+    el(
+      "div",
+      { class: "section-head" },
+      el(
+        "button",
+        { type: "button", class: "text-link", title: "Show this section over time", onclick: () => actions.select({ section: section.name }) },
+        nameTree(section.name),
+      ),
+      el("small", {}, ` ${section.kind ?? ""}`),
+      el("strong", { class: "number" }, formatTimes(section.slowdown)),
+    ),
+    el(
+      "div",
+      { class: "section-body" },
+      el(
+        "div",
+        { class: "section-bars" },
+        barTree(section.step_s, largest, isSlow ? "own" : "neutral"),
+        el("span", { class: "number" }, formatSeconds(section.step_s)),
+        barTree(section.peers_step_s, largest, "others"),
+        el("span", { class: "number" }, formatSeconds(section.peers_step_s)),
+      ),
+      sparklineTree(pastOf(history, section.name), `Slowdown of ${section.name}`),
+    ),
+    el("p", { class: "card-foot" }, scoreTexts(section).map((text) => el("span", {}, text))),
+  );
+}
+
+function pastOf(history, name) {
+  const place = history?.sections?.indexOf(name) ?? -1;
+  return place === -1 ? [] : history.slowdowns[place];
+}
+
+function scoreTexts(section) {
+  const scores = [
+    ["score", section.relative_score],
+    ["to its own best", section.individual_score],
+    ["GPU", section.gpu_relative],
+    ["GPU to its own best", section.gpu_individual],
+  ].filter(([, score]) => isKnown(score));
+  const texts = scores.map(([title, score]) => `${title} ${score.toFixed(2)}`);
+  if (isKnown(section.median_s)) texts.push(`median run ${formatSeconds(section.median_s)}`);
+  return texts;
+}
+
+function waitsOfRank(rank) {
+  if (!rank.waits) return null;
+  const { caused_s: caused, suffered_s: suffered } = rank.waits;
+  const largest = Math.max(caused ?? 0, suffered ?? 0);
+  return el(
+    "section",
+    { key: "waits" },
+    el("h3", {}, "Waiting"),
+    el(
+      "div",
+      { class: "section-bars with-names" },
+      el("span", {}, "made others wait"),
+      barTree(caused, largest, "culprit"),
+      el("span", { class: "number" }, formatSeconds(caused)),
+      el("span", {}, "waited for others"),
+      barTree(suffered, largest, "victim"),
+      el("span", { class: "number" }, formatSeconds(suffered)),
+    ),
+  );
+}
+
+function verdictsOfRank(picture, rank, actions) {
+  const verdicts = rank.verdicts || [];
+  return el(
+    "section",
+    { key: "verdicts" },
+    el("h3", {}, "Verdicts"),
+    verdicts.length
+      ? el("ul", { class: "cards" }, verdicts.map((each, place) => verdictCard(each, place, picture, actions)))
+      : nothingTree("It has not been called slow."),
+  );
+}
+
+function verdictCard(verdict, place, picture, actions) {
+  const card = verdictTree({ stands: verdict.state !== "recovered" && verdict.state !== "ok", ...verdict }, picture, actions);
+  return { ...card, props: { ...card.props, key: place } };
+}
+
+function droppedTree(rank) {
+  const dropped = Object.entries(rank.dropped || {}).filter(([, count]) => count > 0);
+  if (!dropped.length) return null;
+  const texts = dropped.map(([reason, count]) => `${reason}: ${formatNumber(count)}`);
+  return el(
+    "section",
+    { key: "dropped" },
+    el("h3", {}, "Lost before it arrived"),
+    el("p", {}, nameTree(texts.join(", "))),
+  );
+}

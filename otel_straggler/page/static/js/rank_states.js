@@ -1,0 +1,82 @@
+// The states of ranks: how they are ordered, marked and counted. Nothing here touches a document.
+
+import { isKnown } from "./format.js";
+
+/** The gravest first; `tone` tells the colour, `mark` tells it without one. */
+export const RANK_STATES = [
+  { state: "lost", tone: "lost", mark: "✕", meaning: "no heartbeat: crashed, stopped or cut off" },
+  { state: "stuck", tone: "stuck", mark: "■", meaning: "alive, work is open, and no progress" },
+  { state: "late", tone: "late", mark: "▲", meaning: "no progress for half of its timeout" },
+  { state: "missing", tone: "unknown", mark: "?", meaning: "expected, and never heard of" },
+  { state: "starting", tone: "starting", mark: "◇", meaning: "has not begun a step yet" },
+  { state: "ok", tone: "ok", mark: "●", meaning: "gets on" },
+  { state: "finished", tone: "finished", mark: "✓", meaning: "has said how it ended" },
+];
+
+const OTHER_STATE = { state: "unknown", tone: "unknown", mark: "?", meaning: "nothing is known of it" };
+const GRAVE_STATES = 3;
+
+/** What is known of a state by its name. */
+export function aboutState(name) {
+  return RANK_STATES.find(({ state }) => state === name) || OTHER_STATE;
+}
+
+/** How many ranks are in which state, gravest first, without empty ones. Cost: O(ranks). */
+export function countedStates(ranks) {
+  const counts = new Array(ranks.states.length).fill(0);
+  let unknown = 0;
+  for (const code of ranks.state) {
+    if (code >= 0 && code < counts.length) counts[code] += 1;
+    else unknown += 1;
+  }
+  const found = ranks.states.map((name, code) => ({ ...aboutState(name), state: name, count: counts[code] }));
+  if (unknown) found.push({ ...OTHER_STATE, count: unknown });
+  return found.filter(({ count }) => count > 0).sort((a, b) => graveness(a.state) - graveness(b.state));
+}
+
+function graveness(name) {
+  const place = RANK_STATES.findIndex(({ state }) => state === name);
+  return place === -1 ? RANK_STATES.length : place;
+}
+
+/** Places of the ranks to look at: lost, stuck or late, longest silent or stalled first. */
+export function graveRanks(ranks, most) {
+  const places = [];
+  ranks.state.forEach((code, place) => {
+    if (graveness(ranks.states[code]) < GRAVE_STATES) places.push(place);
+  });
+  const weight = (place) => [graveness(ranks.states[ranks.state[place]]), -waitedFor(ranks, place)];
+  places.sort((a, b) => weight(a)[0] - weight(b)[0] || weight(a)[1] - weight(b)[1]);
+  return { places: places.slice(0, most), left_out: Math.max(0, places.length - most) };
+}
+
+function waitedFor(ranks, place) {
+  return Math.max(ranks.heartbeat_age_s?.[place] ?? 0, ranks.progress_age_s?.[place] ?? 0);
+}
+
+/** Oldest and median age of what is known; null without any. Cost: O(n log n). */
+export function agesOf(ages) {
+  const known = (ages || []).filter(isKnown).sort((a, b) => a - b);
+  if (!known.length) return null;
+  return { oldest: known[known.length - 1], median: known[Math.floor((known.length - 1) / 2)] };
+}
+
+/**
+ * How `count` tiles fill a strip `width` wide: as large as they can be within `most_height`, in rows
+ * of equal length. Lengths in pixels; a tile is as wide as the row allows, up to `WIDEST_TILE`.
+ */
+export function tilesOfStrip(count, width, mostHeight) {
+  let height = LARGEST_TILE;
+  let rows = 1;
+  for (; height > 1; height -= height > 8 ? 1 : 0.5) {
+    rows = Math.ceil(count / Math.max(1, Math.floor(width / height)));
+    if (rows * height <= mostHeight) break;
+  }
+  rows = Math.ceil(count / Math.max(1, Math.floor(width / height)));
+  const columns = Math.ceil(count / rows);
+  const wide = Math.min(WIDEST_TILE, width / columns);
+  return { width: wide, height, columns, rows, total: rows * height };
+}
+
+const LARGEST_TILE = 24;
+const WIDEST_TILE = 72;

@@ -1,0 +1,146 @@
+// Ranks down, sections across, the newest window: in what a slow rank is slow.
+
+import { bytesOfSlowdowns } from "./bytes.js";
+import { chartChoice } from "./chart_dom.js";
+import { createChartFrame, zoomButtons } from "./chart_frame.js";
+import { countWords, rankWords, ranksWords, slowdownWords } from "./chart_words.js";
+import { bytesAtPlaces, heatDetail, heatLevels } from "./heat_levels.js";
+import { EMPTY_HEAT_GRID } from "./heat_view.js";
+import { RANK_ORDERS, factsOfRanks, flaggedRowsOf, orderOfRanks } from "./rank_order.js";
+import { visibleCells } from "./viewport.js";
+
+const GUTTERS = { left: 74, right: 2, bottom: 4, top: 24, isSlanted: false };
+const SLANTED = { ...GUTTERS, top: 68, right: 44, isSlanted: true };
+const LETTER_WIDTH = 6.8;
+const SECTION_HEAT_HEIGHT = { least: 60, most: 400, row: 26 };
+const SECTION_HEAT_NOTHING = "No window has been scored yet: the first one comes after some steps.";
+const ALL = "all";
+
+/** `update(picture, ui)`. A new picture costs all its cells once. */
+export function createSectionHeat(container, actions) {
+  const it = { order: "rank", shown: null, last: null };
+  const frame = createChartFrame(container, {
+    part: "sections",
+    label: "Slowdown of each rank in each section of the newest window",
+    layout: GUTTERS,
+    marks: ["flagged"],
+    hasMinimap: true,
+    tableCaption: "The slowest ranks of the newest window, all sections together",
+    on: {
+      words: (found) => wordsOfSection(it.shown, found),
+      pick: ({ row, column }) => {
+        const section = it.shown.columns[column].name;
+        actions.select({ rank: it.shown.keys[row], section: section === ALL ? "" : section });
+      },
+      changed: (heat) => sayShown(container, frame, it, heat),
+    },
+  });
+  const redo = () => it.last && refreshSections(frame, it, ...it.last);
+  const order = chartChoice("order of ranks", (name) => {
+    it.order = name;
+    redo();
+  });
+  order.setOptions(RANK_ORDERS, it.order);
+  frame.tools.append(order.element, ...zoomButtons(frame.heat.actions, "ranks"));
+  const update = (picture, ui) => {
+    it.last = [picture, ui];
+    frame.table.update(factsOfRanks(picture).worst);
+    redo();
+  };
+  return { update, destroy: frame.destroy };
+}
+
+/** The newest window as one column for all sections together and one for each, with its bytes. */
+function columnsOfPicture(picture) {
+  const n = picture.ranks.rank.length;
+  const { overall, by_section: bySection } = picture.slowdowns ?? {};
+  const column = (name, kind, values) => ({ name, kind, values, bytes: bytesOfSlowdowns(values, n) });
+  const each = (picture.sections ?? []).map(({ name, kind }, i) => column(name, kind, bySection?.[i] ?? []));
+  return [column(ALL, "all sections together", overall ?? []), ...each];
+}
+
+function refreshSections(frame, it, picture, ui) {
+  const before = it.shown;
+  const isSame = before?.picture === picture && before.order === it.order && it.order !== "flagged";
+  it.shown = isSame ? before : shownOf(picture, it.order, ui);
+  const { keys, hasData } = it.shown;
+  const grid = hasData && keys.length ? sectionGrid(it.shown, ui) : EMPTY_HEAT_GRID;
+  const tall = Math.min(SECTION_HEAT_HEIGHT.most, Math.max(SECTION_HEAT_HEIGHT.least, grid.rows * SECTION_HEAT_HEIGHT.row));
+  const { top, bottom } = grid.layoutFor?.(frame.stage.clientWidth) ?? GUTTERS;
+  frame.setHeight(tall + top + bottom);
+  frame.body.dataset.large = String(grid.rows > 100);
+  frame.stage.dataset.empty = grid.rows === 0 ? (hasData ? "No rank is flagged." : SECTION_HEAT_NOTHING) : "";
+  frame.heat.setGrid(grid, before !== null && before.order !== it.order);
+}
+
+/** What is shown of a picture in an order. Cost: all its cells. */
+function shownOf(picture, order, ui) {
+  const columns = columnsOfPicture(picture);
+  const { known, flagged } = factsOfRanks(picture);
+  const newest = { ranks: picture.ranks.rank, columns: [{}], bytes: columns[0].bytes };
+  const places = orderOfRanks(order, newest, known, flagged, ui.rank ?? null);
+  return {
+    picture, order, places, columns, known, flagged,
+    hasData: columns.some(({ bytes }) => bytes.some(Boolean)),
+    keys: places.map((place) => newest.ranks[place]),
+    levels: columns.map(({ bytes }) => heatLevels(bytesAtPlaces(bytes, places))),
+  };
+}
+
+function sectionGrid({ keys, places, columns, levels, flagged, known, order }, ui) {
+  const rowOf = keys.indexOf(ui.rank ?? null);
+  const columnOf = ui.section ? columns.findIndex(({ name }, i) => i > 0 && name === ui.section) : 0;
+  const nodeAt = (row) => known.get(keys[row])?.node ?? "";
+  return {
+    ...EMPTY_HEAT_GRID,
+    rows: keys.length,
+    columns: columns.length,
+    levels,
+    rowKeys: keys,
+    columnKeys: columns.map(({ name }, i) => `${i}:${name}`),
+    rowName: (row) => (order === "node" && nodeAt(row) ? `${nodeAt(row)} · ${keys[row]}` : `rank ${keys[row]}`),
+    columnName: (column) => columns[column].name,
+    exactAt: (row, column) => columns[column].values[places[row]],
+    ...flaggedRowsOf(keys, flagged),
+    selectedRow: rowOf < 0 ? null : rowOf,
+    selectedColumn: columnOf < 0 ? null : columnOf,
+    columnBreaks: [1],
+    hasNamesOnTop: true,
+    layoutFor: (width) => guttersFor(columns, width, order === "node"),
+    mostCellWidth: 240,
+    mostCellHeight: 26,
+  };
+}
+
+/** Names stand upright where the longest has room. */
+function guttersFor(columns, width, isByNode) {
+  const left = isByNode ? 120 : GUTTERS.left;
+  const longest = Math.max(...columns.map(({ name }) => name.length)) * LETTER_WIDTH + 4;
+  const isFlat = (width - left - GUTTERS.right) / columns.length >= longest;
+  return { ...(isFlat ? GUTTERS : SLANTED), left };
+}
+
+function wordsOfSection({ keys, places, columns, known, flagged }, { row, column, ranks }) {
+  const rank = keys[row];
+  const { name, kind, values } = columns[column];
+  const where = column === 0 ? "all sections" : name;
+  return [
+    `${rankWords(rank, known.get(rank)?.node)}, ${where}: ${slowdownWords(values[places[row]])}`,
+    column === 0 ? "" : `${kind} section`,
+    ranks > 1 ? `the slowest of ${ranksWords(ranks)} in this line` : "",
+    flagged.has(rank) ? `flagged: ${flagged.get(rank).why}` : "",
+  ];
+}
+
+function sayShown(container, frame, it, { view, bounds, ratio, grid }) {
+  const cells = visibleCells(view, bounds);
+  const keys = grid.rows ? it.shown.keys : [];
+  const facts = { firstRank: keys[cells.firstRow] ?? "", lastRank: keys[cells.endRow - 1] ?? "", columns: grid.columns };
+  for (const [name, value] of Object.entries(facts)) {
+    if (container.dataset[name] !== String(value)) container.dataset[name] = value;
+  }
+  const { rows } = heatDetail(view, ratio);
+  const many = rows > 1 ? ` Each line shows the slowest of ${ranksWords(rows)}.` : "";
+  const text = keys.length ? `${countWords(cells.endRow - cells.firstRow)} of ${ranksWords(keys.length)}.${many}` : "";
+  if (frame.note.textContent !== text) frame.note.textContent = text;
+}

@@ -1,0 +1,287 @@
+// Where the data comes from: a collector that is asked again whenever it says that something has
+// changed, or the data that a saved report carries in itself. Both tell it in the same form.
+
+import { createApi, addressOf } from "./api.js";
+import { createStream } from "./stream.js";
+import { decodeTimeline, mergeTimelines } from "./bytes.js";
+
+/**
+ * What a source tells, always all of it:
+ * `runs` answer of /v1/runs, `picture` of /v1/run, `timeline` of all windows known, `rank` answer of
+ * /v1/rank; each null while there is none. `connection`: `state` (connecting, live, reconnecting,
+ * ended, saved), `since_ms` when it became so, `retry_ms` when the next try is due, and `clock_s`,
+ * by which the collector's clock is ahead of ours.
+ */
+function emptyView(state) {
+  const connection = { state, since_ms: Date.now(), retry_ms: null, clock_s: 0 };
+  return { runs: null, picture: null, timeline: null, rank: null, problem: null, connection };
+}
+
+/** The source of this document. */
+export function openSource() {
+  const embedded = document.getElementById("straggler-data");
+  if (embedded) return openEmbedded(JSON.parse(embedded.textContent));
+  return openLive();
+}
+
+/** Data that is there already; of other runs than the one it shows it knows the headline only. */
+export function openEmbedded(data) {
+  const view = emptyView("saved");
+  view.runs = data.runs;
+  view.picture = data.run;
+  view.connection.clock_s = 0;
+  return {
+    start(changed, chosen) {
+      this.look = (now) => {
+        const timeline = (data.timelines || {})[now.section ?? ""];
+        view.timeline = timeline ? decodeTimeline(timeline) : null;
+        view.rank = (data.ranks || {})[String(now.rank)] || null;
+        changed({ ...view });
+      };
+      this.look(chosen);
+    },
+    look() {},
+    retry() {},
+    stop() {},
+  };
+}
+
+const SLOWEST_RETRY_MS = 15000;
+const FIRST_RETRY_MS = 500;
+const WATCH_MS = 15000;
+const MOST_TIMELINES = 6;
+
+/**
+ * Asks a collector.
+ *
+ * @param world what it does to the outside; tests give their own.
+ */
+export function openLive(world = browserWorld()) {
+  const api = createApi(world);
+  const view = emptyView("connecting");
+  const timelines = new Map();
+  let chosen = {};
+  let changed = () => {};
+  let stream = null;
+  let startedAt = null;
+  let failures = 0;
+  let retryTimer = null;
+  let lookTimer = null;
+  let lookedAt = -Infinity;
+  let isLooking = false;
+  let mustLook = false;
+  let generation = 0;
+
+  const tell = () => changed({ ...view, connection: { ...view.connection } });
+
+  function become(state) {
+    if (view.connection.state === state) return;
+    Object.assign(view.connection, { state, since_ms: world.now_ms() });
+  }
+
+  function lost() {
+    stream?.close();
+    stream = null;
+    failures += 1;
+    const longest = Math.min(SLOWEST_RETRY_MS, FIRST_RETRY_MS * 2 ** Math.min(failures, 8));
+    const wait = longest * (0.5 + 0.5 * world.random()); // pages do not all come back at once
+    become("reconnecting");
+    view.connection.retry_ms = world.now_ms() + wait;
+    world.clear(retryTimer);
+    retryTimer = world.later(connect, wait);
+    tell();
+  }
+
+  function reached(nowS) {
+    failures = 0;
+    view.connection.retry_ms = null;
+    if (typeof nowS === "number") view.connection.clock_s = nowS - world.now_ms() / 1000;
+    become(hasEnded(view.picture) ? "ended" : "live");
+  }
+
+  function forget() {
+    api.forget();
+    timelines.clear();
+    view.rank = null;
+  }
+
+  async function connect() {
+    world.clear(retryTimer);
+    try {
+      await learnRuns();
+      openStream();
+      await look();
+    } catch {
+      lost();
+    }
+  }
+
+  /** Reads the list of runs; where the collector is another process than before, all begins anew. */
+  async function learnRuns() {
+    const answer = await api.get("v1/runs", {});
+    if (answer.body === null) return reached(null);
+    if (startedAt !== null && answer.body.started_at_s !== startedAt) forget();
+    startedAt = answer.body.started_at_s;
+    view.runs = answer.body;
+    reached(answer.body.now_s);
+  }
+
+  function openStream() {
+    stream?.close();
+    const run = runLookedAt();
+    stream = createStream(world, addressOf("v1/events", { run }), {
+      runs: () => guarded(learnRuns().then(() => (runLookedAt() === run ? tell() : turn()))),
+      snapshot: (told) => {
+        reached(told.now_s);
+        if (told.snapshot === view.picture?.snapshot) return tell();
+        soon();
+      },
+      lost,
+    });
+  }
+
+  /** The run of the address, else the first of the list. */
+  function runLookedAt() {
+    return chosen.run ?? view.runs?.runs[0]?.run_id ?? null;
+  }
+
+  function turn() {
+    openStream();
+    return look();
+  }
+
+  function guarded(promise) {
+    promise.catch(lost);
+  }
+
+  /** Looks as soon as the collector wants to be asked again, and not while nobody sees the page. */
+  function soon() {
+    if (lookTimer !== null || world.isHidden()) return;
+    const pause = 1000 * (view.picture?.next_look_s ?? 1);
+    const wait = Math.max(0, lookedAt + pause - world.now_ms());
+    lookTimer = world.later(() => {
+      lookTimer = null;
+      guarded(look());
+    }, wait);
+  }
+
+  async function look() {
+    if (isLooking) {
+      mustLook = true;
+      return;
+    }
+    isLooking = true;
+    try {
+      do {
+        mustLook = false;
+        await lookOnce();
+      } while (mustLook);
+    } finally {
+      isLooking = false;
+    }
+  }
+
+  async function lookOnce() {
+    const mine = generation;
+    lookedAt = world.now_ms();
+    const run = runLookedAt();
+    if (run === null) {
+      view.picture = null;
+      return tell();
+    }
+    const answer = await api.get("v1/run", { run, group: chosen.group });
+    if (mine !== generation) return (mustLook = true);
+    view.problem = answer.problem;
+    if (answer.problem) {
+      Object.assign(view, { picture: null, timeline: null, rank: null });
+      return tell();
+    }
+    if (startedAt !== null && answer.body.started_at_s !== startedAt) {
+      forget();
+      await learnRuns();
+    }
+    view.picture = answer.body;
+    reached(answer.isNew ? answer.body.now_s : null);
+    const which = { run: answer.body.run.run_id, group: answer.body.run.group };
+    const [timeline, rank] = await Promise.all([learnTimeline(which), learnRank(which)]);
+    if (mine !== generation) return (mustLook = true);
+    Object.assign(view, { timeline, rank });
+    return tell();
+  }
+
+  async function learnTimeline(which) {
+    const query = { ...which, section: chosen.section ?? "" };
+    const key = JSON.stringify(query);
+    const known = timelines.get(key) ?? null;
+    const last = view.picture.timeline?.last;
+    if (last === null || last === undefined) return null;
+    const seen = known?.last_seq ?? null;
+    if (seen !== null && seen >= last) return known.timeline;
+    const answer = await api.get("v1/timeline", { ...query, after: seen }, false);
+    if (answer.problem || !answer.body) return known?.timeline ?? null;
+    const fresh = decodeTimeline(answer.body);
+    const timeline = known ? mergeTimelines(known.timeline, fresh) : fresh;
+    timelines.delete(key);
+    timelines.set(key, { timeline, last_seq: answer.body.last ?? last });
+    if (timelines.size > MOST_TIMELINES) timelines.delete(timelines.keys().next().value);
+    return timeline;
+  }
+
+  async function learnRank(which) {
+    if (chosen.rank === null || chosen.rank === undefined) return null;
+    const answer = await api.get("v1/rank", { ...which, rank: chosen.rank });
+    return answer.body;
+  }
+
+  /** A stream that is silently dead, and a list of runs that changed, are found here. */
+  function watch() {
+    world.later(watch, WATCH_MS);
+    if (view.connection.state === "reconnecting" || world.isHidden()) return;
+    guarded(learnRuns().then(tell));
+  }
+
+  return {
+    start(listener, first) {
+      changed = listener;
+      chosen = first;
+      world.onVisible(() => {
+        if (!world.isHidden()) guarded(look());
+      });
+      world.later(watch, WATCH_MS);
+      return connect();
+    },
+    look(now) {
+      const before = chosen;
+      chosen = now;
+      generation += 1;
+      if (view.connection.state === "reconnecting") return undefined;
+      const isSame = (before.run ?? null) === (now.run ?? null);
+      const done = isSame ? look() : turn();
+      return done.catch(lost);
+    },
+    retry: () => connect(),
+    stop() {
+      stream?.close();
+      world.clear(retryTimer);
+      world.clear(lookTimer);
+    },
+  };
+}
+
+function hasEnded(picture) {
+  return picture !== null && (picture.run.finished_at_s !== null || !picture.run.is_live);
+}
+
+/** The browser: its clock, its timers, its ways to ask. */
+function browserWorld() {
+  return {
+    fetch: (address, options) => window.fetch(address, options),
+    openStream: (address) => new EventSource(address),
+    now_ms: () => Date.now(),
+    later: (what, ms) => window.setTimeout(what, ms),
+    clear: (timer) => window.clearTimeout(timer),
+    random: () => Math.random(),
+    isHidden: () => document.hidden,
+    onVisible: (what) => document.addEventListener("visibilitychange", what),
+  };
+}

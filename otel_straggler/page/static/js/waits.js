@@ -1,0 +1,77 @@
+// Culprits and victims: who made others wait, and who waited for others.
+
+import { barTree, nameTree, nothingTree, rankTree } from "./bars.js";
+import { el, patch } from "./dom.js";
+import { formatSeconds, isKnown } from "./format.js";
+
+const FEW_WAITS = 8;
+
+/** Two bars a rank: to the left what it waited, to the right what it made others wait. */
+export function createWaits(container, actions) {
+  let isLong = false;
+  let last = null;
+  const draw = () => {
+    const more = () => {
+      isLong = !isLong;
+      draw();
+    };
+    patch(container, last ? waitsTree(last.waits || [], isLong, more, actions) : null);
+  };
+  return {
+    update(picture) {
+      last = picture;
+      draw();
+    },
+  };
+}
+
+/** The waits as a tree; those who cause most come first. */
+export function waitsTree(waits, isLong, more, actions) {
+  if (!waits.length) return nothingTree("Nobody has waited for anybody yet.");
+  const shown = isLong ? waits : waits.slice(0, FEW_WAITS);
+  const largest = Math.max(...waits.flatMap((each) => [each.caused_s ?? 0, each.suffered_s ?? 0]));
+  return [
+    el(
+      "table",
+      { class: "rows waits" },
+      el("caption", { class: "visually-hidden" }, "Seconds waited since the start, by rank"),
+      el(
+        "thead",
+        {},
+        el(
+          "tr",
+          {},
+          el("th", { scope: "col" }, "Rank"),
+          el("th", { scope: "col", colspan: "2", class: "to-left" }, "◂ waited for others"),
+          el("th", { scope: "col", colspan: "2" }, "made others wait ▸"),
+        ),
+      ),
+      el("tbody", {}, shown.map((each) => waitTree(each, largest, actions))),
+    ),
+    waits.length > FEW_WAITS
+      ? el(
+          "button",
+          { type: "button", class: "quiet", "aria-expanded": String(isLong), onclick: more },
+          isLong ? "Show fewer" : `Show all ${waits.length}`,
+        )
+      : null,
+  ];
+}
+
+function waitTree(each, largest, actions) {
+  const isCulprit = (each.caused_s ?? 0) > (each.suffered_s ?? 0);
+  return el(
+    "tr",
+    { key: each.rank, "data-part-in-it": isCulprit ? "culprit" : "victim" },
+    el(
+      "th",
+      { scope: "row", class: "who" },
+      rankTree(each.rank, actions),
+      each.node ? [" ", el("small", {}, nameTree(each.node))] : null,
+    ),
+    el("td", { class: "number" }, isKnown(each.suffered_s) ? formatSeconds(each.suffered_s) : ""),
+    el("td", { class: "half to-left" }, barTree(each.suffered_s, largest, "victim")),
+    el("td", { class: "half" }, barTree(each.caused_s, largest, "culprit")),
+    el("td", { class: "number to-start" }, isKnown(each.caused_s) ? formatSeconds(each.caused_s) : ""),
+  );
+}

@@ -1,0 +1,67 @@
+"""The answer of a picture: is the run healthy, who is slow, since when, why, what does it cost,
+what is to be done.
+
+One thing is said, the one that matters most: a hang before the dearest rank or host that is called
+slow, that before an imbalance of the run, that before a mere suspicion, that before "all alike".
+"""
+
+from __future__ import annotations
+
+from otel_straggler.model.verdict import Verdict
+from otel_straggler.publish.picture.answer_hang import hang_answer
+from otel_straggler.publish.picture.answer_rest import (
+    ended_answer,
+    forgotten_answer,
+    healthy_answer,
+    no_data_answer,
+    waiting_answer,
+)
+from otel_straggler.publish.picture.answer_type import Json
+from otel_straggler.publish.picture.answer_verdict import verdict_answer
+from otel_straggler.publish.picture.seen import Seen
+from otel_straggler.publish.picture.verdicts import CALLED, cost_of, standing
+from otel_straggler.score.hangs.run_state import ENDS
+
+_PLACES = ("rank", "host")
+_MUCH_DEARER = 2.0
+"""What is wrong with the run as a whole goes before a rank only if it costs so much more."""
+
+
+def answer_of(seen: Seen) -> Json:
+    """The block ``answer``. Cost: O(changes of verdicts)."""
+    found = seen.found
+    if has_ended(seen):
+        return ended_answer(seen, told_first(seen))
+    if found is not None and found.state == "forgotten":
+        return forgotten_answer(seen)
+    if found is not None and found.is_hung:
+        return hang_answer(seen, found)
+    if seen.table is None and seen.signs is None:
+        return no_data_answer(seen)
+    verdict = told_first(seen)
+    if verdict is not None:
+        return verdict_answer(seen, verdict)
+    if seen.table is None or seen.world is None:
+        return waiting_answer(seen)
+    return healthy_answer(seen)
+
+
+def has_ended(seen: Seen) -> bool:
+    """Whether nothing more is to come of it."""
+    if not seen.is_live or seen.finished_at_s is not None:
+        return True
+    return seen.found is not None and seen.found.state in ENDS
+
+
+def told_first(seen: Seen) -> Verdict | None:
+    """The verdict that matters most; None if none stands."""
+    stands = standing(seen.current)
+    if not stands:
+        return None
+    called = [verdict for verdict in stands if verdict.state in CALLED] or stands
+    places = [verdict for verdict in called if verdict.scope in _PLACES]
+    wholes = [verdict for verdict in called if verdict.scope not in _PLACES]
+    if not places or not wholes:
+        return called[0]
+    is_whole = cost_of(wholes[0]) > _MUCH_DEARER * cost_of(places[0])
+    return wholes[0] if is_whole else places[0]

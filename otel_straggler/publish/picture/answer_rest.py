@@ -1,0 +1,172 @@
+"""The answers where nobody is called slow: all is well, too early to say, over, or unknown."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from otel_straggler.model.verdict import Verdict
+from otel_straggler.publish.picture.answer_hang import hang_facts, hang_headline
+from otel_straggler.publish.picture.answer_type import (
+    Json,
+    answer,
+    as_sentence,
+    cost,
+    duration,
+    percent,
+)
+from otel_straggler.publish.picture.answer_verdict import facts_of, headline
+from otel_straggler.publish.picture.seen import Seen
+
+_QUORUM: Final = 0.999
+_LOSES: Final = 1.05
+_ENDS: Final = {
+    "finished": "The run has finished",
+    "cancelled": "The run was cancelled",
+    "preempted": "The run was preempted",
+    "failed": "The run has failed",
+}
+_OUTCOMES: Final = {"ok": "finished"}
+
+
+def healthy_answer(seen: Seen) -> Json:
+    """Nobody stands out; says how small a slowdown would have been seen."""
+    world = seen.world
+    assert world is not None
+    reporting, expected = seen.reporting, seen.expected
+    n_ranks = f"All {reporting:,} ranks" if reporting > 1 else "The only rank"
+    if reporting < _QUORUM * expected:
+        return _incomplete(seen)
+    if world.slowdown >= _LOSES:
+        return _loses(seen, world.waste)
+    head = f"{n_ranks} are alike" if reporting > 1 else "One rank is training"
+    said = f"{head}{_resolvable(world.resolvable_slowdown)}."
+    if reporting == 1:
+        said = "One rank is training; there is nobody to compare it with."
+    return answer(seen, "good", "healthy", head, sentence=said, cost=_cost_of_waste(seen))
+
+
+def _resolvable(smallest: float) -> str:
+    if not math.isfinite(smallest):
+        return ""
+    return f"; the smallest slowdown that would show is {percent(smallest - 1.0)}"
+
+
+def _incomplete(seen: Seen) -> Json:
+    head = f"{seen.reporting:,} of {seen.expected:,} ranks report"
+    return answer(
+        seen,
+        "watch",
+        "healthy",
+        head,
+        sentence=f"{head}; those that do are alike.",
+        advice=[
+            "Where a rank is missing, otel-straggler doctor says what keeps it from this collector."
+        ],
+        commands=["otel-straggler doctor"],
+    )
+
+
+def _loses(seen: Seen, waste: float) -> Json:
+    head = f"Ranks wait for each other: {percent(waste)} of the GPU time is lost"
+    return answer(
+        seen,
+        "watch",
+        "healthy",
+        head,
+        sentence=f"{head}, and no rank, host or stage stands out enough to be named.",
+        cost=_cost_of_waste(seen),
+        advice=["Look at the ledger: the section with the longest exposed time is where to begin."],
+    )
+
+
+def _cost_of_waste(seen: Seen) -> Json:
+    world = seen.world
+    waste = math.nan if world is None else world.waste
+    return cost(seen, waste * 3600.0 * max(seen.expected, 1))
+
+
+def waiting_answer(seen: Seen) -> Json:
+    """Too early: ranks are starting, or the first steps are not judged yet."""
+    heard = 0 if seen.signs is None else len(seen.signs.ranks)
+    of_all = f"{max(heard, seen.reporting):,} of {seen.expected:,} ranks"
+    is_starting = seen.found is not None and seen.found.state == "starting"
+    if is_starting:
+        return answer(
+            seen,
+            "unknown",
+            "waiting",
+            "The run is starting",
+            sentence=f"The run is starting: {of_all} were heard of, and none has done a step.",
+        )
+    if seen.table is None:
+        said = f"Waiting for the first window of steps; {of_all} were heard of."
+        return answer(seen, "unknown", "waiting", "Waiting for the first steps", sentence=said)
+    said = "The first window is there; verdicts take a few more steps."
+    return answer(seen, "unknown", "waiting", "Too early to say", sentence=said)
+
+
+def no_data_answer(seen: Seen) -> Json:
+    """Nothing is known but the name."""
+    return answer(
+        seen,
+        "unknown",
+        "no_data",
+        "Nothing is known of this run",
+        sentence="Nothing is known of this run but its name.",
+        advice=["Run otel-straggler doctor where it trains."],
+        commands=["otel-straggler doctor"],
+    )
+
+
+def forgotten_answer(seen: Seen) -> Json:
+    """It hung when it was last heard of, long ago."""
+    since = ""
+    if seen.heard_at_s is not None:
+        since = f" for {duration(max(seen.now_s - seen.heard_at_s, 0.0))}"
+    return answer(
+        seen,
+        "unknown",
+        "no_data",
+        "Monitoring has given up on this run",
+        sentence=f"Nothing was heard{since}; it was stuck or lost then, and nobody knows how it "
+        "ended.",
+        since_s=seen.heard_at_s,
+    )
+
+
+def ended_answer(seen: Seen, verdict: Verdict | None) -> Json:
+    """How it ended, what it lost, and to whom.
+
+    Args:
+        verdict: that stood at the end and matters most; None if none did.
+    """
+    end = _end_of(seen)
+    head = _ENDS.get(end, "The run is over")
+    facts: Json = {}
+    said = as_sentence(head)
+    if not end:
+        said = f"{head}: nobody follows it any more, and it never said how it ended."
+    if seen.found is not None and seen.found.is_hung:
+        facts = hang_facts(seen, seen.found)
+        head = f"{head}; it hung: {_lower(hang_headline(seen, seen.found))}"
+    elif verdict is not None:
+        facts = facts_of(seen, verdict)
+        head = f"{head}; {_lower(headline(verdict, is_over=True))}"
+    if facts:
+        said = f"{said} When it was last heard of: {_lower(facts['sentence'])}"
+    lost = facts.get("cost", cost(seen, None))["gpu_seconds_lost"]
+    if lost and lost >= 1.0:
+        said += f" It lost {duration(lost)} of GPU time to waiting."
+    costs = {"gpu_seconds_lost_per_hour": None, "gpu_seconds_lost": lost}
+    return answer(seen, "ended", "ended", head, **facts | {"sentence": said, "cost": costs})
+
+
+def _end_of(seen: Seen) -> str:
+    if seen.found is not None and seen.found.state in _ENDS:
+        return seen.found.state
+    return _OUTCOMES.get(seen.outcome or "", seen.outcome or "")
+
+
+def _lower(text: str) -> str:
+    return text[0].lower() + text[1:]

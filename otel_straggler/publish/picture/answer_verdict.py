@@ -1,0 +1,154 @@
+"""The answer where a rank, a host, a role or the run as a whole is called slow, or suspected."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_straggler.model.advice import NEXT_ACTION
+from otel_straggler.model.verdict import CAUSES, Cause, Verdict
+from otel_straggler.publish.picture.answer_type import (
+    AnswerKind,
+    Json,
+    Tone,
+    answer,
+    as_sentence,
+    command,
+    cost,
+)
+from otel_straggler.publish.picture.rounding import number
+from otel_straggler.publish.picture.seen import Seen
+from otel_straggler.publish.picture.verdicts import CALLED, cost_of, since_s_of
+
+_BAD_SLOWDOWN: Final = 1.10
+_OF_RUN: Final[dict[Cause, str]] = {
+    "sequence_imbalance": "Sequences of unequal length keep ranks waiting",
+    "expert_imbalance": "Experts of unequal load keep ranks waiting",
+    "uniform_slowdown": "All ranks are slower than before",
+}
+
+
+def verdict_answer(seen: Seen, verdict: Verdict) -> Json:
+    """All that is known of it, and what to do."""
+    return answer(
+        seen, _tone(seen, verdict), kind_of(verdict), headline(verdict), **facts_of(seen, verdict)
+    )
+
+
+def facts_of(seen: Seen, verdict: Verdict) -> Json:
+    """The fields of an answer that a verdict fills, but for tone, kind and headline."""
+    return {
+        "sentence": sentence_of(verdict),
+        "scope": verdict.scope,
+        "rank": verdict.rank,
+        "node": verdict.node or None,
+        "section": verdict.section or None,
+        "since_step": verdict.since_step,
+        "since_s": since_s_of(seen.changes, verdict),
+        "cause": verdict.cause,
+        "cause_text": CAUSES[verdict.cause],
+        "cost": cost(seen, cost_of(verdict)),
+        "peers": {
+            "own_s": number(verdict.own_s),
+            "peers_s": number(verdict.peers_s),
+            "n_peers": verdict.n_peers,
+            "slowdown": number(verdict.slowdown),
+        },
+        "evidence": verdict.evidence,
+        "confidence": number(verdict.confidence, 3),
+        "is_localised": verdict.is_localised,
+        "advice": _advice(seen, verdict),
+        "commands": _commands(seen, verdict),
+    }
+
+
+def sentence_of(verdict: Verdict) -> str:
+    """What the verdict itself says, or else its headline."""
+    return as_sentence(verdict.sentence) or headline(verdict) + "."
+
+
+def kind_of(verdict: Verdict) -> AnswerKind:
+    if verdict.scope in ("rank", "host"):
+        return "straggler"
+    return "uniform" if verdict.cause == "uniform_slowdown" else "imbalance"
+
+
+def headline(verdict: Verdict, *, is_over: bool = False) -> str:
+    """Who is slow in what.
+
+    >>> headline(Verdict(run_id="r", subject_id="x", scope="rank", rank=5, node="node-1",
+    ...     section="forward", state="confirmed"))
+    'Rank 5 on node-1 is slow in forward'
+    """
+    if verdict.scope == "run":
+        said = _OF_RUN.get(verdict.cause, "The run is slower than it could be")
+        return said.replace(" keep ", " kept ").replace(" are ", " were ") if is_over else said
+    who = _who(verdict)
+    if verdict.cause == "stage_imbalance":
+        return f"{who} {'had' if is_over else 'has'} more work than the others"
+    return f"{who} {_is_slow(verdict, is_over=is_over)}"
+
+
+def _who(verdict: Verdict) -> str:
+    if verdict.scope == "rank":
+        return f"Rank {verdict.rank}" + (f" on {verdict.node}" if verdict.node else "")
+    if verdict.scope == "host":
+        return f"Node {verdict.node}"
+    stage = verdict.role.removeprefix("pipeline ")
+    return f"Pipeline stage {stage}" if stage != verdict.role else f"Role {verdict.role}"
+
+
+def _is_slow(verdict: Verdict, *, is_over: bool) -> str:
+    what = "late" if verdict.cause == "late_arrival" else "slow"
+    if verdict.cause == "link":
+        what = "slowed down by a link"
+    where = f" in {verdict.section}" if verdict.section and what == "slow" else ""
+    if not verdict.is_localised and verdict.scope == "rank":
+        where += ", or waits for one that is"
+    if is_over:
+        return f"was {what}{where}"
+    if verdict.state == "suspect":
+        return f"may be {what}{where}"
+    again = " again and again" if verdict.state == "flapping" else ""
+    return f"is {what}{again}{where}"
+
+
+def _tone(seen: Seen, verdict: Verdict) -> Tone:
+    """Bad if somebody is, or would be, called; what is silenced or only suspected is to be
+    watched."""
+    if verdict.state not in CALLED or verdict.subject_id in seen.judged.silenced:
+        return "watch"
+    is_large = verdict.slowdown >= _BAD_SLOWDOWN
+    return "bad" if verdict.pages or is_large else "watch"
+
+
+def _advice(seen: Seen, verdict: Verdict) -> list[str]:
+    said = [as_sentence(NEXT_ACTION[verdict.cause])]
+    if verdict.state == "suspect":
+        said.insert(0, "Wait for it to be confirmed; nothing needs to be done yet.")
+    if not verdict.is_localised:
+        said.append(
+            "The times at hand do not tell culprit from victims: time the GPU "
+            "(--gpu-timing), or put sections around what waits."
+        )
+    if verdict.subject_id in seen.judged.silenced:
+        said.append("Somebody has silenced it: nobody is called.")
+    return said[:3]
+
+
+def _commands(seen: Seen, verdict: Verdict) -> list[str]:
+    if not seen.is_live:
+        return []
+    lines = [command("verdict", "explain", _subject(seen, verdict), seen=seen)]
+    if verdict.state in CALLED and verdict.subject_id not in seen.judged.silenced:
+        words = ("verdict", "dismiss", _subject(seen, verdict), "--reason", "WHY")
+        lines.append(command(*words, seen=seen))
+    return lines
+
+
+def _subject(seen: Seen, verdict: Verdict) -> str:
+    """What the command line takes: a rank's number or a node's name where one verdict has it."""
+    if verdict.scope == "rank":
+        same = [each for each in seen.judged.current if each.rank == verdict.rank]
+        if len(same) == 1:
+            return str(verdict.rank)
+    return verdict.subject_id

@@ -1,0 +1,165 @@
+"""The matrix of workers, pipeline stages times data ranks: how slow each is, and who is silent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from otel_straggler.model.observation import Floats
+from otel_straggler.model.rank import Source
+from otel_straggler.publish.picture.patterns import ALL_WAIT, PATTERN_TEXTS, pattern_of
+from otel_straggler.publish.picture.rounding import rounded
+from otel_straggler.publish.picture.seen import RankSigns, RankTable, Seen
+from otel_straggler.publish.picture.verdicts import standing
+from otel_straggler.score.hangs.signs import LOST
+from otel_straggler.score.verdicts.workers import Workers, find_workers
+
+Json: TypeAlias = dict[str, Any]
+_MOVING_CAUSES: Final = frozenset({"sequence_imbalance", "expert_imbalance"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """Where each of R ranks stands.
+
+    Attributes:
+        workers: stages, data ranks and the place of each rank.
+        row_of: rank number to its place among the R.
+    """
+
+    workers: Workers
+    row_of: dict[int, int]
+
+    def place(self, rank: int) -> tuple[int, int] | None:
+        """(stage, data rank) of a rank; None if it is not known."""
+        row = self.row_of.get(rank)
+        if row is None:
+            return None
+        workers = self.workers
+        return (
+            workers.stages[int(workers.stage[row])],
+            workers.data_ranks[int(workers.data[row])],
+        )
+
+
+def heat_json(seen: Seen) -> Json:
+    """The block ``heat``. Cost: O(R log R)."""
+    layout = layout_of(seen.table, seen.signs)
+    world = seen.world
+    if layout is None:
+        return _nothing()
+    silent = _silent(seen, layout)
+    workers = layout.workers
+    cells = _told_cells(seen, workers)
+    if cells is None:
+        cells = _cells_of_window(seen.table, layout)
+    judged = {verdict.cause for verdict in standing(seen.current) if verdict.scope == "run"}
+    pattern = pattern_of(
+        cells,
+        is_silent=seen.found is not None and seen.found.is_hung,
+        slowdown=float("nan") if world is None else world.slowdown,
+        moves=bool(judged & _MOVING_CAUSES),
+    )
+    values = rounded(cells.ravel())
+    n_data = len(workers.data_ranks)
+    return {
+        "stages": list(workers.stages),
+        "data_ranks": list(workers.data_ranks),
+        "cells": [
+            [stage, data, values[p * n_data + d]]
+            for p, stage in enumerate(workers.stages)
+            for d, data in enumerate(workers.data_ranks)
+        ],
+        "silent": silent,
+        "pattern": pattern,
+        "pattern_text": ALL_WAIT if pattern == "silent" and not silent else PATTERN_TEXTS[pattern],
+    }
+
+
+def layout_of(table: RankTable | None, signs: RankSigns | None) -> Layout | None:
+    """Where the ranks stand; None if there are none. Ranks of which only some tell a dimension are
+    put in one row, by their number."""
+    told: dict[int, Source] = {}
+    for part in (table, signs):
+        if part is None:
+            continue
+        for rank, role, parallel in zip(
+            part.ranks.tolist(), part.roles, part.parallels, strict=True
+        ):
+            if rank not in told or parallel:
+                told[rank] = Source(run_id="", rank=rank, role=role, parallel=parallel)
+    if not told:
+        return None
+    ranks = sorted(told)
+    workers = find_workers([told[rank] for rank in ranks]) or _one_row(ranks)
+    return Layout(workers, {rank: row for row, rank in enumerate(ranks)})
+
+
+def _one_row(ranks: Sequence[int]) -> Workers:
+    return Workers(
+        data=np.arange(len(ranks)),
+        stage=np.zeros(len(ranks), np.int64),
+        data_ranks=tuple(ranks),
+        stages=(0,),
+    )
+
+
+def _told_cells(seen: Seen, workers: Workers) -> Floats | None:
+    """What layer 2 says of each worker; None if it says nothing of this layout."""
+    heat = () if seen.world is None else seen.world.heat
+    if not heat:
+        return None
+    stages = {stage: p for p, stage in enumerate(workers.stages)}
+    data_ranks = {data: d for d, data in enumerate(workers.data_ranks)}
+    cells = np.full((len(stages), len(data_ranks)), np.nan)
+    for stage, data, slowdown in heat:
+        if stage in stages and data in data_ranks:
+            cells[stages[stage], data_ranks[data]] = slowdown
+    return cells if np.isfinite(cells).any() else None
+
+
+def _cells_of_window(table: RankTable | None, layout: Layout) -> Floats:
+    """Of the newest window: the mean over the ranks of a worker."""
+    workers = layout.workers
+    n_data, n_stages = workers.shape
+    if table is None:
+        return np.full((n_stages, n_data), np.nan)
+    rows = np.array([layout.row_of[rank] for rank in table.ranks.tolist()], np.int64)
+    cell = workers.stage[rows] * n_data + workers.data[rows]
+    values = table.slowdowns.overall
+    known = np.isfinite(values)
+    size = n_stages * n_data
+    total = np.bincount(cell[known], values[known], size)
+    count = np.bincount(cell[known], minlength=size)
+    mean = np.full(size, np.nan)
+    np.divide(total, count, out=mean, where=count > 0)
+    return mean.reshape(n_stages, n_data)
+
+
+def _silent(seen: Seen, layout: Layout) -> list[list[int]]:
+    """The workers of whom nothing is heard, and those for whom a hang waits."""
+    found = seen.found
+    if found is None or not found.is_hung:
+        return []
+    ranks = set(found.ranks[found.rank_states == LOST].tolist())
+    if found.blame is not None:
+        ranks.update(found.ranks[found.blame.culprits].tolist())
+    return _distinct(layout.place(rank) for rank in sorted(ranks))
+
+
+def _distinct(places: Iterable[tuple[int, int] | None]) -> list[list[int]]:
+    return [list(place) for place in dict.fromkeys(each for each in places if each is not None)]
+
+
+def _nothing() -> Json:
+    return {
+        "stages": [],
+        "data_ranks": [],
+        "cells": [],
+        "silent": [],
+        "pattern": "unknown",
+        "pattern_text": PATTERN_TEXTS["unknown"],
+    }

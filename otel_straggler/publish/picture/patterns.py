@@ -1,0 +1,112 @@
+"""What the heat of a matrix of workers looks like, by one word: what a person sees at a glance.
+
+P stages times D data ranks, each with a slowdown. A worker is hot if it stands out from the others
+of the matrix by more than their noise; which ones are hot decides the word.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.model.observation import Floats
+
+Pattern = Literal["even", "hot_cell", "hot_row", "hot_column", "spread", "silent", "unknown"]
+Bools = npt.NDArray[np.bool_]
+
+PATTERN_TEXTS: Final[dict[Pattern, str]] = {
+    "even": "All workers are alike.",
+    "hot_cell": "One worker is hot: a bad GPU or host.",
+    "hot_row": "One pipeline stage is hot: it has more work than the others.",
+    "hot_column": "One data rank is hot in all its stages: its data, or the host that its stages "
+    "share.",
+    "spread": "Heat moves over many workers: the work differs from step to step, as with "
+    "sequences of unequal length.",
+    "silent": "A worker is silent or stuck, and the others wait for it.",
+    "unknown": "Nobody told where the ranks stand in the layout.",
+}
+ALL_WAIT: Final = "All workers wait, and none of them stands out."
+"""Of a hang without a culprit."""
+LEAST_EXCESS: Final = 0.03
+"""A worker that is less than 3 % slower than the others is never hot."""
+_NOISES: Final = 12.0
+"""Of normal noise the faster half lies around -0.67 sigma, its median distance is 0.4 sigma: so
+many of these are 4 sigma above the middle of all."""
+_PART: Final = 0.75
+"""A row or column is hot if so much of it is."""
+_FEW: Final = 0.25
+"""More hot workers than this part of all are no longer few."""
+_MOVING: Final = 1.05
+"""A run that loses so much without any hot worker loses it now here, now there."""
+
+
+def hot_cells(cells: Floats) -> Bools:
+    """(P, D) which workers stand out.
+
+    The yardstick is the faster half: its median, and its distances from that. So up to half of the
+    workers may be hot, as one of two stages is, without hiding each other.
+
+    Args:
+        cells: (P, D) slowdowns; NaN = not known.
+
+    >>> hot_cells(np.array([[1.0, 1.01, 1.3, 0.99]])).tolist()
+    [[False, False, True, False]]
+    """
+    known = np.sort(cells[np.isfinite(cells)])
+    if len(known) < 2:
+        return np.zeros(cells.shape, np.bool_)
+    faster = known[: (len(known) + 1) // 2]
+    base = float(np.median(faster))
+    noise = float(np.median(np.abs(faster - base)))
+    with np.errstate(invalid="ignore"):
+        hot: Bools = cells > base * (1.0 + LEAST_EXCESS) + _NOISES * noise
+    return hot
+
+
+def pattern_of(
+    cells: Floats, *, is_silent: bool = False, slowdown: float = 1.0, moves: bool = False
+) -> Pattern:
+    """The word.
+
+    Args:
+        cells: (P, D) slowdowns; NaN = not known; no rows: no layout.
+        is_silent: a worker is lost, or all others wait for it.
+        slowdown: of the whole run against equal workers; NaN = not known.
+        moves: it is known that the work differs from step to step.
+
+    >>> pattern_of(np.array([[1.0, 1.0, 1.0], [1.2, 1.2, 1.2]]))
+    'hot_row'
+    """
+    if is_silent:
+        return "silent"
+    if not np.isfinite(cells).any():
+        return "unknown"
+    if moves:
+        return "spread"
+    hot = hot_cells(cells)
+    if not hot.any():
+        return "spread" if slowdown >= _MOVING else "even"
+    return _of_hot(hot, np.isfinite(cells))
+
+
+def _of_hot(hot: Bools, known: Bools) -> Pattern:
+    """Rows first: stages are few, so one cell may be a whole column of a small matrix."""
+    n_stages, n_data = hot.shape
+    if n_stages > 1 and n_data > 1:
+        rows = _full(hot.sum(axis=1), known.sum(axis=1))
+        if rows.any() and not rows.all() and hot[~rows].mean() < _FEW:
+            return "hot_row"
+        columns = _full(hot.sum(axis=0), known.sum(axis=0))
+        if columns.any() and not columns.all() and hot[:, ~columns].mean() < _FEW:
+            return "hot_column" if columns.mean() <= _FEW or columns.sum() == 1 else "spread"
+    elif n_stages > 1 and hot.sum() == 1 and hot[-1].any():
+        return "hot_row"  # one data rank: a stage is a worker, and the last has the loss
+    few = hot.sum() <= max(2, _FEW * known.sum())
+    return "hot_cell" if few else "spread"
+
+
+def _full(hot: npt.NDArray[np.int64], known: npt.NDArray[np.int64]) -> Bools:
+    full: Bools = (known > 0) & (hot >= _PART * known)
+    return full

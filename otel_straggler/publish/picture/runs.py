@@ -1,0 +1,73 @@
+"""The list of runs, as ``/v1/runs`` has it: those that need somebody first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+from otel_straggler.publish.picture.answer import answer_of
+from otel_straggler.publish.picture.answer_type import TONES
+from otel_straggler.publish.picture.picture import Maker
+from otel_straggler.publish.picture.rounding import number, seconds
+from otel_straggler.publish.picture.seen import Seen
+from otel_straggler.publish.picture.whole_run import state_of
+
+Json: TypeAlias = dict[str, Any]
+
+
+def run_entry(groups: Sequence[Seen]) -> Json:
+    """A run of one or several worlds; the one that is worst off speaks for it.
+
+    Args:
+        groups: at least one, all of the same run.
+    """
+    answers = [answer_of(seen) for seen in groups]
+    worst = min(range(len(groups)), key=lambda at: TONES.index(answers[at]["tone"]))
+    seen, answer = groups[worst], answers[worst]
+    slowdowns = [each.world.slowdown for each in groups if each.world is not None]
+    ends = [each.finished_at_s for each in groups]
+    has_ended = all(end is not None for end in ends)
+    return {
+        "run_id": seen.run_id,
+        "job": seen.job or None,
+        "is_live": any(each.is_live for each in groups),
+        "state": state_of(seen),
+        "began_at_s": seconds(_first(min, (each.began_at_s for each in groups))),
+        "heard_at_s": seconds(_first(max, (each.heard_at_s for each in groups))),
+        "finished_at_s": seconds(_first(max, ends)) if has_ended else None,
+        "world_size": sum(each.expected for each in groups) or None,
+        "ranks_reporting": sum(each.reporting for each in groups),
+        "slowdown": number(max((s for s in slowdowns if s == s), default=None)),
+        "tone": answer["tone"],
+        "headline": answer["headline"],
+        "alerts": len(seen.alerts),
+    }
+
+
+def runs_json(entries: Iterable[Json], maker: Maker, now_s: float) -> Json:
+    """All runs, in the order in which people want to see them."""
+    return {**maker.head(now_s), "runs": ordered(entries)}
+
+
+def ordered(entries: Iterable[Json]) -> list[Json]:
+    """Bad, to be watched, unknown, good, ended; within these those heard of last first."""
+    return sorted(
+        entries,
+        key=lambda run: (TONES.index(run["tone"]), -(run["heard_at_s"] or 0.0), run["run_id"]),
+    )
+
+
+def dearest_group(groups: Sequence[Seen]) -> Seen:
+    """The world that is shown if nobody asks for one: a hung one, else that which lost most."""
+
+    def lost(seen: Seen) -> tuple[bool, float]:
+        is_hung = seen.found is not None and seen.found.is_hung
+        return is_hung, 0.0 if seen.world is None else seen.world.gpu_seconds_lost
+
+    return max(groups, key=lost)
+
+
+def _first(choose: Any, values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    found: float | None = choose(known) if known else None
+    return found

@@ -1,0 +1,220 @@
+"""What is known of one world (run and group) at one moment: what pictures are made of.
+
+A collector fills it from what it follows, a report from a history; None, NaN and empty mean that
+nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from otel_straggler.model.alert import Mode
+from otel_straggler.model.maintenance import Maintenance
+from otel_straggler.model.observation import Floats, Ints, Section
+from otel_straggler.model.scores import WindowScores
+from otel_straggler.model.verdict import RunVerdicts, Verdict, WorldSummary
+from otel_straggler.publish.history.window_blobs import WindowSummary
+from otel_straggler.publish.picture.slowdowns import Slowdowns, peers_of, step_slowdowns
+from otel_straggler.score.hangs.judge import Found
+
+Json: TypeAlias = dict[str, Any]
+Parallel: TypeAlias = tuple[tuple[str, int], ...]
+TimeBasis = Literal["host", "events", "cupti", "mixed"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RankTable:
+    """A closed window, R ranks and S sections; NaN = no data or not comparable.
+
+    Attributes:
+        ranks: (R,) ascending.
+        nodes, roles, devices, parallels: (R,) of each rank; empty where not told.
+        sections: (S,) in the order in which they run.
+        median_s, step_s, relative, individual: (R, S), as in :class:`WindowScores`.
+        count: (R, S) section runs.
+        gpu_relative, gpu_individual: (R,)
+        gpu_section_relative, gpu_section_individual: (R, S); None if not kept.
+        first_step, last_step, n_steps, end_ns: of the window.
+    """
+
+    ranks: Ints
+    nodes: Sequence[str]
+    roles: Sequence[str]
+    devices: Sequence[str]
+    parallels: Sequence[Parallel]
+    sections: Sequence[Section]
+    median_s: Floats
+    step_s: Floats
+    relative: Floats
+    individual: Floats
+    count: Ints
+    gpu_relative: Floats
+    gpu_individual: Floats
+    gpu_section_relative: Floats | None = None
+    gpu_section_individual: Floats | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+    n_steps: int = 0
+    end_ns: int = 0
+
+    @cached_property
+    def slowdowns(self) -> Slowdowns:
+        """Own time per step / median of the role. Cost: O(R S log R), once."""
+        return step_slowdowns(self.step_s, self.sections, peers_of(self.roles))
+
+    @classmethod
+    def of_window(cls, window: WindowScores) -> RankTable:
+        """Cost: O(R)."""
+        sources = window.sources
+        return cls(
+            ranks=np.array([source.rank for source in sources], np.int64),
+            nodes=[source.node for source in sources],
+            roles=[source.role for source in sources],
+            devices=[source.device for source in sources],
+            parallels=[source.parallel for source in sources],
+            sections=window.sections,
+            median_s=window.section_median_s,
+            step_s=window.section_step_s,
+            relative=window.section_relative,
+            individual=window.section_individual,
+            count=window.section_count,
+            gpu_relative=window.gpu_relative,
+            gpu_individual=window.gpu_individual,
+            gpu_section_relative=window.gpu_section_relative,
+            gpu_section_individual=window.gpu_section_individual,
+            first_step=window.first_step,
+            last_step=window.last_step,
+            n_steps=window.n_steps,
+            end_ns=window.end_ns,
+        )
+
+    @classmethod
+    def of_summary(cls, window: WindowSummary) -> RankTable:
+        """Of a history, which keeps neither the layout nor the scores of kernels by section."""
+        steps = 0
+        if window.first_step is not None and window.last_step is not None:
+            steps = window.last_step - window.first_step + 1
+        return cls(
+            ranks=window.ranks,
+            nodes=window.nodes,
+            roles=window.roles,
+            devices=window.devices,
+            parallels=[()] * len(window.ranks),
+            sections=window.sections,
+            median_s=window.median_s.astype(np.float64),
+            step_s=window.step_s.astype(np.float64),
+            relative=window.relative,
+            individual=window.individual.astype(np.float64),
+            count=window.count.astype(np.int64),
+            gpu_relative=window.gpu_relative.astype(np.float64),
+            gpu_individual=window.gpu_individual.astype(np.float64),
+            first_step=window.first_step,
+            last_step=window.last_step,
+            n_steps=steps,
+            end_ns=window.end_ns,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RankSigns:
+    """What R ranks last said of themselves. Ages are seconds on the collector's clock.
+
+    Attributes:
+        ranks: (R,) ascending; only those that were heard of.
+        nodes, roles, devices, parallels: (R,) of each rank; empty where not told.
+        heartbeat_age_s, progress_age_s: (R,) NaN where there never was any.
+        step: (R,) ``NO_STEP`` where not told.
+        open_section: (R,) empty if none is open.
+        gpu_tier, gpu_reason: (R,) what times it on its GPU, and why not more; empty if not told.
+        dropped: (R,) records lost, by reason.
+    """
+
+    ranks: Ints
+    nodes: Sequence[str]
+    roles: Sequence[str]
+    devices: Sequence[str]
+    parallels: Sequence[Parallel]
+    heartbeat_age_s: Floats
+    progress_age_s: Floats
+    step: Ints
+    open_section: Sequence[str]
+    gpu_tier: Sequence[str] = ()
+    gpu_reason: Sequence[str] = ()
+    dropped: Sequence[Mapping[str, int]] = ()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Seen:
+    """One world. Times are seconds since 1970.
+
+    Attributes:
+        run_id, job, group, attempt: which.
+        groups: all of the run, this one among them.
+        now_s: the moment.
+        is_live: a collector follows it; else it is known from a history.
+        began_at_s, heard_at_s, finished_at_s: of this attempt.
+        outcome: how it ended, as ``OUTCOMES`` has it.
+        world_size: ranks expected, 0 if not told.
+        table: the newest window.
+        signs: signs of life.
+        found: who is stuck or lost.
+        judged: verdicts of the whole run, all groups.
+        alerts: that fire, as the report has them.
+        maintenance: of its nodes, or of any.
+        is_acknowledged: it hangs, and a person has said that nobody is to be called for that.
+        mode: whether alerts may call somebody.
+    """
+
+    run_id: str
+    job: str = ""
+    group: str = ""
+    groups: tuple[str, ...] = ("",)
+    attempt: int = 0
+    now_s: float
+    is_live: bool = True
+    began_at_s: float | None = None
+    heard_at_s: float | None = None
+    finished_at_s: float | None = None
+    outcome: str | None = None
+    world_size: int = 0
+    table: RankTable | None = None
+    signs: RankSigns | None = None
+    found: Found | None = None
+    judged: RunVerdicts = field(default_factory=RunVerdicts)
+    alerts: Sequence[Json] = ()
+    maintenance: Sequence[Maintenance] = ()
+    is_acknowledged: bool = False
+    mode: Mode = "observe"
+
+    @cached_property
+    def world(self) -> WorldSummary | None:
+        """What layer 2 says of the group; None while it has said nothing."""
+        return next((each for each in self.judged.worlds if each.group == self.group), None)
+
+    @cached_property
+    def changes(self) -> tuple[Verdict, ...]:
+        """Changes of verdicts of the group, oldest first."""
+        return tuple(each for each in self.judged.changes if each.group == self.group)
+
+    @cached_property
+    def current(self) -> tuple[Verdict, ...]:
+        """The newest verdict of every subject of the group."""
+        return RunVerdicts(changes=self.changes).current
+
+    @property
+    def reporting(self) -> int:
+        """Ranks of the newest window, or else those that were heard of."""
+        if self.table is not None:
+            return len(self.table.ranks)
+        return 0 if self.signs is None else len(self.signs.ranks)
+
+    @property
+    def expected(self) -> int:
+        """Ranks that there should be, as far as anybody told; 0 if nobody knows of one."""
+        heard = 0 if self.signs is None else len(self.signs.ranks)
+        return max(self.world_size, self.reporting, heard)

@@ -1,0 +1,83 @@
+"""The verdicts of a picture: the newest on every subject, those that stand and are dear first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeAlias
+
+from otel_straggler.model.verdict import Verdict
+from otel_straggler.publish.picture.rounding import seconds
+from otel_straggler.publish.verdict_json import verdict_json
+
+Json: TypeAlias = dict[str, Any]
+
+MOST_VERDICTS: Final = 200
+CALLED: Final = frozenset({"confirmed", "flapping"})
+"""States in which somebody is called slow."""
+STANDING: Final = frozenset({*CALLED, "suspect"})
+_WELL: Final = frozenset({"ok", "recovered"})
+
+
+def standing(current: Iterable[Verdict]) -> list[Verdict]:
+    """Those that are called slow, then those that are suspected; each dearest first."""
+    stands = (verdict for verdict in current if verdict.state in STANDING)
+    return sorted(stands, key=lambda v: (v.state not in CALLED, -cost_of(v)))
+
+
+def cost_of(verdict: Verdict) -> float:
+    """GPU seconds lost per hour, 0 if not known."""
+    lost = verdict.gpu_seconds_lost_per_hour
+    return lost if math.isfinite(lost) else 0.0
+
+
+def since_s_of(changes: Sequence[Verdict], verdict: Verdict) -> float | None:
+    """When the subject's present state of affairs began: its first change since it was well (or
+    ever), seconds since 1970 on the senders' clock; None if nobody told.
+
+    Args:
+        changes: of any subjects, oldest first.
+    """
+    began_ns = 0
+    for change in changes:
+        if change.subject_id != verdict.subject_id:
+            continue
+        if change.state in _WELL:
+            began_ns = 0
+        elif not began_ns:
+            began_ns = change.at_ns
+    return seconds((began_ns or verdict.at_ns) / 1e9) if began_ns or verdict.at_ns else None
+
+
+def begins_of(changes: Sequence[Verdict]) -> dict[str, int]:
+    """The same for all subjects that are not well now, in nanoseconds. Cost: O(changes)."""
+    began: dict[str, int] = {}
+    for change in changes:
+        if change.state in _WELL:
+            began.pop(change.subject_id, None)
+        else:
+            began.setdefault(change.subject_id, change.at_ns)
+    return began
+
+
+def verdicts_json(
+    current: Sequence[Verdict], changes: Sequence[Verdict], silenced: frozenset[str]
+) -> tuple[list[Json], int]:
+    """At most 200, and how many were left out. Cost: O(changes)."""
+    began = begins_of(changes)
+    stands = standing(current)
+    others = [verdict for verdict in current if verdict.state not in STANDING]
+    others.sort(key=lambda verdict: -verdict.at_ns)
+    ordered = [*stands, *others]
+    shown = [
+        {
+            **verdict_json(verdict),
+            "stands": verdict.state in STANDING,
+            "since_s": seconds((began.get(verdict.subject_id) or verdict.at_ns) / 1e9)
+            if began.get(verdict.subject_id) or verdict.at_ns
+            else None,
+            "silenced": verdict.subject_id in silenced,
+        }
+        for verdict in ordered[:MOST_VERDICTS]
+    ]
+    return shown, len(ordered) - len(shown)

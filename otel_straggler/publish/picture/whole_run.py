@@ -1,0 +1,106 @@
+"""The block ``run`` of a picture: its state and the figures of the whole world."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from otel_straggler.model.verdict import WorldSummary
+from otel_straggler.publish.picture.rounding import number, seconds
+from otel_straggler.publish.picture.seen import RankTable, Seen, TimeBasis
+from otel_straggler.publish.picture.slowdowns import own_step_s
+from otel_straggler.publish.picture.standstill import standstill_of
+
+Json: TypeAlias = dict[str, Any]
+_BASIS: dict[str, TimeBasis] = {"cupti": "cupti", "events": "events", "off": "host", "": "host"}
+
+
+def run_json(seen: Seen) -> Json:
+    """Cost: O(R S)."""
+    world = seen.world or WorldSummary(run_id=seen.run_id)
+    waste = world.waste
+    expected = seen.expected
+    lost_s = None if seen.world is None else world.gpu_seconds_lost
+    stands = standstill_of(seen)
+    is_idle = stands is not None and stands.how == "idle"
+    if stands is not None and is_idle:
+        # What was measured before says nothing of a run in which nothing gets on.
+        waste, lost_s = 1.0, (lost_s or 0.0) + stands.lost_s
+        world = replace(world, slowdown=math.nan, m_w=math.nan, m_s=math.nan, cause="")
+    return {
+        "run_id": seen.run_id,
+        "job": seen.job or None,
+        "group": seen.group,
+        "groups": list(seen.groups),
+        "attempt": seen.attempt,
+        "state": state_of(seen),
+        "is_live": seen.is_live,
+        "began_at_s": seconds(seen.began_at_s),
+        "heard_at_s": seconds(seen.heard_at_s),
+        "finished_at_s": seconds(seen.finished_at_s),
+        "outcome": seen.outcome,
+        "world_size": expected or None,
+        "ranks_reporting": seen.reporting,
+        "coverage": _coverage(seen, world),
+        "step": _newest_step(seen),
+        "step_s": number(world.step_s),
+        "slowest_step_s": slowest_own_s(seen.table),
+        "slowdown": number(world.slowdown),
+        "waste": number(waste),
+        "m_w": number(world.m_w),
+        "m_s": number(world.m_s),
+        "cause": world.cause or None,
+        "resolvable_slowdown": number(world.resolvable_slowdown),
+        "gpu_seconds_lost": number(lost_s),
+        "gpu_seconds_lost_per_hour": number(waste * 3600.0 * max(expected, 1)),
+        "time_basis": time_basis(seen),
+        "mode": seen.mode,
+    }
+
+
+def state_of(seen: Seen) -> str:
+    """As the hang judge calls it; without signs of life "ended" or "unknown"."""
+    if seen.found is not None:
+        return seen.found.state
+    if seen.finished_at_s is not None or not seen.is_live:
+        return "ended"
+    return "training" if seen.table is not None else "unknown"
+
+
+def slowest_own_s(table: RankTable | None) -> float | None:
+    """The longest own work per step of a rank in the newest window, without what is waiting; None
+    without a window."""
+    if table is None:
+        return None
+    own = own_step_s(table.step_s, table.sections)
+    own = own[np.isfinite(own)]
+    return number(float(own.max())) if len(own) and own.max() > 0 else None
+
+
+def time_basis(seen: Seen) -> TimeBasis | None:
+    """What sections are timed with on the ranks' GPUs, or else by the host; None if no rank has
+    told anything."""
+    if seen.signs is None or not seen.signs.gpu_tier:
+        return None if seen.table is None else "host"
+    found = {_BASIS.get(tier, "host") for tier in seen.signs.gpu_tier}
+    return found.pop() if len(found) == 1 else "mixed"
+
+
+def _coverage(seen: Seen, world: WorldSummary) -> float | None:
+    if math.isfinite(world.coverage):
+        return number(world.coverage)
+    return number(seen.reporting / seen.expected) if seen.expected else None
+
+
+def _newest_step(seen: Seen) -> int | None:
+    """The furthest that any rank has told of."""
+    steps = []
+    if seen.signs is not None and len(seen.signs.step):
+        steps.append(int(seen.signs.step.max()))
+    if seen.table is not None and seen.table.last_step is not None:
+        steps.append(seen.table.last_step)
+    newest = max(steps, default=-1)
+    return newest if newest >= 0 else None

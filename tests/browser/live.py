@@ -1,0 +1,96 @@
+"""The live page as a person sees it, by the names that its parts have in their attributes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .probes import MEAN_COLOURS
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+    from ..servers.chromium import Watched  # noqa: TID252 - shared with other folders
+
+PARTS = (
+    "picker", "connection", "answer", "matrix", "rank-time", "sections", "ledger", "liveness",
+    "alerts", "verdicts",
+)  # fmt: skip
+"""What is there of every run; the details of a rank only where one is chosen."""
+
+
+class LivePage:
+    """One tab with the live page."""
+
+    def __init__(self, watched: Watched) -> None:
+        self.watched = watched
+        self.page: Page = watched.page
+
+    def until_drawn(self) -> LivePage:
+        self.page.wait_for_selector("body[data-ready]", state="attached")
+        return self
+
+    def part(self, name: str) -> Locator:
+        return self.page.locator(f"[data-part={name}]")
+
+    def field(self, name: str) -> Locator:
+        return self.part("answer").locator(f"[data-field={name}]")
+
+    def canvas(self, name: str) -> Locator:
+        """The canvas of a part, which may be the part itself."""
+        return self.page.locator(f"[data-part={name}] canvas, canvas[data-part={name}]").first
+
+    def places_in_chart(self, name: str) -> Iterator[tuple[str, float, float]]:
+        """What the pointer is told on its way over the canvas of a part, and where."""
+        canvas = self.canvas(name)
+        canvas.scroll_into_view_if_needed()
+        box = canvas.bounding_box()
+        assert box is not None
+        tooltip = self.part(name).get_by_role("tooltip")
+        for y in range(4, int(box["height"]), 12):
+            for x in range(70, int(box["width"]), 20):
+                self.page.mouse.move(box["x"] + x, box["y"] + y)
+                yield tooltip.text_content() if tooltip.is_visible() else "", x, y
+
+    def click_in_chart(self, name: str, words: str) -> None:
+        """Where the pointer is told the words."""
+        for text, x, y in self.places_in_chart(name):
+            if re.search(rf"{re.escape(words)}\b", text):
+                self.canvas(name).click(position={"x": x, "y": y})
+                return
+        raise AssertionError(f"{words!r} is nowhere in {name}")
+
+    def colours(self, name: str, places: Sequence[tuple[float, float]]) -> list[list[float]]:
+        """Mean red, green and blue around places of a canvas, the pointer being elsewhere."""
+        self.page.mouse.move(1, 1)
+        found: list[list[float]] = self.canvas(name).evaluate(MEAN_COLOURS, places)
+        return found
+
+    def says(self, name: str, words: str) -> None:
+        """Wait until a part, or a field of the answer (``answer.headline``), has the words."""
+        part, _, field = name.partition(".")
+        where = self.field(field) if field else self.part(part)
+        expect(where).to_contain_text(re.compile(re.escape(words), re.IGNORECASE))
+
+    def is_connected(self) -> None:
+        """Wait until the page says so."""
+        self.has("connection", "data-state", "live")
+
+    def has(self, name: str, attribute: str, value: Any) -> None:
+        """Wait until a part has the attribute."""
+        expect(self.part(name)).to_have_attribute(attribute, value)
+
+    def attribute(self, name: str, attribute: str) -> str | None:
+        return self.part(name).get_attribute(attribute)
+
+    def reload(self) -> LivePage:
+        self.page.reload()
+        return self.until_drawn()
+
+
+def expect(found: Any) -> Any:
+    """Playwright's, imported where there is one."""
+    from playwright.sync_api import expect as playwrights
+
+    return playwrights(found)

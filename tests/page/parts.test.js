@@ -1,0 +1,239 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import test from "node:test";
+import { alertsTree } from "./js/alerts.js";
+import { titleOf } from "./js/announcer.js";
+import { answerTree } from "./js/answer.js";
+import { proseTree } from "./js/bars.js";
+import { connectionTold } from "./js/connection.js";
+import { el, findTrees, printableText, textOf } from "./js/dom.js";
+import { evidenceTree, spreadOf } from "./js/evidence.js";
+import { figuresOf } from "./js/figures.js";
+import { firstStepsTree } from "./js/first_steps.js";
+import { ledgerTree } from "./js/ledger.js";
+import { countsTree, rankText } from "./js/liveness.js";
+import { foundRuns } from "./js/picker.js";
+import { panelTree } from "./js/rank_details.js";
+import { agesOf, countedStates, graveRanks, tilesOfStrip } from "./js/rank_states.js";
+import { pathOfValues } from "./js/sparkline.js";
+import { verdictsTree } from "./js/verdicts.js";
+import { waitsTree } from "./js/waits.js";
+
+const CASES = JSON.parse(readFileSync(new URL("./cases.json", import.meta.url)));
+const { pictures } = CASES;
+
+function field(tree, name) {
+  return textOf(findTrees(tree, (each) => each.props["data-field"] === name));
+}
+
+function clicked(tree, text) {
+  const [button] = findTrees(tree, (each) => each.tag === "button" && textOf(each) === text);
+  assert.ok(button, `a button ${text}`);
+  button.props.onclick();
+}
+
+test("the answer says who, where, since when, why, what it costs and what to do", () => {
+  const tree = answerTree(pictures.straggler, {});
+  assert.equal(field(tree, "headline"), "Rank 21 on node-2 is slow in forward");
+  assert.match(field(tree, "sentence"), /^Rank 21 on node-2 takes 1.50x as long as its 15 peers/);
+  assert.equal(field(tree, "cause"), "slow GPU");
+  assert.match(field(tree, "since"), /^step 17,440, 5 min 6 s ago \(/);
+  assert.equal(field(tree, "cost"), "9.2 GPU-h per hour, 2.5 GPU-h so far");
+  assert.equal(field(tree, "evidence"), "CUDA events, 97 % sure");
+  assert.match(field(tree, "advice"), /Compare its clocks/);
+  assert.match(field(tree, "peers"), /1.50× as long in forward.*Rank 21.*165 ms.*Its 15 peers.*110 ms/);
+});
+
+test("a button of the answer leads to the rank", () => {
+  const chosen = [];
+  clicked(answerTree(pictures.straggler, { select: (change) => chosen.push(change) }), "All about rank 21");
+  assert.deepEqual(chosen, [{ rank: 21 }]);
+});
+
+test("every scenario has an answer without a hole in it", () => {
+  for (const [name, picture] of Object.entries(pictures)) {
+    const trees = [
+      answerTree(picture, {}),
+      figuresOf(picture).map(({ large, small }) => `${large} ${small}`),
+      ledgerTree(picture.ledger, {}),
+      waitsTree(picture.waits, true, () => {}, {}),
+      countsTree(picture),
+      alertsTree(picture, {}),
+      verdictsTree(picture, true, () => {}, {}),
+    ];
+    assert.doesNotMatch(textOf(trees), /undefined|NaN|null|Infinity|\[object/, name);
+    assert.ok(field(trees, "headline"), name);
+  }
+});
+
+test("a hang is drawn as silence beside that of the others", () => {
+  assert.match(textOf(evidenceTree(pictures.hang)), /1 min 14 s since the last sign of life.*Rank 11/);
+});
+
+test("who does not join the others is told apart by how far it has come", () => {
+  const { ranks, ...rest } = pictures.hang;
+  const place = ranks.rank.indexOf(11);
+  const openSections = ["forward", "gradient_sync"];
+  const stuck = {
+    ...rest,
+    answer: { ...rest.answer, cause: "never_joined" },
+    ranks: {
+      ...ranks,
+      state: ranks.state.map(() => ranks.states.indexOf("stuck")),
+      step: ranks.step.map(() => 400),
+      open_sections: openSections,
+      open_section: ranks.rank.map((_, each) => (each === place ? 0 : 1)),
+    },
+  };
+  const told = textOf(evidenceTree(stuck));
+  assert.match(told, /Rank 11 ?step 400, in forward ?Most of the others ?step 400, in gradient_sync/);
+  assert.doesNotMatch(told, /progress/); // which is equally old everywhere
+});
+
+test("a hang counts from its last progress, and the loss is told once", () => {
+  const { now_s: nowS } = pictures.hang;
+  const hung = { ...pictures.hang, answer: { ...pictures.hang.answer, since_s: nowS - 42 } };
+  hung.run = { ...hung.run, state: "stuck", began_at_s: nowS - 500, waste: 1, slowdown: null };
+  const [, lost, , , step] = figuresOf(hung);
+  assert.equal(step.small, "stuck for 42 s");
+  assert.deepEqual([lost.large, lost.small], ["100 %", "nothing gets on"]);
+  for (const picture of Object.values(pictures)) {
+    assert.doesNotMatch(figuresOf(picture).map(({ small }) => small).join(), /per hour/);
+  }
+});
+
+test("a healthy run is drawn as the spread of its ranks, with the slowest named", () => {
+  assert.match(textOf(evidenceTree(pictures.healthy)), /× the slowest of all, rank \d+/);
+  assert.equal(spreadOf([null, null]), null);
+  const spread = spreadOf([1, 1, null, 1.5, 0.95]);
+  assert.equal(spread.slowest_place, 3);
+  assert.equal(spread.bins.reduce((sum, count) => sum + count), 4);
+});
+
+test("missing ranks and wasted time stand out among the figures", () => {
+  const toneOf = (picture, title) => figuresOf(picture).find((each) => each.title === title).tone;
+  assert.equal(toneOf(pictures.hang, "Ranks reporting"), "bad");
+  assert.equal(toneOf(pictures.healthy, "Ranks reporting"), null);
+  assert.equal(toneOf(pictures.straggler, "Time lost"), "bad");
+  assert.equal(toneOf(pictures.healthy, "Time lost"), "good");
+  assert.equal(toneOf(pictures.waiting, "Time lost"), null);
+});
+
+test("the ledger names sections, times and leaders", () => {
+  const text = textOf(ledgerTree(pictures.straggler.ledger, {}));
+  assert.match(text, /forward165 ms 36 %110 msrank 21/);
+  assert.match(textOf(ledgerTree([], {})), /No step/);
+});
+
+test("culprits and victims are told apart", () => {
+  const rows = findTrees(waitsTree(pictures.straggler.waits, false, () => {}, {}), (each) => each.props["data-part-in-it"]);
+  assert.equal(rows.length, 8);
+  assert.equal(rows[0].props["data-part-in-it"], "culprit");
+  assert.match(textOf(rows[0]), /^rank 21/);
+  assert.ok(rows.slice(1).every((row) => row.props["data-part-in-it"] === "victim"));
+});
+
+test("the state of every rank is counted, the gravest first", () => {
+  const counted = countedStates(pictures.hang.ranks).map(({ state, count }) => [state, count]);
+  assert.deepEqual(counted, [["lost", 1], ["stuck", 63]]);
+  const { places, left_out: leftOut } = graveRanks(pictures.hang.ranks, 8);
+  assert.equal(places[0], 11);
+  assert.equal(leftOut, 56);
+  assert.match(rankText(pictures.hang.ranks, 11), /^rank 11 on node-1: lost, heartbeat 1 min 14 s ago, step 18,240/);
+  assert.deepEqual(agesOf([null, 3, 1, 2]), { oldest: 3, median: 2 });
+  assert.equal(agesOf([null]), null);
+});
+
+test("one rank or ten thousand fit their strip", () => {
+  for (const count of [1, 8, 64, 1000, 10000, 100000]) {
+    for (const width of [300, 1376, 3000]) {
+      const lies = tilesOfStrip(count, width, 132);
+      assert.ok(lies.columns * lies.rows >= count, `${count} in ${width}`);
+      assert.ok(lies.columns * lies.width <= width + 1e-6);
+      assert.ok(lies.total <= 132 || lies.height === 1);
+    }
+  }
+});
+
+test("runs are found by all typed words, whatever their order and case", () => {
+  const { runs } = CASES.runs;
+  assert.equal(foundRuns(runs, "").length, runs.length);
+  assert.ok(foundRuns(runs, "LLAMA alike").length > 0);
+  assert.equal(foundRuns(runs, "alike no-such").length, 0);
+});
+
+test("the panel shows sections beside peers, the past and what to run", () => {
+  const tree = panelTree(pictures.straggler, { rank: 21 }, CASES.rank, () => {}, {});
+  const text = textOf(tree);
+  assert.match(text, /^Rank 21/);
+  assert.match(text, /Nodenode-2/);
+  assert.match(text, /forward compute1.5\d×16\d ms110 ms/);
+  assert.match(text, /otel-straggler verdict explain 21/);
+  assert.equal(findTrees(tree, (each) => each.tag === "svg").length, 5);
+  const unknown = panelTree(pictures.straggler, { rank: 999 }, null, () => {}, {});
+  assert.match(textOf(unknown), /There is no such rank/);
+});
+
+test("a rank that waits longer is not marked as slow", () => {
+  const sections = [{ name: "sync", kind: "wait", slowdown: 4, step_s: 0.4, peers_step_s: 0.1 }];
+  const rank = { ...CASES.rank, sections };
+  const tree = panelTree(pictures.straggler, { rank: 21 }, rank, () => {}, {});
+  const [row] = findTrees(tree, (each) => each.tag === "li" && /sync/.test(textOf(each)));
+  assert.equal(row.props["data-tone"], false);
+});
+
+test("a line has a gap where nothing is known, and a dot for a value alone", () => {
+  const path = pathOfValues([1, 2, null, 3], (place) => place, (value) => value);
+  assert.equal(path, "M0.0 1.0h0.01L1.0 2.0M3.0 3.0h0.01");
+});
+
+test("only addresses of the web become links", () => {
+  const told = (address) => {
+    const alerts = [{ ...pictures.hang.alerts[0], annotations: { runbook_url: address } }];
+    return findTrees(alertsTree({ ...pictures.hang, alerts }, {}), (each) => each.tag === "a").length;
+  };
+  assert.equal(told("https://runbooks.example/a"), 1);
+  for (const address of ["javascript:alert(1)", "data:text/html,x", " https://x", undefined]) {
+    assert.equal(told(address), 0, address);
+  }
+});
+
+test("the age of the data is told in every state", () => {
+  const picture = pictures.straggler;
+  const nowMs = picture.run.heard_at_s * 1000 + 4000;
+  const told = (state, more = {}) =>
+    connectionTold(picture, { state, since_ms: nowMs - 12000, retry_ms: nowMs + 3000, clock_s: 0, ...more }, null, nowMs);
+  assert.equal(told("live").age, "data 4 s ago");
+  assert.equal(told("live").notice, null);
+  assert.equal(told("live", { clock_s: 60 }).isOld, true);
+  const away = told("reconnecting");
+  assert.match(away.notice, /has not answered for 12 s. What you see is 4 s old. Trying again in 3 s./);
+  assert.equal(away.canRetry, true);
+  assert.match(told("saved").notice, /^A report of /);
+  const over = (name) => connectionTold(pictures[name], { state: "ended", since_ms: 0, clock_s: 0 }, null, nowMs).notice;
+  assert.match(over("ended"), /^This run ended at .*\(ok\)/);
+  assert.match(over("history"), /history: nobody sends/);
+});
+
+test("the page of a collector without runs tells its address", () => {
+  const text = textOf(firstStepsTree("trainer-0"));
+  assert.match(text, /ots.configure\(endpoint="http:\/\/trainer-0:4318"\)/);
+  assert.match(textOf(firstStepsTree("::1")), /http:\/\/\[::1\]:4318/);
+});
+
+test("characters that turn text around are shown as what they are", () => {
+  assert.equal(printableText("a\u202eb\u0000c"), "a\ufffdb\ufffdc");
+  assert.equal(printableText("a\tb\né"), "a\tb\né");
+  assert.deepEqual(el("p", {}, "x\u202ey").children, ["x\ufffdy"]);
+});
+
+test("text stays the same where names are kept together", () => {
+  const text = "rank 5 on node-17 is slow";
+  assert.equal(textOf(proseTree(text)), text);
+  assert.equal(textOf(proseTree(null)), "");
+});
+
+test("a window is named by its state first", () => {
+  assert.equal(titleOf(pictures.straggler), "✕ Rank 21 on node-2 is slow in forward · llama-7b");
+  assert.equal(titleOf(null), "otel-straggler");
+});

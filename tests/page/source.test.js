@@ -1,0 +1,277 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import test from "node:test";
+import { addressOf } from "./js/api.js";
+import { openEmbedded, openLive } from "./js/source.js";
+
+const CASES = JSON.parse(readFileSync(new URL("./cases.json", import.meta.url)));
+
+/** A collector and a browser in one: answers by path, a clock, timers and streams by hand. */
+class FakeWorld {
+  constructor(pictures = [CASES.pictures.straggler]) {
+    Object.assign(this, { pictures, clock: 1_000_000, asked: [], streams: [], timers: new Map() });
+    Object.assign(this, { isAway: false, hidden: false, started: 500, version: 1, number: 0 });
+    this.visible = () => {};
+  }
+  fetch = async (address, { headers }) => {
+    this.asked.push(address);
+    if (this.isAway) throw new TypeError("Failed to fetch");
+    const [path, query] = address.split("?");
+    const body = this.answer(path, new URLSearchParams(query ?? ""));
+    if (body === null) return reply(404, { error: "no such run" });
+    const etag = `"${path}-${this.version}"`;
+    return headers["If-None-Match"] === etag ? reply(304, null, etag) : reply(200, body, etag);
+  };
+  answer(path, query) {
+    const told = { started_at_s: this.started, now_s: this.clock / 1000 + 5 };
+    if (path === "v1/runs") {
+      const runs = this.pictures.map(({ run }) => ({ run_id: run.run_id }));
+      return { ...told, runs };
+    }
+    const found = this.pictures.find(({ run }) => run.run_id === query.get("run"));
+    if (!found) return null;
+    if (path === "v1/run") return { ...found, ...told, snapshot: `s${this.version}` };
+    if (path === "v1/rank") return CASES.rank;
+    const after = Number(query.get("after") ?? 0);
+    return after ? { ...CASES.timeline, first: null, columns: [], values: "" } : CASES.timeline;
+  }
+  openStream = (address) => {
+    const stream = { address, isClosed: false, listeners: {} };
+    stream.addEventListener = (name, listener) => (stream.listeners[name] = listener);
+    stream.close = () => (stream.isClosed = true);
+    stream.say = (name, data) => stream.listeners[name]({ data: JSON.stringify(data) });
+    this.streams.push(stream);
+    return stream;
+  };
+  now_ms = () => this.clock;
+  later = (what, ms) => {
+    this.timers.set(++this.number, { what, at: this.clock + ms });
+    return this.number;
+  };
+  clear = (timer) => this.timers.delete(timer);
+  random = () => 1;
+  isHidden = () => this.hidden;
+  onVisible = (what) => (this.visible = what);
+
+  /** Time passes; what is due happens, and what follows of it. */
+  async pass(ms) {
+    const end = this.clock + ms;
+    for (;;) {
+      const due = [...this.timers].filter(([, { at }]) => at <= end).sort((a, b) => a[1].at - b[1].at)[0];
+      if (!due) break;
+      this.timers.delete(due[0]);
+      this.clock = Math.max(this.clock, due[1].at);
+      due[1].what();
+      await settled();
+    }
+    this.clock = end;
+    await settled();
+  }
+  get stream() {
+    return this.streams.at(-1);
+  }
+}
+
+function reply(status, body, etag = null) {
+  return {
+    status,
+    ok: status < 400,
+    headers: { get: (name) => (name === "ETag" ? etag : null) },
+    json: async () => structuredClone(body),
+  };
+}
+
+async function settled() {
+  for (let turn = 0; turn < 40; turn += 1) await Promise.resolve();
+}
+
+const NONE = { run: null, group: null, section: null, rank: null };
+
+async function started(world, chosen = NONE) {
+  const seen = [];
+  const source = openLive(world);
+  source.start((view) => seen.push(view), chosen);
+  await settled();
+  return { source, seen, last: () => seen.at(-1) };
+}
+
+test("addresses leave out what is not asked and keep an empty group", () => {
+  assert.equal(addressOf("v1/run", { run: "a b&c", group: "", rank: null }), "v1/run?run=a+b%26c&group=");
+  assert.equal(addressOf("v1/runs", {}), "v1/runs");
+});
+
+test("the first run is shown, with its timeline, and the connection is live", async () => {
+  const world = new FakeWorld();
+  const { last } = await started(world);
+  assert.equal(last().connection.state, "live");
+  assert.equal(last().connection.clock_s, 5);
+  assert.equal(last().picture.run.run_id, "llama-7b-0412");
+  assert.equal(last().timeline.columns.length, 120);
+  assert.equal(last().rank, null);
+  assert.equal(world.stream.address, "v1/events?run=llama-7b-0412");
+});
+
+test("news of the same picture ask for nothing", async () => {
+  const world = new FakeWorld();
+  await started(world);
+  const before = world.asked.length;
+  world.stream.say("snapshot", { snapshot: "s1", now_s: 1 });
+  await world.pass(3000);
+  assert.equal(world.asked.length, before);
+});
+
+test("news are looked at, but not more often than the collector wants", async () => {
+  const world = new FakeWorld();
+  const { last } = await started(world);
+  const looks = () => world.asked.filter((address) => address.startsWith("v1/run?")).length;
+  for (let change = 2; change < 6; change += 1) {
+    world.version = change;
+    world.stream.say("snapshot", { snapshot: `s${change}`, now_s: 1 });
+    await world.pass(100);
+  }
+  assert.equal(looks(), 1);
+  await world.pass(1000);
+  assert.equal(looks(), 2);
+  assert.equal(last().picture.snapshot, "s5");
+});
+
+test("a timeline is asked for only where it goes on", async () => {
+  const world = new FakeWorld();
+  const { last } = await started(world);
+  world.pictures = [{ ...CASES.pictures.straggler, timeline: { first: 1, last: 121, n_columns: 121 } }];
+  world.version = 2;
+  world.stream.say("snapshot", { snapshot: "s2", now_s: 1 });
+  await world.pass(1500);
+  const asked = world.asked.filter((address) => address.startsWith("v1/timeline"));
+  assert.match(asked.at(-1), /after=120$/);
+  assert.equal(asked.length, 2);
+  assert.equal(last().timeline.columns.length, 120);
+});
+
+test("an answer that has not changed is not sent again", async () => {
+  const world = new FakeWorld();
+  const { source, last } = await started(world);
+  const first = last().picture;
+  await source.look(NONE);
+  assert.equal(last().picture, first);
+});
+
+test("a chosen rank is asked for, and again with every change", async () => {
+  const world = new FakeWorld();
+  const { source, last } = await started(world);
+  await source.look({ ...NONE, rank: 21 });
+  assert.equal(last().rank.rank, 21);
+  world.version = 2;
+  world.stream.say("snapshot", { snapshot: "s2", now_s: 1 });
+  await world.pass(2000);
+  assert.equal(world.asked.filter((address) => address.startsWith("v1/rank")).length, 2);
+});
+
+test("a lost stream is tried again ever more slowly, and the picture stays", async () => {
+  const world = new FakeWorld();
+  const { last } = await started(world);
+  world.isAway = true;
+  world.stream.listeners.error();
+  const waits = [];
+  for (let attempt = 0; attempt < 8; attempt += 1) {
+    assert.equal(last().connection.state, "reconnecting");
+    waits.push(last().connection.retry_ms - world.clock);
+    await world.pass(waits.at(-1));
+  }
+  assert.deepEqual(waits, [1000, 2000, 4000, 8000, 15000, 15000, 15000, 15000]);
+  assert.equal(last().connection.since_ms, 1_000_000);
+  assert.equal(last().picture.run.run_id, "llama-7b-0412");
+  assert.ok(world.streams.every((stream) => stream.isClosed));
+});
+
+test("once the collector is back all is live again at the next try", async () => {
+  const world = new FakeWorld();
+  const { last } = await started(world);
+  world.isAway = true;
+  world.stream.listeners.error();
+  await world.pass(1000);
+  world.isAway = false;
+  world.version = 2;
+  await world.pass(2000);
+  assert.equal(last().connection.state, "live");
+  assert.equal(last().connection.retry_ms, null);
+  assert.equal(last().picture.snapshot, "s2");
+  assert.equal(world.streams.filter((stream) => !stream.isClosed).length, 1);
+});
+
+test("after a restart nothing old is kept: timelines begin anew", async () => {
+  const world = new FakeWorld();
+  await started(world);
+  world.stream.listeners.error();
+  Object.assign(world, { started: 900, version: 2 });
+  await world.pass(1000);
+  const asked = world.asked.filter((address) => address.startsWith("v1/timeline"));
+  assert.equal(asked.length, 2);
+  assert.ok(asked.every((address) => !address.includes("after=")));
+});
+
+test("a stream that is dead without a word is found by asking", async () => {
+  const world = new FakeWorld();
+  const { last } = await started(world);
+  world.isAway = true;
+  await world.pass(15000);
+  assert.equal(last().connection.state, "reconnecting");
+});
+
+test("without a run the page waits for one and then shows it", async () => {
+  const world = new FakeWorld([]);
+  const { last } = await started(world);
+  assert.deepEqual(last().runs.runs, []);
+  assert.equal(last().picture, null);
+  assert.equal(last().connection.state, "live");
+  Object.assign(world, { pictures: [CASES.pictures.healthy], version: 2 });
+  world.stream.say("runs", { n: 1 });
+  await settled();
+  assert.equal(last().picture.run.run_id, "llama-7b-0412");
+  assert.match(world.stream.address, /run=llama/);
+});
+
+test("a run that is not there is the collector's sentence, not a lost connection", async () => {
+  const { last } = await started(new FakeWorld(), { ...NONE, run: "gone" });
+  assert.equal(last().problem, "no such run");
+  assert.equal(last().picture, null);
+  assert.equal(last().connection.state, "live");
+});
+
+test("another run has another stream, and the old one is closed", async () => {
+  const other = { ...CASES.pictures.ended, run: { ...CASES.pictures.ended.run, run_id: "other" } };
+  const world = new FakeWorld([CASES.pictures.straggler, other]);
+  const { source, last } = await started(world);
+  await source.look({ ...NONE, run: "other" });
+  assert.equal(last().picture.run.run_id, "other");
+  assert.equal(last().connection.state, "ended");
+  assert.deepEqual(world.streams.map((stream) => stream.isClosed), [true, false]);
+});
+
+test("a page that nobody sees asks for nothing until it is seen", async () => {
+  const world = new FakeWorld();
+  await started(world);
+  world.hidden = true;
+  const before = world.asked.length;
+  world.version = 2;
+  world.stream.say("snapshot", { snapshot: "s2", now_s: 1 });
+  await world.pass(60000);
+  assert.equal(world.asked.length, before);
+  world.hidden = false;
+  world.visible();
+  await settled();
+  assert.ok(world.asked.length > before);
+});
+
+test("a saved report shows what it carries, by section and rank", () => {
+  const seen = [];
+  const data = { runs: CASES.runs, run: CASES.pictures.straggler, timelines: { "": CASES.timeline }, ranks: { 21: CASES.rank } };
+  const source = openEmbedded(data);
+  source.start((view) => seen.push(view), { ...NONE, rank: 21 });
+  assert.equal(seen[0].connection.state, "saved");
+  assert.equal(seen[0].timeline.columns.length, 120);
+  assert.equal(seen[0].rank.rank, 21);
+  source.look({ ...NONE, section: "forward", rank: 3 });
+  assert.equal(seen[1].timeline, null);
+  assert.equal(seen[1].rank, null);
+});

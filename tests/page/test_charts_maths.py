@@ -1,0 +1,67 @@
+"""The maths of the charts, run by Node without a browser, beside Python's encoding of the bytes."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otel_straggler.publish.picture.slowdowns import as_bytes
+
+from .charts_fixtures import Story
+from .charts_server import STATIC
+
+HERE = Path(__file__).parent
+THEMES = {"light": ":root {", "dark": ':root[data-theme="dark"] {'}
+
+
+def test_the_maths_of_the_charts_hold(tmp_path: Path) -> None:
+    """All facts of charts_*.test.js hold, and there are some."""
+    node = shutil.which("node")
+    if node is None:
+        assert not os.environ.get("CI"), "no node: CI needs it for the maths of the charts"
+        pytest.skip("no node: the maths of the charts is not tried")
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    shutil.copytree(STATIC / "js", tmp_path / "js")
+    tests = [Path(shutil.copy(file, tmp_path)).name for file in HERE.glob("charts_*.test.js")]
+    (tmp_path / "cases.json").write_text(json.dumps(_cases()))
+    command = [node, "--test", "--test-reporter=tap", *tests]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    passed = re.search(r"^# pass (\d+)$", done.stdout, re.MULTILINE)
+    assert passed is not None
+    assert int(passed[1]) >= 30
+
+
+def _cases() -> dict[str, Any]:
+    """Slowdowns with Python's bytes, a timeline with its bytes, and the colours of both themes."""
+    random = np.random.default_rng(3)
+    slowdowns = np.concatenate(
+        [2.0 ** random.uniform(-3, 3, 3_000), [1.0, 0.25, 4.0, 1e-9, 1e9, 2.0, 0.5]]
+    )
+    timeline = Story("silent", 8, 6).timeline()
+    return {
+        "bytes": list(zip(slowdowns.tolist(), as_bytes(slowdowns).tolist(), strict=True)),
+        "timeline": timeline,
+        "timeline_bytes": list(base64.b64decode(timeline["values"])),
+        "palettes": {theme: _palette(start) for theme, start in THEMES.items()},
+    }
+
+
+def _palette(start: str) -> dict[str, Any]:
+    """The variables of charts.css in the block that begins so; of `var(...)` what it falls to."""
+    css = (STATIC / "charts.css").read_text()
+    block = css[css.index(f"\n{start}") :].partition("}")[0]
+    found = dict(re.findall(r"--(?:heat|chart)-(\w+): (.*);", block))
+    plain = {
+        name: re.sub(r"var\(--[\w-]+, (#\w+)\)", r"\1", value) for name, value in found.items()
+    }
+    return {**plain, "fast": plain["fast"].split(), "slow": plain["slow"].split()}

@@ -1,0 +1,268 @@
+"""The sentence that says who, since when, why, what it costs, and what to do."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from otel_straggler.model.decision import hang_subject
+from otel_straggler.model.verdict import CAUSES, RunVerdicts
+from otel_straggler.publish.picture.answer import answer_of
+from otel_straggler.publish.picture.answer_type import TONES
+from otel_straggler.score.hangs.run_state import ENDS
+
+from . import made
+
+STAGE = made.verdict(
+    subject_id="role/pipeline 3/stage_imbalance",
+    scope="role",
+    rank=None,
+    node="",
+    role="pipeline 3",
+    section="",
+    cause="stage_imbalance",
+    since_step=None,
+    gpu_seconds_lost_per_hour=9000.0,
+    pages=False,
+    sentence="role pipeline 3 takes 1.30x as long as it would: pipeline stages of unequal work.",
+)
+SEQUENCES = made.verdict(
+    subject_id="run/sequence_imbalance",
+    scope="run",
+    rank=None,
+    node="",
+    section="backward",
+    cause="sequence_imbalance",
+    since_step=None,
+    pages=False,
+    sentence="the run takes 1.30x as long: sequences of unequal length.",
+)
+
+
+def kinds(found: dict[str, Any]) -> tuple[str, str]:
+    return found["kind"], found["tone"]
+
+
+def test_a_slow_rank_is_named_with_everything_that_is_known() -> None:
+    """Who, where, since when, why, compared with whom, what it costs, what to do."""
+    found = answer_of(made.seen(made.verdict()))
+    assert kinds(found) == ("straggler", "bad")
+    assert found["headline"] == "Rank 5 on node-0 is slow in forward"
+    assert found["sentence"].startswith("Rank 5 on node-0 takes 1.30x as long as its 7 peers")
+    assert (found["scope"], found["rank"], found["node"]) == ("rank", 5, "node-0")
+    assert (found["since_step"], found["since_s"]) == (40, made.NOW_S - 60)
+    assert (found["cause"], found["cause_text"]) == ("slow_gpu", "slow GPU")
+    assert found["cost"] == {"gpu_seconds_lost_per_hour": 4000.0, "gpu_seconds_lost": 3.0}
+    assert found["peers"] == {"own_s": 0.13, "peers_s": 0.1, "n_peers": 7, "slowdown": 1.3}
+    assert found["advice"][0].startswith("Compare its clocks")
+    assert found["commands"][0] == "otel-straggler verdict explain 5 --run run"
+
+
+def test_the_dearest_rank_goes_first_and_a_suspect_after_all_that_are_called_slow() -> None:
+    cheap = made.verdict(subject_id="a", rank=1, gpu_seconds_lost_per_hour=10.0)
+    dear = made.verdict(subject_id="b", rank=2, gpu_seconds_lost_per_hour=99.0)
+    suspect = made.verdict(
+        subject_id="c", rank=3, gpu_seconds_lost_per_hour=999.0, state="suspect", pages=False
+    )
+    assert answer_of(made.seen(cheap, suspect, dear))["rank"] == 2
+    only = answer_of(made.seen(suspect))
+    assert kinds(only) == ("straggler", "watch")
+    assert only["headline"] == "Rank 3 on node-0 may be slow in forward"
+
+
+def test_a_rank_goes_before_an_imbalance_unless_that_costs_far_more() -> None:
+    rank = made.verdict(gpu_seconds_lost_per_hour=5000.0)
+    assert answer_of(made.seen(rank, STAGE))["kind"] == "straggler"
+    cheap = made.verdict(gpu_seconds_lost_per_hour=4000.0)
+    assert answer_of(made.seen(cheap, STAGE))["kind"] == "imbalance"
+
+
+@pytest.mark.parametrize(
+    ("told", "kind", "headline"),
+    [
+        (STAGE, "imbalance", "Pipeline stage 3 has more work than the others"),
+        (SEQUENCES, "imbalance", "Sequences of unequal length keep ranks waiting"),
+        (
+            replace(SEQUENCES, cause="expert_imbalance"),
+            "imbalance",
+            "Experts of unequal load keep ranks waiting",
+        ),
+        (
+            replace(SEQUENCES, cause="uniform_slowdown"),
+            "uniform",
+            "All ranks are slower than before",
+        ),
+        (
+            made.verdict(scope="host", rank=None, section="", cause="slow_host"),
+            "straggler",
+            "Node node-0 is slow",
+        ),
+        (made.verdict(cause="late_arrival", section=""), "straggler", "Rank 5 on node-0 is late"),
+        (
+            made.verdict(state="flapping", section=""),
+            "straggler",
+            "Rank 5 on node-0 is slow again and again",
+        ),
+        (
+            made.verdict(is_localised=False, section=""),
+            "straggler",
+            "Rank 5 on node-0 is slow, or waits for one that is",
+        ),
+    ],
+)
+def test_each_subject_has_its_words(told: Any, kind: str, headline: str) -> None:
+    found = answer_of(made.seen(told))
+    assert (found["kind"], found["headline"]) == (kind, headline)
+    assert found["cause_text"] == CAUSES[told.cause]
+    assert 1 <= len(found["advice"]) <= 3
+
+
+def test_what_a_person_has_silenced_is_watched_and_not_bad() -> None:
+    told = made.verdict(pages=False)
+    judged = made.judged(told, silenced=frozenset({told.subject_id}))
+    found = answer_of(made.seen(judged=judged))
+    assert kinds(found) == ("straggler", "watch")
+    assert "silenced" in " ".join(found["advice"])
+    assert len(found["commands"]) == 1  # it need not be dismissed twice
+
+
+def test_a_subject_is_quoted_for_the_shell() -> None:
+    """Names come from the network: a command that is copied must not run anything else."""
+    told = made.verdict(scope="host", rank=None, node="n;rm -rf /", subject_id="host/n;rm -rf /")
+    found = answer_of(made.seen(told, run_id="r$(id)"))
+    expected = "otel-straggler verdict explain 'host/n;rm -rf /' --run 'r$(id)'"
+    assert found["commands"][0] == expected
+
+
+def test_a_hang_goes_before_every_verdict() -> None:
+    """Nothing is slower than what stands still."""
+    found = answer_of(
+        made.seen(made.verdict(), found=made.found_of(8, "stuck", "never_joined", [5]))
+    )
+    assert kinds(found) == ("hang", "bad")
+    assert found["headline"] == "Rank 5 on node-0 does not join the others"
+    assert (found["rank"], found["node"], found["section"]) == (5, "node-0", "forward")
+    assert "7 ranks wait" in found["sentence"]
+    assert found["commands"][0] == "otel-straggler hang ask dump_stacks --rank 5 --run run"
+
+
+@pytest.mark.parametrize(
+    ("state", "kind", "culprits", "headline"),
+    [
+        ("partly_lost", "lost", [5], "Rank 5 on node-0 is silent"),
+        ("partly_lost", "lost", [4, 5], "Ranks 4 and 5 are silent"),
+        ("lost", "lost", list(range(8)), "The whole run is silent"),
+        ("stuck", "left_early", [1], "Rank 1 on node-0 ended before the others"),
+        ("stuck", "joined_but_stuck", [], "All ranks wait, and none gets on"),
+        ("stuck", None, [], "The run makes no progress"),
+    ],
+)
+def test_every_kind_of_hang_has_its_words(
+    state: Any, kind: Any, culprits: list[int], headline: str
+) -> None:
+    found = answer_of(made.seen(found=made.found_of(8, state, kind, culprits)))
+    assert (found["kind"], found["headline"]) == ("hang", headline)
+    assert found["advice"]
+
+
+def test_a_hang_that_somebody_has_taken_note_of_is_watched() -> None:
+    found = answer_of(
+        made.seen(
+            found=made.found_of(8, "stuck", "never_joined", [5]),
+            is_acknowledged=True,
+            judged=RunVerdicts(silenced=frozenset({hang_subject("")})),
+        )
+    )
+    assert kinds(found) == ("hang", "watch")
+
+
+def test_all_alike_says_what_would_have_been_seen() -> None:
+    """ "Healthy" is worth as much as the smallest slowdown that would have shown."""
+    found = answer_of(made.seen())
+    assert kinds(found) == ("healthy", "good")
+    assert found["sentence"] == (
+        "All 8 ranks are alike; the smallest slowdown that would show is 1.7 %."
+    )
+    assert found["cost"]["gpu_seconds_lost_per_hour"] == pytest.approx(0.0099 * 8 * 3600)
+
+
+def test_missing_ranks_are_no_health() -> None:
+    found = answer_of(made.seen(world_size=10))
+    assert kinds(found) == ("healthy", "watch")
+    assert found["headline"] == "8 of 10 ranks report"
+    assert found["commands"] == ["otel-straggler doctor"]
+
+
+def test_a_loss_that_nobody_is_to_blame_for_is_said() -> None:
+    found = answer_of(made.seen(world=made.summary(slowdown=1.25, waste=0.2)))
+    assert kinds(found) == ("healthy", "watch")
+    assert found["headline"] == "Ranks wait for each other: 20 % of the GPU time is lost"
+
+
+def test_a_single_rank_has_nobody_to_be_compared_with() -> None:
+    found = answer_of(made.seen(table=made.table_of(1)))
+    assert "nobody to compare" in found["sentence"]
+
+
+def test_before_the_first_verdicts_one_waits() -> None:
+    """No green light before anything was measured."""
+    nothing = RunVerdicts()
+    heard = made.signs_of(made.table_of())
+    starting = answer_of(made.seen(table=None, signs=heard, found=made.found_of(8, "starting")))
+    assert (*kinds(starting), starting["headline"]) == ("waiting", "unknown", "The run is starting")
+    first = answer_of(made.seen(table=None, signs=heard, found=made.found_of(8)))
+    assert first["headline"] == "Waiting for the first steps"
+    early = answer_of(made.seen(judged=nothing))
+    assert (*kinds(early), early["headline"]) == ("waiting", "unknown", "Too early to say")
+    assert kinds(answer_of(made.seen(table=None, judged=nothing))) == ("no_data", "unknown")
+
+
+@pytest.mark.parametrize("state", ENDS)
+def test_an_end_is_said_with_who_was_slow(state: Any) -> None:
+    found = answer_of(made.seen(made.verdict(), found=made.found_of(8, state)))
+    assert kinds(found) == ("ended", "ended")
+    assert found["headline"].endswith("; rank 5 on node-0 was slow in forward")
+    assert (found["rank"], found["cause"]) == (5, "slow_gpu")
+    assert found["cost"] == {"gpu_seconds_lost_per_hour": None, "gpu_seconds_lost": 3.0}
+
+
+def test_what_only_the_history_knows_is_over_however_it_ended() -> None:
+    """Nobody follows it any more; commands for a collector would find nothing."""
+    found = answer_of(made.seen(STAGE, is_live=False))
+    assert found["headline"] == ("The run is over; pipeline stage 3 had more work than the others")
+    assert "never said how it ended" in found["sentence"]
+    assert found["commands"] == []
+    hung = made.found_of(8, "stuck", "never_joined", [5])
+    told = answer_of(made.seen(is_live=False, found=hung))
+    assert told["headline"] == (
+        "The run is over; it hung: rank 5 on node-0 does not join the others"
+    )
+
+
+def test_a_run_that_was_given_up_is_no_all_clear() -> None:
+    found = answer_of(made.seen(found=made.found_of(8, "forgotten")))
+    assert found["tone"] == "unknown"
+    assert "nobody knows how it ended" in found["sentence"]
+
+
+def test_every_answer_has_the_same_fields_and_is_json() -> None:
+    """A page reads each without asking whether it is there; NaN is no JSON."""
+    nan = made.verdict(slowdown=math.nan, own_s=math.nan, gpu_seconds_lost_per_hour=math.nan)
+    worlds = [
+        made.seen(),
+        made.seen(nan),
+        made.seen(SEQUENCES),
+        made.seen(found=made.found_of(8, "stuck", "never_joined", [5])),
+        made.seen(found=made.found_of(8, "finished")),
+        made.seen(table=None, judged=RunVerdicts()),
+        made.seen(world=made.summary(slowdown=math.nan, resolvable_slowdown=math.nan)),
+    ]
+    found = [answer_of(each) for each in worlds]
+    assert all(each.keys() == found[0].keys() for each in found)
+    assert all(each["tone"] in TONES for each in found)
+    assert all(each["sentence"].endswith(".") for each in found)
+    json.dumps(found, allow_nan=False)

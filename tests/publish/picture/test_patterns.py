@@ -1,0 +1,120 @@
+"""The word for what the matrix of workers looks like."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_straggler.model.verdict import RunVerdicts
+from otel_straggler.publish.picture.heat import heat_json
+from otel_straggler.publish.picture.patterns import PATTERN_TEXTS, hot_cells, pattern_of
+
+from . import made
+
+
+def noisy(stages: int, data: int, noise: float = 0.004, seed: int = 0) -> np.ndarray:
+    return 1.0 + noise * np.random.default_rng(seed).standard_normal((stages, data))
+
+
+def test_one_hot_worker_is_a_cell() -> None:
+    cells = noisy(4, 8)
+    cells[0, 5] = 1.2
+    assert pattern_of(cells, slowdown=1.1) == "hot_cell"
+    assert np.argwhere(hot_cells(cells)).tolist() == [[0, 5]]
+
+
+@pytest.mark.parametrize(("stages", "data"), [(2, 2), (2, 16), (4, 8), (8, 2), (4, 1)])
+def test_a_hot_last_stage_is_a_row(stages: int, data: int) -> None:
+    """Also where it is half of the matrix, and where a stage is a single worker."""
+    cells = noisy(stages, data)
+    cells[-1] = 1.17
+    assert pattern_of(cells, slowdown=1.2) == "hot_row"
+
+
+def test_a_hot_data_rank_is_a_column() -> None:
+    cells = noisy(4, 8)
+    cells[:, 3] = 1.2
+    assert pattern_of(cells, slowdown=1.2) == "hot_column"
+
+
+def test_heat_that_moves_is_spread() -> None:
+    """Over a hundred steps every worker was slow for a while: all alike, and a loss all the same;
+    or it is known from the times of the steps."""
+    assert pattern_of(noisy(4, 8), slowdown=1.3) == "spread"
+    assert pattern_of(noisy(1, 16), slowdown=float("nan"), moves=True) == "spread"
+    many = noisy(4, 8)
+    many.ravel()[::3] = 1.2
+    assert pattern_of(many, slowdown=1.2) == "spread"
+
+
+def test_noise_is_even() -> None:
+    for seed in range(200):
+        assert pattern_of(noisy(4, 8, 0.01, seed), slowdown=1.02) == "even"
+
+
+def test_a_hang_goes_before_heat_and_no_layout_is_unknown() -> None:
+    cells = noisy(4, 8)
+    cells[0, 5] = 2.0
+    assert pattern_of(cells, is_silent=True) == "silent"
+    assert pattern_of(np.full((1, 4), np.nan)) == "unknown"
+
+
+@given(
+    st.integers(1, 6),
+    st.integers(1, 12),
+    st.integers(0, 2**32 - 1),
+    st.floats(0.5, 3.0) | st.just(float("nan")),
+)
+def test_every_matrix_has_a_word(stages: int, data: int, seed: int, slowdown: float) -> None:
+    rng = np.random.default_rng(seed)
+    cells = rng.uniform(0.5, 4.0, (stages, data))
+    cells[rng.random(cells.shape) < 0.3] = np.nan
+    assert pattern_of(cells, slowdown=slowdown) in PATTERN_TEXTS
+
+
+def test_layer_2_says_how_hot_a_worker_is() -> None:
+    """It looks at a hundred steps, the window at twenty."""
+    heat = tuple((p, d, 1.3 if p == 1 else 1.0) for p in range(2) for d in range(4))
+    seen = made.seen(table=made.table_of(8, 2), world=made.summary(slowdown=1.2, heat=heat))
+    found = heat_json(seen)
+    assert (found["stages"], found["data_ranks"]) == ([0, 1], [0, 1, 2, 3])
+    assert found["cells"][4:] == [[1, d, 1.3] for d in range(4)]
+    assert (found["pattern"], found["pattern_text"]) == ("hot_row", PATTERN_TEXTS["hot_row"])
+
+
+def test_before_layer_2_the_newest_window_does() -> None:
+    found = heat_json(made.seen(table=made.table_of(8, 2, {5: 1.5}), judged=RunVerdicts()))
+    assert found["pattern"] == "hot_cell"
+    assert found["cells"][5] == [1, 1, 1.5]
+
+
+def test_without_a_layout_all_ranks_are_one_row() -> None:
+    found = heat_json(
+        made.seen(table=made.table_of(6, slow={4: 1.4}, with_layout=False), judged=RunVerdicts())
+    )
+    assert (found["stages"], found["data_ranks"]) == ([0], [0, 1, 2, 3, 4, 5])
+    assert found["pattern"] == "hot_cell"
+
+
+def test_silent_workers_are_placed() -> None:
+    table = made.table_of(8, 2)
+    lost = heat_json(made.seen(table=table, found=made.found_of(8, "partly_lost", "lost", [6])))
+    assert (lost["silent"], lost["pattern"]) == ([[1, 2]], "silent")
+    stuck = made.found_of(8, "stuck", "never_joined", [1])
+    assert heat_json(made.seen(table=table, found=stuck))["silent"] == [[0, 1]]
+    joined = made.found_of(8, "stuck", "joined_but_stuck")
+    assert heat_json(made.seen(table=table, found=joined))["pattern"] == "silent"
+
+
+def test_sequences_of_unequal_length_are_spread_whatever_the_cells_say() -> None:
+    told = made.verdict(scope="run", rank=None, cause="sequence_imbalance", subject_id="run/x")
+    cells = tuple((0, d, 1.3 if d == 2 else 1.0) for d in range(8))
+    seen = made.seen(told, world=made.summary(slowdown=1.3, heat=cells))
+    assert heat_json(seen)["pattern"] == "spread"
+
+
+def test_nothing_known_is_empty() -> None:
+    found = heat_json(made.seen(table=None, judged=RunVerdicts()))
+    assert (found["cells"], found["pattern"]) == ([], "unknown")

@@ -1,0 +1,194 @@
+"""The picture as a whole: all ranks, all sections, in few digits, at any size."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from otel_straggler.model.decision import Decision
+from otel_straggler.model.maintenance import Maintenance
+from otel_straggler.model.verdict import RunVerdicts
+from otel_straggler.publish.picture import (
+    Maker,
+    Seen,
+    TimelineEnds,
+    dearest_group,
+    picture_json,
+    run_entry,
+    runs_json,
+)
+from otel_straggler.publish.picture.verdicts import MOST_VERDICTS
+
+from . import made
+
+MAKER = Maker(collector="host:1", version="1.2", started_at_s=5.0)
+
+
+def picture(seen: Seen) -> dict[str, Any]:
+    """As a page reads it."""
+    found: dict[str, Any] = json.loads(json.dumps(picture_json(seen, MAKER), allow_nan=False))
+    return found
+
+
+def test_it_has_every_part_whatever_is_known() -> None:
+    """A page asks for no part in vain."""
+    full = picture(made.seen(made.verdict()))
+    bare = picture(Seen(run_id="r", now_s=1.0))
+    gone = picture(replace(made.seen(), table=None, found=None, signs=None))
+    assert full.keys() == bare.keys() == gone.keys()
+    for part in ("run", "answer", "ranks", "heat", "slowdowns", "timeline"):
+        assert full[part].keys() == bare[part].keys(), part
+    assert bare["run"]["state"] == "unknown"
+    assert bare["ranks"]["rank"] == []
+
+
+def test_the_head_says_who_speaks_and_when() -> None:
+    found = picture_json(
+        made.seen(),
+        MAKER,
+        snapshot="s",
+        next_look_s=2.0,
+        timeline=TimelineEnds(first=3, last=5, n_columns=3),
+        now_s=made.NOW_S + 5,
+    )
+    assert (found["schema_version"], found["collector"], found["version"]) == (1, "host:1", "1.2")
+    assert (found["snapshot"], found["next_look_s"]) == ("s", 2.0)
+    assert found["now_s"] == made.NOW_S + 5
+    assert found["timeline"] == {"first": 3, "last": 5, "n_columns": 3}
+
+
+def test_figures_of_the_run() -> None:
+    found = picture(made.seen(world=made.summary(slowdown=1.25, waste=0.2, m_w=0.9)))["run"]
+    assert (found["slowdown"], found["waste"], found["m_w"]) == (1.25, 0.2, 0.9)
+    assert found["gpu_seconds_lost_per_hour"] == 0.2 * 8 * 3600
+    assert (found["step"], found["step_s"]) == (61, 0.2)
+    # Own work: without the waiting, and without what lies within forward.
+    assert found["slowest_step_s"] == 0.12
+    assert (found["world_size"], found["ranks_reporting"], found["coverage"]) == (8, 8, 1.0)
+    assert (found["time_basis"], found["state"]) == ("host", "training")
+
+
+def test_slowdowns_are_of_own_work_against_the_median() -> None:
+    """Waiting is no work, and what lies within a section is not counted twice."""
+    found = picture(made.seen(table=made.table_of(8, slow={5: 1.5})))
+    assert [s["name"] for s in found["sections"]] == [s.name for s in made.SECTIONS]
+    assert found["slowdowns"]["overall"] == [1.0] * 5 + [1.5] + [1.0] * 2
+    by_name = dict(
+        zip((s["name"] for s in found["sections"]), found["slowdowns"]["by_section"], strict=True)
+    )
+    assert by_name["forward"][5] == 1.5
+    assert by_name["gradient_sync"] == [1.0] * 8
+
+
+def test_ranks_of_all_parts_are_shown_together() -> None:
+    """One that was only heard of, one that was only scored, one that is expected and mute."""
+    table = made.table_of(4)
+    signs = made.signs_of(made.table_of(3), step=np.array([7, -1, 9]))
+    found = made.found_of(6)
+    ranks = picture(made.seen(table=table, signs=signs, found=found, world_size=6))["ranks"]
+    assert ranks["rank"] == [0, 1, 2, 3, 4, 5]
+    states = [ranks["states"][code] for code in ranks["state"]]
+    assert states == ["ok", "ok", "ok", "missing", "missing", "missing"]
+    assert ranks["step"] == [7, None, 9, None, None, None]
+    assert ranks["heartbeat_age_s"] == [1.2, 1.2, 1.2, None, None, None]
+    assert [ranks["nodes"][code] for code in ranks["node"]][:4] == ["node-0"] * 4
+    assert ranks["open_section"] == [0, 0, 0, None, None, None]
+    assert ranks["open_sections"] == ["forward"]
+    assert ranks["pp"] == [0, 0, 0, 0, None, None]
+    assert ranks["tp"] is None
+
+
+def test_ranks_that_send_no_heartbeats_have_no_state() -> None:
+    found = picture(made.seen(found=None))["ranks"]
+    assert {found["states"][code] for code in found["state"]} == {"unknown"}
+
+
+def test_what_people_said_stands_there() -> None:
+    told = made.verdict(pages=False)
+    decision = Decision(
+        action="mute", run_id="run", subject_id=told.subject_id, reason="known", at_ns=5, until_ns=9
+    )
+    judged = made.judged(told, decisions=(decision,), silenced=frozenset({told.subject_id}))
+    nodes = [Maintenance(node="node-0", reason="fan", by="", at_ns=1, until_ns=2_000_000_000)]
+    found = picture(made.seen(judged=judged, maintenance=nodes))
+    assert found["verdicts"][0]["silenced"]
+    assert found["decisions"][0]["reason"] == "known"
+    assert found["maintenance"] == [{"node": "node-0", "reason": "fan", "by": None, "until_s": 2.0}]
+
+
+def test_only_verdicts_of_its_own_group_are_shown() -> None:
+    other = made.verdict(group="critic", subject_id="critic:rank/1", rank=1)
+    found = picture(made.seen(made.verdict(), other))
+    assert [each["subject_id"] for each in found["verdicts"]] == ["rank/node-0/5"]
+
+
+def test_verdicts_that_stand_go_first_and_the_rest_is_counted() -> None:
+    many = [
+        made.verdict(
+            subject_id=f"rank/{rank}",
+            rank=rank,
+            state="recovered" if rank % 2 else "confirmed",
+            gpu_seconds_lost_per_hour=float(rank),
+        )
+        for rank in range(MOST_VERDICTS + 50)
+    ]
+    found = picture(made.seen(*many))
+    stands = [each["stands"] for each in found["verdicts"]]
+    assert len(stands) == MOST_VERDICTS
+    assert found["verdicts_left_out"] == 50
+    assert stands == sorted(stands, reverse=True)
+    assert found["verdicts"][0]["rank"] == MOST_VERDICTS + 48
+
+
+def test_since_when_is_the_first_change_since_it_was_well() -> None:
+    states = ["suspect", "recovered", "suspect", "confirmed"]
+    changes = [made.verdict(state=state, at_ns=n * 10**9) for n, state in enumerate(states, 1)]
+    assert picture(made.seen(*changes))["verdicts"][0]["since_s"] == 3.0
+
+
+def test_ten_thousand_ranks_are_drawn_in_two_megabytes() -> None:
+    """The largest part is a number for each rank and section."""
+    sections = made.SECTIONS
+    table = made.table_of(10_000, 4, {17: 1.3}, sections=sections)
+    noise = np.random.default_rng(0).normal(1.0, 0.01, table.step_s.shape)
+    seen = made.seen(table=replace(table, step_s=table.step_s * noise))
+    text = json.dumps(picture_json(seen, MAKER), allow_nan=False, separators=(",", ":"))
+    assert len(text) < 2_000_000
+    assert len(json.loads(text)["slowdowns"]["overall"]) == 10_000
+
+
+def test_runs_that_need_somebody_go_first() -> None:
+    """Bad, to be watched, unknown, good, ended; within these what was heard of last."""
+    worlds = {
+        "good": made.seen(),
+        "older": made.seen(heard_at_s=made.NOW_S - 50),
+        "bad": made.seen(made.verdict()),
+        "watch": made.seen(made.verdict(state="suspect", pages=False)),
+        "new": made.seen(judged=RunVerdicts()),
+        "over": made.seen(found=made.found_of(8, "finished"), finished_at_s=made.NOW_S),
+    }
+    entries = [run_entry([replace(seen, run_id=name)]) for name, seen in worlds.items()]
+    found = runs_json(entries, MAKER, made.NOW_S)["runs"]
+    assert [run["run_id"] for run in found] == ["bad", "watch", "new", "good", "older", "over"]
+    assert found[0]["headline"] == "Rank 5 on node-0 is slow in forward"
+    assert found[-1]["finished_at_s"] == made.NOW_S
+
+
+def test_a_run_of_several_worlds_is_as_well_as_its_worst() -> None:
+    """And the world that lost most is shown first, a hung one before it."""
+    calm = replace(made.seen(), group="actor")
+    slow = replace(
+        made.seen(),
+        group="critic",
+        judged=made.judged(
+            made.verdict(group="critic"), world=made.summary(group="critic", gpu_seconds_lost=99.0)
+        ),
+    )
+    entry = run_entry([calm, slow])
+    assert (entry["tone"], entry["world_size"]) == ("bad", 16)
+    assert dearest_group([calm, slow]).group == "critic"
+    hung = replace(calm, found=made.found_of(8, "stuck", "never_joined", [0]))
+    assert dearest_group([hung, slow]).group == "actor"

@@ -1,0 +1,126 @@
+"""Since when a run stands still, and what it costs: the same in all parts of a picture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otel_straggler.publish.picture import Seen
+from otel_straggler.publish.picture.answer import answer_of
+from otel_straggler.publish.picture.answer_type import duration
+from otel_straggler.publish.picture.heat import heat_json
+from otel_straggler.publish.picture.standstill import standstill_of
+from otel_straggler.publish.picture.whole_run import run_json
+from otel_straggler.score.hangs.culprits import HangKind
+from otel_straggler.score.hangs.run_state import RunState
+
+from . import made
+
+
+def hung(
+    kind: HangKind | None,
+    state: RunState = "stuck",
+    culprits: tuple[int, ...] = (5,),
+    **signs: Any,
+) -> Seen:
+    """8 ranks that hang since 90 s by the judge; ``signs`` are ages by rank."""
+    return made.seen(
+        found=made.found_of(8, state, kind, culprits),
+        signs=made.signs_of(made.table_of(), **signs),
+    )
+
+
+def ages(all_s: float, **others: float) -> np.typing.NDArray[np.float64]:
+    found = np.full(8, all_s)
+    for rank, age_s in others.items():
+        found[int(rank[1:])] = age_s
+    return found
+
+
+def test_a_hang_counts_from_the_last_progress_and_not_from_when_it_was_judged() -> None:
+    """Also where some stopped earlier: the run stands still since the last one did."""
+    seen = hung("never_joined", progress_age_s=ages(120.0, r2=128.0, r5=125.0))
+    answer = answer_of(seen)
+    assert answer["since_s"] == made.NOW_S - 120
+    assert answer["sentence"].endswith("8 GPUs have stood idle for 2 min.")
+
+
+def test_what_it_costs_is_told_alike_everywhere() -> None:
+    """Eight GPUs for two minutes, beside the 3 s before; all of the time is lost."""
+    seen = hung("never_joined", progress_age_s=ages(120.0))
+    expected = {"gpu_seconds_lost_per_hour": 28_800.0, "gpu_seconds_lost": 963.0}
+    assert answer_of(seen)["cost"] == expected
+    run = run_json(seen)
+    assert {name: run[name] for name in expected} == expected
+    assert (run["waste"], run["slowdown"], run["m_w"]) == (1.0, None, None)
+
+
+def test_a_rank_that_only_does_not_report_costs_nothing() -> None:
+    """The others train on for longer than it is silent: none of them waits for it."""
+    seen = hung(
+        "lost",
+        "partly_lost",
+        heartbeat_age_s=ages(1.0, r5=65.0),
+        progress_age_s=ages(0.5, r5=66.0),
+    )
+    answer = answer_of(seen)
+    assert "1 min 5 s, and the others go on without it" in answer["sentence"]
+    assert "idle" not in answer["sentence"]
+    assert answer["since_s"] == made.NOW_S - 65
+    assert answer["cost"] == {"gpu_seconds_lost_per_hour": None, "gpu_seconds_lost": 3.0}
+    assert "doctor" in answer["advice"][0]
+    assert run_json(seen)["waste"] == pytest.approx(0.0099)
+
+
+def test_a_rank_that_died_is_waited_for() -> None:
+    """The others came a little further than its last word, and stopped."""
+    seen = hung(
+        "lost",
+        "partly_lost",
+        heartbeat_age_s=ages(1.0, r5=65.0),
+        progress_age_s=ages(60.0, r5=66.0),
+    )
+    found = standstill_of(seen)
+    assert found is not None
+    assert (found.how, found.n_idle, found.idle_s) == ("idle", 8, 60.0)
+
+
+def test_of_a_run_that_is_silent_altogether_nobody_knows_whether_it_waits() -> None:
+    seen = hung("lost", "lost", tuple(range(8)), heartbeat_age_s=ages(30.0, r3=29.0))
+    answer = answer_of(seen)
+    assert answer["since_s"] == made.NOW_S - 29
+    assert "dead, or cut off" in answer["sentence"]
+    assert answer["cost"]["gpu_seconds_lost_per_hour"] is None
+
+
+def test_without_signs_the_judge_is_believed() -> None:
+    seen = made.seen(found=made.found_of(8, "stuck", "never_joined", [5]), signs=None)
+    assert answer_of(seen)["since_s"] == made.NOW_S - 90
+
+
+def test_a_run_that_gets_on_does_not_stand_still() -> None:
+    assert standstill_of(made.seen()) is None
+    assert standstill_of(made.seen(found=None)) is None
+
+
+def test_a_hang_without_a_culprit_hatches_nobody() -> None:
+    """All have joined: the words must not point at a worker."""
+    found = heat_json(hung("joined_but_stuck", culprits=()))
+    assert (found["pattern"], found["silent"]) == ("silent", [])
+    assert found["pattern_text"].startswith("All workers wait")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0.0, "less than 1 s"),
+        (59.7, "1 min"),
+        (3599.8, "1 h"),
+        (86_399.0, "1 d"),
+        (90_000.0, "1 d 1 h"),
+    ],
+)
+def test_a_length_of_time_never_has_sixty_of_a_unit(seconds: float, expected: str) -> None:
+    assert duration(seconds) == expected
