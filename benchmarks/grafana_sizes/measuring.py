@@ -80,6 +80,7 @@ class Prometheus:
                 f"--config.file={config}",
                 f"--storage.tsdb.path={folder / 'data'}",
                 f"--web.listen-address={address}",
+                "--query.timeout=5m",
             )
             self.began_s = time.time()
             server = Server([program, *flags], address, folder / "log")
