@@ -99,11 +99,21 @@ def waiting_answer(seen: Seen) -> Json:
             "The run is starting",
             sentence=f"The run is starting: {of_all} were heard of, and none has done a step.",
         )
+    step = _furthest(seen)
+    if seen.table is None and step > 0:  # this collector was restarted, or began later
+        head = "Waiting for the first window of steps"
+        said = f"{head}: {of_all} were heard of, and have come to step {step:,}."
+        return answer(seen, "unknown", "waiting", head, sentence=said)
     if seen.table is None:
         said = f"Waiting for the first window of steps; {of_all} were heard of."
         return answer(seen, "unknown", "waiting", "Waiting for the first steps", sentence=said)
     said = "The first window is there; verdicts take a few more steps."
     return answer(seen, "unknown", "waiting", "Too early to say", sentence=said)
+
+
+def _furthest(seen: Seen) -> int:
+    """The furthest step that a rank has told of; -1 if none has."""
+    return -1 if seen.signs is None else max(seen.signs.step.tolist(), default=-1)
 
 
 def no_data_answer(seen: Seen) -> Json:

@@ -10,7 +10,7 @@ import numpy as np
 
 from otel_straggler.model.observation import Floats
 from otel_straggler.model.rank import Source
-from otel_straggler.publish.picture.patterns import ALL_WAIT, PATTERN_TEXTS, pattern_of
+from otel_straggler.publish.picture.patterns import PATTERN_TEXTS, pattern_of, text_of
 from otel_straggler.publish.picture.rounding import rounded
 from otel_straggler.publish.picture.seen import RankSigns, RankTable, Seen
 from otel_straggler.publish.picture.verdicts import standing
@@ -75,7 +75,7 @@ def heat_json(seen: Seen) -> Json:
         ],
         "silent": silent,
         "pattern": pattern,
-        "pattern_text": ALL_WAIT if pattern == "silent" and not silent else PATTERN_TEXTS[pattern],
+        "pattern_text": text_of(pattern, cells, n_silent=len(silent)),
     }
 
 
