@@ -77,7 +77,7 @@ class AnswerCache:
 
     def get(self, key: Key, state: Hashable, make: Callable[[float], Json]) -> Answer:
         """The answer to ``key``: the one that is kept while ``state`` is the same, or while it is
-        younger than :attr:`next_look_s`; else a new one.
+        younger than :attr:`look_s`; else a new one.
 
         Args:
             make: is told how long to wait for the next; any error of it passes through.
@@ -95,6 +95,11 @@ class AnswerCache:
             self._keep(key, _Kept(answer, state, now_s, self._cpu_s() - began_s))
             return answer
 
+    @property
+    def look_s(self) -> float:
+        """How long an answer that is made now counts. From any thread."""
+        return self._look_s(self._monotonic_s())
+
     def _keep(self, key: Key, kept: _Kept) -> None:
         self._kept.pop(key, None)
         while len(self._kept) >= _MOST_KEPT:
@@ -103,7 +108,6 @@ class AnswerCache:
 
     def _look_s(self, now_s: float) -> float:
         """How long an answer counts: what those that people look at take together decides."""
-        cost_s = sum(
-            kept.cost_s for kept in self._kept.values() if now_s - kept.made_at_s < _LOOKED_AT_S
-        )
+        kept = self._kept.copy().values()
+        cost_s = sum(each.cost_s for each in kept if now_s - each.made_at_s < _LOOKED_AT_S)
         return max(LEAST_LOOK_S, round(_SHARE * cost_s, 1))

@@ -78,6 +78,10 @@ class EventStream:
         self._streams = streams
         self._run_id = run_id
         self._is_open = True
+        self._told_list: str | None = None
+        self._told_run: str | None = None
+        self._told_at_s = self._repeat_at_s = -float("inf")
+        self._is_repeated = False
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self._pieces()
@@ -88,28 +92,39 @@ class EventStream:
             self._streams.closed()
 
     async def _pieces(self) -> AsyncIterator[bytes]:
-        streams, pace = self._streams, self._streams.pace
-        told_list: str | None = None
-        told_run: str | None = None
         yield RETRY
-        said_at_s = told_at_s = -float("inf")
+        said_at_s = time.monotonic()
         while True:
             now_s = time.monotonic()
-            pieces = []
-            n_runs, of_list = streams.pictures.list_state()
-            if told_list not in (None, of_list):
-                pieces.append(event("runs", {"n": n_runs}))
-            told_list = of_list
-            state = await self._state()
-            if state not in (None, told_run) and now_s - told_at_s >= pace.between_s:
-                told_run, told_at_s = state, now_s
-                pieces.append(event("snapshot", self._snapshot(state)))
-            if not pieces and now_s - said_at_s >= pace.comment_s:
+            pieces = [*self._of_list(), *await self._of_run(now_s)]
+            if not pieces and now_s - said_at_s >= self._streams.pace.comment_s:
                 pieces.append(COMMENT)
             if pieces:
                 said_at_s = now_s
                 yield b"".join(pieces)
-            await asyncio.sleep(pace.look_s)
+            await asyncio.sleep(self._streams.pace.look_s)
+
+    def _of_list(self) -> list[bytes]:
+        n_runs, state = self._streams.pictures.list_state()
+        before, self._told_list = self._told_list, state
+        return [] if before in (None, state) else [event("runs", {"n": n_runs})]
+
+    async def _of_run(self, now_s: float) -> list[bytes]:
+        """What is new of the run; and the same once more when whoever asked too early for it, and
+        got a picture that was made for somebody else just before, would get the new one."""
+        state = await self._state()
+        if state is None or now_s - self._told_at_s < self._streams.pace.between_s:
+            return []
+        if state == self._told_run:
+            if self._is_repeated or now_s < self._repeat_at_s:
+                return []
+            self._is_repeated = True
+        else:
+            self._told_run, self._is_repeated = state, False
+            look_s = max(self._streams.pictures.look_s, self._streams.pace.between_s)
+            self._repeat_at_s = now_s + 1.5 * look_s
+        self._told_at_s = now_s
+        return [event("snapshot", self._snapshot(state))]
 
     async def _state(self) -> str | None:
         pictures = self._streams.pictures

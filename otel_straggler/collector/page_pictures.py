@@ -180,6 +180,11 @@ class Pictures:
         run = self._live(run_id)
         return None if run is None else self._live_state(run)
 
+    @property
+    def look_s(self) -> float:
+        """How long a picture that was made just now is shown to all who ask."""
+        return self._cache.look_s
+
     def newest_seq(self, run_id: str) -> int | None:
         """The newest column of a live run; None if it has none."""
         return self._from.recent.newest_seq(run_id)

@@ -1,0 +1,237 @@
+"""What a view of the live page costs the collector, beside a scrape; and what the page weighs.
+
+    python -m benchmarks.page_view [--ranks N ...]
+
+A real collector in this process, fed over HTTP with a simulated run, and a timeline of 360 windows.
+A browser's requests come from another process: all files of the page, the list of runs, the
+picture, the timeline, the first event, all as gzip. Processor time of the threads that answer is
+counted, not that of the one that scores. ``first`` is a view that finds nothing made or kept, so
+the budget is held against it; ``view`` the median of those that follow, each after something new
+has come; ``again`` a view by somebody who has the files, without anything new. A scrape is the
+answer to /metrics, whose text the scoring thread has made before. Prints JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from benchmarks.harness.about import about
+from benchmarks.harness.budgets import judge, not_measured, print_result
+from otel_straggler import page
+from otel_straggler.collector.page_cache import Answer
+from otel_straggler.collector.service import Collector
+from otel_straggler.collector.settings import (
+    CollectorSettings,
+    MetricsSettings,
+    ReceiverSettings,
+)
+
+FREE = "127.0.0.1:0"
+RANKS = (1_000, 10_000)
+STEPS = 50
+COLUMNS = 360
+VIEWS = 15
+MOST_MS, MOST_RANKS = 50.0, 1_000
+MOST_BYTES = 1_000_000
+PATIENCE_S = 600.0
+PIPELINE = 4
+ANSWERING = ("straggler-servers", "asyncio_")
+Json = dict[str, Any]
+
+VIEW = """
+import sys, urllib.request, json
+base, names = sys.argv[1], json.loads(sys.argv[2])
+def get(path, lines=None):
+    request = urllib.request.Request(base + path, headers={"Accept-Encoding": "gzip"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        if lines:
+            return sum(len(answer.readline()) for _ in range(lines))
+        return len(answer.read())
+for line in sys.stdin:
+    sizes = {"files": sum(get(path) for path in names)} if line == "all\\n" else {}
+    for path in ("/v1/runs", "/v1/run", "/v1/timeline"):
+        sizes[path] = get(path)
+    sizes["/v1/events"] = get("/v1/events", lines=5)
+    print(json.dumps(sizes), flush=True)
+"""
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=int, nargs="+", default=list(RANKS))
+    parser.add_argument("--views", type=int, default=VIEWS)
+    options = parser.parse_args()
+    runs = {str(ranks): measure(ranks, options.views) for ranks in options.ranks}
+    result = {**about("numpy", "httptools"), "page": weight(), "ranks": runs}
+    print_result(result, _budgets(result))
+
+
+def weight() -> Json:
+    """Of the files of the page, as they are and as they are sent."""
+    contents = {name: asset.content for name in page.names() if (asset := page.asset(name))}
+    zipped = {
+        name: len(Answer(content, "").zipped() or content) for name, content in contents.items()
+    }
+    return {
+        "files": len(contents),
+        "bytes": sum(map(len, contents.values())),
+        "gzip_bytes": sum(zipped.values()),
+    }
+
+
+def measure(ranks: int, views: int) -> Json:
+    """All figures at one size."""
+    collector = Collector(
+        CollectorSettings(
+            receivers=ReceiverSettings(otlp_http=FREE, otlp_grpc=FREE),
+            metrics=MetricsSettings(listen=FREE),
+        )
+    )
+    addresses = {name: f"http://{address}" for name, address in collector.start().items()}
+    try:
+        _feed(addresses, ranks, 0)
+        _lengthen(collector)
+        return _measured(addresses, ranks, views)
+    finally:
+        collector.stop()
+
+
+def _measured(addresses: dict[str, str], ranks: int, views: int) -> Json:
+    base = addresses["metrics"]
+    names = json.dumps(["/", *(f"/page/{name}" for name in page.names() if name != "index.html")])
+    command = [sys.executable, "-c", VIEW, base, names]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as browser:
+
+        def view(what: str) -> Json:
+            assert browser.stdin is not None
+            assert browser.stdout is not None
+            browser.stdin.write(f"{what}\n")
+            browser.stdin.flush()
+            found: Json = json.loads(browser.stdout.readline())
+            return found
+
+        first_ms, sizes = _cpu_ms(lambda: view("all"))
+        viewed, scraped = [], []
+        for _ in range(views):
+            _news(addresses, ranks)
+            viewed.append(_cpu_ms(lambda: view("all"))[0])
+            scraped.append(_cpu_ms(lambda: urllib.request.urlopen(f"{base}/metrics").read())[0])
+        again_ms = [_cpu_ms(lambda: view("data"))[0] for _ in range(views)]
+        browser.stdin.close()  # type: ignore[union-attr]
+    picture = _get(f"{base}/v1/run")
+    view_ms, scrape_ms = statistics.median(viewed), statistics.median(scraped)
+    return {
+        "sections": len(picture["sections"]),
+        "columns": picture["timeline"]["n_columns"],
+        "next_look_s": picture["next_look_s"],
+        "sent_bytes": sizes,
+        "first_ms": round(first_ms, 2),
+        "view_ms": {"median": round(view_ms, 2), "most": round(max(viewed), 2)},
+        "again_ms": round(statistics.median(again_ms), 2),
+        "scrape_ms": round(scrape_ms, 2),
+        "view_over_scrape": round(view_ms / scrape_ms, 2),
+    }
+
+
+def _cpu_ms(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Processor time of the threads that answer, while something is asked of them."""
+    before = _answering_s()
+    found = work()
+    time.sleep(0.02)  # what follows an answer: connections that close
+    return 1e3 * (_answering_s() - before), found
+
+
+def _answering_s() -> float:
+    threads = [t for t in threading.enumerate() if t.name.startswith(ANSWERING) and t.ident]
+    return sum(time.clock_gettime(time.pthread_getcpuclockid(t.ident)) for t in threads if t.ident)
+
+
+def _feed(addresses: dict[str, str], ranks: int, seed: int) -> None:
+    """A run in four stages with a slow rank; waits until it is judged."""
+    command = [
+        *(sys.executable, "-m", "otel_straggler.cli", "simulate"),
+        *("--layout", f"pp{PIPELINE},dp{ranks // PIPELINE}", "--steps", str(STEPS)),
+        *("--run-id", "run", "--seed", str(seed), "--fault", "compute:1.3@rank5:step0"),
+        *("--fault", f"hang_joined@rank5:step{STEPS - 1}", "--hold-s", "0"),
+        *("--send", addresses["otlp_http"], "--speed", "0"),
+    ]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until_s:
+        if _get(f"{addresses['metrics']}/v1/runs")["runs"]:
+            picture = _get(f"{addresses['metrics']}/v1/run")
+            if picture["heat"]["cells"] and picture["timeline"]["n_columns"] >= 2:
+                return
+        time.sleep(1.0)
+    raise SystemExit("the collector has not scored the run in time")
+
+
+def _lengthen(collector: Collector) -> None:
+    """Repeat the newest windows, as if the run had trained for two hours."""
+    recent = collector._worker.recent  # nobody else needs to reach it
+    columns = recent.columns("run", "")
+    many = [replace(columns[at % len(columns)], seq=at) for at in range(COLUMNS)]
+    recent.put_before("run", "", many)
+
+
+def _news(addresses: dict[str, str], ranks: int) -> None:
+    """One rank tells of a step, and the answers that are kept grow old."""
+    base = addresses["metrics"]
+    picture = _get(f"{base}/v1/run")
+    command = [
+        *(sys.executable, "-c", BEAT, f"{addresses['otlp_http']}/v1/metrics", str(ranks)),
+    ]
+    subprocess.run(command, check=True)
+    time.sleep(max(1.0, picture["next_look_s"]) + 0.3)
+
+
+BEAT = """
+import sys, time, urllib.request
+from otel_straggler.model.heartbeat import Heartbeat
+from otel_straggler.model.rank import Source
+from otel_straggler.semconv import *
+from otel_straggler.wire.encode_metrics import encode_heartbeat
+source = Source(run_id="run", rank=0, session_id="0" * 16, world_size=int(sys.argv[2]))
+resource = {RUN_ID: "run", RANK: 0, WORLD_SIZE: source.world_size, SESSION_ID: source.session_id}
+beat = Heartbeat(source=source, sent_at_s=time.time(), step=1)
+body = encode_heartbeat(beat, resource=resource, info={}, started_at_s=1.0)
+headers = {"Content-Type": "application/x-protobuf"}
+urllib.request.urlopen(urllib.request.Request(sys.argv[1], body, headers)).read()
+"""
+
+
+def _get(url: str) -> Json:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        found: Json = json.load(answer)
+        return found
+
+
+def _budgets(result: Json) -> dict[str, Json]:
+    name = f"a first view at {MOST_RANKS:,} ranks"
+    of_size = result["ranks"].get(str(MOST_RANKS))
+    view = (
+        not_measured("this run had other sizes")
+        if of_size is None
+        else judge(of_size["first_ms"], MOST_MS, "ms")
+    )
+    return {
+        name: view,
+        "weight of the page": judge(result["page"]["bytes"], MOST_BYTES, "bytes"),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""How often the page's answers are made, and in which form they are sent."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+
+from otel_straggler.collector.page_cache import Answer, AnswerCache
+
+
+class Made:
+    """Counts how often an answer is made; time stands still unless it is told to go on."""
+
+    def __init__(self, cost_s: float = 0.0) -> None:
+        self.at_s = 100.0
+        self.cpu_s = 0.0
+        self.cost_s = cost_s
+        self.looks: list[float] = []
+        self.cache = AnswerCache(lambda: self.at_s, lambda: self.cpu_s)
+
+    def make(self, look_s: float) -> dict[str, Any]:
+        self.looks.append(look_s)
+        self.cpu_s += self.cost_s
+        return {"n": len(self.looks)}
+
+    def get(self, state: object, key: str = "run") -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.cache.get((key,), str(state), self.make).body)
+        return found
+
+
+def test_what_has_not_changed_is_made_once() -> None:
+    made = Made()
+    for _ in range(5):
+        assert made.get("a") == {"n": 1}
+        made.at_s += 100.0
+    assert made.get("b") == {"n": 2}
+
+
+def test_what_changes_all_the_time_is_made_once_a_second() -> None:
+    made = Made()
+    for state in range(10):
+        made.get(state)
+        made.at_s += 0.3
+    assert len(made.looks) == 3
+
+
+def test_a_tenth_of_a_core_goes_into_answers_at_most() -> None:
+    """An answer that takes half a second counts for five, and whoever asks is told so."""
+    made = Made(cost_s=0.5)
+    for state in range(100):
+        made.get(state)
+        made.at_s += 1.0
+    assert len(made.looks) <= 20
+    assert made.looks[0] == 1.0
+    assert made.looks[1] == 5.0
+    assert made.cpu_s <= 100.0 / 10 + 0.5
+
+
+def test_many_who_look_at_different_things_share_that_tenth() -> None:
+    made = Made(cost_s=0.1)
+    for state in range(200):
+        for key in "abcdefgh":
+            made.get(state, key)
+        made.at_s += 0.5
+    assert made.cpu_s <= 100.0 / 10 * 1.5
+
+
+def test_an_error_is_passed_on_and_not_kept() -> None:
+    made = Made()
+
+    def fail(_: float) -> dict[str, Any]:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        made.cache.get(("run",), "a", fail)
+    assert made.get("a") == {"n": 1}
+
+
+def test_answers_are_zipped_where_it_is_worth_it() -> None:
+    small, large = Answer.of({"a": 1}), Answer.of({"a": list(range(5000))})
+    assert small.zipped() is None
+    zipped = large.zipped()
+    assert zipped is not None
+    assert gzip.decompress(zipped) == large.body
+    assert large.zipped() is zipped
+
+
+def test_an_etag_is_of_the_content() -> None:
+    assert Answer.of({"a": 1}).etag == Answer.of({"a": 1}).etag
+    assert Answer.of({"a": 1}).etag != Answer.of({"a": 2}).etag
+
+
+def test_awkward_text_is_json_all_the_same() -> None:
+    """Lone surrogates cannot be sent; they become question marks."""
+    found = json.loads(Answer.of({"name": "前\ud800</script>"}).body)
+    assert found == {"name": "前?</script>"}

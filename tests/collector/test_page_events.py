@@ -1,0 +1,259 @@
+"""Server-sent events: what is told, when, to how many, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from otel_straggler.collector.page_events import COMMENT, EventStreams, Pace
+
+PATIENCE_S = 30.0
+
+
+class Reader:
+    """Reads events as a browser does."""
+
+    def __init__(self, address: str, query: str = "") -> None:
+        host, _, port = address.rpartition(":")
+        self.connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)
+        self.connection.request("GET", f"/v1/events{query}")
+        self.response = self.connection.getresponse()
+
+    @property
+    def status(self) -> int:
+        return self.response.status
+
+    def block(self) -> list[str]:
+        """The lines up to the next empty one; none at the end of the stream."""
+        lines = []
+        while line := self.response.readline():
+            if line == b"\n":
+                break
+            lines.append(line.decode().rstrip("\n"))
+        return lines
+
+    def event(self, name: str) -> dict[str, Any]:
+        """The data of the next event of this name."""
+        while block := self.block():
+            if block[0] == f"event: {name}":
+                found: dict[str, Any] = json.loads(block[1].removeprefix("data: "))
+                return found
+        raise AssertionError("the stream has ended")
+
+    def close(self) -> None:
+        self.connection.close()
+        self.response.close()
+
+
+@contextmanager
+def reading(live: Any, query: str = "") -> Iterator[Reader]:
+    reader = Reader(live.addresses["metrics"], query)
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+def feed(live: Any, kit: Any, first: int = 0, run_id: str = "run") -> None:
+    for number in range(2):
+        live.post(kit.spans_of(kit.rank(number, run_id=run_id), range(first, first + 8)))
+
+
+def test_the_first_event_comes_at_once_and_matches_the_picture(live: Any, kit: Any) -> None:
+    """With how long to wait before coming back, and never kept by anybody in between."""
+    feed(live, kit)
+    kit.eventually(lambda: live.get("/v1/run").status == 200)
+    with reading(live, "?run=run") as reader:
+        assert reader.response.getheader("content-type") == "text/event-stream; charset=utf-8"
+        assert reader.response.getheader("cache-control") == "no-store"
+        assert reader.block() == ["retry: 1000"]
+        told = reader.event("snapshot")
+    assert told.keys() == {"snapshot", "now_s", "last"}
+    kit.eventually(lambda: live.get("/v1/run").json()["timeline"]["last"] is not None)
+    with reading(live, "?run=run") as reader:
+        told = reader.event("snapshot")
+    picture = kit.eventually(
+        lambda: (p := live.get("/v1/run").json())["snapshot"] == told["snapshot"] and p
+    )
+    assert told["last"] == picture["timeline"]["last"]
+
+
+def test_what_happens_is_told(live: Any, kit: Any) -> None:
+    feed(live, kit)
+    with reading(live, "?run=run") as reader:
+        first = reader.event("snapshot")
+        feed(live, kit, 8)
+        second = reader.event("snapshot")
+        while second["snapshot"] == first["snapshot"]:
+            second = reader.event("snapshot")
+        assert second["now_s"] >= first["now_s"] + 1.0  # at most once a second
+
+
+def test_new_runs_are_told(live: Any, kit: Any) -> None:
+    with reading(live) as reader:
+        assert reader.block() == ["retry: 1000"]
+        feed(live, kit, run_id="one")
+        assert reader.event("runs") == {"n": 1}
+        feed(live, kit, run_id="two")
+        while reader.event("runs") != {"n": 2}:
+            pass
+
+
+def test_a_run_that_is_not_known_yet_is_waited_for(live: Any, kit: Any) -> None:
+    """A refusal would end an EventSource for good, and after a restart runs come back late."""
+    with reading(live, "?run=run") as reader:
+        assert reader.status == 200
+        assert reader.block() == ["retry: 1000"]
+        feed(live, kit)
+        assert reader.event("snapshot")["snapshot"]
+
+
+def test_a_page_that_comes_back_after_a_restart_is_told_again(start: Any, kit: Any) -> None:
+    """And sees by the time of the start that it has to begin anew."""
+    first = start()
+    feed(first, kit)
+    with reading(first, "?run=run") as reader:
+        reader.event("snapshot")
+        began_s = first.get("/v1/runs").json()["started_at_s"]
+        first.stop()
+        while reader.block():
+            pass  # to the end of the stream
+    address = first.addresses["metrics"]
+    second = start(metrics__listen=address)
+    with reading(second, "?run=run") as reader:
+        feed(second, kit)
+        assert reader.event("snapshot")["snapshot"]
+    assert second.get("/v1/runs").json()["started_at_s"] > began_s
+
+
+def test_a_65th_page_is_told_to_come_back(live: Any, kit: Any) -> None:
+    readers = [Reader(live.addresses["metrics"]) for _ in range(64)]
+    try:
+        assert {reader.status for reader in readers} == {200}
+        with reading(live) as refused:
+            assert refused.status == 503
+        readers.pop().close()
+
+        def is_let_in() -> bool:
+            with reading(live) as reader:
+                return reader.status == 200
+
+        kit.eventually(is_let_in)
+    finally:
+        for reader in readers:
+            reader.close()
+
+
+def test_a_stop_is_not_held_up_by_pages(start: Any) -> None:
+    """They are told that the stream ends; a browser then comes back by itself."""
+    live = start()
+    with reading(live) as reader:
+        assert reader.block() == ["retry: 1000"]
+        live.stop()
+        assert reader.block() == []
+
+
+# --- without a collector: time goes as a test wants ----------------------------------------------
+
+
+class Watched:
+    """Pictures of which a test says what changes."""
+
+    def __init__(self) -> None:
+        self.state: str | None = "a"
+        self.of_list = "l"
+        self.firsts = 0
+        self.look_s = 1000.0
+
+    def list_state(self) -> tuple[int, str]:
+        return 3, self.of_list
+
+    def run_state(self, run_id: str) -> str | None:
+        assert run_id == "first"
+        return self.state
+
+    def newest_seq(self, run_id: str) -> int | None:
+        return 7
+
+    def first(self) -> str | None:
+        self.firsts += 1
+        return "first" if self.firsts > 1 else None
+
+
+def streams(watched: Watched, **pace: float) -> EventStreams:
+    told = {"look_s": 0.001, "between_s": 0.0, "comment_s": 1000.0, **pace}
+    return EventStreams(watched, lambda: 5.0, Pace(**told))  # type: ignore[arg-type]
+
+
+def test_a_stream_without_a_run_watches_the_first_that_comes() -> None:
+    async def read() -> list[bytes]:
+        stream = streams(Watched()).open(None)
+        assert stream is not None
+        pieces = aiter(stream)
+        return [await anext(pieces), await anext(pieces)]
+
+    retry, first = asyncio.run(read())
+    assert retry == b"retry: 1000\n\n"
+    assert first == b'event: snapshot\ndata: {"snapshot":"a","now_s":5.0,"last":7}\n\n'
+
+
+def test_a_quiet_stream_shows_that_it_is_there() -> None:
+    """So that nobody in between closes it, and a reader who is gone is found out."""
+
+    async def read() -> bytes:
+        watched = Watched()
+        watched.state = None
+        stream = streams(watched, comment_s=0.01).open("first")
+        assert stream is not None
+        pieces = aiter(stream)
+        await anext(pieces)
+        return await anext(pieces)
+
+    assert asyncio.run(read()) == COMMENT
+
+
+def test_changes_are_told_together_and_each_once() -> None:
+    async def read() -> list[bytes]:
+        watched = Watched()
+        stream = streams(watched).open("first")
+        assert stream is not None
+        pieces = aiter(stream)
+        found = [await anext(pieces), await anext(pieces)]
+        watched.state, watched.of_list = "b", "m"
+        return [*found, await anext(pieces)]
+
+    assert asyncio.run(read())[2] == (
+        b'event: runs\ndata: {"n":3}\n\n'
+        b'event: snapshot\ndata: {"snapshot":"b","now_s":5.0,"last":7}\n\n'
+    )
+
+
+def test_news_is_told_once_more_when_a_new_picture_is_made() -> None:
+    """Who asked too early got one that was made for somebody else just before; without another
+    event they would keep it for ever, where a run has ended."""
+
+    async def read() -> list[bytes]:
+        watched = Watched()
+        watched.look_s = 0.01
+        stream = streams(watched, comment_s=0.05).open("first")
+        assert stream is not None
+        pieces = aiter(stream)
+        return [await anext(pieces) for _ in range(4)]
+
+    _, first, second, third = asyncio.run(read())
+    assert first == second
+    assert third == COMMENT
+
+
+def test_a_stream_is_counted_until_it_is_closed_once() -> None:
+    open_streams = streams(Watched())
+    stream = open_streams.open("first")
+    assert stream is not None
+    assert open_streams.n_open == 1
+    stream.close()
+    stream.close()
+    assert open_streams.n_open == 0
