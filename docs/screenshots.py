@@ -38,8 +38,6 @@ DEMO_COLUMNS = 14
 STORY_STEPS = 400
 WIDTH, HEIGHT = 1320, 1080
 PATIENCE_MS = 180_000
-TOLD = "words => document.querySelector('[data-part=answer]')?.textContent.includes(words)"
-DRAWN = "least => document.querySelector('[data-part=rank-time]')?.dataset.columns >= least"
 
 
 def main() -> int:
@@ -65,8 +63,8 @@ def take_demo(browser: Browser, schemes: list[str]) -> None:
     with demo_running() as url:
         for scheme in schemes:
             with opened(browser, url, scheme) as page:
-                page.wait_for_function(TOLD, arg="Rank 2")
-                page.wait_for_function(DRAWN, arg=DEMO_COLUMNS)
+                wait_for_answer(page, "Rank 2")
+                page.wait_for_selector(f"[data-part=rank-time][data-columns='{DEMO_COLUMNS}']")
                 keep(page.screenshot(), f"live-page-{scheme}")
 
 
@@ -81,7 +79,7 @@ def take_stories(browser: Browser, stories: list[Story]) -> None:
             stack.enter_context(running(story.arguments(STORY_STEPS), collector.endpoint))
         for story in stories:
             with opened(browser, f"{collector.url}/#run={story.name}", "light") as page:
-                page.wait_for_function(TOLD, arg=story.says)
+                wait_for_answer(page, story.says)
                 page.wait_for_selector(f"[data-part=matrix][data-pattern={story.pattern}]")
                 keep(page.screenshot(clip=down_to(page, "rank-time")), f"story-{story.name}")
 
@@ -113,6 +111,10 @@ def opened(browser: Browser, url: str, scheme: Any) -> Iterator[Page]:
         yield page
     finally:
         context.close()
+
+
+def wait_for_answer(page: Page, words: str) -> None:
+    page.locator("[data-part=answer]", has_text=words).wait_for()
 
 
 def down_to(page: Page, part: str) -> Any:

@@ -32,6 +32,7 @@ class Story:
         says: words of the sentence that answers what is wrong.
         pattern: of the matrix, as the page calls it.
         hot: (stage, data rank) of the workers that stand out; None: nobody in particular.
+        silent: of those that are silent or stuck.
         hangs: it ends there and is kept alive.
     """
 
@@ -40,6 +41,7 @@ class Story:
     says: str
     pattern: str
     hot: frozenset[tuple[int, int]] | None
+    silent: frozenset[tuple[int, int]] = frozenset()
     hangs: bool = False
 
     def arguments(self, steps: int) -> list[str]:
@@ -79,7 +81,8 @@ STORIES = (
         options=("--fault", f"hang_never_joined@rank{WHO}:stepSTEP"),
         says=f"Rank {WHO}",
         pattern="silent",
-        hot=frozenset({(1, 5)}),
+        hot=frozenset(),
+        silent=frozenset({(1, 5)}),
         hangs=True,
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -34,6 +34,9 @@ _FURTHER_LABELS = {
     "straggler.run.ranks": ("state",),
     "straggler.run.hang_info": ("why", "sentence"),
     "straggler.run.info": ("team", "attempt"),
+    "straggler.run.open_sections": ("section",),
+    "straggler.kernel.time": ("kernel", "kernel_class"),
+    "straggler.kernel.runs": ("kernel", "kernel_class"),
     "straggler.rank.finished.timestamp": ("outcome",),
     "straggler.records.dropped": ("reason",),
     "straggler.collector.spans": ("fate", "reason"),
@@ -55,6 +58,7 @@ _FURTHER_LABELS = {
     "straggler.host.straggling": ("node",),
     "straggler.section.info": ("kind",),
 }
+_BY_SECTION_TOO = ("straggler.gpu.relative_score", "straggler.gpu.individual_score")
 _SUBJECT_LABELS = ("subject_id", "scope", "rank", "node", "role", "section")
 _VERDICT_LABELS = {
     semconv.VERDICT_INFO.name: (*_SUBJECT_LABELS, "cause", "state", "evidence"),
@@ -71,7 +75,6 @@ _OF_A_WORLD = frozenset(
         semconv.HOST_STRAGGLING,
     }
 )
-_OF_A_GPU = (semconv.GPU_UUID, semconv.HW_TYPE)
 ON_POINTS: dict[str, tuple[Attribute, ...]] = {
     "straggler.progress.timestamp": (semconv.PHASE,),
     "straggler.section.open_time": (semconv.SECTION, semconv.PHASE),
@@ -80,12 +83,7 @@ ON_POINTS: dict[str, tuple[Attribute, ...]] = {
     "straggler.records.folded": (semconv.SECTION,),
     "straggler.section.duration": (semconv.SECTION, semconv.SECTION_KIND),
     "straggler.kernel.duration": (semconv.KERNEL, semconv.KERNEL_CLASS, semconv.SECTION),
-    "hw.power": _OF_A_GPU,
-    "hw.energy": _OF_A_GPU,
-    "hw.temperature": (*_OF_A_GPU, semconv.HW_SENSOR),
-    "hw.errors": (*_OF_A_GPU, semconv.ERROR_TYPE),
-    "straggler.gpu.clock": (*_OF_A_GPU, semconv.HW_SENSOR),
-    "straggler.gpu.throttled": (*_OF_A_GPU, semconv.REASON),
+    **{metric.name: attributes for metric, attributes in semconv.AS_TOLD.items()},
 }
 """Attributes of the data points that a rank sends; those of the rank are on the resource."""
 _KINDS = {
@@ -338,22 +336,25 @@ def _words_of_verdicts() -> str:
 
 def _metric_tables() -> Iterator[str]:
     for heading, metrics in by_heading(Metric).items():
-        is_from_rank = heading == "from a rank" or metrics[0] in semconv.HARDWARE_METRICS
-        last = "attributes of its data points" if is_from_rank else "labels"
-        labels = attributes_of_points if is_from_rank else labels_of
+        columns: dict[str, Callable[[Metric], str]] = {}
+        if heading == "from a rank" or metrics[0] in semconv.AS_TOLD:
+            columns["attributes of its data points"] = attributes_of_points
+        if heading != "from a rank":
+            columns["labels"] = labels_of
         rows = [
-            [code(m.name), code(m.prometheus_name), code(m.unit), m.kind, m.meaning, labels(m)]
+            [code(m.name), code(m.prometheus_name), code(m.unit), m.kind, m.meaning]
+            + [of(m) for of in columns.values()]
             for m in metrics
         ]
         yield f"### {heading}\n\n" + table(
-            ["OTLP", "Prometheus", "unit", "kind", "meaning", last], rows
+            ["OTLP", "Prometheus", "unit", "kind", "meaning", *columns], rows
         )
 
 
 def labels_of(metric: Metric) -> str:
     """Labels in ``/metrics`` of the collector."""
     names = code(label_names(metric))
-    is_also_by_section = metric.name.startswith("straggler.gpu.")
+    is_also_by_section = metric.name.startswith(_BY_SECTION_TOO)
     return f"{names}; of one section also {code('section')}" if is_also_by_section else names
 
 
@@ -366,7 +367,7 @@ def label_names(metric: Metric) -> tuple[str, ...]:
     name = metric.name.removesuffix(".over_ranks")
     if name in _VERDICT_LABELS:
         return (*_VERDICT_LABELS[name], *_RUN_LABELS)
-    further = _FURTHER_LABELS.get(name, ())
+    further = _FURTHER_LABELS.get(name, metric.prometheus_labels)
     if name.startswith("straggler.collector."):
         return (*further, "collector")
     sections = ("section",) if name.startswith("straggler.section.") else ()

@@ -345,7 +345,9 @@ OUTCOMES: Final[tuple[Outcome, ...]] = ("ok", "failed", "cancelled", "preempted"
 
 # --- data-point attributes of what the collector publishes -----------------------------------
 OUTCOME: Final = Attribute("outcome", "how the rank ended, one of OUTCOMES")
-REASON: Final = Attribute("reason", "why a record or span was not used")
+REASON: Final = Attribute(
+    "reason", "why a record or span was not used, a GPU was held back, or time was not useful"
+)
 
 MetricKind = Literal["gauge", "counter", "histogram"]
 _UNIT_SUFFIX: Final = {
@@ -355,6 +357,7 @@ _UNIT_SUFFIX: Final = {
     "J": "_joules",
     "Cel": "_celsius",
     "Hz": "_hertz",
+    "1": "_ratio",
 }
 
 
@@ -378,6 +381,11 @@ class Metric:
     def prometheus_name(self) -> str:
         base = self.name.replace(".", "_") + _UNIT_SUFFIX.get(self.unit, "")
         return base + "_total" if self.kind == "counter" else base
+
+    @property
+    def prometheus_labels(self) -> tuple[str, ...]:
+        """Labels that its points get from their own attributes, where it is shown as told."""
+        return tuple(key.replace(".", "_") for key in AS_TOLD.get(self, ()))
 
 
 # --- from a rank ------------------------------------------------------------------------------
@@ -411,7 +419,7 @@ KERNEL_DURATION = Metric(
     "times of CUDA kernels by kernel, class and section: exponential, delta, every 10 s",
 )
 
-# --- the GPU of a rank, from NVML; nothing sends them yet ----------------------------------------
+# --- the GPU of a rank, shown as told; only `simulate` sends them yet ----------------------------
 # OpenTelemetry's conventions for hardware have no clock of a GPU and no time spent throttled.
 HW_TYPE: Final = Attribute("hw.type", "kind of hardware: gpu")
 HW_SENSOR: Final = Attribute("hw.sensor_location", "which part of the GPU: gpu, sm or memory")
@@ -429,6 +437,11 @@ HW_POWER = Metric("hw.power", "W", "gauge", "power of the GPU")
 HW_ENERGY = Metric("hw.energy", "J", "counter", "energy of the GPU since its driver was loaded")
 HW_TEMPERATURE = Metric("hw.temperature", "Cel", "gauge", "temperature of the GPU, by sensor")
 HW_ERRORS = Metric("hw.errors", "{error}", "counter", "faults of the GPU, by error.type")
+HW_GPU_UTILIZATION = Metric(
+    "hw.gpu.utilization", "1", "gauge", "part of the time in which a kernel was at work on the GPU"
+)
+HW_GPU_MEMORY = Metric("hw.gpu.memory.usage", "By", "gauge", "memory of the GPU in use")
+HW_GPU_MEMORY_LIMIT = Metric("hw.gpu.memory.limit", "By", "gauge", "memory that the GPU has")
 GPU_CLOCK = Metric("straggler.gpu.clock", "Hz", "gauge", "clock of the GPU, by part")
 GPU_THROTTLED = Metric(
     "straggler.gpu.throttled", "s", "counter", "time in which the GPU was held back, by reason"
@@ -438,9 +451,49 @@ HARDWARE_METRICS: Final = (
     HW_ENERGY,
     HW_TEMPERATURE,
     HW_ERRORS,
+    HW_GPU_UTILIZATION,
+    HW_GPU_MEMORY,
+    HW_GPU_MEMORY_LIMIT,
     GPU_CLOCK,
     GPU_THROTTLED,
 )
+
+# --- what a run got for its time, shown as told; only `simulate` sends them yet ------------------
+# One rank tells them for all; productive and lost time together are the time since the run began.
+LOSSES: Final = (
+    "start_up",
+    "data",
+    "checkpoint",
+    "eval",
+    "stragglers",
+    "hang",
+    "restart",
+    "redone",
+    "other",
+)
+"""Reasons of ``RUN_LOST``. ``redone``: steps done again after a restart; ``restart``: from the end
+of an attempt to the first step of the next; ``stragglers``: what ranks waited for slower ones."""
+RUN_GOODPUT = Metric(
+    "straggler.run.goodput", "{ratio}", "gauge", "useful time / time since the run began"
+)
+RUN_PRODUCTIVE = Metric(
+    "straggler.run.productive_time", "s", "counter", "time of the run in steps that count"
+)
+RUN_LOST = Metric(
+    "straggler.run.lost_time", "s", "counter", "time of the run that was not useful, by reason"
+)
+GOODPUT_METRICS: Final = (RUN_GOODPUT, RUN_PRODUCTIVE, RUN_LOST)
+AS_TOLD: Final[dict[Metric, tuple[Attribute, ...]]] = {
+    **dict.fromkeys(HARDWARE_METRICS, (GPU_UUID, HW_TYPE)),
+    HW_TEMPERATURE: (GPU_UUID, HW_TYPE, HW_SENSOR),
+    GPU_CLOCK: (GPU_UUID, HW_TYPE, HW_SENSOR),
+    HW_ERRORS: (GPU_UUID, HW_TYPE, ERROR_TYPE),
+    GPU_THROTTLED: (GPU_UUID, HW_TYPE, REASON),
+    RUN_GOODPUT: (),
+    RUN_PRODUCTIVE: (),
+    RUN_LOST: (REASON,),
+}
+"""What the collector shows as ranks tell it, and the attributes of its points."""
 
 # --- from the collector -----------------------------------------------------------------------
 SECTION_RELATIVE = Metric(
@@ -454,6 +507,15 @@ GPU_RELATIVE = Metric(
 )
 GPU_INDIVIDUAL = Metric(
     "straggler.gpu.individual_score", "{score}", "gauge", "kernel times against own best"
+)
+KERNEL_TIME = Metric(
+    "straggler.kernel.time",
+    "s",
+    "counter",
+    "time of a kernel on the rank's GPU, of the 10 kernels that took most",
+)
+KERNEL_RUNS = Metric(
+    "straggler.kernel.runs", "{kernel}", "counter", "how often the same kernels ran on the rank"
 )
 SECTION_MEDIAN = Metric("straggler.section.median", "s", "gauge", "median time in the window")
 SECTION_SLOWDOWN = Metric(
@@ -564,6 +626,25 @@ RUN_INFO = Metric("straggler.run.info", "{info}", "gauge", "team and attempt; al
 MAINTENANCE_UNTIL = Metric(
     "straggler.maintenance.until.timestamp", "s", "gauge", "when maintenance of the node ends"
 )
+RUN_STARTED = Metric(
+    "straggler.run.start.timestamp",
+    "s",
+    "gauge",
+    "when the newest attempt of the run was first heard of, on the collector's clock",
+)
+RUN_CHECKPOINT = Metric(
+    "straggler.run.last_checkpoint.timestamp",
+    "s",
+    "gauge",
+    "when a section of kind checkpoint last ended on any rank, on that rank's clock",
+)
+RUN_OPEN_SECTIONS = Metric(
+    "straggler.run.open_sections",
+    "{rank}",
+    "gauge",
+    "ranks that have not ended, by the section that they last said was open; at most 20 sections, "
+    "the others as `<other>`",
+)
 RUN_WORLD_SIZE = Metric("straggler.run.world_size", "{rank}", "gauge", "ranks expected")
 RUN_RANKS_REPORTING = Metric(
     "straggler.run.ranks_reporting", "{rank}", "gauge", "ranks in the newest window"
@@ -595,6 +676,15 @@ RUN_M_S = Metric(
 )
 RUN_GPU_TIME_LOST = Metric(
     "straggler.run.gpu_time_lost", "s", "counter", "GPU time lost to inequality, all ranks"
+)
+RUN_STEP_TIME = Metric(
+    "straggler.run.step_time", "s", "gauge", "time of a step: median over ranks and newest steps"
+)
+RUN_SLOWEST_STEP = Metric(
+    "straggler.run.slowest_step_time",
+    "s",
+    "gauge",
+    "time of a step of the slowest rank: median over the newest steps",
 )
 RUN_RESOLVABLE = Metric(
     "straggler.run.resolvable_slowdown",

@@ -14,6 +14,18 @@ from otel_straggler.semconv import Metric
 CONSTANT: Final = frozenset({"collector", "cluster"})
 """On every series; ``cluster`` only where ``metrics.cluster`` is set."""
 _SUBJECT: Final = (*OF_RUN, "subject_id", "scope", "rank", "node", "role", "section")
+_DESCRIPTION: Final = tuple(
+    str(key).replace(".", "_")
+    for key in (
+        semconv.RUN_ATTEMPT,
+        semconv.SESSION_ID,
+        semconv.LOCAL_RANK,
+        semconv.GPU_UUID,
+        semconv.GPU_TIMING_TIER,
+        semconv.GPU_TIMING_REASON,
+        *semconv.PARALLEL_RANK.values(),
+    )
+)
 _LABELS: Final[dict[Metric, tuple[str, ...]]] = {
     semconv.RUN_STATE: (*OF_RUN, "state"),
     semconv.RUN_HUNG: OF_RUN,
@@ -29,6 +41,7 @@ _LABELS: Final[dict[Metric, tuple[str, ...]]] = {
     semconv.RANK_LAST_SCORED: OF_RANK,
     semconv.HOST_STRAGGLING: (*OF_RUN, "node"),
     semconv.LAST_HEARTBEAT: OF_RANK,
+    semconv.RANK_INFO: (*OF_RANK, *_DESCRIPTION),
     semconv.RECORDS_DROPPED: (*OF_RANK, "reason"),
     semconv.SECTION_INFO: (*OF_RUN, "section", "kind"),
     semconv.SECTION_RELATIVE: (*OF_RANK, "section"),

@@ -17,7 +17,7 @@ from otel_straggler.cli.report_lines import report_lines
 from otel_straggler.cli.report_source import KeptPictures, LivePictures, Pictures, choose_run
 from otel_straggler.cli.report_table import printable, report_console
 from otel_straggler.cli.top import DEFAULT_COLLECTOR
-from otel_straggler.errors import ConfigError, describe
+from otel_straggler.errors import ConfigError, UnavailableError, describe
 from otel_straggler.publish.history import HistoryReader
 
 STDOUT = "-"
@@ -91,19 +91,33 @@ def _page(data: dict[str, object], run_id: str) -> str:
 
 
 def _write(path: str, page: str) -> None:
-    """All of it or nothing: who opens the file never sees half a page."""
+    """All of it or nothing: who opens the file never sees half a page.
+
+    Raises:
+        UnavailableError: it cannot be written.
+    """
     content = page.encode()
     if path == STDOUT:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
         return
-    target = Path(path)
-    mode = 0o666 & ~_umask()
+    try:
+        _replace(Path(path), content)
+    except OSError as error:
+        expected = "a file that can be written"
+        remedy = "Is there its folder, room on the disk, and may you write there?"
+        value = error.strerror or str(error)
+        raise UnavailableError(
+            describe(where=path, value=value, expected=expected, remedy=remedy)
+        ) from error
+
+
+def _replace(target: Path, content: bytes) -> None:
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        Path(name).chmod(mode)
+        Path(name).chmod(0o666 & ~_umask())  # as any other file
         Path(name).replace(target)
     except BaseException:
         Path(name).unlink(missing_ok=True)

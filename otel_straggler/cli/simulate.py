@@ -27,6 +27,7 @@ from otel_straggler.simulate.noise import PRESETS
 from otel_straggler.simulate.replay import Ending, Replay, seconds_before
 from otel_straggler.simulate.runs import RunPlan, generate
 from otel_straggler.simulate.scenarios import NEW_YEAR_2026_NS, SCENARIOS, Plan, simulate
+from otel_straggler.simulate.sensors import Sensors
 from otel_straggler.simulate.writers import (
     as_json_line,
     encode_requests,
@@ -144,6 +145,7 @@ class _Chosen:
     batches: Iterable[ObservationBatch]
     labels: tuple[Label, ...] = ()
     is_restarted: bool = False
+    sensors: Sensors | None = None
 
     def ending(self, hold_s: float) -> Ending | None:
         """How it ends if it does not end well."""
@@ -204,7 +206,8 @@ def _generated(given: dict[str, Any], start_ns: int) -> _Chosen:
     plan: RunPlan = build_plan(given, start_ns)
     run = generate(plan)
     is_restarted = plan.restart_at_step is not None
-    return _Chosen(plan.run_id, run.batches(), run.labels, is_restarted)
+    sensors = Sensors(run.labels, plan.seed) if plan.tells_hardware else None
+    return _Chosen(plan.run_id, run.batches(), run.labels, is_restarted, sensors)
 
 
 def _pieces(batches: Iterable[ObservationBatch], form: str) -> Iterator[bytes]:
@@ -247,7 +250,11 @@ def _send(chosen: _Chosen, url: str) -> int:
 def _replay(chosen: _Chosen, url: str, pace: _Pace) -> int:
     poster = _Poster(url)
     replay = Replay(
-        poster.post, speed=pace.speed, ending=pace.ending, quick_until_step=pace.quick_until_step
+        poster.post,
+        speed=pace.speed,
+        ending=pace.ending,
+        quick_until_step=pace.quick_until_step,
+        sensors=chosen.sensors,
     )
     count = replay.run(chosen.batches)
     poster.close()

@@ -50,10 +50,11 @@ _OPTIONS: Final[tuple[tuple[str, Any, str], ...]] = (
 _FLAGS: Final = (
     ("--tells-topology/--hides-topology", "Whether ranks tell their place in the layout."),
     ("--tells-tokens", "Forward tells its tokens."),
+    ("--tells-hardware", "Ranks name their GPUs; with --speed their sensors are sent, too."),
     ("--renumbers", "After the restart the nodes have other ranks."),
 )
 _NAMES: Final = ("layout", "faults", *(name.lstrip("-").replace("-", "_") for name, *_ in _OPTIONS))
-_FLAG_NAMES: Final = ("tells_topology", "tells_tokens", "renumbers")
+_FLAG_NAMES: Final = ("tells_topology", "tells_tokens", "tells_hardware", "renumbers")
 
 
 def generator_options(command: Command) -> Command:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from otel_straggler import semconv
 from otel_straggler.alerts.watched import Watched, WatchedRun
 from otel_straggler.collector.alert_series import collector_families, run_families
+from otel_straggler.collector.beside_scores import BesideScores
 from otel_straggler.collector.live_series import live_families
 from otel_straggler.collector.liveness import Liveness, World
 from otel_straggler.collector.newest_scores import NewestScores, newest_scores
@@ -210,12 +211,19 @@ class Board:
         keep_s: how long a rank's last scores stay.
         series_budget: series per run.
         alerts: gives those that fire about a run.
+        beside: what is shown beside scores and signs of life.
     """
 
     def __init__(
-        self, *, keep_s: float, series_budget: int, alerts: AlertsOf = lambda _: ()
+        self,
+        *,
+        keep_s: float,
+        series_budget: int,
+        alerts: AlertsOf = lambda _: (),
+        beside: BesideScores | None = None,
     ) -> None:
         self._alerts = alerts
+        self._beside = beside or BesideScores()
         self._constant_labels = constant_labels("")
         self._keep_s = keep_s
         self._budget = series_budget
@@ -320,9 +328,12 @@ class Board:
         families = live_families(seen.run_id, seen.worlds, self._constant_labels, seen.found)
         families.extend(alerting)
         named = RunLabels(run_id=seen.run_id, jobs=seen.jobs, constant=self._constant_labels)
+        families.extend(self._beside.of_run(named))
         left = self._budget - len(families)
         families.extend(self._judged_families(seen.judged, named, left))
         self._add_clashes(families, seen)
+        left, straggling = self._budget - len(families), straggling_ranks(seen.judged)
+        families.extend(self._beside.of_ranks(named, seen.worlds, left, straggling))
         return families
 
     def _add_clashes(self, page: Families, seen: RunSeen) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from otel_straggler import semconv
@@ -10,6 +11,8 @@ from otel_straggler.publish.prometheus import Families, label, labels
 from otel_straggler.publish.score_series import rank_labels
 from otel_straggler.score.hangs.judge import Found
 from otel_straggler.score.hangs.signs import RANK_STATES
+
+_MOST_SECTIONS = 20
 
 
 def live_families(
@@ -92,6 +95,18 @@ def _add_world(
     job = next((life.source.job for life in world.ranks.values()), "")
     text = f"{labels(run_id=run_id, job_name=job, group=group)},{constant_labels}"
     families.add(semconv.RUN_WORLD_SIZE, text, max(world.world_size, len(world.ranks)))
+    families.add(semconv.RUN_STARTED, text, world.began_at_s)
+    for section, ranks in _open_sections(world).items():
+        families.add(semconv.RUN_OPEN_SECTIONS, f"{label('section', section)},{text}", ranks)
     finished_at_s = world.finished_at_s
     if finished_at_s is not None:
         families.add(semconv.RUN_FINISHED, text, finished_at_s)
+
+
+def _open_sections(world: World) -> dict[str, int]:
+    """How many ranks that have not ended are in each; the rarest together."""
+    lives = (life for life in world.ranks.values() if life.finished_at_s is None)
+    counted = Counter(life.open_section for life in lives if life.open_section)
+    shown = dict(counted.most_common(_MOST_SECTIONS))
+    others = counted.total() - sum(shown.values())
+    return {**shown, semconv.OTHER_SECTION: others} if others else shown

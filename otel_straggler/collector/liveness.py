@@ -163,9 +163,13 @@ class _Retired:
 
 @dataclass(slots=True)
 class World:
-    """The ranks of one (run, group) in its newest attempt."""
+    """The ranks of one (run, group) in its newest attempt.
+
+    ``began_at_s`` is when it was first heard of here.
+    """
 
     attempt: int
+    began_at_s: float = 0.0
     world_size: int = 0
     sized_at_s: float = 0.0
     ranks: dict[int, RankLife] = field(default_factory=dict)
@@ -258,7 +262,7 @@ class Liveness:
 
     def _life_of(self, source: Source, said_at_s: float, now_s: float) -> RankLife | None:
         """The state that ``source`` speaks for; None if something newer has taken its place."""
-        world = self._world_of(source)
+        world = self._world_of(source, now_s)
         if world is None:
             return None
         world.touched_at_s = now_s
@@ -277,11 +281,11 @@ class Liveness:
         self._resize(world, source, said_at_s)
         return life
 
-    def _world_of(self, source: Source) -> World | None:
+    def _world_of(self, source: Source, now_s: float) -> World | None:
         key = (source.run_id, source.group)
         world = self._worlds.get(key)
         if world is None or source.attempt > world.attempt:
-            world = self._worlds[key] = World(attempt=source.attempt)
+            world = self._worlds[key] = World(source.attempt, now_s)
         return world if world.attempt == source.attempt else None
 
     def _takes_over(

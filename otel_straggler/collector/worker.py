@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from otel_straggler.collector.admission import Admission
+from otel_straggler.collector.beside_scores import BesideScores
 from otel_straggler.collector.board import AlertsOf, Board, Snapshot
 from otel_straggler.collector.commands import Commands
 from otel_straggler.collector.forgetting import Forgetting
@@ -121,10 +122,12 @@ class Worker:
         self._histograms = Histograms(scoring.grace_seconds)
         self._liveness = Liveness()
         self.commands = Commands(settings.commands, self._liveness.source_of)
+        self._beside = BesideScores()
         self._board = Board(
             keep_s=settings.metrics.keep_scores_seconds,
             series_budget=settings.metrics.series_budget,
             alerts=alerts,
+            beside=self._beside,
         )
         self.recent = Recent(settings.metrics.timeline_mib * MiB)
         self._summaries = Summaries(alerts, mode)
@@ -249,6 +252,7 @@ class Worker:
         try:
             batch = gathering.take()
             self._histograms.note_spans(batch)
+            self._beside.note(batch)
             self._scorer.observe(batch, now_ns)
         except Exception:  # noqa: BLE001 - logged and counted; scoring goes on
             self._failures += 1
@@ -271,9 +275,9 @@ class Worker:
             if self._histograms.take(times, item.now_ns):
                 progress = Progress(end_ns=times.end_ns)
                 self._liveness.take_progress(times.source, progress, item.now_s)
-
         if metrics.kernel_times is not None:
             self._scorer.observe_kernels(metrics.kernel_times)
+        self._beside.take(metrics, item.now_s)
 
     def tick(self) -> None:
         """Close the windows that are due, forget what is over, publish what has changed."""
@@ -332,6 +336,7 @@ class Worker:
         self._forget(now_s)
         self._board.follow(self._liveness, now_s)
         self._board.drop_unshown()
+        self._beside.drop_old(now_s)
         clashes = {run_id: self._clashes(run_id, now_ns, now_s) for run_id in self._liveness.runs()}
         maintenance = self._maintenance.in_force()
         nodes = frozenset(each.node for each in maintenance)
@@ -382,6 +387,7 @@ class Worker:
         self._liveness.forget(gone)
         self._hangs.forget(gone)
         self.commands.forget(gone)
+        self._beside.forget(gone)
         self._board.forget(gone)
         self.recent.forget(gone)
 

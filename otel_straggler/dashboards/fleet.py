@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from grafana_foundation_sdk.models.common import BigValueTextMode
+
 from otel_straggler import semconv
-from otel_straggler.dashboards.marks import NONE_IS_GOOD, RUN_SLOWDOWNS, SHARES
+from otel_straggler.dashboards.goodput import over_runs
+from otel_straggler.dashboards.marks import GOODPUTS, NONE_IS_GOOD, RUN_SLOWDOWNS, SHARES
 from otel_straggler.dashboards.page import page, run_variables
 from otel_straggler.dashboards.panels import PLAIN, Panel, lines, link, number, rows
 from otel_straggler.dashboards.queries import RUN, growth, growth_to_end, newest, pace, series
@@ -19,7 +22,11 @@ def render() -> str:
         "fleet",
         "Fleet",
         run_variables(is_one_run=False),
-        [("Now", _now()), ("Runs", [_runs(), _lost_over_time()]), ("Who it is", [_culprits()])],
+        [
+            ("Now", _now()),
+            ("Runs", [_runs(), _lost_over_time(), over_runs()]),
+            ("Who it is", [_culprits()]),
+        ],
     )
 
 
@@ -35,6 +42,8 @@ def _now() -> list[Panel]:
             f"count by (state) ({state} == 1)",
             PLAIN,
             span=12,
+            is_count=True,
+            shows=BigValueTextMode.VALUE_AND_NAME,
         ),
         number(
             2,
@@ -44,6 +53,7 @@ def _now() -> list[Panel]:
             "short",
             f"sum({newest(semconv.RUN_HUNG, RUN)})",
             NONE_IS_GOOD,
+            is_count=True,
         ),
         number(
             3,
@@ -75,6 +85,7 @@ def _runs() -> Panel:
         [
             ("GPUs lost", "short", _LOST, PLAIN),
             ("slowdown", "short", newest(semconv.RUN_SLOWDOWN, RUN), RUN_SLOWDOWNS),
+            ("goodput", "percentunit", newest(semconv.RUN_GOODPUT, RUN), GOODPUTS),
             ("coverage", "percentunit", newest(semconv.RUN_COVERAGE, RUN), SHARES),
             ("ranks", "short", newest(semconv.RUN_WORLD_SIZE, RUN), PLAIN),
             ("in state", "short", f"{newest(semconv.RUN_STATE, f'{RUN}, state')} == 1", PLAIN),

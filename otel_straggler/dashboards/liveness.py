@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from grafana_foundation_sdk.models.common import BigValueTextMode
+
 from otel_straggler import semconv
 from otel_straggler.dashboards.marks import NONE_IS_GOOD
 from otel_straggler.dashboards.page import page, run_variables
@@ -24,7 +26,7 @@ def render() -> str:
         [
             ("Does it get on", [*_now(), _why()]),
             ("Who", [_culprits(), _not_well()]),
-            ("How long", [_silent(), _behind()]),
+            ("How long", [_silent(), _behind(), _open_sections()]),
             ("Over time", [_states(), _ages()]),
         ],
     )
@@ -40,22 +42,24 @@ def _now() -> list[Panel]:
         number(
             1,
             "State of the run",
-            "The state that the run is in; the figure is 1. Stuck, partly lost or lost: read the "
+            "The state that the run is in. Stuck, partly lost or lost: read the "
             "sentence below, then ask `otel-straggler hang`.",
             "short",
             f"count by (state) ({state} == 1)",
             PLAIN,
             span=8,
+            shows=BigValueTextMode.NAME,
         ),
         number(
             2,
             "Hung",
-            "1 while the run does not get on and nobody has acknowledged it. Act: every minute "
+            "Yes while the run does not get on and nobody has acknowledged it. Act: every minute "
             "costs all of its GPUs.",
             "short",
             newest(semconv.RUN_HUNG, RUN),
             NONE_IS_GOOD,
             span=8,
+            words=("no", "yes"),
         ),
         number(
             3,
@@ -66,6 +70,7 @@ def _now() -> list[Panel]:
             f"max by (cluster, run_id) ({series(semconv.RUN_IDENTITY_CLASHES, _NO_JOB)})",
             NONE_IS_GOOD,
             span=8,
+            is_count=True,
         ),
     ]
 
@@ -134,6 +139,19 @@ def _behind() -> Panel:
         "rank {{rank}} {{node}} {{group}}",
         f"topk({MOST_LINES}, {front} - on ({RUN}) group_right () {each})",
         links=[_TO_RANK],
+    )
+
+
+def _open_sections() -> Panel:
+    return bars(
+        11,
+        "Open sections",
+        "In which section the ranks are that have not ended. In a hang most wait in a collective: "
+        "the few that are elsewhere did not join it, look at these.",
+        "short",
+        "{{section}} {{group}}",
+        newest(semconv.RUN_OPEN_SECTIONS, f"{RUN}, section"),
+        span=24,
     )
 
 

@@ -12,3 +12,5 @@ SLOWDOWNS: Final = ((None, "green"), (1.1, "orange"), (1 / SCORE_LOW, "dark-red"
 NONE_IS_GOOD: Final = ((None, "green"), (0.5, "dark-red"))
 SOME_IS_ODD: Final = ((None, "green"), (0.5, "orange"))
 SHARES: Final = ((None, "dark-red"), (0.5, "orange"), (0.95, "green"))
+HEAT: Final = ((None, "green"), (85.0, "orange"), (92.0, "dark-red"))
+GOODPUTS: Final = ((None, "dark-red"), (0.7, "orange"), (0.9, "green"))

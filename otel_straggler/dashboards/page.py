@@ -11,15 +11,21 @@ from grafana_foundation_sdk.models import dashboard as dm
 
 from otel_straggler import semconv
 from otel_straggler.dashboards.panels import DATASOURCE, Panel
-from otel_straggler.dashboards.queries import OF_RUNS, series
+from otel_straggler.dashboards.queries import OF_RUNS, RUN, series
 
 TAG: Final = "otel-straggler"
 Rows = Sequence[tuple[str, Sequence[Panel]]]
 _LABELS: Final = {"job_name": "job", "run_id": "run"}
 
 
-def page(name: str, title: str, variables: Sequence[d.QueryVariable], rows: Rows) -> str:
-    """The page as JSON that Grafana 10 to 13 reads."""
+def page(
+    name: str,
+    title: str,
+    variables: Sequence[d.QueryVariable | d.DatasourceVariable],
+    rows: Rows,
+    links: Sequence[d.DashboardLink] = (),
+) -> str:
+    """The page as JSON that Grafana 10 to 13 reads; ``links`` come after those to other pages."""
     made = d.Dashboard(f"Straggler / {title}").uid(f"{TAG}-{name}").tags([TAG]).readonly()
     made.refresh("30s").time("now-1h", "now").timezone("browser")
     made.tooltip(dm.DashboardCursorSync.CROSSHAIR)
@@ -37,6 +43,8 @@ def page(name: str, title: str, variables: Sequence[d.QueryVariable], rows: Rows
         .include_vars(True)
         .keep_time(True)
     )
+    for link in links:
+        made.link(link)
     for heading, panels in rows:
         made.with_row(d.Row(heading))
         for panel in panels:
@@ -73,15 +81,20 @@ def section_variable() -> d.QueryVariable:
 
 def _annotations() -> list[d.AnnotationQuery]:
     alerts = f'ALERTS{{alertname=~"Straggler.+", alertstate="firing", {OF_RUNS}}}'
-    ended = f"{series(semconv.RUN_FINISHED)} * 1000"
     return [
         _annotation("Alerts", "red", alerts)
         .title_format("{{alertname}} {{rank}} {{node}}")
         .tag_keys("severity,run_id"),
-        _annotation("Run finished", "blue", ended)
-        .title_format("{{run_id}} finished")
-        .use_value_for_time(True),
+        _moments("Run started", "green", semconv.RUN_STARTED).title_format("{{run_id}} started"),
+        _moments("Run finished", "blue", semconv.RUN_FINISHED).title_format("{{run_id}} finished"),
+        _moments("Checkpoint", "purple", semconv.RUN_CHECKPOINT).title_format("checkpoint"),
     ]
+
+
+def _moments(name: str, color: str, metric: semconv.Metric) -> d.AnnotationQuery:
+    """Marks at the times that a metric tells; a time that is told again and again is one mark."""
+    moments = f"max by ({RUN}) ({series(metric)}) * 1000"
+    return _annotation(name, color, moments).use_value_for_time(True)
 
 
 def _annotation(name: str, color: str, expression: str) -> d.AnnotationQuery:

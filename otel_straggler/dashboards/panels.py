@@ -34,11 +34,13 @@ def lines(
     stacked: bool = False,
     links: Sequence[d.DashboardLink] = (),
     span: int = 12,
+    least: float = 0,
 ) -> Panel:
-    """Lines over time; ``queries`` are pairs of legend and expression."""
+    """Lines over time, from ``least`` up; ``queries`` are pairs of legend and expression."""
     panel = timeseries.Panel().id(id_).title(title).description(description).unit(unit)
-    panel.span(span).height(8).datasource(DATASOURCE).min(0).thresholds(thresholds(steps))
-    panel.legend(common.VizLegendOptions().display_mode(cm.LegendDisplayMode.LIST))
+    panel.span(span).height(8).datasource(DATASOURCE).min(least).thresholds(thresholds(steps))
+    legend_options = common.VizLegendOptions().display_mode(cm.LegendDisplayMode.LIST)
+    panel.legend(legend_options.show_legend(True))
     panel.tooltip(common.VizTooltipOptions().mode(cm.TooltipDisplayMode.MULTI))
     if steps is not PLAIN:
         style = common.GraphThresholdsStyleConfig().mode(cm.GraphThresholdsStyleMode.DASHED)
@@ -52,12 +54,27 @@ def lines(
 
 
 def number(
-    id_: int, title: str, description: str, unit: str, expression: str, steps: Steps, span: int = 4
+    id_: int,
+    title: str,
+    description: str,
+    unit: str,
+    expression: str,
+    steps: Steps,
+    span: int = 4,
+    links: Sequence[d.DashboardLink] = (),
+    *,
+    is_count: bool = False,
+    shows: cm.BigValueTextMode = cm.BigValueTextMode.AUTO,
+    words: Sequence[str] = (),
 ) -> Panel:
-    """One figure now, or one for each series."""
-    panel = stat.Panel().id(id_).title(title).description(description).unit(unit).decimals(2)
+    """One figure now, or one for each series; ``words`` stand for 0, 1, 2."""
+    panel = stat.Panel().id(id_).title(title).description(description).unit(unit)
+    panel.decimals(0 if is_count else 2).text_mode(shows)
     panel.span(span).height(4).datasource(DATASOURCE).thresholds(thresholds(steps))
     panel.graph_mode(cm.BigValueGraphMode.NONE).color_mode(cm.BigValueColorMode.VALUE)
+    panel.data_links(list(links))
+    if words:
+        panel.mappings([_words(words)])
     return panel.with_target(_query("A", expression).legend_format("__auto").instant())
 
 
@@ -71,10 +88,11 @@ def bars(
     *,
     steps: Steps = PLAIN,
     links: Sequence[d.DashboardLink] = (),
+    span: int = 12,
 ) -> Panel:
     """One bar for each series now."""
     panel = bargauge.Panel().id(id_).title(title).description(description).unit(unit).min(0)
-    panel.span(12).height(9).datasource(DATASOURCE).thresholds(thresholds(steps))
+    panel.span(span).height(9).datasource(DATASOURCE).thresholds(thresholds(steps))
     panel.orientation(cm.VizOrientation.HORIZONTAL).data_links(list(links))
     panel.display_mode(cm.BarGaugeDisplayMode.BASIC)
     return panel.with_target(_query("A", expression).legend_format(legend).instant())
@@ -98,8 +116,7 @@ def timeline(
     panel.color_scheme(d.FieldColor().mode(dm.FieldColorModeId.THRESHOLDS)).data_links(list(links))
     panel.max_data_points(_MOST_POINTS).show_value(cm.VisibilityMode.NEVER).merge_values(True)
     if words:
-        options = {str(n): dm.ValueMappingResult(text=word) for n, word in enumerate(words)}
-        panel.mappings([dm.ValueMap(options=options)])
+        panel.mappings([_words(words)])
     return panel.with_target(_query("A", expression).legend_format(legend).range())
 
 
@@ -116,45 +133,61 @@ def rows(
 ) -> Panel:
     """A table of what is now. ``columns`` are name, unit, expression and steps of each value.
 
-    Rows of the expressions with equal labels become one row; the first column sorts them.
+    Rows of the expressions with equal labels become one row; the first column sorts them. Labels
+    have the unit ``string``: with any other, rank 1024 is written as 1.02 K.
     """
-    panel = table.Panel().id(id_).title(title).description(description).unit("short")
+    panel = table.Panel().id(id_).title(title).description(description).unit("string")
     panel.span(span).height(9).datasource(DATASOURCE).filterable(True).data_links(list(links))
     panel.thresholds(thresholds(PLAIN))
     if columns[0][0] not in dropped:
         order = common.TableSortByFieldState().display_name(columns[0][0])
         panel.sort_by([order.desc(not is_lowest_first)])
     is_one = len(columns) == 1
-    renamed = {}
+    renamed, left_out = {}, ["Time"]
     for ref, (name, unit, expression, steps) in zip(_REFS, columns, strict=False):
         panel.with_target(_table_query(ref, expression))
-        renamed["Value" if is_one else f"Value #{ref}"] = name
-        panel.override_by_name(name, _cells(unit, steps))
+        column = "Value" if is_one else f"Value #{ref}"
+        if name in dropped:
+            left_out.append(column)  # by its name before it gets another
+        else:
+            renamed[column] = name
+            panel.override_by_name(name, _cells(unit, steps))
+    labels = [name for name in dropped if name not in {column[0] for column in columns}]
+    left_out += labels
     if not is_one:
-        panel.with_transformation(dm.DataTransformerConfig(id_val="merge", options={}))
+        panel.with_transformation(_transformation("merge"))
+    excluded = dict.fromkeys(left_out, True)
     return panel.with_transformation(
-        dm.DataTransformerConfig(
-            id_val="organize",
-            options={
-                "excludeByName": dict.fromkeys(("Time", *dropped), True),
-                "renameByName": renamed,
-            },
-        )
+        _transformation("organize", excludeByName=excluded, renameByName=renamed)
     )
 
 
 def matrix(
     id_: int, title: str, description: str, cell: tuple[str, str], expression: str, steps: Steps
 ) -> Panel:
-    """A coloured cell for each pair of labels; ``cell`` names those of rows and columns."""
-    panel = table.Panel().id(id_).title(title).description(description).unit("short").decimals(2)
+    """A coloured cell for each pair of labels that are numbers, in their order.
+
+    Args:
+        cell: labels of rows and of columns. Grafana puts rows and columns where their first cell
+            comes, and sorts text by its letters: so cells are made numbers and sorted before.
+    """
+    panel = table.Panel().id(id_).title(title).description(description).unit("string").decimals(2)
     panel.span(24).height(14).datasource(DATASOURCE).thresholds(thresholds(steps))
     panel.color_scheme(d.FieldColor().mode(dm.FieldColorModeId.THRESHOLDS))
     panel.override_by_regexp("^(?!.*\\\\).*$", _cells("short", steps))
     row, column = cell
+    numbers = [{"targetField": name, "destinationType": "number"} for name in cell]
+    panel.with_transformation(_transformation("convertFieldType", conversions=numbers))
+    for name in (column, row):
+        panel.with_transformation(_transformation("sortBy", sort=[{"field": name}]))
     options = {"rowField": row, "columnField": column, "valueField": "Value"}
-    panel.with_transformation(dm.DataTransformerConfig(id_val="groupingToMatrix", options=options))
+    panel.with_transformation(_transformation("groupingToMatrix", **options))
     return panel.with_target(_table_query("A", expression))
+
+
+def _words(words: Sequence[str]) -> dm.ValueMap:
+    options = {str(n): dm.ValueMappingResult(text=word) for n, word in enumerate(words)}
+    return dm.ValueMap(options=options)
 
 
 def thresholds(steps: Steps) -> d.ThresholdsConfig:
@@ -167,6 +200,10 @@ def link(title: str, page: str, *labels: str, is_table: bool = False) -> d.Dashb
     held = "__data.fields" if is_table else "__field.labels"
     chosen = "".join(f"&var-{name}=${{{held}.{name}}}" for name in labels)
     return d.DashboardLink(title).url(f"/d/otel-straggler-{page}?{_KEPT}{chosen}")
+
+
+def _transformation(id_: str, **options: Any) -> dm.DataTransformerConfig:
+    return dm.DataTransformerConfig(id_val=id_, options=options)
 
 
 def _query(ref: str, expression: str) -> Dataquery:

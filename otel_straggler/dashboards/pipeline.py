@@ -53,6 +53,7 @@ def _now() -> list[Panel]:
             f"sum by ({_WHERE}) (increase({failures}[$__range]))",
             NONE_IS_GOOD,
             span=8,
+            is_count=True,
         ),
         number(
             3,
@@ -62,6 +63,7 @@ def _now() -> list[Panel]:
             newest(semconv.COLLECTOR_RUNS, _WHERE, OF_COLLECTORS),
             PLAIN,
             span=8,
+            is_count=True,
         ),
     ]
 

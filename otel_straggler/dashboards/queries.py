@@ -49,15 +49,22 @@ def pace(metric: Metric, by: str, chosen: str = OF_RUNS, more: str = "") -> str:
     return f"max by ({by}) (rate({series(metric, chosen, more)}[$__rate_interval]))"
 
 
-def total_pace(metric: Metric, by: str, chosen: str) -> str:
+def total_pace(metric: Metric, by: str, chosen: str = OF_RUNS) -> str:
     """The same, of several counters the sum."""
     return f"sum by ({by}) (rate({series(metric, chosen)}[$__rate_interval]))"
 
 
 def lowest(metric: Metric, by: str, chosen: str, most: int = MOST_LINES) -> str:
-    """Series that were lowest at any time of the range, over the whole range."""
+    """Sections that were lowest at any time of the range, over the whole range; see `no_work`."""
     deepest = f"min by ({by}) (min_over_time({series(metric, chosen)}[$__range] @ end()))"
-    return f"{newest(metric, by, chosen)} and on ({by}) bottomk({most}, {deepest})"
+    return f"{newest(metric, by, chosen)} and on ({by}) bottomk({most}, {deepest} {no_work()})"
+
+
+def no_work() -> str:
+    """Takes sections away in which ranks wait, save or evaluate: who is slow there is a victim."""
+    told = series(semconv.SECTION_INFO, more='kind=~"wait|checkpoint|eval"')
+    sections = f"max by ({RUN}, section) (max_over_time({told}[$__range] @ end()))"
+    return f"unless on ({RUN}, section) {sections}"
 
 
 def highest(metric: Metric, by: str, chosen: str, most: int = MOST_LINES, least: str = "") -> str:

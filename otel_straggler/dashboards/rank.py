@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from otel_straggler import semconv
+from otel_straggler.dashboards.explore import link_of_step, links_of_rank, sources
+from otel_straggler.dashboards.gpu import kernels, sensors
 from otel_straggler.dashboards.marks import SCORES, SLOWDOWNS, SOME_IS_ODD
 from otel_straggler.dashboards.page import many, one, page, run_variables, section_variable
 from otel_straggler.dashboards.panels import PLAIN, Panel, lines, number, rows, timeline
@@ -30,13 +32,16 @@ def render() -> str:
     return page(
         "rank",
         "Rank",
-        [*run_variables(), section_variable(), node, rank],
+        [*run_variables(), section_variable(), node, rank, *sources()],
         [
             ("What is said about it", [_verdicts(), *_now()]),
             ("Sections", _sections()),
             ("GPU and waiting", [_gpu(), _waits()]),
+            ("Kernels by name", kernels()),
+            ("Sensors of the GPU", sensors()),
             ("Alive", [_states(), _dropped()]),
         ],
+        links_of_rank(),
     )
 
 
@@ -79,12 +84,14 @@ def _now() -> list[Panel]:
         number(
             4,
             "Step",
-            "The newest step that the rank reported. Compare it with the other ranks on the "
-            "liveness page.",
+            "The newest step that the rank reported; a click leads to the trace of that step, of "
+            "all ranks. Compare it with the other ranks on the liveness page.",
             "short",
             newest(semconv.RANK_STEP, RANK, OF_RANKS),
             PLAIN,
             span=8,
+            links=[link_of_step()],
+            is_count=True,
         ),
     ]
 

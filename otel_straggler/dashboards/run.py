@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from otel_straggler import semconv
+from otel_straggler.dashboards.goodput import what_for
 from otel_straggler.dashboards.marks import RUN_SLOWDOWNS, SCORES, SHARES
 from otel_straggler.dashboards.page import many, page, run_variables, section_variable
 from otel_straggler.dashboards.panels import PLAIN, Panel, bars, lines, link, number, rows, timeline
@@ -17,6 +18,7 @@ from otel_straggler.dashboards.queries import (
     highest,
     lowest,
     newest,
+    no_work,
     over_ranks,
     pace,
     series,
@@ -37,10 +39,11 @@ def render() -> str:
         "Run",
         [*run_variables(), section_variable(), node],
         [
-            ("Is it healthy", [*_health(), _slowdown_over_time()]),
+            ("Is it healthy", [*_health(), _step_times(), _slowdown_over_time()]),
             ("Who is slow", [_worst_over_time(), _worst_now(), *_waits()]),
             ("All ranks", [_distribution(), _section_times()]),
             ("Where a step's time goes", [_ledger()]),
+            ("What the run got for its time", what_for()),
         ],
     )
 
@@ -99,6 +102,7 @@ def _health() -> list[Panel]:
             "short",
             newest(semconv.RUN_RANKS_REPORTING, RUN),
             PLAIN,
+            is_count=True,
         ),
     ]
 
@@ -112,7 +116,21 @@ def _slowdown_over_time() -> Panel:
         "short",
         [("{{run_id}} {{group}}", newest(semconv.RUN_SLOWDOWN, RUN))],
         steps=RUN_SLOWDOWNS,
-        span=24,
+        least=1,
+    )
+
+
+def _step_times() -> Panel:
+    return lines(
+        15,
+        "Time of a step",
+        "Median rank and slowest rank, newest steps. Both rise together: the run as a whole is "
+        "slower, look at the sections. Only the slowest does: see who it is below.",
+        "s",
+        [
+            ("median {{run_id}} {{group}}", newest(semconv.RUN_STEP_TIME, RUN)),
+            ("slowest rank {{run_id}} {{group}}", newest(semconv.RUN_SLOWEST_STEP, RUN)),
+        ],
     )
 
 
@@ -120,7 +138,8 @@ def _worst_over_time() -> Panel:
     return timeline(
         8,
         "Worst 20 sections of ranks over time",
-        "Best rank's median / own median, of the 20 that were lowest at any time of the range. "
+        "Best rank's median / own median, of the 20 that were lowest at any time of the range; "
+        "sections in which ranks wait for others are left out. "
         "One rank in red throughout: look at its page. Rows of one node: look at the node.",
         "percentunit",
         "rank {{rank}} {{section}} {{node}} {{group}}",
@@ -132,7 +151,7 @@ def _worst_over_time() -> Panel:
 
 def _worst_now() -> Panel:
     score = newest(semconv.SECTION_RELATIVE, SECTION_OF_RANK, _CHOSEN)
-    worst = f"bottomk({MOST_LINES}, {score})"
+    worst = f"bottomk({MOST_LINES}, {score} {no_work()})"
     own = newest(semconv.SECTION_INDIVIDUAL, SECTION_OF_RANK, _CHOSEN)
     median = newest(semconv.SECTION_MEDIAN, SECTION_OF_RANK, _CHOSEN)
     among = f"and on ({SECTION_OF_RANK}) {worst}"
@@ -194,8 +213,9 @@ def _distribution() -> Panel:
         [
             (
                 f"{name} {{{{run_id}}}} {{{{group}}}}",
-                f"min by ({RUN}) "
-                + over_ranks(semconv.SECTION_RELATIVE, quantile, _OF_SECTION, OF_SECTIONS),
+                f"min by ({RUN}) ("
+                + over_ranks(semconv.SECTION_RELATIVE, quantile, _OF_SECTION, OF_SECTIONS)
+                + f" {no_work()})",
             )
             for quantile, name in names
         ],

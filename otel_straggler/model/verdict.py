@@ -148,6 +148,7 @@ class WorldSummary:
         coverage: ranks reporting / ranks expected.
         gpu_seconds_lost: since the start: (1 - 1 / slowdown) x ranks x time.
         step_s: median seconds per step.
+        slowest_step_s: the same of the slowest rank.
         heat: (stage, data rank, slowdown) of every worker; empty where layout is unknown.
         ledger: the exposed-time ledger of the newest steps.
         waits: per rank, those who cause most first; at most 100.
@@ -165,6 +166,7 @@ class WorldSummary:
     coverage: float = float("nan")
     gpu_seconds_lost: float = 0.0
     step_s: float = float("nan")
+    slowest_step_s: float = float("nan")
     heat: tuple[tuple[int, int, float], ...] = ()
     ledger: tuple[SectionCost, ...] = ()
     waits: tuple[RankWaits, ...] = field(default=())

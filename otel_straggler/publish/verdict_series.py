@@ -160,6 +160,8 @@ def _add_world(families: Families, world: WorldSummary, run: RunLabels) -> None:
         (semconv.RUN_WASTE, world.waste),
         (semconv.RUN_M_W, world.m_w),
         (semconv.RUN_M_S, world.m_s),
+        (semconv.RUN_STEP_TIME, world.step_s),
+        (semconv.RUN_SLOWEST_STEP, world.slowest_step_s),
         (semconv.RUN_RESOLVABLE, world.resolvable_slowdown),
         (semconv.RUN_GPU_TIME_LOST, world.gpu_seconds_lost),
     ):

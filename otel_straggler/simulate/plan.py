@@ -71,6 +71,7 @@ class RunPlan:
         clock_offset_s: standard deviation of the clocks of the nodes.
         tells_topology: sources carry their place in the layout.
         tells_tokens: rows carry tokens.
+        tells_hardware: ranks name their GPUs, whose sensors a replay sends.
         first_step: number of the first step.
         restart_at_step: a new attempt begins when this step is due (or after a hang); it goes on
             from the last checkpoint.
@@ -104,6 +105,7 @@ class RunPlan:
     clock_offset_s: float = 0.0
     tells_topology: bool = True
     tells_tokens: bool = False
+    tells_hardware: bool = False
     first_step: int = 0
     restart_at_step: int | None = None
     renumbers: bool = False

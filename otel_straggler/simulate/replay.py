@@ -1,9 +1,9 @@
-"""Replays a run into a live collector: spans step by step, and signs of life in between."""
+"""Replays a run into a live collector: spans step by step, and what ranks tell in between."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,8 +14,12 @@ from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.semconv import Outcome
+from otel_straggler.simulate.kernels_told import KernelsTold
+from otel_straggler.simulate.sensors import Sensors
+from otel_straggler.simulate.time_spent import TimeSpent
 from otel_straggler.simulate.writers import encode_requests, resource_of
-from otel_straggler.wire.encode_metrics import encode_heartbeat
+from otel_straggler.wire.encode_kernels import encode_kernel_times
+from otel_straggler.wire.encode_metrics import encode_heartbeat, encode_numbers
 
 BEAT_S = 5.0
 """Between two signs of life of a rank, as a real client sends them."""
@@ -80,6 +84,7 @@ class Replay:
         ending: None: the ranks end well.
         clock: time of this machine.
         quick_until_step: steps before it are sent without a pause, whatever the speed.
+        sensors: of the ranks' GPUs; None: they tell nothing.
         spans: sent so far.
     """
 
@@ -88,8 +93,11 @@ class Replay:
     ending: Ending | None = None
     clock: Clock = field(default_factory=WallClock)
     quick_until_step: int = 0
+    sensors: Sensors | None = None
     spans: int = 0
     _ranks: list[_Rank] = field(default_factory=list)
+    _kernels: KernelsTold = field(default_factory=KernelsTold)
+    _spent: TimeSpent = field(default_factory=TimeSpent)
     _beat_at_s: float = 0.0
     _started_at_s: float = 0.0
     _paced_since_s: float = 0.0
@@ -122,11 +130,19 @@ class Replay:
             self._ranks = [_Rank(source, now_s) for source in sources]
             self._beat(self._ranks)
 
-    def _wait_until(self, due_s: float, silent: frozenset[int] = frozenset()) -> None:
+    def _wait_until(self, due_s: float, silent: frozenset[int] | None = None) -> None:
+        """Give signs of life until then.
+
+        Args:
+            silent: ranks that give none any more, in a run that hangs; None: it does not.
+        """
         while True:
             now_s = self.clock.now_s()
             if now_s >= self._beat_at_s + BEAT_S:
-                self._beat([rank for rank in self._ranks if rank.source.rank not in silent])
+                if silent is not None:
+                    self._spent.hang(now_s - self._beat_at_s)
+                gone = silent or frozenset()
+                self._beat([rank for rank in self._ranks if rank.source.rank not in gone])
             if now_s >= due_s:
                 return
             self.clock.sleep(min(due_s, self._beat_at_s + BEAT_S) - now_s)
@@ -135,6 +151,8 @@ class Replay:
         for body in _joined(encode_requests(rows, first_span=self.spans)):
             self.post("traces", body)
         self.spans += len(rows)
+        self._kernels.take(rows)
+        self._spent.take(rows)
         now_s = self.clock.now_s()
         codes, backwards = np.unique(rows.source[::-1], return_index=True)
         last_rows = len(rows) - 1 - backwards
@@ -145,11 +163,32 @@ class Replay:
             following = rows.sections[int(rows.section[row]) + 1 :]
             rank.next_section = following[0].name if following else rows.sections[0].name
 
-    def _beat(self, ranks: Iterable[_Rank], outcome: Outcome | None = None) -> None:
+    def _beat(self, ranks: Sequence[_Rank], outcome: Outcome | None = None) -> None:
         self._beat_at_s = self.clock.now_s()
         bodies = (self._sign_of_life(rank, outcome) for rank in ranks)
         for body in _joined(bodies):
             self.post("metrics", body)
+        for body in _joined(self._beside(ranks)):
+            self.post("metrics", body)
+
+    def _beside(self, ranks: Sequence[_Rank]) -> Iterator[bytes]:
+        """What ranks tell beside signs of life: kernels, sensors, and one what the time went to."""
+        since_ns, until_ns, kernels = self._kernels.take_all()
+        for code, counts in kernels.items():
+            told = resource_of(self._ranks[code].source)
+            yield encode_kernel_times(counts, resource=told, start_ns=since_ns, end_ns=until_ns)
+        now_s = self.clock.now_s()
+        for rank in ranks:
+            numbers = [] if rank is not ranks[0] else list(self._spent.numbers())
+            if self.sensors is not None:
+                numbers += self.sensors.numbers(rank.source, rank.step, now_s)
+            if numbers:
+                yield encode_numbers(
+                    numbers,
+                    resource=resource_of(rank.source),
+                    now_s=now_s,
+                    started_at_s=self._started_at_s,
+                )
 
     def _sign_of_life(self, rank: _Rank, outcome: Outcome | None) -> bytes:
         now_s = self.clock.now_s()
@@ -164,7 +203,7 @@ class Replay:
             outcome=outcome,
         )
         told = resource_of(rank.source)
-        info = {k: v for k, v in told.items() if k == semconv.ROLE or k in _PLACES}
+        info = {k: v for k, v in told.items() if k in _DESCRIBED}
         return encode_heartbeat(beat, resource=told, info=info, started_at_s=self._started_at_s)
 
     def _end(self) -> None:
@@ -194,7 +233,7 @@ def end_of_ns(rows: ObservationBatch) -> int:
     return int((rows.start_ns + np.rint(rows.duration_s * 1e9).astype(np.int64)).max())
 
 
-_PLACES = frozenset(semconv.PARALLEL_RANK.values())
+_DESCRIBED = frozenset({semconv.ROLE, semconv.GPU_UUID, *semconv.PARALLEL_RANK.values()})
 
 
 def _steps(batches: Iterable[ObservationBatch]) -> Iterator[ObservationBatch]:

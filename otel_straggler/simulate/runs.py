@@ -7,6 +7,7 @@ the same numbers, whatever the size of the blocks in which they are asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import blake2b
 
 from otel_straggler.model.observation import ObservationBatch
@@ -19,6 +20,7 @@ from otel_straggler.simulate.layout import Layout
 from otel_straggler.simulate.noise import Draws
 from otel_straggler.simulate.plan import RunPlan
 from otel_straggler.simulate.rows import build_rows
+from otel_straggler.simulate.sensors import gpu_uuid
 from otel_straggler.simulate.tables import build_table
 from otel_straggler.simulate.timeline import Attempt, build_timeline
 
@@ -88,7 +90,7 @@ def _sources(plan: RunPlan, attempt: Attempt) -> tuple[Source, ...]:
 def _source(plan: RunPlan, attempt: Attempt, rank: int) -> Source:
     slot = int(attempt.slot[rank])
     session = f"{plan.seed}|{plan.run_id}|{plan.start_ns}|{attempt.number}|{rank}"
-    return Source(
+    source = Source(
         run_id=plan.run_id,
         rank=rank,
         job="simulation",
@@ -99,3 +101,4 @@ def _source(plan: RunPlan, attempt: Attempt, rank: int) -> Source:
         world_size=plan.layout.ranks,
         parallel=plan.layout.place(rank) if plan.tells_topology else (),
     )
+    return replace(source, device=gpu_uuid(source)) if plan.tells_hardware else source

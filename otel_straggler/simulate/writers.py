@@ -227,6 +227,7 @@ def _gpu_numbers(gpu: GpuTimes, basis: int, rows: Ints) -> dict[str, Ints]:
 def resource_of(source: Source) -> dict[str, AttributeValue]:
     """What a source says of itself, as attributes of a resource."""
     ranks = {str(semconv.PARALLEL_RANK[name]): index for name, index in source.parallel}
+    device: dict[str, AttributeValue] = {semconv.GPU_UUID: source.device} if source.device else {}
     return {
         semconv.SERVICE_NAME: source.job,
         semconv.HOST_NAME: source.node,
@@ -237,5 +238,6 @@ def resource_of(source: Source) -> dict[str, AttributeValue]:
         semconv.LOCAL_RANK: source.local_rank,
         semconv.WORLD_SIZE: source.world_size,
         semconv.ROLE: source.role,
+        **device,
         **ranks,
     }

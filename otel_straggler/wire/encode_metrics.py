@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,6 +108,48 @@ def encode_histograms(
     )
 
 
+def encode_numbers(
+    numbers: Iterable[tuple[semconv.Metric, Attributes, float]],
+    *,
+    resource: Attributes,
+    now_s: float,
+    started_at_s: float,
+) -> bytes:
+    """The message ``ExportMetricsServiceRequest`` of gauges and running totals.
+
+    Args:
+        numbers: metric, attributes of the point, value; points of a metric become one message.
+        resource: identity.
+        now_s: of all points.
+        started_at_s: since when totals are counted.
+    """
+    points: dict[semconv.Metric, list[pb.NumberDataPoint]] = {}
+    for metric, attributes, value in numbers:
+        point = pb.NumberDataPoint(
+            attributes=key_values(attributes),
+            time_unix_nano=int(now_s * _NS),
+            as_double=value,
+        )
+        if metric.kind == "counter":
+            point.start_time_unix_nano = int(started_at_s * _NS)
+        points.setdefault(metric, []).append(point)
+    metrics = [
+        metric_message(metric, sum=_running_total(told))
+        if metric.kind == "counter"
+        else metric_message(metric, gauge=pb.Gauge(data_points=told))
+        for metric, told in points.items()
+    ]
+    return encode_metrics_request(metrics, resource)
+
+
+def _running_total(points: Sequence[pb.NumberDataPoint]) -> pb.Sum:
+    return pb.Sum(
+        data_points=points,
+        aggregation_temporality=pb.AGGREGATION_TEMPORALITY_CUMULATIVE,
+        is_monotonic=True,
+    )
+
+
 def _progress(beat: Heartbeat, now_ns: int) -> list[pb.Metric]:
     metrics = []
     if beat.sent_at_s is not None:
@@ -148,12 +190,7 @@ def _counter(
         )
         for name, count in sorted(counts.items())
     ]
-    data = pb.Sum(
-        data_points=points,
-        aggregation_temporality=pb.AGGREGATION_TEMPORALITY_CUMULATIVE,
-        is_monotonic=True,
-    )
-    return [metric_message(metric, sum=data)]
+    return [metric_message(metric, sum=_running_total(points))]
 
 
 def _histogram_point(h: SectionHistogram, start_ns: int, now_ns: int) -> pb.HistogramDataPoint:

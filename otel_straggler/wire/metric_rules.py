@@ -10,6 +10,7 @@ from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.kernel_times import KernelTimes
 from otel_straggler.model.rank import Source
 from otel_straggler.model.section_times import SectionTimes
+from otel_straggler.model.told_number import ToldNumber
 from otel_straggler.semconv import Outcome
 from otel_straggler.wire.identity import BAD_RANK, NO_RANK, Value, Values, as_bool
 
@@ -38,6 +39,7 @@ COUNTS = {semconv.RECORDS_DROPPED.name: _MAX_STEP, semconv.RECORDS_FOLDED.name: 
 LARGEST = {**NUMBERS, **COUNTS}
 DATA_OF = {
     **dict.fromkeys((*LARGEST, semconv.RANK_INFO.name), ("gauge", "sum")),
+    **dict.fromkeys((metric.name for metric in semconv.AS_TOLD), ("gauge", "sum")),
     semconv.SECTION_DURATION.name: ("histogram", "exponential_histogram"),
     semconv.KERNEL_DURATION.name: ("exponential_histogram",),
 }
@@ -67,17 +69,19 @@ NOTHING_TOLD = RankTold()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedMetrics:
-    """One metrics request: signs of life, times of sections and kernels, and data points by what
-    they were.
+    """One metrics request: signs of life, times of sections and kernels, numbers that are shown as
+    told, and data points by what they were.
 
-    ``used`` points make heartbeats, ``section_times`` histograms of sections, ``kernel_times``
-    those of kernels, ``unknown`` ones are metrics of others (or no numbers), ``no_rank`` ones of
-    ours do not say who sent them, ``not_delta`` are kernel histograms that are not deltas.
+    ``used`` points make heartbeats or are shown as told, ``section_times`` histograms of sections,
+    ``kernel_times`` those of kernels, ``unknown`` ones are metrics of others (or no numbers),
+    ``no_rank`` ones of ours do not say who sent them, ``not_delta`` are kernel histograms that are
+    not deltas.
     """
 
     heartbeats: tuple[Heartbeat, ...]
     section_times: tuple[SectionTimes, ...] = ()
     kernel_times: KernelTimes | None = None
+    told: tuple[ToldNumber, ...] = ()
     points: dict[str, int]
 
     @property

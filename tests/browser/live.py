@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+
+from .probes import MEAN_COLOURS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -38,25 +41,31 @@ class LivePage:
         """The canvas of a part, which may be the part itself."""
         return self.page.locator(f"[data-part={name}] canvas, canvas[data-part={name}]").first
 
-    def find_in_chart(self, name: str, words: str) -> tuple[float, float]:
-        """Where in the canvas of a part the pointer is told the words; it stays there."""
+    def places_in_chart(self, name: str) -> Iterator[tuple[str, float, float]]:
+        """What the pointer is told on its way over the canvas of a part, and where."""
         canvas = self.canvas(name)
         canvas.scroll_into_view_if_needed()
         box = canvas.bounding_box()
         assert box is not None
         tooltip = self.part(name).get_by_role("tooltip")
-        told = set()
         for y in range(4, int(box["height"]), 12):
             for x in range(70, int(box["width"]), 20):
                 self.page.mouse.move(box["x"] + x, box["y"] + y)
-                text = tooltip.text_content() if tooltip.is_visible() else ""
-                if text and re.search(rf"{re.escape(words)}\b", text):
-                    return box["x"] + x, box["y"] + y
-                told.add(text)
-        raise AssertionError(f"{words!r} is nowhere in {name}; there are {sorted(told, key=str)}")
+                yield tooltip.text_content() if tooltip.is_visible() else "", x, y
 
     def click_in_chart(self, name: str, words: str) -> None:
-        self.page.mouse.click(*self.find_in_chart(name, words))
+        """Where the pointer is told the words."""
+        for text, x, y in self.places_in_chart(name):
+            if re.search(rf"{re.escape(words)}\b", text):
+                self.canvas(name).click(position={"x": x, "y": y})
+                return
+        raise AssertionError(f"{words!r} is nowhere in {name}")
+
+    def colours(self, name: str, places: Sequence[tuple[float, float]]) -> list[list[float]]:
+        """Mean red, green and blue around places of a canvas, the pointer being elsewhere."""
+        self.page.mouse.move(1, 1)
+        found: list[list[float]] = self.canvas(name).evaluate(MEAN_COLOURS, places)
+        return found
 
     def says(self, name: str, words: str) -> None:
         """Wait until a part, or a field of the answer (``answer.headline``), has the words."""

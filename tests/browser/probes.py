@@ -93,3 +93,17 @@ FITTING = """() => {
     }
     return width;
 }"""
+"""Width of all canvases together, if each has the pixels that it covers; else 0."""
+
+MEAN_COLOURS = """(canvas, places) => {
+    const ratio = canvas.width/canvas.getBoundingClientRect().width;
+    const half = 5*ratio;
+    return places.map(([x, y]) => {
+        const data = canvas.getContext("2d")
+            .getImageData(x*ratio - half, y*ratio - half, 2*half, 2*half).data;
+        const sums = [0, 0, 0];
+        for (let i = 0; i < data.length; i += 4) for (const c of [0, 1, 2]) sums[c] += data[i + c];
+        return sums.map(sum => sum/(data.length/4));
+    });
+}"""
+"""Mean red, green and blue of squares of ten pixels of the page."""

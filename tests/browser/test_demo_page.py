@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from .live import LivePage
+from .live import LivePage, expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.demo]
 
@@ -35,10 +35,7 @@ def test_the_live_page_names_the_slow_rank_while_training_runs(demo: Any, open_p
     """Rank 2, forward; the address is among the first lines."""
     url = address_told_by(demo)
     page = LivePage(open_page(url)).until_drawn()
-    page.page.set_default_timeout(120_000)
-    page.page.wait_for_function(
-        "document.querySelector('[data-part=answer]').textContent.includes('Rank 2')"
-    )
+    expect(page.part("answer")).to_contain_text("Rank 2", timeout=120_000)
     page.says("answer.headline", "forward")
     assert demo.poll() is None
     page.is_connected()

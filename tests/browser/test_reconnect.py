@@ -32,7 +32,7 @@ def test_with_a_history_the_picture_comes_back_and_goes_on(
     page.says("answer.headline", "Rank 5")
     again = world.collector(addresses=collector.addresses, history=history)
     page.has("connection", "data-state", NOT_AWAY)
-    assert columns(page) >= before
+    eventually(lambda: columns(page) >= before)
     feed.advance(40)
     page.is_connected()
     eventually(lambda: columns(page) > before)

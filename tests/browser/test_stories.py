@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import statistics
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,11 +12,13 @@ import pytest
 from stories import COLLECTOR, STORIES, Story, running
 
 from .conftest import ask, eventually
-from .live import expect
+from .live import LivePage, expect
 
 pytestmark = pytest.mark.browser
 
 STEPS = 160
+WARM = 15.0
+"""Of 255; a cell of no slowdown has 3, one that is 6 % slow 20."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +39,10 @@ def test_the_page_says_why_and_shows_the_pattern(collector: Any, look: Any, stor
     page.says("answer", story.says)
     page.has("matrix", "data-pattern", story.pattern)
     if story.hot is not None:
-        assert hot_cells(page) == story.hot
+        assert cells(page, "data-hot") == story.hot
+    assert cells(page, "data-silent") == story.silent
+    everybody = frozenset((stage, data) for stage in range(4) for data in range(8))
+    assert warm_workers(page) == (everybody if story.hot is None else story.hot | story.silent)
     page.watched.keep(f"story-{story.name}")
 
 
@@ -62,7 +69,21 @@ def is_told(collector: Any, story: Story) -> bool:
     return story.says in said and picture["heat"]["pattern"] == story.pattern
 
 
-def hot_cells(page: Any) -> frozenset[tuple[int, int]]:
-    told = page.attribute("matrix", "data-hot") or ""
-    cells = (cell.split(",") for cell in told.split(";") if cell)
-    return frozenset((int(stage), int(data)) for stage, data in cells)
+def cells(page: LivePage, attribute: str) -> frozenset[tuple[int, int]]:
+    """(stage, data rank) of the workers that the matrix marks so."""
+    told = page.attribute("matrix", attribute) or ""
+    places = (place.split(",") for place in told.split(";") if place)
+    return frozenset((int(stage), int(data)) for stage, data in places)
+
+
+def warm_workers(page: LivePage) -> frozenset[tuple[int, int]]:
+    """Workers whose cells are drawn with clearly more red than blue."""
+    at: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for text, x, y in page.places_in_chart("matrix"):
+        if found := re.search(r"stage (\d+), data rank (\d+)", text):
+            at.setdefault((int(found[1]), int(found[2])), []).append((x, y))
+    middles = [tuple(map(statistics.fmean, zip(*places, strict=True))) for places in at.values()]
+    colours = page.colours("matrix", middles)
+    return frozenset(
+        worker for worker, (red, _, blue) in zip(at, colours, strict=True) if red - blue > WARM
+    )

@@ -16,6 +16,17 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "dashboards"
 PAGES = sorted(FOLDER.glob("*.json"))
 VALUES = {"__rate_interval": "5m", "__range": "1h", "__interval": "30s"}
+DCGM = (
+    "DCGM_FI_DEV_SM_CLOCK",
+    "DCGM_FI_DEV_MEM_CLOCK",
+    "DCGM_FI_DEV_POWER_USAGE",
+    "DCGM_FI_DEV_GPU_TEMP",
+    "DCGM_FI_DEV_MEMORY_TEMP",
+    "DCGM_FI_DEV_XID_ERRORS",
+    "DCGM_FI_DEV_GPU_UTIL",
+    "DCGM_FI_DEV_FB_USED",
+)
+"""Gauges of DCGM exporter that stand in its default list of counters."""
 Json = Mapping[str, Any]
 
 
@@ -40,18 +51,18 @@ def queries(page: Json) -> Iterator[tuple[str, str]]:
 
 def filled(expression: str) -> str:
     """With a value in the place of each variable."""
-    return re.sub(r"\$(\w+)", lambda found: VALUES.get(found[1], "x"), expression)
+    return re.sub(r"\$([A-Za-z_]\w*)", lambda found: VALUES.get(found[1], "x"), expression)
 
 
 def published() -> dict[str, frozenset[str]]:
     """Labels by name of what a collector serves: of docs/wire.md, which a test holds to it."""
-    names = dict(labels_by_name())
+    names = {**labels_by_name(), **dict.fromkeys(DCGM, frozenset({"UUID", "gpu"}))}
     told = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
-    told = told[told.index("### from the collector\n") :]
-    for line in re.findall(r"^\| `straggler\..*\|$", told, re.MULTILINE):
+    told = told[told.index("### from a rank\n") :]
+    for line in re.findall(r"^\| `(?:straggler|hw)\..*\|$", told, re.MULTILINE):
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 6:
-            labels = frozenset(re.findall(r"`(\w+)`", cells[5])) | {"cluster"}
+        if len(cells) >= 6 and "`collector`" in cells[-1]:
+            labels = frozenset(re.findall(r"`(\w+)`", cells[-1])) | {"cluster"}
             name = cells[1].strip("`")
             names[name] = names.get(name, frozenset()) | labels
     return names

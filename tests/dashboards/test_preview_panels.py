@@ -206,6 +206,21 @@ def test_states_in_a_row_are_one_stretch() -> None:
     assert apart.n_points == 3
 
 
+def test_values_between_two_thresholds_are_one_state() -> None:
+    """If the colour goes by thresholds; the words are the two."""
+    points = [(1_000.0, 0.5), (1_015.0, 1.5), (1_030.0, 2.0), (1_045.0, 9.0)]
+    made = drawn(
+        "state-timeline",
+        series(("5", points)),
+        thresholds=STEPS,
+        color={"mode": "thresholds"},
+        unit="s",
+    )
+    (bars,) = figure(made)["data"]
+    assert bars["x"] == [30_000.0, 30_000.0]
+    assert [text.split("<br>")[1] for text in bars["customdata"]] == ["below 2 s", "from 2 s"]
+
+
 def test_a_page_of_states_has_so_many_rows() -> None:
     """The others are told."""
     frames = series(*((str(rank), [(1_000.0, 1.0)]) for rank in range(5)))

@@ -142,6 +142,10 @@ class CannedCollector:
             return self._number if self._is_up else None
 
     @property
+    def is_up(self) -> bool:
+        return self._is_up
+
+    @property
     def number(self) -> int:
         return self._number
 
@@ -161,6 +165,9 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
+        if not self.canned.is_up:  # a connection that was kept open
+            self.close_connection = True
+            return
         split = urlsplit(self.path)
         self.canned.asked.append(self.path)
         query = {name: values[-1] for name, values in parse_qs(split.query).items()}

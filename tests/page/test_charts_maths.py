@@ -61,5 +61,7 @@ def _palette(start: str) -> dict[str, Any]:
     css = (STATIC / "charts.css").read_text()
     block = css[css.index(f"\n{start}") :].partition("}")[0]
     found = dict(re.findall(r"--(?:heat|chart)-(\w+): (.*);", block))
-    plain = {name: re.sub(r"var\(--[\w-]+, (#\w+)\)", r"\1", value) for name, value in found.items()}
+    plain = {
+        name: re.sub(r"var\(--[\w-]+, (#\w+)\)", r"\1", value) for name, value in found.items()
+    }
     return {**plain, "fast": plain["fast"].split(), "slow": plain["slow"].split()}

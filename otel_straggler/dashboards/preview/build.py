@@ -12,7 +12,7 @@ from otel_straggler.dashboards.preview.annotations import events
 from otel_straggler.dashboards.preview.boxes import Box, box
 from otel_straggler.dashboards.preview.chosen import filled
 from otel_straggler.dashboards.preview.colours import Palette
-from otel_straggler.dashboards.preview.document import Sheet, chart_library, document
+from otel_straggler.dashboards.preview.document import Sheet, chart_library, document, row_heading
 from otel_straggler.dashboards.preview.drawn import Look
 from otel_straggler.dashboards.preview.pages import Page, read
 from otel_straggler.dashboards.preview.prometheus import Prometheus
@@ -87,15 +87,17 @@ def _sheet(
     asking = Asking(server, span, variables.chosen, settings.scrape_s)
     found, problems = events(page.annotations, asking, palette)
     look = Look(palette, span, variables.chosen, uids, tuple(found))
-    boxes, rows = [], []
+    boxes: list[Box] = []
+    pieces = []
     for panel in page.panels():
         if panel["type"] == "row":
             title = filled(str(panel.get("title") or ""), look.chosen, {}, is_query=False)
-            rows.append((int(panel["gridPos"]["y"]), title))
+            pieces.append(row_heading(int(panel["gridPos"]["y"]), title))
         else:
             width_px = panel_width_px(settings.width_px, panel["gridPos"]["w"])
             boxes.append(box(page.name, panel, asking, look, width_px))
-    return Sheet(page, look, boxes, rows, [*variables.problems, *problems])
+            pieces.append(boxes[-1].html)
+    return Sheet(page, look, boxes, pieces, [*variables.problems, *problems])
 
 
 def panel_width_px(window_px: float, columns: int) -> float:

@@ -27,12 +27,12 @@ NOT_GRAFANA: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A page with what was drawn of it; rows are pairs of place and title."""
+    """A page with what was drawn of it; ``pieces`` are its rows and panels in reading order."""
 
     page: Page
     look: Look
     boxes: Sequence[Box]
-    rows: Sequence[tuple[int, str]]
+    pieces: Sequence[str]
     problems: Sequence[str]
 
 
@@ -103,16 +103,19 @@ def _sheet(sheet: Sheet) -> str:
         f"<li><span>{escape(one.label or one.name)}</span> {escape(one.shown())}</li>"
         for one in sheet.look.chosen.values()
     )
+    chips += f"<li><span>annotations</span> {len(sheet.look.events)}</li>"
     problems = "".join(f'<p class="error">{escape(text)}</p>' for text in sheet.problems)
-    rows = "".join(
-        f'<h2 class="row" style="grid-column: 1 / span 24; grid-row: {y + 1}">{escape(title)}</h2>'
-        for y, title in sheet.rows
-    )
     return (
         f'<section class="page" id="{uid}" data-page="{escape(sheet.page.name, quote=True)}">'
         f'<h1>{escape(sheet.page.title)}</h1><ul class="variables">{chips}</ul>{problems}'
-        f'<div class="grid">{rows}{"".join(box.html for box in sheet.boxes)}</div></section>\n'
+        f'<div class="grid">{"".join(sheet.pieces)}</div></section>\n'
     )
+
+
+def row_heading(down: int, title: str) -> str:
+    """Of a row, ``down`` units of the grid below the top."""
+    style = f"grid-column: 1 / span 24; grid-row: {down + 1}"
+    return f'<h2 class="row" style="{style}">{escape(title)}</h2>'
 
 
 def _static(name: str) -> str:

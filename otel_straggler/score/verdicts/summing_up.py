@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -53,6 +54,7 @@ class SummingUp:
         """After a block whose steps took ``step_s`` (T, R). Cost: O(T R S)."""
         first = world.sources[0]
         reporting = int(np.isfinite(step_s).any(axis=0).sum())
+        of_rank_s = median_of_rows(step_s)
         if self._newest_look is not None:
             self._ledger, self._newest_look = exposed_ledger(self._newest_look), None
         told = WorldSummary(
@@ -63,6 +65,7 @@ class SummingUp:
             coverage=reporting / _ranks_of(world),
             gpu_seconds_lost=self.gpu_seconds_lost,
             step_s=float(median_of_rows(median_of_rows(step_s.T)[:, None])[0]),
+            slowest_step_s=float(np.nanmax(of_rank_s)) if reporting else math.nan,
             ledger=self._ledger,
             waits=self._rank_waits(world),
         )

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
+from otel_straggler.dashboards.preview import units
 from otel_straggler.dashboards.preview.drawn import Drawn, Look, local
 from otel_straggler.dashboards.preview.frames import Field, Frame, display_name
 from otel_straggler.dashboards.preview.panels.over_time import events_of, time_axis
 from otel_straggler.dashboards.preview.panels.timeseries import with_gaps
-from otel_straggler.dashboards.preview.shown import show
+from otel_straggler.dashboards.preview.shown import show, step_of
 
 _LONGEST_NAME: Final = 40
 
@@ -60,17 +61,45 @@ def stretches(one: Field, frame: Frame, look: Look, *, is_merged: bool) -> list[
         if value is None:
             continue
         shown = show(one, value, look.palette)
+        text = _span_of(one, value) if is_merged and _goes_by_steps(one) else shown.text
         last = made[-1] if made else None
-        is_same = last is not None and (last.end_s, last.text, last.colour) == (
-            begin_s,
-            shown.text,
-            shown.colour,
-        )
-        if is_merged and is_same and last is not None:
+        if (
+            is_merged
+            and last
+            and (last.end_s, last.text, last.colour)
+            == (
+                begin_s,
+                text,
+                shown.colour,
+            )
+        ):
             last.end_s = end_s
         else:
-            made.append(Stretch(begin_s, end_s, shown.text, shown.colour))
+            made.append(Stretch(begin_s, end_s, text, shown.colour))
     return [one for one in made if one.end_s > one.begin_s]
+
+
+def _goes_by_steps(one: Field) -> bool:
+    """Whether all values between two thresholds are one state, as Grafana merges them."""
+    is_by_steps = (one.config.get("color") or {}).get("mode") == "thresholds"
+    return is_by_steps and not one.config.get("mappings")
+
+
+def _span_of(one: Field, value: float) -> str:
+    """The thresholds that a value lies between, in words."""
+    steps = (one.config.get("thresholds") or {}).get("steps") or ()
+    told, unit = step_of(one.config, value), str(one.config.get("unit") or "")
+    after = next((s for s in steps if _is_above(s.get("value"), told.get("value"))), None)
+    words = []
+    if told.get("value") is not None:
+        words.append(f"from {units.shown(float(told['value']), unit, None)}")
+    if after:
+        words.append(f"below {units.shown(float(after['value']), unit, None)}")
+    return " ".join(words)
+
+
+def _is_above(value: float | None, told: float | None) -> bool:
+    return value is not None and (told is None or value > told)
 
 
 def _bars(rows: Sequence[tuple[str, list[Stretch]]], options: Mapping[str, Any]) -> dict[str, Any]:

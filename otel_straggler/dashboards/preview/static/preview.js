@@ -3,8 +3,7 @@
 (function () {
   const drawing = JSON.parse(document.getElementById("drawing").textContent);
   const axis = { gridcolor: drawing.grid, zeroline: false, linecolor: drawing.grid, automargin: true };
-  const settings = { responsive: true, displaylogo: false, displayModeBar: "hover", doubleClick: "reset" };
-  settings.modeBarButtonsToRemove = ["select2d", "lasso2d", "autoScale2d", "toImage"];
+  const settings = { responsive: true, displaylogo: false, displayModeBar: false, doubleClick: "reset" };
 
   function wholeLayout(layout) {
     return Object.assign({}, layout, {

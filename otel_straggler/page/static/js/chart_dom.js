@@ -86,10 +86,11 @@ export function worstTable(caption) {
     chartElement("th", "", { scope: "col" }, text),
   );
   const body = chartElement("tbody", "");
-  const element = chartElement(
-    "table", "chart-spoken", {},
+  const table = chartElement(
+    "table", "", {},
     chartElement("caption", "", {}, caption), chartElement("thead", "", {}, chartElement("tr", "", {}, ...heads)), body,
   );
+  const element = chartElement("div", "chart-spoken", {}, table); // a table takes no width of 1px
   let shown = null;
   const update = (worst) => {
     if (worst !== shown) body.replaceChildren(...worst.map(rowOfRank));

@@ -128,7 +128,7 @@ function comparedRow(who, value, largest, kind, text) {
 }
 
 function medianOf(values) {
-  const known = values.filter(isKnown).sort((a, b) => a - b);
+  const known = Float64Array.from(values.filter(isKnown)).sort();
   return known.length ? known[Math.floor((known.length - 1) / 2)] : NaN;
 }
 

@@ -11,10 +11,11 @@ const UNITS_OF_SECONDS = [
 /** A number with `digits` significant digits and thin groups of thousands. */
 export function formatNumber(value, digits = 3) {
   if (!isKnown(value)) return UNKNOWN_TEXT;
-  if (Number.isInteger(value)) return value.toLocaleString("en-US");
-  const rounded = Number(value.toPrecision(digits));
-  return rounded.toLocaleString("en-US", { maximumSignificantDigits: 21 });
+  return NUMBERS.format(Number.isInteger(value) ? value : Number(value.toPrecision(digits)));
 }
+
+/** Made once: a page writes thousands of numbers a second, and each formatter costs. */
+const NUMBERS = new Intl.NumberFormat("en-US", { maximumSignificantDigits: 21 });
 
 /** Whether there is a number at all. */
 export function isKnown(value) {
@@ -46,7 +47,7 @@ export function formatDuration(seconds) {
 
 function twoUnits(value, size, large, small) {
   const rest = value % size;
-  return `${Math.floor(value / size).toLocaleString("en-US")} ${large}${rest ? ` ${rest} ${small}` : ""}`;
+  return `${NUMBERS.format(Math.floor(value / size))} ${large}${rest ? ` ${rest} ${small}` : ""}`;
 }
 
 /** How long ago something was heard, in whole seconds so that it does not flicker. */

@@ -29,6 +29,7 @@ export function drawHeat(scene) {
   context.clip();
   context.translate(layout.left, layout.top);
   drawCells(scene, cells);
+  drawNothing(scene);
   drawHatched(scene, cells);
   drawBreaks(scene, cells);
   drawMarkedRow(scene);
@@ -88,6 +89,15 @@ function drawGaps({ context, view, palette, ratio }, cells) {
   for (let column = cells.firstColumn + 1; column < cells.endColumn; column += 1) {
     context.fillRect(at(column, view.x, view.cellWidth) - 0.5, top, 1, bottom - top);
   }
+}
+
+/** Covers the places of the last row that are no cells. */
+function drawNothing({ context, grid, view, palette }) {
+  if (grid.cells === null || grid.cells === grid.rows * grid.columns) return;
+  const [row, column] = [Math.floor(grid.cells / grid.columns), grid.cells % grid.columns];
+  const x = (column - view.x) * view.cellWidth;
+  context.fillStyle = palette.surface;
+  context.fillRect(x, (row - view.y) * view.cellHeight, (grid.columns - column) * view.cellWidth + 1, view.cellHeight + 1);
 }
 
 function eachCell({ grid, view }, cells, visit) {

@@ -28,6 +28,7 @@ export const EMPTY_HEAT_GRID = {
   rowBreaks: [],
   columnBreaks: [],
   hatched: new Set(), // row * columns + column
+  cells: null, // how many there are, row after row, if the last row is not full
   hasNamesOnTop: false, // columns have names, not numbers
   layoutFor: null, // width -> gutters, where they depend on it
   hasSlots: false, // room for columns to come

@@ -18,7 +18,7 @@ const MOST_HOT = 100;
 const LONGEST_ROW = 16;
 const MATRIX_NOTHING = "Nothing is known of the ranks yet.";
 
-/** `update(picture, ui)`; `data-pattern` and `data-hot` ("stage,data;...") of the container tell what is seen. */
+/** `update(picture, ui)`; `data-pattern`, `data-hot` and `data-silent` ("stage,data;...") of the container tell what is seen. */
 export function createMatrix(container, actions) {
   const it = { cells: null, picture: null, rank: null };
   const frame = createChartFrame(container, {
@@ -51,6 +51,7 @@ export function createMatrix(container, actions) {
     legend.update(heat.pattern);
     container.dataset.pattern = heat.pattern;
     container.dataset.hot = it.cells.hot;
+    container.dataset.silent = heat.silent.map((place) => place.join(",")).join(";");
     frame.table.update(factsOfRanks(picture).worst);
     const grid = it.cells.rows ? matrixGrid(it.cells, ui.rank) : EMPTY_HEAT_GRID;
     frame.setHeight(Math.min(MATRIX_HEIGHT.most, Math.max(1, grid.rows) * MATRIX_HEIGHT.row) + MATRIX_LAYOUT.top + MATRIX_LAYOUT.bottom);
@@ -77,7 +78,7 @@ function cellsOfPicture(picture) {
 }
 
 /**
- * `{rows, columns, rowName, columnName, corner, isRanks, silent, placeOfRank, at}`; a place is
+ * `{rows, columns, count, rowName, columnName, corner, isRanks, silent, placeOfRank, at}`; a place is
  * row * columns + column. `at` gives `{stage, data, slowdown, rank, ranks}`, `rank` the slowest of
  * the ranks (tensor and other dimensions) that share a cell.
  */
@@ -109,6 +110,7 @@ function shapeOf(picture) {
     return {
       rows: dataRanks.length ? stages.length : 0,
       columns: dataRanks.length,
+      count: stages.length * dataRanks.length,
       isRanks,
       rowName: (row) => (isRanks ? "ranks" : `stage ${stages[row]}`),
       columnName: (column) => String(dataRanks[column]),
@@ -131,6 +133,7 @@ function wrappedShape(picture, dataRanks, columnOf, isRanks) {
   return {
     rows: Math.ceil(dataRanks.length / columns),
     columns,
+    count: dataRanks.length,
     isRanks,
     rowName: nameOf,
     columnName: (column) => `+${column}`,
@@ -206,6 +209,7 @@ function matrixGrid(cells, rank) {
     corner: cells.corner,
     exactAt: (row, column) => cells.at(row, column)?.slowdown ?? null,
     hatched: cells.silent,
+    cells: cells.count,
     markedCell: cells.placeOfRank.get(rank) ?? null,
     mostCellWidth: 64,
     mostCellHeight: MATRIX_HEIGHT.row,

@@ -41,12 +41,15 @@ function graveness(name) {
 
 /** Places of the ranks to look at: lost, stuck or late, longest silent or stalled first. */
 export function graveRanks(ranks, most) {
+  const weights = ranks.states.map(graveness);
   const places = [];
   ranks.state.forEach((code, place) => {
-    if (graveness(ranks.states[code]) < GRAVE_STATES) places.push(place);
+    if (weights[code] < GRAVE_STATES) places.push(place);
   });
-  const weight = (place) => [graveness(ranks.states[ranks.state[place]]), -waitedFor(ranks, place)];
-  places.sort((a, b) => weight(a)[0] - weight(b)[0] || weight(a)[1] - weight(b)[1]);
+  places.sort(
+    (a, b) =>
+      weights[ranks.state[a]] - weights[ranks.state[b]] || waitedFor(ranks, b) - waitedFor(ranks, a),
+  );
   return { places: places.slice(0, most), left_out: Math.max(0, places.length - most) };
 }
 
@@ -56,7 +59,7 @@ function waitedFor(ranks, place) {
 
 /** Oldest and median age of what is known; null without any. Cost: O(n log n). */
 export function agesOf(ages) {
-  const known = (ages || []).filter(isKnown).sort((a, b) => a - b);
+  const known = Float64Array.from((ages || []).filter(isKnown)).sort();
   if (!known.length) return null;
   return { oldest: known[known.length - 1], median: known[Math.floor((known.length - 1) / 2)] };
 }

@@ -1,0 +1,209 @@
+"""Runs that bring every panel into the situation that it is for, fed to real collectors.
+
+=========  =============================================================================
+steady     64 ranks in 4 stages; rank 37's GPU is slow; kernels, sensors, checkpoints
+stuck      16 ranks; after 45 steps rank 5 does not come to the collective
+hot-node   16 ranks, 4 on a node; node-2 is slow; its collector has a small budget
+lossy      one rank that has lost records
+=========  =============================================================================
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+from benchmarks.alert_delay import servers
+from otel_straggler import semconv
+from otel_straggler.demo.collector import Collector
+from otel_straggler.model.heartbeat import Heartbeat
+from otel_straggler.model.rank import Source
+from otel_straggler.simulate.sensors import gpu_uuid
+from otel_straggler.simulate.writers import resource_of
+from otel_straggler.wire.encode_metrics import encode_heartbeat
+
+from .conftest import DCGM
+
+STEADY, STUCK, HOT_NODE, LOSSY = "steady", "stuck", "hot-node", "lossy"
+SLOW_RANK, STUCK_RANK = 37, 5
+_RUNS = {
+    STEADY: (
+        *("--layout", "pp4,dp16", "--steps", "70"),
+        *("--fault", f"compute:1.5@rank{SLOW_RANK}:step0"),
+        *("--gpu-timing", "cupti", "--tells-hardware", "--checkpoint-every", "20"),
+    ),
+    STUCK: (
+        *("--layout", "dp16", "--fault", f"hang_never_joined@rank{STUCK_RANK}:step45"),
+        *("--hold-s", "300", "--steps", "60"),
+    ),
+    HOT_NODE: (
+        *("--layout", "dp16", "--ranks-per-node", "4", "--fault", "compute:1.5@host2:step0"),
+        *("--steps", "100"),
+    ),
+}  # fmt: skip
+_QUIET = ("--microbatches", "2", "--speed", "10")
+_SETTINGS: dict[str, Any] = {
+    "scoring": {"window_steps": 10, "grace_seconds": 0.5},
+    "liveness": {
+        "lost_after_seconds": 12.0,
+        "least_timeout_seconds": 6.0,
+        "unknown_timeout_seconds": 12.0,
+        "most_timeout_seconds": 24.0,
+        "start_timeout_seconds": 24.0,
+    },
+}
+
+
+class Feed:
+    """Started with :meth:`begin`; :meth:`close` ends all of it.
+
+    Args:
+        folder: for files of the servers.
+
+    Raises:
+        FileNotFoundError: Prometheus is not installed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        program = shutil.which("prometheus")
+        if program is None:
+            raise FileNotFoundError("prometheus is not installed (make servers)")
+        self._folder = folder
+        self._closing = contextlib.ExitStack()
+        self.began_s = time.time()
+        with self._closing:
+            nobody = "http://127.0.0.1:9"
+            self._behind = self._serve("")
+            self._dcgm = self._serve(_dcgm_page())
+            prometheus = servers.start_prometheus(
+                program, folder / "prometheus", servers.rules(), nobody
+            )
+            self._closing.callback(prometheus.close)
+            self.url = prometheus.url
+            self._main = self._collector(
+                "main",
+                receivers={"processes": 2},
+                history={"path": str(folder / "history.db")},
+                forward={"url": self._behind},
+                alerts={
+                    **{k: v for k, v in servers.ALERTS.items() if k != "give_up_seconds"},
+                    "mode": "page",
+                    "notify": {"webhook": self._behind, "group_wait_seconds": 1.0},
+                },
+            )
+            self._small = self._collector("small", metrics={"series_budget": 150})
+            self._scrape()
+            self._closing = self._closing.pop_all()
+
+    def begin(self) -> None:
+        """Let all runs run, each in a process of its own."""
+        for run_id, flags in _RUNS.items():
+            collector = self._small if run_id == HOT_NODE else self._main
+            command = [
+                *(sys.executable, "-m", "otel_straggler.cli", "simulate", "--run-id", run_id),
+                *("--send", collector.endpoint, *_QUIET, *flags),
+            ]
+            process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+            self._closing.callback(_end, process)
+        beat = threading.Thread(target=self._lose, name="lossy", daemon=True)
+        self._closing.callback(beat.join, 10.0)
+        self._stopping = threading.Event()
+        self._closing.callback(self._stopping.set)
+        beat.start()
+
+    def close(self) -> None:
+        self._closing.close()
+
+    def _lose(self) -> None:
+        """A rank that loses some records a second, and says so."""
+        source = Source(run_id=LOSSY, rank=0, job="simulation", node="node-0", world_size=1)
+        began_s = time.time()
+        while not self._stopping.wait(1.0):
+            now_s = time.time()
+            lost = {"ring_full": 10 + int(now_s - began_s)}
+            beat = Heartbeat(source=source, sent_at_s=now_s, progress_at_s=now_s, dropped=lost)
+            body = encode_heartbeat(
+                beat, resource=resource_of(source), info={}, started_at_s=began_s
+            )
+            headers = {"Content-Type": "application/x-protobuf"}
+            url = f"{self._main.endpoint}/v1/metrics"
+            with (
+                contextlib.suppress(OSError),
+                urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=10),
+            ):
+                pass
+
+    def _collector(self, name: str, **changes: dict[str, Any]) -> Collector:
+        settings = {**_SETTINGS, **changes}
+        settings["metrics"] = {"collector_id": name, **changes.get("metrics", {})}
+        file = self._folder / f"{name}.yaml"
+        file.write_text(json.dumps(settings))
+        collector = Collector(f"--config={file}")
+        self._closing.callback(collector.close)
+        return collector
+
+    def _scrape(self) -> None:
+        addresses = [c.addresses["metrics"] for c in (self._main, self._small)]
+        addresses.append(self._dcgm.removeprefix("http://"))
+        file = self._folder / "prometheus" / "targets.json"
+        waiting = file.with_suffix(".new")
+        waiting.write_text(json.dumps([{"targets": addresses}]))
+        waiting.rename(file)
+
+    def _serve(self, page: str) -> str:
+        """A server that gives the page, and takes whatever is sent."""
+        server = ThreadingHTTPServer(("127.0.0.1", 0), type("Told", (_Anything,), {"page": page}))
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self._closing.callback(server.server_close)
+        self._closing.callback(server.shutdown)
+        return f"http://127.0.0.1:{server.server_address[1]}"
+
+
+class _Anything(BaseHTTPRequestHandler):
+    page: ClassVar[str] = ""
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self._answer(self.page.encode())
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer(b"")
+
+    def _answer(self, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def _dcgm_page() -> str:
+    """What DCGM exporter would say of the GPUs of the steady run."""
+    lines = []
+    for name in DCGM:
+        lines.append(f"# TYPE {name} gauge\n")
+        for rank in range(64):
+            place = Source(run_id=STEADY, rank=rank, node=f"node-{rank // 8}", local_rank=rank % 8)
+            value = 79 if name.endswith("XID_ERRORS") else 40 + rank % 8
+            labels = f'gpu="{rank % 8}",UUID="{gpu_uuid(place)}",modelName="NVIDIA H100"'
+            lines.append(f"{name}{{{labels}}} {value}\n")
+    assert str(semconv.GPU_UUID) == "hw.id"
+    return "".join(lines)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()

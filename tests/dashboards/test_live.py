@@ -1,0 +1,176 @@
+"""Every query of every page gives data: a real Prometheus, real collectors, simulated runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from .conftest import PAGES
+from .grafana import Chosen, Grafana, Target, targets
+from .live_feed import HOT_NODE, LOSSY, SLOW_RANK, STEADY, STUCK, STUCK_RANK, Feed
+
+TOLD = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in PAGES}
+ALL = [target for page, told in TOLD.items() for target in targets(page, told)]
+WITHIN_S = 180.0
+RARE: dict[tuple[str, int | str, str], str] = {
+    ("liveness", 4, "A"): STUCK,  # why it waits
+    ("liveness", 5, "A"): STUCK,  # for whom it waits
+    ("liveness", 6, "A"): STUCK,  # ranks that are late, stuck or lost
+    ("matrix", 6, "A"): HOT_NODE,  # flagged nodes
+    ("rank", 12, "A"): LOSSY,  # records that it lost
+}
+"""Queries that give nothing of a run that only has a slow rank, and the run that brings them about.
+All others must give data of the steady run."""
+EVERYWHERE = ("fleet", "pipeline")
+"""Pages about all runs, or about none."""
+_RANKS = {STEADY: (SLOW_RANK,), STUCK: (STUCK_RANK,), HOT_NODE: (8,), LOSSY: (0,)}
+
+
+@dataclass
+class Seen:
+    """By query: the runs of which it gave data.
+
+    Attributes:
+        feed: of the servers.
+        runs: "" for pages about all runs.
+    """
+
+    feed: Feed
+    runs: dict[Target, set[str]] = field(default_factory=lambda: {t: set() for t in ALL})
+
+    def look(self) -> None:
+        """Ask all that is still missing."""
+        for page, told in TOLD.items():
+            grafana = self.grafana(page)
+            for run_id in [""] if page in EVERYWHERE else [STEADY, STUCK, HOT_NODE, LOSSY]:
+                for target in targets(page, told):
+                    wanted = _wanted(target)
+                    if run_id == wanted and wanted not in self.runs[target]:
+                        self._ask(grafana, target, run_id)
+
+    def grafana(self, page: str) -> Grafana:
+        now_s = time.time()
+        range_s = math.ceil(now_s - self.feed.began_s)
+        return Grafana(self.feed.url, TOLD[page], end_s=now_s, range_s=range_s)
+
+    def ask(self, grafana: Grafana, target: Target, run_id: str) -> bool:
+        """Whether it gives data of the run."""
+        found, _ = grafana.answer(target, chosen(target.page, run_id))
+        return any(_is_number(series) for series in found)
+
+    def _ask(self, grafana: Grafana, target: Target, run_id: str) -> None:
+        if self.ask(grafana, target, run_id):
+            self.runs[target].add(run_id)
+
+    @property
+    def is_all_there(self) -> bool:
+        return all(_wanted(target) in runs for target, runs in self.runs.items())
+
+
+def _wanted(target: Target) -> str:
+    rare = RARE.get((target.page, target.panel, target.ref))
+    return "" if target.page in EVERYWHERE else rare or STEADY
+
+
+def chosen(page: str, run_id: str) -> Chosen:
+    """What is chosen on a page to look at a run: nothing on pages about all."""
+    if not run_id:
+        return {}
+    told: dict[str, str | list[str]] = {"run_id": run_id}
+    if page == "matrix":
+        told["group"] = ""
+    if page == "rank":
+        told["rank"] = str(_RANKS[run_id][0])
+    return told
+
+
+def _is_number(series: Any) -> bool:
+    points = series.get("values") or [series["value"]]
+    return any(math.isfinite(float(value)) for _, value in points)
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+    """Asked again and again while the runs run, until everything was seen or time is up."""
+    try:
+        feed = Feed(tmp_path_factory.mktemp("live"))
+    except FileNotFoundError as missing:
+        sentence = f"{missing}: nobody saw the pages' queries answered"
+        pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
+    try:
+        feed.begin()
+        found = Seen(feed)
+        until_s = time.monotonic() + WITHIN_S
+        while not found.is_all_there and time.monotonic() < until_s:
+            time.sleep(2.0)
+            found.look()
+        yield found
+    finally:
+        feed.close()
+
+
+@pytest.mark.parametrize("target", ALL, ids=str)
+def test_a_query_gives_data(seen: Seen, target: Target) -> None:
+    """Of the steady run, or of the one that the table of rare ones names."""
+    assert _wanted(target) in seen.runs[target], target.expression
+
+
+@pytest.mark.parametrize("rare", RARE, ids=str)
+def test_what_is_called_rare_is_rare(seen: Seen, rare: tuple[str, int | str, str]) -> None:
+    """It is a query that there is, and gives nothing of the steady run: the table is no longer than
+    it must be."""
+    [target] = [t for t in ALL if (t.page, t.panel, t.ref) == rare]
+    assert not seen.ask(seen.grafana(target.page), target, STEADY)
+
+
+@pytest.mark.parametrize("page", sorted(TOLD))
+def test_several_values_of_every_variable_can_be_chosen(seen: Seen, page: str) -> None:
+    """Every variable offers values that fit those before it; with two of each of those that may be
+    several, no query is refused, and what comes is of these."""
+    grafana = seen.grafana(page)
+    told: dict[str, str | list[str]] = {}
+    for name, variable in grafana.variables.items():
+        offered = grafana.values(name, told)
+        assert offered or name in ("cluster", "group"), name  # labels that may be absent
+        if variable.get("multi"):
+            told |= {name: offered[:2]} if offered else {}
+        else:
+            told[name] = STEADY if name == "run_id" else next(iter(offered), "")
+    for target in targets(page, TOLD[page]):
+        found, _ = grafana.answer(target, told)
+        for series in found:
+            for name in series["metric"].keys() & told.keys():
+                value = told[name]
+                is_one = series["metric"][name] in ([value] if isinstance(value, str) else value)
+                assert is_one or f'"${name}"' not in target.expression, target.expression
+
+
+def test_who_is_slow_and_who_is_stuck_stands_on_the_pages(seen: Seen) -> None:
+    """The figures that a person would read, not only any."""
+    [worst] = _rows(seen, "fleet", 7, "A", "")[:1]
+    assert worst["metric"]["rank"] == str(SLOW_RANK)
+    culprits = _rows(seen, "liveness", 5, "A", STUCK)
+    assert [row["metric"]["rank"] for row in culprits] == [str(STUCK_RANK)]
+    opened = {
+        row["metric"]["section"]: float(row["value"][1])
+        for row in _rows(seen, "liveness", 11, "A", STUCK)
+    }
+    assert opened == {"gradient_sync": 15.0, "forward": 1.0}
+    clock, dcgm = (_rows(seen, "rank", 13, ref, STEADY) for ref in "AB")
+    assert min(float(s["values"][-1][1]) for s in clock) == pytest.approx(1.98e9 / 1.5)
+    [joined] = dcgm
+    assert joined["metric"] == {"hw_id": clock[0]["metric"]["hw_id"]}
+    assert {value for _, value in joined["values"]} == {"45000000"}
+
+
+def _rows(seen: Seen, page: str, panel: int, ref: str, run_id: str) -> list[Any]:
+    [target] = [t for t in ALL if (t.page, t.panel, t.ref) == (page, panel, ref)]
+    found, _ = seen.grafana(page).answer(target, chosen(page, run_id))
+    return found
