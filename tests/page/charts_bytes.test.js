@@ -10,14 +10,21 @@ const cases = JSON.parse(readFileSync(new URL("cases.json", import.meta.url)));
 
 /** A timeline of `ranks`, with a column for each seq, whose bytes are `byte(seq, rank)`. */
 function timeline(ranks, seqs, byte = (seq, rank) => 100 + seq + rank, facts = {}) {
-  const columns = seqs.map((seq) => ({ seq, at_s: 1000 + 20 * seq, first_step: 20 * seq, last_step: 20 * seq + 19 }));
+  const columns = seqs.map((seq) => ({
+    seq,
+    at_s: 1000 + 20 * seq,
+    first_step: 20 * seq,
+    last_step: 20 * seq + 19,
+  }));
   const bytes = Uint8Array.from(seqs.flatMap((seq) => ranks.map((rank) => byte(seq, rank))));
   const [first, last] = [seqs[0] ?? null, seqs[seqs.length - 1] ?? null];
   return { run_id: "run", group: "", section: "", first, last, ranks, columns, bytes, ...facts };
 }
 
 const seqsOf = ({ columns }) => columns.map(({ seq }) => seq);
-const column = ({ bytes, ranks }, at) => [...bytes.subarray(at * ranks.length, (at + 1) * ranks.length)];
+const column = ({ bytes, ranks }, at) => [
+  ...bytes.subarray(at * ranks.length, (at + 1) * ranks.length),
+];
 
 test("a slowdown becomes the byte that the collector sends for it", () => {
   for (const [slowdown, byte] of cases.bytes) assert.equal(byteOf(slowdown), byte, `${slowdown}`);
@@ -27,7 +34,8 @@ test("a byte and back is the same byte, and every byte is nearer than a half ste
   for (let byte = 1; byte < 256; byte += 1) assert.equal(byteOf(slowdownOf(byte)), byte);
   assert.equal(slowdownOf(128), 1);
   for (const [slowdown, byte] of cases.bytes) {
-    if (byte > 1 && byte < 255) assert.ok(Math.abs(Math.log2(slowdownOf(byte) / slowdown)) <= 0.5 / 64 + 1e-12);
+    if (byte > 1 && byte < 255)
+      assert.ok(Math.abs(Math.log2(slowdownOf(byte) / slowdown)) <= 0.5 / 64 + 1e-12);
   }
 });
 
@@ -44,7 +52,10 @@ test("an answer of the collector is decoded", () => {
 
 test("a timeline without a byte for each cell, or of another encoding, is refused", () => {
   assert.throws(() => decodeTimeline({ ...cases.timeline, ranks: [0] }), /expected \d+/);
-  assert.throws(() => decodeTimeline({ ...cases.timeline, encoding: "float" }), /expected uint8-log2/);
+  assert.throws(
+    () => decodeTimeline({ ...cases.timeline, encoding: "float" }),
+    /expected uint8-log2/,
+  );
 });
 
 test("new windows come in at the end, and nothing new is the same object", () => {
@@ -72,11 +83,17 @@ test("gaps stay gaps, and late and older columns go to their places", () => {
   const filled = mergeTimelines(withGap, timeline([0], [4, 5]));
   assert.deepEqual(seqsOf(filled), [1, 2, 4, 5, 7]);
   assert.deepEqual([...filled.bytes], [101, 102, 104, 105, 107]);
-  assert.deepEqual(seqsOf(mergeTimelines(timeline([0], [10, 11]), timeline([0], [8, 9]))), [8, 9, 10, 11]);
+  assert.deepEqual(
+    seqsOf(mergeTimelines(timeline([0], [10, 11]), timeline([0], [8, 9]))),
+    [8, 9, 10, 11],
+  );
 });
 
 test("of a known window the newer answer counts", () => {
-  const merged = mergeTimelines(timeline([0], [1, 2]), timeline([0], [2], () => 200));
+  const merged = mergeTimelines(
+    timeline([0], [1, 2]),
+    timeline([0], [2], () => 200),
+  );
   assert.deepEqual([...merged.bytes], [101, 200]);
 });
 

@@ -17,14 +17,21 @@ for (const [theme, palette] of Object.entries(cases.palettes)) {
 
   test(`${theme}: the scale is neutral at 1.0 and gets ever stronger to both sides`, () => {
     assert.equal(heatPosition(128), 0);
-    for (let byte = 2; byte < 256; byte += 1) assert.ok(heatPosition(byte) >= heatPosition(byte - 1));
-    for (let byte = 66; byte <= 192; byte += 1) assert.ok(heatPosition(byte) > heatPosition(byte - 1));
-    assert.deepEqual([heatPosition(192), heatPosition(64)].map((p) => Math.round(p * 1e9) / 1e9), [1, -1]);
+    for (let byte = 2; byte < 256; byte += 1)
+      assert.ok(heatPosition(byte) >= heatPosition(byte - 1));
+    for (let byte = 66; byte <= 192; byte += 1)
+      assert.ok(heatPosition(byte) > heatPosition(byte - 1));
+    assert.deepEqual(
+      [heatPosition(192), heatPosition(64)].map((p) => Math.round(p * 1e9) / 1e9),
+      [1, -1],
+    );
     assert.deepEqual(colour(128).map(Math.round), rgbOfHex(palette.even));
     const sign = theme === "dark" ? 1 : -1;
     for (const side of [1, -1]) {
       for (let step = 1; step <= 40; step += 1) {
-        const [weaker, stronger] = [step - 1, step].map((i) => lightness(heatRgb(palette, (side * i) / 40)));
+        const [weaker, stronger] = [step - 1, step].map((i) =>
+          lightness(heatRgb(palette, (side * i) / 40)),
+        );
         assert.ok(sign * (stronger - weaker) > 0, `${side} ${step}`);
       }
     }
@@ -47,7 +54,9 @@ for (const [theme, palette] of Object.entries(cases.palettes)) {
   test(`${theme}: fast and slow differ for those who do not see red, green or blue`, () => {
     for (const [kind, matrix] of Object.entries(BLINDNESS)) {
       for (const slowdown of [1.15, 1.3, 1.6, 2]) {
-        const [slow, fast] = [slowdown, 1 / slowdown].map((each) => seenBy(matrix, colour(byteOf(each))));
+        const [slow, fast] = [slowdown, 1 / slowdown].map((each) =>
+          seenBy(matrix, colour(byteOf(each))),
+        );
         assert.ok(distance(slow, fast) > 30, `${kind} ${slowdown}: ${distance(slow, fast)}`);
       }
     }
@@ -61,9 +70,21 @@ for (const [theme, palette] of Object.entries(cases.palettes)) {
 
 // Machado, Oliveira and Fernandes 2009, severity 1.0, on linear colours.
 const BLINDNESS = {
-  protanopia: [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-  deuteranopia: [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
-  tritanopia: [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+  protanopia: [
+    [0.152286, 1.052583, -0.204868],
+    [0.114503, 0.786281, 0.099216],
+    [-0.003882, -0.048116, 1.051998],
+  ],
+  deuteranopia: [
+    [0.367322, 0.860646, -0.227968],
+    [0.280085, 0.672501, 0.047413],
+    [-0.01182, 0.04294, 0.968881],
+  ],
+  tritanopia: [
+    [1.255528, -0.076749, -0.178779],
+    [-0.078411, 0.930809, 0.147602],
+    [0.004733, 0.691367, 0.3039],
+  ],
 };
 
 function seenBy(matrix, rgb) {

@@ -5,7 +5,11 @@ import { createMatrix } from "/static/js/matrix.js";
 import { createRankTime } from "/static/js/rank_time.js";
 import { createSectionHeat } from "/static/js/section_heat.js";
 
-const it = { picture: null, timeline: null, ui: { run: "demo", group: "", section: "", rank: null, theme: "light" } };
+const it = {
+  picture: null,
+  timeline: null,
+  ui: { run: "demo", group: "", section: "", rank: null, theme: "light" },
+};
 const selected = [];
 const actions = {
   select(change) {

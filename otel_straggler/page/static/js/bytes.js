@@ -33,7 +33,9 @@ export function slowdownOf(byte) {
  */
 export function decodeTimeline(answer) {
   if (answer.encoding !== "uint8-log2") {
-    throw new Error(`timeline: encoding is ${answer.encoding}; expected uint8-log2. Reload the page.`);
+    throw new Error(
+      `timeline: encoding is ${answer.encoding}; expected uint8-log2. Reload the page.`,
+    );
   }
   const bytes = bytesOfBase64(answer.values);
   const expected = answer.ranks.length * answer.columns.length;

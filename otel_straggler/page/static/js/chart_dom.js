@@ -14,7 +14,12 @@ export function chartElement(tag, className, attributes = {}, ...children) {
 
 /** A button of the tools over a chart. */
 export function chartButton(text, label, onClick) {
-  const button = chartElement("button", "chart-button", { type: "button", "aria-label": label, title: label }, text);
+  const button = chartElement(
+    "button",
+    "chart-button",
+    { type: "button", "aria-label": label, title: label },
+    text,
+  );
   button.addEventListener("click", onClick);
   return button;
 }
@@ -30,7 +35,9 @@ export function chartChoice(label, onChange) {
   const setOptions = (options, chosen) => {
     const wanted = JSON.stringify(options);
     if (wanted !== shown) {
-      select.replaceChildren(...options.map(({ name, words }) => chartElement("option", "", { value: name }, words)));
+      select.replaceChildren(
+        ...options.map(({ name, words }) => chartElement("option", "", { value: name }, words)),
+      );
       shown = wanted;
     }
     if (select.value !== chosen) select.value = chosen;
@@ -42,18 +49,47 @@ export function chartChoice(label, onChange) {
 export function chartLegend(marks) {
   const bar = chartElement("span", "chart-scale-bar");
   const ends = [1 / STRONGEST_SLOWDOWN, 1, STRONGEST_SLOWDOWN].map((each, i) =>
-    chartElement("span", "chart-scale-figure", {}, `${i === 2 ? "≥ " : i === 0 ? "≤ " : ""}${each}x`),
+    chartElement(
+      "span",
+      "chart-scale-figure",
+      {},
+      `${i === 2 ? "≥ " : i === 0 ? "≤ " : ""}${each}x`,
+    ),
   );
-  const scale = chartElement("span", "chart-scale", {}, bar, chartElement("span", "chart-scale-figures", {}, ...ends));
+  const scale = chartElement(
+    "span",
+    "chart-scale",
+    {},
+    bar,
+    chartElement("span", "chart-scale-figures", {}, ...ends),
+  );
   const keys = ["no data", ...marks].map((words) =>
-    chartElement("span", "chart-key", {}, chartElement("span", `chart-mark chart-mark-${words.replace(" ", "-")}`), words),
+    chartElement(
+      "span",
+      "chart-key",
+      {},
+      chartElement("span", `chart-mark chart-mark-${words.replace(" ", "-")}`),
+      words,
+    ),
   );
   const element = chartElement(
-    "div", "chart-legend",
-    { role: "img", "aria-label": "Colours: blue is faster than the peers, neutral is even, orange is slower" },
-    chartElement("span", "chart-scale-word", {}, "faster"), scale, chartElement("span", "chart-scale-word", {}, "slower"), ...keys,
+    "div",
+    "chart-legend",
+    {
+      role: "img",
+      "aria-label": "Colours: blue is faster than the peers, neutral is even, orange is slower",
+    },
+    chartElement("span", "chart-scale-word", {}, "faster"),
+    scale,
+    chartElement("span", "chart-scale-word", {}, "slower"),
+    ...keys,
   );
-  return { element, setPalette: (palette) => { bar.style.backgroundImage = heatGradient(palette); } };
+  return {
+    element,
+    setPalette: (palette) => {
+      bar.style.backgroundImage = heatGradient(palette);
+    },
+  };
 }
 
 /** A box beside the pointer; `show(lines, x, y)` in pixels of the host, `hide()`. */
@@ -72,7 +108,13 @@ export function chartTooltip(host) {
     const top = y + 14 + height > host.clientHeight ? y - 10 - height : y + 14;
     element.style.transform = `translate(${Math.round(Math.max(0, left))}px, ${Math.round(top)}px)`;
   };
-  return { element, show, hide: () => { element.hidden = true; } };
+  return {
+    element,
+    show,
+    hide: () => {
+      element.hidden = true;
+    },
+  };
 }
 
 /** Words for screen readers alone, read out when they change. */
@@ -87,8 +129,12 @@ export function worstTable(caption) {
   );
   const body = chartElement("tbody", "");
   const table = chartElement(
-    "table", "", {},
-    chartElement("caption", "", {}, caption), chartElement("thead", "", {}, chartElement("tr", "", {}, ...heads)), body,
+    "table",
+    "",
+    {},
+    chartElement("caption", "", {}, caption),
+    chartElement("thead", "", {}, chartElement("tr", "", {}, ...heads)),
+    body,
   );
   const element = chartElement("div", "chart-spoken", {}, table); // a table takes no width of 1px
   let shown = null;
@@ -102,7 +148,9 @@ export function worstTable(caption) {
 function rowOfRank({ rank, node, slowdown, state, why }) {
   const cells = [slowdownWords(slowdown), state ?? "unknown", why ?? "no"];
   return chartElement(
-    "tr", "", {},
+    "tr",
+    "",
+    {},
     chartElement("th", "", { scope: "row" }, rankWords(rank, node)),
     ...cells.map((text) => chartElement("td", "", {}, text)),
   );
@@ -111,7 +159,10 @@ function rowOfRank({ rank, node, slowdown, state, why }) {
 /** Calls back when the theme changes, by attribute or by the system; returns how to stop. */
 export function watchTheme(onChange) {
   const observer = new MutationObserver(onChange);
-  observer.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme", "class"] });
+  observer.observe(document.documentElement, {
+    attributes: true,
+    attributeFilter: ["data-theme", "class"],
+  });
   const system = matchMedia("(prefers-color-scheme: dark)");
   system.addEventListener("change", onChange);
   return () => {

@@ -1,7 +1,14 @@
 // The frame that all charts have: head with tools, canvas with tooltip, legend, and words for those
 // who do not see it.
 
-import { chartButton, chartElement, chartLegend, chartTooltip, spokenWords, worstTable } from "./chart_dom.js";
+import {
+  chartButton,
+  chartElement,
+  chartLegend,
+  chartTooltip,
+  spokenWords,
+  worstTable,
+} from "./chart_dom.js";
 import { createHeatMinimap } from "./heat_minimap.js";
 import { createHeatView } from "./heat_view.js";
 
@@ -13,13 +20,19 @@ const KEYS_HELP =
  * A chart in `container`: `{part, label, layout, marks, hasMinimap, tableCaption, on}`, where `on` is
  * what `createHeatView` calls back. Answers `{heat, setHeight, canvas, tools, stage, note, body, table, destroy}`.
  */
-export function createChartFrame(container, { part, label, layout, marks, hasMinimap, tableCaption, on }) {
+export function createChartFrame(
+  container,
+  { part, label, layout, marks, hasMinimap, tableCaption, on },
+) {
   if (!container.dataset.part) container.dataset.part = part;
   container.classList.add("chart");
   const help = chartElement("p", "chart-spoken", { id: `${part}-keys` }, KEYS_HELP);
   const canvas = chartElement("canvas", "chart-canvas", {
-    tabindex: "0", role: "application", "aria-roledescription": "heat map",
-    "aria-label": label, "aria-describedby": `${part}-keys`,
+    tabindex: "0",
+    role: "application",
+    "aria-roledescription": "heat map",
+    "aria-label": label,
+    "aria-describedby": `${part}-keys`,
   });
   const stage = chartElement("div", "chart-stage", {}, canvas);
   const strip = chartElement("canvas", "chart-minimap", { "aria-hidden": "true" });
@@ -39,7 +52,12 @@ export function createChartFrame(container, { part, label, layout, marks, hasMin
     on.changed(it);
   };
   const heat = createHeatView({
-    host: stage, canvas, tooltip: chartTooltip(stage), spoken, layout, on: { ...on, changed },
+    host: stage,
+    canvas,
+    tooltip: chartTooltip(stage),
+    spoken,
+    layout,
+    on: { ...on, changed },
   });
   if (hasMinimap) minimap = createHeatMinimap(strip, heat.show);
   const destroy = () => {
@@ -58,12 +76,27 @@ export function createChartFrame(container, { part, label, layout, marks, hasMin
 export function zoomButtons(actions, rows, columns) {
   const group = (name, inward, outward) =>
     chartElement(
-      "span", "chart-group", { role: "group", "aria-label": `zoom ${name}` },
+      "span",
+      "chart-group",
+      { role: "group", "aria-label": `zoom ${name}` },
       chartElement("span", "chart-group-word", {}, name),
       chartButton("−", `${name}: zoom out`, outward),
       chartButton("+", `${name}: zoom in`, inward),
     );
-  const groups = [group(rows, () => actions.zoomBy(1, 1.6), () => actions.zoomBy(1, 1 / 1.6))];
-  if (columns) groups.push(group(columns, () => actions.zoomBy(1.6, 1), () => actions.zoomBy(1 / 1.6, 1)));
+  const groups = [
+    group(
+      rows,
+      () => actions.zoomBy(1, 1.6),
+      () => actions.zoomBy(1, 1 / 1.6),
+    ),
+  ];
+  if (columns)
+    groups.push(
+      group(
+        columns,
+        () => actions.zoomBy(1.6, 1),
+        () => actions.zoomBy(1 / 1.6, 1),
+      ),
+    );
   return [...groups, chartButton("all", "show all", () => actions.fit())];
 }

@@ -18,7 +18,9 @@ export function byteWords(byte) {
 
 /** "1.49x its peers" of a slowdown that was not squeezed into a byte; "no data" for null. */
 export function slowdownWords(slowdown) {
-  return slowdown === null || slowdown === undefined ? "no data" : `${slowdown.toFixed(2)}x its peers`;
+  return slowdown === null || slowdown === undefined
+    ? "no data"
+    : `${slowdown.toFixed(2)}x its peers`;
 }
 
 /** Short enough to stand in a cell: "1.5", from 10 on "12". */
@@ -43,7 +45,9 @@ export function columnWords({ first_step: first, at_s: at }) {
 export function clockWords(at_s) {
   if (at_s === null || at_s === undefined) return "";
   const at = new Date(at_s * 1000);
-  return [at.getHours(), at.getMinutes(), at.getSeconds()].map((n) => String(n).padStart(2, "0")).join(":");
+  return [at.getHours(), at.getMinutes(), at.getSeconds()]
+    .map((n) => String(n).padStart(2, "0"))
+    .join(":");
 }
 
 /** "10,000". */

@@ -10,9 +10,9 @@ const SCALE_EXPONENT = 0.7;
 /** Share of the scale (about 1.03x) under which colours stay near neutral: noise is no news. */
 const QUIET_SHARE = 0.05;
 const FALLBACK = {
-  fast: ["#d3e5f5", "#85b9e2", "#3a82c0", "#14498a"],
+  fast: ["#c9dff2", "#78b0de", "#3179bb", "#124384"],
   even: "#f6f6f4",
-  slow: ["#fde3c4", "#fbb161", "#e36a14", "#8f2d04"],
+  slow: ["#fdd8ae", "#f79c47", "#da5a0e", "#852803"],
 };
 
 /** What charts draw with, of the theme in force at an element. Colours are "#rrggbb". */

@@ -3,14 +3,13 @@
 
 import { slowdownOf } from "./bytes.js";
 import { slowdownFigure } from "./chart_words.js";
+import { drawColumnLabels, drawFlags, drawRowLabels } from "./heat_labels.js";
 import { heatDetail, heatPatch, paintHeat } from "./heat_levels.js";
-import { labelStep, visibleCells } from "./viewport.js";
+import { visibleCells } from "./viewport.js";
 
 /** Cells at least so large, and so few, are drawn one by one with round corners. */
 const SMALLEST_TILE = 13;
 const MOST_TILES = 700;
-const HALF_FIGURE = 3.2; // pixels
-const MOST_FLAGS_NAMED = 24;
 const FIGURE_ROOM = { width: 34, height: 15 };
 
 /** One frame. Cost: the pixels of the plot, whatever the size of the grid. */
@@ -18,7 +17,12 @@ export function drawHeat(scene) {
   const { context, bounds, layout, palette, ratio } = scene;
   const cells = visibleCells(scene.view, bounds);
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  context.clearRect(0, 0, layout.left + bounds.width + layout.right, layout.top + bounds.height + layout.bottom);
+  context.clearRect(
+    0,
+    0,
+    layout.left + bounds.width + layout.right,
+    layout.top + bounds.height + layout.bottom,
+  );
   context.font = `11px ${palette.font}`;
   drawRowLabels(scene, cells);
   drawColumnLabels(scene, cells);
@@ -47,7 +51,8 @@ function drawCells(scene, cells) {
     drawBitmap(scene, cells, heatDetail(view, ratio));
     drawGaps(scene, cells);
   }
-  if (view.cellWidth >= FIGURE_ROOM.width && view.cellHeight >= FIGURE_ROOM.height) drawFigures(scene, cells);
+  if (view.cellWidth >= FIGURE_ROOM.width && view.cellHeight >= FIGURE_ROOM.height)
+    drawFigures(scene, cells);
 }
 
 function drawBitmap(scene, cells, detail) {
@@ -60,14 +65,26 @@ function drawBitmap(scene, cells, detail) {
   const top = (patch.firstBin * detail.rows - view.y) * view.cellHeight;
   context.save();
   context.beginPath();
-  context.rect(-view.x * view.cellWidth, -view.y * view.cellHeight, bounds.columns * view.cellWidth, bounds.rows * view.cellHeight);
+  context.rect(
+    -view.x * view.cellWidth,
+    -view.y * view.cellHeight,
+    bounds.columns * view.cellWidth,
+    bounds.rows * view.cellHeight,
+  );
   context.clip();
   context.fillStyle = patterns.empty;
   context.fillRect(0, 0, bounds.width, bounds.height);
   context.imageSmoothingEnabled = false;
   context.drawImage(
-    bitmap.canvas, 0, 0, patch.groups, patch.bins, left, top,
-    patch.groups * detail.columns * view.cellWidth, patch.bins * detail.rows * view.cellHeight,
+    bitmap.canvas,
+    0,
+    0,
+    patch.groups,
+    patch.bins,
+    left,
+    top,
+    patch.groups * detail.columns * view.cellWidth,
+    patch.bins * detail.rows * view.cellHeight,
   );
   context.restore();
 }
@@ -76,8 +93,14 @@ function drawBitmap(scene, cells, detail) {
 function drawGaps({ context, view, palette, ratio }, cells) {
   const [thin, snap] = [1 / ratio, (at) => Math.round(at * ratio) / ratio];
   const at = (index, start, size) => snap((index - start) * size);
-  const [left, right] = [at(cells.firstColumn, view.x, view.cellWidth), at(cells.endColumn, view.x, view.cellWidth)];
-  const [top, bottom] = [at(cells.firstRow, view.y, view.cellHeight), at(cells.endRow, view.y, view.cellHeight)];
+  const [left, right] = [
+    at(cells.firstColumn, view.x, view.cellWidth),
+    at(cells.endColumn, view.x, view.cellWidth),
+  ];
+  const [top, bottom] = [
+    at(cells.firstRow, view.y, view.cellHeight),
+    at(cells.endRow, view.y, view.cellHeight),
+  ];
   context.fillStyle = palette.surface;
   if (view.cellHeight >= 5) {
     const gap = view.cellHeight >= 12 ? 2 : Math.max(thin, 1);
@@ -97,7 +120,12 @@ function drawNothing({ context, grid, view, palette }) {
   const [row, column] = [Math.floor(grid.cells / grid.columns), grid.cells % grid.columns];
   const x = (column - view.x) * view.cellWidth;
   context.fillStyle = palette.surface;
-  context.fillRect(x, (row - view.y) * view.cellHeight, (grid.columns - column) * view.cellWidth + 1, view.cellHeight + 1);
+  context.fillRect(
+    x,
+    (row - view.y) * view.cellHeight,
+    (grid.columns - column) * view.cellWidth + 1,
+    view.cellHeight + 1,
+  );
 }
 
 function eachCell({ grid, view }, cells, visit) {
@@ -130,7 +158,11 @@ function drawFigures(scene, cells) {
     if (!byte || grid.hatched.has(row * grid.columns + column)) return;
     context.fillStyle = styles[byte].ink;
     const slowdown = grid.exactAt ? grid.exactAt(row, column) : slowdownOf(byte);
-    context.fillText(slowdownFigure(slowdown), x + view.cellWidth / 2, y + view.cellHeight / 2 + 0.5);
+    context.fillText(
+      slowdownFigure(slowdown),
+      x + view.cellWidth / 2,
+      y + view.cellHeight / 2 + 0.5,
+    );
   });
   context.font = `11px ${palette.font}`;
 }
@@ -141,7 +173,11 @@ function drawHatched({ context, grid, view, palette, patterns }, cells) {
   const inset = Math.min(view.cellWidth, view.cellHeight) >= SMALLEST_TILE ? 1 : 0;
   for (const place of grid.hatched) {
     const [row, column] = [Math.floor(place / grid.columns), place % grid.columns];
-    const isSeen = row >= cells.firstRow && row < cells.endRow && column >= cells.firstColumn && column < cells.endColumn;
+    const isSeen =
+      row >= cells.firstRow &&
+      row < cells.endRow &&
+      column >= cells.firstColumn &&
+      column < cells.endColumn;
     if (!isSeen) continue;
     const x = (column - view.x) * view.cellWidth + inset;
     const y = (row - view.y) * view.cellHeight + inset;
@@ -162,24 +198,30 @@ function drawBreaks({ context, grid, view, bounds, palette }, cells) {
   context.fillStyle = palette.quiet;
   for (const row of grid.rowBreaks) {
     if (view.cellHeight < 3 || row <= cells.firstRow || row >= cells.endRow) continue;
-    context.fillRect(0, Math.round((row - view.y) * view.cellHeight) - 0.5, Math.min(bounds.width, (bounds.columns - view.x) * view.cellWidth), 1);
+    context.fillRect(
+      0,
+      Math.round((row - view.y) * view.cellHeight) - 0.5,
+      Math.min(bounds.width, (bounds.columns - view.x) * view.cellWidth),
+      1,
+    );
   }
   for (const column of grid.columnBreaks) {
     if (column <= cells.firstColumn || column >= cells.endColumn) continue;
     const x = Math.round((column - view.x) * view.cellWidth);
-    for (let y = 0; y < Math.min(bounds.height, bounds.rows * view.cellHeight); y += 6) context.fillRect(x - 1, y, 2, 3);
+    for (let y = 0; y < Math.min(bounds.height, bounds.rows * view.cellHeight); y += 6)
+      context.fillRect(x - 1, y, 2, 3);
   }
 }
 
+/** A frame around the chosen row, outside of it: its colours are what one wants to see. */
 function drawMarkedRow({ context, grid, view, bounds, palette }) {
-  if (grid.selectedRow === null || grid.selectedRow === undefined) return;
-  const height = Math.max(3, view.cellHeight);
-  const y = (grid.selectedRow - view.y) * view.cellHeight + (view.cellHeight - height) / 2;
-  if (y > bounds.height || y + height < 0) return;
+  if (grid.selectedRow === null) return;
+  const y = (grid.selectedRow - view.y) * view.cellHeight;
+  if (y > bounds.height || y + view.cellHeight < 0) return;
   context.strokeStyle = palette.accent;
-  context.lineWidth = 2;
+  context.lineWidth = 1.5;
   const width = Math.min(bounds.width, (bounds.columns - view.x) * view.cellWidth);
-  context.strokeRect(0.5, Math.max(1, y), width - 1, Math.min(height, bounds.height - 2 - y));
+  context.strokeRect(0.75, y - 0.75, width - 1.5, view.cellHeight + 1.5);
 }
 
 /** The chosen cell, the one under the pointer, and the one that the keys stand on. */
@@ -193,117 +235,14 @@ function drawCursor({ context, grid, view, layout, palette, hover, focus, isFocu
     context.strokeRect(x, y, across, down);
   };
   if (grid.markedCell !== null) {
-    outline({ row: Math.floor(grid.markedCell / grid.columns), column: grid.markedCell % grid.columns }, palette.accent, 2.5);
+    outline(
+      { row: Math.floor(grid.markedCell / grid.columns), column: grid.markedCell % grid.columns },
+      palette.accent,
+      2.5,
+    );
   }
   if (hover) outline(hover, palette.ink, 1.5);
   if (!focus || !isFocused) return;
   outline(focus, palette.surface, 5);
   outline(focus, palette.accent, 2.5);
-}
-
-/** A name with its beginning (or its end) left out if there is no room for it. */
-function shortName({ context, names }, name, room, keepsEnd = false) {
-  const key = `${room}|${name}`;
-  if (!names.has(key)) names.set(key, shortened(context, name, room, keepsEnd));
-  return names.get(key);
-}
-
-function shortened(context, name, room, keepsEnd) {
-  let kept = name;
-  const whole = () => (kept === name ? name : keepsEnd ? `…${kept}` : `${kept}…`);
-  while (kept.length > 1 && context.measureText(whole()).width > room) {
-    kept = keepsEnd ? kept.slice(1) : kept.slice(0, -1);
-  }
-  return whole();
-}
-
-/** The middle of a row, so far inside the plot that what stands beside it is seen. */
-function middleOfRow({ view, bounds, layout }, row) {
-  const y = (row + 0.5 - view.y) * view.cellHeight;
-  return layout.top + Math.max(5, Math.min(bounds.height - 5, y));
-}
-
-function drawRowLabels(scene, cells) {
-  const { context, grid, view, layout, palette } = scene;
-  const step = labelStep(view.cellHeight, 14);
-  context.textAlign = "right";
-  context.textBaseline = "middle";
-  const write = (row, colour) => {
-    const y = middleOfRow(scene, row);
-    context.fillStyle = colour;
-    context.fillText(shortName(scene, grid.rowName(row), layout.left - 15, true), layout.left - 13, y);
-    return y;
-  };
-  const taken = [];
-  const writeIfFree = (row, colour) => {
-    if (row === null || row < cells.firstRow || row >= cells.endRow) return;
-    const y = middleOfRow(scene, row);
-    if (taken.every((other) => Math.abs(y - other) >= 12)) taken.push(write(row, colour));
-  };
-  writeIfFree(grid.selectedRow, palette.accent);
-  for (const row of grid.flaggedRows) {
-    if (taken.length < MOST_FLAGS_NAMED) writeIfFree(row, palette.flag);
-  }
-  for (let row = Math.ceil(cells.firstRow / step) * step; row < cells.endRow; row += step) {
-    writeIfFree(row, palette.quiet);
-  }
-}
-
-function drawColumnLabels(scene, cells) {
-  const { context, grid, view, bounds, layout, palette } = scene;
-  context.fillStyle = palette.quiet;
-  if (grid.hasNamesOnTop) return drawNamesOnTop(scene, cells);
-  const isTop = layout.top > layout.bottom;
-  const step = labelStep(view.cellWidth, grid.columnLabelRoom);
-  const y = isTop ? layout.top - 9 : layout.top + Math.min(bounds.height, bounds.rows * view.cellHeight) + 12;
-  context.textAlign = "center";
-  context.textBaseline = "middle";
-  for (let column = Math.ceil(cells.firstColumn / step) * step; column < cells.endColumn; column += step) {
-    const x = (column + 0.5 - view.x) * view.cellWidth;
-    if (x < 0 || x > bounds.width) continue;
-    const [name, half] = [grid.columnName(column), grid.columnName(column).length * HALF_FIGURE];
-    context.fillText(name, layout.left + Math.max(half - 8, Math.min(bounds.width + layout.right - half, x)), y);
-  }
-  context.textAlign = "right";
-  context.fillText(grid.corner, layout.left - 13, y);
-}
-
-/** Names over sections; at an angle if columns are narrow. */
-function drawNamesOnTop(scene, cells) {
-  const { context, grid, view, layout, palette } = scene;
-  const { isSlanted } = layout;
-  const step = Math.max(1, Math.ceil(13 / view.cellWidth));
-  const room = isSlanted ? (layout.top - 14) * 1.3 : view.cellWidth - 4;
-  context.textBaseline = isSlanted ? "middle" : "alphabetic";
-  context.textAlign = isSlanted ? "left" : "center";
-  for (let column = cells.firstColumn; column < cells.endColumn; column += step) {
-    context.save();
-    context.translate(layout.left + (column + 0.5 - view.x) * view.cellWidth, layout.top - 8);
-    if (isSlanted) context.rotate(-Math.PI / 4);
-    context.fillStyle = column === grid.selectedColumn ? palette.accent : palette.quiet;
-    context.fillText(shortName(scene, grid.columnName(column), room), 0, 0);
-    context.restore();
-  }
-}
-
-/** Triangles at the left edge for flagged rows (hollow: only suspected), one per pixel at most. */
-function drawFlags(scene, cells) {
-  const { context, grid, layout, palette } = scene;
-  context.fillStyle = palette.flag;
-  context.strokeStyle = palette.flag;
-  context.lineWidth = 1;
-  let above = -10;
-  for (const row of grid.flaggedRows) {
-    if (row < cells.firstRow || row >= cells.endRow) continue;
-    const y = middleOfRow(scene, row);
-    if (y - above < 1) continue;
-    above = y;
-    context.beginPath();
-    context.moveTo(layout.left - 2, y);
-    context.lineTo(layout.left - 10, y - 4.5);
-    context.lineTo(layout.left - 10, y + 4.5);
-    context.closePath();
-    if (grid.suspectRows.has(row)) context.stroke();
-    else context.fill();
-  }
 }

@@ -14,12 +14,20 @@ export function listenToHeat(canvas, on) {
   const listeners = [
     ...pointerListeners(canvas, on),
     ["wheel", (event) => wheel(event, canvas, on)],
-    ["dblclick", (event) => on.zoomRows(event.shiftKey ? 1 / DOUBLE_CLICK_ZOOM : DOUBLE_CLICK_ZOOM, ...placeOf(event, canvas))],
+    [
+      "dblclick",
+      (event) =>
+        on.zoomRows(
+          event.shiftKey ? 1 / DOUBLE_CLICK_ZOOM : DOUBLE_CLICK_ZOOM,
+          ...placeOf(event, canvas),
+        ),
+    ],
     ["keydown", (event) => key(event, on)],
     ["focus", () => on.focus()],
     ["blur", () => on.blur()],
   ];
-  for (const [name, listener] of listeners) canvas.addEventListener(name, listener, { passive: false });
+  for (const [name, listener] of listeners)
+    canvas.addEventListener(name, listener, { passive: false });
   return () => listeners.forEach(([name, listener]) => canvas.removeEventListener(name, listener));
 }
 
@@ -97,8 +105,12 @@ function wheel(event, canvas, on) {
 }
 
 const STEPS_OF_KEYS = {
-  ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1],
-  PageUp: [-20, 0], PageDown: [20, 0],
+  ArrowUp: [-1, 0],
+  ArrowDown: [1, 0],
+  ArrowLeft: [0, -1],
+  ArrowRight: [0, 1],
+  PageUp: [-20, 0],
+  PageDown: [20, 0],
 };
 const PAN_PIXELS = 60;
 
@@ -109,8 +121,8 @@ function key(event, on) {
 
 function actOnKey(event, on) {
   const step = STEPS_OF_KEYS[event.key];
-  if (step && event.shiftKey) return on.panBy(-step[1] * PAN_PIXELS, -step[0] * PAN_PIXELS), true;
-  if (step && !event.ctrlKey) return on.moveFocus(...step), true;
+  if (step && event.shiftKey) return (on.panBy(-step[1] * PAN_PIXELS, -step[0] * PAN_PIXELS), true);
+  if (step && !event.ctrlKey) return (on.moveFocus(...step), true);
   const acts = {
     Home: () => (event.ctrlKey ? on.moveFocus(-Infinity, 0) : on.moveFocus(0, -Infinity)),
     End: () => (event.ctrlKey ? on.moveFocus(Infinity, 0) : on.moveFocus(0, Infinity)),

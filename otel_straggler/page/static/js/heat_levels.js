@@ -7,7 +7,8 @@ const THINNEST_BIN = 2;
 /** The levels of one column: its bytes, then ever fewer, down to one. Cost: twice the bytes. */
 export function heatLevels(bytes) {
   const levels = [bytes];
-  while (levels[levels.length - 1].length > 1) levels.push(halvedByLargest(levels[levels.length - 1]));
+  while (levels[levels.length - 1].length > 1)
+    levels.push(halvedByLargest(levels[levels.length - 1]));
   return levels;
 }
 
@@ -60,7 +61,8 @@ export function paintHeat(target, stride, columns, detail, patch, pixels) {
   for (let group = 0; group < groups; group += 1) {
     const start = (firstGroup + group) * detail.columns;
     largestOfColumns(largest, columns, start, start + detail.columns, detail.level, firstBin);
-    for (let bin = 0, at = group; bin < bins; bin += 1, at += stride) target[at] = pixels[largest[bin]];
+    for (let bin = 0, at = group; bin < bins; bin += 1, at += stride)
+      target[at] = pixels[largest[bin]];
   }
 }
 

@@ -11,7 +11,10 @@ export function createHeatMinimap(canvas, show) {
   let seen = null;
   const update = (it) => {
     seen = it;
-    const [width, height] = [canvas.clientWidth, Math.min(canvas.clientHeight, it.layout.top + it.bounds.height)];
+    const [width, height] = [
+      canvas.clientWidth,
+      Math.min(canvas.clientHeight, it.layout.top + it.bounds.height),
+    ];
     const isHidden = width === 0 || it.grid.rows === 0;
     if (isHidden) return;
     repaint(painted, scratch, it, width, height);
@@ -20,8 +23,13 @@ export function createHeatMinimap(canvas, show) {
   const goTo = (event) => {
     const box = canvas.getBoundingClientRect();
     const { view, bounds } = seen;
-    const x = ((event.clientX - box.left) / painted.width) * bounds.columns - bounds.width / view.cellWidth / 2;
-    const y = ((event.clientY - box.top - seen.layout.top) / plotHeight(seen, painted.height)) * bounds.rows - bounds.height / view.cellHeight / 2;
+    const x =
+      ((event.clientX - box.left) / painted.width) * bounds.columns -
+      bounds.width / view.cellWidth / 2;
+    const y =
+      ((event.clientY - box.top - seen.layout.top) / plotHeight(seen, painted.height)) *
+        bounds.rows -
+      bounds.height / view.cellHeight / 2;
     show(clampView({ ...view, x, y }, bounds));
   };
   const press = (event) => {
@@ -39,21 +47,40 @@ function plotHeight(it, height) {
 }
 
 function repaint(painted, scratch, it, width, height) {
-  const isSame = painted.grid === it.grid && painted.pixels === it.pixels && painted.width === width && painted.height === height;
+  const isSame =
+    painted.grid === it.grid &&
+    painted.pixels === it.pixels &&
+    painted.width === width &&
+    painted.height === height;
   if (isSame) return;
   const { rows, columns, levels } = it.grid;
-  const detail = heatDetail({ cellWidth: width / columns, cellHeight: plotHeight(it, height) / rows }, 1);
-  const patch = heatPatch({ firstRow: 0, endRow: rows, firstColumn: 0, endColumn: columns }, detail);
+  const detail = heatDetail(
+    { cellWidth: width / columns, cellHeight: plotHeight(it, height) / rows },
+    1,
+  );
+  const patch = heatPatch(
+    { firstRow: 0, endRow: rows, firstColumn: 0, endColumn: columns },
+    detail,
+  );
   const bitmap = scratch.bitmapFor(patch.groups, patch.bins);
   paintHeat(bitmap.target, bitmap.stride, levels, detail, patch, it.pixels);
   bitmap.context.putImageData(bitmap.image, 0, 0, 0, 0, patch.groups, patch.bins);
-  Object.assign(painted, { grid: it.grid, pixels: it.pixels, width, height, patch, bitmap, detail });
+  Object.assign(painted, {
+    grid: it.grid,
+    pixels: it.pixels,
+    width,
+    height,
+    patch,
+    bitmap,
+    detail,
+  });
 }
 
 function drawMinimap(canvas, painted, it, width, height) {
   const { view, bounds, palette, ratio, layout, grid } = it;
   const [across, down] = [Math.round(width * ratio), Math.round(canvas.clientHeight * ratio)];
-  if (canvas.width !== across || canvas.height !== down) Object.assign(canvas, { width: across, height: down });
+  if (canvas.width !== across || canvas.height !== down)
+    Object.assign(canvas, { width: across, height: down });
   const context = canvas.getContext("2d");
   const tall = plotHeight(it, height);
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -62,9 +89,22 @@ function drawMinimap(canvas, painted, it, width, height) {
   context.fillStyle = palette.empty;
   context.fillRect(0, 0, width, tall);
   const { patch, bitmap, detail } = painted;
-  const stretch = { x: (patch.groups * detail.columns) / grid.columns, y: (patch.bins * detail.rows) / grid.rows };
+  const stretch = {
+    x: (patch.groups * detail.columns) / grid.columns,
+    y: (patch.bins * detail.rows) / grid.rows,
+  };
   context.imageSmoothingEnabled = false;
-  context.drawImage(bitmap.canvas, 0, 0, patch.groups, patch.bins, 0, 0, width * stretch.x, tall * stretch.y);
+  context.drawImage(
+    bitmap.canvas,
+    0,
+    0,
+    patch.groups,
+    patch.bins,
+    0,
+    0,
+    width * stretch.x,
+    tall * stretch.y,
+  );
   context.clearRect(0, tall, width, canvas.clientHeight);
   const pan = canPan(view, bounds);
   if (!pan.across && !pan.down) return;

@@ -3,11 +3,20 @@
 
 import { heatPixels, heatStyles, readHeatPalette } from "./colours.js";
 import { watchTheme } from "./chart_dom.js";
+import { heatActions } from "./heat_actions.js";
 import { drawHeat } from "./heat_draw.js";
 import { listenToHeat } from "./heat_input.js";
 import { heatDetail, worstUnder } from "./heat_levels.js";
 import { createHeatPatterns, createHeatScratch, createHeatSurface } from "./heat_surface.js";
-import { canPan, cellAt, clampNumber, clampView, fitView, fitsOf, panView, revealCell, showsNewest, slotsFor, zoomView } from "./viewport.js";
+import {
+  canPan,
+  clampNumber,
+  clampView,
+  fitView,
+  fitsOf,
+  showsNewest,
+  slotsFor,
+} from "./viewport.js";
 
 /** A grid without cells; what `setGrid` is given has all of these. */
 export const EMPTY_HEAT_GRID = {
@@ -43,9 +52,22 @@ export const EMPTY_HEAT_GRID = {
  */
 export function createHeatView({ host, canvas, tooltip, spoken, layout, on }) {
   const it = {
-    grid: EMPTY_HEAT_GRID, view: null, bounds: null, layout,
-    palette: null, pixels: null, styles: null, patterns: null, scratch: createHeatScratch(), names: new Map(),
-    hover: null, focus: null, isFocused: false, isPointed: false, ratio: 1, draws: 0,
+    grid: EMPTY_HEAT_GRID,
+    view: null,
+    bounds: null,
+    layout,
+    palette: null,
+    pixels: null,
+    styles: null,
+    patterns: null,
+    scratch: createHeatScratch(),
+    names: new Map(),
+    hover: null,
+    focus: null,
+    isFocused: false,
+    isPointed: false,
+    ratio: 1,
+    draws: 0,
   };
   const draw = (context, size) => {
     if (!it.view) return;
@@ -63,12 +85,14 @@ export function createHeatView({ host, canvas, tooltip, spoken, layout, on }) {
   };
   const surface = createHeatSurface(host, canvas, draw, resized);
   const show = (view) => {
-    const hasMoved = it.view === null || Object.keys(view).some((name) => view[name] !== it.view[name]);
+    const hasMoved =
+      it.view === null || Object.keys(view).some((name) => view[name] !== it.view[name]);
     it.view = view;
     if (hasMoved) surface.schedule();
     return hasMoved;
   };
-  const found = (cell) => worstUnder(it.grid.levels, it.grid.rows, heatDetail(it.view, it.ratio), cell.row, cell.column);
+  const found = (cell) =>
+    worstUnder(it.grid.levels, it.grid.rows, heatDetail(it.view, it.ratio), cell.row, cell.column);
   const actions = heatActions({ it, show, found, surface, tooltip, spoken, on });
   const stopInput = listenToHeat(canvas, actions);
   const stopTheme = watchTheme(() => {
@@ -139,7 +163,8 @@ function moveToGrid(it, before, size, isOtherOrder) {
   if (before.columns === 0 || (fits.across && !isHeld)) view.cellWidth = fitting.cellWidth;
   if (isAtNewest && !isHeld) view.x = it.grid.columns;
   view.y = isOtherOrder ? 0 : view.y + rowsShifted(before, it.grid, view.y);
-  it.view = isHeld && gone > 0 ? { ...clampView(view, it.bounds), x: view.x } : clampView(view, it.bounds);
+  it.view =
+    isHeld && gone > 0 ? { ...clampView(view, it.bounds), x: view.x } : clampView(view, it.bounds);
   it.hover = null;
   it.focus = movedFocus(it.focus, before, it.grid, gone);
 }
@@ -168,93 +193,4 @@ function movedFocus(focus, before, grid, gone) {
     row: row < 0 ? clampNumber(focus.row, 0, grid.rows - 1) : row,
     column: clampNumber(focus.column - gone, 0, grid.columns - 1),
   };
-}
-
-/** What input does; places come in pixels of the canvas and go on in pixels of the plot. */
-function heatActions({ it, show, found, surface, tooltip, spoken, on }) {
-  const inPlot = (x, y) => [x - it.layout.left, y - it.layout.top];
-  const middle = () => [it.bounds.width / 2 + it.layout.left, it.bounds.height / 2 + it.layout.top];
-  const say = (cell, x, y) => tooltip.show(on.words(found(cell)), x, y);
-  const sayFocus = () => {
-    spoken.textContent = on.words(found(it.focus)).filter(Boolean).join(", ");
-    const x = it.layout.left + (it.focus.column + 1 - it.view.x) * it.view.cellWidth;
-    say(it.focus, x, it.layout.top + (it.focus.row + 1 - it.view.y) * it.view.cellHeight);
-  };
-  const hoverOver = (cell) => {
-    const isSame = cell?.row === it.hover?.row && cell?.column === it.hover?.column;
-    it.hover = cell;
-    if (!isSame) surface.schedule();
-  };
-  const pointAt = (x, y) => {
-    it.isPointed = x !== null;
-    const cell = x === null || !it.view ? null : cellAt(it.view, it.bounds, ...inPlot(x, y));
-    const worst = cell && found(cell);
-    hoverOver(worst && { row: worst.row, column: worst.column });
-    if (cell) say(cell, x, y);
-    else tooltip.hide();
-  };
-  const pickAt = (x, y) => {
-    const cell = cellAt(it.view, it.bounds, ...inPlot(x, y));
-    if (!cell) return;
-    it.focus = cell;
-    on.pick(found(cell));
-  };
-  const zoomBy = (factorX, factorY, x, y) => {
-    const at = x === undefined ? middle() : [x, y];
-    return show(zoomView(it.view, it.bounds, factorX, factorY, ...inPlot(...at)));
-  };
-  const zoomRows = (factor, x, y) => {
-    const fitting = fitView(it.bounds);
-    const canZoomRows = fitting.cellHeight < it.bounds.mostCellHeight * 0.999;
-    return canZoomRows ? zoomBy(1, factor, x, y) : zoomBy(factor, 1, x, y);
-  };
-  const startFocus = () => {
-    const { grid } = it;
-    if (it.focus || grid.rows === 0 || grid.columns === 0) return;
-    const row = grid.selectedRow ?? grid.flaggedRows[0] ?? 0;
-    it.focus = { row, column: grid.selectedColumn ?? (grid.hasSlots ? grid.columns - 1 : 0) };
-  };
-  const moveFocus = (rows, columns) => {
-    const { grid } = it;
-    startFocus();
-    if (!it.focus) return;
-    const detail = heatDetail(it.view, it.ratio);
-    it.focus = {
-      row: stepped(it.focus.row, rows, detail.rows, grid.rows),
-      column: stepped(it.focus.column, columns, detail.columns, grid.columns),
-    };
-    it.view = revealCell(it.view, it.bounds, it.focus.row, it.focus.column);
-    surface.schedule();
-    sayFocus();
-  };
-  return {
-    pointAt,
-    pickAt,
-    zoomBy,
-    zoomRows,
-    moveFocus,
-    panBy: (x, y) => show(panView(it.view, it.bounds, x, y)),
-    fit: () => show(fitView(it.bounds)),
-    pickFocus: () => it.focus && on.pick(found(it.focus)),
-    leaveFocus: () => {
-      it.focus = null;
-      tooltip.hide();
-      surface.schedule();
-    },
-    focus: () => {
-      it.isFocused = true;
-      surface.schedule();
-    },
-    blur: () => {
-      it.isFocused = false;
-      tooltip.hide();
-      surface.schedule();
-    },
-  };
-}
-
-/** A place moved by painted cells; Infinity goes to the end. */
-function stepped(from, by, unit, count) {
-  if (by === Infinity) return count - 1;
-  return by === -Infinity ? 0 : clampNumber(from + by * unit, 0, count - 1);
 }

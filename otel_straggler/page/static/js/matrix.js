@@ -54,7 +54,11 @@ export function createMatrix(container, actions) {
     container.dataset.silent = heat.silent.map((place) => place.join(",")).join(";");
     frame.table.update(factsOfRanks(picture).worst);
     const grid = it.cells.rows ? matrixGrid(it.cells, ui.rank) : EMPTY_HEAT_GRID;
-    frame.setHeight(Math.min(MATRIX_HEIGHT.most, Math.max(1, grid.rows) * MATRIX_HEIGHT.row) + MATRIX_LAYOUT.top + MATRIX_LAYOUT.bottom);
+    frame.setHeight(
+      Math.min(MATRIX_HEIGHT.most, Math.max(1, grid.rows) * MATRIX_HEIGHT.row) +
+        MATRIX_LAYOUT.top +
+        MATRIX_LAYOUT.bottom,
+    );
     frame.stage.dataset.empty = grid.rows ? "" : MATRIX_NOTHING;
     frame.heat.setGrid(grid);
   };
@@ -71,7 +75,8 @@ function cellsOfPicture(picture) {
   const levels = [];
   for (let column = 0; column < cells.columns; column += 1) {
     const bytes = new Uint8Array(cells.rows);
-    for (let row = 0; row < cells.rows; row += 1) bytes[row] = byteOf(cells.at(row, column)?.slowdown);
+    for (let row = 0; row < cells.rows; row += 1)
+      bytes[row] = byteOf(cells.at(row, column)?.slowdown);
     levels.push(heatLevels(bytes));
   }
   return { ...cells, levels, hot: hotCells(cells, picture.heat.pattern) };
@@ -128,7 +133,9 @@ function wrappedShape(picture, dataRanks, columnOf, isRanks) {
   const { known } = factsOfRanks(picture);
   const nameOf = (row) => {
     const first = dataRanks[row * columns];
-    return columns === perNode ? known.get(first)?.node ?? `rank ${first}` : `${isRanks ? "rank" : "data"} ${first}`;
+    return columns === perNode
+      ? (known.get(first)?.node ?? `rank ${first}`)
+      : `${isRanks ? "rank" : "data"} ${first}`;
   };
   return {
     rows: Math.ceil(dataRanks.length / columns),
@@ -158,7 +165,8 @@ function giveRanks(picture, found, { isRanks, placeOf }) {
     placeOfRank.set(rank, place);
     cell.ranks.push(rank);
     const slowdown = overall[i] ?? 0;
-    if (cell.rank === undefined || slowdown > cell.worst) Object.assign(cell, { rank, worst: slowdown });
+    if (cell.rank === undefined || slowdown > cell.worst)
+      Object.assign(cell, { rank, worst: slowdown });
   });
   return placeOfRank;
 }
@@ -190,8 +198,13 @@ function hotCells(cells, pattern) {
   const hottest = found.reduce((most, { slowdown }) => Math.max(most, slowdown), 1);
   const excess = LEAST_HOT_EXCESS[pattern.startsWith("hot_") ? "named" : "otherwise"];
   const least = 1 + Math.max(excess, (hottest - 1) / 2);
-  const hot = found.filter(({ slowdown }) => slowdown >= least).sort((a, b) => b.slowdown - a.slowdown);
-  return hot.slice(0, MOST_HOT).map(({ stage, data }) => `${stage},${data}`).join(";");
+  const hot = found
+    .filter(({ slowdown }) => slowdown >= least)
+    .sort((a, b) => b.slowdown - a.slowdown);
+  return hot
+    .slice(0, MOST_HOT)
+    .map(({ stage, data }) => `${stage},${data}`)
+    .join(";");
 }
 
 function matrixGrid(cells, rank) {
@@ -224,8 +237,14 @@ function wordsOfWorker(cells, { row, column, ranks }) {
   const isSilent = cells.silent.has(row * cells.columns + column);
   return [
     `${place}: ${isSilent ? "silent" : slowdownWords(cell.slowdown)}`,
-    !cells.isRanks && who ? (cell.ranks.length > 1 ? `slowest of its ${cell.ranks.length} ranks: ${who}` : who) : "",
-    isSilent && cells.known.get(cell.rank)?.state ? `state: ${cells.known.get(cell.rank).state}` : "",
+    !cells.isRanks && who
+      ? cell.ranks.length > 1
+        ? `slowest of its ${cell.ranks.length} ranks: ${who}`
+        : who
+      : "",
+    isSilent && cells.known.get(cell.rank)?.state
+      ? `state: ${cells.known.get(cell.rank).state}`
+      : "",
     ranks > 1 ? "the hottest of the cells under one pixel" : "",
   ];
 }

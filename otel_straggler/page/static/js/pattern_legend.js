@@ -8,18 +8,49 @@ const SIDE = 4;
 
 /** Which cells of a small picture are hot, and what it means. */
 export const HEAT_PATTERNS = [
-  { name: "hot_cell", words: "one hot cell", meaning: "a bad GPU or host", isHot: (row, column) => row === 1 && column === 2 },
-  { name: "hot_row", words: "a hot row", meaning: "an uneven pipeline stage", isHot: (row) => row === SIDE - 1 },
-  { name: "hot_column", words: "a hot column", meaning: "one data rank is slow in all stages: its host or its data", isHot: (_, column) => column === 2 },
-  { name: "spread", words: "heat all over", meaning: "uneven sequences, or pauses that wander", isHot: (row, column) => (row * 3 + column * 5) % 4 < 2 },
-  { name: "silent", words: "hatched", meaning: "a worker says nothing or is stuck", isHot: () => false, isSilent: (row, column) => row === 1 && column === 2 },
+  {
+    name: "hot_cell",
+    words: "one hot cell",
+    meaning: "a bad GPU or host",
+    isHot: (row, column) => row === 1 && column === 2,
+  },
+  {
+    name: "hot_row",
+    words: "a hot row",
+    meaning: "an uneven pipeline stage",
+    isHot: (row) => row === SIDE - 1,
+  },
+  {
+    name: "hot_column",
+    words: "a hot column",
+    meaning: "one data rank is slow in all stages: its host or its data",
+    isHot: (_, column) => column === 2,
+  },
+  {
+    name: "spread",
+    words: "heat all over",
+    meaning: "uneven sequences, or pauses that wander",
+    isHot: (row, column) => (row * 3 + column * 5) % 4 < 2,
+  },
+  {
+    name: "silent",
+    words: "hatched",
+    meaning: "a worker says nothing or is stuck",
+    isHot: () => false,
+    isSilent: (row, column) => row === 1 && column === 2,
+  },
   { name: "even", words: "even", meaning: "all workers are alike", isHot: () => false },
 ];
 
 /** `update(pattern)` marks one of them; null or unknown marks none. */
 export function createPatternLegend(container) {
   const items = new Map(HEAT_PATTERNS.map((pattern) => [pattern.name, legendItem(pattern)]));
-  const list = chartElement("ul", "pattern-legend", { "aria-label": "What patterns mean" }, ...items.values());
+  const list = chartElement(
+    "ul",
+    "pattern-legend",
+    { "aria-label": "What patterns mean" },
+    ...items.values(),
+  );
   container.append(list);
   const update = (pattern) => {
     for (const [name, item] of items) {
@@ -32,21 +63,32 @@ export function createPatternLegend(container) {
 
 function legendItem({ words, meaning, isHot, isSilent }) {
   const text = chartElement(
-    "span", "pattern-words", {},
-    chartElement("strong", "", {}, words), chartElement("span", "", {}, meaning),
+    "span",
+    "pattern-words",
+    {},
+    chartElement("strong", "", {}, words),
+    chartElement("span", "", {}, meaning),
   );
   return chartElement("li", "pattern-item", {}, patternPicture(isHot, isSilent), text);
 }
 
 function patternPicture(isHot, isSilent = () => false) {
   const picture = document.createElementNS(PATTERN_SVG, "svg");
-  const set = (element, attributes) => Object.entries(attributes).forEach(([name, value]) => element.setAttribute(name, value));
+  const set = (element, attributes) =>
+    Object.entries(attributes).forEach(([name, value]) => element.setAttribute(name, value));
   set(picture, { viewBox: "0 0 32 32", class: "pattern-picture", "aria-hidden": "true" });
   for (let place = 0; place < SIDE * SIDE; place += 1) {
     const [row, column] = [Math.floor(place / SIDE), place % SIDE];
     const look = isSilent(row, column) ? "silent" : isHot(row, column) ? "hot" : "even";
     const cell = document.createElementNS(PATTERN_SVG, "rect");
-    set(cell, { x: column * 8 + 0.75, y: row * 8 + 0.75, width: 6.5, height: 6.5, rx: 1.2, class: `pattern-cell pattern-${look}` });
+    set(cell, {
+      x: column * 8 + 0.75,
+      y: row * 8 + 0.75,
+      width: 6.5,
+      height: 6.5,
+      rx: 1.2,
+      class: `pattern-cell pattern-${look}`,
+    });
     picture.append(cell);
     if (look === "silent") picture.append(strokesOf(column * 8, row * 8, set));
   }
@@ -55,6 +97,9 @@ function patternPicture(isHot, isSilent = () => false) {
 
 function strokesOf(x, y, set) {
   const strokes = document.createElementNS(PATTERN_SVG, "path");
-  set(strokes, { d: `M${x + 1.2} ${y + 4}l2.8-2.8M${x + 1.2} ${y + 6.8}l5.6-5.6M${x + 4} ${y + 6.8}l2.8-2.8`, class: "pattern-strokes" });
+  set(strokes, {
+    d: `M${x + 1.2} ${y + 4}l2.8-2.8M${x + 1.2} ${y + 6.8}l5.6-5.6M${x + 4} ${y + 6.8}l2.8-2.8`,
+    class: "pattern-strokes",
+  });
   return strokes;
 }

@@ -31,7 +31,8 @@ export function factsOfRanks(picture) {
 /** `{index, node, nodeIndex, state}` of each rank by its number. */
 export function ranksByNumber(picture) {
   const { ranks } = picture;
-  const nameOf = (names, index) => (index === null || index === undefined ? null : names?.[index] ?? null);
+  const nameOf = (names, index) =>
+    index === null || index === undefined ? null : (names?.[index] ?? null);
   return new Map(
     ranks.rank.map((rank, index) => [
       rank,
@@ -53,9 +54,11 @@ export function flaggedRanks(picture) {
   const flagged = new Map();
   const flag = (rank, why, isSure = true) => {
     if (rank === null || rank === undefined) return;
-    if (!flagged.has(rank) || (isSure && !flagged.get(rank).isSure)) flagged.set(rank, { why, isSure });
+    if (!flagged.has(rank) || (isSure && !flagged.get(rank).isSure))
+      flagged.set(rank, { why, isSure });
   };
-  for (const hang of picture.hangs ?? []) (hang.culprits ?? []).forEach((rank) => flag(rank, "hang"));
+  for (const hang of picture.hangs ?? [])
+    (hang.culprits ?? []).forEach((rank) => flag(rank, "hang"));
   for (const verdict of picture.verdicts ?? []) {
     if (!verdict.stands || verdict.silenced) continue;
     const isSure = verdict.state !== "suspect";

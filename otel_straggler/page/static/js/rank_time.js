@@ -3,7 +3,15 @@
 import { MOST_TIMELINE_COLUMNS } from "./bytes.js";
 import { chartButton, chartChoice } from "./chart_dom.js";
 import { createChartFrame, zoomButtons } from "./chart_frame.js";
-import { byteWords, clockWords, columnWords, countWords, rankWords, ranksWords, stepWords } from "./chart_words.js";
+import {
+  byteWords,
+  clockWords,
+  columnWords,
+  countWords,
+  rankWords,
+  ranksWords,
+  stepWords,
+} from "./chart_words.js";
 import { bytesAtPlaces, heatDetail, heatLevels } from "./heat_levels.js";
 import { EMPTY_HEAT_GRID } from "./heat_view.js";
 import { RANK_ORDERS, factsOfRanks, flaggedRowsOf, orderOfRanks } from "./rank_order.js";
@@ -41,7 +49,12 @@ export function createRankTime(container, actions) {
   });
   order.setOptions(RANK_ORDERS, it.order);
   const newest = chartButton("newest ▸", "go to the newest window", () => goToNewest(frame.heat));
-  frame.tools.append(section.element, order.element, ...zoomButtons(frame.heat.actions, "ranks", "time"), newest);
+  frame.tools.append(
+    section.element,
+    order.element,
+    ...zoomButtons(frame.heat.actions, "ranks", "time"),
+    newest,
+  );
   const update = (picture, ui, timeline) => {
     it.last = [picture, ui, timeline];
     section.setOptions(sectionChoices(picture), ui.section ?? "");
@@ -70,12 +83,24 @@ function refresh(frame, it, picture, ui, timeline) {
     places.splice(0, places.length, ...before.keys.map((rank) => timeline.ranks.indexOf(rank)));
     keys.splice(0, keys.length, ...before.keys);
   }
-  it.shown = { order: it.order, keys, known, flagged, timeline, rankAt: (row) => keys[row], columns: timeline?.columns ?? [] };
+  it.shown = {
+    order: it.order,
+    keys,
+    known,
+    flagged,
+    timeline,
+    rankAt: (row) => keys[row],
+    columns: timeline?.columns ?? [],
+  };
   const grid = timeline && keys.length ? gridOf(it, places, selected) : EMPTY_HEAT_GRID;
-  const rows = Math.min(RANK_TIME_HEIGHT.most, Math.max(RANK_TIME_HEIGHT.least, grid.rows * RANK_TIME_HEIGHT.row));
+  const rows = Math.min(
+    RANK_TIME_HEIGHT.most,
+    Math.max(RANK_TIME_HEIGHT.least, grid.rows * RANK_TIME_HEIGHT.row),
+  );
   frame.setHeight(rows + RANK_TIME_LAYOUT.top + RANK_TIME_LAYOUT.bottom);
   frame.body.dataset.large = String(grid.rows > 100 || grid.columns > 240);
-  frame.stage.dataset.empty = grid.rows === 0 ? (timeline?.columns.length ? NOBODY : RANK_TIME_NOTHING) : "";
+  frame.stage.dataset.empty =
+    grid.rows === 0 ? (timeline?.columns.length ? NOBODY : RANK_TIME_NOTHING) : "";
   frame.heat.setGrid(grid, isOtherOrder);
 }
 
@@ -92,7 +117,9 @@ function gridOf(it, places, selected) {
   const hasSteps = timeline.columns.some(({ first_step: first }) => first !== null);
   const isByNode = it.order === "node";
   const nodeAt = (row) => known.get(keys[row])?.node ?? "";
-  const breaks = isByNode ? keys.map((_, row) => row).filter((row) => row && nodeAt(row) !== nodeAt(row - 1)) : [];
+  const breaks = isByNode
+    ? keys.map((_, row) => row).filter((row) => row && nodeAt(row) !== nodeAt(row - 1))
+    : [];
   return {
     ...EMPTY_HEAT_GRID,
     rows: keys.length,
@@ -100,7 +127,8 @@ function gridOf(it, places, selected) {
     levels,
     rowKeys: keys,
     columnKeys: timeline.columns.map(({ seq, at_s: at }) => `${seq}@${at}`),
-    rowName: (row) => (isByNode && nodeAt(row) ? `${nodeAt(row)} · ${keys[row]}` : `rank ${keys[row]}`),
+    rowName: (row) =>
+      isByNode && nodeAt(row) ? `${nodeAt(row)} · ${keys[row]}` : `rank ${keys[row]}`,
     columnName: (column) => columnWords(timeline.columns[column]),
     columnLabelRoom: 76,
     corner: hasSteps ? "step" : "time",
@@ -118,7 +146,8 @@ function gridOf(it, places, selected) {
 /** Columns before which windows are missing. */
 function missingBefore(columns) {
   const found = [];
-  for (let i = 1; i < columns.length; i += 1) if (columns[i].seq !== columns[i - 1].seq + 1) found.push(i);
+  for (let i = 1; i < columns.length; i += 1)
+    if (columns[i].seq !== columns[i - 1].seq + 1) found.push(i);
   return found;
 }
 
@@ -128,7 +157,8 @@ function createColumnCache() {
   const levelsOf = (timeline, places, order, keys) => {
     const { run_id: run, group, section, ranks } = timeline;
     const wanted = [run, group, section, ranks.length, order].join("|");
-    const isSameOrder = keptKeys.length === keys.length && keys.every((key, i) => key === keptKeys[i]);
+    const isSameOrder =
+      keptKeys.length === keys.length && keys.every((key, i) => key === keptKeys[i]);
     if (wanted !== token || !isSameOrder) kept = new Map();
     [token, keptKeys] = [wanted, keys];
     const now = new Map();
@@ -156,7 +186,7 @@ function wordsOfCell(shown, { row, column, byte, ranks }) {
     `${rankWords(rank, node)}, ${stepWords(window)}: ${byteWords(byte)}`,
     ranks > 1 ? `the slowest of ${ranksWords(ranks)} in this line` : "",
     window.first_step === null ? "" : clockWords(window.at_s),
-    why ? `flagged: ${why}` : state ?? "",
+    why ? `flagged: ${why}` : (state ?? ""),
   ];
 }
 
@@ -176,9 +206,13 @@ function said(container, frame, newest, it, heat) {
   }
   const detail = heatDetail(view, heat.ratio);
   const many = detail.rows > 1 ? ` Each line shows the slowest of ${ranksWords(detail.rows)}.` : "";
-  const text = keys.length ? `${countWords(cells.endRow - cells.firstRow)} of ${ranksWords(keys.length)}, ${cells.endColumn - cells.firstColumn} of ${grid.columns} windows.${many}` : "";
+  const text = keys.length
+    ? `${countWords(cells.endRow - cells.firstRow)} of ${ranksWords(keys.length)}, ${cells.endColumn - cells.firstColumn} of ${grid.columns} windows.${many}`
+    : "";
   if (frame.note.textContent !== text) frame.note.textContent = text;
-  const isNewest = showsNewest(view, bounds) || !canPan(view, bounds).across && view.x >= 0 && cells.endColumn === grid.columns;
+  const isNewest =
+    showsNewest(view, bounds) ||
+    (!canPan(view, bounds).across && view.x >= 0 && cells.endColumn === grid.columns);
   if (newest.disabled !== isNewest) newest.disabled = isNewest;
 }
 

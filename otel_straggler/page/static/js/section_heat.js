@@ -54,8 +54,15 @@ export function createSectionHeat(container, actions) {
 function columnsOfPicture(picture) {
   const n = picture.ranks.rank.length;
   const { overall, by_section: bySection } = picture.slowdowns ?? {};
-  const column = (name, kind, values) => ({ name, kind, values, bytes: bytesOfSlowdowns(values, n) });
-  const each = (picture.sections ?? []).map(({ name, kind }, i) => column(name, kind, bySection?.[i] ?? []));
+  const column = (name, kind, values) => ({
+    name,
+    kind,
+    values,
+    bytes: bytesOfSlowdowns(values, n),
+  });
+  const each = (picture.sections ?? []).map(({ name, kind }, i) =>
+    column(name, kind, bySection?.[i] ?? []),
+  );
   return [column(ALL, "all sections together", overall ?? []), ...each];
 }
 
@@ -65,11 +72,15 @@ function refreshSections(frame, it, picture, ui) {
   it.shown = isSame ? before : shownOf(picture, it.order, ui);
   const { keys, hasData } = it.shown;
   const grid = hasData && keys.length ? sectionGrid(it.shown, ui) : EMPTY_HEAT_GRID;
-  const tall = Math.min(SECTION_HEAT_HEIGHT.most, Math.max(SECTION_HEAT_HEIGHT.least, grid.rows * SECTION_HEAT_HEIGHT.row));
+  const tall = Math.min(
+    SECTION_HEAT_HEIGHT.most,
+    Math.max(SECTION_HEAT_HEIGHT.least, grid.rows * SECTION_HEAT_HEIGHT.row),
+  );
   const { top, bottom } = grid.layoutFor?.(frame.stage.clientWidth) ?? GUTTERS;
   frame.setHeight(tall + top + bottom);
   frame.body.dataset.large = String(grid.rows > 100);
-  frame.stage.dataset.empty = grid.rows === 0 ? (hasData ? "No rank is flagged." : SECTION_HEAT_NOTHING) : "";
+  frame.stage.dataset.empty =
+    grid.rows === 0 ? (hasData ? "No rank is flagged." : SECTION_HEAT_NOTHING) : "";
   frame.heat.setGrid(grid, before !== null && before.order !== it.order);
 }
 
@@ -80,7 +91,12 @@ function shownOf(picture, order, ui) {
   const newest = { ranks: picture.ranks.rank, columns: [{}], bytes: columns[0].bytes };
   const places = orderOfRanks(order, newest, known, flagged, ui.rank ?? null);
   return {
-    picture, order, places, columns, known, flagged,
+    picture,
+    order,
+    places,
+    columns,
+    known,
+    flagged,
     hasData: columns.some(({ bytes }) => bytes.some(Boolean)),
     keys: places.map((place) => newest.ranks[place]),
     levels: columns.map(({ bytes }) => heatLevels(bytesAtPlaces(bytes, places))),
@@ -89,7 +105,9 @@ function shownOf(picture, order, ui) {
 
 function sectionGrid({ keys, places, columns, levels, flagged, known, order }, ui) {
   const rowOf = keys.indexOf(ui.rank ?? null);
-  const columnOf = ui.section ? columns.findIndex(({ name }, i) => i > 0 && name === ui.section) : 0;
+  const columnOf = ui.section
+    ? columns.findIndex(({ name }, i) => i > 0 && name === ui.section)
+    : 0;
   const nodeAt = (row) => known.get(keys[row])?.node ?? "";
   return {
     ...EMPTY_HEAT_GRID,
@@ -98,7 +116,8 @@ function sectionGrid({ keys, places, columns, levels, flagged, known, order }, u
     levels,
     rowKeys: keys,
     columnKeys: columns.map(({ name }, i) => `${i}:${name}`),
-    rowName: (row) => (order === "node" && nodeAt(row) ? `${nodeAt(row)} · ${keys[row]}` : `rank ${keys[row]}`),
+    rowName: (row) =>
+      order === "node" && nodeAt(row) ? `${nodeAt(row)} · ${keys[row]}` : `rank ${keys[row]}`,
     columnName: (column) => columns[column].name,
     exactAt: (row, column) => columns[column].values[places[row]],
     ...flaggedRowsOf(keys, flagged),
@@ -135,12 +154,18 @@ function wordsOfSection({ keys, places, columns, known, flagged }, { row, column
 function sayShown(container, frame, it, { view, bounds, ratio, grid }) {
   const cells = visibleCells(view, bounds);
   const keys = grid.rows ? it.shown.keys : [];
-  const facts = { firstRank: keys[cells.firstRow] ?? "", lastRank: keys[cells.endRow - 1] ?? "", columns: grid.columns };
+  const facts = {
+    firstRank: keys[cells.firstRow] ?? "",
+    lastRank: keys[cells.endRow - 1] ?? "",
+    columns: grid.columns,
+  };
   for (const [name, value] of Object.entries(facts)) {
     if (container.dataset[name] !== String(value)) container.dataset[name] = value;
   }
   const { rows } = heatDetail(view, ratio);
   const many = rows > 1 ? ` Each line shows the slowest of ${ranksWords(rows)}.` : "";
-  const text = keys.length ? `${countWords(cells.endRow - cells.firstRow)} of ${ranksWords(keys.length)}.${many}` : "";
+  const text = keys.length
+    ? `${countWords(cells.endRow - cells.firstRow)} of ${ranksWords(keys.length)}.${many}`
+    : "";
   if (frame.note.textContent !== text) frame.note.textContent = text;
 }

@@ -72,8 +72,14 @@ export function cellAt(view, bounds, atX, atY) {
   const column = Math.floor(view.x + atX / view.cellWidth);
   const row = Math.floor(view.y + atY / view.cellHeight);
   const isInside =
-    atX >= 0 && atY >= 0 && atX < bounds.width && atY < bounds.height &&
-    column >= 0 && row >= 0 && column < bounds.columns && row < bounds.rows;
+    atX >= 0 &&
+    atY >= 0 &&
+    atX < bounds.width &&
+    atY < bounds.height &&
+    column >= 0 &&
+    row >= 0 &&
+    column < bounds.columns &&
+    row < bounds.rows;
   return isInside ? { row, column } : null;
 }
 
@@ -122,6 +128,7 @@ export function showsNewest(view, bounds) {
 /** How many of 1, 2, 5, 10, 20, ... cells apart labels stand to have `least` pixels each. */
 export function labelStep(cellSize, least) {
   let step = 1;
-  for (let i = 0; step * cellSize < least; i += 1) step = [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3);
+  for (let i = 0; step * cellSize < least; i += 1)
+    step = [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3);
   return step;
 }
