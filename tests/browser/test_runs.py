@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import ask, eventually
+from .conftest import QUICK, ask, eventually
 from .live import expect
 from .test_reconnect import columns
 from .test_using import choose_run
@@ -45,7 +45,7 @@ def test_a_run_that_ends_is_said_to_have_ended(world: Any, look: Any) -> None:
 
 def test_many_runs_are_found_by_typing(world: Any, look: Any) -> None:
     """The slow one of 120 comes first, the last of the others is found by its name."""
-    collector = world.collector()
+    collector = world.collector(scoring={**QUICK["scoring"], "max_runs": 200})
     for number in range(MANY):
         fault = ("compute:1.6@rank1:step20",) if number == 77 else ()
         feed = world.feed(collector, f"job-{number:03d}", "dp4", *fault, seed=number)

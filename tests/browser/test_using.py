@@ -146,17 +146,10 @@ def test_canvases_are_sharp_on_fine_screens(collector: Any, look: Any) -> None:
 
 
 def choose_run(page: LivePage, run: str) -> None:
-    """However the picker is built: a select, or a button with a list."""
+    """By the picker's list."""
     picker = page.part("picker")
-    select = picker.locator("select")
-    if select.count():
-        value = select.first.locator("option").filter(has_text=run).first.get_attribute("value")
-        select.first.select_option(value)
-        return
-    option = picker.get_by_role("option", name=re.compile(run))
-    if not option.first.is_visible():
-        picker.get_by_role("button").first.click()
-    option.first.click()
+    picker.get_by_role("button").first.click()
+    picker.get_by_role("option").filter(has_text=run).first.click()
 
 
 def shows_rank(page: LivePage, rank: int) -> None:

@@ -231,6 +231,21 @@ test("without a run the page waits for one and then shows it", async () => {
   assert.match(world.stream.address, /run=llama/);
 });
 
+for (const [what, news] of [
+  ["is told of by its picture", (world) => world.stream.say("snapshot", { snapshot: "s2", now_s: 1 })],
+  ["is found by looking at the list now and then", (world) => world.pass(15000)],
+]) {
+  test(`a first run that came before the stream was there ${what}`, async () => {
+    const world = new FakeWorld([]);
+    const { last } = await started(world);
+    Object.assign(world, { pictures: [CASES.pictures.healthy], version: 2 });
+    await news(world);
+    await settled();
+    assert.equal(last().picture.run.run_id, "llama-7b-0412");
+    assert.match(world.stream.address, /run=llama/);
+  });
+}
+
 test("a run that is not there is the collector's sentence, not a lost connection", async () => {
   const { last } = await started(new FakeWorld(), { ...NONE, run: "gone" });
   assert.equal(last().problem, "no such run");

@@ -63,6 +63,7 @@ export function openLive(world = browserWorld()) {
   let chosen = {};
   let changed = () => {};
   let stream = null;
+  let streamedRun = null;
   let startedAt = null;
   let failures = 0;
   let retryTimer = null;
@@ -126,13 +127,19 @@ export function openLive(world = browserWorld()) {
     reached(answer.body.now_s);
   }
 
+  /** Reads the list, and turns to its first run where nobody has chosen one. */
+  function follow() {
+    guarded(learnRuns().then(() => (runLookedAt() === streamedRun ? tell() : turn())));
+  }
+
   function openStream() {
     stream?.close();
-    const run = runLookedAt();
-    stream = createStream(world, addressOf("v1/events", { run }), {
-      runs: () => guarded(learnRuns().then(() => (runLookedAt() === run ? tell() : turn()))),
+    streamedRun = runLookedAt();
+    stream = createStream(world, addressOf("v1/events", { run: streamedRun }), {
+      runs: follow,
       snapshot: (told) => {
         reached(told.now_s);
+        if (streamedRun === null) return follow(); // the first run came before the stream was there
         if (told.snapshot === view.picture?.snapshot) return tell();
         soon();
       },
@@ -237,7 +244,7 @@ export function openLive(world = browserWorld()) {
   function watch() {
     world.later(watch, WATCH_MS);
     if (view.connection.state === "reconnecting" || world.isHidden()) return;
-    guarded(learnRuns().then(tell));
+    follow();
   }
 
   return {
