@@ -9,7 +9,7 @@ from otel_straggler.cli.report_source import Pictures
 from otel_straggler.errors import InputError
 
 Json = dict[str, Any]
-MOST_TIMELINE_BYTES: Final = 6 * 1024 * 1024
+MOST_TIMELINE_BYTES: Final = 12 * 1024 * 1024
 """Of all sections together, as they stand in the file."""
 WORST_RANKS: Final = 50
 MOST_FLAGGED: Final = 50

@@ -127,7 +127,9 @@ def _verdicts(picture: Json) -> Iterator[Text]:
     others = [v for v in standing if v["sentence"] and v["sentence"].lower() not in told]
     for verdict in others[:MOST_VERDICTS]:
         silenced = ", silenced" if verdict["silenced"] else ""
-        text = f"{printable(verdict['state'])}{silenced}: {printable(verdict['sentence'], _SENTENCE)}"
+        text = (
+            f"{printable(verdict['state'])}{silenced}: {printable(verdict['sentence'], _SENTENCE)}"
+        )
         yield Text(text, style="dim" if verdict["state"] == "suspect" else "bold")
     more = len(others) - MOST_VERDICTS
     if more > 0:

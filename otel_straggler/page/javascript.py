@@ -14,6 +14,8 @@ _BEFORE_A_VALUE: Final = re.compile(
 )
 """After this a slash begins a regular expression; after anything else it divides."""
 _LOOK_BACK: Final = 20
+_MARK: Final = re.compile(r"[\'\"`/()\[\]{}]")
+"""What more than plain code may begin with."""
 
 
 class ScriptError(ValueError):
@@ -68,8 +70,15 @@ class _Reader:
         return Code("".join(self._kept), self._depth)
 
     def _step(self) -> None:
-        script, at = self._script, self._at
-        character = script[at]
+        """Plain code, if any, and what comes after it."""
+        script = self._script
+        mark = _MARK.search(script, self._at)
+        at = len(script) if mark is None else mark.start()
+        self._kept[self._at : at] = script[self._at : at]
+        self._skip_to(at)
+        if mark is None:
+            return
+        character = mark.group()
         if script.startswith("//", at):
             self._skip_to(_end(script, "\n", at))
         elif script.startswith("/*", at):

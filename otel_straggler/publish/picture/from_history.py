@@ -123,12 +123,13 @@ class FromHistory:
         if len(wanted) > most:
             places = np.linspace(0, len(wanted) - 1, most).round().astype(int)
             wanted = [wanted[place] for place in places.tolist()]
-        windows = ((entry, self._window(entry)) for entry in wanted)
-        return [
-            column_of(RankTable.of_summary(window), entry.id, entry.attempt)
-            for entry, window in windows
-            if window is not None
-        ]
+        columns: list[Column] = []
+        for entry in wanted:
+            window = self._window(entry)
+            if window is not None:
+                column = column_of(RankTable.of_summary(window), entry.id, entry.attempt)
+                columns.append(_sharing(column, columns))
+        return columns
 
     # --- parts ------------------------------------------------------------------------------
 
@@ -233,6 +234,14 @@ def _all_of(summaries: Mapping[str, _Read], name: str) -> tuple[Any, ...]:
     parts = [getattr(seen.judged, name) for _, seen in summaries.values() if seen is not None]
     found = dict.fromkeys(each for part in parts for each in part)
     return tuple(sorted(found, key=lambda each: getattr(each, "at_ns", 0)))
+
+
+def _sharing(column: Column, before: Sequence[Column]) -> Column:
+    """With the ranks of the column before it where they are the same: less memory, and they need
+    not be compared again."""
+    if before and np.array_equal(before[-1].ranks, column.ranks):
+        return replace(column, ranks=before[-1].ranks)
+    return column
 
 
 def _of_one_kind(windows: Sequence[WindowEntry]) -> list[WindowEntry]:
