@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
+import numpy as np
+
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.picture.answer_hang import hang_facts, hang_headline
 from otel_straggler.publish.picture.answer_type import (
@@ -17,8 +19,10 @@ from otel_straggler.publish.picture.answer_type import (
 )
 from otel_straggler.publish.picture.answer_verdict import facts_of, headline
 from otel_straggler.publish.picture.seen import Seen
+from otel_straggler.score.verdicts.settings import VerdictSettings
 
 _QUORUM: Final = 0.999
+_LEAST_PEERS: Final = VerdictSettings().least_peers
 _LOSES: Final = 1.05
 _ENDS: Final = {
     "finished": "The run has finished",
@@ -74,10 +78,20 @@ def _loses(seen: Seen, waste: float) -> Json:
         "watch",
         "healthy",
         head,
-        sentence=f"{head}, and no rank, host or stage stands out enough to be named.",
+        sentence=f"{head}, and {_why_nobody(seen)}.",
         cost=_cost_of_waste(seen),
         advice=["Look at the ledger: the section with the longest exposed time is where to begin."],
     )
+
+
+def _why_nobody(seen: Seen) -> str:
+    """Of two ranks one is slower, and no third tells whether that is ordinary."""
+    if seen.reporting < _LEAST_PEERS and seen.table is not None:
+        overall = seen.table.slowdowns.overall
+        if np.isfinite(overall).any():
+            slower = int(seen.table.ranks[int(np.nanargmax(overall))])
+            return f"rank {slower} takes longer; two ranks are too few to call one of them slow"
+    return "no rank, host or stage stands out enough to be named"
 
 
 def _cost_of_waste(seen: Seen) -> Json:

@@ -17,7 +17,13 @@ from otel_straggler.publish.picture.answer_type import (
 )
 from otel_straggler.publish.picture.rounding import number
 from otel_straggler.publish.picture.seen import Seen
-from otel_straggler.publish.picture.verdicts import CALLED, cost_of, since_s_of, standing
+from otel_straggler.publish.picture.verdicts import (
+    CALLED,
+    PLACES,
+    cost_of,
+    since_s_of,
+    standing,
+)
 
 _BAD_SLOWDOWN: Final = 1.10
 _OF_RUN: Final[dict[Cause, str]] = {
@@ -71,7 +77,7 @@ def _as_well(seen: Seen, told: Verdict) -> str:
     others = [
         each
         for each in standing(seen.current)
-        if each.state in CALLED and each.scope in ("rank", "host") and not _is_same(each, told)
+        if each.state in CALLED and each.scope in PLACES and not _is_same(each, told)
     ]
     if not others:
         return ""
@@ -88,7 +94,7 @@ def _is_same(each: Verdict, told: Verdict) -> bool:
 
 
 def kind_of(verdict: Verdict) -> AnswerKind:
-    if verdict.scope in ("rank", "host"):
+    if verdict.scope in PLACES:
         return "straggler"
     return "uniform" if verdict.cause == "uniform_slowdown" else "imbalance"
 

@@ -221,6 +221,14 @@ def test_a_loss_that_nobody_is_to_blame_for_is_said() -> None:
     assert found["headline"] == "Ranks wait for each other: 20 % of the GPU time is lost"
 
 
+def test_two_ranks_are_too_few_to_call_one_slow_and_the_slower_is_told() -> None:
+    lost = made.summary(slowdown=1.25, waste=0.2)
+    told = answer_of(made.seen(world=lost, table=made.table_of(2, slow={1: 1.5})))["sentence"]
+    assert "rank 1 takes longer; two ranks are too few" in told
+    told = answer_of(made.seen(world=lost, table=made.table_of(3, slow={1: 1.5})))["sentence"]
+    assert "no rank, host or stage" in told
+
+
 def test_a_single_rank_has_nobody_to_be_compared_with() -> None:
     found = answer_of(made.seen(table=made.table_of(1)))
     assert "nobody to compare" in found["sentence"]
