@@ -21,7 +21,7 @@ Key: TypeAlias = tuple[Hashable, ...]
 LEAST_LOOK_S: Final = 1.0
 _SHARE: Final = 10.0
 """Making answers takes one part in so many of a core at most."""
-_GZIP_FROM: Final = 1_400
+GZIP_FROM: Final = 1_400
 """Bytes; what fits into one packet is not made smaller."""
 _GZIP_LEVEL: Final = 1
 _MOST_KEPT: Final = 64
@@ -45,7 +45,7 @@ class Answer:
 
     def zipped(self) -> bytes | None:
         """Compressed, once; None where that is not worth it. Large ones take milliseconds."""
-        if self._zipped is None and len(self.body) >= _GZIP_FROM:
+        if self._zipped is None and len(self.body) >= GZIP_FROM:
             self._zipped = gzip.compress(self.body, _GZIP_LEVEL, mtime=0)
         return self._zipped
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -15,7 +15,7 @@ from otel_straggler.collector.board import AlertsOf, Snapshot
 from otel_straggler.collector.page_cache import Answer, AnswerCache
 from otel_straggler.collector.page_history import PageHistory
 from otel_straggler.collector.page_seen import groups_of, newest_window, seen_of
-from otel_straggler.collector.page_state import digest, state_of_list, state_of_run
+from otel_straggler.collector.page_state import digest, progress_of, state_of_list, state_of_run
 from otel_straggler.collector.recent import MOST_COLUMNS, Recent
 from otel_straggler.collector.watching import RunSeen
 from otel_straggler.errors import StragglerError
@@ -91,7 +91,7 @@ class Pictures:
         def make(_: float) -> Json:
             return runs_json(self._entries(), self._from.maker(), self._from.now_s())
 
-        return self._cache.get(("runs",), self._from.snapshot().watched.now_s, make)
+        return self._cache.get(("runs",), self._entries_state(), make)
 
     def run(self, run_id: str | None, group: str | None) -> Answer:
         """The picture of one run; of the first, and of the group that has lost most, by default."""
@@ -211,6 +211,14 @@ class Pictures:
         with contextlib.suppress(StragglerError):  # what is live is shown; the collector logs why
             entries += self._from.history.entries([entry["run_id"] for entry in entries])
         return entries
+
+    def _entries_state(self) -> Hashable:
+        """Changes when an entry of the list does."""
+        live = tuple(progress_of(run) for run in self._from.snapshot().seen)
+        older: list[Hashable] = []
+        with contextlib.suppress(StragglerError):
+            older = [self._from.history.state(run) for run in self._from.history.runs()]
+        return (self.list_state(), live, tuple(older))
 
     def _named(self, run_id: str | None) -> str:
         found = self.first() if run_id is None else run_id

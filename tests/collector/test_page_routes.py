@@ -18,7 +18,14 @@ from hypothesis import strategies as st
 from otel_straggler import page
 from otel_straggler.collector.recent import FIRST_SEQ
 
-JSON_PATHS = ("/v1/runs", "/v1/run", "/v1/rank?rank=0", "/v1/timeline", "/v1/run?run=run&group=")
+JSON_PATHS = (
+    "/v1/runs",
+    "/v1/run",
+    "/v1/run?run=run&group=",
+    "/v1/rank?rank=0",
+    "/v1/timeline",
+    "/v1/scalars",
+)
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -217,7 +224,7 @@ _QUERY_TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
-    path=st.sampled_from(["/v1/runs", "/v1/run", "/v1/rank", "/v1/timeline"]),
+    path=st.sampled_from(["/v1/runs", "/v1/run", "/v1/rank", "/v1/timeline", "/v1/scalars"]),
     fields=st.lists(
         st.tuples(
             st.sampled_from(

@@ -7,11 +7,25 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.collector.settings import HistorySettings, ScoringSettings, VerdictsSettings
+from otel_straggler.collector.page_cache import GZIP_FROM
+from otel_straggler.collector.page_events import COMMENT_S, MOST_STREAMS
+from otel_straggler.collector.page_history import MOST_OLDER
+from otel_straggler.collector.page_history import MOST_RUNS as MOST_RUNS_OF_PAGE
+from otel_straggler.collector.recent import MOST_COLUMNS
+from otel_straggler.collector.refilling import LONGEST_S as REFILL_S
+from otel_straggler.collector.settings import (
+    HistorySettings,
+    MetricsSettings,
+    ScoringSettings,
+    VerdictsSettings,
+)
 from otel_straggler.config import ClientSettings
 from otel_straggler.model.verdict import CAUSES
 from otel_straggler.publish.history.history import MOST_WAITING_BYTES
+from otel_straggler.publish.picture.patterns import LEAST_EXCESS
+from otel_straggler.publish.picture.verdicts import MOST_VERDICTS as MOST_VERDICTS_OF_PAGE
 from otel_straggler.publish.verdict_series import MOST_VERDICTS
+from otel_straggler.receive.http1 import HttpLimits
 from otel_straggler.record.recorder import RING_CAPACITY
 from otel_straggler.record.spans import MOST_SPANS
 from otel_straggler.report.collected import LONGEST_S
@@ -27,7 +41,7 @@ def defaults(of: Any) -> dict[str, Any]:
 
 CLIENT, SCORING = defaults(ClientSettings), defaults(ScoringSettings)
 VERDICTS = defaults(VerdictsSettings)
-HISTORY = defaults(HistorySettings)
+HISTORY, METRICS = defaults(HistorySettings), defaults(MetricsSettings)
 STATED = {
     "concepts.md": [
         f"every {CLIENT['heartbeat_s']:g} s (`heartbeat_s`)",
@@ -40,6 +54,19 @@ STATED = {
         f"together: {SCORING['window_steps']}, or {SCORING['window_seconds']:g} s without steps",
         f"or {SCORING['grace_seconds']:g} s after the first did",
         f"under the threshold of {SCORING['threshold']:g}",
+    ],
+    "page-api.md": [
+        f"from {GZIP_FROM / 1000:g} kB",
+        f"The {MOST_RUNS_OF_PAGE} newest that only",
+        f"at most {MOST_VERDICTS_OF_PAGE}, `verdicts_left_out`",
+        f"it is {LEAST_EXCESS:.0%}".replace("%", " %") + " slower than the faster half",
+        f"The newest {MOST_COLUMNS} windows of every run",
+        f"`metrics.timeline_mib` ({METRICS['timeline_mib']} MiB)",
+        f"those read within {REFILL_S:g} s",
+        f"of more than {MOST_OLDER}, {MOST_OLDER} evenly chosen",
+        f"after {COMMENT_S:g} s of nothing",
+        f"At most {MOST_STREAMS} streams are open",
+        f"takes nothing for {HttpLimits().stall_s:g} s",
     ],
     "history.md": [
         f"every {HISTORY['save_every_seconds']:g} s (`save_every_seconds`)",
