@@ -14,7 +14,7 @@ import { ledgerTree } from "./js/ledger.js";
 import { countsTree, rankText } from "./js/liveness.js";
 import { foundRuns } from "./js/picker.js";
 import { panelTree } from "./js/rank_details.js";
-import { agesOf, countedStates, graveRanks, tilesOfStrip } from "./js/rank_states.js";
+import { agesOf, countedStates, awaitedRanks, graveRanks, tilesOfStrip } from "./js/rank_states.js";
 import { pathOfValues } from "./js/sparkline.js";
 import { verdictsTree } from "./js/verdicts.js";
 import { waitsTree } from "./js/waits.js";
@@ -144,6 +144,13 @@ test("the state of every rank is counted, the gravest first", () => {
   assert.equal(agesOf([null]), null);
 });
 
+test("the rank for whom others wait comes first among all that are stuck", () => {
+  const { ranks } = pictures.hang;
+  const { places } = graveRanks(ranks, 3, new Set([40]));
+  assert.deepEqual(places.map((place) => ranks.rank[place]), [40, 11, 0]);
+  assert.deepEqual([...awaitedRanks(pictures.hang.hangs)], [11]);
+});
+
 test("one rank or ten thousand fit their strip", () => {
   for (const count of [1, 8, 64, 1000, 10000, 100000]) {
     for (const width of [300, 1376, 3000]) {
@@ -163,21 +170,23 @@ test("runs are found by all typed words, whatever their order and case", () => {
 });
 
 test("the panel shows sections beside peers, the past and what to run", () => {
-  const tree = panelTree(pictures.straggler, { rank: 21 }, CASES.rank, () => {}, {});
+  const tree = panelTree(pictures.straggler, { rank: 21 }, CASES.rank, {});
   const text = textOf(tree);
   assert.match(text, /^Rank 21/);
   assert.match(text, /Nodenode-2/);
   assert.match(text, /forward compute1.5\d×16\d ms110 ms/);
   assert.match(text, /otel-straggler verdict explain 21/);
   assert.equal(findTrees(tree, (each) => each.tag === "svg").length, 5);
-  const unknown = panelTree(pictures.straggler, { rank: 999 }, null, () => {}, {});
+  const unknown = panelTree(pictures.straggler, { rank: 999 }, null, {});
   assert.match(textOf(unknown), /There is no such rank/);
+  const saved = panelTree(pictures.straggler, { rank: 5 }, null, { isSaved: true });
+  assert.match(textOf(saved), /This report has no details of it/);
 });
 
 test("a rank that waits longer is not marked as slow", () => {
   const sections = [{ name: "sync", kind: "wait", slowdown: 4, step_s: 0.4, peers_step_s: 0.1 }];
   const rank = { ...CASES.rank, sections };
-  const tree = panelTree(pictures.straggler, { rank: 21 }, rank, () => {}, {});
+  const tree = panelTree(pictures.straggler, { rank: 21 }, rank, {});
   const [row] = findTrees(tree, (each) => each.tag === "li" && /sync/.test(textOf(each)));
   assert.equal(row.props["data-tone"], false);
 });

@@ -16,6 +16,7 @@ class FakeWorld {
   fetch = async (address, { headers }) => {
     this.asked.push(address);
     if (this.isAway) throw new TypeError("Failed to fetch");
+    await this.held;
     const [path, query] = address.split("?");
     const body = this.answer(path, new URLSearchParams(query ?? ""));
     if (body === null) return reply(404, { error: "no such run" });
@@ -261,6 +262,40 @@ test("another run has another stream, and the old one is closed", async () => {
   assert.equal(last().picture.run.run_id, "other");
   assert.equal(last().connection.state, "ended");
   assert.deepEqual(world.streams.map((stream) => stream.isClosed), [true, false]);
+});
+
+test("an answer that comes after the viewer has turned to another run is not shown", async () => {
+  const other = { ...CASES.pictures.healthy, run: { ...CASES.pictures.healthy.run, run_id: "other" } };
+  const world = new FakeWorld([CASES.pictures.straggler, other]);
+  const { source, seen, last } = await started(world);
+  let release;
+  world.held = new Promise((resolve) => (release = resolve));
+  Object.assign(world, { version: 2 });
+  world.stream.say("snapshot", { snapshot: "s2", now_s: 1 });
+  await world.pass(1500);
+  const turned = source.look({ ...NONE, run: "other" });
+  const before = seen.length;
+  release();
+  await turned;
+  await settled();
+  assert.equal(last().picture.run.run_id, "other");
+  const shown = seen.slice(before).map((view) => view.picture.run.run_id);
+  assert.deepEqual([...new Set(shown)], ["other"]);
+});
+
+test("what a stream says after it was closed is not heard", async () => {
+  const world = new FakeWorld();
+  const { source, last } = await started(world);
+  const old = world.stream;
+  await source.look({ ...NONE, run: "llama-7b-0412" });
+  assert.ok(old.isClosed);
+  const before = world.asked.length;
+  old.listeners.error();
+  old.say("snapshot", { snapshot: "other", now_s: 1 });
+  await world.pass(3000);
+  assert.equal(last().connection.state, "live");
+  assert.equal(world.streams.length, 2);
+  assert.equal(world.asked.length, before);
 });
 
 test("a page that nobody sees asks for nothing until it is seen", async () => {

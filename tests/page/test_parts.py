@@ -112,7 +112,7 @@ def test_a_slow_rank_is_told_in_every_part(show: Any) -> None:
 def test_a_hang_names_the_silent_rank_among_the_waiting(show: Any) -> None:
     """It is the first of those to look at."""
     page, _ = show(hang())
-    expect(part(page, "answer")).to_contain_text("since its last sign of life")
+    expect(part(page, "answer")).to_contain_text("since the last sign of life")
     expect(part(page, "liveness").locator("tbody tr").first).to_contain_text("rank 11")
     expect(part(page, "liveness")).to_contain_text("63 stuck")
     expect(part(page, "figures")).to_contain_text("1 missing")
@@ -145,6 +145,9 @@ def test_the_panel_of_a_rank_shows_all_of_it(show: Any) -> None:
     panel = part(page, "rank")
     for text in ("Rank 21", "node-2", "H200", "forward", "made others wait", "confirmed"):
         expect(panel).to_contain_text(text)
+    expect(part(page, "connection")).to_be_in_viewport()
+    box, bar = panel.bounding_box(), page.locator(".top-bar").bounding_box()
+    assert box["y"] >= bar["y"] + bar["height"] - 1
     expect(panel.locator("svg.spark")).to_have_count(5)
     expect(panel.locator("code").last).to_have_text(
         "otel-straggler verdict explain 21 --run llama-7b-0412"

@@ -1,6 +1,7 @@
 // Says a changed headline once to who listens; and names the window and its icon after it.
 
 import { toneMark, toneName } from "./answer.js";
+import { printableText } from "./dom.js";
 
 const QUIET_MS = 10000;
 
@@ -12,12 +13,12 @@ export function createAnnouncer(container) {
   const say = (text) => {
     timer = null;
     saidAt = Date.now();
-    container.textContent = text;
+    container.textContent = printableText(text);
   };
   return {
     update(picture) {
       const text = picture ? `${toneName(picture.answer.tone)}: ${picture.answer.headline}` : "";
-      document.title = titleOf(picture);
+      document.title = printableText(titleOf(picture));
       document.documentElement.dataset.tone = picture?.answer.tone ?? "unknown";
       if (text === said) return;
       const isFirst = said === null;

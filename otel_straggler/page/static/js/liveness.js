@@ -1,9 +1,16 @@
 // All ranks by state in one strip, one to ten thousand, and those to look at by name.
 
 import { nameTree, rankTree } from "./bars.js";
-import { el, patch } from "./dom.js";
+import { el, patch, printableText } from "./dom.js";
 import { asSentence, formatAge, formatNumber, isKnown } from "./format.js";
-import { aboutState, agesOf, tilesOfStrip, countedStates, graveRanks } from "./rank_states.js";
+import {
+  aboutState,
+  agesOf,
+  countedStates,
+  awaitedRanks,
+  graveRanks,
+  tilesOfStrip,
+} from "./rank_states.js";
 
 const MOST_NAMED_RANKS = 8;
 const HIGHEST_STRIP = 132;
@@ -21,10 +28,10 @@ export function createLiveness(container, actions) {
   function draw() {
     if (!last || !last.ranks.rank.length || strip.clientWidth === 0) return;
     const hasFocus = document.activeElement === strip;
-    const how = [strip.clientWidth, window.devicePixelRatio, last.theme, hasFocus ? focus : -1].join();
+    const how = [strip.clientWidth, window.devicePixelRatio, last.theme, hasFocus ? focus : -1, ...last.culprits].join();
     if (how === drawn.how && areSameRanks(drawn.ranks, last.ranks)) return;
     drawn = { how, ranks: last.ranks };
-    shown = drawnStrip(strip, last.ranks, focus, hasFocus);
+    shown = drawnStrip(strip, last, hasFocus ? focus : null);
   }
 
   function tellFocus() {
@@ -73,7 +80,11 @@ export function createLiveness(container, actions) {
 
   return {
     update(picture, ui) {
-      last = picture && { ranks: picture.ranks, theme: ui.theme };
+      last = picture && {
+        ranks: picture.ranks,
+        theme: ui.theme,
+        culprits: awaitedRanks(picture.hangs),
+      };
       strip.hidden = !picture || picture.ranks.rank.length === 0;
       if (!picture) return patch(counts, null);
       const chosen = picture.ranks.rank.indexOf(ui.rank);
@@ -133,7 +144,8 @@ function hangTree(hang) {
 
 function namedTree(picture, actions) {
   const { ranks } = picture;
-  const { places, left_out: leftOut } = graveRanks(ranks, MOST_NAMED_RANKS);
+  const culprits = awaitedRanks(picture.hangs);
+  const { places, left_out: leftOut } = graveRanks(ranks, MOST_NAMED_RANKS, culprits);
   if (!places.length) return null;
   return [
     el(
@@ -151,20 +163,20 @@ function namedTree(picture, actions) {
           ),
         ),
       ),
-      el("tbody", {}, places.map((place) => namedRow(ranks, place, actions))),
+      el("tbody", {}, places.map((place) => namedRow(ranks, place, culprits, actions))),
     ),
     leftOut ? el("p", { class: "nothing" }, `and ${formatNumber(leftOut)} more, in the strip`) : null,
   ];
 }
 
-function namedRow(ranks, place, actions) {
+function namedRow(ranks, place, culprits, actions) {
   const state = ranks.states[ranks.state[place]];
   const { mark, tone } = aboutState(state);
   const section = ranks.open_section[place];
   return el(
     "tr",
     { key: ranks.rank[place] },
-    el("th", { scope: "row" }, rankTree(ranks.rank[place], actions), " ", el("small", {}, nameTree(nodeOf(ranks, place)))),
+    el("th", { scope: "row" }, rankTree(ranks.rank[place], actions), " ", el("small", {}, nameTree(nodeOf(ranks, place))), culprits.has(ranks.rank[place]) && el("span", { class: "label strong" }, "the others wait for it")),
     el("td", { "data-rank-state": tone }, el("span", { class: "state-mark", "aria-hidden": "true" }, mark), ` ${state}`),
     el("td", { class: "number" }, agoText(ranks.heartbeat_age_s[place])),
     el("td", { class: "number" }, agoText(ranks.progress_age_s[place])),
@@ -190,7 +202,7 @@ export function rankText(ranks, place) {
   ];
   if (isKnown(ranks.step[place])) parts.push(`step ${formatNumber(ranks.step[place])}`);
   if (section !== null && section !== undefined) parts.push(`in ${ranks.open_sections[section]}`);
-  return parts.join(", ");
+  return printableText(parts.join(", "));
 }
 
 // --- the strip ----------------------------------------------------------------------------------
@@ -221,7 +233,7 @@ function placeUnder(event, shown, picture) {
 }
 
 /** Draws all ranks; gives how they lie. Cost: O(ranks), 10,000 in a few milliseconds. */
-function drawnStrip(strip, ranks, focus, hasFocus) {
+function drawnStrip(strip, { ranks, culprits }, focus) {
   const lies = tilesOfStrip(ranks.rank.length, strip.clientWidth, HIGHEST_STRIP);
   const draw = cleanSurface(strip, lies.total);
   const styles = getComputedStyle(strip);
@@ -236,7 +248,10 @@ function drawnStrip(strip, ranks, focus, hasFocus) {
     draw.fillRect(x, y, lies.width - gap, lies.height - gap);
   });
   if (lies.width >= 16) drawLabels(draw, ranks, lies, at, styles);
-  if (hasFocus) drawFocus(draw, at(focus), lies, styles);
+  ranks.rank.forEach((rank, place) => {
+    if (culprits.has(rank)) drawFrame(draw, at(place), lies, styles.getPropertyValue("--text"));
+  });
+  if (focus !== null) drawFrame(draw, at(focus), lies, styles.getPropertyValue("--focus"));
   return lies;
 }
 
@@ -278,8 +293,9 @@ function drawLabels(draw, ranks, lies, at, styles) {
   });
 }
 
-function drawFocus(draw, [x, y], lies, styles) {
-  draw.strokeStyle = styles.getPropertyValue("--focus");
+/** Around one tile, and large enough to be seen where tiles are tiny. */
+function drawFrame(draw, [x, y], lies, colour) {
+  draw.strokeStyle = colour;
   draw.lineWidth = 2;
-  draw.strokeRect(x, y, Math.max(lies.width, 6) - 1, Math.max(lies.height, 6) - 1);
+  draw.strokeRect(x + 1, y + 1, Math.max(lies.width, 8) - 3, Math.max(lies.height, 8) - 3);
 }

@@ -44,6 +44,7 @@ export function startPage() {
     });
   }
 
+  followBar(document.querySelector(".top-bar"));
   createTheme(partElement("theme"), (now) => {
     theme = now;
     due();
@@ -52,6 +53,13 @@ export function startPage() {
     view = now;
     due();
   }, state.chosen());
+}
+
+/** Tells the styles how high the bar is: it stays in sight above the panel on the side. */
+function followBar(bar) {
+  const tell = () => document.documentElement.style.setProperty("--bar-height", `${bar.offsetHeight}px`);
+  new ResizeObserver(tell).observe(bar);
+  tell();
 }
 
 function createParts(actions) {
@@ -104,7 +112,7 @@ function drawPage(parts, view, ui) {
     parts.sectionHeat.update(picture, ui);
     parts.rankTime.update(picture, ui, timeline);
   }
-  parts.rank.update(picture, ui, rank);
+  parts.rank.update(picture, ui, rank, connection.state === "saved");
   parts.announcer.update(picture);
   if (picture || runs) document.body.dataset.ready = "";
 }

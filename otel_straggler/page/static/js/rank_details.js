@@ -36,28 +36,34 @@ export function createRankDetails(container, actions) {
   });
 
   return {
-    update(picture, ui, rank) {
+    update(picture, ui, rank, isSaved) {
       const isWanted = Boolean(picture) && ui.rank !== null;
-      if (isWanted) patch(container, panelTree(picture, ui, rank, close, actions));
+      if (isWanted) patch(container, panelTree(picture, ui, rank, { ...actions, close, isSaved }));
       show(isWanted);
     },
   };
 }
 
-/** The panel as a tree; `rank` is null until the collector has answered. */
-export function panelTree(picture, ui, rank, close, actions) {
+/** The panel as a tree; `rank` is null until the collector has answered; `actions` can `close` it. */
+export function panelTree(picture, ui, rank, actions) {
   const isIt = rank !== null && rank.rank === ui.rank;
   return [
     el(
       "header",
       { class: "panel-head", key: "head" },
       el("h2", { tabindex: "-1" }, `Rank ${formatNumber(ui.rank)}`),
-      el("button", { type: "button", class: "icon-button", "aria-label": "Close", onclick: close }, "✕"),
+      el("button", { type: "button", class: "icon-button", "aria-label": "Close", onclick: actions.close }, "✕"),
     ),
     isIt
       ? panelParts(picture, rank, actions)
-      : nothingTree(picture.ranks.rank.includes(ui.rank) ? "Nothing more is known of it here." : "There is no such rank."),
+      : nothingTree(absenceText(picture, ui.rank, actions.isSaved)),
   ];
+}
+
+function absenceText(picture, rank, isSaved) {
+  if (!picture.ranks.rank.includes(rank)) return "There is no such rank.";
+  if (isSaved) return "This report has no details of it; the collector's page has.";
+  return "Nothing more is known of it yet.";
 }
 
 function panelParts(picture, rank, actions) {

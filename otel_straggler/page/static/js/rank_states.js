@@ -39,16 +39,27 @@ function graveness(name) {
   return place === -1 ? RANK_STATES.length : place;
 }
 
-/** Places of the ranks to look at: lost, stuck or late, longest silent or stalled first. */
-export function graveRanks(ranks, most) {
+/** The ranks for whom the others wait, as numbers. */
+export function awaitedRanks(hangs) {
+  return new Set((hangs || []).flatMap((hang) => hang.culprits || []));
+}
+
+/**
+ * Places of the ranks to look at: lost, stuck or late; culprits first, then the longest silent or
+ * stalled.
+ */
+export function graveRanks(ranks, most, culprits = new Set()) {
   const weights = ranks.states.map(graveness);
+  const isVictim = (place) => (culprits.has(ranks.rank[place]) ? 0 : 1);
   const places = [];
   ranks.state.forEach((code, place) => {
     if (weights[code] < GRAVE_STATES) places.push(place);
   });
   places.sort(
     (a, b) =>
-      weights[ranks.state[a]] - weights[ranks.state[b]] || waitedFor(ranks, b) - waitedFor(ranks, a),
+      isVictim(a) - isVictim(b) ||
+      weights[ranks.state[a]] - weights[ranks.state[b]] ||
+      waitedFor(ranks, b) - waitedFor(ranks, a),
   );
   return { places: places.slice(0, most), left_out: Math.max(0, places.length - most) };
 }
@@ -82,4 +93,4 @@ export function tilesOfStrip(count, width, mostHeight) {
 }
 
 const LARGEST_TILE = 24;
-const WIDEST_TILE = 72;
+const WIDEST_TILE = 110;

@@ -24,12 +24,11 @@ export function openSource() {
   return openLive();
 }
 
-/** Data that is there already; of other runs than the one it shows it knows the headline only. */
+/** Data that is there already; there is one run and one group in it. */
 export function openEmbedded(data) {
   const view = emptyView("saved");
   view.runs = data.runs;
-  view.picture = data.run;
-  view.connection.clock_s = 0;
+  view.picture = data.run && { ...data.run, run: { ...data.run.run, groups: [data.run.run.group] } };
   return {
     start(changed, chosen) {
       this.look = (now) => {
