@@ -10,8 +10,9 @@ from .charts_fixtures import Story
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
 
-LEFT, TOP = 74, 4  # gutters of ranks over time
+LEFT, TOP = 82, 4  # gutters of ranks over time
 MATRIX_LEFT, MATRIX_TOP = 66, 24
+SECTIONS_TOP = 38
 ROW = 30  # pixels of a rank while there is room
 Json = dict[str, Any]
 Colour = tuple[int, int, int]

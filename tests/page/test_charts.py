@@ -8,7 +8,7 @@ import pytest
 
 from ..servers.chromium import OpenPage  # noqa: TID252 - shared with other folders
 from .charts_fixtures import STORIES, Story, without_layout
-from .charts_hand import LEFT, MATRIX_LEFT, MATRIX_TOP, ROW, TOP, Hand, is_hot
+from .charts_hand import LEFT, MATRIX_LEFT, MATRIX_TOP, ROW, SECTIONS_TOP, TOP, Hand, is_hot
 from .charts_server import served
 
 WIDTH, HEIGHT = 1400, 900
@@ -45,7 +45,7 @@ def test_a_click_selects_the_rank_in_each_chart(hand: Hand) -> None:
     for chart, x, y in (
         ("rank-time", *hand.cell(5, 100, SLOTS)),
         ("matrix", MATRIX_LEFT + 1.5 * 64, MATRIX_TOP + 1.5 * 38),
-        ("sections", LEFT + 30, 24 + 5.5 * 26),
+        ("sections", LEFT + 30, SECTIONS_TOP + 5.5 * 26),
     ):
         hand.page.evaluate("charts.selected.length = 0")
         hand.canvas(chart).click(position={"x": x, "y": y})
@@ -57,7 +57,9 @@ def test_a_click_on_a_section_selects_it_too(hand: Hand) -> None:
     hand.show(Story("hot_cell", 8))
     width = (hand.box("sections")["width"] - LEFT - 2) / 6
     for column, section in ((0, ""), (2, "forward")):
-        hand.canvas("sections").click(position={"x": LEFT + (column + 0.5) * width, "y": 60})
+        hand.canvas("sections").click(
+            position={"x": LEFT + (column + 0.5) * width, "y": SECTIONS_TOP + 40}
+        )
         assert hand.selected()[-1]["section"] == section
 
 
@@ -151,7 +153,7 @@ def test_one_slow_rank_of_ten_thousand_is_seen(hand: Hand) -> None:
     """Many ranks share a line of pixels, and the slowest of them is shown; a sentence says so."""
     story = Story("hot_cell", 10_000, 60)
     hand.show(story)
-    for chart, top, share in (("rank-time", TOP, 0.9), ("sections", 24, 0.05)):
+    for chart, top, share in (("rank-time", TOP, 0.9), ("sections", SECTIONS_TOP, 0.05)):
         box = hand.box(chart)
         x = LEFT + (box["width"] - LEFT) * share
         rows = [hand.colour(chart, x, y) for y in range(top, int(box["height"]) - 24)]
@@ -159,7 +161,7 @@ def test_one_slow_rank_of_ten_thousand_is_seen(hand: Hand) -> None:
         note = hand.page.locator(f"#{chart} .chart-note").inner_text()
         assert "Each line shows the slowest of 64 ranks." in note
     hot = next(y for y, colour in enumerate(rows) if is_hot(colour))
-    hand.point("sections", LEFT + 30, 24 + hot + 1)
+    hand.point("sections", LEFT + 30, SECTIONS_TOP + hot + 1)
     assert f"rank {story.culprit} on" in hand.tooltip("sections")
     assert "slowest of 64 ranks" in hand.tooltip("sections")
 

@@ -59,7 +59,7 @@ def _cases() -> dict[str, Any]:
 def _palette(start: str) -> dict[str, Any]:
     """The variables of charts.css in the block that begins so; of `var(...)` what it falls to."""
     css = (STATIC / "charts.css").read_text()
-    block = css[css.index(f"\n{start}") :].partition("}")[0]
+    block = css[css.index(start) :].partition("}")[0]
     found = dict(re.findall(r"--(?:heat|chart)-(\w+): (.*);", block))
     plain = {
         name: re.sub(r"var\(--[\w-]+, (#\w+)\)", r"\1", value) for name, value in found.items()

@@ -8,7 +8,7 @@ export const EVEN_BYTE = 128;
 export const MOST_TIMELINE_COLUMNS = 360;
 const BYTES_PER_DOUBLING = 64;
 
-/** The byte of a slowdown (1 = like its peers); 0 for null, and for what is not a number above 0. */
+/** The byte of a slowdown (1 = like its peers); 0 for null and what is not a number above 0. */
 export function byteOf(slowdown) {
   if (!Number.isFinite(slowdown) || slowdown <= 0) return NO_DATA_BYTE;
   const byte = Math.round(EVEN_BYTE + BYTES_PER_DOUBLING * Math.log2(slowdown));
@@ -83,7 +83,7 @@ function isAnotherTimeline(old, added) {
   return ["run_id", "group", "section"].some((name) => old[name] !== added[name]);
 }
 
-/** Whether a seq means another window now: a known one differs, or a later one has a smaller seq. */
+/** Whether a seq means another window now: a known one differs, a later one has a smaller seq. */
 function hasCountedAnew(old, added) {
   const [before, now] = [newestOf(old), newestOf(added)];
   if (!before || !now) return false;

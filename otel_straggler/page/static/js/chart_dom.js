@@ -122,7 +122,7 @@ export function spokenWords() {
   return chartElement("div", "chart-spoken", { role: "status", "aria-live": "polite" });
 }
 
-/** A hidden table of ranks for those who cannot see the chart; `update(worst)` of `factsOfRanks`. */
+/** A hidden table of ranks for those who do not see the chart; `update(worst)` of factsOfRanks. */
 export function worstTable(caption) {
   const heads = ["rank", "slowdown", "state", "flagged"].map((text) =>
     chartElement("th", "", { scope: "col" }, text),

@@ -13,12 +13,12 @@ import { createHeatMinimap } from "./heat_minimap.js";
 import { createHeatView } from "./heat_view.js";
 
 const KEYS_HELP =
-  "Arrow keys move from cell to cell, Home and End to the first and last, Enter chooses the rank. " +
+  "Arrow keys move from cell to cell, Home and End to the ends, Enter chooses the rank. " +
   "Plus and minus zoom, brackets zoom across, 0 shows all, Shift with arrows pans, Escape leaves.";
 
 /**
- * A chart in `container`: `{part, label, layout, marks, hasMinimap, tableCaption, on}`, where `on` is
- * what `createHeatView` calls back. Answers `{heat, setHeight, canvas, tools, stage, note, body, table, destroy}`.
+ * A chart in `container`; `on` is what `createHeatView` calls back.
+ * Answers `{heat, setHeight, canvas, tools, stage, note, body, table, destroy}`.
  */
 export function createChartFrame(
   container,

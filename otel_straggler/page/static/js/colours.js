@@ -35,7 +35,7 @@ export function readHeatPalette(element) {
   };
 }
 
-/** Where a byte stands on the scale: -1 twice as fast or faster, 0 even, 1 twice as slow or slower. */
+/** Where a byte stands on the scale: -1 twice as fast or more, 0 even, 1 twice as slow or more. */
 export function heatPosition(byte) {
   const reach = byteOf(STRONGEST_SLOWDOWN) - EVEN_BYTE;
   const share = Math.min(1, Math.abs(byte - EVEN_BYTE) / reach);
@@ -91,7 +91,8 @@ function luminanceOf(rgb) {
 export function heatGradient(palette) {
   const stops = Array.from({ length: 33 }, (_, i) => {
     const byte = byteOf(STRONGEST_SLOWDOWN ** (i / 16 - 1));
-    return `rgb(${heatRgb(palette, heatPosition(byte)).map(Math.round).join(" ")}) ${(i / 32) * 100}%`;
+    const rgb = heatRgb(palette, heatPosition(byte)).map(Math.round);
+    return `rgb(${rgb.join(" ")}) ${(i / 32) * 100}%`;
   });
   return `linear-gradient(to right, ${stops.join(", ")})`;
 }

@@ -20,6 +20,7 @@ export function heatActions({ it, show, found, surface, tooltip, spoken, on }) {
   };
   const pointAt = (x, y) => {
     it.isPointed = x !== null;
+    it.pointedAt_ms = performance.now();
     const cell = x === null || !it.view ? null : cellAt(it.view, it.bounds, ...inPlot(x, y));
     const worst = cell && found(cell);
     hoverOver(worst && { row: worst.row, column: worst.column });
@@ -51,6 +52,7 @@ export function heatActions({ it, show, found, surface, tooltip, spoken, on }) {
     const { grid } = it;
     startFocus();
     if (!it.focus) return;
+    it.isFocused = true;
     const detail = heatDetail(it.view, it.ratio);
     it.focus = {
       row: stepped(it.focus.row, rows, detail.rows, grid.rows),
@@ -71,11 +73,12 @@ export function heatActions({ it, show, found, surface, tooltip, spoken, on }) {
     pickFocus: () => it.focus && on.pick(found(it.focus)),
     leaveFocus: () => {
       it.focus = null;
+      it.isFocused = false;
       tooltip.hide();
       surface.schedule();
     },
-    focus: () => {
-      it.isFocused = true;
+    focus: (isByKeys) => {
+      it.isFocused = isByKeys;
       surface.schedule();
     },
     blur: () => {

@@ -5,7 +5,7 @@ const KEY_ZOOM = 1.4;
 const DOUBLE_CLICK_ZOOM = 2.5;
 
 /**
- * Listens until `destroy()`. `on` has: panBy(x, y) -> whether anything moved, zoomBy(x, y, atX, atY),
+ * Answers how to stop. `on` has: panBy(x, y) -> whether anything moved, zoomBy(x, y, atX, atY),
  * zoomRows(factor, atX, atY) (rows if they can be zoomed), fit(), pointAt(x, y) or pointAt(null),
  * pickAt(x, y), moveFocus(rows, columns), pickFocus(), leaveFocus(), focus(), blur().
  * Places are CSS pixels of the canvas.
@@ -23,7 +23,7 @@ export function listenToHeat(canvas, on) {
         ),
     ],
     ["keydown", (event) => key(event, on)],
-    ["focus", () => on.focus()],
+    ["focus", () => on.focus(canvas.matches(":focus-visible"))],
     ["blur", () => on.blur()],
   ];
   for (const [name, listener] of listeners)

@@ -100,7 +100,10 @@ function drawNamesOnTop(scene, cells) {
     context.translate(layout.left + (column + 0.5 - view.x) * view.cellWidth, layout.top - 8);
     if (isSlanted) context.rotate(-Math.PI / 4);
     context.fillStyle = column === grid.selectedColumn ? palette.accent : palette.quiet;
-    context.fillText(shortName(scene, grid.columnName(column), room), 0, 0);
+    const kind = isSlanted ? "" : grid.columnKind(column);
+    context.fillText(shortName(scene, grid.columnName(column), room), 0, kind ? -13 : 0);
+    context.fillStyle = palette.quiet;
+    if (kind) context.fillText(shortName(scene, kind, room), 0, 0);
     context.restore();
   }
 }

@@ -79,7 +79,7 @@ function largestOfColumns(largest, columns, start, end, level, firstBin) {
   }
 }
 
-/** The worst cell of the painted one that holds (row, column), with how many ranks it stands for. */
+/** The worst cell of the painted one with (row, column) in it, and how many rows that stands for. */
 export function worstUnder(columns, rows, detail, row, column) {
   const firstRow = row - (row % detail.rows);
   const firstColumn = column - (column % detail.columns);

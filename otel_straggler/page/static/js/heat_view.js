@@ -18,6 +18,9 @@ import {
   slotsFor,
 } from "./viewport.js";
 
+/** A pointer that rests on a chart for longer has been forgotten there. */
+const LONGEST_HOLD_MS = 60_000;
+
 /** A grid without cells; what `setGrid` is given has all of these. */
 export const EMPTY_HEAT_GRID = {
   rows: 0,
@@ -27,10 +30,12 @@ export const EMPTY_HEAT_GRID = {
   columnKeys: [], // what a column is, however many have gone before it
   rowName: () => "",
   columnName: () => "",
+  columnKind: () => "", // below the name, where there is room
   columnLabelRoom: 70, // pixels from one label to the next
   corner: "",
   flaggedRows: [], // ascending
   suspectRows: new Set(), // those of them that are only suspected
+  isRanking: false, // rows stand by how they do, so that one looks at places, not at rows
   selectedRow: null,
   selectedColumn: null,
   markedCell: null, // row * columns + column of the chosen rank
@@ -66,6 +71,7 @@ export function createHeatView({ host, canvas, tooltip, spoken, layout, on }) {
     focus: null,
     isFocused: false,
     isPointed: false,
+    pointedAt_ms: 0,
     ratio: 1,
     draws: 0,
   };
@@ -75,7 +81,8 @@ export function createHeatView({ host, canvas, tooltip, spoken, layout, on }) {
     it.draws += 1;
     drawHeat(Object.assign(it, { context, ratio: size.ratio }));
     const { across, down } = canPan(it.view, it.bounds);
-    canvas.style.touchAction = across || down ? "none" : "pan-y";
+    const touch = across || down ? "none" : "pan-y";
+    if (canvas.style.touchAction !== touch) canvas.style.touchAction = touch;
     on.changed(it);
   };
   const resized = (size) => {
@@ -147,12 +154,17 @@ function rebound(it, size) {
   it.view = clampView(view, it.bounds);
 }
 
+/** Whether somebody points at the chart, and has done so lately, or walks through it with keys. */
+export function isHeatHeld(it) {
+  return it.isFocused || (it.isPointed && performance.now() - it.pointedAt_ms < LONGEST_HOLD_MS);
+}
+
 /**
  * Another grid: what one looks at stays in its place. Who looks at the newest column, and neither
  * points at the chart nor walks through it, goes along with the newest.
  */
 function moveToGrid(it, before, size, isOtherOrder) {
-  const isHeld = it.isPointed || it.isFocused;
+  const isHeld = isHeatHeld(it);
   const isAtNewest = showsNewest(it.view, it.bounds);
   const fits = fitsOf(it.view, it.bounds);
   const gone = columnsGone(before, it.grid);
@@ -162,7 +174,8 @@ function moveToGrid(it, before, size, isOtherOrder) {
   if (fits.down || before.rows === 0) view.cellHeight = fitting.cellHeight;
   if (before.columns === 0 || (fits.across && !isHeld)) view.cellWidth = fitting.cellWidth;
   if (isAtNewest && !isHeld) view.x = it.grid.columns;
-  view.y = isOtherOrder ? 0 : view.y + rowsShifted(before, it.grid, view.y);
+  if (isOtherOrder) view.y = 0;
+  else if (!it.grid.isRanking) view.y += rowsShifted(before, it.grid, view.y);
   it.view =
     isHeld && gone > 0 ? { ...clampView(view, it.bounds), x: view.x } : clampView(view, it.bounds);
   it.hover = null;

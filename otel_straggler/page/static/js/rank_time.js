@@ -13,11 +13,11 @@ import {
   stepWords,
 } from "./chart_words.js";
 import { bytesAtPlaces, heatDetail, heatLevels } from "./heat_levels.js";
-import { EMPTY_HEAT_GRID } from "./heat_view.js";
+import { EMPTY_HEAT_GRID, isHeatHeld } from "./heat_view.js";
 import { RANK_ORDERS, factsOfRanks, flaggedRowsOf, orderOfRanks } from "./rank_order.js";
 import { canPan, clampView, showsNewest, visibleCells } from "./viewport.js";
 
-const RANK_TIME_LAYOUT = { left: 74, top: 4, right: 0, bottom: 24 };
+const RANK_TIME_LAYOUT = { left: 82, top: 4, right: 0, bottom: 24 };
 const RANK_TIME_HEIGHT = { least: 96, most: 420, row: 30 };
 const RANK_TIME_NOTHING = "No window has been scored yet: the first one comes after some steps.";
 const NOBODY = "No rank is flagged.";
@@ -75,7 +75,7 @@ function refresh(frame, it, picture, ui, timeline) {
   const { known, flagged } = factsOfRanks(picture);
   const places = timeline ? orderOfRanks(it.order, timeline, known, flagged, selected) : [];
   const keys = places.map((place) => timeline.ranks[place]);
-  const isHeld = frame.heat.it.isPointed || frame.heat.it.isFocused;
+  const isHeld = isHeatHeld(frame.heat.it);
   const before = it.shown;
   const isOtherOrder = before !== null && before.order !== it.order;
   if (isHeld && !isOtherOrder && it.order === "worst" && isSameSet(before?.keys, keys)) {
@@ -137,6 +137,7 @@ function gridOf(it, places, selected) {
     rowBreaks: breaks,
     columnBreaks: missingBefore(timeline.columns),
     hasSlots: true,
+    isRanking: it.order === "worst",
     layoutFor: () => ({ ...RANK_TIME_LAYOUT, left: isByNode ? 120 : RANK_TIME_LAYOUT.left }),
     mostCellHeight: 30,
     mostCellWidth: 60,
@@ -206,9 +207,9 @@ function said(container, frame, newest, it, heat) {
   }
   const detail = heatDetail(view, heat.ratio);
   const many = detail.rows > 1 ? ` Each line shows the slowest of ${ranksWords(detail.rows)}.` : "";
-  const text = keys.length
-    ? `${countWords(cells.endRow - cells.firstRow)} of ${ranksWords(keys.length)}, ${cells.endColumn - cells.firstColumn} of ${grid.columns} windows.${many}`
-    : "";
+  const ranksSeen = `${countWords(cells.endRow - cells.firstRow)} of ${ranksWords(keys.length)}`;
+  const windowsSeen = `${cells.endColumn - cells.firstColumn} of ${grid.columns} windows`;
+  const text = keys.length ? `${ranksSeen}, ${windowsSeen}.${many}` : "";
   if (frame.note.textContent !== text) frame.note.textContent = text;
   const isNewest =
     showsNewest(view, bounds) ||

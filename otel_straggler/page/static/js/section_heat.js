@@ -9,7 +9,7 @@ import { EMPTY_HEAT_GRID } from "./heat_view.js";
 import { RANK_ORDERS, factsOfRanks, flaggedRowsOf, orderOfRanks } from "./rank_order.js";
 import { visibleCells } from "./viewport.js";
 
-const GUTTERS = { left: 74, right: 2, bottom: 4, top: 24, isSlanted: false };
+const GUTTERS = { left: 82, right: 2, bottom: 4, top: 38, isSlanted: false };
 const SLANTED = { ...GUTTERS, top: 68, right: 44, isSlanted: true };
 const LETTER_WIDTH = 6.8;
 const SECTION_HEAT_HEIGHT = { least: 60, most: 400, row: 26 };
@@ -63,7 +63,7 @@ function columnsOfPicture(picture) {
   const each = (picture.sections ?? []).map(({ name, kind }, i) =>
     column(name, kind, bySection?.[i] ?? []),
   );
-  return [column(ALL, "all sections together", overall ?? []), ...each];
+  return [column(ALL, "all compute and data sections", overall ?? []), ...each];
 }
 
 function refreshSections(frame, it, picture, ui) {
@@ -119,6 +119,7 @@ function sectionGrid({ keys, places, columns, levels, flagged, known, order }, u
     rowName: (row) =>
       order === "node" && nodeAt(row) ? `${nodeAt(row)} · ${keys[row]}` : `rank ${keys[row]}`,
     columnName: (column) => columns[column].name,
+    columnKind: (column) => (column === 0 ? "own work" : columns[column].kind),
     exactAt: (row, column) => columns[column].values[places[row]],
     ...flaggedRowsOf(keys, flagged),
     selectedRow: rowOf < 0 ? null : rowOf,
@@ -134,7 +135,7 @@ function sectionGrid({ keys, places, columns, levels, flagged, known, order }, u
 /** Names stand upright where the longest has room. */
 function guttersFor(columns, width, isByNode) {
   const left = isByNode ? 120 : GUTTERS.left;
-  const longest = Math.max(...columns.map(({ name }) => name.length)) * LETTER_WIDTH + 4;
+  const longest = Math.max(8, ...columns.map(({ name }) => name.length)) * LETTER_WIDTH + 4;
   const isFlat = (width - left - GUTTERS.right) / columns.length >= longest;
   return { ...(isFlat ? GUTTERS : SLANTED), left };
 }

@@ -26,7 +26,7 @@ function fittingCell(bounds) {
   };
 }
 
-/** The nearest view that shows no more than there is, with cells neither too small nor too large. */
+/** The nearest view that shows no more than there is, with cells not too small nor too large. */
 export function clampView(view, bounds) {
   const fitting = fittingCell(bounds);
   const cellWidth = clampNumber(view.cellWidth, fitting.cellWidth, bounds.mostCellWidth);
