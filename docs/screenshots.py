@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,10 @@ DEMO = ROOT / "examples" / "demo" / "run.py"
 DEMO_FLAGS = ("--steps", "400", "--slow-rank", "2", "--slow-section", "forward", "--seed", "1")
 DEMO_COLUMNS = 14
 STORY_STEPS = 400
-WIDTH, HEIGHT = 1320, 1080
+STORY_COLUMNS = 38
+WIDTH, HEIGHT = 1320, 1240
+DEMO_HEIGHT = 980
+"""Of the top of the page, on the front page of the repository."""
 PATIENCE_MS = 180_000
 
 
@@ -64,8 +68,9 @@ def take_demo(browser: Browser, schemes: list[str]) -> None:
         for scheme in schemes:
             with opened(browser, url, scheme) as page:
                 wait_for_answer(page, "Rank 2")
-                page.wait_for_selector(f"[data-part=rank-time][data-columns='{DEMO_COLUMNS}']")
-                keep(page.screenshot(), f"live-page-{scheme}")
+                wait_for_columns(page, DEMO_COLUMNS)
+                whole = {"x": 0, "y": 0, "width": WIDTH, "height": DEMO_HEIGHT}
+                keep(page.screenshot(clip=whole), f"live-page-{scheme}")
 
 
 def take_stories(browser: Browser, stories: list[Story]) -> None:
@@ -81,6 +86,7 @@ def take_stories(browser: Browser, stories: list[Story]) -> None:
             with opened(browser, f"{collector.url}/#run={story.name}", "light") as page:
                 wait_for_answer(page, story.says)
                 page.wait_for_selector(f"[data-part=matrix][data-pattern={story.pattern}]")
+                wait_for_columns(page, STORY_COLUMNS)
                 keep(page.screenshot(clip=down_to(page, "rank-time")), f"story-{story.name}")
 
 
@@ -117,6 +123,16 @@ def wait_for_answer(page: Page, words: str) -> None:
     page.locator("[data-part=answer]", has_text=words).wait_for()
 
 
+def wait_for_columns(page: Page, least: int) -> None:
+    chart = page.locator("[data-part=rank-time]")
+    ends_at = time.monotonic() + PATIENCE_MS / 1e3
+    while int(chart.get_attribute("data-columns") or 0) < least:
+        if time.monotonic() > ends_at:
+            msg = f"less than {least} windows after {PATIENCE_MS / 1e3:g} s"
+            raise TimeoutError(msg)
+        page.wait_for_timeout(200)
+
+
 def down_to(page: Page, part: str) -> Any:
     """From the top to the end of the card that a part is in."""
     card = page.locator(f".card:has([data-part={part}])").bounding_box()
@@ -126,19 +142,19 @@ def down_to(page: Page, part: str) -> Any:
 
 
 def keep(png: bytes, name: str) -> None:
-    """With as many colours as fit into the size that a picture may have."""
+    """As it is, or with as many colours as fit into the size that a picture may have."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(png)).convert("RGB")
-    for colours in (256, 128, 64, 32):
-        few = image.quantize(colours, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    for colours in (None, 256, 128, 64):
+        few = image if colours is None else image.quantize(colours, dither=Image.Dither.NONE)
         out = io.BytesIO()
         few.save(out, "PNG", optimize=True)
         if out.tell() <= LARGEST_BYTES:
             break
     path = IMAGES / f"{name}.png"
     path.write_bytes(out.getvalue())
-    print(f"{path.relative_to(ROOT)}: {out.tell() / 1e3:.0f} kB, {colours} colours")
+    print(f"{path.relative_to(ROOT)}: {out.tell() / 1e3:.0f} kB, {colours or 'all'} colours")
 
 
 if __name__ == "__main__":
