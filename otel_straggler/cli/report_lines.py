@@ -55,8 +55,10 @@ def _moments(picture: Json) -> str:
     run = picture["run"]
     if run["finished_at_s"] is not None:
         return f"{_clock(run['began_at_s'])} to {_clock(run['finished_at_s'])}"
-    seen = "now" if run["is_live"] else "last seen"
-    return f"since {_clock(run['began_at_s'])}, {seen} {_clock(picture['now_s'])}"
+    seen = f"now {_clock(picture['now_s'])}"
+    if not run["is_live"]:
+        seen = f"last heard of {_clock(run['heard_at_s'])}"
+    return f"since {_clock(run['began_at_s'])}, {seen}"
 
 
 def _answer(answer: Json) -> Iterator[Text]:

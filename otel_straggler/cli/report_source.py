@@ -169,13 +169,8 @@ class KeptPictures:
         seen = self._seen(run_id, group)
         if seen is None:
             _no_group(self.picture(run_id, None), group or "")
-        columns = self._columns_of(run_id, seen.group)
-        ends = TimelineEnds(
-            first=columns[0].seq if columns else None,
-            last=columns[-1].seq if columns else None,
-            n_columns=len(columns),
-        )
-        return picture_json(seen, self._maker, timeline=ends)
+        ends = TimelineEnds.of(self._columns_of(run_id, seen.group))
+        return picture_json(seen, self._maker, timeline=ends, now_s=time.time())
 
     def timeline(self, run_id: str, group: str, section: str) -> Json:
         columns = self._columns_of(run_id, group)
@@ -184,7 +179,8 @@ class KeptPictures:
     def rank(self, run_id: str, group: str, rank: int) -> Json:
         seen = self._seen(run_id, group)
         assert seen is not None
-        return rank_json(seen, rank, self._columns_of(run_id, group), self._maker)
+        columns = self._columns_of(run_id, group)
+        return rank_json(seen, rank, columns, self._maker, now_s=time.time())
 
     def _of(self, run_id: str) -> list[Seen]:
         if self._worlds[0] != run_id or not self._worlds[1]:

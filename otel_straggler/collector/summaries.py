@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from otel_straggler.collector.board import AlertsOf, Snapshot
 from otel_straggler.collector.page_seen import groups_of, newest_window, seen_of
@@ -12,6 +12,9 @@ from otel_straggler.model.alert import Mode
 from otel_straggler.publish.history import Summary
 from otel_straggler.publish.picture import RankTable
 from otel_straggler.publish.picture.summary import summary_value
+from otel_straggler.score.hangs.run_state import HANGS
+
+_GIVEN_UP: Final = "forgotten"
 
 
 class Summaries:
@@ -28,14 +31,16 @@ class Summaries:
         self._saved: dict[str, Progress] = {}
 
     def take(self, snapshot: Snapshot, now_s: float) -> list[Summary]:
-        """Of the runs of which there is anything new since it was asked for last. Cost: O(groups);
-        the rest is done on the thread of the history, when they are written."""
+        """Of the runs of which there is anything new since it was asked for last, or that hang: one
+        that is silent is still followed. What monitoring has given up keeps what was seen before.
+        Cost: O(groups); the rest is done on the thread of the history, when they are written."""
         before, self._saved = self._saved, {run.run_id: progress_of(run) for run in snapshot.seen}
         return [
             self._summary(snapshot, run, group, now_s)
             for run in snapshot.seen
-            if before.get(run.run_id) != self._saved[run.run_id]
             for group in groups_of(run)
+            if _state(run, group) != _GIVEN_UP
+            if before.get(run.run_id) != self._saved[run.run_id] or _state(run, group) in HANGS
         ]
 
     def _summary(self, snapshot: Snapshot, run: RunSeen, group: str, now_s: float) -> Summary:
@@ -52,6 +57,11 @@ class Summaries:
             return summary_value(seen)
 
         return Summary(run_id=run.run_id, job=run.jobs.get(group, ""), group=group, make=make)
+
+
+def _state(run: RunSeen, group: str) -> str:
+    found = run.found.get(group)
+    return "" if found is None else found.state
 
 
 def _table(run: RunSeen, group: str) -> RankTable | None:
