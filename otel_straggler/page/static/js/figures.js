@@ -89,7 +89,7 @@ function progress(picture) {
   const endS = hasEnded ? run.finished_at_s ?? run.heard_at_s ?? picture.now_s : picture.now_s;
   // A run that hangs does so since its last progress, and not since it began.
   const fromS = picture.answer.kind === "hang" ? picture.answer.since_s : run.began_at_s;
-  const parts = [wordsOf(run.state)];
+  const parts = [hasEnded && run.state === "training" ? "last seen training" : wordsOf(run.state)];
   if (isKnown(fromS)) {
     parts[0] += `${hasEnded ? " after" : " for"} ${formatDuration(Math.max(0, endS - fromS))}`;
   }
