@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -116,7 +117,10 @@ class PageHistory:
         if key not in self._columns:
             while len(self._columns) >= _MOST_KEPT:
                 self._columns.pop(next(iter(self._columns)), None)
-            self._columns[key] = self.newest(run_id, group, most)
+            # Other runs have windows between those of this one: their numbers leave gaps, which a
+            # page would show as windows that are missing.
+            newest = self.newest(run_id, group, most)
+            self._columns[key] = [replace(each, seq=at) for at, each in enumerate(newest)]
         return self._columns[key]
 
     def columns(self, run_id: str, group: str, from_s: float, to_s: float) -> list[Column]:

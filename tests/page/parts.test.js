@@ -102,6 +102,14 @@ test("a hang counts from its last progress, and the loss is told once", () => {
   }
 });
 
+test("a run that nobody follows any more lasted until it was last heard", () => {
+  const { now_s: nowS } = pictures.healthy;
+  const gone = { ...pictures.healthy, answer: { ...pictures.healthy.answer, kind: "ended" } };
+  const times = { began_at_s: nowS - 5000, heard_at_s: nowS - 4940, finished_at_s: null };
+  gone.run = { ...gone.run, state: "training", attempt: 0, ...times };
+  assert.equal(figuresOf(gone)[4].small, "last seen training after 1 min");
+});
+
 test("a healthy run is drawn as the spread of its ranks, with the slowest named", () => {
   assert.match(textOf(evidenceTree(pictures.healthy)), /× the slowest of all, rank \d+/);
   assert.equal(spreadOf([null, null]), null);

@@ -19,10 +19,9 @@ from otel_straggler.publish.picture.answer_rest import (
 from otel_straggler.publish.picture.answer_type import Json
 from otel_straggler.publish.picture.answer_verdict import verdict_answer
 from otel_straggler.publish.picture.seen import Seen
-from otel_straggler.publish.picture.verdicts import CALLED, cost_of, standing
+from otel_straggler.publish.picture.verdicts import CALLED, PLACES, cost_of, standing
 from otel_straggler.score.hangs.run_state import ENDS
 
-_PLACES = ("rank", "host")
 _MUCH_DEARER = 2.0
 """What is wrong with the run as a whole goes before a rank only if it costs so much more."""
 
@@ -59,8 +58,8 @@ def told_first(seen: Seen) -> Verdict | None:
     if not stands:
         return None
     called = [verdict for verdict in stands if verdict.state in CALLED] or stands
-    places = [verdict for verdict in called if verdict.scope in _PLACES]
-    wholes = [verdict for verdict in called if verdict.scope not in _PLACES]
+    places = [verdict for verdict in called if verdict.scope in PLACES]
+    wholes = [verdict for verdict in called if verdict.scope not in PLACES]
     if not places or not wholes:
         return called[0]
     is_whole = cost_of(wholes[0]) > _MUCH_DEARER * cost_of(places[0])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
+import numpy as np
+
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.picture.answer_hang import hang_facts, hang_headline
 from otel_straggler.publish.picture.answer_type import (
@@ -17,8 +19,10 @@ from otel_straggler.publish.picture.answer_type import (
 )
 from otel_straggler.publish.picture.answer_verdict import facts_of, headline
 from otel_straggler.publish.picture.seen import Seen
+from otel_straggler.score.verdicts.settings import VerdictSettings
 
 _QUORUM: Final = 0.999
+_LEAST_PEERS: Final = VerdictSettings().least_peers
 _LOSES: Final = 1.05
 _ENDS: Final = {
     "finished": "The run has finished",
@@ -74,10 +78,20 @@ def _loses(seen: Seen, waste: float) -> Json:
         "watch",
         "healthy",
         head,
-        sentence=f"{head}, and no rank, host or stage stands out enough to be named.",
+        sentence=f"{head}, and {_why_nobody(seen)}.",
         cost=_cost_of_waste(seen),
         advice=["Look at the ledger: the section with the longest exposed time is where to begin."],
     )
+
+
+def _why_nobody(seen: Seen) -> str:
+    """Of two ranks one is slower, and no third tells whether that is ordinary."""
+    if seen.reporting < _LEAST_PEERS and seen.table is not None:
+        overall = seen.table.slowdowns.overall
+        if np.isfinite(overall).any():
+            slower = int(seen.table.ranks[int(np.nanargmax(overall))])
+            return f"rank {slower} takes longer; two ranks are too few to call one of them slow"
+    return "no rank, host or stage stands out enough to be named"
 
 
 def _cost_of_waste(seen: Seen) -> Json:
@@ -99,11 +113,21 @@ def waiting_answer(seen: Seen) -> Json:
             "The run is starting",
             sentence=f"The run is starting: {of_all} were heard of, and none has done a step.",
         )
+    step = _furthest(seen)
+    if seen.table is None and step > 0:  # this collector was restarted, or began later
+        head = "Waiting for the first window of steps"
+        said = f"{head}: {of_all} were heard of, and have come to step {step:,}."
+        return answer(seen, "unknown", "waiting", head, sentence=said)
     if seen.table is None:
         said = f"Waiting for the first window of steps; {of_all} were heard of."
         return answer(seen, "unknown", "waiting", "Waiting for the first steps", sentence=said)
     said = "The first window is there; verdicts take a few more steps."
     return answer(seen, "unknown", "waiting", "Too early to say", sentence=said)
+
+
+def _furthest(seen: Seen) -> int:
+    """The furthest step that a rank has told of; -1 if none has."""
+    return -1 if seen.signs is None else max(seen.signs.step.tolist(), default=-1)
 
 
 def no_data_answer(seen: Seen) -> Json:

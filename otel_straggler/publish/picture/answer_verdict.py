@@ -17,7 +17,13 @@ from otel_straggler.publish.picture.answer_type import (
 )
 from otel_straggler.publish.picture.rounding import number
 from otel_straggler.publish.picture.seen import Seen
-from otel_straggler.publish.picture.verdicts import CALLED, cost_of, since_s_of
+from otel_straggler.publish.picture.verdicts import (
+    CALLED,
+    PLACES,
+    cost_of,
+    since_s_of,
+    standing,
+)
 
 _BAD_SLOWDOWN: Final = 1.10
 _OF_RUN: Final[dict[Cause, str]] = {
@@ -37,7 +43,7 @@ def verdict_answer(seen: Seen, verdict: Verdict) -> Json:
 def facts_of(seen: Seen, verdict: Verdict) -> Json:
     """The fields of an answer that a verdict fills, but for tone, kind and headline."""
     return {
-        "sentence": sentence_of(verdict),
+        "sentence": " ".join(filter(None, (sentence_of(verdict), _as_well(seen, verdict)))),
         "scope": verdict.scope,
         "rank": verdict.rank,
         "node": verdict.node or None,
@@ -66,8 +72,29 @@ def sentence_of(verdict: Verdict) -> str:
     return as_sentence(verdict.sentence) or headline(verdict) + "."
 
 
+def _as_well(seen: Seen, told: Verdict) -> str:
+    """Who else is called slow: to mend one of them alone would not do. Empty if nobody is."""
+    others = [
+        each
+        for each in standing(seen.current)
+        if each.state in CALLED and each.scope in PLACES and not _is_same(each, told)
+    ]
+    if not others:
+        return ""
+    if len(others) == 1:
+        return f"{_who(others[0])} is called slow as well."
+    return f"{len(others):,} more are called slow as well."
+
+
+def _is_same(each: Verdict, told: Verdict) -> bool:
+    """Whether it is about the same rank, or about one on the host that is told of."""
+    if each.rank is not None and each.rank == told.rank:
+        return True
+    return each.subject_id == told.subject_id or (told.scope == "host" and each.node == told.node)
+
+
 def kind_of(verdict: Verdict) -> AnswerKind:
-    if verdict.scope in ("rank", "host"):
+    if verdict.scope in PLACES:
         return "straggler"
     return "uniform" if verdict.cause == "uniform_slowdown" else "imbalance"
 

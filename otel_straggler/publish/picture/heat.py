@@ -10,10 +10,15 @@ import numpy as np
 
 from otel_straggler.model.observation import Floats
 from otel_straggler.model.rank import Source
-from otel_straggler.publish.picture.patterns import ALL_WAIT, PATTERN_TEXTS, pattern_of
+from otel_straggler.publish.picture.patterns import (
+    PATTERN_TEXTS,
+    hot_cells,
+    pattern_of,
+    text_of,
+)
 from otel_straggler.publish.picture.rounding import rounded
 from otel_straggler.publish.picture.seen import RankSigns, RankTable, Seen
-from otel_straggler.publish.picture.verdicts import standing
+from otel_straggler.publish.picture.verdicts import CALLED, PLACES, standing
 from otel_straggler.score.hangs.signs import LOST
 from otel_straggler.score.verdicts.workers import Workers, find_workers
 
@@ -53,9 +58,7 @@ def heat_json(seen: Seen) -> Json:
         return _nothing()
     silent = _silent(seen, layout)
     workers = layout.workers
-    cells = _told_cells(seen, workers)
-    if cells is None:
-        cells = _cells_of_window(seen.table, layout)
+    cells, section = _cells(seen, layout)
     judged = {verdict.cause for verdict in standing(seen.current) if verdict.scope == "run"}
     pattern = pattern_of(
         cells,
@@ -75,8 +78,32 @@ def heat_json(seen: Seen) -> Json:
         ],
         "silent": silent,
         "pattern": pattern,
-        "pattern_text": ALL_WAIT if pattern == "silent" and not silent else PATTERN_TEXTS[pattern],
+        "pattern_text": (f"In {section}: " if section and pattern != "silent" else "")
+        + text_of(pattern, cells, n_silent=len(silent)),
+        "section": section,
     }
+
+
+def _cells(seen: Seen, layout: Layout) -> tuple[Floats, str | None]:
+    """(P, D) slowdowns, and the section that they are of; None for all work together.
+
+    Layer 2 counts compute alone. Where a rank or host is called slow and does not stand out in
+    that, what it was called slow for is shown: all own work, or else its section.
+    """
+    told = _told_cells(seen, layout.workers)
+    whole = _cells_of_window(seen.table, layout, None) if told is None else told
+    slow = next(
+        (v for v in standing(seen.current) if v.state in CALLED and v.scope in PLACES), None
+    )
+    if slow is None or seen.table is None or hot_cells(whole).any():
+        return whole, None
+    names = [section.name for section in seen.table.sections]
+    choices = [None, names.index(slow.section)] if slow.section in names else [None]
+    for at in choices:
+        cells = _cells_of_window(seen.table, layout, at)
+        if hot_cells(cells).any():
+            return cells, None if at is None else names[at]
+    return whole, None
 
 
 def layout_of(table: RankTable | None, signs: RankSigns | None) -> Layout | None:
@@ -121,15 +148,16 @@ def _told_cells(seen: Seen, workers: Workers) -> Floats | None:
     return cells if np.isfinite(cells).any() else None
 
 
-def _cells_of_window(table: RankTable | None, layout: Layout) -> Floats:
-    """Of the newest window: the mean over the ranks of a worker."""
+def _cells_of_window(table: RankTable | None, layout: Layout, section: int | None) -> Floats:
+    """Of the newest window, in all or one of its sections: the mean over the ranks of a worker."""
     workers = layout.workers
     n_data, n_stages = workers.shape
     if table is None:
         return np.full((n_stages, n_data), np.nan)
     rows = np.array([layout.row_of[rank] for rank in table.ranks.tolist()], np.int64)
     cell = workers.stage[rows] * n_data + workers.data[rows]
-    values = table.slowdowns.overall
+    found = table.slowdowns
+    values = found.overall if section is None else found.by_section[:, section]
     known = np.isfinite(values)
     size = n_stages * n_data
     total = np.bincount(cell[known], values[known], size)
@@ -162,4 +190,5 @@ def _nothing() -> Json:
         "silent": [],
         "pattern": "unknown",
         "pattern_text": PATTERN_TEXTS["unknown"],
+        "section": None,
     }

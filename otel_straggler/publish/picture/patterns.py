@@ -27,8 +27,6 @@ PATTERN_TEXTS: Final[dict[Pattern, str]] = {
     "silent": "A worker is silent or stuck, and the others wait for it.",
     "unknown": "Nobody told where the ranks stand in the layout.",
 }
-ALL_WAIT: Final = "All workers wait, and none of them stands out."
-"""Of a hang without a culprit."""
 LEAST_EXCESS: Final = 0.03
 """A worker that is less than 3 % slower than the others is never hot."""
 _NOISES: Final = 12.0
@@ -89,6 +87,22 @@ def pattern_of(
     if not hot.any():
         return "spread" if slowdown >= _MOVING else "even"
     return _of_hot(hot, np.isfinite(cells))
+
+
+def text_of(pattern: Pattern, cells: Floats, *, n_silent: int) -> str:
+    """The word as a sentence, of as many workers as there are.
+
+    >>> text_of("hot_cell", np.array([[1.0, 1.4, 1.0, 1.3, 1.0, 1.0]]), n_silent=0)
+    '2 workers are hot: bad GPUs, or a bad host.'
+    """
+    n_hot = int(hot_cells(cells).sum())
+    if pattern == "hot_cell" and n_hot > 1:
+        return f"{n_hot:,} workers are hot: bad GPUs, or a bad host."
+    if pattern == "silent" and n_silent == 0:
+        return "All workers wait, and none of them stands out."
+    if pattern == "silent" and n_silent > 1:
+        return f"{n_silent:,} workers are silent or stuck, and the others wait for them."
+    return PATTERN_TEXTS[pattern]
 
 
 def _of_hot(hot: Bools, known: Bools) -> Pattern:

@@ -16,6 +16,8 @@ MOST_VERDICTS: Final = 200
 CALLED: Final = frozenset({"confirmed", "flapping"})
 """States in which somebody is called slow."""
 STANDING: Final = frozenset({*CALLED, "suspect"})
+PLACES: Final = ("rank", "host")
+"""Scopes of who can be mended or replaced."""
 _WELL: Final = frozenset({"ok", "recovered"})
 
 

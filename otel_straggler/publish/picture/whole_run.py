@@ -13,6 +13,7 @@ from otel_straggler.publish.picture.rounding import number, seconds
 from otel_straggler.publish.picture.seen import RankTable, Seen, TimeBasis
 from otel_straggler.publish.picture.slowdowns import own_step_s
 from otel_straggler.publish.picture.standstill import standstill_of
+from otel_straggler.publish.picture.verdicts import CALLED, cost_of
 
 Json: TypeAlias = dict[str, Any]
 _BASIS: dict[str, TimeBasis] = {"cupti": "cupti", "events": "events", "off": "host", "": "host"}
@@ -20,7 +21,7 @@ _BASIS: dict[str, TimeBasis] = {"cupti": "cupti", "events": "events", "off": "ho
 
 def run_json(seen: Seen) -> Json:
     """Cost: O(R S)."""
-    world = seen.world or WorldSummary(run_id=seen.run_id)
+    world = as_told(seen)
     waste = world.waste
     expected = seen.expected
     lost_s = None if seen.world is None else world.gpu_seconds_lost
@@ -59,6 +60,18 @@ def run_json(seen: Seen) -> Json:
         "time_basis": time_basis(seen),
         "mode": seen.mode,
     }
+
+
+def as_told(seen: Seen) -> WorldSummary:
+    """What layer 2 says of the whole; where somebody who is called slow costs more than that, by
+    him: the balance of the work leaves out what is no work, such as the loading of data."""
+    world = seen.world or WorldSummary(run_id=seen.run_id)
+    called = (verdict for verdict in seen.current if verdict.state in CALLED)
+    dearest = max(map(cost_of, called), default=0.0)
+    share = min(dearest / 3600.0 / max(seen.expected, 1), 0.99)
+    if not share > (world.waste if math.isfinite(world.waste) else 0.0):
+        return world
+    return replace(world, waste=share, slowdown=1.0 / (1.0 - share))
 
 
 def state_of(seen: Seen) -> str:

@@ -152,7 +152,7 @@ class Judge:
             self._tracks.numbers.add(block.steps)
         changes = self._evaluate(block, excess, counts)
         self._learn(block)
-        self._sums.add(excess.step_s, self._world, self._structure.balance)
+        self._sums.add(excess.step_s, self._world, self._structure.balance, self._cases.latest())
         self._newest_step_s = excess.step_s
         return changes
 

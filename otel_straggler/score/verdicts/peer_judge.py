@@ -186,6 +186,7 @@ class PeerJudge:
             draft,
             scope="host",
             node=node,
+            n_peers=self._peers_elsewhere(members) or draft.n_peers,
             cause="slow_host" if is_sure_host else "unknown",
             rank=None,
             is_localised=is_sure_host,
@@ -202,6 +203,12 @@ class PeerJudge:
             now=self._now,
             confirmable=is_sure_host,
         )
+
+    def _peers_elsewhere(self, members: Ints) -> int:
+        """Ranks in the role of the first of a host's ranks that are on other hosts."""
+        code = self._world.peers.code
+        same = int((code == code[members[0]]).sum())
+        return same - int((code[members] == code[members[0]]).sum())
 
     # --- ranks ---------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from otel_straggler.model.decision import hang_subject
@@ -72,6 +73,23 @@ def test_the_dearest_rank_goes_first_and_a_suspect_after_all_that_are_called_slo
     only = answer_of(made.seen(suspect))
     assert kinds(only) == ("straggler", "watch")
     assert only["headline"] == "Rank 3 on node-0 may be slow in forward"
+
+
+def test_others_that_are_slow_too_are_told_of() -> None:
+    """To cordon the first alone would not help; ranks of a slow host are not others."""
+    first = made.verdict(gpu_seconds_lost_per_hour=9000.0)
+    second = made.verdict(subject_id="b", rank=2)
+    two = answer_of(made.seen(first, second))["sentence"]
+    assert two.endswith(" Rank 2 on node-0 is called slow as well.")
+    third = made.verdict(subject_id="c", scope="host", rank=None, node="node-3")
+    assert answer_of(made.seen(first, second, third))["sentence"].endswith(
+        " 2 more are called slow as well."
+    )
+    host = made.verdict(subject_id="h", scope="host", rank=None, gpu_seconds_lost_per_hour=1e5)
+    again = made.verdict(subject_id="d", section="backward", gpu_seconds_lost_per_hour=1.0)
+    suspect = made.verdict(subject_id="e", rank=7, state="suspect")
+    for alone in ((host, second), (first, again), (first, suspect), (first, STAGE)):
+        assert "as well" not in answer_of(made.seen(*alone))["sentence"]
 
 
 def test_a_rank_goes_before_an_imbalance_unless_that_costs_far_more() -> None:
@@ -203,6 +221,14 @@ def test_a_loss_that_nobody_is_to_blame_for_is_said() -> None:
     assert found["headline"] == "Ranks wait for each other: 20 % of the GPU time is lost"
 
 
+def test_two_ranks_are_too_few_to_call_one_slow_and_the_slower_is_told() -> None:
+    lost = made.summary(slowdown=1.25, waste=0.2)
+    told = answer_of(made.seen(world=lost, table=made.table_of(2, slow={1: 1.5})))["sentence"]
+    assert "rank 1 takes longer; two ranks are too few" in told
+    told = answer_of(made.seen(world=lost, table=made.table_of(3, slow={1: 1.5})))["sentence"]
+    assert "no rank, host or stage" in told
+
+
 def test_a_single_rank_has_nobody_to_be_compared_with() -> None:
     found = answer_of(made.seen(table=made.table_of(1)))
     assert "nobody to compare" in found["sentence"]
@@ -215,7 +241,11 @@ def test_before_the_first_verdicts_one_waits() -> None:
     starting = answer_of(made.seen(table=None, signs=heard, found=made.found_of(8, "starting")))
     assert (*kinds(starting), starting["headline"]) == ("waiting", "unknown", "The run is starting")
     first = answer_of(made.seen(table=None, signs=heard, found=made.found_of(8)))
-    assert first["headline"] == "Waiting for the first steps"
+    assert first["headline"] == "Waiting for the first window of steps"
+    assert "have come to step 61" in first["sentence"]  # it does not begin: a collector does
+    begun = made.signs_of(made.table_of(), step=np.zeros(8, np.int64))
+    fresh = answer_of(made.seen(table=None, signs=begun, found=made.found_of(8)))
+    assert fresh["headline"] == "Waiting for the first steps"
     early = answer_of(made.seen(judged=nothing))
     assert (*kinds(early), early["headline"]) == ("waiting", "unknown", "Too early to say")
     assert kinds(answer_of(made.seen(table=None, judged=nothing))) == ("no_data", "unknown")

@@ -71,6 +71,35 @@ def test_figures_of_the_run() -> None:
     assert (found["time_basis"], found["state"]) == ("host", "training")
 
 
+def test_the_part_that_is_lost_is_never_less_than_what_one_costs() -> None:
+    """The sentence names 14,400 s an hour of 8 GPUs: that is half of the time, also where the
+    balance of the work, which leaves out the loading of data, sees nothing."""
+    slow = made.verdict(scope="host", rank=None, gpu_seconds_lost_per_hour=14_400.0)
+    found = picture(made.seen(slow, world=made.summary(slowdown=1.01, waste=0.0099)))["run"]
+    assert (found["waste"], found["slowdown"]) == (0.5, 2.0)
+    assert found["gpu_seconds_lost_per_hour"] == 14_400.0
+    cheap = made.verdict(gpu_seconds_lost_per_hour=1.0)
+    found = picture(made.seen(cheap, world=made.summary(slowdown=1.25, waste=0.2)))["run"]
+    assert (found["waste"], found["slowdown"]) == (0.2, 1.25)
+
+
+def test_the_matrix_shows_what_a_rank_was_called_slow_for() -> None:
+    """Layer 2 balances compute: who loads data slowly does not stand out in that."""
+    alike = tuple((0, data, 1.0) for data in range(8))
+    world = made.summary(heat=alike)
+    loads = made.verdict(section="data_loading", cause="slow_host")
+    table = made.table_of(8)
+    table.step_s[5, 0] *= 1.1  # a sixtieth of all own work
+    heat = picture(made.seen(loads, world=world, table=table))["heat"]
+    assert (heat["pattern"], heat["section"]) == ("hot_cell", "data_loading")
+    assert heat["pattern_text"].startswith("In data_loading: One worker is hot")
+    table.step_s[5, 0] *= 10
+    heat = picture(made.seen(loads, world=world, table=replace(table)))["heat"]
+    assert (heat["pattern"], heat["section"]) == ("hot_cell", None)
+    heat = picture(made.seen(world=world, table=table))["heat"]  # nobody is called slow
+    assert (heat["pattern"], heat["section"]) == ("even", None)
+
+
 def test_slowdowns_are_of_own_work_against_the_median() -> None:
     """Waiting is no work, and what lies within a section is not counted twice."""
     found = picture(made.seen(table=made.table_of(8, slow={5: 1.5})))

@@ -13,7 +13,7 @@ import {
 } from "./format.js";
 
 const MUCH_WASTE = 0.1;
-const SOME_WASTE = 0.03;
+const SOME_WASTE = 0.048; // from there on the answer no longer says that all is well
 
 /** Key figures of the run. */
 export function createFigures(container) {
@@ -85,11 +85,11 @@ function reporting(run) {
 
 function progress(picture) {
   const { run } = picture;
-  const hasEnded = isKnown(run.finished_at_s);
-  const endS = hasEnded ? run.finished_at_s : picture.now_s;
+  const hasEnded = isKnown(run.finished_at_s) || picture.answer.kind === "ended";
+  const endS = hasEnded ? run.finished_at_s ?? run.heard_at_s ?? picture.now_s : picture.now_s;
   // A run that hangs does so since its last progress, and not since it began.
   const fromS = picture.answer.kind === "hang" ? picture.answer.since_s : run.began_at_s;
-  const parts = [wordsOf(run.state)];
+  const parts = [hasEnded && run.state === "training" ? "last seen training" : wordsOf(run.state)];
   if (isKnown(fromS)) {
     parts[0] += `${hasEnded ? " after" : " for"} ${formatDuration(Math.max(0, endS - fromS))}`;
   }
