@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .probes import MEAN_COLOURS
+from .probes import MEAN_COLOURS, TWO_FRAMES
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -51,13 +51,15 @@ class LivePage:
         for y in range(4, int(box["height"]), 12):
             for x in range(70, int(box["width"]), 20):
                 self.page.mouse.move(box["x"] + x, box["y"] + y)
+                canvas.evaluate(TWO_FRAMES)  # the tooltip follows the pointer in the next one
                 yield tooltip.text_content() if tooltip.is_visible() else "", x, y
 
     def click_in_chart(self, name: str, words: str) -> None:
         """Where the pointer is told the words."""
-        for text, x, y in self.places_in_chart(name):
+        for text, _, _ in self.places_in_chart(name):
             if re.search(rf"{re.escape(words)}\b", text):
-                self.canvas(name).click(position={"x": x, "y": y})
+                self.page.mouse.down()  # the pointer is there
+                self.page.mouse.up()
                 return
         raise AssertionError(f"{words!r} is nowhere in {name}")
 

@@ -107,3 +107,7 @@ MEAN_COLOURS = """(canvas, places) => {
     });
 }"""
 """Mean red, green and blue of squares of ten pixels of the page."""
+
+TWO_FRAMES = """() => new Promise(done =>
+    requestAnimationFrame(() => requestAnimationFrame(done)))"""
+"""Ends when what was under way has been drawn."""
