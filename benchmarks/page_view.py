@@ -5,10 +5,11 @@
 A real collector in this process, fed over HTTP with a simulated run, and a timeline of 360 windows.
 A browser's requests come from another process: all files of the page, the list of runs, the
 picture, the timeline, the first event, all as gzip. Processor time of the threads that answer is
-counted, not that of the one that scores. ``first`` is a view that finds nothing made or kept, so
-the budget is held against it; ``view`` the median of those that follow, each after something new
-has come; ``again`` a view by somebody who has the files, without anything new. A scrape is the
-answer to /metrics, whose text the scoring thread has made before. Prints JSON.
+counted, not that of the one that scores. ``first`` is a view that finds nothing made or kept:
+it also zips the files, once in the life of a collector; ``view``, against which the budget is held,
+the median of those that follow, each after something new has come and of a timeline that nobody has
+asked for before; ``again`` a view by somebody who has the files, without anything new. A scrape is
+the answer to /metrics, whose text the scoring thread has made before. Prints JSON.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from benchmarks.harness.about import about
@@ -43,13 +45,14 @@ FREE = "127.0.0.1:0"
 RANKS = (1_000, 10_000)
 STEPS = 50
 COLUMNS = 360
-VIEWS = 15
+VIEWS = 6
 MOST_MS, MOST_RANKS = 50.0, 1_000
 MOST_BYTES = 1_000_000
 PATIENCE_S = 600.0
 BEATS_AT_ONCE = 500
 PIPELINE = 4
-ANSWERING = ("straggler-servers", "asyncio_")
+ANSWERING = ("straggler-servers", "asyncio_", "uvloop_")
+"""Names of threads: the loop, and its executor, as asyncio and uvloop call that."""
 Json = dict[str, Any]
 
 VIEW = """
@@ -62,9 +65,11 @@ def get(path, lines=None):
             return sum(len(answer.readline()) for _ in range(lines))
         return len(answer.read())
 for line in sys.stdin:
-    sizes = {"files": sum(get(path) for path in names)} if line == "all\\n" else {}
-    for path in ("/v1/runs", "/v1/run", "/v1/timeline"):
+    what, section = line.rstrip("\\n").split(" ")
+    sizes = {"files": sum(get(path) for path in names)} if what == "all" else {}
+    for path in ("/v1/runs", "/v1/run"):
         sizes[path] = get(path)
+    sizes["/v1/timeline"] = get("/v1/timeline?section=" + section)
     sizes["/v1/events"] = get("/v1/events", lines=5)
     print(json.dumps(sizes), flush=True)
 """
@@ -119,10 +124,10 @@ def _measured(addresses: dict[str, str], ranks: int, views: int) -> Json:
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as browser:
 
-        def view(what: str) -> Json:
+        def view(what: str, section: str = "") -> Json:
             assert browser.stdin is not None
             assert browser.stdout is not None
-            browser.stdin.write(f"{what}\n")
+            browser.stdin.write(f"{what} {section}\n")
             browser.stdin.flush()
             found: Json = json.loads(browser.stdout.readline())
             return found
@@ -130,9 +135,10 @@ def _measured(addresses: dict[str, str], ranks: int, views: int) -> Json:
         _news(addresses, ranks)
         first_ms, sizes = _cpu_ms(lambda: view("all"))
         viewed, scraped = [], []
-        for _ in range(views):
+        sections = [section["name"] for section in _get(f"{base}/v1/run")["sections"]]
+        for section in sections[:views]:
             _news(addresses, ranks)
-            viewed.append(_cpu_ms(lambda: view("all"))[0])
+            viewed.append(_cpu_ms(partial(view, "all", section))[0])
             scraped.append(_cpu_ms(lambda: urllib.request.urlopen(f"{base}/metrics").read())[0])
         again_ms = [_cpu_ms(lambda: view("data"))[0] for _ in range(views)]
         browser.stdin.close()  # type: ignore[union-attr]
@@ -161,6 +167,8 @@ def _cpu_ms(work: Callable[[], Any]) -> tuple[float, Any]:
 
 def _answering_s() -> float:
     threads = [t for t in threading.enumerate() if t.name.startswith(ANSWERING) and t.ident]
+    if len(threads) < 2:
+        raise SystemExit(f"no executor among {[t.name for t in threading.enumerate()]}")
     return sum(time.clock_gettime(time.pthread_getcpuclockid(t.ident)) for t in threads if t.ident)
 
 
@@ -233,12 +241,12 @@ def _get(url: str) -> Json:
 
 
 def _budgets(result: Json) -> dict[str, Json]:
-    name = f"a first view at {MOST_RANKS:,} ranks"
+    name = f"a view at {MOST_RANKS:,} ranks"
     of_size = result["ranks"].get(str(MOST_RANKS))
     view = (
         not_measured("this run had other sizes")
         if of_size is None
-        else judge(of_size["first_ms"], MOST_MS, "ms")
+        else judge(of_size["view_ms"]["median"], MOST_MS, "ms")
     )
     return {
         name: view,

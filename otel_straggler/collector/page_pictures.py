@@ -9,7 +9,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from otel_straggler.collector.board import AlertsOf, Snapshot
 from otel_straggler.collector.page_cache import Answer, AnswerCache
@@ -38,6 +38,10 @@ from otel_straggler.publish.picture.rank import is_known
 from otel_straggler.publish.picture.scalars import scalars_json
 
 Json: TypeAlias = dict[str, Any]
+
+_SAME_S: Final = 1.0
+"""A world that was looked at so lately, and of which nothing was heard since, is not read again."""
+_MOST_WORLDS: Final = 16
 
 
 class UnknownError(Exception):
@@ -81,6 +85,7 @@ class Pictures:
         self._from = sources
         self._cache = cache or AnswerCache()
         self._tables: dict[tuple[str, str], tuple[WindowScores, RankTable]] = {}
+        self._seen_last: dict[tuple[str, str], tuple[str, Seen]] = {}
         self._lock = threading.Lock()
 
     # --- answers ---------------------------------------------------------------------------------
@@ -257,18 +262,31 @@ class Pictures:
         groups = groups_of(run)
         if only is not None and only in groups:
             groups = (only,)
-        return [
-            seen_of(
-                run,
-                group,
-                table=self._table(run, group),
-                alerts=tuple(self._from.alerts(run.run_id)),
-                maintenance=self._from.snapshot().maintenance,
-                mode=self._from.mode,
-                now_s=self._from.now_s(),
-            )
-            for group in groups
-        ]
+        state = self._live_state(run)
+        return [self._world(run, group, state) for group in groups]
+
+    def _world(self, run: RunSeen, group: str, state: str) -> Seen:
+        """One world, made once for the list, the picture and the timeline of the same view."""
+        key = run.run_id, group
+        now_s = self._from.now_s()
+        known = self._seen_last.get(key)
+        if known is not None and known[0] == state and 0.0 <= now_s - known[1].now_s < _SAME_S:
+            return known[1]
+        seen = seen_of(
+            run,
+            group,
+            table=self._table(run, group),
+            alerts=tuple(self._from.alerts(run.run_id)),
+            maintenance=self._from.snapshot().maintenance,
+            mode=self._from.mode,
+            now_s=now_s,
+        )
+        with self._lock:
+            self._seen_last.pop(key, None)
+            while len(self._seen_last) >= _MOST_WORLDS:
+                del self._seen_last[next(iter(self._seen_last))]
+            self._seen_last[key] = state, seen
+        return seen
 
     def _table(self, run: RunSeen, group: str) -> RankTable | None:
         """Of the newest window; made once."""

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import math
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -21,6 +22,7 @@ _FILES = "/page/"
 _INDEX = "index.html"
 EVENTS: Final = "/v1/events"
 _MOST_FIELDS: Final = 20
+_FILE_LEVEL: Final = 6
 SECURITY_HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; font-src 'self'; base-uri 'none'; "
@@ -54,7 +56,6 @@ class PageRoutes:
         self._pictures = pictures
         self._events = events
         self._failure = failure
-        self._zipped: dict[str, bytes] = {}
         self._json: dict[str, Callable[[Query], Answer]] = {
             "/v1/runs": lambda _: pictures.runs(),
             "/v1/run": lambda q: pictures.run(q.get("run"), q.get("group")),
@@ -132,14 +133,19 @@ class PageRoutes:
         is_text = asset.media_type.startswith(_ZIPPED_TYPES)
 
         def zipped() -> bytes | None:
-            if name not in self._zipped and is_text:
-                self._zipped[name] = gzip.compress(asset.content, mtime=0)
-            return self._zipped.get(name)
+            return _zipped_file(name) if is_text else None
 
         etag = f"W/{asset.etag}"
         response = conditional(head, asset.content, asset.media_type, etag, zipped)
         response.headers = {**response.headers, **SECURITY_HEADERS}
         return response
+
+
+@cache
+def _zipped_file(name: str) -> bytes:
+    """A file of the page, compressed once in the life of the process: files never change."""
+    asset = page.asset(name)
+    return b"" if asset is None else gzip.compress(asset.content, _FILE_LEVEL, mtime=0)
 
 
 def conditional(

@@ -6,7 +6,7 @@ is one step, so a rank may be shown a heartbeat older than its step, and nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from otel_straggler.collector.watching import RunSeen
 from otel_straggler.model.alert import Alert, Mode
 from otel_straggler.model.decision import hang_subject
 from otel_straggler.model.maintenance import Maintenance
-from otel_straggler.model.observation import NO_STEP, Section
+from otel_straggler.model.observation import NO_STEP, Floats, Section
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.publish.alert_json import shown_alert
 from otel_straggler.publish.picture import RankSigns, RankTable, Seen
@@ -104,8 +104,8 @@ def _signs(lives: list[tuple[int, RankLife]], now_s: float) -> RankSigns | None:
         roles=[life.source.role for _, life in lives],
         devices=[life.source.device for _, life in lives],
         parallels=[life.source.parallel for _, life in lives],
-        heartbeat_age_s=np.array([_age(life, life.sent_at_s, now_s) for _, life in lives]),
-        progress_age_s=np.array([_age(life, life.progress_at_s, now_s) for _, life in lives]),
+        heartbeat_age_s=_ages(lives, [life.sent_at_s for _, life in lives], now_s),
+        progress_age_s=_ages(lives, [life.progress_at_s for _, life in lives], now_s),
         step=np.array([NO_STEP if x.step is None else x.step for _, x in lives], np.int64),
         open_section=[_open_section(life) for _, life in lives],
         gpu_tier=[life.gpu_tier for _, life in lives],
@@ -114,9 +114,14 @@ def _signs(lives: list[tuple[int, RankLife]], now_s: float) -> RankSigns | None:
     )
 
 
-def _age(life: RankLife, at_s: float | None, now_s: float) -> float:
-    here_s = life.here(at_s)
-    return float("nan") if here_s is None else max(now_s - here_s, 0.0)
+def _ages(lives: list[tuple[int, RankLife]], at_s: Sequence[float | None], now_s: float) -> Floats:
+    """Since then, on the collector's clock; as :meth:`RankLife.here` has it, for all at once."""
+    told = np.array([np.nan if value is None else value for value in at_s])
+    delay_s = np.array([life.delay_s for _, life in lives])
+    arrived_at_s = np.array([life.arrived_at_s for _, life in lives])
+    here_s = np.minimum(told + np.where(np.isfinite(delay_s), delay_s, 0.0), arrived_at_s)
+    ages_s: Floats = np.maximum(now_s - here_s, 0.0)
+    return ages_s
 
 
 def _open_section(life: RankLife) -> str:
@@ -126,10 +131,10 @@ def _open_section(life: RankLife) -> str:
 
 
 def _began_at_s(lives: list[tuple[int, RankLife]], window: WindowScores | None) -> float | None:
-    began = [life.here(life.first_sent_at_s) for _, life in lives]
-    known = [at_s for at_s in began if at_s]
-    if known:
-        return min(known)
+    first = min((life for _, life in lives), key=lambda life: life.first_sent_at_s, default=None)
+    began_at_s = None if first is None else first.here(first.first_sent_at_s)
+    if began_at_s:
+        return began_at_s
     return None if window is None else window.start_ns / 1e9
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -17,12 +18,15 @@ from otel_straggler.publish.picture.patterns import (
     text_of,
 )
 from otel_straggler.publish.picture.rounding import rounded
-from otel_straggler.publish.picture.seen import RankSigns, RankTable, Seen
+from otel_straggler.publish.picture.seen import Parallel, RankSigns, RankTable, Seen
 from otel_straggler.publish.picture.verdicts import CALLED, PLACES, standing
 from otel_straggler.score.hangs.signs import LOST
 from otel_straggler.score.verdicts.workers import Workers, find_workers
 
 Json: TypeAlias = dict[str, Any]
+_Told: TypeAlias = tuple[int, str, Parallel]
+"""Number, role and place of a rank."""
+_MOST_LAYOUTS: Final = 16
 _MOVING_CAUSES: Final = frozenset({"sequence_imbalance", "expert_imbalance"})
 
 
@@ -109,19 +113,22 @@ def _cells(seen: Seen, layout: Layout) -> tuple[Floats, str | None]:
 def layout_of(table: RankTable | None, signs: RankSigns | None) -> Layout | None:
     """Where the ranks stand; None if there are none. Ranks of which only some tell a dimension are
     put in one row, by their number."""
-    told: dict[int, Source] = {}
+    told: dict[int, _Told] = {}
     for part in (table, signs):
         if part is None:
             continue
-        for rank, role, parallel in zip(
-            part.ranks.tolist(), part.roles, part.parallels, strict=True
-        ):
-            if rank not in told or parallel:
-                told[rank] = Source(run_id="", rank=rank, role=role, parallel=parallel)
-    if not told:
-        return None
-    ranks = sorted(told)
-    workers = find_workers([told[rank] for rank in ranks]) or _one_row(ranks)
+        for each in zip(part.ranks.tolist(), part.roles, part.parallels, strict=True):
+            if each[2] or each[0] not in told:
+                told[each[0]] = each
+    return _layout(tuple(told[rank] for rank in sorted(told))) if told else None
+
+
+@lru_cache(maxsize=_MOST_LAYOUTS)
+def _layout(told: tuple[_Told, ...]) -> Layout:
+    """Of ranks in order. A layout lasts as long as a world, and pictures are made all the time."""
+    ranks = [rank for rank, _, _ in told]
+    sources = [Source(run_id="", rank=r, role=role, parallel=place) for r, role, place in told]
+    workers = find_workers(sources) or _one_row(ranks)
     return Layout(workers, {rank: row for row, rank in enumerate(ranks)})
 
 
