@@ -146,7 +146,8 @@ class WorldSummary:
         cause: of the dearest confirmed verdict, else of the structure of the run; empty if none.
         resolvable_slowdown: the smallest slowdown that 20 steps can show (1.04 = 4 %).
         coverage: ranks reporting / ranks expected.
-        gpu_seconds_lost: since the start: (1 - 1 / slowdown) x ranks x time.
+        gpu_seconds_lost: since the start, over blocks of steps: ranks x time x the larger of
+            1 - 1 / slowdown and what the dearest verdict that stands costs, as a part of the time.
         step_s: median seconds per step.
         slowest_step_s: the same of the slowest rank.
         heat: (stage, data rank, slowdown) of every worker; empty where layout is unknown.
