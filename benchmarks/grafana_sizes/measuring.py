@@ -35,12 +35,15 @@ class Answer:
         series: how many lines or rows.
         size: bytes of JSON, not compressed.
         seconds: until it was there.
+        cpu_s: processor time of Prometheus for it, of all its threads; what it does besides is in
+            it as well.
     """
 
     target: Target
     series: int
     size: int
     seconds: float
+    cpu_s: float
 
 
 class Prometheus:
@@ -112,6 +115,12 @@ class Prometheus:
         [found] = self._ask(f'count(last_over_time({{run_id="{RUN_ID}"}}[1h]))')
         return int(found["value"][1])
 
+    def cpu_s(self) -> float:
+        """Processor time that it has had, as it tells of itself."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=60) as answer:
+            told = dict(line.rsplit(b" ", 1) for line in answer if not line.startswith(b"#"))
+        return float(told[b"process_cpu_seconds_total"])
+
     def _ask(self, query: str) -> Any:
         url = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
         with urllib.request.urlopen(url, timeout=60) as answer:
@@ -169,6 +178,7 @@ def _answers(run: LargeRun, prometheus: Prometheus) -> Iterator[Answer]:
         )
         known = {name: value for name, value in told.items() if name in grafana.variables}
         for target in targets(path.stem, page):
-            began_s = time.monotonic()
+            cpu_s, began_s = prometheus.cpu_s(), time.monotonic()
             series, size = grafana.answer(target, known)
-            yield Answer(target, len(series), size, time.monotonic() - began_s)
+            took_s = time.monotonic() - began_s
+            yield Answer(target, len(series), size, took_s, prometheus.cpu_s() - cpu_s)
