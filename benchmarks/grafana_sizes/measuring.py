@@ -51,7 +51,8 @@ class Prometheus:
 
     Attributes:
         url: of it.
-        began_s, ended_s: when it was started, and when it had the last page.
+        began_s, ended_s: when it had the first page, and the last one: between them no point of a
+            line is missing, however long it took to start.
 
     Raises:
         FileNotFoundError: it is not installed.
@@ -64,7 +65,7 @@ class Prometheus:
         self._closing = contextlib.ExitStack()
         self._scraped = threading.Semaphore(0)
         self._n_pages = len(pages)
-        self.ended_s = 0.0
+        self.began_s = self.ended_s = 0.0
         with self._closing:
             target = self._serve(list(pages))
             address = free_address()
@@ -85,7 +86,6 @@ class Prometheus:
                 f"--web.listen-address={address}",
                 "--query.timeout=5m",
             )
-            self.began_s = time.time()
             server = Server([program, *flags], address, folder / "log")
             self._closing.callback(server.close)
             self.url = server.url
@@ -100,6 +100,7 @@ class Prometheus:
         for _ in range(self._n_pages):
             if not self._scraped.acquire(timeout=120.0):
                 raise TimeoutError("Prometheus does not scrape")
+            self.began_s = self.began_s or time.time()
         until_s = time.monotonic() + 60.0
         self.ended_s = time.time()
         while len(self._ask(f"count_over_time(up[1h]) >= {self._n_pages}")) == 0:
