@@ -35,12 +35,15 @@ class Answer:
         series: how many lines or rows.
         size: bytes of JSON, not compressed.
         seconds: until it was there.
+        cpu_s: processor time of Prometheus for it, of all its threads; what it does besides is in
+            it as well.
     """
 
     target: Target
     series: int
     size: int
     seconds: float
+    cpu_s: float
 
 
 class Prometheus:
@@ -48,7 +51,8 @@ class Prometheus:
 
     Attributes:
         url: of it.
-        began_s, ended_s: when it was started, and when it had the last page.
+        began_s, ended_s: when it had the first page, and the last one: between them no point of a
+            line is missing, however long it took to start.
 
     Raises:
         FileNotFoundError: it is not installed.
@@ -61,7 +65,7 @@ class Prometheus:
         self._closing = contextlib.ExitStack()
         self._scraped = threading.Semaphore(0)
         self._n_pages = len(pages)
-        self.ended_s = 0.0
+        self.began_s = self.ended_s = 0.0
         with self._closing:
             target = self._serve(list(pages))
             address = free_address()
@@ -82,7 +86,6 @@ class Prometheus:
                 f"--web.listen-address={address}",
                 "--query.timeout=5m",
             )
-            self.began_s = time.time()
             server = Server([program, *flags], address, folder / "log")
             self._closing.callback(server.close)
             self.url = server.url
@@ -97,6 +100,7 @@ class Prometheus:
         for _ in range(self._n_pages):
             if not self._scraped.acquire(timeout=120.0):
                 raise TimeoutError("Prometheus does not scrape")
+            self.began_s = self.began_s or time.time()
         until_s = time.monotonic() + 60.0
         self.ended_s = time.time()
         while len(self._ask(f"count_over_time(up[1h]) >= {self._n_pages}")) == 0:
@@ -111,6 +115,12 @@ class Prometheus:
         """Of the run, in memory."""
         [found] = self._ask(f'count(last_over_time({{run_id="{RUN_ID}"}}[1h]))')
         return int(found["value"][1])
+
+    def cpu_s(self) -> float:
+        """Processor time that it has had, as it tells of itself."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=60) as answer:
+            told = dict(line.rsplit(b" ", 1) for line in answer if not line.startswith(b"#"))
+        return float(told[b"process_cpu_seconds_total"])
 
     def _ask(self, query: str) -> Any:
         url = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
@@ -169,6 +179,7 @@ def _answers(run: LargeRun, prometheus: Prometheus) -> Iterator[Answer]:
         )
         known = {name: value for name, value in told.items() if name in grafana.variables}
         for target in targets(path.stem, page):
-            began_s = time.monotonic()
+            cpu_s, began_s = prometheus.cpu_s(), time.monotonic()
             series, size = grafana.answer(target, known)
-            yield Answer(target, len(series), size, time.monotonic() - began_s)
+            took_s = time.monotonic() - began_s
+            yield Answer(target, len(series), size, took_s, prometheus.cpu_s() - cpu_s)

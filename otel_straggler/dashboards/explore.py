@@ -13,8 +13,8 @@ from otel_straggler import semconv
 
 TRACES, LOGS = "traces", "logs"
 _SOURCES: Final = {TRACES: "tempo", LOGS: "loki"}
-_OF_RUN: Final = f'resource.{semconv.RUN_ID} = "${{run_id}}"'
-_OF_RANK: Final = f"{_OF_RUN} && resource.{semconv.RANK} = ${{rank}}"
+_OF_RUN: Final = f'resource.{semconv.RUN_ID} = "${{run_id:percentencode}}"'
+_OF_RANK: Final = f"{_OF_RUN} && resource.{semconv.RANK} = ${{rank:percentencode}}"
 _LOG_LABELS: Final = {
     str(key).replace(".", "_"): name
     for key, name in ((semconv.RUN_ID, "run_id"), (semconv.RANK, "rank"))
@@ -28,7 +28,7 @@ def sources() -> list[d.DatasourceVariable]:
 
 def links_of_rank() -> list[d.DashboardLink]:
     """Of the rank that the page is about, in the range of the page."""
-    told = " | ".join(f'{label}="${{{name}}}"' for label, name in _LOG_LABELS.items())
+    told = " | ".join(f'{label}="${{{name}:percentencode}}"' for label, name in _LOG_LABELS.items())
     return [
         _on_page("Traces of this rank", _url(TRACES, f"{{ {_OF_RANK} }}")),
         _on_page("Logs of this rank", _url(LOGS, f'{{service_name=~".+"}} | {told}')),

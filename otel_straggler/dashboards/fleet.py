@@ -9,12 +9,20 @@ from otel_straggler.dashboards.goodput import over_runs
 from otel_straggler.dashboards.marks import GOODPUTS, NONE_IS_GOOD, RUN_SLOWDOWNS, SHARES
 from otel_straggler.dashboards.page import page, run_variables
 from otel_straggler.dashboards.panels import PLAIN, Panel, lines, link, number, rows
-from otel_straggler.dashboards.queries import RUN, growth, growth_to_end, newest, pace, series
+from otel_straggler.dashboards.queries import (
+    OF_RUNS,
+    RUN,
+    growth,
+    growth_to_end,
+    newest,
+    pace,
+    series,
+)
 
 _SUBJECT = f"{RUN}, subject_id, scope, rank, node, section"
 _STANDING = 'state=~"confirmed|flapping"'
-_LOST = pace(semconv.RUN_GPU_TIME_LOST, RUN)
-_LOST_NOW = newest(semconv.VERDICT_LOSS, _SUBJECT)
+_LOST = pace(semconv.RUN_GPU_TIME_LOST, RUN, OF_RUNS)
+_LOST_NOW = newest(semconv.VERDICT_LOSS, _SUBJECT, OF_RUNS)
 
 
 def render() -> str:
@@ -31,7 +39,7 @@ def render() -> str:
 
 
 def _now() -> list[Panel]:
-    state = newest(semconv.RUN_STATE, f"{RUN}, state")
+    state = newest(semconv.RUN_STATE, f"{RUN}, state", OF_RUNS)
     return [
         number(
             1,
@@ -51,7 +59,7 @@ def _now() -> list[Panel]:
             "Runs that do not get on and that nobody has acknowledged. Each costs all of its "
             "GPUs: go to the run's liveness page first.",
             "short",
-            f"sum({newest(semconv.RUN_HUNG, RUN)})",
+            f"sum({newest(semconv.RUN_HUNG, RUN, OF_RUNS)})",
             NONE_IS_GOOD,
             is_count=True,
         ),
@@ -70,7 +78,7 @@ def _now() -> list[Panel]:
             "GPU time lost to slow ranks in the range of the page, all runs. Use it to decide "
             "whether a drain or a repair pays.",
             "s",
-            f"sum({growth(semconv.RUN_GPU_TIME_LOST, RUN)})",
+            f"sum({growth(semconv.RUN_GPU_TIME_LOST, RUN, OF_RUNS)})",
             PLAIN,
         ),
     ]
@@ -84,11 +92,16 @@ def _runs() -> Panel:
         "saved 13 % of the time. Click a run for its page.",
         [
             ("GPUs lost", "short", _LOST, PLAIN),
-            ("slowdown", "short", newest(semconv.RUN_SLOWDOWN, RUN), RUN_SLOWDOWNS),
-            ("goodput", "percentunit", newest(semconv.RUN_GOODPUT, RUN), GOODPUTS),
-            ("coverage", "percentunit", newest(semconv.RUN_COVERAGE, RUN), SHARES),
-            ("ranks", "short", newest(semconv.RUN_WORLD_SIZE, RUN), PLAIN),
-            ("in state", "short", f"{newest(semconv.RUN_STATE, f'{RUN}, state')} == 1", PLAIN),
+            ("slowdown", "short", newest(semconv.RUN_SLOWDOWN, RUN, OF_RUNS), RUN_SLOWDOWNS),
+            ("goodput", "percentunit", newest(semconv.RUN_GOODPUT, RUN, OF_RUNS), GOODPUTS),
+            ("coverage", "percentunit", newest(semconv.RUN_COVERAGE, RUN, OF_RUNS), SHARES),
+            ("ranks", "short", newest(semconv.RUN_WORLD_SIZE, RUN, OF_RUNS), PLAIN),
+            (
+                "in state",
+                "short",
+                f"{newest(semconv.RUN_STATE, f'{RUN}, state', OF_RUNS)} == 1",
+                PLAIN,
+            ),
         ],
         links=[link("Run ${__data.fields.run_id}", "run", "job_name", "run_id", is_table=True)],
         dropped=["in state"],
@@ -96,7 +109,7 @@ def _runs() -> Panel:
 
 
 def _lost_over_time() -> Panel:
-    chosen = f"topk(10, {growth_to_end(semconv.RUN_GPU_TIME_LOST, RUN)})"
+    chosen = f"topk(10, {growth_to_end(semconv.RUN_GPU_TIME_LOST, RUN, OF_RUNS)})"
     return lines(
         6,
         "GPUs lost, by run",
@@ -111,7 +124,7 @@ def _lost_over_time() -> Panel:
 
 def _culprits() -> Panel:
     worst = f"topk(20, {_LOST_NOW})"
-    told = f"max by ({_SUBJECT}, cause, state) ({series(semconv.VERDICT_INFO, more=_STANDING)})"
+    told = f"max by ({_SUBJECT}, cause, state) ({series(semconv.VERDICT_INFO, OF_RUNS, _STANDING)})"
     among = f"and on ({_SUBJECT}) {worst}"
     return rows(
         7,
@@ -123,7 +136,7 @@ def _culprits() -> Panel:
             (
                 "slowdown",
                 "short",
-                f"{newest(semconv.VERDICT_SLOWDOWN, _SUBJECT)} {among}",
+                f"{newest(semconv.VERDICT_SLOWDOWN, _SUBJECT, OF_RUNS)} {among}",
                 RUN_SLOWDOWNS,
             ),
             ("is told", "short", f"{told} {among}", PLAIN),

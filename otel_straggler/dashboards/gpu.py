@@ -11,7 +11,7 @@ from typing import Final
 from otel_straggler import semconv
 from otel_straggler.dashboards.marks import HEAT, NONE_IS_GOOD, SOME_IS_ODD
 from otel_straggler.dashboards.panels import Panel, lines, rows
-from otel_straggler.dashboards.queries import OF_RANKS, RANK, newest, pace, series
+from otel_straggler.dashboards.queries import OF_RANK, RANK, newest, pace, series
 from otel_straggler.semconv import Metric
 
 _GPU: Final = f"{RANK}, hw_id"
@@ -34,7 +34,7 @@ def sensors() -> list[Panel]:
             "beside. A low clock without them: somebody has capped it, ask nvidia-smi -q -d CLOCK.",
             "hertz",
             [
-                (part, newest(semconv.GPU_CLOCK, _PART, OF_RANKS)),
+                (part, newest(semconv.GPU_CLOCK, _PART, OF_RANK)),
                 ("sm, DCGM", f"1e6 * {from_dcgm(CLOCK)}"),
                 ("memory, DCGM", f"1e6 * {from_dcgm(MEMORY_CLOCK)}"),
             ],
@@ -46,7 +46,7 @@ def sensors() -> list[Panel]:
             "the time: that is normal under load; a lower limit than its peers is a setting.",
             "watt",
             [
-                ("GPU {{group}}", newest(semconv.HW_POWER, _GPU, OF_RANKS)),
+                ("GPU {{group}}", newest(semconv.HW_POWER, _GPU, OF_RANK)),
                 ("GPU, DCGM", from_dcgm(POWER)),
             ],
         ),
@@ -57,7 +57,7 @@ def sensors() -> list[Panel]:
             "all of a node: fans or air; all of a rack: the room.",
             "celsius",
             [
-                (part, newest(semconv.HW_TEMPERATURE, _PART, OF_RANKS)),
+                (part, newest(semconv.HW_TEMPERATURE, _PART, OF_RANK)),
                 ("gpu, DCGM", from_dcgm(HEAT_OF_GPU)),
                 ("memory, DCGM", from_dcgm(HEAT_OF_MEMORY)),
             ],
@@ -69,7 +69,7 @@ def sensors() -> list[Panel]:
             "Share of time in which the GPU lowered its clocks, by reason. thermal: cool it. "
             "power: look at its limit. board or reliability: have the node looked at.",
             "percentunit",
-            [("{{reason}} {{group}}", pace(semconv.GPU_THROTTLED, f"{_GPU}, reason", OF_RANKS))],
+            [("{{reason}} {{group}}", pace(semconv.GPU_THROTTLED, f"{_GPU}, reason", OF_RANK))],
             steps=SOME_IS_ODD,
         ),
         lines(
@@ -79,7 +79,7 @@ def sensors() -> list[Panel]:
             "busy too; gaps mean that the host does not keep up.",
             "percentunit",
             [
-                ("GPU {{group}}", newest(semconv.HW_GPU_UTILIZATION, _GPU, OF_RANKS)),
+                ("GPU {{group}}", newest(semconv.HW_GPU_UTILIZATION, _GPU, OF_RANK)),
                 ("GPU, DCGM", f"{from_dcgm(BUSY)} / 100"),
             ],
         ),
@@ -90,8 +90,8 @@ def sensors() -> list[Panel]:
             "become uneven: reserve less, or split the model further.",
             "bytes",
             [
-                ("in use {{group}}", newest(semconv.HW_GPU_MEMORY, _GPU, OF_RANKS)),
-                ("limit {{group}}", newest(semconv.HW_GPU_MEMORY_LIMIT, _GPU, OF_RANKS)),
+                ("in use {{group}}", newest(semconv.HW_GPU_MEMORY, _GPU, OF_RANK)),
+                ("limit {{group}}", newest(semconv.HW_GPU_MEMORY_LIMIT, _GPU, OF_RANK)),
                 ("in use, DCGM", f"2 ^ 20 * {from_dcgm(MEMORY_USED)}"),
             ],
         ),
@@ -107,15 +107,15 @@ def _faults() -> Panel:
         "Since its driver was loaded. xid_79, xid_48, xid_94 and uncorrected errors: drain the "
         "node and see NVIDIA's list of Xid errors. Corrected ones alone need nothing.",
         [
-            ("faults", "short", f"{newest(semconv.HW_ERRORS, kind, OF_RANKS)} > 0", NONE_IS_GOOD),
+            ("faults", "short", f"{newest(semconv.HW_ERRORS, kind, OF_RANK)} > 0", NONE_IS_GOOD),
             ("last XID, DCGM", "short", f"{from_dcgm(XID)} > 0", NONE_IS_GOOD),
         ],
     )
 
 
 def kernels() -> list[Panel]:
-    spent = pace(semconv.KERNEL_TIME, _KERNEL, OF_RANKS)
-    ran = pace(semconv.KERNEL_RUNS, _KERNEL, OF_RANKS)
+    spent = pace(semconv.KERNEL_TIME, _KERNEL, OF_RANK)
+    ran = pace(semconv.KERNEL_RUNS, _KERNEL, OF_RANK)
     return [
         lines(
             20,
@@ -149,4 +149,4 @@ def from_dcgm(name: str) -> str:
 
 def _of_rank(info: Metric) -> str:
     uuid = 'hw_id!=""'
-    return f"max by (hw_id) ({series(info, OF_RANKS, uuid)})"
+    return f"max by (hw_id) ({series(info, OF_RANK, uuid)})"

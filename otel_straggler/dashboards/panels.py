@@ -203,9 +203,12 @@ def thresholds(steps: Steps) -> d.ThresholdsConfig:
 
 
 def link(title: str, page: str, *labels: str, is_table: bool = False) -> d.DashboardLink:
-    """From a series, or a row of a table, to the page about it, with the range."""
+    """From a series, or a row of a table, to the page about it, with the range.
+
+    Grafana leaves a ``+`` of a name as it is, which a URL says for a space: hence the format.
+    """
     held = "__data.fields" if is_table else "__field.labels"
-    chosen = "".join(f"&var-{name}=${{{held}.{name}}}" for name in labels)
+    chosen = "".join(f"&var-{name}=${{{held}.{name}:percentencode}}" for name in labels)
     return d.DashboardLink(title).url(f"/d/otel-straggler-{page}?{_KEPT}{chosen}")
 
 

@@ -3,6 +3,10 @@
 Series are put together with ``by``, so that labels of a scrape and a second collector of the same
 run make no second line. What may be many (ranks, sections) is cut to the worst few, chosen once
 for the whole range: chosen at each step, lines would have holes.
+
+A variable of one value is compared with ``=``: Grafana writes it as it is, and in a pattern a run
+named ``exp+1`` would not find itself. One of several values or of all is a pattern (``=~``), into
+which Grafana writes them with special characters made safe.
 """
 
 from __future__ import annotations
@@ -15,41 +19,44 @@ from otel_straggler.semconv import Metric
 RUN: Final = "cluster, job_name, run_id, group"
 RANK: Final = f"{RUN}, rank, node"
 SECTION_OF_RANK: Final = f"{RANK}, section"
-OF_RUNS: Final = 'cluster=~"$cluster", job_name=~"$job_name", run_id=~"$run_id"'
-OF_SECTIONS: Final = f'{OF_RUNS}, section=~"$section"'
-OF_RANKS: Final = f'{OF_RUNS}, node=~"$node", rank=~"$rank"'
+_OF_JOBS: Final = 'cluster=~"$cluster", job_name=~"$job_name"'
+OF_RUN: Final = f'{_OF_JOBS}, run_id="$run_id"'
+OF_RUNS: Final = f'{_OF_JOBS}, run_id=~"$run_id"'
+"""For the page on which several runs can be chosen; all others are about one."""
+OF_SECTIONS: Final = f'{OF_RUN}, section=~"$section"'
+OF_RANK: Final = f'{OF_RUN}, node=~"$node", rank="$rank"'
 OF_COLLECTORS: Final = 'cluster=~"$cluster", collector=~"$collector"'
 MOST_LINES: Final = 20
 
 
-def series(metric: Metric, chosen: str = OF_RUNS, more: str = "") -> str:
+def series(metric: Metric, chosen: str = OF_RUN, more: str = "") -> str:
     """
-    >>> series(semconv.RUN_HUNG, 'run_id=~"$run_id"')
-    'straggler_run_hung{run_id=~"$run_id"}'
+    >>> series(semconv.RUN_HUNG, 'run_id="$run_id"')
+    'straggler_run_hung{run_id="$run_id"}'
     """
     return f"{metric.prometheus_name}{{{', '.join(filter(None, (chosen, more)))}}}"
 
 
-def newest(metric: Metric, by: str, chosen: str = OF_RUNS, more: str = "") -> str:
+def newest(metric: Metric, by: str, chosen: str = OF_RUN, more: str = "") -> str:
     return f"max by ({by}) ({series(metric, chosen, more)})"
 
 
-def growth(metric: Metric, by: str, chosen: str = OF_RUNS, more: str = "") -> str:
+def growth(metric: Metric, by: str, chosen: str = OF_RUN, more: str = "") -> str:
     """What a counter gained in the whole range of the page."""
     return f"max by ({by}) (increase({series(metric, chosen, more)}[$__range]))"
 
 
-def growth_to_end(metric: Metric, by: str, chosen: str = OF_RUNS) -> str:
+def growth_to_end(metric: Metric, by: str, chosen: str = OF_RUN) -> str:
     """The same at every step of a query over a range: to choose lines for the whole of it."""
     return f"max by ({by}) (increase({series(metric, chosen)}[$__range] @ end()))"
 
 
-def pace(metric: Metric, by: str, chosen: str = OF_RUNS, more: str = "") -> str:
+def pace(metric: Metric, by: str, chosen: str = OF_RUN, more: str = "") -> str:
     """What a counter gains a second; of several counters with the same labels, the fastest."""
     return f"max by ({by}) (rate({series(metric, chosen, more)}[$__rate_interval]))"
 
 
-def total_pace(metric: Metric, by: str, chosen: str = OF_RUNS) -> str:
+def total_pace(metric: Metric, by: str, chosen: str = OF_RUN) -> str:
     """The same, of several counters the sum."""
     return f"sum by ({by}) (rate({series(metric, chosen)}[$__rate_interval]))"
 

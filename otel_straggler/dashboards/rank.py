@@ -9,8 +9,8 @@ from otel_straggler.dashboards.marks import SCORES, SLOWDOWNS, SOME_IS_ODD
 from otel_straggler.dashboards.page import many, one, page, run_variables, section_variable
 from otel_straggler.dashboards.panels import PLAIN, Panel, lines, number, rows, timeline
 from otel_straggler.dashboards.queries import (
-    OF_RANKS,
-    OF_RUNS,
+    OF_RANK,
+    OF_RUN,
     RANK,
     RUN,
     SECTION_OF_RANK,
@@ -21,14 +21,14 @@ from otel_straggler.dashboards.queries import (
     series,
 )
 
-_OF_SECTIONS = f'{OF_RANKS}, section=~"$section"'
-_KERNELS_OF_RANK = f'{OF_RANKS}, section=""'
+_OF_SECTIONS = f'{OF_RANK}, section=~"$section"'
+_KERNELS_OF_RANK = f'{OF_RANK}, section=""'
 _LEGEND = "{{section}} {{node}} {{group}}"
 
 
 def render() -> str:
     node = many("node", series(semconv.LAST_HEARTBEAT))
-    rank = one("rank", series(semconv.LAST_HEARTBEAT, OF_RUNS, 'node=~"$node"'))
+    rank = one("rank", series(semconv.LAST_HEARTBEAT, OF_RUN, 'node=~"$node"'))
     return page(
         "rank",
         "Rank",
@@ -52,14 +52,14 @@ def _verdicts() -> Panel:
         "Verdicts on the rank",
         "Suspect, confirmed and flapping verdicts, with cause and evidence. docs/verdicts.md has "
         "what to do for each cause. No row: nothing speaks against this rank.",
-        [("is told", "short", newest(semconv.VERDICT_INFO, subject, OF_RANKS), PLAIN)],
+        [("is told", "short", newest(semconv.VERDICT_INFO, subject, OF_RANK), PLAIN)],
         dropped=["is told"],
     )
 
 
 def _now() -> list[Panel]:
-    beat = newest(semconv.LAST_HEARTBEAT, RANK, OF_RANKS)
-    allowed = newest(semconv.RANK_TIMEOUT, RANK, OF_RANKS)
+    beat = newest(semconv.LAST_HEARTBEAT, RANK, OF_RANK)
+    allowed = newest(semconv.RANK_TIMEOUT, RANK, OF_RANK)
     return [
         number(
             2,
@@ -87,7 +87,7 @@ def _now() -> list[Panel]:
             "The newest step that the rank reported; a click leads to the trace of that step, of "
             "all ranks. Compare it with the other ranks on the liveness page.",
             "short",
-            newest(semconv.RANK_STEP, RANK, OF_RANKS),
+            newest(semconv.RANK_STEP, RANK, OF_RANK),
             PLAIN,
             span=8,
             links=[link_of_step()],
@@ -151,8 +151,8 @@ def _gpu() -> Panel:
 
 
 def _waits() -> Panel:
-    caused = pace(semconv.CAUSED_WAIT, RANK, OF_RANKS)
-    suffered = pace(semconv.SUFFERED_WAIT, RANK, OF_RANKS)
+    caused = pace(semconv.CAUSED_WAIT, RANK, OF_RANK)
+    suffered = pace(semconv.SUFFERED_WAIT, RANK, OF_RANK)
     return lines(
         10,
         "Waiting",
@@ -171,7 +171,7 @@ def _states() -> Panel:
         "once: its process or its node died.",
         "short",
         "{{state}} {{node}} {{group}}",
-        newest(semconv.RANK_STATE, f"{RUN}, node, state", OF_RANKS),
+        newest(semconv.RANK_STATE, f"{RUN}, node, state", OF_RANK),
         steps=((None, "blue"),),
         words=("no", "yes"),
     )
@@ -184,7 +184,7 @@ def _dropped() -> Panel:
         "A second, by reason. Scores rest on what is left: above 0 for long, see the reasons in "
         "docs/wire.md. Reasons that begin with gpu_ lose GPU times only.",
         "cps",
-        [("{{reason}} {{node}}", pace(semconv.RECORDS_DROPPED, f"{RANK}, reason", OF_RANKS))],
+        [("{{reason}} {{node}}", pace(semconv.RECORDS_DROPPED, f"{RANK}, reason", OF_RANK))],
         steps=SOME_IS_ODD,
         span=24,
     )

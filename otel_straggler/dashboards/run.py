@@ -9,7 +9,7 @@ from otel_straggler.dashboards.page import many, page, run_variables, section_va
 from otel_straggler.dashboards.panels import PLAIN, Panel, bars, lines, link, number, rows, timeline
 from otel_straggler.dashboards.queries import (
     MOST_LINES,
-    OF_RUNS,
+    OF_RUN,
     OF_SECTIONS,
     RANK,
     RUN,
@@ -251,7 +251,7 @@ def _ledger() -> Panel:
         [
             (
                 "{{section}} {{group}}",
-                highest(semconv.SECTION_EXPOSED, _OF_SECTION, OF_RUNS, 15),
+                highest(semconv.SECTION_EXPOSED, _OF_SECTION, OF_RUN, 15),
             )
         ],
         stacked=True,

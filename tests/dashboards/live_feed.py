@@ -4,7 +4,7 @@
 steady     64 ranks in 4 stages; rank 37's GPU is slow; kernels, sensors, checkpoints
 stuck      16 ranks; after 45 steps rank 5 does not come to the collective
 hot-node   16 ranks, 4 on a node; node-2 is slow; its collector has a small budget
-lossy      one rank that has lost records
+exp+1 (v2) one rank that has lost records; its name is no pattern that matches it
 =========  =============================================================================
 """
 
@@ -33,7 +33,7 @@ from otel_straggler.wire.encode_metrics import encode_heartbeat
 
 from .conftest import DCGM
 
-STEADY, STUCK, HOT_NODE, LOSSY = "steady", "stuck", "hot-node", "lossy"
+STEADY, STUCK, HOT_NODE, LOSSY = "steady", "stuck", "hot-node", "exp+1 (v2)"
 SLOW_RANK, STUCK_RANK = 37, 5
 _RUNS = {
     STEADY: (

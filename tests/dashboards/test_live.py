@@ -171,6 +171,16 @@ def test_who_is_slow_and_who_is_stuck_stands_on_the_pages(seen: Seen) -> None:
     assert {value for _, value in joined["values"]} == {"45000000"}
 
 
+def test_a_strange_name_of_a_run_finds_that_run_alone(seen: Seen) -> None:
+    """Where it is the one value of a variable, and where it is one of several."""
+    for page, told in (("liveness", LOSSY), ("fleet", [LOSSY])):
+        grafana = seen.grafana(page)
+        assert LOSSY in grafana.values("run_id", {})
+        [state] = [t for t in ALL if (t.page, t.panel) == (page, 1)]
+        found, _ = grafana.answer(state, {"run_id": told})
+        assert [series["value"][1] for series in found] == ["1"], page
+
+
 def _rows(seen: Seen, page: str, panel: int, ref: str, run_id: str) -> list[Any]:
     [target] = [t for t in ALL if (t.page, t.panel, t.ref) == (page, panel, ref)]
     found, _ = seen.grafana(page).answer(target, chosen(page, run_id))

@@ -93,13 +93,31 @@ def test_a_wrong_query_is_found(wrong: str) -> None:
 def test_every_query_is_narrowed_to_what_is_chosen(page: Json) -> None:
     """Each selector looks at the run, or on the page of the pipeline at the collector. What DCGM
     exporter tells knows no run: it is joined to the GPU of a chosen rank."""
-    wanted = "collector=~" if page["uid"].endswith("pipeline") else "run_id=~"
+    chosen_by = "collector" if page["uid"].endswith("pipeline") else "run_id"
+    wanted = re.compile(rf'\b{chosen_by}=~?"\${chosen_by}"')
     for where, expression in queries(page):
         joined = re.findall(r"and on \(hw_id\) max by \(hw_id\) \(straggler_rank_info", expression)
         assert len(joined) == len(re.findall(r"\bDCGM_\w+", expression)), where
         chosen = SELECTOR.findall(expression)
         assert chosen, where
-        assert all(wanted in matchers for _, matchers in chosen), where
+        assert all(wanted.search(matchers) for _, matchers in chosen), where
+
+
+def test_values_are_compared_as_grafana_writes_them(page: Json) -> None:
+    """One value is text, so it is compared as text: as a pattern, run `exp+1` does not find itself.
+    Several values, or all, are a pattern."""
+    is_many = {
+        v["name"]: bool(v.get("multi") or v.get("includeAll")) for v in page["templating"]["list"]
+    }
+    assert is_many.get("run_id", True) == page["uid"].endswith(("-fleet", "-pipeline"))
+    told = [expression for _, expression in queries(page)]
+    told += [v["query"] for v in page["templating"]["list"] if v["type"] == "query"]
+    compared = re.findall(r'(\w+)(=~|=|!=|!~)"([^"]*\$[^"]*)"', " ".join(told))
+    compared = [found for found in compared if found[2] != "$1"]  # a group of label_replace
+    assert compared
+    for label, how, value in compared:
+        assert value == f"${label}"
+        assert how == ("=~" if is_many[label] else "="), label
 
 
 def test_every_variable_in_a_query_is_on_the_page(page: Json) -> None:
@@ -187,7 +205,7 @@ def test_ranks_and_sections_are_never_all_drawn(page: Json) -> None:
     pytest.importorskip("promql_parser", reason="would show that no panel draws all ranks")
     for where, expression in queries(page):
         given = QueryLabels(published()).of(filled(expression))
-        is_few = re.search(r"\b(?:topk|bottomk)\(|rank=~|^ALERTS|_culprit\{|_open_", expression)
+        is_few = re.search(r"\b(?:topk|bottomk)\(|rank=|^ALERTS|_culprit\{|_open_", expression)
         assert is_few or not given & {"rank", "section"}, where
 
 
@@ -212,9 +230,10 @@ def test_links_lead_to_pages_that_there_are(page: Json) -> None:
 
 def _is_an_exploration(url: str, variables: set[str]) -> None:
     """Of a source that the page has, with its range, of the run; once variables are filled in."""
-    used = set(re.findall(r"\$\{(\w+)\}", url)) - {"__from", "__to"}
+    used = set(re.findall(r"\$\{(\w+)(?::\w+)?\}", url)) - {"__from", "__to"}
     assert used <= variables
-    filled_in = re.sub(r"\$\{([\w.]+)\}", "7", url)
+    assert not {"run_id", "rank"} & set(re.findall(r"\$\{(\w+)\}", url))  # "+" would be a space
+    filled_in = re.sub(r"\$\{([\w.]+)(?::\w+)?\}", "7", url)
     asked = parse_qs(filled_in.partition("?")[2])
     [panes] = asked["panes"]
     pane = json.loads(panes)["one"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 
+from benchmarks.grafana_sizes.asking import Grafana
 from otel_straggler.dashboards.preview.chosen import Chosen, filled
 from otel_straggler.dashboards.preview.prometheus import Prometheus
 from otel_straggler.dashboards.preview.ranges import TimeRange
@@ -116,6 +118,29 @@ def test_other_kinds_of_variables() -> None:
 def test_how_a_value_stands_in_a_query(variable: Chosen, written: str) -> None:
     """As a pattern where there may be several, else as it is but for quotes."""
     assert filled('up{x=~"$x"}', {"x": variable}, {}) == f'up{{x=~"{written}"}}'
+
+
+STRANGE = "exp+1 (v2)"
+
+
+def test_a_strange_name_is_compared_as_it_is_and_escaped_in_a_pattern() -> None:
+    """As this tool does it, and as the checks with a real Prometheus do."""
+    one, many = Chosen("run_id", (STRANGE,)), Chosen("run_id", (STRANGE,), is_many=True)
+    as_pattern = r"exp\\+1 \\(v2\\)"
+    assert filled('up{run_id="$run_id"}', {"run_id": one}, {}) == f'up{{run_id="{STRANGE}"}}'
+    assert filled("$run_id", {"run_id": many}, {}) == as_pattern
+    for variable in (one, many):
+        told = {"name": "run_id", "type": "query", "query": "", "multi": variable.is_many}
+        page = {"templating": {"list": [told]}}
+        grafana = Grafana("", page, end_s=0.0, range_s=1)
+        assert grafana.filled("$run_id", {"run_id": STRANGE}) == variable.in_query()
+
+
+def test_links_keep_a_strange_name() -> None:
+    """A plus in a URL would be read as a space."""
+    more = {"__field.labels.run_id": STRANGE}
+    link = filled("var-run_id=${__field.labels.run_id:percentencode}", {}, more, is_query=False)
+    assert parse_qs(link) == {"var-run_id": [STRANGE]}
 
 
 @pytest.mark.parametrize(
