@@ -276,7 +276,7 @@ def hostile() -> World:
             commands=[f"otel-straggler verdict explain 3 --run '{HOSTILE}'", LONG],
         ),
         verdicts=[told],
-        pattern=("hot_cell", HOSTILE),
+        pattern=("hot_cell", f"In {RIGHT_TO_LEFT}: {HOSTILE}"),
         alerts=[
             {
                 **alert(HOSTILE, HOSTILE, **{HOSTILE: LONG, "rank": HOSTILE}),

@@ -162,8 +162,12 @@ def test_names_from_the_network_are_text(show: Any, theme: str) -> None:
         expect(part(page, name)).to_contain_text("<img src=x onerror=alert(1)>")
     assert page.locator("img, iframe, object, a[href^='javascript']").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    for name in ("answer", "ledger", "waits", "liveness", "verdicts", "rank"):
-        assert "\u202e" not in part(page, name).inner_text()
+    part(page, "matrix").locator("canvas").first.press("ArrowRight")  # it says what is there
+    for name in ("rank-time", "sections"):
+        part(page, name).locator("canvas").first.hover(position={"x": 200, "y": 60})
+    assert "\ufffd" in (part(page, "matrix").text_content() or "")
+    assert "\u202e" not in (page.locator("body").text_content() or "")
+    assert "\u202e" not in page.title()
 
 
 def test_ten_thousand_ranks_are_one_strip(show: Any) -> None:

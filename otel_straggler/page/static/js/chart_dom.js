@@ -2,13 +2,14 @@
 
 import { STRONGEST_SLOWDOWN, heatGradient } from "./colours.js";
 import { rankWords, slowdownWords } from "./chart_words.js";
+import { printableText } from "./dom.js";
 
-/** An element with a class, attributes, and children (elements or text). */
+/** An element with a class, attributes, and children (elements or text, which may be data). */
 export function chartElement(tag, className, attributes = {}, ...children) {
   const element = document.createElement(tag);
   if (className) element.className = className;
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  element.append(...children);
+  element.append(...children.map((it) => (typeof it === "string" ? printableText(it) : it)));
   return element;
 }
 
@@ -100,8 +101,8 @@ export function chartTooltip(host) {
   element.hidden = true;
   host.append(element);
   const show = ([first, ...others], x, y) => {
-    main.textContent = first;
-    more.textContent = others.filter(Boolean).join(" · ");
+    main.textContent = printableText(first);
+    more.textContent = printableText(others.filter(Boolean).join(" · "));
     element.hidden = false;
     const { offsetWidth: width, offsetHeight: height } = element;
     const left = x + 14 + width > host.clientWidth ? x - 14 - width : x + 14;

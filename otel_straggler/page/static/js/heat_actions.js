@@ -1,5 +1,6 @@
 // What the hand and the keys do to a heat view.
 
+import { printableText } from "./dom.js";
 import { heatDetail } from "./heat_levels.js";
 import { cellAt, clampNumber, fitView, panView, revealCell, zoomView } from "./viewport.js";
 
@@ -9,7 +10,7 @@ export function heatActions({ it, show, found, surface, tooltip, spoken, on }) {
   const middle = () => [it.bounds.width / 2 + it.layout.left, it.bounds.height / 2 + it.layout.top];
   const say = (cell, x, y) => tooltip.show(on.words(found(cell)), x, y);
   const sayFocus = () => {
-    spoken.textContent = on.words(found(it.focus)).filter(Boolean).join(", ");
+    spoken.textContent = printableText(on.words(found(it.focus)).filter(Boolean).join(", "));
     const x = it.layout.left + (it.focus.column + 1 - it.view.x) * it.view.cellWidth;
     say(it.focus, x, it.layout.top + (it.focus.row + 1 - it.view.y) * it.view.cellHeight);
   };

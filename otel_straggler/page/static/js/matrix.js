@@ -3,6 +3,7 @@
 import { chartElement } from "./chart_dom.js";
 import { createChartFrame } from "./chart_frame.js";
 import { rankWords, slowdownWords } from "./chart_words.js";
+import { printableText } from "./dom.js";
 import { heatDetail } from "./heat_levels.js";
 import { EMPTY_HEAT_GRID } from "./heat_view.js";
 import { cellsOfPicture } from "./matrix_cells.js";
@@ -45,7 +46,7 @@ export function createMatrix(container, actions) {
     Object.assign(it, { picture, rank: ui.rank });
     if (!isOther) return;
     const { heat } = picture;
-    sentence.textContent = heat.pattern_text ?? "";
+    sentence.textContent = printableText(heat.pattern_text ?? "");
     legend.update(heat.pattern);
     container.dataset.pattern = heat.pattern;
     container.dataset.hot = it.cells.hot;
