@@ -228,6 +228,7 @@ def resource_of(source: Source) -> dict[str, AttributeValue]:
     """What a source says of itself, as attributes of a resource."""
     ranks = {str(semconv.PARALLEL_RANK[name]): index for name, index in source.parallel}
     device: dict[str, AttributeValue] = {semconv.GPU_UUID: source.device} if source.device else {}
+    group: dict[str, AttributeValue] = {semconv.GROUP: source.group} if source.group else {}
     return {
         semconv.SERVICE_NAME: source.job,
         semconv.HOST_NAME: source.node,
@@ -238,6 +239,7 @@ def resource_of(source: Source) -> dict[str, AttributeValue]:
         semconv.LOCAL_RANK: source.local_rank,
         semconv.WORLD_SIZE: source.world_size,
         semconv.ROLE: source.role,
+        **group,
         **device,
         **ranks,
     }

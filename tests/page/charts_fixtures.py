@@ -31,7 +31,7 @@ PER_NODE, WINDOW_STEPS, WINDOW_S, BEGAN_S = 8, 20, 24.0, 1_790_000_000.0
 NOISE = 0.012
 TEXTS = {
     "even": "All workers are alike.",
-    "hot_cell": "One worker is hot: a bad GPU or host.",
+    "hot_cell": "One worker is hot: its GPU, its host or its data.",
     "hot_row": "The last stage is hot: the pipeline is uneven.",
     "hot_column": "One data rank is hot in all stages: its host or its data.",
     "spread": "Heat all over: the work moves, as with uneven sequences.",

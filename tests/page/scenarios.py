@@ -46,7 +46,7 @@ def straggler() -> World:
                 'otel-straggler verdict mute 21 --run llama-7b-0412 --for 8h --reason "known"',
             ],
         ),
-        pattern=("hot_cell", "One worker is hot: a bad GPU or host."),
+        pattern=("hot_cell", "One worker is hot: its GPU, its host or its data."),
         verdicts=[
             told,
             verdict(

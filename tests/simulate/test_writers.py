@@ -5,10 +5,18 @@ import io
 import numpy as np
 import pytest
 
+from otel_straggler import semconv
 from otel_straggler.model.observation import ObservationBatch
+from otel_straggler.model.rank import Source
 from otel_straggler.receive.files import read_recording
 from otel_straggler.simulate.scenarios import SCENARIOS, Plan, simulate
-from otel_straggler.simulate.writers import as_json_line, encode_requests, frame, write_csv
+from otel_straggler.simulate.writers import (
+    as_json_line,
+    encode_requests,
+    frame,
+    resource_of,
+    write_csv,
+)
 from otel_straggler.wire.decode_spans import SpanDecoder
 
 
@@ -66,3 +74,10 @@ def test_no_two_spans_share_an_id():
     ]
     assert len(set(seqs)) == len(batch)
     assert np.array_equal(np.unique(batch.seq), np.arange(50))
+
+
+def test_a_resource_names_its_world_where_it_has_a_name() -> None:
+    """So that actors and critics of one run are not taken for one world."""
+    critic = resource_of(Source(run_id="rlhf", group="critic", rank=0))
+    alone = resource_of(Source(run_id="rlhf", rank=0))
+    assert (critic[semconv.GROUP], semconv.GROUP in alone) == ("critic", False)

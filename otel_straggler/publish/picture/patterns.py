@@ -18,7 +18,7 @@ Bools = npt.NDArray[np.bool_]
 
 PATTERN_TEXTS: Final[dict[Pattern, str]] = {
     "even": "All workers are alike.",
-    "hot_cell": "One worker is hot: a bad GPU or host.",
+    "hot_cell": "One worker is hot: its GPU, its host or its data.",
     "hot_row": "One pipeline stage is hot: it has more work than the others.",
     "hot_column": "One data rank is hot in all its stages: its data, or the host that its stages "
     "share.",
@@ -93,11 +93,11 @@ def text_of(pattern: Pattern, cells: Floats, *, n_silent: int) -> str:
     """The word as a sentence, of as many workers as there are.
 
     >>> text_of("hot_cell", np.array([[1.0, 1.4, 1.0, 1.3, 1.0, 1.0]]), n_silent=0)
-    '2 workers are hot: bad GPUs, or a bad host.'
+    '2 workers are hot: their GPUs, a host they share, or their data.'
     """
     n_hot = int(hot_cells(cells).sum())
     if pattern == "hot_cell" and n_hot > 1:
-        return f"{n_hot:,} workers are hot: bad GPUs, or a bad host."
+        return f"{n_hot:,} workers are hot: their GPUs, a host they share, or their data."
     if pattern == "silent" and n_silent == 0:
         return "All workers wait, and none of them stands out."
     if pattern == "silent" and n_silent > 1:
