@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +140,37 @@ def test_damaged_dumps_are_refused_and_nothing_else_happens(
     except InputError as error:
         remarks.append(str(error))
     assert [record.rank for record in records] == [1] or "_dump_1" in remarks[0]
+
+
+def test_a_dump_cannot_ask_for_memory(tmp_path: Path) -> None:
+    """Five bytes that number a memo with two billion: it is read, within 4 GiB of addresses."""
+    path = tmp_path / "_dump_1"
+    path.write_bytes(pickle.dumps(dump(), protocol=2)[:-1] + b"r\xff\xff\xff\x7f.")
+    program = (
+        "import resource, sys; from pathlib import Path; "
+        "from otel_straggler.receive.flight_records import read_flight_record; "
+        "resource.setrlimit(resource.RLIMIT_AS, (2**32, 2**32)); "
+        "print(read_flight_record(Path(sys.argv[1]), 1).rank)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, path],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
+def test_lists_that_share_their_parts_are_no_text(tmp_path: Path) -> None:
+    """Thirty lists, each twice in the next, would be a text of some gigabytes."""
+    nested: list[object] = []
+    for _ in range(30):
+        nested = [nested, nested]
+    path = tmp_path / "_dump_1"
+    path.write_bytes(pickle.dumps(dump(pg_config={"0": {"ranks": "[0]", "desc": nested}})))
+    with pytest.raises(InputError, match="a list where a text is expected"):
+        read_flight_record(path, 1)
 
 
 def test_a_folder_without_dumps_says_how_to_get_them(tmp_path: Path) -> None:
