@@ -175,6 +175,9 @@ def _check_outputs(
     if labels is not None and not is_generated(given):
         remedy = "Name what is slow with --fault."
         _refuse("--labels", labels, "a generated run", remedy)
+    if given.get("tells_hardware") and speed is None:
+        remedy = "Sensors go with signs of life, which only --speed sends."
+        _refuse("--tells-hardware", "no --speed", "--send URL --speed N with it", remedy)
     if send is not None and not send.startswith(("http://", "https://")):
         expected = "a URL such as http://127.0.0.1:4318"
         raise click.BadParameter(f"got {send!r}; expected {expected}", param_hint="--send")

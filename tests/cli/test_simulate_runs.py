@@ -127,6 +127,7 @@ def test_without_speed_a_run_is_sent_as_it_is(call) -> None:
         (("--layout", "dp8", "--labels", "/nonexistent/x"), "--labels", "/nonexistent/x"),
         (("--labels", "x"), "--labels", "x"),
         (("--speed", "1"), "--speed", "1"),
+        (("--layout", "dp8", "--tells-hardware"), "--tells-hardware", "--speed"),
         (("--quick-until-step", "9"), "--quick-until-step", "9"),
         (("--speed", "-1", "--send", "http://127.0.0.1:9"), "--speed", "-1"),
         (("--layout", "dp8", "--send", "127.0.0.1:9"), "--send", "127.0.0.1:9"),

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import re
-import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,6 +17,8 @@ from otel_straggler.errors import InputError
 from otel_straggler.page.bundle import DATA_ID, bundle, json_in_html
 from otel_straggler.page.javascript import ScriptError, code_of
 from otel_straggler.page.modules import one_script
+
+from .in_node import node_program
 
 HTML = """<!doctype html>
 <html lang="en">
@@ -260,18 +261,14 @@ def test_code_is_told_from_text() -> None:
             code_of(broken)
 
 
-NODE = shutil.which("node")
-
-
-@pytest.mark.skipif(NODE is None, reason="needs node; it would show that the script is JavaScript")
 def test_the_pages_own_modules_are_one_script_that_parses(tmp_path: Path) -> None:
     """A real engine reads the whole without a word."""
     page = bundle({}, title="own")
     (script,) = [text for attributes, text in Elements(page).of("script") if "id" not in attributes]
     file = tmp_path / "page.mjs"
     file.write_text(script)
-    assert NODE is not None
+    node = node_program("whether the script is JavaScript")
     done = subprocess.run(
-        [NODE, "--check", file], check=False, capture_output=True, text=True, timeout=60
+        [node, "--check", file], check=False, capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stderr) == (0, "")

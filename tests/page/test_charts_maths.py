@@ -3,42 +3,25 @@
 from __future__ import annotations
 
 import base64
-import json
-import os
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from otel_straggler.publish.picture.slowdowns import as_bytes
 
 from .charts_fixtures import Story
 from .charts_server import STATIC
+from .in_node import HERE, check_facts
 
-HERE = Path(__file__).parent
 THEMES = {"light": ":root {", "dark": ':root[data-theme="dark"] {'}
 
 
 def test_the_maths_of_the_charts_hold(tmp_path: Path) -> None:
     """All facts of charts_*.test.js hold, and there are some."""
-    node = shutil.which("node")
-    if node is None:
-        assert not os.environ.get("CI"), "no node: CI needs it for the maths of the charts"
-        pytest.skip("no node: the maths of the charts is not tried")
-    (tmp_path / "package.json").write_text('{"type": "module"}')
-    shutil.copytree(STATIC / "js", tmp_path / "js")
-    tests = [Path(shutil.copy(file, tmp_path)).name for file in HERE.glob("charts_*.test.js")]
-    (tmp_path / "cases.json").write_text(json.dumps(_cases()))
-    command = [node, "--test", "--test-reporter=tap", *tests]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    passed = re.search(r"^# pass (\d+)$", done.stdout, re.MULTILINE)
-    assert passed is not None
-    assert int(passed[1]) >= 30
+    names = [file.name for file in HERE.glob("charts_*.test.js")]
+    check_facts(tmp_path, names, _cases(), least=30)
 
 
 def _cases() -> dict[str, Any]:

@@ -24,11 +24,6 @@ pytestmark = pytest.mark.browser
 THEMES = ("light", "dark")
 
 
-@pytest.fixture(autouse=True)
-def _needs_playwright() -> None:
-    pytest.importorskip("playwright")
-
-
 def expect(found: Any) -> Any:
     from playwright.sync_api import expect as playwright_expect
 
