@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import doctest
+import importlib
+import pkgutil
 import re
 import subprocess
 import sys
@@ -159,6 +161,17 @@ def test_every_attribute_and_metric_of_semconv_is_on_the_page() -> None:
         assert f"| `{attribute}` |" in page
     for metric in metrics:
         assert f"| `{metric.name}` | `{metric.prometheus_name}` |" in page
+
+
+def test_what_a_module_of_semconv_defines_is_in_semconv() -> None:
+    """A module that the package does not take over would be missing everywhere else."""
+    modules = [m.name for m in pkgutil.iter_modules(semconv.__path__)]
+    assert len(modules) > 10
+    for name in modules:
+        module = importlib.import_module(f"otel_straggler.semconv.{name}")
+        own = {n for n in vars(module) if n[0].isupper()}
+        assert own, name
+        assert own <= vars(semconv).keys(), name
 
 
 def _inside(value: object) -> list[object]:
