@@ -395,6 +395,7 @@ _IN_ORDER = (
     semconv.scores,
     semconv.run,
     semconv.collector,
+    semconv.over_ranks,
 )
 """Modules that define attributes and metrics. A test says so where one is missing here."""
 

@@ -11,6 +11,7 @@ from otel_straggler.semconv.collector import *
 from otel_straggler.semconv.gpu_timing import *
 from otel_straggler.semconv.kernel import *
 from otel_straggler.semconv.names import *
+from otel_straggler.semconv.over_ranks import *
 from otel_straggler.semconv.protocol import *
 from otel_straggler.semconv.rank import *
 from otel_straggler.semconv.resource import *

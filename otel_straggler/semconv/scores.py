@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from otel_straggler.semconv.names import Metric
 
 # --- from the collector -----------------------------------------------------------------------
@@ -93,19 +91,3 @@ WORKER_SLOWDOWN = Metric(
     "gauge",
     "slowdown of the run if only this cell of data rank and pipeline stage were as it is",
 )
-# --- from the collector, for ranks folded by the series budget ---------------------------------
-OVER_RANKS: Final = {
-    metric.name: Metric(
-        f"{metric.name}.over_ranks", metric.unit, "gauge", f"quantiles over ranks: {metric.meaning}"
-    )
-    for metric in (
-        SECTION_RELATIVE,
-        SECTION_INDIVIDUAL,
-        SECTION_MEDIAN,
-        SECTION_SLOWDOWN,
-        GPU_RELATIVE,
-        GPU_INDIVIDUAL,
-        WORKER_SLOWDOWN,
-    )
-}
-"""What stands for the ranks whose series were folded by the budget; label ``quantile``."""
