@@ -9,9 +9,8 @@ import pkgutil
 import re
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,8 @@ from otel_straggler.collector.settings import (
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import encode_requests
 from otel_straggler.testing import CapturedRequests
+
+from ..waiting import eventually  # noqa: TID252 - shared by all folders
 
 ROOT = Path(__file__).parents[2]
 FREE = "127.0.0.1:0"
@@ -255,13 +256,6 @@ def test_the_labels_on_the_page_are_those_of_a_running_collector(busy: str) -> N
 def _read(url: str) -> str:
     with urllib.request.urlopen(url, timeout=30) as page:
         return str(page.read().decode())
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 30.0) -> None:
-    until = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < until, "not seen in time"
-        time.sleep(0.05)
 
 
 # --- reasons of GPU timing ---------------------------------------------------------------------
