@@ -1,4 +1,4 @@
-"""The page of all names on the wire, from ``semconv.py``, with values as they are really sent."""
+"""The page of all names on the wire, from ``semconv/``, with values as they are really sent."""
 
 from __future__ import annotations
 
@@ -367,7 +367,7 @@ def label_names(metric: Metric) -> tuple[str, ...]:
     name = metric.name.removesuffix(".over_ranks")
     if name in _VERDICT_LABELS:
         return (*_VERDICT_LABELS[name], *_RUN_LABELS)
-    further = _FURTHER_LABELS.get(name, metric.prometheus_labels)
+    further = _FURTHER_LABELS.get(name, semconv.labels_as_told(metric))
     if name.startswith("straggler.collector."):
         return (*further, "collector")
     sections = ("section",) if name.startswith("straggler.section.") else ()
@@ -384,11 +384,24 @@ def attributes_of_points(metric: Metric) -> str:
     return ", ".join(code(str(a)) for a in ON_POINTS.get(metric.name, ()))
 
 
-# --- semconv, in its order ------------------------------------------------------------------------
+# --- semconv, by subject -------------------------------------------------------------------------
+
+_IN_ORDER = (
+    semconv.resource,
+    semconv.section,
+    semconv.kernel,
+    semconv.rank,
+    semconv.told,
+    semconv.scores,
+    semconv.run,
+    semconv.collector,
+    semconv.over_ranks,
+)
+"""Modules that define attributes and metrics. A test says so where one is missing here."""
 
 
 def by_heading(kind: type) -> dict[str, list[Any]]:
-    """What ``semconv`` defines of a kind, by the headings ``# --- ... ---`` of its source."""
+    """What ``semconv`` defines of a kind, by the headings ``# --- ... ---`` of its modules."""
     found: dict[str, list[Any]] = {}
     for heading, part in _parts():
         for name in re.findall(r"^([A-Z][A-Z0-9_]*)\b(?:: Final[^=]*)? = ", part, re.MULTILINE):
@@ -400,8 +413,9 @@ def by_heading(kind: type) -> dict[str, list[Any]]:
 
 
 def _parts() -> Iterator[tuple[str, str]]:
-    pieces = re.split(r"^# --- (.+?) -+$", inspect.getsource(semconv), flags=re.MULTILINE)
-    yield from zip(pieces[1::2], pieces[2::2], strict=True)
+    for module in _IN_ORDER:
+        pieces = re.split(r"^# --- (.+?) -+$", inspect.getsource(module), flags=re.MULTILINE)
+        yield from zip(pieces[1::2], pieces[2::2], strict=True)
 
 
 def _values(value: object) -> Iterator[object]:

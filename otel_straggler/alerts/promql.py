@@ -17,7 +17,6 @@ WORLD: Final = "cluster, collector, run_id, group"
 """What a run is to one collector; for ``on``."""
 ANYWHERE: Final = "cluster, run_id, group"
 """The same to all collectors."""
-MOST_NAMED_BY: Final = f"by ({WORLD})"
 
 
 def by(labels: tuple[str, ...]) -> str:

@@ -12,7 +12,8 @@ from otel_straggler.errors import InputError
 from otel_straggler.receive.stacks_files import RankStacks, read_stacks_folder
 from otel_straggler.record.evidence.processes import is_stopped, started_ticks
 from otel_straggler.record.evidence.ring import place_of_pids
-from otel_straggler.record.ring_file import RingFileError, RingState, read_ring_file
+from otel_straggler.record.ring_file import RingFileError, read_ring_file
+from otel_straggler.record.ring_state import RingState
 
 Life = Literal["dead", "alive", "stopped", "elsewhere"]
 MOST_RINGS = 10_000

@@ -11,7 +11,7 @@ from otel_straggler.cli.report_table import printable
 from otel_straggler.model.stacks import StackFrame
 from otel_straggler.publish.hang_json import ranks_text
 from otel_straggler.receive.stacks_files import RankStacks
-from otel_straggler.record.ring_file import OpenRun
+from otel_straggler.record.ring_state import OpenRun
 from otel_straggler.score.hangs.stacks import Cluster, Clusters, cluster
 from otel_straggler.semconv import STEP_SPAN
 

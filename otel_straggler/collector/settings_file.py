@@ -11,7 +11,8 @@ from typing import Any, TypeAlias, TypeVar
 from otel_straggler.collector.alerts_settings import RULES_OF_KIND
 from otel_straggler.collector.commands_settings import with_token
 from otel_straggler.collector.notify_settings import check_notify
-from otel_straggler.collector.settings import ADDRESSES, RULES, CollectorSettings, parse_address
+from otel_straggler.collector.setting_rules import ADDRESSES, RULES
+from otel_straggler.collector.settings import CollectorSettings, parse_address
 from otel_straggler.errors import ConfigError, UnavailableError, describe
 
 Rule: TypeAlias = tuple[str, Callable[[Any], Any]]

@@ -30,7 +30,7 @@ def goodput_families(told: Iterable[tuple[Source, Series, float]], constant: str
     families = Families()
     for source, (metric, values), value in told:
         text = labels(run_id=source.run_id, job_name=source.job, group=source.group)
-        own = labels(**dict(zip(metric.prometheus_labels, values, strict=True)))
+        own = labels(**dict(zip(semconv.labels_as_told(metric), values, strict=True)))
         families.add(metric, ",".join(filter(None, (own, text, constant))), value)
     return families
 
@@ -54,7 +54,7 @@ def kernel_families(
 def _sensor_lines(rank: OfRank, constant: str) -> _Lines:
     text = f"{rank_labels(rank.source)},{constant}"
     return [
-        (m, f"{labels(**dict(zip(m.prometheus_labels, values, strict=True)))},{text}", value)
+        (m, f"{labels(**dict(zip(semconv.labels_as_told(m), values, strict=True)))},{text}", value)
         for (m, values), (value, _) in rank.values.items()
         if m in _HARDWARE
     ]

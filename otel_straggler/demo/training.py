@@ -56,11 +56,6 @@ class Training:
         """The end of what the ranks have printed."""
         return self._log.read_text(errors="replace")[-4000:]
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether a rank has ended, which none does by itself."""
-        return any(process.poll() is not None for process in self._ranks)
-
     def go_wrong(self, fault: Fault, rank: int) -> None:
         """From now on."""
         if fault == "lost":

@@ -11,10 +11,12 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType, TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+if TYPE_CHECKING:  # before Python 3.12 it loads tempfile and all compression
+    from importlib.abc import Loader
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _DYNAMO = "torch._dynamo"
@@ -167,7 +169,7 @@ def _warn_once(error: Exception) -> None:
 _has_warned = False
 
 
-class _DynamoWatch(MetaPathFinder):
+class _DynamoWatch:
     """Waits for the import of Dynamo, which ``torch.compile`` does late, and then goes away."""
 
     def find_spec(
@@ -178,11 +180,11 @@ class _DynamoWatch(MetaPathFinder):
         sys.meta_path.remove(self)
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _TeachingLoader(spec.loader)
+            spec.loader = cast("Loader", _TeachingLoader(spec.loader))
         return spec
 
 
-class _TeachingLoader(Loader):
+class _TeachingLoader:
     """Loads as the loader it wraps, then teaches."""
 
     def __init__(self, loader: Loader) -> None:

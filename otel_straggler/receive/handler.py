@@ -17,9 +17,6 @@ ContentType = Literal["application/x-protobuf", "application/json"]
 PROTOBUF: Final[ContentType] = "application/x-protobuf"
 JSON: Final[ContentType] = "application/json"
 
-MAX_BODY_BYTES: Final = 64 * 1024 * 1024
-"""Limit of a request before and after inflation: the default that OTLP recommends."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:

@@ -16,7 +16,7 @@ from otel_straggler.model.observation import Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.section_times import Buckets, SectionTimes
 from otel_straggler.wire.identity import Aliases, Value
-from otel_straggler.wire.span_rows import section_of
+from otel_straggler.wire.span_keys import section_of
 
 UNITS_S = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 """Seconds per unit in which section times may come."""

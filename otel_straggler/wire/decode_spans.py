@@ -15,10 +15,9 @@ from otel_straggler import native, semconv
 from otel_straggler.errors import InputError
 from otel_straggler.wire.decode_json import message_from_json
 from otel_straggler.wire.identity import BAD_RANK, NO_RANK, Aliases, Resources
+from otel_straggler.wire.mixed_ids import mix_ids
 from otel_straggler.wire.native_scan import NativeScan
-from otel_straggler.wire.span_layouts import UnfamiliarError
-from otel_straggler.wire.span_names import SpanNames
-from otel_straggler.wire.span_rows import (
+from otel_straggler.wire.span_fates import (
     BAD_FOLD,
     BAD_ID,
     BAD_TIME,
@@ -31,13 +30,11 @@ from otel_straggler.wire.span_rows import (
     ROW,
     STEP,
     TRUNCATED,
-    DecodedSpans,
-    Keys,
-    Progress,
-    Rows,
-    mix_ids,
-    section_of,
 )
+from otel_straggler.wire.span_keys import Keys, section_of
+from otel_straggler.wire.span_layouts import UnfamiliarError
+from otel_straggler.wire.span_names import SpanNames
+from otel_straggler.wire.span_rows import DecodedSpans, Progress, Rows
 from otel_straggler.wire.span_shapes import Shapes, scopes_of
 
 __all__ = [

@@ -11,8 +11,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from otel_straggler.model.rank import Source
 from otel_straggler.wire.identity import Aliases, Resource, Resources
 from otel_straggler.wire.slices import Bools, ScopeSlice, Slices
+from otel_straggler.wire.span_keys import Keys
 from otel_straggler.wire.span_names import SpanNames
-from otel_straggler.wire.span_rows import Keys
 
 
 class SpanOwners:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from struct import Struct
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,73 +10,18 @@ import numpy.typing as npt
 
 from otel_straggler import semconv
 from otel_straggler.model.gpu_times import HOST, GpuTimes
-from otel_straggler.model.observation import (
-    NO_SEQ,
-    NO_STEP,
-    Floats,
-    Ints,
-    ObservationBatch,
-    Section,
-)
+from otel_straggler.model.observation import NO_STEP, Floats, Ints, ObservationBatch, Section
 from otel_straggler.model.rank import Source
-from otel_straggler.semconv import SectionKind
 from otel_straggler.wire.folded_spans import FoldedSpan, folded_span, unfold
-from otel_straggler.wire.identity import (
-    BAD_RANK,
-    NO_RANK,
-    Aliases,
-    Identity,
-    Resource,
-    Value,
-    as_int,
-    as_size,
-    read_value,
-)
-from otel_straggler.wire.span_gpu import GPU_KEYS, GpuNumbers, gpu_numbers
-from otel_straggler.wire.span_names import SpanNames
+from otel_straggler.wire.identity import Resource, as_int, as_size
+from otel_straggler.wire.mixed_ids import mix_ids
+from otel_straggler.wire.span_fates import BAD_FOLD, BAD_ID, MALFORMED, ROW, fate_of_times
+from otel_straggler.wire.span_gpu import GpuNumbers, gpu_numbers
+from otel_straggler.wire.span_keys import Keys, SectionKey, section_of, shape_of, step_of
 from otel_straggler.wire.told_values import ToldValues
 
-ROW = "row"
-STEP = "step"
-BAD_ID = "bad_id"
-BAD_TIME = "bad_time"
-BAD_FOLD = "bad_fold"
-NO_NAME = "no_name"
-DURATION_NOT_POSITIVE = "duration_not_positive"
-ERROR_STATUS = "error_status"
-EXCLUDED = "excluded"
-TRUNCATED = "truncated"
-
-FATES = (
-    ROW, STEP, NO_RANK, ERROR_STATUS, EXCLUDED, TRUNCATED,
-    BAD_ID, BAD_RANK, BAD_TIME, NO_NAME, DURATION_NOT_POSITIVE, BAD_FOLD,
-)  # fmt: skip
-MALFORMED = frozenset({BAD_ID, BAD_RANK, BAD_TIME, NO_NAME, DURATION_NOT_POSITIVE, BAD_FOLD})
-"""Fates of spans that the sender is told were rejected."""
-
-_STATUS_ERROR = 2
-_MAX_NS = 2**63 - 1
-_MAX_NAME = 256
 _NO_TRACE = bytes(16)
 _NO_SPAN = bytes(8)
-_KINDS = frozenset(semconv.SECTION_KINDS)
-_IDS = Struct("<QQQ")
-_MASK = 2**64 - 1
-_SECTION_KEYS = (
-    semconv.SECTION_KIND,
-    semconv.SECTION_PARENT,
-    semconv.PHASE,
-    semconv.SPAN_TRUNCATED,
-    semconv.FOLD_COUNT,
-    semconv.FOLD_SUM,
-    semconv.FOLD_MIN,
-    semconv.FOLD_MAX,
-    semconv.TIME_BASIS,
-)
-_MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93)
-
-Found = dict[str, Value]
-"""The attributes of a span that mean something here."""
 
 
 @dataclass(slots=True)
@@ -108,63 +52,6 @@ class DecodedSpans:
     def rejected(self) -> dict[str, int]:
         """Malformed spans, by reason."""
         return {fate: count for fate, count in self.fates.items() if fate in MALFORMED}
-
-
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """Which attributes of a span mean something.
-
-    Attributes:
-        names: which plain spans are scored.
-        identity: those that say who sent it, and so override the resource.
-        wanted: all.
-        numbers: those whose value differs from span to span.
-    """
-
-    aliases: Aliases
-    names: SpanNames
-    identity: frozenset[str]
-    wanted: frozenset[str]
-    numbers: frozenset[str]
-
-    @classmethod
-    def of(cls, aliases: Aliases, names: SpanNames) -> Keys:
-        identity = aliases.identity_keys()
-        numbers = frozenset((*aliases.step, semconv.SEQ, semconv.TOKENS, *GPU_KEYS))
-        wanted = identity.union(numbers, aliases.section, _SECTION_KEYS)
-        return cls(aliases, names, identity, wanted, numbers)
-
-    def find(self, span: Any) -> Found:
-        """The attributes of a protobuf ``Span`` that mean something."""
-        wanted = self.wanted
-        found = {}
-        for pair in span.attributes:
-            key = pair.key
-            if key in wanted:
-                found[key] = read_value(pair.value)
-        return found
-
-    def who(self, resource: Resource, found: Found) -> Identity:
-        """Who sent the span."""
-        if self.identity.isdisjoint(found):
-            return resource.identity
-        return resource.overridden_by({k: v for k, v in found.items() if k in self.identity})
-
-    def step_key(self, found: Found) -> str | None:
-        """The attribute that holds the step: the first alias that is there."""
-        return next((key for key in self.aliases.step if key in found), None)
-
-    def plain_name(self, span: Any, found: Found) -> str:
-        """What a span without ``straggler.section`` is scored under."""
-        for key in self.aliases.section:
-            if found.get(key):
-                return str(found[key])
-        name: str = span.name
-        return name
-
-
-SectionKey = tuple[str, Value, Value, Value]
-"""Name, kind, phase and parent of a section as a span gives them."""
 
 
 class Rows:
@@ -205,7 +92,7 @@ class Rows:
             return identity.fate
         start_ns: int = span.start_time_unix_nano
         end_ns: int = span.end_time_unix_nano
-        fate = _fate_of_times(start_ns, end_ns)
+        fate = fate_of_times(start_ns, end_ns)
         if fate:
             return fate
         step = step_of(found, self._keys)
@@ -373,78 +260,9 @@ def _in_order(names: tuple[_Named, ...], codes: Ints) -> tuple[_Named, ...]:
     return tuple(names[i] for i in order.tolist())
 
 
-def shape_of(span: Any, found: Found, keys: Keys, *, is_own: bool) -> tuple[SectionKey | None, str]:
-    """The section that a span is scored as; None and its fate if it is not."""
-    kind = found.get(semconv.SECTION_KIND)
-    section = found.get(semconv.SECTION)
-    if section:
-        name = str(section)
-    else:
-        name = keys.plain_name(span, found)
-        if not name:
-            return None, NO_NAME
-        if is_own and name == semconv.STEP_SPAN:
-            return None, STEP
-        if not keys.names.is_scored(name):
-            return None, EXCLUDED
-        kind = kind or keys.names.kind_of(name)
-    if span.status.code == _STATUS_ERROR:
-        return None, ERROR_STATUS
-    if semconv.SPAN_TRUNCATED in found and found[semconv.SPAN_TRUNCATED] in (True, "true"):
-        return None, TRUNCATED
-    return (name, kind, found.get(semconv.PHASE), found.get(semconv.SECTION_PARENT)), ROW
-
-
 def _sketch_of(span: Any) -> bytes:
     for pair in span.attributes:
         if pair.key == semconv.FOLD_SKETCH:
             sketch: bytes = pair.value.bytes_value
             return sketch
     return b""
-
-
-def step_of(found: Found, keys: Keys) -> int:
-    key = keys.step_key(found)
-    step = None if key is None else as_int(found[key])
-    return NO_STEP if step is None or step < 0 else step
-
-
-def section_of(name: str, kind: Value, phase: Value, parent: Value = None) -> Section:
-    """Name and kind under which a section is scored; a phase keeps it apart from training.
-
-    >>> section_of("forward", "compute", "eval").name
-    'eval/forward'
-    """
-    own_kind: SectionKind = kind if kind in _KINDS else "compute"
-    around = str(parent or "")[:_MAX_NAME]
-    return Section(name[:_MAX_NAME], own_kind, around).in_phase(str(phase or "")[:_MAX_NAME])
-
-
-def mix_ids(trace_id: bytes, span_id: bytes) -> int:
-    """64 bits of trace id and span id: the same in every delivery of a span.
-
-    >>> mix_ids(bytes(15) + b"a", bytes(7) + b"b") == mix_ids(bytes(15) + b"a", bytes(7) + b"c")
-    False
-    """
-    low, high, span = _IDS.unpack(trace_id + span_id)
-    mixed = (low * _MIX[0] ^ high * _MIX[1] ^ span * _MIX[2]) & _MASK
-    mixed ^= mixed >> 32
-    signed = mixed - (mixed >> 63 << 64)
-    return signed if signed != NO_SEQ else 0
-
-
-def mix_columns(
-    low: npt.NDArray[np.uint64], high: npt.NDArray[np.uint64], span: npt.NDArray[np.uint64]
-) -> Ints:
-    """:func:`mix_ids` for many: the halves of the trace ids, and the span ids, little-endian."""
-    mixed = low * np.uint64(_MIX[0]) ^ high * np.uint64(_MIX[1]) ^ span * np.uint64(_MIX[2])
-    mixed ^= mixed >> np.uint64(32)
-    signed: Ints = mixed.view(np.int64)
-    signed[signed == NO_SEQ] = 0
-    return signed
-
-
-def _fate_of_times(start_ns: int, end_ns: int) -> str:
-    if not (0 < start_ns <= _MAX_NS and 0 < end_ns <= _MAX_NS):
-        return BAD_TIME
-    return "" if end_ns > start_ns else DURATION_NOT_POSITIVE

@@ -13,7 +13,10 @@ from otel_straggler import semconv
 from otel_straggler.model.gpu_times import CUPTI, HOST
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.wire.identity import Resource, as_int, as_size
+from otel_straggler.wire.mixed_ids import mix_columns
+from otel_straggler.wire.span_fates import BAD_ID, BAD_TIME, DURATION_NOT_POSITIVE
 from otel_straggler.wire.span_gpu import GPU_KEYS, LONGEST_NS, MOST_MORE_NS, MOST_TIMES, basis_of
+from otel_straggler.wire.span_keys import Found, Keys, SectionKey, shape_of, step_of
 from otel_straggler.wire.span_layouts import (
     LENGTH,
     Bytes2D,
@@ -22,18 +25,7 @@ from otel_straggler.wire.span_layouts import (
     fields_of,
     varint_at,
 )
-from otel_straggler.wire.span_rows import (
-    BAD_ID,
-    BAD_TIME,
-    DURATION_NOT_POSITIVE,
-    Found,
-    Keys,
-    Rows,
-    SectionKey,
-    mix_columns,
-    shape_of,
-    step_of,
-)
+from otel_straggler.wire.span_rows import Rows
 
 _FEWEST = 8
 """A smaller group is parsed span by span: that is faster."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from otel_straggler.demo.collector import Collector
 
+from ..waiting import eventually  # noqa: F401, TID252 - for the tests of this folder
 from .feeding import Feed
 from .live import LivePage
 
@@ -87,12 +87,3 @@ def ask(collector: Collector, path: str) -> Json:
     with urllib.request.urlopen(collector.url + path, timeout=30) as answer:
         found: Json = json.load(answer)
     return found
-
-
-def eventually(claim: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """Wait until ``claim`` holds; its value."""
-    until = time.monotonic() + seconds
-    while not (value := claim()):
-        assert time.monotonic() < until, "not in time"
-        time.sleep(0.05)
-    return value

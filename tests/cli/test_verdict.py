@@ -21,6 +21,8 @@ from otel_straggler.collector.settings import (
 )
 from otel_straggler.publish.report_json import RunReport, report_json
 
+from ..waiting import eventually  # noqa: TID252 - shared by all folders
+
 FREE = "127.0.0.1:0"
 RUN = ["--ranks", "16", "--layout", "tp2,pp2,dp4", "--fault", "compute:1.3@rank5:step60",
        "--steps", "120"]  # fmt: skip
@@ -56,7 +58,7 @@ def verdict(call: Any, collector: str) -> Verdict:
 
 
 @pytest.fixture(autouse=True)
-def _confirmed(verdict: Verdict, eventually: Any) -> None:
+def _confirmed(verdict: Verdict) -> None:
     def is_all_known() -> bool:
         code, output, _ = verdict("explain", "rank/node-0/5", "--json")
         told = json.loads(output) if code == 0 else {}
@@ -93,7 +95,7 @@ def test_scripts_get_the_same_as_json(verdict: Verdict) -> None:
 
 
 def test_a_dismissed_verdict_calls_nobody_until_it_is_restored(
-    verdict: Verdict, call: Any, collector: str, eventually: Any
+    verdict: Verdict, call: Any, collector: str
 ) -> None:
     """``top`` and ``explain`` say so, with the reason."""
     code, output, _ = verdict("dismiss", "5", "--reason", "a profiler ran")
@@ -176,16 +178,3 @@ def test_a_window_from_before_the_change_is_said_to_be_one(by_hand: Any, capsys:
         run["windows"] = [window | {"last_step": last_step}]
         Console(width=120).print(explanation("run", run, run["verdicts"][-1]))
         assert ("ends before the change began" in capsys.readouterr().out) == is_said
-
-
-@pytest.fixture
-def eventually() -> Any:
-    import time
-
-    def wait(claim: Callable[[], bool], seconds: float = 30.0) -> None:
-        until = time.monotonic() + seconds
-        while not claim():
-            assert time.monotonic() < until
-            time.sleep(0.1)
-
-    return wait

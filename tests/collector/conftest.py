@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +27,8 @@ from otel_straggler.collector.settings import (
 from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
 from otel_straggler.wire.encode_metrics import encode_heartbeat
+
+from ..waiting import eventually  # noqa: TID252 - shared by all folders
 
 FREE = "127.0.0.1:0"
 PROTOBUF = "application/x-protobuf"
@@ -131,17 +132,6 @@ class Live:
             for labels, value in self.samples("straggler_collector_spans_total").items()
             if value
         }
-
-
-def eventually(claim: Callable[[], Any], seconds: float = 20.0) -> Any:
-    """Wait until ``claim`` holds; its value. Fails with the last value after ``seconds``."""
-    until = time.monotonic() + seconds
-    while True:
-        value = claim()
-        if value:
-            return value
-        assert time.monotonic() < until, value
-        time.sleep(0.02)
 
 
 def run_settings(**changes: Any) -> CollectorSettings:

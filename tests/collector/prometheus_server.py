@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import subprocess
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from otel_straggler.demo.server import free_address
 
 
 @contextlib.contextmanager
@@ -55,8 +56,3 @@ def query(kit: Any, address: str, text: str) -> list[tuple[str, str]]:
         return []
     result = answer.json()["data"]["result"]
     return [(one["metric"].get("rank", ""), one["value"][1]) for one in result]
-
-
-def free_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return f"127.0.0.1:{taken.getsockname()[1]}"

@@ -9,7 +9,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -32,6 +32,8 @@ from otel_straggler.detector import Detector, StragglerId
 from otel_straggler.publish.report_json import of_one_rank
 from otel_straggler.simulate.scenarios import SCENARIOS, Plan, Scenario, simulate
 from otel_straggler.simulate.writers import encode_requests
+
+from ..waiting import eventually  # noqa: TID252 - shared by all folders
 
 STEPS = 20
 FREE = "127.0.0.1:0"
@@ -72,14 +74,6 @@ def live() -> Iterator[Live]:
     collector = Live()
     yield collector
     collector.stop()
-
-
-def eventually(find: Callable[[], Any], seconds: float = 30.0) -> Any:
-    until = time.monotonic() + seconds
-    while not (found := find()):
-        assert time.monotonic() < until, "not seen in time"
-        time.sleep(0.05)
-    return found
 
 
 def windows_of(live: Live, run: Scenario) -> list[Json]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import doctest
+import importlib
+import pkgutil
 import re
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ from otel_straggler.collector.settings import (
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import encode_requests
 from otel_straggler.testing import CapturedRequests
+
+from ..waiting import eventually  # noqa: TID252 - shared by all folders
 
 ROOT = Path(__file__).parents[2]
 FREE = "127.0.0.1:0"
@@ -161,6 +164,17 @@ def test_every_attribute_and_metric_of_semconv_is_on_the_page() -> None:
         assert f"| `{metric.name}` | `{metric.prometheus_name}` |" in page
 
 
+def test_what_a_module_of_semconv_defines_is_in_semconv() -> None:
+    """A module that the package does not take over would be missing everywhere else."""
+    modules = [m.name for m in pkgutil.iter_modules(semconv.__path__)]
+    assert len(modules) > 10
+    for name in modules:
+        module = importlib.import_module(f"otel_straggler.semconv.{name}")
+        own = {n for n in vars(module) if n[0].isupper()}
+        assert own, name
+        assert own <= vars(semconv).keys(), name
+
+
 def _inside(value: object) -> list[object]:
     return list(value.values()) if isinstance(value, dict) else [value]
 
@@ -242,13 +256,6 @@ def test_the_labels_on_the_page_are_those_of_a_running_collector(busy: str) -> N
 def _read(url: str) -> str:
     with urllib.request.urlopen(url, timeout=30) as page:
         return str(page.read().decode())
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 30.0) -> None:
-    until = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < until, "not seen in time"
-        time.sleep(0.05)
 
 
 # --- reasons of GPU timing ---------------------------------------------------------------------

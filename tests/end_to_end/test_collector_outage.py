@@ -1,10 +1,11 @@
 """Training does not need its collector."""
 
-import time
 from pathlib import Path
 
 import pytest
 from processes import Training
+
+from ..waiting import eventually  # noqa: TID252 - shared by all folders
 
 STEPS = 160
 LONGEST_S = 150
@@ -25,7 +26,7 @@ def test_training_outlives_its_collector_and_is_scored_by_the_next_one(
         watch(first, "outage").wait_for(lambda window: window["first_step"] == 0)
         first.kill()
         told = training.last_line
-        wait_until(lambda: training.last_line != told or training.exit_code is not None)
+        eventually(lambda: training.last_line != told or training.exit_code is not None, LONGEST_S)
         assert training.exit_code is None, training.log
         second = start_collector("--window-steps=20", addresses=first.addresses)
         assert second.addresses == first.addresses
@@ -50,10 +51,3 @@ def test_training_outlives_its_collector_and_is_scored_by_the_next_one(
 
 def endpoint_of(collector, protocol: str) -> str:
     return f"http://{collector.addresses['otlp_grpc' if protocol == 'grpc' else 'otlp_http']}"
-
-
-def wait_until(is_so) -> None:
-    ends_at = time.monotonic() + LONGEST_S
-    while not is_so():
-        assert time.monotonic() < ends_at
-        time.sleep(0.05)

@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
+from ..waiting import eventually  # noqa: TID252 - shared by all folders
 
-pytest.importorskip(
-    "otel_straggler.score.judges", reason="no judges: that verdicts outlive a kill was not tried"
-)
 COMMAND = (sys.executable, "-m", "otel_straggler.cli")
 LONGEST_S = 60
 Json = dict[str, Any]
@@ -65,15 +61,6 @@ def as_many_are_kept(path: Path, least: int) -> list[Json]:
     told = output_of("history", "--path", str(path), "--run", "simulated", "--json")
     changes: list[Json] = json.loads(told)["verdicts"]
     return changes if len(changes) >= least else []
-
-
-def eventually(claim: Callable[[], list[Json]]) -> list[Json]:
-    ends_at = time.monotonic() + LONGEST_S
-    while time.monotonic() < ends_at:
-        if found := claim():
-            return found
-        time.sleep(0.05)
-    pytest.fail(f"not within {LONGEST_S} s")
 
 
 def output_of(*arguments: str) -> str:

@@ -18,17 +18,9 @@ import pytest
 from otel_straggler.model.stacks import StacksDump
 from otel_straggler.receive.stacks_files import read_stacks_file
 
+from ..waiting import eventually  # noqa: TID252 - shared by all folders
+
 PROGRAM = Path(__file__).with_name("stuck_program.py")
-LONGEST_S = 60.0
-
-
-def eventually(claim: Callable[[], Any], seconds: float = LONGEST_S) -> Any:
-    """Wait until ``claim`` holds; its value."""
-    until_s = time.monotonic() + seconds
-    while not (value := claim()):
-        assert time.monotonic() < until_s, value
-        time.sleep(0.05)
-    return value
 
 
 class Stuck:

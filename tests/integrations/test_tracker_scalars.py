@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +21,8 @@ from otel_straggler.integrations import TrackerScalars
 from otel_straggler.integrations.scalars import scalars_of_report
 from otel_straggler.report.types import Report
 from otel_straggler.semconv import TRACKER_PREFIX, TRACKER_SCALARS
+
+from ..waiting import eventually  # noqa: TID252 - shared by all folders
 
 PATIENCE_S = 60.0
 SCALARS = {
@@ -83,14 +84,6 @@ def scalars(pages: Pages) -> Iterator[Callable[..., TrackerScalars]]:
     for each in made:
         each.close()
     eventually(lambda: not threads())
-
-
-def eventually(is_so: Callable[[], Any]) -> Any:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not (found := is_so()):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
-    return found
 
 
 def threads() -> list[threading.Thread]:

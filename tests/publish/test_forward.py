@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
 from otel_straggler.publish import forward
 from otel_straggler.publish.forward import Forwardable, Forwarder
 
+from ..waiting import eventually  # noqa: TID252 - shared by all folders
 from .sink import Sink
 
 
@@ -21,13 +20,6 @@ def item(body: bytes, coding: str = "", signal: str = "traces") -> Forwardable:
         content_type="application/x-protobuf",
         content_encoding=coding,
     )
-
-
-def eventually(claim: Callable[[], Any]) -> None:
-    until = time.monotonic() + 20
-    while not claim():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 @pytest.fixture

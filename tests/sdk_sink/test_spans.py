@@ -25,6 +25,7 @@ from otel_straggler.testing import CapturedRequests, CapturedSpan
 from otel_straggler.wire.decode_spans import SpanDecoder
 from otel_straggler.wire.ids import step_trace_id
 
+from ..waiting import eventually  # noqa: TID252 - shared by all folders
 from .conftest import Application, MakeApplication
 
 ALL = 1_000_000
@@ -337,18 +338,10 @@ def test_sections_of_a_step_that_does_not_end_come_after_a_while(
     with step(1):
         with section("a"):
             pass
-        wait_until(lambda: "a" in application.by_name())
+        eventually(lambda: "a" in application.by_name())
     assert flush()
     spans = application.by_name()
     assert parent_of(spans["a"], spans) == "step"
-
-
-def wait_until(is_so: object) -> None:
-    for _ in range(2_000):
-        if is_so():  # type: ignore[operator]
-            return
-        threading.Event().wait(0.005)
-    raise AssertionError("not seen within 10 s")
 
 
 def test_above_the_rate_whole_steps_are_left_out_and_counted(

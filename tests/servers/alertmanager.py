@@ -5,23 +5,24 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import socket
 import subprocess
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-_NAMES = ("prometheus-alertmanager", "alertmanager")
+from otel_straggler.demo.alertmanager import find_alertmanager
+from otel_straggler.demo.server import free_address
+
+from ..waiting import eventually  # noqa: TID252 - shared by all folders
 
 
 def alertmanager_program() -> str:
     """Skips without one; under CI that is a failure."""
-    found = next(filter(None, map(shutil.which, _NAMES)), None)
+    found = find_alertmanager()
     if found is None:
         sentence = "no Alertmanager is installed (make servers): the real server was not tried"
         if os.environ.get("CI"):
@@ -102,19 +103,3 @@ def wait_for_port(address: str, process: subprocess.Popen[bytes]) -> None:
         return True
 
     eventually(is_open)
-
-
-def free_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return f"127.0.0.1:{taken.getsockname()[1]}"
-
-
-def eventually(claim: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """Wait until ``claim`` holds; its value."""
-    until = time.monotonic() + seconds
-    while True:
-        value = claim()
-        if value:
-            return value
-        assert time.monotonic() < until, value
-        time.sleep(0.02)

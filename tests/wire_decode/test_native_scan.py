@@ -27,8 +27,8 @@ from otel_straggler.simulate.writers import encode_requests
 from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
 from otel_straggler.wire.identity import Aliases
 from otel_straggler.wire.native_scan import NativeScan
+from otel_straggler.wire.span_keys import Keys
 from otel_straggler.wire.span_names import SpanNames
-from otel_straggler.wire.span_rows import Keys
 
 from . import protobuf_by_hand as by_hand
 from .protobuf_by_hand import Node

@@ -1,4 +1,4 @@
-// What the encoder must know by name: words of the wire (they come from semconv.py, nothing is
+// What the encoder must know by name: words of the wire (they come from semconv/, nothing is
 // spelt here) and the names behind the numbers in records.
 #pragma once
 

@@ -109,11 +109,6 @@ class _DamagedError(Exception):
     """Why bytes are no blob; becomes an InputError with its place."""
 
 
-_NOT_A_BLOB: Final = (
-    _DamagedError, ValueError, TypeError, OverflowError, RecursionError, zlib.error,
-)  # fmt: skip
-
-
 # --- values to JSON and arrays ------------------------------------------------------------------
 
 

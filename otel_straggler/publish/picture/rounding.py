@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -57,8 +57,3 @@ class Names:
 
     def table(self) -> list[str]:
         return list(self._places)
-
-
-def without_nan(values: Iterable[Any]) -> list[Any]:
-    """The same with None for NaN; for short lists."""
-    return [None if isinstance(v, float) and not math.isfinite(v) else v for v in values]

@@ -9,7 +9,8 @@ from pathlib import Path
 from otel_straggler.config import ClientSettings
 from otel_straggler.record.active import RECORDER
 from otel_straggler.record.evidence.processes import started_ticks
-from otel_straggler.record.ring_file import RingIdentity, write_identity
+from otel_straggler.record.ring_file import write_identity
+from otel_straggler.record.ring_state import RingIdentity
 
 _LOG = logging.getLogger("otel_straggler")
 

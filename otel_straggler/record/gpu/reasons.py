@@ -40,7 +40,6 @@ _RETRY_S = {
     "multiple_subscribers": 60.0,
     "takeover": 60.0,
 }
-_WAITING = frozenset({"no_torch", "cuda_unused", "no_driver"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +64,6 @@ class Refusal:
     def retry_s(self) -> float | None:
         """Seconds after which another try is worth it; None: not unless asked for."""
         return _RETRY_S.get(self.code)
-
-    @property
-    def is_wait(self) -> bool:
-        """Whether the process has just not come so far yet."""
-        return self.code in _WAITING
 
 
 def refusal_of(words: str) -> Refusal:

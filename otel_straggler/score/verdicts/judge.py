@@ -27,13 +27,14 @@ from otel_straggler.score.verdicts.intervals import Intervals
 from otel_straggler.score.verdicts.memory import Memory
 from otel_straggler.score.verdicts.opening import Opening
 from otel_straggler.score.verdicts.paging import Page
-from otel_straggler.score.verdicts.peer_judge import PeerJudge, Tracks
+from otel_straggler.score.verdicts.peer_judge import PeerJudge
 from otel_straggler.score.verdicts.peers import inferred_groups
 from otel_straggler.score.verdicts.run_judge import RunJudge
 from otel_straggler.score.verdicts.settings import VerdictSettings
 from otel_straggler.score.verdicts.structure import Structure
 from otel_straggler.score.verdicts.summing_up import SummingUp
 from otel_straggler.score.verdicts.track import Flags
+from otel_straggler.score.verdicts.tracks import Tracks
 from otel_straggler.score.verdicts.waits import Synchronising
 from otel_straggler.score.verdicts.world import World
 

@@ -45,9 +45,6 @@ def exposed_ledger(table: StepTable) -> tuple[SectionCost, ...]:
         ``typical_s`` is NaN for a section that nobody ran. Empty without a step that was told.
 
     Cost: O(T R S). Source: StageFrontier (arXiv 2606.06751).
-
-    >>> exposed_seconds(np.array([[[1.0, 3.0], [2.0, 2.0]]])).tolist()
-    [[2.0, 2.0]]
     """
     is_finite: Mask = np.isfinite(table.seconds)
     told: Mask = np.logical_or.reduce(is_finite, axis=(1, 2))
@@ -77,15 +74,13 @@ def exposed_ledger(table: StepTable) -> tuple[SectionCost, ...]:
     )
 
 
-def exposed_seconds(seconds: Floats) -> Floats:
-    """(T, S) what each section adds to each step, from (T, R, S) ``seconds`` without gaps.
-
-    The sum over sections is the largest sum of a rank. Cost: O(T R S).
-    """
-    return _steps_of_frontier(np.cumsum(seconds, axis=2))
-
-
 def _steps_of_frontier(prefix_s: Floats) -> Floats:
+    """(T, S) what each section adds to each step, from (T, R, S) sums of a rank's sections so far;
+    all that a step has of them together is the largest sum of a rank.
+
+    >>> _steps_of_frontier(np.cumsum(np.array([[[1.0, 3.0], [2.0, 2.0]]]), axis=2)).tolist()
+    [[2.0, 2.0]]
+    """
     frontier = prefix_s.max(axis=1)
     steps: Floats = np.diff(frontier, axis=1, prepend=0.0)
     return steps

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.verdicts.candidates import (
-    NEWEST_STEPS,
-    Candidate,
-    Found,
-    Prices,
-    candidate,
-    material,
-    spiking,
-)
+from otel_straggler.score.verdicts.candidates import NEWEST_STEPS, Candidate, spiking
 from otel_straggler.score.verdicts.cases import Cases, Now
 from otel_straggler.score.verdicts.clocks import Timed
-from otel_straggler.score.verdicts.excess import Excesses, host_excesses
+from otel_straggler.score.verdicts.excess import Excesses
 from otel_straggler.score.verdicts.grouping import Groups, median_of_rows
 from otel_straggler.score.verdicts.impact import gpu_seconds_per_hour
-from otel_straggler.score.verdicts.intermittent import Intermittent, Spikes
 from otel_straggler.score.verdicts.paging import may_page
 from otel_straggler.score.verdicts.settings import VerdictSettings
 from otel_straggler.score.verdicts.standing import ACTIVE
-from otel_straggler.score.verdicts.step_numbers import StepNumbers
-from otel_straggler.score.verdicts.track import Flags, Track
+from otel_straggler.score.verdicts.track import Flags
+from otel_straggler.score.verdicts.tracks import Tracks
+from otel_straggler.score.verdicts.view import View
 from otel_straggler.score.verdicts.world import World
 from otel_straggler.semconv import DEFAULT_ROLE
 
@@ -50,67 +42,6 @@ AGREEMENT = 0.3
 """Others must be seen waiting for at least this part of what a rank loses."""
 
 
-@dataclass(slots=True)
-class Tracks:
-    """Memory of the ranks and of the hosts."""
-
-    ranks: Track
-    hosts: Track
-    spikes: Intermittent
-    numbers: StepNumbers
-    newest_spikes: Spikes | None = None
-    newest_prices: tuple[Prices, Prices] | None = None
-
-    @classmethod
-    def of(cls, world: World, settings: VerdictSettings) -> Tracks:
-        columns = len(world.sections) + 2
-        return cls(
-            Track((world.n_ranks, columns), settings),
-            Track((len(world.hosts), columns), settings),
-            Intermittent((world.n_ranks, columns)),
-            StepNumbers(),
-        )
-
-    def widen(self, sections: int) -> None:
-        """Sections have appeared."""
-        if self.ranks.shape[1] != sections + 2:
-            for track in (self.ranks, self.hosts, self.spikes):
-                track.widen(sections + 2)
-
-    def take(self, excess: Excesses, world: World, counts: Flags) -> None:
-        """The next block; steps that do not count (T,) are unknown to all."""
-        ranks = excess.ranks
-        if not counts.all():
-            ranks = np.where(counts[:, None, None], ranks, np.nan)
-        self.ranks.take(ranks)
-        self.hosts.take(_of_real_hosts(host_excesses(ranks, world), world.hosts))
-        self.newest_prices = prices(excess, world)
-        told, _ = self.newest_prices
-        self.newest_spikes = self.spikes.take(
-            ranks, self.ranks.recent(), told.columns_s, told.step_s
-        )
-
-
-def _of_real_hosts(excess: Floats, hosts: Groups) -> Floats:
-    """Hosts of one rank are that rank, and say nothing of their own."""
-    return np.where((hosts.size > 1)[None, :, None], excess, np.nan)
-
-
-def prices(excess: Excesses, world: World) -> tuple[Prices, Prices]:
-    """What the quantities cost, per rank and per host, in this block."""
-    groups = world.peers
-    local_s = median_of_rows(excess.peers_local_s)
-    step_s = median_of_rows(excess.peers_step_s)
-    sections_s = median_of_rows(excess.peers_s)
-    columns = np.column_stack([local_s, sections_s, step_s])
-    ranks = Prices(columns_s=columns[groups.code], step_s=step_s[groups.code])
-    hosts = Prices(
-        columns_s=world.hosts.medians(ranks.columns_s.T).T,
-        step_s=world.hosts.medians(ranks.step_s),
-    )
-    return ranks, hosts
-
-
 class PeerJudge:
     """Evaluates the tracks of one world and keeps the cases of its ranks and hosts."""
 
@@ -128,8 +59,8 @@ class PeerJudge:
         least = self._least_effects(world)
         hosts_least = _nan_min(world.hosts.gather(least))
         by_gpu = self._timed is not None
-        ranks = _View(tracks.ranks, least, rank_prices, world, self._settings, only_known=by_gpu)
-        hosts = _View(
+        ranks = View(tracks.ranks, least, rank_prices, world, self._settings, only_known=by_gpu)
+        hosts = View(
             tracks.hosts, hosts_least, host_prices, world, self._settings, only_known=by_gpu
         )
         slow_hosts = {one.row: one for one in hosts.candidates() if self._is_whole_host(one, ranks)}
@@ -167,7 +98,7 @@ class PeerJudge:
 
     # --- hosts ---------------------------------------------------------------------------------
 
-    def _is_whole_host(self, one: Candidate, ranks: _View) -> bool:
+    def _is_whole_host(self, one: Candidate, ranks: View) -> bool:
         """Whether more than half of its ranks are slow, each by half of what counts or more."""
         members = _members(self._world.hosts, one.row)
         if len(self._world.hosts) < 2:
@@ -177,7 +108,7 @@ class PeerJudge:
             slow = recent >= 0.5 * min(one.floor, one.effect)
         return float(slow.mean()) > HALF_OF_HOST
 
-    def _take_host(self, one: Candidate, ranks: _View) -> Verdict | None:
+    def _take_host(self, one: Candidate, ranks: View) -> Verdict | None:
         node = str(self._world.hosts.keys[one.row])
         members = _members(self._world.hosts, one.row)
         draft = self._draft(one, self._world.host_subjects[one.row], int(members[0]), ranks)
@@ -213,7 +144,7 @@ class PeerJudge:
     # --- ranks ---------------------------------------------------------------------------------
 
     def _take_rank(
-        self, one: Candidate, ranks: _View, slow_hosts: dict[int, Candidate]
+        self, one: Candidate, ranks: View, slow_hosts: dict[int, Candidate]
     ) -> tuple[str, Verdict | None] | None:
         """The subject and its change of state; None if the host answers for the rank."""
         host = int(self._world.hosts.code[one.row])
@@ -242,7 +173,7 @@ class PeerJudge:
         )
         return subject, change
 
-    def _spiking(self, tracks: Tracks, ranks: _View, taken: set[str]) -> list[Candidate]:
+    def _spiking(self, tracks: Tracks, ranks: View, taken: set[str]) -> list[Candidate]:
         """Ranks that stall now and then, and are not found slow anyway."""
         spikes = tracks.newest_spikes
         if spikes is None:
@@ -259,7 +190,7 @@ class PeerJudge:
             and self._world.host_subjects[hosts.code[row]] not in taken
         ]
 
-    def _is_one_of_a_group(self, one: Candidate, ranks: _View) -> bool:
+    def _is_one_of_a_group(self, one: Candidate, ranks: View) -> bool:
         """Whether the rank is slow only where its inner group waits for each other, and the whole
         group is: then any of them may be the cause."""
         if not self._shared.any() or not ranks.only_in(one.row, self._shared):
@@ -271,7 +202,7 @@ class PeerJudge:
             slow = ranks.worst_of(members, one) >= 0.5 * one.effect
         return float(slow.mean()) >= MOST_OF_HOST
 
-    def _may_be_host(self, one: Candidate, ranks: _View) -> bool:
+    def _may_be_host(self, one: Candidate, ranks: View) -> bool:
         """Whether half of the other ranks of the host are slow too: then wait for the host."""
         members = _members(self._world.hosts, int(self._world.hosts.code[one.row]))
         others = members[members != one.row]
@@ -284,7 +215,7 @@ class PeerJudge:
             slow = recent >= 0.5 * min(one.floor, one.effect)
         return float(slow.mean()) >= 0.5
 
-    def _others_wait(self, one: Candidate, ranks: _View) -> bool:
+    def _others_wait(self, one: Candidate, ranks: View) -> bool:
         """Whether its peers are seen waiting for the rank; unknown counts as yes."""
         if one.is_late or one.since < 0:
             return True
@@ -295,7 +226,7 @@ class PeerJudge:
 
     # --- all -----------------------------------------------------------------------------------
 
-    def _review(self, scope: str, view: _View, taken: set[str]) -> list[Verdict | None]:
+    def _review(self, scope: str, view: View, taken: set[str]) -> list[Verdict | None]:
         """Subjects in trouble that were not found now: are they clear?"""
         changes: list[Verdict | None] = []
         world = self._world
@@ -325,7 +256,7 @@ class PeerJudge:
             return True
         return self._timed is not None and self._timed.has_gpu(int(self._world.peers.code[rank]))
 
-    def _draft(self, one: Candidate, subject: str, row: int, ranks: _View) -> Verdict:
+    def _draft(self, one: Candidate, subject: str, row: int, ranks: View) -> Verdict:
         """All of a verdict but its state; ``row`` is the rank, or one of the host."""
         world = self._world
         source = world.sources[row]
@@ -388,63 +319,6 @@ class PeerJudge:
             confidence = min(confidence, INFERRED_CONFIDENCE)
         coverage = self._world.n_ranks / max(self._world.expected, self._world.n_ranks, 1)
         return round(confidence * min(1.0, coverage), 3)
-
-
-class _View:
-    """Findings of one track with their prices."""
-
-    def __init__(
-        self,
-        track: Track,
-        least: Floats,
-        told: Prices,
-        world: World,
-        settings: VerdictSettings,
-        *,
-        only_known: bool,
-    ) -> None:
-        self.track = track
-        self.findings = track.evaluate(least)
-        self.prices = told
-        self._world = world
-        beyond, verified = material(self.findings, told, settings.least_share)
-        if only_known:  # who no longer tells its GPU time keeps the verdict that it has
-            known = np.isfinite(self.findings.recent)
-            beyond, verified = beyond & known, verified & known
-        self._found = Found(track=track, findings=self.findings, beyond=beyond, verified=verified)
-
-    def candidates(self) -> list[Candidate]:
-        rows = np.flatnonzero((self._found.beyond | self._found.verified).any(axis=1)).tolist()
-        sections = self._world.sections
-        return [candidate(row, self._found, self.prices, sections) for row in rows]
-
-    def only_in(self, row: int, shared: Flags) -> bool:
-        """Whether no section but these is slow; where none is by itself, by the largest."""
-        flagged = (self._found.beyond[row] | self._found.verified[row])[1:-1]
-        if flagged.any():
-            return not (flagged & ~shared).any()
-        recent = np.nan_to_num(self.findings.recent[row, 1:-1], nan=-np.inf)
-        lost = recent * self.prices.columns_s[row, 1:-1]
-        return bool(shared[int(np.argmax(lost))])
-
-    def worst_of(self, rows: Ints, one: Candidate) -> Floats:
-        """(rows,) excess of the local work or lateness since ``one`` began."""
-        steps = max(self.track.steps - one.since + 1, 5) if one.since > 0 else NEWEST_STEPS
-        since = self.track.since(rows, steps)[:, [0, -1]]
-        return np.asarray(np.fmax.reduce(since, axis=1))
-
-    def is_clear(self, row: int, verdict: Verdict, floor: float) -> bool:
-        """Whether the newest 20 steps are as those of the peers, with a margin for chance."""
-        names = [section.name for section in self._world.sections]
-        columns = [0, len(names) + 1]
-        if verdict.section in names:
-            columns.append(names.index(verdict.section) + 1)
-        recent = self.findings.recent[row, columns]
-        error = self.findings.recent_error[columns]
-        known = np.isfinite(recent)
-        if not known.any():
-            return False
-        return bool((recent[known] + error[known] <= np.maximum(0.5 * floor, error[known])).all())
 
 
 def _is_its_nature(one: Candidate) -> bool:

@@ -8,8 +8,8 @@ import pytest
 from otel_straggler.publish.history.blobs import decode_blob, encode_blob
 from otel_straggler.score.verdicts.memory import Memory
 from otel_straggler.score.verdicts.own_past import OwnPast
-from otel_straggler.score.verdicts.peer_judge import Tracks
 from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.verdicts.tracks import Tracks
 from otel_straggler.score.verdicts.world import World
 
 from .worlds import by_hand, ranks, take_ranks, usual, world_of

@@ -1,0 +1,119 @@
+"""The collector about itself."""
+
+from __future__ import annotations
+
+from otel_straggler.semconv.names import Metric
+
+# --- the collector about itself ---------------------------------------------------------------
+COLLECTOR_SPANS = Metric(
+    "straggler.collector.spans", "{span}", "counter", "spans received, by fate"
+)
+COLLECTOR_REQUESTS = Metric(
+    "straggler.collector.requests", "{request}", "counter", "requests, by signal and answer"
+)
+COLLECTOR_RUNS = Metric("straggler.collector.runs", "{run}", "gauge", "runs in memory")
+COLLECTOR_WINDOWS = Metric(
+    "straggler.collector.windows", "{window}", "counter", "windows closed, by cause"
+)
+COLLECTOR_QUEUE = Metric(
+    "straggler.collector.queue", "By", "gauge", "request bytes that wait to be scored"
+)
+COLLECTOR_SERIES_FOLDED = Metric(
+    "straggler.collector.series_folded", "{series}", "gauge", "series folded by the budget"
+)
+COLLECTOR_FORWARDED = Metric(
+    "straggler.collector.forwarded", "{request}", "counter", "requests forwarded, by outcome"
+)
+COLLECTOR_START = Metric(
+    "straggler.collector.start.timestamp", "s", "gauge", "when this collector started"
+)
+COLLECTOR_PAGES = Metric(
+    "straggler.collector.pages", "{flag}", "gauge", "1 if this collector's alerts may call somebody"
+)
+COLLECTOR_ROWS = Metric(
+    "straggler.collector.rows", "{row}", "counter", "section runs, by what became of them"
+)
+COLLECTOR_POINTS = Metric(
+    "straggler.collector.points", "{point}", "counter", "data points received, by use"
+)
+COLLECTOR_SECTION_TIMES = Metric(
+    "straggler.collector.section_times",
+    "{point}",
+    "counter",
+    "points of section histograms, by what became of them",
+)
+COLLECTOR_KERNEL_TIMES = Metric(
+    "straggler.collector.kernel_times",
+    "{point}",
+    "counter",
+    "points of kernel histograms, by what became of them",
+)
+COLLECTOR_FORWARD_QUEUE = Metric(
+    "straggler.collector.forward_queue", "By", "gauge", "request bytes that wait to be forwarded"
+)
+COLLECTOR_FORWARD_SPANS = Metric(
+    "straggler.collector.forward_spans",
+    "{span}",
+    "counter",
+    "spans that sampled forwarding kept or left out, by reason",
+)
+COLLECTOR_FORWARD_HELD = Metric(
+    "straggler.collector.forward_held",
+    "By",
+    "gauge",
+    "requests that sampled forwarding holds until their steps are scored",
+)
+COLLECTOR_HISTORY_SIZE = Metric(
+    "straggler.collector.history.size", "By", "gauge", "size of the history's file and its log"
+)
+COLLECTOR_HISTORY_OLDEST = Metric(
+    "straggler.collector.history.oldest.timestamp",
+    "s",
+    "gauge",
+    "when the oldest window or verdict of the history was written",
+)
+COLLECTOR_HISTORY_FAILURES = Metric(
+    "straggler.collector.history.failures",
+    "{item}",
+    "counter",
+    "states, verdicts and windows that the history could not keep, by reason",
+)
+COLLECTOR_DECISIONS = Metric(
+    "straggler.collector.decisions",
+    "{decision}",
+    "counter",
+    "verdicts that people dismissed, muted or restored, by the verdict's cause",
+)
+COLLECTOR_COMMANDS = Metric(
+    "straggler.collector.commands",
+    "{command}",
+    "counter",
+    "what ranks were asked for, by what came of it; outcome asked counts all",
+)
+COLLECTOR_NOTIFICATIONS = Metric(
+    "straggler.collector.notifications",
+    "{request}",
+    "counter",
+    "requests that told a receiver of alerts, by outcome; of dropped ones, alerts",
+)
+COLLECTOR_HTTP_ANSWERS = Metric(
+    "straggler.collector.http_answers", "{answer}", "counter", "OTLP/HTTP answers, by status"
+)
+COLLECTOR_RECEIVER_RESTARTS = Metric(
+    "straggler.collector.receiver_restarts",
+    "{restart}",
+    "counter",
+    "receiver processes that ended and were started again",
+)
+COLLECTOR_GPU_TIMES_REFUSED = Metric(
+    "straggler.collector.gpu_times_refused",
+    "{time}",
+    "counter",
+    "GPU times on spans that make no sense; their sections go by the host's clock",
+)
+COLLECTOR_FAILURES = Metric(
+    "straggler.collector.failures",
+    "{failure}",
+    "counter",
+    "mistakes of ours, survived; see the log",
+)

@@ -1,0 +1,90 @@
+"""What ranks tell of GPUs and of a run's time, shown as told."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from otel_straggler.semconv.names import Attribute, Metric
+from otel_straggler.semconv.rank import REASON
+from otel_straggler.semconv.resource import GPU_UUID
+
+# --- the GPU of a rank, shown as told; only `simulate` sends them yet ----------------------------
+# OpenTelemetry's conventions for hardware have no clock of a GPU and no time spent throttled.
+HW_TYPE: Final = Attribute("hw.type", "kind of hardware: gpu")
+HW_SENSOR: Final = Attribute("hw.sensor_location", "which part of the GPU: gpu, sm or memory")
+ERROR_TYPE: Final = Attribute("error.type", "one of GPU_ERRORS, or xid_ and a number")
+GPU_ERRORS: Final = (
+    "ecc_corrected",
+    "ecc_uncorrected",
+    "rows_remapped_corrected",
+    "rows_remapped_uncorrected",
+    "row_remap_pending",
+    "row_remap_failed",
+    "pcie_replay",
+)
+HW_POWER = Metric("hw.power", "W", "gauge", "power of the GPU")
+HW_ENERGY = Metric("hw.energy", "J", "counter", "energy of the GPU since its driver was loaded")
+HW_TEMPERATURE = Metric("hw.temperature", "Cel", "gauge", "temperature of the GPU, by sensor")
+HW_ERRORS = Metric("hw.errors", "{error}", "counter", "faults of the GPU, by error.type")
+HW_GPU_UTILIZATION = Metric(
+    "hw.gpu.utilization", "1", "gauge", "part of the time in which a kernel was at work on the GPU"
+)
+HW_GPU_MEMORY = Metric("hw.gpu.memory.usage", "By", "gauge", "memory of the GPU in use")
+HW_GPU_MEMORY_LIMIT = Metric("hw.gpu.memory.limit", "By", "gauge", "memory that the GPU has")
+GPU_CLOCK = Metric("straggler.gpu.clock", "Hz", "gauge", "clock of the GPU, by part")
+GPU_THROTTLED = Metric(
+    "straggler.gpu.throttled", "s", "counter", "time in which the GPU was held back, by reason"
+)
+HARDWARE_METRICS: Final = (
+    HW_POWER,
+    HW_ENERGY,
+    HW_TEMPERATURE,
+    HW_ERRORS,
+    HW_GPU_UTILIZATION,
+    HW_GPU_MEMORY,
+    HW_GPU_MEMORY_LIMIT,
+    GPU_CLOCK,
+    GPU_THROTTLED,
+)
+
+# --- what a run got for its time, shown as told; only `simulate` sends them yet ------------------
+# One rank tells them for all; productive and lost time together are the time since the run began.
+LOSSES: Final = (
+    "start_up",
+    "data",
+    "checkpoint",
+    "eval",
+    "stragglers",
+    "hang",
+    "restart",
+    "redone",
+    "other",
+)
+"""Reasons of ``RUN_LOST``. ``redone``: steps done again after a restart; ``restart``: from the end
+of an attempt to the first step of the next; ``stragglers``: what ranks waited for slower ones."""
+RUN_GOODPUT = Metric(
+    "straggler.run.goodput", "{ratio}", "gauge", "useful time / time since the run began"
+)
+RUN_PRODUCTIVE = Metric(
+    "straggler.run.productive_time", "s", "counter", "time of the run in steps that count"
+)
+RUN_LOST = Metric(
+    "straggler.run.lost_time", "s", "counter", "time of the run that was not useful, by reason"
+)
+GOODPUT_METRICS: Final = (RUN_GOODPUT, RUN_PRODUCTIVE, RUN_LOST)
+AS_TOLD: Final[dict[Metric, tuple[Attribute, ...]]] = {
+    **dict.fromkeys(HARDWARE_METRICS, (GPU_UUID, HW_TYPE)),
+    HW_TEMPERATURE: (GPU_UUID, HW_TYPE, HW_SENSOR),
+    GPU_CLOCK: (GPU_UUID, HW_TYPE, HW_SENSOR),
+    HW_ERRORS: (GPU_UUID, HW_TYPE, ERROR_TYPE),
+    GPU_THROTTLED: (GPU_UUID, HW_TYPE, REASON),
+    RUN_GOODPUT: (),
+    RUN_PRODUCTIVE: (),
+    RUN_LOST: (REASON,),
+}
+"""What the collector shows as ranks tell it, and the attributes of its points."""
+
+
+def labels_as_told(metric: Metric) -> tuple[str, ...]:
+    """Labels in Prometheus that the points of a metric get from attributes of their own."""
+    return tuple(key.replace(".", "_") for key in AS_TOLD.get(metric, ()))
