@@ -10,7 +10,7 @@ from otel_straggler.dashboards.marks import GOODPUTS, NONE_IS_GOOD, RUN_SLOWDOWN
 from otel_straggler.dashboards.page import page, run_variables
 from otel_straggler.dashboards.panels import PLAIN, Panel, lines, link, number, rows
 from otel_straggler.dashboards.queries import (
-    OF_RUNS,
+    OF_RUN,
     RUN,
     growth,
     growth_to_end,
@@ -21,8 +21,8 @@ from otel_straggler.dashboards.queries import (
 
 _SUBJECT = f"{RUN}, subject_id, scope, rank, node, section"
 _STANDING = 'state=~"confirmed|flapping"'
-_LOST = pace(semconv.RUN_GPU_TIME_LOST, RUN, OF_RUNS)
-_LOST_NOW = newest(semconv.VERDICT_LOSS, _SUBJECT, OF_RUNS)
+_LOST = pace(semconv.RUN_GPU_TIME_LOST, RUN)
+_LOST_NOW = newest(semconv.VERDICT_LOSS, _SUBJECT)
 
 
 def render() -> str:
@@ -39,7 +39,7 @@ def render() -> str:
 
 
 def _now() -> list[Panel]:
-    state = newest(semconv.RUN_STATE, f"{RUN}, state", OF_RUNS)
+    state = newest(semconv.RUN_STATE, f"{RUN}, state")
     return [
         number(
             1,
@@ -59,7 +59,7 @@ def _now() -> list[Panel]:
             "Runs that do not get on and that nobody has acknowledged. Each costs all of its "
             "GPUs: go to the run's liveness page first.",
             "short",
-            f"sum({newest(semconv.RUN_HUNG, RUN, OF_RUNS)})",
+            f"sum({newest(semconv.RUN_HUNG, RUN)})",
             NONE_IS_GOOD,
             is_count=True,
         ),
@@ -78,7 +78,7 @@ def _now() -> list[Panel]:
             "GPU time lost to slow ranks in the range of the page, all runs. Use it to decide "
             "whether a drain or a repair pays.",
             "s",
-            f"sum({growth(semconv.RUN_GPU_TIME_LOST, RUN, OF_RUNS)})",
+            f"sum({growth(semconv.RUN_GPU_TIME_LOST, RUN)})",
             PLAIN,
         ),
     ]
@@ -92,14 +92,14 @@ def _runs() -> Panel:
         "saved 13 % of the time. Click a run for its page.",
         [
             ("GPUs lost", "short", _LOST, PLAIN),
-            ("slowdown", "short", newest(semconv.RUN_SLOWDOWN, RUN, OF_RUNS), RUN_SLOWDOWNS),
-            ("goodput", "percentunit", newest(semconv.RUN_GOODPUT, RUN, OF_RUNS), GOODPUTS),
-            ("coverage", "percentunit", newest(semconv.RUN_COVERAGE, RUN, OF_RUNS), SHARES),
-            ("ranks", "short", newest(semconv.RUN_WORLD_SIZE, RUN, OF_RUNS), PLAIN),
+            ("slowdown", "short", newest(semconv.RUN_SLOWDOWN, RUN), RUN_SLOWDOWNS),
+            ("goodput", "percentunit", newest(semconv.RUN_GOODPUT, RUN), GOODPUTS),
+            ("coverage", "percentunit", newest(semconv.RUN_COVERAGE, RUN), SHARES),
+            ("ranks", "short", newest(semconv.RUN_WORLD_SIZE, RUN), PLAIN),
             (
                 "in state",
                 "short",
-                f"{newest(semconv.RUN_STATE, f'{RUN}, state', OF_RUNS)} == 1",
+                f"{newest(semconv.RUN_STATE, f'{RUN}, state')} == 1",
                 PLAIN,
             ),
         ],
@@ -109,7 +109,7 @@ def _runs() -> Panel:
 
 
 def _lost_over_time() -> Panel:
-    chosen = f"topk(10, {growth_to_end(semconv.RUN_GPU_TIME_LOST, RUN, OF_RUNS)})"
+    chosen = f"topk(10, {growth_to_end(semconv.RUN_GPU_TIME_LOST, RUN)})"
     return lines(
         6,
         "GPUs lost, by run",
@@ -124,7 +124,7 @@ def _lost_over_time() -> Panel:
 
 def _culprits() -> Panel:
     worst = f"topk(20, {_LOST_NOW})"
-    told = f"max by ({_SUBJECT}, cause, state) ({series(semconv.VERDICT_INFO, OF_RUNS, _STANDING)})"
+    told = f"max by ({_SUBJECT}, cause, state) ({series(semconv.VERDICT_INFO, OF_RUN, _STANDING)})"
     among = f"and on ({_SUBJECT}) {worst}"
     return rows(
         7,
@@ -136,7 +136,7 @@ def _culprits() -> Panel:
             (
                 "slowdown",
                 "short",
-                f"{newest(semconv.VERDICT_SLOWDOWN, _SUBJECT, OF_RUNS)} {among}",
+                f"{newest(semconv.VERDICT_SLOWDOWN, _SUBJECT)} {among}",
                 RUN_SLOWDOWNS,
             ),
             ("is told", "short", f"{told} {among}", PLAIN),

@@ -8,10 +8,10 @@ from otel_straggler import semconv
 from otel_straggler.dashboards.marks import NONE_IS_GOOD, STATES
 from otel_straggler.dashboards.page import page, run_variables
 from otel_straggler.dashboards.panels import PLAIN, Panel, bars, lines, link, number, rows
-from otel_straggler.dashboards.queries import MOST_LINES, RANK, RUN, newest, series
+from otel_straggler.dashboards.queries import MOST_LINES, RANK, RUN, is_chosen, newest, series
 
 _ENDED = newest(semconv.RANK_STATE, RANK, more='state="finished"')
-_NO_JOB = 'cluster=~"$cluster", run_id="$run_id"'
+_NO_JOB = is_chosen("cluster", "run_id")
 _TO_RANK = link("Rank ${__field.labels.rank}", "rank", "job_name", "run_id", "rank")
 _ROW_TO_RANK = link(
     "Rank ${__data.fields.rank}", "rank", "job_name", "run_id", "rank", is_table=True

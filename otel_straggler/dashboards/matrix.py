@@ -6,9 +6,9 @@ from otel_straggler import semconv
 from otel_straggler.dashboards.marks import NONE_IS_GOOD, RUN_SLOWDOWNS
 from otel_straggler.dashboards.page import one, page, run_variables
 from otel_straggler.dashboards.panels import PLAIN, Panel, link, matrix, number, timeline
-from otel_straggler.dashboards.queries import OF_RUN, RANK, RUN, highest, newest, series
+from otel_straggler.dashboards.queries import OF_RUN, RANK, RUN, highest, is_chosen, newest, series
 
-_WORLD = f'{OF_RUN}, group="$group"'
+_WORLD = f"{OF_RUN}, {is_chosen('group')}"
 _MOST_CELLS = 2_048
 
 

@@ -8,7 +8,14 @@ from otel_straggler import semconv
 from otel_straggler.dashboards.marks import NONE_IS_GOOD, SOME_IS_ODD
 from otel_straggler.dashboards.page import many, page
 from otel_straggler.dashboards.panels import PLAIN, Panel, Steps, lines, number
-from otel_straggler.dashboards.queries import OF_COLLECTORS, highest, newest, series, total_pace
+from otel_straggler.dashboards.queries import (
+    OF_COLLECTORS,
+    highest,
+    is_chosen,
+    newest,
+    series,
+    total_pace,
+)
 from otel_straggler.semconv import Metric
 
 _WHERE = "cluster, collector"
@@ -16,7 +23,7 @@ _WHERE = "cluster, collector"
 
 def render() -> str:
     name = semconv.COLLECTOR_START.prometheus_name
-    collector = many("collector", f'{name}{{cluster=~"$cluster"}}')
+    collector = many("collector", f"{name}{{{is_chosen('cluster')}}}")
     return page(
         "pipeline",
         "Pipeline health",

@@ -15,20 +15,21 @@ from otel_straggler.dashboards.queries import (
     RUN,
     SECTION_OF_RANK,
     highest,
+    is_chosen,
     lowest,
     newest,
     pace,
     series,
 )
 
-_OF_SECTIONS = f'{OF_RANK}, section=~"$section"'
+_OF_SECTIONS = f"{OF_RANK}, {is_chosen('section')}"
 _KERNELS_OF_RANK = f'{OF_RANK}, section=""'
 _LEGEND = "{{section}} {{node}} {{group}}"
 
 
 def render() -> str:
     node = many("node", series(semconv.LAST_HEARTBEAT))
-    rank = one("rank", series(semconv.LAST_HEARTBEAT, OF_RUN, 'node=~"$node"'))
+    rank = one("rank", series(semconv.LAST_HEARTBEAT, OF_RUN, is_chosen("node")))
     return page(
         "rank",
         "Rank",

@@ -16,6 +16,7 @@ from otel_straggler.dashboards.queries import (
     SECTION_OF_RANK,
     growth,
     highest,
+    is_chosen,
     lowest,
     newest,
     no_work,
@@ -25,7 +26,7 @@ from otel_straggler.dashboards.queries import (
 )
 
 _OF_SECTION = f"{RUN}, section"
-_CHOSEN = f'{OF_SECTIONS}, node=~"$node"'
+_CHOSEN = f"{OF_SECTIONS}, {is_chosen('node')}"
 _TO_RANK = link("Rank ${__field.labels.rank}", "rank", "job_name", "run_id", "rank")
 _ROW_TO_RANK = link(
     "Rank ${__data.fields.rank}", "rank", "job_name", "run_id", "rank", is_table=True
