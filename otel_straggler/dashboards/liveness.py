@@ -36,13 +36,6 @@ def _age(metric: semconv.Metric) -> str:
     return f"(time() - {newest(metric, RANK)}) unless on ({RANK}) {_ENDED}"
 
 
-def _oldest(metric: semconv.Metric) -> str:
-    """Age of the oldest, of a run. Ranks are put together once only: over a range of 10,000 ranks
-    each time costs Prometheus seconds."""
-    ended = series(semconv.RANK_STATE, more='state="finished"')
-    return f"time() - min by ({RUN}) ({series(metric)} unless on ({RANK}) {ended})"
-
-
 def _now() -> list[Panel]:
     state = newest(semconv.RUN_STATE, f"{RUN}, state")
     return [
@@ -135,7 +128,7 @@ def _silent() -> Panel:
 
 
 def _behind() -> Panel:
-    front = newest(semconv.RANK_STEP, RUN)
+    front = newest(semconv.RUN_STEP, RUN)
     each = newest(semconv.RANK_STEP, RANK)
     return bars(
         8,
@@ -183,7 +176,7 @@ def _ages() -> Panel:
         "live and training hangs. Both grow: ranks are gone, or cannot be heard.",
         "s",
         [
-            ("oldest heartbeat {{group}}", _oldest(semconv.LAST_HEARTBEAT)),
-            ("oldest progress {{group}}", _oldest(semconv.LAST_PROGRESS)),
+            ("oldest heartbeat {{group}}", f"time() - {newest(semconv.RUN_OLDEST_HEARTBEAT, RUN)}"),
+            ("oldest progress {{group}}", f"time() - {newest(semconv.RUN_OLDEST_PROGRESS, RUN)}"),
         ],
     )

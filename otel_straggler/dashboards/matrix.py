@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from otel_straggler import semconv
-from otel_straggler.dashboards.marks import NONE_IS_GOOD, RUN_SLOWDOWNS
+from otel_straggler.dashboards.marks import RUN_SLOWDOWNS, SLOWDOWNS
 from otel_straggler.dashboards.page import one, page, run_variables
 from otel_straggler.dashboards.panels import PLAIN, Panel, link, matrix, number, timeline
 from otel_straggler.dashboards.queries import OF_RUN, RANK, RUN, highest, is_chosen, newest, series
@@ -74,29 +74,28 @@ def _shares() -> list[Panel]:
 
 
 def _flagged() -> list[Panel]:
-    words = ("not flagged", "straggling")
+    """By the verdicts' series, which only those have who are called slow: whether each of 10,000
+    ranks straggles takes Prometheus seconds to look through."""
     return [
         timeline(
             5,
             "Flagged ranks",
-            "Ranks with a confirmed verdict at any time of the range, 50 at most. Several that "
-            "begin at once have one cause: look at what they share.",
+            "How slow ranks are while a confirmed verdict stands, the 50 slowest of the range. "
+            "Several that begin at once have one cause: look at what they share.",
             "short",
             "rank {{rank}} {{node}}",
-            highest(semconv.RANK_STRAGGLING, RANK, _WORLD, 50, " > 0"),
-            steps=NONE_IS_GOOD,
+            highest(semconv.VERDICT_SLOWDOWN, RANK, f'{_WORLD}, scope="rank"', 50),
+            steps=SLOWDOWNS,
             links=[link("Rank ${__field.labels.rank}", "rank", "job_name", "run_id", "rank")],
-            words=words,
         ),
         timeline(
             6,
             "Flagged nodes",
-            "Nodes with a confirmed verdict at any time of the range, 50 at most. Drain the node "
-            "if it stays; its ranks need not be looked at one by one.",
+            "How slow nodes are while a confirmed verdict stands, the 50 slowest of the range. "
+            "Drain the node if it stays; its ranks need not be looked at one by one.",
             "short",
             "{{node}}",
-            highest(semconv.HOST_STRAGGLING, f"{RUN}, node", _WORLD, 50, " > 0"),
-            steps=NONE_IS_GOOD,
-            words=words,
+            highest(semconv.VERDICT_SLOWDOWN, f"{RUN}, node", f'{_WORLD}, scope="host"', 50),
+            steps=SLOWDOWNS,
         ),
     ]
