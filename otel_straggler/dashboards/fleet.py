@@ -6,9 +6,15 @@ from grafana_foundation_sdk.models.common import BigValueTextMode
 
 from otel_straggler import semconv
 from otel_straggler.dashboards.goodput import over_runs
-from otel_straggler.dashboards.marks import GOODPUTS, NONE_IS_GOOD, RUN_SLOWDOWNS, SHARES
+from otel_straggler.dashboards.marks import (
+    GOODPUTS,
+    NONE_IS_GOOD,
+    RUN_SLOWDOWNS,
+    RUN_STATES,
+    SHARES,
+)
 from otel_straggler.dashboards.page import page, run_variables
-from otel_straggler.dashboards.panels import PLAIN, Panel, lines, link, number, rows
+from otel_straggler.dashboards.panels import PLAIN, Panel, lines, link, number
 from otel_straggler.dashboards.queries import (
     OF_RUN,
     RUN,
@@ -18,8 +24,10 @@ from otel_straggler.dashboards.queries import (
     pace,
     series,
 )
+from otel_straggler.dashboards.tables import rows
 
 _SUBJECT = f"{RUN}, subject_id, scope, rank, node, section"
+_RUN = ("job_name", "run_id")
 _STANDING = 'state=~"confirmed|flapping"'
 _LOST = pace(semconv.RUN_GPU_TIME_LOST, RUN)
 _LOST_NOW = newest(semconv.VERDICT_LOSS, _SUBJECT)
@@ -52,6 +60,8 @@ def _now() -> list[Panel]:
             span=12,
             is_count=True,
             shows=BigValueTextMode.VALUE_AND_NAME,
+            colours=RUN_STATES,
+            empty="No collector tells of a run",
         ),
         number(
             2,
@@ -89,7 +99,7 @@ def _runs() -> Panel:
         5,
         "Runs, the most costly first",
         "All runs that a collector knows. A slowdown of 1.15 means that equal ranks would have "
-        "saved 13 % of the time. Click a run for its page.",
+        "saved 13 % of the time. Click a run for its pages.",
         [
             ("GPUs lost", "short", _LOST, PLAIN),
             ("slowdown", "short", newest(semconv.RUN_SLOWDOWN, RUN), RUN_SLOWDOWNS),
@@ -103,8 +113,13 @@ def _runs() -> Panel:
                 PLAIN,
             ),
         ],
-        links=[link("Run ${__data.fields.run_id}", "run", "job_name", "run_id", is_table=True)],
+        links=[
+            link(f"{title} of ${{__data.fields.run_id}}", name, *_RUN, is_table=True)
+            for title, name in (("Page", "run"), ("Matrix", "matrix"), ("Liveness", "liveness"))
+        ],
         dropped=["in state"],
+        states=RUN_STATES,
+        empty="No collector tells of a run: is one scraped, and is the range right?",
     )
 
 
@@ -117,7 +132,7 @@ def _lost_over_time() -> Panel:
         "then: open the run at that time.",
         "short",
         [("{{run_id}} {{group}}", f"{_LOST} and on ({RUN}) {chosen}")],
-        links=[link("Run ${__field.labels.run_id}", "run", "job_name", "run_id")],
+        links=[link("Run ${__field.labels.run_id}", "run", *_RUN)],
         span=24,
     )
 
@@ -142,8 +157,9 @@ def _culprits() -> Panel:
             ("is told", "short", f"{told} {among}", PLAIN),
         ],
         links=[
-            link("Run ${__data.fields.run_id}", "run", "job_name", "run_id", is_table=True),
-            link("Rank ${__data.fields.rank}", "rank", "job_name", "run_id", "rank", is_table=True),
+            link("Run ${__data.fields.run_id}", "run", *_RUN, is_table=True),
+            link("Rank ${__data.fields.rank}", "rank", *_RUN, "rank", is_table=True),
         ],
         dropped=["is told", "subject_id"],
+        empty="No confirmed verdict stands: nobody is called slow.",
     )

@@ -20,6 +20,7 @@ def what_for() -> list[Panel]:
             newest(semconv.RUN_GOODPUT, RUN),
             GOODPUTS,
             span=8,
+            empty="The run tells none",
         ),
         bars(
             17,
@@ -30,6 +31,7 @@ def what_for() -> list[Panel]:
             "{{reason}} {{group}}",
             f"{growth(semconv.RUN_LOST, f'{RUN}, reason')} > 0",
             span=16,
+            empty="Nothing was lost, or the run tells no goodput",
         ),
     ]
 
@@ -45,4 +47,5 @@ def over_runs() -> Panel:
         [("{{reason}}", total_pace(semconv.RUN_LOST, "cluster, reason"))],
         stacked=True,
         span=24,
+        empty="No run tells its goodput",
     )

@@ -5,17 +5,16 @@ from __future__ import annotations
 from grafana_foundation_sdk.models.common import BigValueTextMode
 
 from otel_straggler import semconv
-from otel_straggler.dashboards.marks import NONE_IS_GOOD, STATES
+from otel_straggler.dashboards.marks import HEARD, NONE_IS_GOOD, RUN_STATES, STATES
 from otel_straggler.dashboards.page import page, run_variables
-from otel_straggler.dashboards.panels import PLAIN, Panel, bars, lines, link, number, rows
+from otel_straggler.dashboards.panels import PLAIN, Panel, bars, lines, link, number
 from otel_straggler.dashboards.queries import MOST_LINES, RANK, RUN, is_chosen, newest, series
+from otel_straggler.dashboards.tables import OF_ONE_RUN, rows
 
 _ENDED = newest(semconv.RANK_STATE, RANK, more='state="finished"')
 _NO_JOB = is_chosen("cluster", "run_id")
 _TO_RANK = link("Rank ${__field.labels.rank}", "rank", "job_name", "run_id", "rank")
-_ROW_TO_RANK = link(
-    "Rank ${__data.fields.rank}", "rank", "job_name", "run_id", "rank", is_table=True
-)
+_ROW_TO_RANK = link("Rank ${__data.fields.rank}", "rank", "rank", is_table=True, of_run=True)
 
 
 def render() -> str:
@@ -49,6 +48,8 @@ def _now() -> list[Panel]:
             PLAIN,
             span=8,
             shows=BigValueTextMode.NAME,
+            colours=RUN_STATES,
+            empty="No collector knows it",
         ),
         number(
             2,
@@ -60,6 +61,7 @@ def _now() -> list[Panel]:
             NONE_IS_GOOD,
             span=8,
             words=("no", "yes"),
+            empty="No collector knows it",
         ),
         number(
             3,
@@ -83,7 +85,8 @@ def _why() -> Panel:
         "What the collector makes of who joined which collective. No row: no hang. The runbook "
         "(`otel-straggler alerts runbook StragglerRunHung`) has the next step.",
         [("is told", "short", told, PLAIN)],
-        dropped=["is told"],
+        dropped=["is told", *OF_ONE_RUN],
+        empty="No hang.",
     )
 
 
@@ -96,7 +99,8 @@ def _culprits() -> Panel:
         [("is told", "short", newest(semconv.RANK_CULPRIT, f"{RANK}, why"), PLAIN)],
         links=[_ROW_TO_RANK],
         span=12,
-        dropped=["is told"],
+        dropped=["is told", *OF_ONE_RUN],
+        empty="It waits for nobody.",
     )
 
 
@@ -110,7 +114,9 @@ def _not_well() -> Panel:
         [("is so", "short", f"topk(50, {states})", PLAIN)],
         links=[_ROW_TO_RANK],
         span=12,
-        dropped=["is so"],
+        dropped=["is so", *OF_ONE_RUN],
+        states=STATES,
+        empty="No rank is late, stuck or lost.",
     )
 
 
@@ -124,6 +130,8 @@ def _silent() -> Panel:
         "rank {{rank}} {{node}} {{group}}",
         f"topk({MOST_LINES}, {_age(semconv.LAST_HEARTBEAT)})",
         links=[_TO_RANK],
+        steps=HEARD,
+        empty="All ranks have ended, or none was heard",
     )
 
 
@@ -134,11 +142,13 @@ def _behind() -> Panel:
         8,
         "Most steps behind",
         "The 20 ranks whose newest step is furthest behind the front of the run. One step is "
-        "normal; more means that it reports late, or that it did not join.",
+        "normal; more means that it reports late, or that it did not join. Of thousands of ranks "
+        "those in trouble and the first ones are looked at.",
         "short",
         "rank {{rank}} {{node}} {{group}}",
         f"topk({MOST_LINES}, {front} - on ({RUN}) group_right () {each})",
         links=[_TO_RANK],
+        empty="No rank has told a step",
     )
 
 
@@ -152,6 +162,7 @@ def _open_sections() -> Panel:
         "{{section}} {{group}}",
         newest(semconv.RUN_OPEN_SECTIONS, f"{RUN}, section"),
         span=24,
+        empty="No rank is in a section: all have ended, or tell none",
     )
 
 

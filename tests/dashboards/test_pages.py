@@ -150,7 +150,8 @@ def test_variables_follow_the_range(page: Json) -> None:
 
 
 def test_every_panel_says_what_it_is_and_what_to_do(page: Json) -> None:
-    """Title, a description of two sentences, a unit, colours, a query, ids that are unique."""
+    """Title, a description of two sentences, a unit, colours, a query, what an empty panel means,
+    ids that are unique."""
     ids = [panel["id"] for panel in page["panels"]]
     assert len(set(ids)) == len(ids)
     for panel in panels(page):
@@ -160,6 +161,11 @@ def test_every_panel_says_what_it_is_and_what_to_do(page: Json) -> None:
         assert panel["targets"], title
         defaults = panel["fieldConfig"]["defaults"]
         assert defaults["unit"] in UNITS, title
+        assert len(defaults["noValue"]) > 5, title
+        if panel["type"] == "table":  # else each empty cell would say it
+            every = {"matcher": {"id": "byRegexp", "options": ".*"}}
+            nothing = {**every, "properties": [{"id": "noValue", "value": ""}]}
+            assert panel["fieldConfig"]["overrides"][0] == nothing, title
         assert defaults["thresholds"]["steps"][0]["value"] is None, title
         assert panel["datasource"]["uid"] == "${datasource}", title
         assert all(t["datasource"]["uid"] == "${datasource}" for t in panel["targets"]), title
