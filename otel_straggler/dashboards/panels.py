@@ -153,11 +153,11 @@ def thresholds(steps: Steps) -> d.ThresholdsConfig:
 
 
 def coloured(colours: Colours) -> list[tuple[str, list[dm.DynamicConfigValue]]]:
-    """Overrides, by the pattern of a name."""
+    """Overrides, by the pattern of a name; without slashes it would have to match all of it."""
     made = []
     for words, colour in colours:
         fixed = {"mode": "fixed", "fixedColor": colour}
-        made.append((f"^(?:{words})\\b", [dm.DynamicConfigValue(id_val="color", value=fixed)]))
+        made.append((f"/^(?:{words})\\b/", [dm.DynamicConfigValue(id_val="color", value=fixed)]))
     return made
 
 
