@@ -12,15 +12,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
+
+import pytest
 
 from benchmarks.alert_delay import servers
 from otel_straggler import semconv
@@ -64,6 +68,22 @@ _SETTINGS: dict[str, Any] = {
         "start_timeout_seconds": 24.0,
     },
 }
+
+
+@contextlib.contextmanager
+def running_feed(folder: Path, unseen: str) -> Iterator[Feed]:
+    """A feed that has begun, and ends with the block. Skips without Prometheus, saying what was
+    ``unseen``; under CI that is a failure."""
+    try:
+        feed = Feed(folder)
+    except FileNotFoundError as missing:
+        sentence = f"{missing}: {unseen}"
+        pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
+    try:
+        feed.begin()
+        yield feed
+    finally:
+        feed.close()
 
 
 class Feed:

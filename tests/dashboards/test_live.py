@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from .live_feed import (
     STUCK,
     STUCK_RANK,
     Feed,
+    running_feed,
 )
 
 TOLD = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in PAGES}
@@ -110,21 +110,14 @@ def _is_number(series: Any) -> bool:
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     """Asked again and again while the runs run, until everything was seen or time is up."""
-    try:
-        feed = Feed(tmp_path_factory.mktemp("live"))
-    except FileNotFoundError as missing:
-        sentence = f"{missing}: nobody saw the pages' queries answered"
-        pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
-    try:
-        feed.begin()
+    folder = tmp_path_factory.mktemp("live")
+    with running_feed(folder, "nobody saw the pages' queries answered") as feed:
         found = Seen(feed)
         until_s = time.monotonic() + WITHIN_S
         while not found.is_all_there and time.monotonic() < until_s:
             time.sleep(2.0)
             found.look()
         yield found
-    finally:
-        feed.close()
 
 
 @pytest.mark.parametrize("target", ALL, ids=str)

@@ -18,7 +18,7 @@ from otel_straggler.dashboards.preview.build import Settings, preview_pages
 from otel_straggler.dashboards.preview.pages import read
 
 from ..servers.chromium import Pages  # noqa: TID252 - shared with other folders
-from .live_feed import HOT_NODE, LOSSY, SLOW_RANK, STEADY, STUCK, STUCK_RANK, Feed
+from .live_feed import HOT_NODE, LOSSY, SLOW_RANK, STEADY, STUCK, STUCK_RANK, Feed, running_feed
 
 pytest.importorskip("plotly", reason="would show that pages are drawn")
 pytestmark = [pytest.mark.browser, pytest.mark.real_server]
@@ -56,21 +56,13 @@ Previews = dict[str, tuple[str, list[Box]]]
 @pytest.fixture(scope="module")
 def previews(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Previews]:
     """By run: the HTML, and what became of the panels; once all have data, and waits a culprit."""
-    try:
-        feed = Feed(tmp_path_factory.mktemp("previewed"))
-    except FileNotFoundError as missing:
-        sentence = f"{missing}: no page was drawn"
-        pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
-    try:
-        feed.begin()
+    with running_feed(tmp_path_factory.mktemp("previewed"), "no page was drawn") as feed:
         until_s = time.monotonic() + LONGEST_S
         made = draw(feed)
         while (never_drawn(made) or not is_blamed(made)) and time.monotonic() < until_s:
             time.sleep(2.0)
             made = draw(feed)
         yield made
-    finally:
-        feed.close()
 
 
 def is_blamed(previews: Previews) -> bool:
