@@ -45,7 +45,7 @@ from otel_straggler.score.hangs.judge import Found
 
 AlertsOf = Callable[[str], Iterable[Alert]]
 """Run id to the alerts that fire about it."""
-_PART_OF_CELLS = 0.2
+_PART_OF_CELLS = 0.25
 """Of a run's budget of series, that scores leave to the cells of workers: one matrix says more of a
 large run than the scores of some hundred healthy ranks."""
 

@@ -11,6 +11,7 @@ import pytest
 from benchmarks.grafana_sizes.__main__ import PAGE_BYTES, QUERY_BYTES, RANKS, STAGES
 from benchmarks.grafana_sizes.large_run import SLOW_RANKS, LargeRun
 from benchmarks.grafana_sizes.measuring import Answer, measure
+from otel_straggler import semconv
 
 IS_FULL = os.environ.get("OTEL_STRAGGLER_TEST_DOSE") == "full"
 RUN = (RANKS, STAGES) if IS_FULL else (512, 8)
@@ -57,6 +58,21 @@ def test_the_largest_matrix_is_small_too(answers: list[Answer]) -> None:
     """As many cells as it shows at most, each as large as those that were seen."""
     [matrix] = [answer for answer in answers if str(answer.target) == "matrix-1-A"]
     assert matrix.size / matrix.series * CELLS <= QUERY_BYTES
+
+
+def test_a_full_budget_keeps_the_matrix_and_finds_every_rank() -> None:
+    """With five series of the budget for each rank, as 10,000 ranks have them: signs of life alone
+    would be eight. Who is slow keeps all of them."""
+    ranks = 512
+    page = LargeRun(ranks, 8, series_budget=5 * ranks).pages[-1].decode()
+    lines = Counter(line.partition("{")[0] for line in page.splitlines())
+    assert lines[semconv.WORKER_SLOWDOWN.prometheus_name] == ranks
+    assert lines[semconv.LAST_HEARTBEAT.prometheus_name] == ranks
+    assert SLOW_RANKS < lines[semconv.RANK_TIMEOUT.prometheus_name] < ranks
+    flagged = f"\n{semconv.RANK_STRAGGLING.prometheus_name}{{"
+    assert sum(part.partition("\n")[0].endswith(" 1") for part in page.split(flagged)[1:]) == (
+        SLOW_RANKS
+    )
 
 
 def test_the_sizes_stand_in_the_documentation() -> None:
