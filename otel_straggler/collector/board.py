@@ -35,7 +35,7 @@ from otel_straggler.publish.verdict_series import (
 )
 from otel_straggler.score.hangs.judge import Found
 
-_PART_OF_CELLS = 0.2
+_PART_OF_CELLS = 0.25
 """Of a run's budget of series, that scores leave to the cells of workers: one matrix says more of a
 large run than the scores of some hundred healthy ranks."""
 

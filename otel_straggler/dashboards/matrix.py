@@ -11,6 +11,7 @@ from otel_straggler.dashboards.tables import matrix
 
 _WORLD = f"{OF_RUN}, {is_chosen('group')}"
 _MOST_CELLS = 2_048
+_MOST_FLAGGED = 30
 
 
 def render() -> str:
@@ -79,17 +80,15 @@ def _shares() -> list[Panel]:
 
 
 def _flagged() -> list[Panel]:
-    """By the verdicts' series, which only those have who are called slow: whether each of 10,000
-    ranks straggles takes Prometheus seconds to look through."""
     return [
         timeline(
             5,
             "Flagged ranks",
-            "How slow ranks are while a confirmed verdict stands, the 50 slowest of the range. "
+            "How slow ranks are while a confirmed verdict stands, the 30 slowest of the range. "
             "Several that begin at once have one cause: look at what they share.",
             "short",
             "rank {{rank}} {{node}}",
-            highest(semconv.VERDICT_SLOWDOWN, RANK, f'{_WORLD}, scope="rank"', 50),
+            _slowest("rank", RANK),
             steps=SLOWDOWNS,
             empty="No rank was called slow in this range.",
             links=[link("Rank ${__field.labels.rank}", "rank", "job_name", "run_id", "rank")],
@@ -97,12 +96,19 @@ def _flagged() -> list[Panel]:
         timeline(
             6,
             "Flagged nodes",
-            "How slow nodes are while a confirmed verdict stands, the 50 slowest of the range. "
+            "How slow nodes are while a confirmed verdict stands, the 30 slowest of the range. "
             "Drain the node if it stays; its ranks need not be looked at one by one.",
             "short",
             "{{node}}",
-            highest(semconv.VERDICT_SLOWDOWN, f"{RUN}, node", f'{_WORLD}, scope="host"', 50),
+            _slowest("host", f"{RUN}, node"),
             steps=SLOWDOWNS,
             empty="No node was called slow in this range.",
         ),
     ]
+
+
+def _slowest(scope: str, by: str) -> str:
+    """By the verdicts' series, which only those have who are called slow: to look through whether
+    each of 10,000 ranks straggles takes Prometheus seconds. Rounded, an answer is half as long."""
+    chosen = f'{_WORLD}, scope="{scope}"'
+    return f"round({highest(semconv.VERDICT_SLOWDOWN, by, chosen, _MOST_FLAGGED)}, 0.01)"
