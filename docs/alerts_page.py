@@ -40,7 +40,8 @@ package; nothing there is written by hand.
 
 ## Load the rules
 In `prometheus.yml` (Prometheus 2.42 or newer): `rule_files: [otel-straggler-rules.yaml]`, and a \
-job that scrapes the collector's `--metrics` address. For Mimir: \
+job that scrapes the collector's `--metrics` address (asked by a name, not an address, the \
+collector wants that name in `metrics.allowed_hosts`). For Mimir: \
 `mimirtool rules load otel-straggler-rules.yaml`. The rules remember runs for longer than a \
 collector lives, so keep at least 4 days of data. Give each collector a `metrics.collector_id` \
 that it keeps over restarts.

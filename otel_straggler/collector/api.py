@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl
 
 from otel_straggler import semconv
 from otel_straggler.collector.asking import GuardedAsking
-from otel_straggler.collector.board import ReportQuery
+from otel_straggler.collector.board_report import ReportQuery
 from otel_straggler.collector.deciding import UnknownSubjectError
 from otel_straggler.collector.maintaining import Maintaining
 from otel_straggler.collector.page_events import EventStreams

@@ -2,193 +2,42 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from otel_straggler import semconv
-from otel_straggler.alerts.watched import Watched, WatchedRun
+from otel_straggler.alerts.watched import Watched
 from otel_straggler.collector.alert_series import collector_families, run_families
 from otel_straggler.collector.beside_scores import BesideScores
-from otel_straggler.collector.live_series import live_families
+from otel_straggler.collector.board_report import (
+    AlertsOf,
+    ReportSnapshot,
+    ShownRun,
+    ShownWindow,
+)
+from otel_straggler.collector.live_series import in_trouble, live_families
 from otel_straggler.collector.liveness import Liveness, World
 from otel_straggler.collector.newest_scores import NewestScores, newest_scores
 from otel_straggler.collector.watching import RunSeen
-from otel_straggler.model.alert import Alert
-from otel_straggler.model.decision import hang_subject
 from otel_straggler.model.maintenance import Maintenance
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
-from otel_straggler.model.verdict import RunVerdicts, Verdict
-from otel_straggler.publish.alert_json import shown_alert
-from otel_straggler.publish.hang_json import hang_json
+from otel_straggler.model.verdict import RunVerdicts
 from otel_straggler.publish.prometheus import Families, constant_labels, labels
-from otel_straggler.publish.report_json import (
-    Json,
-    RunReport,
-    dump_report,
-    of_one_rank,
-    report_json,
-    window_json,
-)
 from otel_straggler.publish.score_series import RunScores, Stragglers
-from otel_straggler.publish.verdict_json import judged_part
+from otel_straggler.publish.shown_life import ShownLife, choose
 from otel_straggler.publish.verdict_series import (
     RunLabels,
     heat_families,
+    n_cells,
     straggling_ranks,
     verdict_families,
 )
 from otel_straggler.score.hangs.judge import Found
 
-AlertsOf = Callable[[str], Iterable[Alert]]
-"""Run id to the alerts that fire about it."""
-
-
-class ShownWindow:
-    """A closed window and, once somebody has asked, its JSON."""
-
-    def __init__(self, window: WindowScores) -> None:
-        self.window = window
-        self._json: Json | None = None
-
-    @property
-    def json(self) -> Json:
-        if self._json is None:
-            self._json = window_json(self.window)
-        return self._json
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportQuery:
-    """Which part of the report is wanted; None = all."""
-
-    run_id: str | None = None
-    group: str | None = None
-    rank: int | None = None
-
-    @property
-    def is_for_all(self) -> bool:
-        return self == ALL
-
-
-ALL = ReportQuery()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownRun:
-    """One run of the report."""
-
-    windows: tuple[ShownWindow, ...] = ()
-    judged: RunVerdicts = field(default_factory=RunVerdicts)
-    clashes: tuple[Source, ...] = ()
-    late_rows: int = 0
-    found: Mapping[str, Found] = field(default_factory=dict)
-
-    def windows_of(self, group: str | None) -> list[ShownWindow]:
-        """Those of one group, or all."""
-        return [shown for shown in self.windows if group in (None, shown.window.group)]
-
-
-class ReportSnapshot:
-    """The report at one moment. Its JSON is made when first asked for, then kept: the windows
-    of a large run change more often than anybody looks."""
-
-    def __init__(
-        self,
-        runs: dict[str, ShownRun],
-        watched: Iterable[WatchedRun] = (),
-        alerts: AlertsOf = lambda _: (),
-    ) -> None:
-        self._runs = runs
-        self._alerts = alerts
-        self._watched = {(run.run_id, run.group): run for run in watched}
-        self._lock = threading.Lock()
-        self._body: bytes | None = None
-
-    @property
-    def body(self) -> bytes:
-        with self._lock:
-            if self._body is None:
-                self._body = dump_report(self._json()).encode()
-            return self._body
-
-    def verdicts_of(self, run_id: str) -> tuple[Verdict, ...]:
-        """The newest verdict of every subject of a run; none of a run that is not known."""
-        run = self._runs.get(run_id)
-        return () if run is None else run.judged.current
-
-    def hangs_of(self, run_id: str) -> Mapping[str, Found]:
-        """Who is stuck or lost in a run, by group; none of a run that is not known."""
-        run = self._runs.get(run_id)
-        return {} if run is None else run.found
-
-    def part(self, query: ReportQuery) -> bytes:
-        """What a query asks for. Cost: O(size of the answer), once the windows have their JSON."""
-        if query.is_for_all:
-            return self.body
-        with self._lock:
-            return dump_report(self._json(query)).encode()
-
-    def _json(self, query: ReportQuery = ALL) -> Json:
-        return report_json(
-            {
-                run_id: RunReport(
-                    windows=[_part_of(shown, query) for shown in run.windows_of(query.group)],
-                    judged=_judged_part(run, query),
-                    clashes=run.clashes,
-                    counts={"late": run.late_rows},
-                    hangs=[
-                        hang_json(
-                            group,
-                            found,
-                            is_acknowledged=hang_subject(group) in run.judged.silenced,
-                        )
-                        | self._alerting(run_id, group)
-                        for group, found in run.found.items()
-                        if query.group in (None, group)
-                    ],
-                    alerts=[
-                        shown_alert(alert)
-                        for alert in self._alerts(run_id)
-                        if _is_asked_for(alert, query)
-                    ],
-                )
-                for run_id, run in self._runs.items()
-                if query.run_id in (None, run_id)
-            }
-        )
-
-    def _alerting(self, run_id: str, group: str) -> Json:
-        run = self._watched.get((run_id, group))
-        return {} if run is None else {"hung": run.is_hung, "pages": run.pages}
-
-
-def _is_asked_for(alert: Alert, query: ReportQuery) -> bool:
-    """All but what is about another group or another rank."""
-    group, rank = alert.labels.get("group", ""), alert.labels.get("rank")
-    return query.group in (None, group) and (query.rank is None or rank in (None, str(query.rank)))
-
-
-def _part_of(shown: ShownWindow, query: ReportQuery) -> Json:
-    if query.rank is None:
-        return shown.json
-    group = shown.window.group
-    return of_one_rank(shown.json, f"{group}/{query.rank}" if group else str(query.rank))
-
-
-def _judged_part(run: ShownRun, query: ReportQuery) -> RunVerdicts:
-    if query.group is None and query.rank is None:
-        return run.judged
-    nodes = {
-        source.node
-        for shown in run.windows_of(query.group)
-        for source in shown.window.sources
-        if source.rank == query.rank
-    }
-    return judged_part(
-        run.judged, group=query.group, rank=query.rank, is_its_node=nodes.__contains__
-    )
+_PART_OF_CELLS = 0.25
+"""Of a run's budget of series, that scores leave to the cells of workers: one matrix says more of a
+large run than the scores of some hundred healthy ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +78,7 @@ class Board:
         self._budget = series_budget
         self._runs: dict[str, RunScores] = {}
         self._shown: dict[int, ShownWindow] = {}
-        self._rendered: dict[str, tuple[tuple[int, Stragglers], Families]] = {}
+        self._rendered: dict[str, tuple[tuple[int, Stragglers, ShownLife], Families]] = {}
         self._newest_scores: dict[str, dict[str, NewestScores]] = {}
 
     def sign(self, collector_id: str, cluster: str = "") -> None:
@@ -325,39 +174,55 @@ class Board:
 
     def _families(self, seen: RunSeen, alerting: Families) -> Families:
         """All series of a run: what is never folded, and the rest within the budget."""
-        families = live_families(seen.run_id, seen.worlds, self._constant_labels, seen.found)
+        straggling = straggling_ranks(seen.judged)
+        life = self._shown_life(seen, straggling)
+        families = live_families(seen.run_id, seen.worlds, self._constant_labels, seen.found, life)
         families.extend(alerting)
         named = RunLabels(run_id=seen.run_id, jobs=seen.jobs, constant=self._constant_labels)
         families.extend(self._beside.of_run(named))
         left = self._budget - len(families)
-        families.extend(self._judged_families(seen.judged, named, left))
+        families.extend(self._judged_families(seen.judged, named, left, life))
         self._add_clashes(families, seen)
-        left, straggling = self._budget - len(families), straggling_ranks(seen.judged)
+        left = self._budget - len(families)
         families.extend(self._beside.of_ranks(named, seen.worlds, left, straggling))
         return families
+
+    def _shown_life(self, seen: RunSeen, straggling: Stragglers) -> ShownLife:
+        alive = [(group, rank) for group, world in seen.worlds.items() for rank in world.ranks]
+        scores = self._runs.get(seen.run_id)
+        ranks = [*alive, *(scores.ranks() if scores else ())]
+        return choose(ranks, in_trouble(seen.found, straggling), self._budget)
 
     def _add_clashes(self, page: Families, seen: RunSeen) -> None:
         ranks = {(source.group, source.rank) for source in seen.clashes}
         text = f"{labels(run_id=seen.run_id)},{self._constant_labels}"
         page.add(semconv.RUN_IDENTITY_CLASHES, text, len(ranks))
 
-    def _judged_families(self, judged: RunVerdicts, run: RunLabels, budget: int) -> Families:
-        """Verdicts, then scores, then workers, each within what is left of the budget."""
+    def _judged_families(
+        self, judged: RunVerdicts, run: RunLabels, budget: int, life: ShownLife
+    ) -> Families:
+        """Verdicts, then scores, then workers, each within what is left of the budget, of which a
+        part is kept for workers."""
         scores = self._runs.get(run.run_id)
         families = verdict_families(judged, scores.sources() if scores else (), run)
         straggling = straggling_ranks(judged)
-        families.extend(self._score_families(run.run_id, budget - len(families), straggling))
-        families.extend(heat_families(judged.worlds, run, budget - len(families)))
+        for_cells = min(n_cells(judged.worlds) + 1, int(self._budget * _PART_OF_CELLS))
+        left = budget - len(families) - for_cells
+        families.extend(self._score_families(run.run_id, left, straggling, life))
+        left = max(budget - len(families), for_cells)
+        families.extend(heat_families(judged.worlds, run, left))
         return families
 
-    def _score_families(self, run_id: str, budget: int, straggling: Stragglers) -> Families:
+    def _score_families(
+        self, run_id: str, budget: int, straggling: Stragglers, life: ShownLife
+    ) -> Families:
         scores = self._runs.get(run_id)
         if scores is None:
             return Families()
-        made_for = (budget, straggling)
+        made_for = (budget, straggling, life)
         known = self._rendered.get(run_id)
         if known is None or known[0] != made_for:
-            families = scores.families(self._constant_labels, max(budget, 0), straggling)
+            families = scores.families(self._constant_labels, max(budget, 0), straggling, life)
             known = self._rendered[run_id] = (made_for, families)
         return known[1]
 

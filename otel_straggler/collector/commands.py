@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
+from otel_straggler.collector.asked import Asked
 from otel_straggler.collector.commands_settings import CommandsSettings
 from otel_straggler.errors import InputError, describe
 from otel_straggler.model.rank import Source
@@ -31,6 +32,7 @@ MOST_REMEMBERED: Final = 2_000
 MOST_CULPRITS: Final = 20
 MOST_VICTIMS: Final = 3
 LONGEST_QUERY: Final = 4_096
+_REMEDY: Final = "See docs/liveness.md, 'What a stuck rank was doing'."
 _OUTCOMES: Final = frozenset({"done", "failed", "refused"})
 _log = logging.getLogger(__name__)
 
@@ -225,11 +227,12 @@ class Asking:
         Raises:
             InputError: it is no such thing.
         """
-        asked = _asked(body)
-        run_id, group, verb = (asked.get(name, "") for name in ("run", "group", "verb"))
+        asked = Asked(body, _REMEDY)
+        given = (asked.get(name) for name in ("run", "group", "verb"))
+        run_id, group, verb = ("" if text is None else text for text in given)
         if not all(isinstance(text, str) for text in (run_id, group, verb)):
             raise _wrong("run, group and verb", body[:100].decode("utf-8", "replace"), "texts")
-        ranks = asked.get("ranks", None)
+        ranks = asked.get("ranks")
         if ranks is None:
             ranks = self._ranks_of(run_id, group)
         if not isinstance(ranks, list) or not ranks or not all(type(r) is int for r in ranks):
@@ -261,16 +264,5 @@ def _key(given: Mapping[str, str]) -> Key | None:
     return given.get("run", ""), given.get("group", ""), int(rank)
 
 
-def _asked(body: bytes) -> dict[str, Any]:
-    try:
-        asked = json.loads(body)
-    except (ValueError, RecursionError):
-        asked = None
-    if not isinstance(asked, dict):
-        raise _wrong("body", body[:100].decode("utf-8", "replace"), "a JSON object")
-    return asked
-
-
 def _wrong(where: str, value: object, expected: str) -> InputError:
-    remedy = "See docs/liveness.md, 'What a stuck rank was doing'."
-    return InputError(describe(where=where, value=value, expected=expected, remedy=remedy))
+    return InputError(describe(where=where, value=value, expected=expected, remedy=_REMEDY))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from otel_straggler.collector.asked import Asked
-from otel_straggler.collector.board import ReportSnapshot
+from otel_straggler.collector.board_report import ReportSnapshot
 from otel_straggler.errors import InputError, describe
 from otel_straggler.model.decision import ACTIONS, Decision, hang_subject, hung_group
 from otel_straggler.model.verdict import Verdict

@@ -11,7 +11,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from otel_straggler.collector.board import AlertsOf, Snapshot
+from otel_straggler.collector.board import Snapshot
+from otel_straggler.collector.board_report import AlertsOf
 from otel_straggler.collector.page_cache import Answer, AnswerCache
 from otel_straggler.collector.page_history import PageHistory
 from otel_straggler.collector.page_seen import groups_of, newest_window, seen_of

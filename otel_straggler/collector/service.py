@@ -13,7 +13,7 @@ from otel_straggler._version import __version__
 from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.alert_trial import AlertTrial
 from otel_straggler.collector.asking import GuardedAsking
-from otel_straggler.collector.board import AlertsOf, ReportQuery
+from otel_straggler.collector.board_report import AlertsOf, ReportQuery
 from otel_straggler.collector.commands import Asking
 from otel_straggler.collector.deciding import Deciding
 from otel_straggler.collector.intake import Intake

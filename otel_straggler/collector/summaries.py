@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from otel_straggler.collector.board import AlertsOf, Snapshot
+from otel_straggler.collector.board import Snapshot
+from otel_straggler.collector.board_report import AlertsOf
 from otel_straggler.collector.page_seen import groups_of, newest_window, seen_of
 from otel_straggler.collector.page_state import Progress, progress_of
 from otel_straggler.collector.watching import RunSeen

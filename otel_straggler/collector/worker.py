@@ -12,7 +12,8 @@ from functools import partial
 
 from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.beside_scores import BesideScores
-from otel_straggler.collector.board import AlertsOf, Board, Snapshot
+from otel_straggler.collector.board import Board, Snapshot
+from otel_straggler.collector.board_report import AlertsOf
 from otel_straggler.collector.commands import Commands
 from otel_straggler.collector.forgetting import Forgetting
 from otel_straggler.collector.gathering import Gathering

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -24,6 +22,8 @@ from otel_straggler.testing import CapturedRequests
 from otel_straggler.transport import grpc as transport
 from otel_straggler.transport.grpc import EXPORT_METHODS, GrpcClient
 from otel_straggler.transport.response import NO_ANSWER, Response, is_retryable
+
+from ..servers.certificate import make_certificate  # noqa: TID252 - shared with other folders
 
 TRACES = EXPORT_METHODS["traces"]
 TYPE = "application/x-protobuf"
@@ -238,25 +238,7 @@ def test_a_missing_certificate_is_an_answer(option: str) -> None:
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a certificate for localhost, signed by itself, and its key."""
     folder = tmp_path_factory.mktemp("tls")
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        sentence = "openssl is not installed: TLS over gRPC was not tried"
-        if os.environ.get("CI"):
-            pytest.fail(sentence)
-        pytest.skip(sentence)
-    subprocess.run(
-        [
-            *(openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
-            *("-nodes", "-days", "1", "-subj", "/CN=localhost"),
-            *("-addext", "subjectAltName=DNS:localhost"),
-            *("-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    both = (folder / "key.pem").read_text() + (folder / "cert.pem").read_text()
-    (folder / "both.pem").write_text(both)
-    return folder
+    return make_certificate(folder, days=1, untried="TLS over gRPC")
 
 
 @pytest.mark.parametrize(

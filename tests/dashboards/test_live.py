@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,7 +14,18 @@ import pytest
 from benchmarks.grafana_sizes.asking import Chosen, Grafana, Target, targets
 
 from .conftest import PAGES
-from .live_feed import HOT_NODE, LOSSY, SLOW_RANK, STEADY, STUCK, STUCK_RANK, Feed
+from .live_feed import (
+    HOT_NODE,
+    LOSSY,
+    SLOW_RANK,
+    STEADY,
+    STRANGE_NODE,
+    STRANGE_SECTION,
+    STUCK,
+    STUCK_RANK,
+    Feed,
+    running_feed,
+)
 
 TOLD = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in PAGES}
 ALL = [target for page, told in TOLD.items() for target in targets(page, told)]
@@ -100,21 +110,14 @@ def _is_number(series: Any) -> bool:
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     """Asked again and again while the runs run, until everything was seen or time is up."""
-    try:
-        feed = Feed(tmp_path_factory.mktemp("live"))
-    except FileNotFoundError as missing:
-        sentence = f"{missing}: nobody saw the pages' queries answered"
-        pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
-    try:
-        feed.begin()
+    folder = tmp_path_factory.mktemp("live")
+    with running_feed(folder, "nobody saw the pages' queries answered") as feed:
         found = Seen(feed)
         until_s = time.monotonic() + WITHIN_S
         while not found.is_all_there and time.monotonic() < until_s:
             time.sleep(2.0)
             found.look()
         yield found
-    finally:
-        feed.close()
 
 
 @pytest.mark.parametrize("target", ALL, ids=str)
@@ -171,14 +174,22 @@ def test_who_is_slow_and_who_is_stuck_stands_on_the_pages(seen: Seen) -> None:
     assert {value for _, value in joined["values"]} == {"45000000"}
 
 
-def test_a_strange_name_of_a_run_finds_that_run_alone(seen: Seen) -> None:
-    """Where it is the one value of a variable, and where it is one of several."""
+def test_a_strange_name_finds_what_is_called_so_alone(seen: Seen) -> None:
+    """A run with quotes, backslashes, dollars and all that means something in a pattern: where it
+    is the one value of a variable, and where it is one of several. Nodes and sections as well."""
     for page, told in (("liveness", LOSSY), ("fleet", [LOSSY])):
         grafana = seen.grafana(page)
         assert LOSSY in grafana.values("run_id", {})
         [state] = [t for t in ALL if (t.page, t.panel) == (page, 1)]
         found, _ = grafana.answer(state, {"run_id": told})
         assert [series["value"][1] for series in found] == ["1"], page
+    told = {"run_id": LOSSY, "job_name": [LOSSY], "node": [STRANGE_NODE]}
+    assert seen.grafana("rank").values("rank", told) == ["0"]
+    assert set(seen.grafana("run").values("section", told)) == {STRANGE_SECTION, "another"}
+    [worst] = [t for t in ALL if (t.page, t.panel, t.ref) == ("run", 9, "A")]
+    several = {**told, "section": [STRANGE_SECTION, "a third"]}
+    [only], _ = seen.grafana("run").answer(worst, several)
+    assert only["metric"]["section"] == STRANGE_SECTION
 
 
 def _rows(seen: Seen, page: str, panel: int, ref: str, run_id: str) -> list[Any]:

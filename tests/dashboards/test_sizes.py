@@ -11,13 +11,14 @@ import pytest
 from benchmarks.grafana_sizes.__main__ import PAGE_BYTES, QUERY_BYTES, RANKS, STAGES
 from benchmarks.grafana_sizes.large_run import SLOW_RANKS, LargeRun
 from benchmarks.grafana_sizes.measuring import Answer, measure
+from otel_straggler import semconv
 
 IS_FULL = os.environ.get("OTEL_STRAGGLER_TEST_DOSE") == "full"
 RUN = (RANKS, STAGES) if IS_FULL else (512, 8)
 ROOT = Path(__file__).parents[2]
 MOST_SERIES = 50
 """Of a panel that draws ranks, nodes, or sections of them."""
-CELLS = 2_048
+CELLS, FLAGGED = 2_048, 30
 
 
 @pytest.fixture(scope="module")
@@ -43,23 +44,35 @@ def test_an_answer_is_small(answers: list[Answer]) -> None:
 
 def test_panels_are_full(answers: list[Answer]) -> None:
     """What is weighed is what a panel shows at most, not a page without data: the worst 20
-    sections, 50 flagged ranks, the matrix, ten kernels."""
+    sections, 30 flagged ranks, the matrix, ten kernels."""
     series = {str(answer.target): answer.series for answer in answers}
     assert series["run-8-A"] == series["run-9-A"] == 20
-    assert series["matrix-5-A"] == MOST_SERIES
+    assert series["matrix-5-A"] == FLAGGED
     assert series["rank-20-A"] == 10
     assert series["fleet-7-A"] == 20
-    if not IS_FULL:  # of 10,000 ranks the budget leaves no room for cells
-        assert series["matrix-1-A"] == RUN[0]
+    assert series["matrix-1-A"] == min(RUN[0], CELLS)
     assert max(n for name, n in series.items() if name != "matrix-1-A") <= MOST_SERIES
 
 
 def test_the_largest_matrix_is_small_too(answers: list[Answer]) -> None:
     """As many cells as it shows at most, each as large as those that were seen."""
-    if IS_FULL:
-        pytest.skip("the budget leaves no room for cells: the small dose weighs them")
     [matrix] = [answer for answer in answers if str(answer.target) == "matrix-1-A"]
     assert matrix.size / matrix.series * CELLS <= QUERY_BYTES
+
+
+def test_a_full_budget_keeps_the_matrix_and_finds_every_rank() -> None:
+    """With five series of the budget for each rank, as 10,000 ranks have them: signs of life alone
+    would be eight. Who is slow keeps all of them."""
+    ranks = 512
+    page = LargeRun(ranks, 8, series_budget=5 * ranks).pages[-1].decode()
+    lines = Counter(line.partition("{")[0] for line in page.splitlines())
+    assert lines[semconv.WORKER_SLOWDOWN.prometheus_name] == ranks
+    assert lines[semconv.LAST_HEARTBEAT.prometheus_name] == ranks
+    assert SLOW_RANKS < lines[semconv.RANK_TIMEOUT.prometheus_name] < ranks
+    flagged = f"\n{semconv.RANK_STRAGGLING.prometheus_name}{{"
+    assert sum(part.partition("\n")[0].endswith(" 1") for part in page.split(flagged)[1:]) == (
+        SLOW_RANKS
+    )
 
 
 def test_the_sizes_stand_in_the_documentation() -> None:

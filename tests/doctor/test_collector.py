@@ -209,3 +209,20 @@ def test_the_run_is_the_one_asked_for_then_ones_own_then_the_only_one(
     """A job never looks at another's run by accident."""
     collector = Collector("http://c", {run: {} for run in runs}, (), None)
     assert subject.find_run(collector, wanted, own) == expected
+
+
+def test_ranks_whose_heartbeats_are_folded_report_as_well() -> None:
+    """Of tens of thousands of ranks a collector shows some; it says of how many it does not."""
+    run = {"run_id": "run"}
+    samples = [
+        Sample(semconv.LAST_HEARTBEAT.prometheus_name, {**run, "rank": "0"}, time.time()),
+        Sample(semconv.RUN_WORLD_SIZE.prometheus_name, run, 3.0),
+        Sample(
+            semconv.COLLECTOR_SERIES_FOLDED.prometheus_name,
+            {**run, "family": semconv.LAST_HEARTBEAT.prometheus_name},
+            1.0,
+        ),
+    ]
+    collector = Collector("http://c", {}, tuple(samples), None)
+    [finding] = list(subject.check_ranks(collector, "run"))
+    assert (finding.status, finding.sentence) == ("problem", "2 of 3 ranks report.")

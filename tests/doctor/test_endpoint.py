@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
 import ssl
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +15,8 @@ import pytest
 
 from otel_straggler.doctor.findings import Finding
 from otel_straggler.testing import CapturedRequests
+
+from ..servers.certificate import make_certificate  # noqa: TID252 - shared with other folders
 
 Examine = Callable[..., dict[str, Finding]]
 Serve = Callable[..., str]
@@ -194,23 +193,7 @@ def test_grpc_has_a_proxy_variable_of_its_own(examined: Examine, collector: dict
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A certificate for localhost that ends in three days, and its key."""
     folder = tmp_path_factory.mktemp("tls")
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        sentence = "openssl is not installed: what the doctor says of TLS was not tried"
-        if os.environ.get("CI"):
-            pytest.fail(sentence)
-        pytest.skip(sentence)
-    subprocess.run(
-        [
-            *(openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
-            *("-nodes", "-days", "3", "-subj", "/CN=localhost"),
-            *("-addext", "subjectAltName=DNS:localhost"),
-            *("-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return folder
+    return make_certificate(folder, days=3, untried="what the doctor says of TLS")
 
 
 @pytest.fixture

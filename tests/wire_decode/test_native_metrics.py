@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
@@ -38,6 +37,7 @@ from otel_straggler.wire.encode_spans import encode_resource
 from otel_straggler.wire.identity import Aliases
 
 from . import protobuf_by_hand as by_hand
+from .agreement import has_taken, scanned
 from .made_metrics import HAS_METADATA, any_request
 from .protobuf_by_hand import Node
 
@@ -87,32 +87,9 @@ def parsed(body: bytes, aliases: Aliases | None = None) -> DecodedMetrics | None
         return None
 
 
-def scanned(decoder: MetricDecoder, body: bytes) -> DecodedMetrics | str | None:
-    """Decoded by C++ alone; None if it is no request, "unfamiliar" if C++ does not take it."""
-    assert decoder._native is not None
-    try:
-        return decoder._native.decode(body) or "unfamiliar"
-    except DecodeError:
-        return None
-
-
 def agree(decoder: MetricDecoder, body: bytes) -> bool:
     """Whether C++ took the body. It and the decoder as a whole must say what protobuf says."""
-    expected = parsed(body)
-    found = scanned(decoder, body)
-    if isinstance(found, DecodedMetrics):
-        assert expected is not None
-        same(found, expected)
-    elif found is None:
-        assert expected is None
-    try:
-        decoded = decoder.decode(body)
-    except InputError:
-        assert expected is None
-    else:
-        assert expected is not None
-        same(decoded, expected)
-    return isinstance(found, DecodedMetrics)
+    return has_taken(decoder, body, parsed(body), same)
 
 
 # --- valid requests ------------------------------------------------------------------------------

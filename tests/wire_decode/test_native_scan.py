@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -31,6 +30,7 @@ from otel_straggler.wire.span_keys import Keys
 from otel_straggler.wire.span_names import SpanNames
 
 from . import protobuf_by_hand as by_hand
+from .agreement import has_taken, scanned
 from .protobuf_by_hand import Node
 from .test_columns import one_by_one, request, same
 
@@ -39,32 +39,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def scanned(decoder: SpanDecoder, body: bytes) -> DecodedSpans | str | None:
-    """Decoded by C++ alone; None if it is no request, "unfamiliar" if C++ does not take it."""
-    assert decoder._native is not None
-    try:
-        return decoder._native.decode(body) or "unfamiliar"
-    except DecodeError:
-        return None
-
-
 def agree(decoder: SpanDecoder, body: bytes) -> bool:
     """Whether C++ took the body. It and the decoder as a whole must say what protobuf says."""
-    expected = one_by_one(body)
-    found = scanned(decoder, body)
-    if isinstance(found, DecodedSpans):
-        assert expected is not None
-        same(found, expected)
-    elif found is None:
-        assert expected is None
-    try:
-        decoded = decoder.decode(body)
-    except InputError:
-        assert expected is None
-    else:
-        assert expected is not None
-        same(decoded, expected)
-    return isinstance(found, DecodedSpans)
+    return has_taken(decoder, body, one_by_one(body), same)
 
 
 # --- valid requests ------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 // All verdicts: who is called slow, who is suspected, who has recovered; and what people decided.
 
 import { nameTree, nothingTree, proseTree, rankTree } from "./bars.js";
-import { el, patch } from "./dom.js";
+import { el } from "./dom.js";
+import { createFolding, moreTree } from "./folding.js";
 import {
   asSentence,
   formatClock,
@@ -19,21 +20,7 @@ const TONES_OF_STATES = { confirmed: "bad", flapping: "bad", suspect: "watch", r
 
 /** The list, and below it decisions and maintenance. */
 export function createVerdicts(container, actions) {
-  let isLong = false;
-  let last = null;
-  const draw = () => {
-    const more = () => {
-      isLong = !isLong;
-      draw();
-    };
-    patch(container, last ? verdictsTree(last, isLong, more, actions) : null);
-  };
-  return {
-    update(picture) {
-      last = picture;
-      draw();
-    },
-  };
+  return createFolding(container, (picture, isLong, more) => verdictsTree(picture, isLong, more, actions));
 }
 
 /** Verdicts, decisions and maintenance as a tree. */
@@ -45,13 +32,7 @@ export function verdictsTree(picture, isLong, more, actions) {
     verdicts.length
       ? el("ul", { class: "cards" }, shown.map((each) => verdictTree(each, picture, actions)))
       : nothingTree("No rank, host or stage has been called slow."),
-    verdicts.length > FEW_VERDICTS
-      ? el(
-          "button",
-          { type: "button", class: "quiet", key: "more", "aria-expanded": String(isLong), onclick: more },
-          isLong ? "Show fewer" : `Show all ${formatNumber(verdicts.length)}`,
-        )
-      : null,
+    moreTree(verdicts.length, FEW_VERDICTS, isLong, more),
     leftOut ? el("p", { class: "nothing", key: "left" }, `${formatNumber(leftOut)} more lose less`) : null,
     decisionsTree(picture),
     maintenanceTree(picture),

@@ -1,28 +1,15 @@
 // Culprits and victims: who made others wait, and who waited for others.
 
 import { barTree, nameTree, nothingTree, rankTree } from "./bars.js";
-import { el, patch } from "./dom.js";
+import { el } from "./dom.js";
+import { createFolding, moreTree } from "./folding.js";
 import { formatSeconds, isKnown } from "./format.js";
 
 const FEW_WAITS = 8;
 
 /** Two bars a rank: to the left what it waited, to the right what it made others wait. */
 export function createWaits(container, actions) {
-  let isLong = false;
-  let last = null;
-  const draw = () => {
-    const more = () => {
-      isLong = !isLong;
-      draw();
-    };
-    patch(container, last ? waitsTree(last.waits || [], isLong, more, actions) : null);
-  };
-  return {
-    update(picture) {
-      last = picture;
-      draw();
-    },
-  };
+  return createFolding(container, (picture, isLong, more) => waitsTree(picture.waits || [], isLong, more, actions));
 }
 
 /** The waits as a tree; those who cause most come first. */
@@ -48,13 +35,7 @@ export function waitsTree(waits, isLong, more, actions) {
       ),
       el("tbody", {}, shown.map((each) => waitTree(each, largest, actions))),
     ),
-    waits.length > FEW_WAITS
-      ? el(
-          "button",
-          { type: "button", class: "quiet", "aria-expanded": String(isLong), onclick: more },
-          isLong ? "Show fewer" : `Show all ${waits.length}`,
-        )
-      : null,
+    moreTree(waits.length, FEW_WAITS, isLong, more),
   ];
 }
 
