@@ -20,7 +20,6 @@ from otel_straggler.publish.picture.answer_type import Json
 from otel_straggler.publish.picture.answer_verdict import verdict_answer
 from otel_straggler.publish.picture.seen import Seen
 from otel_straggler.publish.picture.verdicts import CALLED, PLACES, cost_of, standing
-from otel_straggler.score.hangs.run_state import ENDS
 
 _MUCH_DEARER = 2.0
 """What is wrong with the run as a whole goes before a rank only if it costs so much more."""
@@ -29,7 +28,7 @@ _MUCH_DEARER = 2.0
 def answer_of(seen: Seen) -> Json:
     """The block ``answer``. Cost: O(changes of verdicts)."""
     found = seen.found
-    if has_ended(seen):
+    if seen.has_ended:
         return ended_answer(seen, told_first(seen))
     if found is not None and found.state == "forgotten":
         return forgotten_answer(seen)
@@ -43,13 +42,6 @@ def answer_of(seen: Seen) -> Json:
     if seen.table is None or seen.world is None:
         return waiting_answer(seen)
     return healthy_answer(seen)
-
-
-def has_ended(seen: Seen) -> bool:
-    """Whether nothing more is to come of it."""
-    if not seen.is_live or seen.finished_at_s is not None:
-        return True
-    return seen.found is not None and seen.found.state in ENDS
 
 
 def told_first(seen: Seen) -> Verdict | None:

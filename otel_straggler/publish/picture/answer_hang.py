@@ -88,25 +88,30 @@ def hang_facts(seen: Seen, found: Found) -> Json:
     return told
 
 
-def hang_headline(seen: Seen, found: Found) -> str:
-    """Who keeps the run waiting."""
+def hang_headline(seen: Seen, found: Found, *, is_over: bool = False) -> str:
+    """Who keeps the run waiting, or kept it when it was last heard of."""
     kind = None if found.blame is None else found.blame.kind
     culprits = _culprits(found)
     if found.state == "lost":
-        return "The whole run is silent"
+        return "The whole run was silent" if is_over else "The whole run is silent"
     if kind is None:
-        return "The run makes no progress"
+        return "The run made no progress" if is_over else "The run makes no progress"
     if kind == "joined_but_stuck":
+        if is_over:
+            return "All ranks waited, and none got on"
         return "All ranks wait, and none gets on"
     who = ranks_text(culprits)
     who = who[0].upper() + who[1:]
     is_one = len(culprits) == 1
     node = node_of(seen, culprits[0]) if is_one else None
     where = f" on {node}" if node else ""
+    is_, does = ("is", "does") if is_one else ("are", "do")
+    if is_over:
+        is_, does = "was" if is_one else "were", "did"
     return {
-        "lost": f"{who}{where} {'is' if is_one else 'are'} silent",
+        "lost": f"{who}{where} {is_} silent",
         "left_early": f"{who}{where} ended before the others",
-        "never_joined": f"{who}{where} {'does' if is_one else 'do'} not join the others",
+        "never_joined": f"{who}{where} {does} not join the others",
     }[kind]
 
 

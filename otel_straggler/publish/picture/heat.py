@@ -13,6 +13,7 @@ from otel_straggler.model.observation import Floats
 from otel_straggler.model.rank import Source
 from otel_straggler.publish.picture.patterns import (
     PATTERN_TEXTS,
+    Pattern,
     hot_cells,
     pattern_of,
     text_of,
@@ -27,6 +28,14 @@ Json: TypeAlias = dict[str, Any]
 _Told: TypeAlias = tuple[int, str, Parallel]
 """Number, role and place of a rank."""
 _MOST_LAYOUTS: Final = 16
+_ELSEWHERE: Final = frozenset({"late_arrival", "link"})
+"""Causes that lie in no section of own work."""
+CANNOT_TELL: Final = (
+    "Who is slow cannot be told from these times: they are those of launches, or hold the waiting "
+    "for others, so all workers look alike. Time the GPUs (--gpu-timing) to tell them apart."
+)
+ALIKE_AT_WORK: Final = "In the work that is measured all workers are alike."
+NOBODY_NOW: Final = "No worker stands out in the newest steps."
 _MOVING_CAUSES: Final = frozenset({"sequence_imbalance", "expert_imbalance"})
 
 
@@ -54,14 +63,48 @@ class Layout:
         )
 
 
-def heat_json(seen: Seen) -> Json:
-    """The block ``heat``. Cost: O(R log R)."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Heat:
+    """What the matrix of a world shows.
+
+    Attributes:
+        layout: where the ranks stand.
+        cells: (P, D) slowdowns; NaN = not known.
+        section: that they are of; None for all own work.
+        pattern: the word.
+        text: the same as a sentence.
+        silent: (stage, data rank) of whom a hang waits for.
+    """
+
+    layout: Layout
+    cells: Floats
+    section: str | None
+    pattern: Pattern
+    text: str
+    silent: list[list[int]]
+
+    @property
+    def stands_out(self) -> bool:
+        """Whether somebody sees a worker, a stage or a data rank that is hot."""
+        return self.pattern in ("hot_cell", "hot_row", "hot_column")
+
+    def hottest(self) -> tuple[list[int], int, float]:
+        """The ranks of the hottest worker, how many are hot, and its slowdown."""
+        workers = self.layout.workers
+        stage, data = np.unravel_index(np.nanargmax(self.cells), self.cells.shape)
+        rows = workers.ranks_of(int(data), int(stage)).tolist()
+        rank_of = {row: rank for rank, row in self.layout.row_of.items()}
+        ranks = [rank_of[row] for row in rows]
+        return ranks, int(hot_cells(self.cells).sum()), float(self.cells[stage, data])
+
+
+def heat_of(seen: Seen) -> Heat | None:
+    """None if nothing is known of any rank. Cost: O(R log R)."""
     layout = layout_of(seen.table, seen.signs)
     world = seen.world
     if layout is None:
-        return _nothing()
+        return None
     silent = _silent(seen, layout)
-    workers = layout.workers
     cells, section = _cells(seen, layout)
     judged = {verdict.cause for verdict in standing(seen.current) if verdict.scope == "run"}
     pattern = pattern_of(
@@ -70,7 +113,31 @@ def heat_json(seen: Seen) -> Json:
         slowdown=float("nan") if world is None else world.slowdown,
         moves=bool(judged & _MOVING_CAUSES),
     )
-    values = rounded(cells.ravel())
+    text = text_of(pattern, cells, n_silent=len(silent))
+    if section and pattern != "silent":
+        text = f"In {section}: {text}"
+    if pattern == "even":
+        pattern, text = _even(seen, text)
+    return Heat(layout, cells, section, pattern, text, silent)
+
+
+def _even(seen: Seen, text: str) -> tuple[Pattern, str]:
+    """What an even matrix means beside a verdict: never that all is well."""
+    stands = [verdict for verdict in standing(seen.current) if verdict.scope in PLACES]
+    if any(not verdict.is_localised for verdict in stands):
+        return "unknown", CANNOT_TELL
+    if any(verdict.cause in _ELSEWHERE for verdict in stands):
+        return "even", ALIKE_AT_WORK
+    return "even", NOBODY_NOW if stands else text
+
+
+def heat_json(seen: Seen) -> Json:
+    """The block ``heat``. Cost: O(R log R)."""
+    heat = heat_of(seen)
+    if heat is None:
+        return _nothing()
+    workers = heat.layout.workers
+    values = rounded(heat.cells.ravel())
     n_data = len(workers.data_ranks)
     return {
         "stages": list(workers.stages),
@@ -80,11 +147,10 @@ def heat_json(seen: Seen) -> Json:
             for p, stage in enumerate(workers.stages)
             for d, data in enumerate(workers.data_ranks)
         ],
-        "silent": silent,
-        "pattern": pattern,
-        "pattern_text": (f"In {section}: " if section and pattern != "silent" else "")
-        + text_of(pattern, cells, n_silent=len(silent)),
-        "section": section,
+        "silent": heat.silent,
+        "pattern": heat.pattern,
+        "pattern_text": heat.text,
+        "section": heat.section,
     }
 
 

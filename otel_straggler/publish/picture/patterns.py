@@ -25,7 +25,7 @@ PATTERN_TEXTS: Final[dict[Pattern, str]] = {
     "spread": "Heat moves over many workers: the work differs from step to step, as with "
     "sequences of unequal length.",
     "silent": "A worker is silent or stuck, and the others wait for it.",
-    "unknown": "Nobody told where the ranks stand in the layout.",
+    "unknown": "No times of the workers are known yet.",
 }
 LEAST_EXCESS: Final = 0.03
 """A worker that is less than 3 % slower than the others is never hot."""

@@ -84,7 +84,9 @@ def picture_json(
         now_s: when this is said, of a run that was seen last long ago.
     """
     ranks = ShownRanks(seen)
-    shown, left_out = verdicts_json(seen.current, seen.changes, seen.judged.silenced)
+    shown, left_out = verdicts_json(
+        seen.current, seen.changes, seen.judged.silenced, is_over=seen.has_ended
+    )
     ends = timeline or TimelineEnds()
     return {
         **maker.head(seen.now_s if now_s is None else now_s),

@@ -43,7 +43,9 @@ def rank_json(
     judged = judged_part(
         seen.judged, group=seen.group, rank=rank, is_its_node=_node(seen, rank).__eq__
     )
-    shown, _ = verdicts_json(judged.current, judged.changes, judged.silenced)
+    shown, _ = verdicts_json(
+        judged.current, judged.changes, judged.silenced, is_over=seen.has_ended
+    )
     return {
         **maker.head(seen.now_s if now_s is None else now_s),
         "run_id": seen.run_id,

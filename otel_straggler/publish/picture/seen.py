@@ -21,6 +21,7 @@ from otel_straggler.model.verdict import RunVerdicts, Verdict, WorldSummary
 from otel_straggler.publish.history.window_blobs import WindowSummary
 from otel_straggler.publish.picture.slowdowns import Slowdowns, peers_of, step_slowdowns
 from otel_straggler.score.hangs.judge import Found
+from otel_straggler.score.hangs.run_state import ENDS
 
 Json: TypeAlias = dict[str, Any]
 Parallel: TypeAlias = tuple[tuple[str, int], ...]
@@ -205,6 +206,13 @@ class Seen:
     def current(self) -> tuple[Verdict, ...]:
         """The newest verdict of every subject of the group."""
         return RunVerdicts(changes=self.changes).current
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more is to come of it."""
+        if not self.is_live or self.finished_at_s is not None:
+            return True
+        return self.found is not None and self.found.state in ENDS
 
     @property
     def reporting(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.picture.rounding import seconds
 from otel_straggler.publish.verdict_json import verdict_json
+from otel_straggler.score.verdicts.sentences import sentence
 
 Json: TypeAlias = dict[str, Any]
 
@@ -31,6 +32,11 @@ def cost_of(verdict: Verdict) -> float:
     """GPU seconds lost per hour, 0 if not known."""
     lost = verdict.gpu_seconds_lost_per_hour
     return lost if math.isfinite(lost) else 0.0
+
+
+def said_of(verdict: Verdict, *, is_over: bool) -> str:
+    """Its sentence: as it was said, or of a run that is over in the past; empty if it has none."""
+    return sentence(verdict, is_over=True) if is_over and verdict.sentence else verdict.sentence
 
 
 def since_s_of(changes: Sequence[Verdict], verdict: Verdict) -> float | None:
@@ -63,9 +69,17 @@ def begins_of(changes: Sequence[Verdict]) -> dict[str, int]:
 
 
 def verdicts_json(
-    current: Sequence[Verdict], changes: Sequence[Verdict], silenced: frozenset[str]
+    current: Sequence[Verdict],
+    changes: Sequence[Verdict],
+    silenced: frozenset[str],
+    *,
+    is_over: bool = False,
 ) -> tuple[list[Json], int]:
-    """At most 200, and how many were left out. Cost: O(changes)."""
+    """At most 200, and how many were left out. Cost: O(changes).
+
+    Args:
+        is_over: the run has ended.
+    """
     began = begins_of(changes)
     stands = standing(current)
     others = [verdict for verdict in current if verdict.state not in STANDING]
@@ -74,6 +88,7 @@ def verdicts_json(
     shown = [
         {
             **verdict_json(verdict),
+            "sentence": said_of(verdict, is_over=is_over),
             "stands": verdict.state in STANDING,
             "since_s": seconds((began.get(verdict.subject_id) or verdict.at_ns) / 1e9)
             if began.get(verdict.subject_id) or verdict.at_ns

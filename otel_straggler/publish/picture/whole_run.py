@@ -56,7 +56,9 @@ def run_json(seen: Seen) -> Json:
         "cause": world.cause or None,
         "resolvable_slowdown": number(world.resolvable_slowdown),
         "gpu_seconds_lost": number(lost_s),
-        "gpu_seconds_lost_per_hour": number(waste * 3600.0 * max(expected, 1)),
+        "gpu_seconds_lost_per_hour": None
+        if seen.has_ended
+        else number(waste * 3600.0 * max(expected, 1)),
         "time_basis": time_basis(seen),
         "mode": seen.mode,
     }

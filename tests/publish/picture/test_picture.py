@@ -20,6 +20,7 @@ from otel_straggler.publish.picture import (
     run_entry,
     runs_json,
 )
+from otel_straggler.publish.picture.heat import ALIKE_AT_WORK, CANNOT_TELL, NOBODY_NOW
 from otel_straggler.publish.picture.verdicts import MOST_VERDICTS
 
 from . import made
@@ -98,6 +99,30 @@ def test_the_matrix_shows_what_a_rank_was_called_slow_for() -> None:
     assert (heat["pattern"], heat["section"]) == ("hot_cell", None)
     heat = picture(made.seen(world=world, table=table))["heat"]  # nobody is called slow
     assert (heat["pattern"], heat["section"]) == ("even", None)
+
+
+def test_an_even_matrix_beside_a_verdict_is_no_all_clear() -> None:
+    """Times of launches, and times that hold the waiting, are alike whoever is slow."""
+    cannot = made.verdict(is_localised=False, state="suspect", pages=False)
+    heat = picture(made.seen(cannot))["heat"]
+    assert (heat["pattern"], heat["pattern_text"]) == ("unknown", CANNOT_TELL)
+    late = made.verdict(cause="late_arrival", section="")
+    assert picture(made.seen(late))["heat"]["pattern_text"] == ALIKE_AT_WORK
+    before = made.verdict()
+    assert picture(made.seen(before))["heat"]["pattern_text"] == NOBODY_NOW
+    assert picture(made.seen())["heat"]["pattern_text"] == "All workers are alike."
+
+
+def test_verdicts_of_a_run_that_has_ended_are_told_in_the_past() -> None:
+    """In the list as well as in the answer; and what is lost per hour is lost no more."""
+    told = picture(made.seen(made.verdict(), found=made.found_of(8, "finished")))
+    sentence = told["verdicts"][0]["sentence"]
+    assert sentence == (
+        "rank 5 on node-0 took 1.30x as long as its 7 peers in forward since step 40: slow GPU. "
+        "The job lost 1.1 h of GPU time per hour."
+    )
+    assert told["run"]["gpu_seconds_lost_per_hour"] is None
+    assert told["run"]["gpu_seconds_lost"] == 3.0
 
 
 def test_slowdowns_are_of_own_work_against_the_median() -> None:
