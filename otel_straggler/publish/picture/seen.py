@@ -97,9 +97,6 @@ class RankTable:
     @classmethod
     def of_summary(cls, window: WindowSummary) -> RankTable:
         """Of a history, which keeps neither the layout nor the scores of kernels by section."""
-        steps = 0
-        if window.first_step is not None and window.last_step is not None:
-            steps = window.last_step - window.first_step + 1
         return cls(
             ranks=window.ranks,
             nodes=window.nodes,
@@ -116,7 +113,7 @@ class RankTable:
             gpu_individual=window.gpu_individual.astype(np.float64),
             first_step=window.first_step,
             last_step=window.last_step,
-            n_steps=steps,
+            n_steps=window.n_steps,
             end_ns=window.end_ns,
         )
 
