@@ -39,7 +39,7 @@ def answer_of(seen: Seen) -> Json:
     verdict = told_first(seen)
     if verdict is not None:
         return verdict_answer(seen, verdict)
-    if seen.table is None or seen.world is None:
+    if seen.table is None or seen.world is None or not seen.world.is_judged:
         return waiting_answer(seen)
     return healthy_answer(seen)
 

@@ -15,7 +15,7 @@ from otel_straggler.publish.picture.answer_type import (
     cost,
     duration,
 )
-from otel_straggler.publish.picture.rounding import number, seconds
+from otel_straggler.publish.picture.rounding import seconds
 from otel_straggler.publish.picture.seen import Seen
 from otel_straggler.publish.picture.standstill import How, Standstill, standstill_of
 from otel_straggler.score.hangs.culprits import HangKind
@@ -121,14 +121,9 @@ def _culprits(found: Found) -> list[int]:
 
 
 def _cost(seen: Seen, stands: Standstill | None) -> Json:
-    """All GPUs of the run, since it stands still; beside what was lost before."""
-    if stands is None or stands.how != "idle":
-        return cost(seen, None)
-    before = 0.0 if seen.world is None else seen.world.gpu_seconds_lost
-    return {
-        "gpu_seconds_lost_per_hour": number(3600.0 * stands.n_idle),
-        "gpu_seconds_lost": number(before + stands.lost_s),
-    }
+    """All GPUs of the run while it stands still; what that has cost is in the total."""
+    is_idle = stands is not None and stands.how == "idle"
+    return cost(seen, 3600.0 * stands.n_idle if stands is not None and is_idle else None)
 
 
 def _sentence(seen: Seen, found: Found, stands: Standstill | None) -> str:

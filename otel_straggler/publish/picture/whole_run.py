@@ -27,9 +27,9 @@ def run_json(seen: Seen) -> Json:
     lost_s = None if seen.world is None else world.gpu_seconds_lost
     stands = standstill_of(seen)
     is_idle = stands is not None and stands.how == "idle"
-    if stands is not None and is_idle:
+    if is_idle:
         # What was measured before says nothing of a run in which nothing gets on.
-        waste, lost_s = 1.0, (lost_s or 0.0) + stands.lost_s
+        waste = 1.0
         world = replace(world, slowdown=math.nan, m_w=math.nan, m_s=math.nan, cause="")
     return {
         "run_id": seen.run_id,
