@@ -22,6 +22,8 @@ _SENTENCE = 1_000
 _NAME = 40
 _STYLES = {"good": "bold green", "watch": "bold yellow", "bad": "bold red", "ended": "bold"}
 _HOUR_S = 3600.0
+_OLD_S = 2.0
+"""A history is written every some seconds: its picture is not of now."""
 _WORTH_A_LINE_S = 1e-6
 _NUMBERS = ("rank", "own time", "of the step", "typical")
 
@@ -56,6 +58,13 @@ def _moments(picture: Json) -> str:
     if run["finished_at_s"] is not None:
         return f"{_clock(run['began_at_s'])} to {_clock(run['finished_at_s'])}"
     seen = f"now {_clock(picture['now_s'])}"
+    seen_at_s = run.get("seen_at_s", picture["now_s"])  # collectors of before do not tell it
+    awaited_since_s = run.get("awaited_since_s")
+    if awaited_since_s is not None:
+        restarted = f"not heard of since the collector was restarted {_clock(awaited_since_s)}"
+        return f"since {_clock(run['began_at_s'])}, as of {_clock(seen_at_s)}, {restarted}"
+    if run["is_live"] and picture["now_s"] - seen_at_s > _OLD_S:
+        seen = f"as of {_clock(seen_at_s)}"
     if not run["is_live"]:
         seen = f"last heard of {_clock(run['heard_at_s'])}"
     return f"since {_clock(run['began_at_s'])}, {seen}"

@@ -181,9 +181,13 @@ class Pictures:
         return len(runs), state_of_list(told)
 
     def run_state(self, run_id: str) -> str | None:
-        """Changes when the picture of a live run does; None if there is none."""
+        """Changes when the picture of a run does; None if there is none, or nobody has asked for it
+        since the history was read."""
         run = self._live(run_id)
-        return None if run is None else self._live_state(run)
+        if run is not None:
+            return self._live_state(run)
+        kept = self._from.history.known_state(run_id)
+        return None if kept is None else _kept_state(kept)
 
     @property
     def look_s(self) -> float:
@@ -209,7 +213,7 @@ class Pictures:
         entry = self._from.history.run(run_id)
         if entry is None:
             raise _no_run(run_id)
-        return digest(repr(self._from.history.state(entry)).encode())
+        return _kept_state(self._from.history.state(entry))
 
     def _entries(self) -> list[Json]:
         entries = [run_entry(self._worlds(run)) for run in self._from.snapshot().seen]
@@ -304,6 +308,11 @@ class Pictures:
             for gone in [key for key in self._tables if key[0] not in live]:
                 del self._tables[gone]
             return table
+
+
+def _kept_state(state: Hashable) -> str:
+    """Of a run that only the history knows."""
+    return digest(repr(state).encode())
 
 
 def _no_run(run_id: str) -> UnknownError:

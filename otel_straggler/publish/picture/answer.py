@@ -7,9 +7,12 @@ slow, that before an imbalance of the run, that before a mere suspicion, that be
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.picture.answer_hang import hang_answer
 from otel_straggler.publish.picture.answer_rest import (
+    awaited_answer,
     ended_answer,
     forgotten_answer,
     healthy_answer,
@@ -28,6 +31,9 @@ _MUCH_DEARER = 2.0
 def answer_of(seen: Seen) -> Json:
     """The block ``answer``. Cost: O(changes of verdicts)."""
     found = seen.found
+    if seen.awaited is not None:
+        before = answer_of(replace(seen, awaited=None, is_live=True))
+        return awaited_answer(seen, seen.awaited, before["headline"])
     if seen.has_ended:
         return ended_answer(seen, told_first(seen))
     if found is not None and found.state == "forgotten":

@@ -9,7 +9,7 @@ import numpy as np
 
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.hang_json import ranks_text
-from otel_straggler.publish.picture.answer_hang import hang_facts, hang_headline
+from otel_straggler.publish.picture.answer_hang import OTHER_ADVICE, hang_facts, hang_headline
 from otel_straggler.publish.picture.answer_type import (
     Json,
     answer,
@@ -20,7 +20,7 @@ from otel_straggler.publish.picture.answer_type import (
 )
 from otel_straggler.publish.picture.answer_verdict import facts_of, headline
 from otel_straggler.publish.picture.heat import Heat, heat_of
-from otel_straggler.publish.picture.seen import Seen
+from otel_straggler.publish.picture.seen import Awaited, Seen
 from otel_straggler.score.verdicts.settings import VerdictSettings
 
 _QUORUM: Final = 0.999
@@ -157,6 +157,23 @@ def waiting_answer(seen: Seen) -> Json:
 def _furthest(seen: Seen) -> int:
     """The furthest step that a rank has told of; -1 if none has."""
     return -1 if seen.signs is None else max(seen.signs.step.tolist(), default=-1)
+
+
+def awaited_answer(seen: Seen, awaited: Awaited, before: str) -> Json:
+    """Nothing was heard since the collector was restarted: what is known is of before.
+
+    Args:
+        before: the headline of the picture of before.
+    """
+    last = f"What is shown is the last picture of before: {_lower(before)}."
+    if not awaited.is_overdue:
+        head = "Waiting for the run: the collector was restarted"
+        said = f"The collector was restarted, and has heard nothing of this run since. {last}"
+        return answer(seen, "unknown", "waiting", head, sentence=said)
+    head = "Nothing is heard since the collector was restarted"
+    said = f"{head}: the run has ended, is dead, or is cut off. {last}"
+    advice = list(OTHER_ADVICE["unheard"])
+    return answer(seen, "watch", "waiting", head, sentence=said, advice=advice)
 
 
 def no_data_answer(seen: Seen) -> Json:

@@ -83,13 +83,14 @@ def picture_json(
         timeline: which columns there are.
         now_s: when this is said, of a run that was seen last long ago.
     """
-    ranks = ShownRanks(seen)
+    now_s = seen.now_s if now_s is None else now_s
+    ranks = ShownRanks(seen, later_s=max(now_s - seen.now_s, 0.0))
     shown, left_out = verdicts_json(
         seen.current, seen.changes, seen.judged.silenced, is_over=seen.has_ended
     )
     ends = timeline or TimelineEnds()
     return {
-        **maker.head(seen.now_s if now_s is None else now_s),
+        **maker.head(now_s),
         "snapshot": snapshot,
         "next_look_s": next_look_s,
         "run": run_json(seen),

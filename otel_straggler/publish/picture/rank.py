@@ -43,18 +43,19 @@ def rank_json(
     judged = judged_part(
         seen.judged, group=seen.group, rank=rank, is_its_node=_node(seen, rank).__eq__
     )
+    now_s = seen.now_s if now_s is None else now_s
     shown, _ = verdicts_json(
         judged.current, judged.changes, judged.silenced, is_over=seen.has_ended
     )
     return {
-        **maker.head(seen.now_s if now_s is None else now_s),
+        **maker.head(now_s),
         "run_id": seen.run_id,
         "group": seen.group,
         "rank": rank,
         "node": _node(seen, rank) or None,
         "role": _told(seen, rank, "roles") or None,
         "parallel": dict(_told(seen, rank, "parallels") or ()),
-        **_signs(seen, rank),
+        **_signs(seen, rank, max(now_s - seen.now_s, 0.0)),
         **_scores(seen.table, rank),
         "waits": _waits(seen, rank),
         "verdicts": shown,
@@ -90,7 +91,7 @@ def _node(seen: Seen, rank: int) -> str:
     return str(_told(seen, rank, "nodes") or "")
 
 
-def _signs(seen: Seen, rank: int) -> Json:
+def _signs(seen: Seen, rank: int, later_s: float) -> Json:
     signs, found = seen.signs, seen.found
     row, at = row_of(signs, rank), row_of(found, rank)
     state = UNKNOWN
@@ -114,8 +115,8 @@ def _signs(seen: Seen, rank: int) -> Json:
     step = int(signs.step[row])
     return told | {
         "step": step if step >= 0 else None,
-        "heartbeat_age_s": number(float(signs.heartbeat_age_s[row]), 4),
-        "progress_age_s": number(float(signs.progress_age_s[row]), 4),
+        "heartbeat_age_s": number(float(signs.heartbeat_age_s[row]) + later_s, 4),
+        "progress_age_s": number(float(signs.progress_age_s[row]) + later_s, 4),
         "open_section": signs.open_section[row] or None,
         "dropped": dict(signs.dropped[row]) if signs.dropped else {},
     }

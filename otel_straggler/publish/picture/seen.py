@@ -146,6 +146,19 @@ class RankSigns:
     dropped: Sequence[Mapping[str, int]] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """The collector was restarted, and has heard nothing of the run since.
+
+    Attributes:
+        since_s: when it was, seconds since 1970.
+        is_overdue: a rank that lives would have been heard by now.
+    """
+
+    since_s: float
+    is_overdue: bool
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Seen:
     """One world. Times are seconds since 1970.
@@ -166,6 +179,8 @@ class Seen:
         maintenance: of its nodes, or of any.
         is_acknowledged: it hangs, and a person has said that nobody is to be called for that.
         mode: whether alerts may call somebody.
+        awaited: of a run that a collector followed before it was restarted, and that it has not
+            heard of since.
     """
 
     run_id: str
@@ -188,6 +203,7 @@ class Seen:
     maintenance: Sequence[Maintenance] = ()
     is_acknowledged: bool = False
     mode: Mode = "observe"
+    awaited: Awaited | None = None
 
     @cached_property
     def world(self) -> WorldSummary | None:
@@ -207,6 +223,8 @@ class Seen:
     @property
     def has_ended(self) -> bool:
         """Whether nothing more is to come of it."""
+        if self.awaited is not None:
+            return False
         if not self.is_live or self.finished_at_s is not None:
             return True
         return self.found is not None and self.found.state in ENDS

@@ -39,6 +39,8 @@ def run_json(seen: Seen) -> Json:
         "attempt": seen.attempt,
         "state": state_of(seen),
         "is_live": seen.is_live,
+        "seen_at_s": seconds(seen.now_s),
+        "awaited_since_s": None if seen.awaited is None else seconds(seen.awaited.since_s),
         "began_at_s": seconds(seen.began_at_s),
         "heard_at_s": seconds(seen.heard_at_s),
         "finished_at_s": seconds(seen.finished_at_s),
@@ -78,6 +80,8 @@ def as_told(seen: Seen) -> WorldSummary:
 
 def state_of(seen: Seen) -> str:
     """As the hang judge calls it; without signs of life "ended" or "unknown"."""
+    if seen.awaited is not None:
+        return "lost" if seen.awaited.is_overdue else "unknown"
     if seen.found is not None:
         return seen.found.state
     if seen.finished_at_s is not None or not seen.is_live:
