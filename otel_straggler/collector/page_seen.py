@@ -103,6 +103,7 @@ def _signs(lives: list[tuple[int, RankLife]], now_s: float) -> RankSigns | None:
         nodes=[life.source.node for _, life in lives],
         roles=[life.source.role for _, life in lives],
         devices=[life.source.device for _, life in lives],
+        models=[life.source.device_model for _, life in lives],
         parallels=[life.source.parallel for _, life in lives],
         heartbeat_age_s=_ages(lives, [life.sent_at_s for _, life in lives], now_s),
         progress_age_s=_ages(lives, [life.progress_at_s for _, life in lives], now_s),

@@ -99,6 +99,8 @@ def _signs(seen: Seen, rank: int, later_s: float) -> Json:
         state = MISSING if row is None else found.state_of(rank)
     device = _told(seen, rank, "devices") or None
     gpu: Json = {"tier": None, "reason": None, "uuid": device, "model": None}
+    if signs is not None and row is not None and signs.models:
+        gpu["model"] = signs.models[row] or None
     told: Json = {
         "state": state,
         "step": None,

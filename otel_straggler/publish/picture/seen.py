@@ -128,6 +128,7 @@ class RankSigns:
         heartbeat_age_s, progress_age_s: (R,) NaN where there never was any.
         step: (R,) ``NO_STEP`` where not told.
         open_section: (R,) empty if none is open.
+        models: (R,) of the GPU, empty if not told.
         gpu_tier, gpu_reason: (R,) what times it on its GPU, and why not more; empty if not told.
         dropped: (R,) records lost, by reason.
     """
@@ -141,6 +142,7 @@ class RankSigns:
     progress_age_s: Floats
     step: Ints
     open_section: Sequence[str]
+    models: Sequence[str] = ()
     gpu_tier: Sequence[str] = ()
     gpu_reason: Sequence[str] = ()
     dropped: Sequence[Mapping[str, int]] = ()
