@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from otel_straggler.collector.board import AlertsOf, Snapshot
 from otel_straggler.collector.page_cache import Answer, AnswerCache
 from otel_straggler.collector.page_history import PageHistory
-from otel_straggler.collector.page_seen import groups_of, newest_window, seen_of
+from otel_straggler.collector.page_seen import clock_of, groups_of, newest_window, seen_of
 from otel_straggler.collector.page_state import digest, progress_of, state_of_list, state_of_run
 from otel_straggler.collector.recent import MOST_COLUMNS, Recent
 from otel_straggler.collector.watching import RunSeen
@@ -245,9 +245,14 @@ class Pictures:
     def _columns(self, run_id: str, group: str) -> Sequence[Column]:
         """The newest, oldest first; of the history if the run is not followed."""
         self._from.wait()
-        if self._live(run_id) is None:
+        run = self._live(run_id)
+        if run is None:
             return self._from.history.kept(run_id, group, MOST_COLUMNS)
-        return self._from.recent.columns(run_id, group)
+        columns = self._from.recent.columns(run_id, group)
+        clock_s = clock_of(run, group)
+        if not clock_s:
+            return columns
+        return [replace(each, at_s=each.at_s + clock_s) for each in columns]
 
     def _seen(self, run_id: str, run: RunSeen | None, group: str | None) -> Seen:
         worlds = self._from.history.worlds(run_id) if run is None else self._worlds(run, group)

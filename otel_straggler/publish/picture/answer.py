@@ -43,10 +43,10 @@ def answer_of(seen: Seen) -> Json:
     if seen.table is None and seen.signs is None:
         return no_data_answer(seen)
     verdict = told_first(seen)
-    if verdict is not None:
+    if verdict is not None and (seen.is_judged or verdict.attempt >= seen.attempt):
         return verdict_answer(seen, verdict)
-    if seen.table is None or seen.world is None or not seen.world.is_judged:
-        return waiting_answer(seen)
+    if seen.table is None or not seen.is_judged:
+        return waiting_answer(seen, verdict)
     return healthy_answer(seen)
 
 

@@ -82,12 +82,16 @@ def _resolvable(smallest: float) -> str:
 
 def _incomplete(seen: Seen) -> Json:
     head = f"{seen.reporting:,} of {seen.expected:,} ranks report"
+    heat = heat_of(seen)
+    alike = "those that do are alike"
+    if heat is not None and heat.stands_out:
+        alike = f"of those that do {who_is_hot(heat)}"
     return answer(
         seen,
         "watch",
         "healthy",
         head,
-        sentence=f"{head}; those that do are alike.",
+        sentence=f"{head}; {alike}.",
         advice=[
             "Where a rank is missing, otel-straggler doctor says what keeps it from this collector."
         ],
@@ -124,8 +128,20 @@ def _cost_of_waste(seen: Seen) -> Json:
     return cost(seen, waste * 3600.0 * max(seen.expected, 1))
 
 
-def waiting_answer(seen: Seen) -> Json:
-    """Too early: ranks are starting, or the first steps are not judged yet."""
+def waiting_answer(seen: Seen, before: Verdict | None = None) -> Json:
+    """Too early: ranks are starting, or the first steps are not judged yet.
+
+    Args:
+        before: what stood in the attempt before this one.
+    """
+    told = _waiting(seen)
+    if before is not None:
+        was = _lower(headline(before, is_over=True))
+        told["sentence"] += f" Before the restart {was}."
+    return told
+
+
+def _waiting(seen: Seen) -> Json:
     heard = 0 if seen.signs is None else len(seen.signs.ranks)
     of_all = f"{max(heard, seen.reporting):,} of {seen.expected:,} ranks"
     is_starting = seen.found is not None and seen.found.state == "starting"

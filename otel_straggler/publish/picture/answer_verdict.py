@@ -50,7 +50,7 @@ def facts_of(seen: Seen, verdict: Verdict) -> Json:
         "node": verdict.node or None,
         "section": verdict.section or None,
         "since_step": verdict.since_step,
-        "since_s": since_s_of(seen.changes, verdict),
+        "since_s": since_s_of(seen.changes, verdict, seen.clock_s),
         "cause": verdict.cause,
         "cause_text": CAUSES[verdict.cause],
         "cost": cost(seen, cost_of(verdict)),
@@ -134,7 +134,7 @@ def _is_slow(verdict: Verdict, *, is_over: bool) -> str:
     if not verdict.is_localised and verdict.scope == "rank":
         where += ", or waits for one that is"
     if is_over:
-        return f"was {what}{where}"
+        return f"{'may have been' if verdict.state == 'suspect' else 'was'} {what}{where}"
     if verdict.state == "suspect":
         return f"may be {what}{where}"
     again = " again and again" if verdict.state == "flapping" else ""

@@ -45,7 +45,11 @@ def rank_json(
     )
     now_s = seen.now_s if now_s is None else now_s
     shown, _ = verdicts_json(
-        judged.current, judged.changes, judged.silenced, is_over=seen.has_ended
+        judged.current,
+        judged.changes,
+        judged.silenced,
+        is_over=seen.has_ended,
+        clock_s=seen.clock_s,
     )
     return {
         **maker.head(now_s),

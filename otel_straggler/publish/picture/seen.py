@@ -169,6 +169,8 @@ class Seen:
         run_id, job, group, attempt: which.
         groups: all of the run, this one among them.
         now_s: the moment.
+        clock_s: by how much the collector's clock is ahead of the foremost one of the senders, of
+            which times of windows and verdicts are; 0 where that is small, or nobody knows.
         is_live: a collector follows it; else it is known from a history.
         began_at_s, heard_at_s, finished_at_s: of this attempt.
         outcome: how it ended, as ``OUTCOMES`` has it.
@@ -206,11 +208,18 @@ class Seen:
     is_acknowledged: bool = False
     mode: Mode = "observe"
     awaited: Awaited | None = None
+    clock_s: float = 0.0
 
     @cached_property
     def world(self) -> WorldSummary | None:
         """What layer 2 says of the group; None while it has said nothing."""
         return next((each for each in self.judged.worlds if each.group == self.group), None)
+
+    @cached_property
+    def is_judged(self) -> bool:
+        """Whether steps of this attempt were looked at; what is known else is of before."""
+        world = self.world
+        return world is not None and world.is_judged and world.attempt >= self.attempt
 
     @cached_property
     def changes(self) -> tuple[Verdict, ...]:

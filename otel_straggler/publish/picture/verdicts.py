@@ -39,12 +39,13 @@ def said_of(verdict: Verdict, *, is_over: bool) -> str:
     return sentence(verdict, is_over=True) if is_over and verdict.sentence else verdict.sentence
 
 
-def since_s_of(changes: Sequence[Verdict], verdict: Verdict) -> float | None:
+def since_s_of(changes: Sequence[Verdict], verdict: Verdict, clock_s: float = 0.0) -> float | None:
     """When the subject's present state of affairs began: its first change since it was well (or
-    ever), seconds since 1970 on the senders' clock; None if nobody told.
+    ever), seconds since 1970; None if nobody told.
 
     Args:
         changes: of any subjects, oldest first.
+        clock_s: what is added to the senders' times.
     """
     began_ns = 0
     for change in changes:
@@ -54,7 +55,11 @@ def since_s_of(changes: Sequence[Verdict], verdict: Verdict) -> float | None:
             began_ns = 0
         elif not began_ns:
             began_ns = change.at_ns
-    return seconds((began_ns or verdict.at_ns) / 1e9) if began_ns or verdict.at_ns else None
+    return _at_s(began_ns or verdict.at_ns, clock_s)
+
+
+def _at_s(at_ns: int, clock_s: float) -> float | None:
+    return seconds(at_ns / 1e9 + clock_s) if at_ns else None
 
 
 def begins_of(changes: Sequence[Verdict]) -> dict[str, int]:
@@ -74,11 +79,13 @@ def verdicts_json(
     silenced: frozenset[str],
     *,
     is_over: bool = False,
+    clock_s: float = 0.0,
 ) -> tuple[list[Json], int]:
     """At most 200, and how many were left out. Cost: O(changes).
 
     Args:
         is_over: the run has ended.
+        clock_s: what is added to the senders' times.
     """
     began = begins_of(changes)
     stands = standing(current)
@@ -90,9 +97,7 @@ def verdicts_json(
             **verdict_json(verdict),
             "sentence": said_of(verdict, is_over=is_over),
             "stands": verdict.state in STANDING,
-            "since_s": seconds((began.get(verdict.subject_id) or verdict.at_ns) / 1e9)
-            if began.get(verdict.subject_id) or verdict.at_ns
-            else None,
+            "since_s": _at_s(began.get(verdict.subject_id) or verdict.at_ns, clock_s),
             "silenced": verdict.subject_id in silenced,
         }
         for verdict in ordered[:MOST_VERDICTS]

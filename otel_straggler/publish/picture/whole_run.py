@@ -70,6 +70,8 @@ def as_told(seen: Seen) -> WorldSummary:
     """What layer 2 says of the whole; where somebody who is called slow costs more than that, by
     him: the balance of the work leaves out what is no work, such as the loading of data."""
     world = seen.world or WorldSummary(run_id=seen.run_id)
+    if not seen.is_judged:  # of the attempt before only what was lost counts
+        return WorldSummary(run_id=seen.run_id, gpu_seconds_lost=world.gpu_seconds_lost)
     called = (verdict for verdict in seen.current if verdict.state in CALLED)
     dearest = max(map(cost_of, called), default=0.0)
     share = min(dearest / 3600.0 / max(seen.expected, 1), 0.99)

@@ -229,6 +229,10 @@ def test_missing_ranks_are_no_health() -> None:
     assert kinds(found) == ("healthy", "watch")
     assert found["headline"] == "8 of 10 ranks report"
     assert found["commands"] == ["otel-straggler doctor"]
+    one_is_slow = answer_of(made.seen(world_size=10, table=made.table_of(8, slow={2: 1.4})))
+    assert one_is_slow["sentence"] == (
+        "8 of 10 ranks report; of those that do rank 2 takes 1.40x as long as the others."
+    )
 
 
 def test_a_loss_that_nobody_is_to_blame_for_is_said() -> None:
