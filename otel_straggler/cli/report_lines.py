@@ -110,6 +110,10 @@ def _peers(answer: Json) -> Iterator[str]:
     if peers and peers["own_s"] is not None and peers["peers_s"] is not None:
         count = f"{peers['n_peers']:,} peers" if peers["n_peers"] else "its peers"
         own, theirs = duration(peers["own_s"]), duration(peers["peers_s"])
+        if answer["scope"] in ("run", "role"):  # compared with its past, or with equal work
+            is_uneven = (answer["cause"] or "").endswith("_imbalance")
+            yield f"{own} instead of {theirs} {'with equal work' if is_uneven else 'as before'}"
+            return
         yield f"{own} where {count} {'took' if _is_over(answer) else 'take'} {theirs}"
 
 

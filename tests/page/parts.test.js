@@ -111,6 +111,11 @@ test("a run that nobody follows any more lasted until it was last heard", () => 
 });
 
 test("a healthy run is drawn as the spread of its ranks, with the slowest named", () => {
+  const { answer } = pictures.straggler;
+  const run = { ...answer, scope: "run", rank: null, node: null, cause: "unknown", section: null };
+  const ofRun = (cause) => textOf(evidenceTree({ ...pictures.straggler, answer: { ...run, cause } }));
+  assert.match(ofRun("unknown"), /The run.*165 ms.*Before.*110 ms/); // it has no peers
+  assert.match(ofRun("stage_imbalance"), /If all did the same work/);
   assert.match(textOf(evidenceTree(pictures.healthy)), /× the slowest of all, rank \d+/);
   assert.equal(spreadOf([null, null]), null);
   const spread = spreadOf([1, 1, null, 1.5, 0.95]);

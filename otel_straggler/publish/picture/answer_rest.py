@@ -166,7 +166,7 @@ def _waiting(seen: Seen) -> Json:
     if heat is None or not np.isfinite(heat.cells).any():
         said = f"{head}: no times of the ranks can be compared yet."
         return answer(seen, "unknown", "waiting", head, sentence=said)
-    said = f"{head}: in the newest window {who_is_hot(heat)}; verdicts take some more steps."
+    said = f"{head}: in the newest window {who_is_hot(heat)}; a verdict needs more than that."
     return answer(seen, "unknown", "waiting", head, sentence=said)
 
 
