@@ -242,6 +242,13 @@ test("the age of the data is told in every state", () => {
   assert.equal(waits.kind, "awaited");
 });
 
+test("of a run that is awaited the step is of before", () => {
+  const { run } = pictures.straggler;
+  const small = (more) => figuresOf({ ...pictures.straggler, run: { ...run, ...more } })[4].small;
+  assert.equal(small({ state: "unknown", awaited_since_s: 5 }), "before the collector was restarted");
+  assert.match(small({ state: "unknown" }), /^without signs of life for /);
+});
+
 test("the page of a collector without runs tells its address", () => {
   const text = textOf(firstStepsTree("trainer-0"));
   assert.match(text, /ots.configure\(endpoint="http:\/\/trainer-0:4318"\)/);

@@ -98,12 +98,17 @@ function progress(picture) {
   const endS = hasEnded ? run.finished_at_s ?? run.heard_at_s ?? picture.now_s : picture.now_s;
   // A run that hangs does so since its last progress, and not since it began.
   const fromS = picture.answer.kind === "hang" ? picture.answer.since_s : run.began_at_s;
-  const parts = [hasEnded && run.state === "training" ? "last seen training" : wordsOf(run.state)];
-  if (isKnown(fromS)) {
+  const parts = [hasEnded && run.state === "training" ? "last seen training" : stateWords(run)];
+  if (isKnown(fromS) && !isKnown(run.awaited_since_s)) {
     parts[0] += `${hasEnded ? " after" : " for"} ${formatDuration(Math.max(0, endS - fromS))}`;
   }
   if (isKnown(run.attempt) && run.attempt > 0) parts.push(`attempt ${run.attempt}`);
   return { title: "Step", large: formatNumber(run.step), small: parts.join(", ") };
+}
+
+function stateWords(run) {
+  if (isKnown(run.awaited_since_s)) return "before the collector was restarted";
+  return run.state === "unknown" ? "without signs of life" : wordsOf(run.state);
 }
 
 function resolvable(run) {
