@@ -576,6 +576,19 @@ LAST_HEARTBEAT = Metric(
 LAST_PROGRESS = Metric(
     "straggler.last_progress.timestamp", "s", "gauge", "newest progress, on the collector's clock"
 )
+RUN_OLDEST_HEARTBEAT = Metric(
+    "straggler.run.oldest_heartbeat.timestamp",
+    "s",
+    "gauge",
+    "newest heartbeat of the rank that was not heard for longest, of those that have not ended",
+)
+RUN_OLDEST_PROGRESS = Metric(
+    "straggler.run.oldest_progress.timestamp",
+    "s",
+    "gauge",
+    "newest progress of the rank that has made none for longest, of those that have not ended",
+)
+RUN_STEP = Metric("straggler.run.step", "{step}", "gauge", "newest step that any rank reported")
 RANK_LAST_SCORED = Metric(
     "straggler.rank.last_scored.timestamp", "s", "gauge", "when the rank last got scores"
 )

@@ -1,7 +1,6 @@
 """Asks a Prometheus what Grafana would ask for a page: variables filled in, now or over a range.
 
-As Grafana's Prometheus data source does it (``interpolateQueryExpr``): a variable of one value is
-text, one that may have several is a regular expression, "All" is the value that the page gives.
+Values are written into queries as the preview does it.
 """
 
 from __future__ import annotations
@@ -16,10 +15,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from otel_straggler.dashboards.preview.chosen import Chosen as Value
+from otel_straggler.dashboards.preview.chosen import filled
+
 Json = Mapping[str, Any]
 Chosen = Mapping[str, "str | list[str]"]
 """Value of a variable, or several; missing ones are "All"."""
-_SPECIAL = re.compile(r"[$^*{}\[\]'+?.()|\\]")
 _LABEL_VALUES = re.compile(r"label_values\((.*), (\w+)\)")
 
 
@@ -97,17 +98,8 @@ class Grafana:
 
     def filled(self, expression: str, chosen: Chosen) -> str:
         """The expression as it is sent."""
-
-        def value(found: re.Match[str]) -> str:
-            name = found[1]
-            if name in self._built_in:
-                return self._built_in[name]
-            variable = self.variables[name]
-            if name not in chosen:
-                return str(variable["allValue"])
-            return _text(chosen[name], is_several=bool(variable.get("multi")))
-
-        return re.sub(r"\$([A-Za-z_]\w*)", value, expression)
+        values = {name: _value(told, chosen) for name, told in self.variables.items()}
+        return filled(expression, values, self._built_in)
 
     def answer(self, target: Target, chosen: Chosen) -> tuple[list[Any], int]:
         """Series and the bytes of the whole answer.
@@ -141,20 +133,12 @@ class Grafana:
             raise AssertionError(f"{told.get('query')}: {error.read().decode()}") from error
 
 
-def _text(value: str | list[str], *, is_several: bool) -> str:
-    """
-    >>> _text(["a.b", "c"], is_several=True), _text("a.b", is_several=True)
-    ('(a\\\\\\\\.b|c)', 'a\\\\\\\\.b')
-    >>> _text("a.b", is_several=False)
-    'a.b'
-    """
-    if not is_several:
-        assert isinstance(value, str)
-        return value.replace("\\", "\\\\").replace('"', '\\"')
-    several = [_escaped(each) for each in ([value] if isinstance(value, str) else value)]
-    return several[0] if len(several) == 1 else f"({'|'.join(several)})"
-
-
-def _escaped(value: str) -> str:
-    """Twice: once for the expression, once for the text around it."""
-    return _SPECIAL.sub(lambda found: "\\\\" + found[0], value)
+def _value(variable: Json, chosen: Chosen) -> Value:
+    """Of a variable of the page: what is chosen, else all, which only some can be."""
+    name, all_value = variable["name"], str(variable.get("allValue") or "")
+    is_many = bool(variable.get("multi"))
+    if name not in chosen:
+        return Value(name, (), is_many, bool(variable.get("includeAll")), all_value)
+    told = chosen[name]
+    values = (told,) if isinstance(told, str) else tuple(told)
+    return Value(name, values, is_many)

@@ -10,7 +10,7 @@ from otel_straggler import semconv
 from otel_straggler.alerts.watched import Watched, WatchedRun
 from otel_straggler.collector.alert_series import collector_families, run_families
 from otel_straggler.collector.beside_scores import BesideScores
-from otel_straggler.collector.live_series import live_families
+from otel_straggler.collector.live_series import in_trouble, live_families
 from otel_straggler.collector.liveness import Liveness, World
 from otel_straggler.collector.newest_scores import NewestScores, newest_scores
 from otel_straggler.collector.watching import RunSeen
@@ -32,10 +32,12 @@ from otel_straggler.publish.report_json import (
     window_json,
 )
 from otel_straggler.publish.score_series import RunScores, Stragglers
+from otel_straggler.publish.shown_life import ShownLife, choose
 from otel_straggler.publish.verdict_json import judged_part
 from otel_straggler.publish.verdict_series import (
     RunLabels,
     heat_families,
+    n_cells,
     straggling_ranks,
     verdict_families,
 )
@@ -43,6 +45,9 @@ from otel_straggler.score.hangs.judge import Found
 
 AlertsOf = Callable[[str], Iterable[Alert]]
 """Run id to the alerts that fire about it."""
+_PART_OF_CELLS = 0.2
+"""Of a run's budget of series, that scores leave to the cells of workers: one matrix says more of a
+large run than the scores of some hundred healthy ranks."""
 
 
 class ShownWindow:
@@ -229,7 +234,7 @@ class Board:
         self._budget = series_budget
         self._runs: dict[str, RunScores] = {}
         self._shown: dict[int, ShownWindow] = {}
-        self._rendered: dict[str, tuple[tuple[int, Stragglers], Families]] = {}
+        self._rendered: dict[str, tuple[tuple[int, Stragglers, ShownLife], Families]] = {}
         self._newest_scores: dict[str, dict[str, NewestScores]] = {}
 
     def sign(self, collector_id: str, cluster: str = "") -> None:
@@ -325,39 +330,55 @@ class Board:
 
     def _families(self, seen: RunSeen, alerting: Families) -> Families:
         """All series of a run: what is never folded, and the rest within the budget."""
-        families = live_families(seen.run_id, seen.worlds, self._constant_labels, seen.found)
+        straggling = straggling_ranks(seen.judged)
+        life = self._shown_life(seen, straggling)
+        families = live_families(seen.run_id, seen.worlds, self._constant_labels, seen.found, life)
         families.extend(alerting)
         named = RunLabels(run_id=seen.run_id, jobs=seen.jobs, constant=self._constant_labels)
         families.extend(self._beside.of_run(named))
         left = self._budget - len(families)
-        families.extend(self._judged_families(seen.judged, named, left))
+        families.extend(self._judged_families(seen.judged, named, left, life))
         self._add_clashes(families, seen)
-        left, straggling = self._budget - len(families), straggling_ranks(seen.judged)
+        left = self._budget - len(families)
         families.extend(self._beside.of_ranks(named, seen.worlds, left, straggling))
         return families
+
+    def _shown_life(self, seen: RunSeen, straggling: Stragglers) -> ShownLife:
+        alive = [(group, rank) for group, world in seen.worlds.items() for rank in world.ranks]
+        scores = self._runs.get(seen.run_id)
+        ranks = [*alive, *(scores.ranks() if scores else ())]
+        return choose(ranks, in_trouble(seen.found, straggling), self._budget)
 
     def _add_clashes(self, page: Families, seen: RunSeen) -> None:
         ranks = {(source.group, source.rank) for source in seen.clashes}
         text = f"{labels(run_id=seen.run_id)},{self._constant_labels}"
         page.add(semconv.RUN_IDENTITY_CLASHES, text, len(ranks))
 
-    def _judged_families(self, judged: RunVerdicts, run: RunLabels, budget: int) -> Families:
-        """Verdicts, then scores, then workers, each within what is left of the budget."""
+    def _judged_families(
+        self, judged: RunVerdicts, run: RunLabels, budget: int, life: ShownLife
+    ) -> Families:
+        """Verdicts, then scores, then workers, each within what is left of the budget, of which a
+        part is kept for workers."""
         scores = self._runs.get(run.run_id)
         families = verdict_families(judged, scores.sources() if scores else (), run)
         straggling = straggling_ranks(judged)
-        families.extend(self._score_families(run.run_id, budget - len(families), straggling))
-        families.extend(heat_families(judged.worlds, run, budget - len(families)))
+        for_cells = min(n_cells(judged.worlds) + 1, int(self._budget * _PART_OF_CELLS))
+        left = budget - len(families) - for_cells
+        families.extend(self._score_families(run.run_id, left, straggling, life))
+        left = max(budget - len(families), for_cells)
+        families.extend(heat_families(judged.worlds, run, left))
         return families
 
-    def _score_families(self, run_id: str, budget: int, straggling: Stragglers) -> Families:
+    def _score_families(
+        self, run_id: str, budget: int, straggling: Stragglers, life: ShownLife
+    ) -> Families:
         scores = self._runs.get(run_id)
         if scores is None:
             return Families()
-        made_for = (budget, straggling)
+        made_for = (budget, straggling, life)
         known = self._rendered.get(run_id)
         if known is None or known[0] != made_for:
-            families = scores.families(self._constant_labels, max(budget, 0), straggling)
+            families = scores.families(self._constant_labels, max(budget, 0), straggling, life)
             known = self._rendered[run_id] = (made_for, families)
         return known[1]
 

@@ -1,16 +1,18 @@
-"""Liveness as series. They are never folded: a silent rank must always be seen."""
+"""Liveness as series. Of ranks that are well some may be folded (`publish/shown_life.py`); ranks in
+trouble, and what the run as a whole says, are always seen."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from otel_straggler import semconv
 from otel_straggler.collector.liveness import RankLife, World
 from otel_straggler.publish.prometheus import Families, label, labels
 from otel_straggler.publish.score_series import rank_labels
+from otel_straggler.publish.shown_life import EVERYTHING, RankKey, ShownLife
 from otel_straggler.score.hangs.judge import Found
-from otel_straggler.score.hangs.signs import RANK_STATES
+from otel_straggler.score.hangs.signs import LATE, LOST, RANK_STATES, STUCK
 
 _MOST_SECTIONS = 20
 
@@ -20,24 +22,47 @@ def live_families(
     worlds: Mapping[str, World],
     constant_labels: str,
     found: Mapping[str, Found] | None = None,
+    shown: ShownLife = EVERYTHING,
 ) -> Families:
     """The series of one run: per rank, and of the run as a whole.
 
     Args:
         found: who is stuck or lost, by group.
+        shown: which ranks show what.
     """
     families = Families()
     for group, world in worlds.items():
-        for life in world.ranks.values():
-            _add_rank(families, life, constant_labels)
+        for rank, life in world.ranks.items():
+            _add_rank(families, life, constant_labels, shown, (group, rank))
         _add_world(families, run_id, group, world, constant_labels)
         its = (found or {}).get(group)
         if its is not None:
-            _add_states(families, world, its, constant_labels)
+            _add_states(families, world, its, constant_labels, shown, group)
+    families.extend(shown.folded(run_id, constant_labels))
     return families
 
 
-def _add_states(families: Families, world: World, its: Found, constant_labels: str) -> None:
+def in_trouble(found: Mapping[str, Found], flagged: Iterable[RankKey]) -> dict[RankKey, int]:
+    """Ranks that somebody will look at, by how soon: whom a hang waits for and who is called slow,
+    then lost, stuck and late ones."""
+    trouble: dict[RankKey, int] = {}
+    for group, its in found.items():
+        for soon, state in enumerate((LOST, STUCK, LATE), start=1):
+            ranks = its.ranks[its.rank_states == state].tolist()
+            trouble.update(((group, rank), soon) for rank in ranks)
+        culprits = its.ranks[its.blame.culprits].tolist() if its.blame else ()
+        trouble.update(((group, rank), 0) for rank in culprits)
+    return trouble | dict.fromkeys(flagged, 0)
+
+
+def _add_states(
+    families: Families,
+    world: World,
+    its: Found,
+    constant_labels: str,
+    shown: ShownLife,
+    group: str,
+) -> None:
     """One series for each subject: its state is a label."""
     timeouts_s = its.timeout_s.tolist()
     for rank, code, timeout_s in zip(
@@ -47,20 +72,24 @@ def _add_states(families: Families, world: World, its: Found, constant_labels: s
         if life is None:
             continue
         text = f"{rank_labels(life.source)},{constant_labels}"
-        families.add(semconv.RANK_STATE, f"{label('state', RANK_STATES[code])},{text}", 1)
-        families.add(semconv.RANK_TIMEOUT, text, timeout_s)
+        if shown.shows(semconv.RANK_STATE, (group, rank)):
+            families.add(semconv.RANK_STATE, f"{label('state', RANK_STATES[code])},{text}", 1)
+        if shown.shows(semconv.RANK_TIMEOUT, (group, rank)):
+            families.add(semconv.RANK_TIMEOUT, text, timeout_s)
 
 
-def _add_rank(families: Families, life: RankLife, constant_labels: str) -> None:
+def _add_rank(
+    families: Families, life: RankLife, constant_labels: str, shown: ShownLife, key: RankKey
+) -> None:
     text = f"{rank_labels(life.source)},{constant_labels}"
     for metric, at_s in (
         (semconv.LAST_HEARTBEAT, life.sent_at_s),
         (semconv.LAST_PROGRESS, life.progress_at_s),
     ):
         here_s = life.here(at_s)
-        if here_s is not None:
+        if here_s is not None and shown.shows(metric, key):
             families.add(metric, text, here_s)
-    if life.step is not None:
+    if life.step is not None and shown.shows(semconv.RANK_STEP, key):
         families.add(semconv.RANK_STEP, text, life.step)
     finished_at_s = life.here(life.finished_at_s)
     if finished_at_s is not None:
@@ -71,7 +100,8 @@ def _add_rank(families: Families, life: RankLife, constant_labels: str) -> None:
     folded = sum(life.folded.values())  # which sections they are stays in the heartbeats
     if folded:
         families.add(semconv.RECORDS_FOLDED, text, folded)
-    families.add(semconv.RANK_INFO, f"{_description(life)},{text}", 1)
+    if shown.shows(semconv.RANK_INFO, key):
+        families.add(semconv.RANK_INFO, f"{_description(life)},{text}", 1)
 
 
 def _description(life: RankLife) -> str:
@@ -101,6 +131,22 @@ def _add_world(
     finished_at_s = world.finished_at_s
     if finished_at_s is not None:
         families.add(semconv.RUN_FINISHED, text, finished_at_s)
+    _add_extremes(families, world, text)
+
+
+def _add_extremes(families: Families, world: World, text: str) -> None:
+    """Of all ranks: of 10,000 each, Prometheus would take seconds to find them."""
+    lives = [life for life in world.ranks.values() if life.finished_at_s is None]
+    for metric, times in (
+        (semconv.RUN_OLDEST_HEARTBEAT, (life.here(life.sent_at_s) for life in lives)),
+        (semconv.RUN_OLDEST_PROGRESS, (life.here(life.progress_at_s) for life in lives)),
+    ):
+        known = [at_s for at_s in times if at_s is not None]
+        if known:
+            families.add(metric, text, min(known))
+    steps = [life.step for life in world.ranks.values() if life.step is not None]
+    if steps:
+        families.add(semconv.RUN_STEP, text, max(steps))
 
 
 def _open_sections(world: World) -> dict[str, int]:

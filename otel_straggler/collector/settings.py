@@ -52,7 +52,9 @@ class MetricsSettings:
         allowed_hosts: further names that a Host header may carry, beside loopback and the address.
         collector_id: value of the ``collector`` label; host name and port if empty.
         cluster: value of the ``cluster`` label of every series; no such label if empty.
-        series_budget: series per run.
+        series_budget: series per run: up to half for signs of life of ranks, a fifth for cells of
+            the matrix, the rest for scores, then sensors. What does not fit is folded, last that
+            of ranks that are in trouble.
         keep_scores_seconds: how long a rank's last scores stay without a new window.
         decisions: whether verdicts may be dismissed and muted at this address, and maintenance
             announced.

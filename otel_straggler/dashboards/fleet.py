@@ -6,11 +6,17 @@ from grafana_foundation_sdk.models.common import BigValueTextMode
 
 from otel_straggler import semconv
 from otel_straggler.dashboards.goodput import over_runs
-from otel_straggler.dashboards.marks import GOODPUTS, NONE_IS_GOOD, RUN_SLOWDOWNS, SHARES
+from otel_straggler.dashboards.marks import (
+    GOODPUTS,
+    NONE_IS_GOOD,
+    RUN_SLOWDOWNS,
+    RUN_STATES,
+    SHARES,
+)
 from otel_straggler.dashboards.page import page, run_variables
-from otel_straggler.dashboards.panels import PLAIN, Panel, lines, link, number, rows
+from otel_straggler.dashboards.panels import PLAIN, Panel, lines, link, number
 from otel_straggler.dashboards.queries import (
-    OF_RUNS,
+    OF_RUN,
     RUN,
     growth,
     growth_to_end,
@@ -18,11 +24,13 @@ from otel_straggler.dashboards.queries import (
     pace,
     series,
 )
+from otel_straggler.dashboards.tables import rows
 
 _SUBJECT = f"{RUN}, subject_id, scope, rank, node, section"
+_RUN = ("job_name", "run_id")
 _STANDING = 'state=~"confirmed|flapping"'
-_LOST = pace(semconv.RUN_GPU_TIME_LOST, RUN, OF_RUNS)
-_LOST_NOW = newest(semconv.VERDICT_LOSS, _SUBJECT, OF_RUNS)
+_LOST = pace(semconv.RUN_GPU_TIME_LOST, RUN)
+_LOST_NOW = newest(semconv.VERDICT_LOSS, _SUBJECT)
 
 
 def render() -> str:
@@ -39,7 +47,7 @@ def render() -> str:
 
 
 def _now() -> list[Panel]:
-    state = newest(semconv.RUN_STATE, f"{RUN}, state", OF_RUNS)
+    state = newest(semconv.RUN_STATE, f"{RUN}, state")
     return [
         number(
             1,
@@ -52,6 +60,8 @@ def _now() -> list[Panel]:
             span=12,
             is_count=True,
             shows=BigValueTextMode.VALUE_AND_NAME,
+            colours=RUN_STATES,
+            empty="No collector tells of a run",
         ),
         number(
             2,
@@ -59,7 +69,7 @@ def _now() -> list[Panel]:
             "Runs that do not get on and that nobody has acknowledged. Each costs all of its "
             "GPUs: go to the run's liveness page first.",
             "short",
-            f"sum({newest(semconv.RUN_HUNG, RUN, OF_RUNS)})",
+            f"sum({newest(semconv.RUN_HUNG, RUN)})",
             NONE_IS_GOOD,
             is_count=True,
         ),
@@ -78,7 +88,7 @@ def _now() -> list[Panel]:
             "GPU time lost to slow ranks in the range of the page, all runs. Use it to decide "
             "whether a drain or a repair pays.",
             "s",
-            f"sum({growth(semconv.RUN_GPU_TIME_LOST, RUN, OF_RUNS)})",
+            f"sum({growth(semconv.RUN_GPU_TIME_LOST, RUN)})",
             PLAIN,
         ),
     ]
@@ -89,27 +99,32 @@ def _runs() -> Panel:
         5,
         "Runs, the most costly first",
         "All runs that a collector knows. A slowdown of 1.15 means that equal ranks would have "
-        "saved 13 % of the time. Click a run for its page.",
+        "saved 13 % of the time. Click a run for its pages.",
         [
             ("GPUs lost", "short", _LOST, PLAIN),
-            ("slowdown", "short", newest(semconv.RUN_SLOWDOWN, RUN, OF_RUNS), RUN_SLOWDOWNS),
-            ("goodput", "percentunit", newest(semconv.RUN_GOODPUT, RUN, OF_RUNS), GOODPUTS),
-            ("coverage", "percentunit", newest(semconv.RUN_COVERAGE, RUN, OF_RUNS), SHARES),
-            ("ranks", "short", newest(semconv.RUN_WORLD_SIZE, RUN, OF_RUNS), PLAIN),
+            ("slowdown", "short", newest(semconv.RUN_SLOWDOWN, RUN), RUN_SLOWDOWNS),
+            ("goodput", "percentunit", newest(semconv.RUN_GOODPUT, RUN), GOODPUTS),
+            ("coverage", "percentunit", newest(semconv.RUN_COVERAGE, RUN), SHARES),
+            ("ranks", "short", newest(semconv.RUN_WORLD_SIZE, RUN), PLAIN),
             (
                 "in state",
                 "short",
-                f"{newest(semconv.RUN_STATE, f'{RUN}, state', OF_RUNS)} == 1",
+                f"{newest(semconv.RUN_STATE, f'{RUN}, state')} == 1",
                 PLAIN,
             ),
         ],
-        links=[link("Run ${__data.fields.run_id}", "run", "job_name", "run_id", is_table=True)],
+        links=[
+            link(f"{title} of ${{__data.fields.run_id}}", name, *_RUN, is_table=True)
+            for title, name in (("Page", "run"), ("Matrix", "matrix"), ("Liveness", "liveness"))
+        ],
         dropped=["in state"],
+        states=RUN_STATES,
+        empty="No collector tells of a run: is one scraped, and is the range right?",
     )
 
 
 def _lost_over_time() -> Panel:
-    chosen = f"topk(10, {growth_to_end(semconv.RUN_GPU_TIME_LOST, RUN, OF_RUNS)})"
+    chosen = f"topk(10, {growth_to_end(semconv.RUN_GPU_TIME_LOST, RUN)})"
     return lines(
         6,
         "GPUs lost, by run",
@@ -117,14 +132,14 @@ def _lost_over_time() -> Panel:
         "then: open the run at that time.",
         "short",
         [("{{run_id}} {{group}}", f"{_LOST} and on ({RUN}) {chosen}")],
-        links=[link("Run ${__field.labels.run_id}", "run", "job_name", "run_id")],
+        links=[link("Run ${__field.labels.run_id}", "run", *_RUN)],
         span=24,
     )
 
 
 def _culprits() -> Panel:
     worst = f"topk(20, {_LOST_NOW})"
-    told = f"max by ({_SUBJECT}, cause, state) ({series(semconv.VERDICT_INFO, OF_RUNS, _STANDING)})"
+    told = f"max by ({_SUBJECT}, cause, state) ({series(semconv.VERDICT_INFO, OF_RUN, _STANDING)})"
     among = f"and on ({_SUBJECT}) {worst}"
     return rows(
         7,
@@ -136,14 +151,15 @@ def _culprits() -> Panel:
             (
                 "slowdown",
                 "short",
-                f"{newest(semconv.VERDICT_SLOWDOWN, _SUBJECT, OF_RUNS)} {among}",
+                f"{newest(semconv.VERDICT_SLOWDOWN, _SUBJECT)} {among}",
                 RUN_SLOWDOWNS,
             ),
             ("is told", "short", f"{told} {among}", PLAIN),
         ],
         links=[
-            link("Run ${__data.fields.run_id}", "run", "job_name", "run_id", is_table=True),
-            link("Rank ${__data.fields.rank}", "rank", "job_name", "run_id", "rank", is_table=True),
+            link("Run ${__data.fields.run_id}", "run", *_RUN, is_table=True),
+            link("Rank ${__data.fields.rank}", "rank", *_RUN, "rank", is_table=True),
         ],
         dropped=["is told", "subject_id"],
+        empty="No confirmed verdict stands: nobody is called slow.",
     )

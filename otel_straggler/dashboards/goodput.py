@@ -5,7 +5,7 @@ from __future__ import annotations
 from otel_straggler import semconv
 from otel_straggler.dashboards.marks import GOODPUTS
 from otel_straggler.dashboards.panels import Panel, bars, lines, number
-from otel_straggler.dashboards.queries import OF_RUNS, RUN, growth, newest, total_pace
+from otel_straggler.dashboards.queries import RUN, growth, newest, total_pace
 
 
 def what_for() -> list[Panel]:
@@ -20,6 +20,7 @@ def what_for() -> list[Panel]:
             newest(semconv.RUN_GOODPUT, RUN),
             GOODPUTS,
             span=8,
+            empty="The run tells none",
         ),
         bars(
             17,
@@ -30,6 +31,7 @@ def what_for() -> list[Panel]:
             "{{reason}} {{group}}",
             f"{growth(semconv.RUN_LOST, f'{RUN}, reason')} > 0",
             span=16,
+            empty="Nothing was lost, or the run tells no goodput",
         ),
     ]
 
@@ -42,7 +44,8 @@ def over_runs() -> Panel:
         "Runs' worth of time that all chosen runs together lose now, by reason; 1 is one run that "
         "does nothing useful. Work on the thickest band that all runs share first.",
         "short",
-        [("{{reason}}", total_pace(semconv.RUN_LOST, "cluster, reason", OF_RUNS))],
+        [("{{reason}}", total_pace(semconv.RUN_LOST, "cluster, reason"))],
         stacked=True,
         span=24,
+        empty="No run tells its goodput",
     )

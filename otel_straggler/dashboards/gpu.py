@@ -9,15 +9,21 @@ from __future__ import annotations
 from typing import Final
 
 from otel_straggler import semconv
-from otel_straggler.dashboards.marks import HEAT, NONE_IS_GOOD, SOME_IS_ODD
-from otel_straggler.dashboards.panels import Panel, lines, rows
+from otel_straggler.dashboards.marks import HEAT, NONE_IS_GOOD, PART_IS_ODD
+from otel_straggler.dashboards.panels import PLAIN, Panel, lines
 from otel_straggler.dashboards.queries import OF_RANK, RANK, newest, pace, series
+from otel_straggler.dashboards.tables import OF_ONE_RUN, rows
 from otel_straggler.semconv import Metric
 
 _GPU: Final = f"{RANK}, hw_id"
 _PART: Final = f"{_GPU}, hw_sensor_location"
 _KERNEL: Final = f"{RANK}, kernel"
 _MOST_KERNELS: Final = 10
+_NO_SENSORS: Final = "Neither the rank nor DCGM exporter tells of its GPU."
+_NO_KERNELS: Final = (
+    "No kernels here: the rank has ended, times none (docs/gpu-timing.md), or the budget of series "
+    "has folded them."
+)
 CLOCK, MEMORY_CLOCK = "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_MEM_CLOCK"
 POWER, HEAT_OF_GPU = "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_GPU_TEMP"
 HEAT_OF_MEMORY, XID = "DCGM_FI_DEV_MEMORY_TEMP", "DCGM_FI_DEV_XID_ERRORS"
@@ -38,6 +44,7 @@ def sensors() -> list[Panel]:
                 ("sm, DCGM", f"1e6 * {from_dcgm(CLOCK)}"),
                 ("memory, DCGM", f"1e6 * {from_dcgm(MEMORY_CLOCK)}"),
             ],
+            empty=_NO_SENSORS,
         ),
         lines(
             14,
@@ -49,6 +56,7 @@ def sensors() -> list[Panel]:
                 ("GPU {{group}}", newest(semconv.HW_POWER, _GPU, OF_RANK)),
                 ("GPU, DCGM", from_dcgm(POWER)),
             ],
+            empty=_NO_SENSORS,
         ),
         lines(
             15,
@@ -62,6 +70,7 @@ def sensors() -> list[Panel]:
                 ("memory, DCGM", from_dcgm(HEAT_OF_MEMORY)),
             ],
             steps=HEAT,
+            empty=_NO_SENSORS,
         ),
         lines(
             16,
@@ -70,7 +79,8 @@ def sensors() -> list[Panel]:
             "power: look at its limit. board or reliability: have the node looked at.",
             "percentunit",
             [("{{reason}} {{group}}", pace(semconv.GPU_THROTTLED, f"{_GPU}, reason", OF_RANK))],
-            steps=SOME_IS_ODD,
+            steps=PART_IS_ODD,
+            empty="The rank does not tell it; DCGM exporter counts violations of power and heat.",
         ),
         lines(
             17,
@@ -82,6 +92,7 @@ def sensors() -> list[Panel]:
                 ("GPU {{group}}", newest(semconv.HW_GPU_UTILIZATION, _GPU, OF_RANK)),
                 ("GPU, DCGM", f"{from_dcgm(BUSY)} / 100"),
             ],
+            empty=_NO_SENSORS,
         ),
         lines(
             18,
@@ -94,6 +105,7 @@ def sensors() -> list[Panel]:
                 ("limit {{group}}", newest(semconv.HW_GPU_MEMORY_LIMIT, _GPU, OF_RANK)),
                 ("in use, DCGM", f"2 ^ 20 * {from_dcgm(MEMORY_USED)}"),
             ],
+            empty=_NO_SENSORS,
         ),
         _faults(),
     ]
@@ -107,9 +119,11 @@ def _faults() -> Panel:
         "Since its driver was loaded. xid_79, xid_48, xid_94 and uncorrected errors: drain the "
         "node and see NVIDIA's list of Xid errors. Corrected ones alone need nothing.",
         [
-            ("faults", "short", f"{newest(semconv.HW_ERRORS, kind, OF_RANK)} > 0", NONE_IS_GOOD),
+            ("faults", "short", f"{newest(semconv.HW_ERRORS, kind, OF_RANK)} > 0", PLAIN),
             ("last XID, DCGM", "short", f"{from_dcgm(XID)} > 0", NONE_IS_GOOD),
         ],
+        dropped=("rank", *OF_ONE_RUN),
+        empty="No fault was told.",
     )
 
 
@@ -125,6 +139,7 @@ def kernels() -> list[Panel]:
             "percentunit",
             [("{{kernel}} {{group}}", f"topk({_MOST_KERNELS}, {spent})")],
             stacked=True,
+            empty=_NO_KERNELS,
         ),
         lines(
             21,
@@ -133,6 +148,7 @@ def kernels() -> list[Panel]:
             "only: the rank waits, look at who it waits for.",
             "s",
             [("{{kernel}} {{group}}", f"topk({_MOST_KERNELS}, {spent} / ({ran} > 0))")],
+            empty=_NO_KERNELS,
         ),
     ]
 

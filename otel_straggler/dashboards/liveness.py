@@ -5,17 +5,16 @@ from __future__ import annotations
 from grafana_foundation_sdk.models.common import BigValueTextMode
 
 from otel_straggler import semconv
-from otel_straggler.dashboards.marks import NONE_IS_GOOD, STATES
+from otel_straggler.dashboards.marks import HEARD, NONE_IS_GOOD, RUN_STATES, STATES
 from otel_straggler.dashboards.page import page, run_variables
-from otel_straggler.dashboards.panels import PLAIN, Panel, bars, lines, link, number, rows
-from otel_straggler.dashboards.queries import MOST_LINES, RANK, RUN, newest, series
+from otel_straggler.dashboards.panels import PLAIN, Panel, bars, lines, link, number
+from otel_straggler.dashboards.queries import MOST_LINES, RANK, RUN, is_chosen, newest, series
+from otel_straggler.dashboards.tables import OF_ONE_RUN, rows
 
 _ENDED = newest(semconv.RANK_STATE, RANK, more='state="finished"')
-_NO_JOB = 'cluster=~"$cluster", run_id="$run_id"'
+_NO_JOB = is_chosen("cluster", "run_id")
 _TO_RANK = link("Rank ${__field.labels.rank}", "rank", "job_name", "run_id", "rank")
-_ROW_TO_RANK = link(
-    "Rank ${__data.fields.rank}", "rank", "job_name", "run_id", "rank", is_table=True
-)
+_ROW_TO_RANK = link("Rank ${__data.fields.rank}", "rank", "rank", is_table=True, of_run=True)
 
 
 def render() -> str:
@@ -36,13 +35,6 @@ def _age(metric: semconv.Metric) -> str:
     return f"(time() - {newest(metric, RANK)}) unless on ({RANK}) {_ENDED}"
 
 
-def _oldest(metric: semconv.Metric) -> str:
-    """Age of the oldest, of a run. Ranks are put together once only: over a range of 10,000 ranks
-    each time costs Prometheus seconds."""
-    ended = series(semconv.RANK_STATE, more='state="finished"')
-    return f"time() - min by ({RUN}) ({series(metric)} unless on ({RANK}) {ended})"
-
-
 def _now() -> list[Panel]:
     state = newest(semconv.RUN_STATE, f"{RUN}, state")
     return [
@@ -56,6 +48,8 @@ def _now() -> list[Panel]:
             PLAIN,
             span=8,
             shows=BigValueTextMode.NAME,
+            colours=RUN_STATES,
+            empty="No collector knows it",
         ),
         number(
             2,
@@ -67,6 +61,7 @@ def _now() -> list[Panel]:
             NONE_IS_GOOD,
             span=8,
             words=("no", "yes"),
+            empty="No collector knows it",
         ),
         number(
             3,
@@ -90,7 +85,8 @@ def _why() -> Panel:
         "What the collector makes of who joined which collective. No row: no hang. The runbook "
         "(`otel-straggler alerts runbook StragglerRunHung`) has the next step.",
         [("is told", "short", told, PLAIN)],
-        dropped=["is told"],
+        dropped=["is told", *OF_ONE_RUN],
+        empty="No hang.",
     )
 
 
@@ -103,7 +99,8 @@ def _culprits() -> Panel:
         [("is told", "short", newest(semconv.RANK_CULPRIT, f"{RANK}, why"), PLAIN)],
         links=[_ROW_TO_RANK],
         span=12,
-        dropped=["is told"],
+        dropped=["is told", *OF_ONE_RUN],
+        empty="It waits for nobody.",
     )
 
 
@@ -117,7 +114,9 @@ def _not_well() -> Panel:
         [("is so", "short", f"topk(50, {states})", PLAIN)],
         links=[_ROW_TO_RANK],
         span=12,
-        dropped=["is so"],
+        dropped=["is so", *OF_ONE_RUN],
+        states=STATES,
+        empty="No rank is late, stuck or lost.",
     )
 
 
@@ -131,21 +130,25 @@ def _silent() -> Panel:
         "rank {{rank}} {{node}} {{group}}",
         f"topk({MOST_LINES}, {_age(semconv.LAST_HEARTBEAT)})",
         links=[_TO_RANK],
+        steps=HEARD,
+        empty="All ranks have ended, or none was heard",
     )
 
 
 def _behind() -> Panel:
-    front = newest(semconv.RANK_STEP, RUN)
+    front = newest(semconv.RUN_STEP, RUN)
     each = newest(semconv.RANK_STEP, RANK)
     return bars(
         8,
         "Most steps behind",
         "The 20 ranks whose newest step is furthest behind the front of the run. One step is "
-        "normal; more means that it reports late, or that it did not join.",
+        "normal; more means that it reports late, or that it did not join. Of thousands of ranks "
+        "those in trouble and the first ones are looked at.",
         "short",
         "rank {{rank}} {{node}} {{group}}",
         f"topk({MOST_LINES}, {front} - on ({RUN}) group_right () {each})",
         links=[_TO_RANK],
+        empty="No rank has told a step",
     )
 
 
@@ -159,6 +162,7 @@ def _open_sections() -> Panel:
         "{{section}} {{group}}",
         newest(semconv.RUN_OPEN_SECTIONS, f"{RUN}, section"),
         span=24,
+        empty="No rank is in a section: all have ended, or tell none",
     )
 
 
@@ -183,7 +187,7 @@ def _ages() -> Panel:
         "live and training hangs. Both grow: ranks are gone, or cannot be heard.",
         "s",
         [
-            ("oldest heartbeat {{group}}", _oldest(semconv.LAST_HEARTBEAT)),
-            ("oldest progress {{group}}", _oldest(semconv.LAST_PROGRESS)),
+            ("oldest heartbeat {{group}}", f"time() - {newest(semconv.RUN_OLDEST_HEARTBEAT, RUN)}"),
+            ("oldest progress {{group}}", f"time() - {newest(semconv.RUN_OLDEST_PROGRESS, RUN)}"),
         ],
     )

@@ -23,4 +23,14 @@ STATES: Final = (
     ("lost", "dark-purple"),
 )
 """Of ranks: by the order of lines, those that are well would be red."""
+RUN_STATES: Final = (
+    ("training", "green"),
+    ("starting", "light-blue"),
+    ("stuck|partly_lost|lost|failed", "dark-red"),
+    ("forgotten", "orange"),
+)
+HEARD: Final = ((None, "green"), (20.0, "dark-red"))
+"""Seconds since the last heartbeat: after so many a rank is lost, unless that is set otherwise."""
+RATE_IS_ODD: Final = ((None, "green"), (0.001, "orange"))
+PART_IS_ODD: Final = ((None, "green"), (0.05, "orange"))
 GOODPUTS: Final = ((None, "dark-red"), (0.7, "orange"), (0.9, "green"))

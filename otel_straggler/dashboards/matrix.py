@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from otel_straggler import semconv
-from otel_straggler.dashboards.marks import NONE_IS_GOOD, RUN_SLOWDOWNS
+from otel_straggler.dashboards.marks import RUN_SLOWDOWNS, SLOWDOWNS
 from otel_straggler.dashboards.page import one, page, run_variables
-from otel_straggler.dashboards.panels import PLAIN, Panel, link, matrix, number, timeline
-from otel_straggler.dashboards.queries import OF_RUN, RANK, RUN, highest, newest, series
+from otel_straggler.dashboards.panels import PLAIN, Panel, link, number, timeline
+from otel_straggler.dashboards.queries import OF_RUN, RANK, RUN, highest, is_chosen, newest, series
+from otel_straggler.dashboards.tables import matrix
 
-_WORLD = f'{OF_RUN}, group="$group"'
+_WORLD = f"{OF_RUN}, {is_chosen('group')}"
 _MOST_CELLS = 2_048
 
 
@@ -18,7 +19,7 @@ def render() -> str:
         "Matrix",
         [*run_variables(), one("group", series(semconv.RUN_STATE))],
         [
-            ("Data ranks and pipeline stages", [_matrix(), *_shares()]),
+            ("Data ranks and pipeline stages", [*_shares(), _matrix()]),
             ("Flagged over time", _flagged()),
         ],
     )
@@ -35,6 +36,8 @@ def _matrix() -> Panel:
         ("pipeline_stage", "data_rank"),
         f"topk({_MOST_CELLS}, {cells})",
         RUN_SLOWDOWNS,
+        "No cells: the run is too young, or its ranks do not tell their place in the layout "
+        "(set_topology).",
     )
 
 
@@ -49,6 +52,7 @@ def _shares() -> list[Panel]:
             newest(semconv.RUN_M_W, RUN, _WORLD),
             PLAIN,
             span=8,
+            empty="No layout known",
         ),
         number(
             3,
@@ -59,6 +63,7 @@ def _shares() -> list[Panel]:
             newest(semconv.RUN_M_S, RUN, _WORLD),
             PLAIN,
             span=8,
+            empty="No layout known",
         ),
         number(
             4,
@@ -74,29 +79,30 @@ def _shares() -> list[Panel]:
 
 
 def _flagged() -> list[Panel]:
-    words = ("not flagged", "straggling")
+    """By the verdicts' series, which only those have who are called slow: whether each of 10,000
+    ranks straggles takes Prometheus seconds to look through."""
     return [
         timeline(
             5,
             "Flagged ranks",
-            "Ranks with a confirmed verdict at any time of the range, 50 at most. Several that "
-            "begin at once have one cause: look at what they share.",
+            "How slow ranks are while a confirmed verdict stands, the 50 slowest of the range. "
+            "Several that begin at once have one cause: look at what they share.",
             "short",
             "rank {{rank}} {{node}}",
-            highest(semconv.RANK_STRAGGLING, RANK, _WORLD, 50, " > 0"),
-            steps=NONE_IS_GOOD,
+            highest(semconv.VERDICT_SLOWDOWN, RANK, f'{_WORLD}, scope="rank"', 50),
+            steps=SLOWDOWNS,
+            empty="No rank was called slow in this range.",
             links=[link("Rank ${__field.labels.rank}", "rank", "job_name", "run_id", "rank")],
-            words=words,
         ),
         timeline(
             6,
             "Flagged nodes",
-            "Nodes with a confirmed verdict at any time of the range, 50 at most. Drain the node "
-            "if it stays; its ranks need not be looked at one by one.",
+            "How slow nodes are while a confirmed verdict stands, the 50 slowest of the range. "
+            "Drain the node if it stays; its ranks need not be looked at one by one.",
             "short",
             "{{node}}",
-            highest(semconv.HOST_STRAGGLING, f"{RUN}, node", _WORLD, 50, " > 0"),
-            steps=NONE_IS_GOOD,
-            words=words,
+            highest(semconv.VERDICT_SLOWDOWN, f"{RUN}, node", f'{_WORLD}, scope="host"', 50),
+            steps=SLOWDOWNS,
+            empty="No node was called slow in this range.",
         ),
     ]

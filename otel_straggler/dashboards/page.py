@@ -11,7 +11,7 @@ from grafana_foundation_sdk.models import dashboard as dm
 
 from otel_straggler import semconv
 from otel_straggler.dashboards.panels import DATASOURCE, Panel
-from otel_straggler.dashboards.queries import OF_RUN, OF_RUNS, RUN, series
+from otel_straggler.dashboards.queries import OF_RUN, RUN, is_chosen, series
 
 TAG: Final = "otel-straggler"
 Rows = Sequence[tuple[str, Sequence[Panel]]]
@@ -33,7 +33,7 @@ def page(
     for variable in variables:
         made.with_variable(variable)
     if name != "pipeline":
-        for annotation in _annotations(OF_RUNS if name == "fleet" else OF_RUN):
+        for annotation in _annotations():
             made.annotation(annotation)
     made.link(
         d.DashboardLink("Straggler pages")
@@ -70,8 +70,8 @@ def run_variables(*, is_one_run: bool = True) -> list[d.QueryVariable]:
     of_run = one if is_one_run else many
     return [
         many("cluster", name),
-        many("job_name", f'{name}{{cluster=~"$cluster"}}'),
-        of_run("run_id", f'{name}{{cluster=~"$cluster", job_name=~"$job_name"}}'),
+        many("job_name", f"{name}{{{is_chosen('cluster')}}}"),
+        of_run("run_id", f"{name}{{{is_chosen('cluster', 'job_name')}}}"),
     ]
 
 
@@ -79,25 +79,21 @@ def section_variable() -> d.QueryVariable:
     return many("section", series(semconv.SECTION_INFO))
 
 
-def _annotations(chosen: str) -> list[d.AnnotationQuery]:
-    alerts = f'ALERTS{{alertname=~"Straggler.+", alertstate="firing", {chosen}}}'
+def _annotations() -> list[d.AnnotationQuery]:
+    alerts = f'ALERTS{{alertname=~"Straggler.+", alertstate="firing", {OF_RUN}}}'
     return [
         _annotation("Alerts", "red", alerts)
         .title_format("{{alertname}} {{rank}} {{node}}")
         .tag_keys("severity,run_id"),
-        _moments("Run started", "green", semconv.RUN_STARTED, chosen).title_format(
-            "{{run_id}} started"
-        ),
-        _moments("Run finished", "blue", semconv.RUN_FINISHED, chosen).title_format(
-            "{{run_id}} finished"
-        ),
-        _moments("Checkpoint", "purple", semconv.RUN_CHECKPOINT, chosen).title_format("checkpoint"),
+        _moments("Run started", "green", semconv.RUN_STARTED).title_format("{{run_id}} started"),
+        _moments("Run finished", "blue", semconv.RUN_FINISHED).title_format("{{run_id}} finished"),
+        _moments("Checkpoint", "purple", semconv.RUN_CHECKPOINT).title_format("checkpoint"),
     ]
 
 
-def _moments(name: str, color: str, metric: semconv.Metric, chosen: str) -> d.AnnotationQuery:
+def _moments(name: str, color: str, metric: semconv.Metric) -> d.AnnotationQuery:
     """Marks at the times that a metric tells; a time that is told again and again is one mark."""
-    moments = f"max by ({RUN}) ({series(metric, chosen)}) * 1000"
+    moments = f"max by ({RUN}) ({series(metric)}) * 1000"
     return _annotation(name, color, moments).use_value_for_time(True)
 
 

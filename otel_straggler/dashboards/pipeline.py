@@ -5,18 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from otel_straggler import semconv
-from otel_straggler.dashboards.marks import NONE_IS_GOOD, SOME_IS_ODD
+from otel_straggler.dashboards.marks import NONE_IS_GOOD, RATE_IS_ODD
 from otel_straggler.dashboards.page import many, page
 from otel_straggler.dashboards.panels import PLAIN, Panel, Steps, lines, number
-from otel_straggler.dashboards.queries import OF_COLLECTORS, highest, newest, series, total_pace
+from otel_straggler.dashboards.queries import (
+    OF_COLLECTORS,
+    highest,
+    is_chosen,
+    newest,
+    series,
+    total_pace,
+)
 from otel_straggler.semconv import Metric
 
 _WHERE = "cluster, collector"
+_NO_FORWARDING = "No collector forwards (forward.url)."
 
 
 def render() -> str:
     name = semconv.COLLECTOR_START.prometheus_name
-    collector = many("collector", f'{name}{{cluster=~"$cluster"}}')
+    collector = many("collector", f"{name}{{{is_chosen('cluster')}}}")
     return page(
         "pipeline",
         "Pipeline health",
@@ -77,6 +85,7 @@ def _incoming() -> list[Panel]:
             "docs/from-opentelemetry.md what to set.",
             semconv.COLLECTOR_SPANS,
             ("fate", "reason"),
+            some=True,
         ),
         _pace(
             5,
@@ -93,7 +102,8 @@ def _incoming() -> list[Panel]:
             "away, or that sections are too short to send one by one.",
             semconv.RECORDS_DROPPED,
             ("reason",),
-            SOME_IS_ODD,
+            RATE_IS_ODD,
+            empty="No rank has told of losses.",
         ),
         lines(
             7,
@@ -117,6 +127,7 @@ def _scored() -> list[Panel]:
             "ranks are wrong, ask `otel-straggler doctor`.",
             semconv.COLLECTOR_ROWS,
             ("fate",),
+            some=True,
         ),
         _pace(
             9,
@@ -125,6 +136,7 @@ def _scored() -> list[Panel]:
             "ranks are silent or slow to send.",
             semconv.COLLECTOR_WINDOWS,
             ("cause",),
+            some=True,
         ),
         lines(
             10,
@@ -133,6 +145,7 @@ def _scored() -> list[Panel]:
             "theirs, quantiles stand for the others; raise metrics.series_budget to see more.",
             "short",
             [("{{run_id}} {{family}}", folded)],
+            empty="Nothing is folded: every rank shows all of its series.",
         ),
         _pace(
             11,
@@ -141,7 +154,8 @@ def _scored() -> list[Panel]:
             "explained in docs/wire.md.",
             semconv.COLLECTOR_HISTORY_FAILURES,
             ("reason",),
-            SOME_IS_ODD,
+            RATE_IS_ODD,
+            empty="No collector keeps a history (history.path).",
         ),
     ]
 
@@ -156,6 +170,7 @@ def _outgoing() -> list[Panel]:
             "scores do not suffer from it.",
             semconv.COLLECTOR_FORWARDED,
             ("outcome",),
+            empty=_NO_FORWARDING,
         ),
         lines(
             13,
@@ -164,6 +179,7 @@ def _outgoing() -> list[Panel]:
             "counted beside.",
             "bytes",
             [("{{collector}}", waiting)],
+            empty=_NO_FORWARDING,
         ),
         _pace(
             14,
@@ -172,6 +188,7 @@ def _outgoing() -> list[Panel]:
             "try the way with `otel-straggler alerts test`.",
             semconv.COLLECTOR_NOTIFICATIONS,
             ("receiver", "outcome"),
+            empty="No collector notifies anybody (alerts.notify).",
         ),
         _pace(
             15,
@@ -179,7 +196,8 @@ def _outgoing() -> list[Panel]:
             "Above 0: they crash or are killed. Look at the collector's log and at its memory.",
             semconv.COLLECTOR_RECEIVER_RESTARTS,
             (),
-            SOME_IS_ODD,
+            RATE_IS_ODD,
+            empty="No collector has receiver processes (receivers.processes).",
         ),
     ]
 
@@ -191,8 +209,16 @@ def _pace(
     metric: Metric,
     labels: Sequence[str],
     steps: Steps = PLAIN,
+    *,
+    some: bool = False,
+    empty: str = "",
 ) -> Panel:
+    """``some``: only those that were above 0 at any time of the range."""
     by = ", ".join((_WHERE, *labels))
     legend = " ".join(f"{{{{{name}}}}}" for name in ("collector", *labels))
-    queries = [(legend, total_pace(metric, by, OF_COLLECTORS))]
-    return lines(id_, title, description, "cps", queries, steps=steps)
+    expression = total_pace(metric, by, OF_COLLECTORS)
+    if some:
+        gained = f"increase({series(metric, OF_COLLECTORS)}[$__range] @ end())"
+        expression += f" and on ({by}) sum by ({by}) ({gained}) > 0"
+    queries = [(legend, expression)]
+    return lines(id_, title, description, "cps", queries, steps=steps, empty=empty)

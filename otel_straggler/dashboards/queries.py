@@ -4,9 +4,10 @@ Series are put together with ``by``, so that labels of a scrape and a second col
 run make no second line. What may be many (ranks, sections) is cut to the worst few, chosen once
 for the whole range: chosen at each step, lines would have holes.
 
-A variable of one value is compared with ``=``: Grafana writes it as it is, and in a pattern a run
-named ``exp+1`` would not find itself. One of several values or of all is a pattern (``=~``), into
-which Grafana writes them with special characters made safe.
+Values of variables are patterns between backticks (`is_chosen`). What Grafana makes safe between
+double quotes differs by its version and by whether a variable may be several: a quote in a name
+broke the query, or found nothing. Between backticks PromQL takes every character as it is, so the
+format ``regex`` alone decides. Only a name that has a backtick in it cannot be asked for.
 """
 
 from __future__ import annotations
@@ -19,14 +20,22 @@ from otel_straggler.semconv import Metric
 RUN: Final = "cluster, job_name, run_id, group"
 RANK: Final = f"{RUN}, rank, node"
 SECTION_OF_RANK: Final = f"{RANK}, section"
-_OF_JOBS: Final = 'cluster=~"$cluster", job_name=~"$job_name"'
-OF_RUN: Final = f'{_OF_JOBS}, run_id="$run_id"'
-OF_RUNS: Final = f'{_OF_JOBS}, run_id=~"$run_id"'
-"""For the page on which several runs can be chosen; all others are about one."""
-OF_SECTIONS: Final = f'{OF_RUN}, section=~"$section"'
-OF_RANK: Final = f'{OF_RUN}, node=~"$node", rank="$rank"'
-OF_COLLECTORS: Final = 'cluster=~"$cluster", collector=~"$collector"'
 MOST_LINES: Final = 20
+
+
+def is_chosen(*names: str) -> str:
+    """Matchers for the values of variables: one, several, or all that the page says.
+
+    >>> is_chosen("cluster", "run_id")
+    'cluster=~`${cluster:regex}`, run_id=~`${run_id:regex}`'
+    """
+    return ", ".join(f"{name}=~`${{{name}:regex}}`" for name in names)
+
+
+OF_RUN: Final = is_chosen("cluster", "job_name", "run_id")
+OF_SECTIONS: Final = f"{OF_RUN}, {is_chosen('section')}"
+OF_RANK: Final = f"{OF_RUN}, {is_chosen('node', 'rank')}"
+OF_COLLECTORS: Final = is_chosen("cluster", "collector")
 
 
 def series(metric: Metric, chosen: str = OF_RUN, more: str = "") -> str:

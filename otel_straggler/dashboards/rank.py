@@ -5,9 +5,9 @@ from __future__ import annotations
 from otel_straggler import semconv
 from otel_straggler.dashboards.explore import link_of_step, links_of_rank, sources
 from otel_straggler.dashboards.gpu import kernels, sensors
-from otel_straggler.dashboards.marks import SCORES, SLOWDOWNS, SOME_IS_ODD
+from otel_straggler.dashboards.marks import HEARD, RATE_IS_ODD, SCORES, SLOWDOWNS, STATES
 from otel_straggler.dashboards.page import many, one, page, run_variables, section_variable
-from otel_straggler.dashboards.panels import PLAIN, Panel, lines, number, rows, timeline
+from otel_straggler.dashboards.panels import PLAIN, Panel, lines, number, timeline
 from otel_straggler.dashboards.queries import (
     OF_RANK,
     OF_RUN,
@@ -15,20 +15,26 @@ from otel_straggler.dashboards.queries import (
     RUN,
     SECTION_OF_RANK,
     highest,
+    is_chosen,
     lowest,
     newest,
     pace,
     series,
 )
+from otel_straggler.dashboards.tables import OF_ONE_RUN, rows
 
-_OF_SECTIONS = f'{OF_RANK}, section=~"$section"'
+_OF_SECTIONS = f"{OF_RANK}, {is_chosen('section')}"
 _KERNELS_OF_RANK = f'{OF_RANK}, section=""'
 _LEGEND = "{{section}} {{node}} {{group}}"
+_FOLDED = "Not told (folded)"
+_NO_SCORES = (
+    "No scores: the rank was not scored in this range, or the budget of series has folded them."
+)
 
 
 def render() -> str:
     node = many("node", series(semconv.LAST_HEARTBEAT))
-    rank = one("rank", series(semconv.LAST_HEARTBEAT, OF_RUN, 'node=~"$node"'))
+    rank = one("rank", series(semconv.LAST_HEARTBEAT, OF_RUN, is_chosen("node")))
     return page(
         "rank",
         "Rank",
@@ -53,12 +59,14 @@ def _verdicts() -> Panel:
         "Suspect, confirmed and flapping verdicts, with cause and evidence. docs/verdicts.md has "
         "what to do for each cause. No row: nothing speaks against this rank.",
         [("is told", "short", newest(semconv.VERDICT_INFO, subject, OF_RANK), PLAIN)],
-        dropped=["is told"],
+        dropped=["is told", *OF_ONE_RUN],
+        empty="Nothing speaks against this rank.",
     )
 
 
 def _now() -> list[Panel]:
     beat = newest(semconv.LAST_HEARTBEAT, RANK, OF_RANK)
+    ended = newest(semconv.RANK_STATE, RANK, OF_RANK, 'state="finished"')
     allowed = newest(semconv.RANK_TIMEOUT, RANK, OF_RANK)
     return [
         number(
@@ -67,9 +75,10 @@ def _now() -> list[Panel]:
             "How long ago the rank was heard. Longer than a few intervals: is its process alive, "
             "and is its node reachable?",
             "s",
-            f"time() - {beat}",
-            PLAIN,
+            f"(time() - {beat}) unless on ({RANK}) {ended}",
+            HEARD,
             span=8,
+            empty="It has ended, or was not heard",
         ),
         number(
             3,
@@ -80,6 +89,7 @@ def _now() -> list[Panel]:
             allowed,
             PLAIN,
             span=8,
+            empty=_FOLDED,
         ),
         number(
             4,
@@ -92,6 +102,7 @@ def _now() -> list[Panel]:
             span=8,
             links=[link_of_step()],
             is_count=True,
+            empty=_FOLDED,
         ),
     ]
 
@@ -106,6 +117,7 @@ def _sections() -> list[Panel]:
             "percentunit",
             [(_LEGEND, lowest(semconv.SECTION_RELATIVE, SECTION_OF_RANK, _OF_SECTIONS))],
             steps=SCORES,
+            empty=_NO_SCORES,
         ),
         lines(
             6,
@@ -115,6 +127,7 @@ def _sections() -> list[Panel]:
             "percentunit",
             [(_LEGEND, lowest(semconv.SECTION_INDIVIDUAL, SECTION_OF_RANK, _OF_SECTIONS))],
             steps=SCORES,
+            empty=_NO_SCORES,
         ),
         lines(
             7,
@@ -124,6 +137,7 @@ def _sections() -> list[Panel]:
             "short",
             [(_LEGEND, highest(semconv.SECTION_SLOWDOWN, SECTION_OF_RANK, _OF_SECTIONS))],
             steps=SLOWDOWNS,
+            empty=_NO_SCORES,
         ),
         lines(
             8,
@@ -132,6 +146,7 @@ def _sections() -> list[Panel]:
             "can have a bad score and cost nothing.",
             "s",
             [(_LEGEND, highest(semconv.SECTION_MEDIAN, SECTION_OF_RANK, _OF_SECTIONS))],
+            empty=_NO_SCORES,
         ),
     ]
 
@@ -147,6 +162,7 @@ def _gpu() -> Panel:
         "percentunit",
         [("against the best {{group}}", best), ("against its own best {{group}}", own)],
         steps=SCORES,
+        empty="The rank times no kernels (docs/gpu-timing.md).",
     )
 
 
@@ -160,6 +176,7 @@ def _waits() -> Panel:
         "is high: it is the culprit. The second: it is a victim, look at another rank.",
         "percentunit",
         [("others for it {{group}}", caused), ("it for others {{group}}", suffered)],
+        empty="It is not among the ranks that wait most or are waited for most.",
     )
 
 
@@ -174,6 +191,7 @@ def _states() -> Panel:
         newest(semconv.RANK_STATE, f"{RUN}, node, state", OF_RANK),
         steps=((None, "blue"),),
         words=("no", "yes"),
+        colours=STATES,
     )
 
 
@@ -185,6 +203,7 @@ def _dropped() -> Panel:
         "docs/wire.md. Reasons that begin with gpu_ lose GPU times only.",
         "cps",
         [("{{reason}} {{node}}", pace(semconv.RECORDS_DROPPED, f"{RANK}, reason", OF_RANK))],
-        steps=SOME_IS_ODD,
+        steps=RATE_IS_ODD,
         span=24,
+        empty="The rank has told of no losses.",
     )

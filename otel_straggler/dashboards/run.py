@@ -6,7 +6,7 @@ from otel_straggler import semconv
 from otel_straggler.dashboards.goodput import what_for
 from otel_straggler.dashboards.marks import RUN_SLOWDOWNS, SCORES, SHARES
 from otel_straggler.dashboards.page import many, page, run_variables, section_variable
-from otel_straggler.dashboards.panels import PLAIN, Panel, bars, lines, link, number, rows, timeline
+from otel_straggler.dashboards.panels import PLAIN, Panel, bars, lines, link, number, timeline
 from otel_straggler.dashboards.queries import (
     MOST_LINES,
     OF_RUN,
@@ -16,6 +16,7 @@ from otel_straggler.dashboards.queries import (
     SECTION_OF_RANK,
     growth,
     highest,
+    is_chosen,
     lowest,
     newest,
     no_work,
@@ -23,13 +24,13 @@ from otel_straggler.dashboards.queries import (
     pace,
     series,
 )
+from otel_straggler.dashboards.tables import OF_ONE_RUN, rows
 
 _OF_SECTION = f"{RUN}, section"
-_CHOSEN = f'{OF_SECTIONS}, node=~"$node"'
+_CHOSEN = f"{OF_SECTIONS}, {is_chosen('node')}"
 _TO_RANK = link("Rank ${__field.labels.rank}", "rank", "job_name", "run_id", "rank")
-_ROW_TO_RANK = link(
-    "Rank ${__data.fields.rank}", "rank", "job_name", "run_id", "rank", is_table=True
-)
+_ROW_TO_RANK = link("Rank ${__data.fields.rank}", "rank", "rank", is_table=True, of_run=True)
+_YOUNG = "No window was scored yet"
 
 
 def render() -> str:
@@ -58,6 +59,7 @@ def _health() -> list[Panel]:
             "short",
             newest(semconv.RUN_SLOWDOWN, RUN),
             RUN_SLOWDOWNS,
+            empty=_YOUNG,
         ),
         number(
             2,
@@ -85,15 +87,17 @@ def _health() -> list[Panel]:
             "percentunit",
             newest(semconv.RUN_COVERAGE, RUN),
             SHARES,
+            empty=_YOUNG,
         ),
         number(
             5,
-            "Smallest slowdown that shows",
+            "Slowdown that can show",
             "The smallest slowdown that 20 steps of this run can show. Less than this is noise: "
             "do not act on it.",
             "short",
             newest(semconv.RUN_RESOLVABLE, RUN),
             PLAIN,
+            empty="Not known yet",
         ),
         number(
             6,
@@ -114,7 +118,7 @@ def _slowdown_over_time() -> Panel:
         "When it began. A step up at a restart points at the new nodes, a slow rise at heat or "
         "at a leak, a sawtooth at data or at evaluation.",
         "short",
-        [("{{run_id}} {{group}}", newest(semconv.RUN_SLOWDOWN, RUN))],
+        [("slowdown {{group}}", newest(semconv.RUN_SLOWDOWN, RUN))],
         steps=RUN_SLOWDOWNS,
         least=1,
     )
@@ -128,8 +132,8 @@ def _step_times() -> Panel:
         "slower, look at the sections. Only the slowest does: see who it is below.",
         "s",
         [
-            ("median {{run_id}} {{group}}", newest(semconv.RUN_STEP_TIME, RUN)),
-            ("slowest rank {{run_id}} {{group}}", newest(semconv.RUN_SLOWEST_STEP, RUN)),
+            ("median rank {{group}}", newest(semconv.RUN_STEP_TIME, RUN)),
+            ("slowest rank {{group}}", newest(semconv.RUN_SLOWEST_STEP, RUN)),
         ],
     )
 
@@ -146,6 +150,7 @@ def _worst_over_time() -> Panel:
         lowest(semconv.SECTION_RELATIVE, SECTION_OF_RANK, _CHOSEN),
         steps=SCORES,
         links=[_TO_RANK],
+        empty="No section of a rank has a score in this range.",
     )
 
 
@@ -167,6 +172,8 @@ def _worst_now() -> Panel:
         ],
         links=[_ROW_TO_RANK],
         is_lowest_first=True,
+        dropped=OF_ONE_RUN,
+        empty="No section of a rank has a score now: the run has ended, or is too young.",
     )
 
 
@@ -181,8 +188,9 @@ def _waits() -> list[Panel]:
             "culprits: begin with the longest bar.",
             "s",
             "rank {{rank}} {{node}} {{group}}",
-            f"topk(10, {caused})",
+            f"topk(10, {caused} > 0)",
             links=[_TO_RANK],
+            empty="Nobody waited",
         ),
         bars(
             11,
@@ -191,8 +199,9 @@ def _waits() -> list[Panel]:
             "alone, however slow their step looks.",
             "s",
             "rank {{rank}} {{node}} {{group}}",
-            f"topk(10, {suffered})",
+            f"topk(10, {suffered} > 0)",
             links=[_TO_RANK],
+            empty="Nobody waited",
         ),
     ]
 
@@ -212,7 +221,7 @@ def _distribution() -> Panel:
         "percentunit",
         [
             (
-                f"{name} {{{{run_id}}}} {{{{group}}}}",
+                f"{name} {{{{group}}}}",
                 f"min by ({RUN}) ("
                 + over_ranks(semconv.SECTION_RELATIVE, quantile, _OF_SECTION, OF_SECTIONS)
                 + f" {no_work()})",

@@ -60,7 +60,8 @@ def check_ranks(collector: Collector, run_id: str) -> Iterator[Finding]:
     windows = collector.runs.get(run_id, {}).get("windows", [])
     scored = sum(window.get("ranks_reporting", 0) for window in windows)
     world = _world_size(collector, run_id)
-    seen = max(len(beats), scored)
+    folded = _folded(collector, run_id)
+    seen = max(len(beats) + folded, scored)
     value = {"seen": seen, "scored": scored, "world_size": world}
     if seen < world:
         known = {rank for _, rank in beats} | {
@@ -68,7 +69,8 @@ def check_ranks(collector: Collector, run_id: str) -> Iterator[Finding]:
         }
         absent = [rank for rank in range(world) if rank not in known]
         named = ", ".join(map(str, absent[:_MOST_LISTED])) + (" ..." if absent[10:] else "")
-        sentence = f"{seen} of {world} ranks report; missing: {named}."
+        who = f"; missing: {named}" if not folded else ""
+        sentence = f"{seen} of {world} ranks report{who}."
         yield problem(
             "collector.ranks", sentence, "otel-straggler doctor   # on those ranks", value
         )
@@ -77,6 +79,13 @@ def check_ranks(collector: Collector, run_id: str) -> Iterator[Finding]:
     yield from _silence(
         collector, {key: at_s for key, at_s in beats.items() if key not in finished}
     )
+
+
+def _folded(collector: Collector, run_id: str) -> int:
+    """Ranks whose heartbeats the collector's budget of series has folded: they are there."""
+    family = semconv.LAST_HEARTBEAT.prometheus_name
+    told = collector.of(semconv.COLLECTOR_SERIES_FOLDED, run_id)
+    return sum(int(s.value) for s in told if s.labels.get("family") == family)
 
 
 def _world_size(collector: Collector, run_id: str) -> int:

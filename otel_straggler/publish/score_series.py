@@ -18,6 +18,7 @@ from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.publish.prometheus import Families, label, labels
+from otel_straggler.publish.shown_life import EVERYTHING, RankKey, ShownLife
 from otel_straggler.semconv import Metric
 
 Sections: TypeAlias = tuple[int, ...]
@@ -183,6 +184,10 @@ class RunScores:
 
     # --- series ----------------------------------------------------------------------------
 
+    def ranks(self) -> list[RankKey]:
+        """Every rank that has scores."""
+        return [(s.group, s.rank) for s in self.sources()]
+
     def sources(self) -> list[Source]:
         """Every rank that has scores, as it was when they were made."""
         return [
@@ -192,7 +197,11 @@ class RunScores:
         ]
 
     def families(
-        self, constant_labels: str, budget: int, straggling: Stragglers = frozenset()
+        self,
+        constant_labels: str,
+        budget: int,
+        straggling: Stragglers = frozenset(),
+        life: ShownLife = EVERYTHING,
     ) -> Families:
         """All series of the run's scores.
 
@@ -201,11 +210,12 @@ class RunScores:
             budget: series that may be shown. Those about whole ranks and the run are never
                 folded; :data:`FOLDABLE` get what they leave.
             straggling: the ranks that layer 2 calls slow; they keep their series first.
+            life: which ranks show whether they straggle, and when they were scored.
         """
         families = Families()
         for name, group in self._groups.items():
             self._add_run(families, name, group, constant_labels)
-        self._add_ranks(families, constant_labels, straggling)
+        self._add_ranks(families, constant_labels, straggling, life)
         shown = self._shown()
         left = budget - len(families) - len(FOLDABLE)
         folding = _Folding.choose(shown, left, straggling)
@@ -250,15 +260,23 @@ class RunScores:
             about = labels(section=section, kind=kind)
             families.add(semconv.SECTION_INFO, f"{about},{text}", 1)
 
-    def _add_ranks(self, families: Families, constant_labels: str, straggling: Stragglers) -> None:
-        """Per rank: whether it straggles, and when it was scored."""
+    def _add_ranks(
+        self, families: Families, constant_labels: str, straggling: Stragglers, life: ShownLife
+    ) -> None:
+        """Per rank: whether it straggles, and when it was scored. One that was scored last is
+        always among them: alerts look at the newest."""
         for name, group in self._groups.items():
             newest = (group.newest_by_step, group.newest_by_time)
-            for rank, scores in {**group.by_time, **group.by_step}.items():
+            of_rank = {**group.by_time, **group.by_step}
+            last = max(of_rank, key=lambda rank: of_rank[rank].scored_at_s, default=None)
+            for rank, scores in of_rank.items():
                 text = self._tail(constant_labels, scores)
-                families.add(semconv.RANK_LAST_SCORED, text, scores.scored_at_s)
+                if rank == last or life.shows(semconv.RANK_LAST_SCORED, (name, rank)):
+                    families.add(semconv.RANK_LAST_SCORED, text, scores.scored_at_s)
                 is_slow = (name, rank) in straggling
-                if is_slow or any(scores.window is window for window in newest):
+                is_new = any(scores.window is window for window in newest)
+                shows_it = is_new and life.shows(semconv.RANK_STRAGGLING, (name, rank))
+                if is_slow or shows_it:
                     families.add(semconv.RANK_STRAGGLING, text, int(is_slow))
 
     def _add_quantiles(

@@ -70,6 +70,11 @@ def verdict_families(judged: RunVerdicts, sources: Iterable[Source], run: RunLab
     return families
 
 
+def n_cells(worlds: Sequence[WorldSummary]) -> int:
+    """How many cells of workers have a slowdown."""
+    return sum(math.isfinite(slowdown) for world in worlds for _, _, slowdown in world.heat)
+
+
 def heat_families(worlds: Sequence[WorldSummary], run: RunLabels, budget: int) -> Families:
     """The cells of workers, slowest first, as far as they fit; quantiles stand for the others."""
     families = Families()

@@ -4,7 +4,7 @@
 steady     64 ranks in 4 stages; rank 37's GPU is slow; kernels, sensors, checkpoints
 stuck      16 ranks; after 45 steps rank 5 does not come to the collective
 hot-node   16 ranks, 4 on a node; node-2 is slow; its collector has a small budget
-exp+1 (v2) one rank that has lost records; its name is no pattern that matches it
+(strange)  one rank that has lost records; its names have all that could break a query
 =========  =============================================================================
 """
 
@@ -27,13 +27,16 @@ from otel_straggler import semconv
 from otel_straggler.demo.collector import Collector
 from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
+from otel_straggler.publish.prometheus import labels
 from otel_straggler.simulate.sensors import gpu_uuid
 from otel_straggler.simulate.writers import resource_of
 from otel_straggler.wire.encode_metrics import encode_heartbeat
 
 from .conftest import DCGM
 
-STEADY, STUCK, HOT_NODE, LOSSY = "steady", "stuck", "hot-node", "exp+1 (v2)"
+STEADY, STUCK, HOT_NODE = "steady", "stuck", "hot-node"
+LOSSY = r"""exp+1 (v2) 'it"s' \d \n $x ${run_id} a.b* c|d {e} [f]^ g/h? 100%, é&#;"""
+STRANGE_NODE, STRANGE_SECTION = rf"node {LOSSY}", rf"section {LOSSY}"
 SLOW_RANK, STUCK_RANK = 37, 5
 _RUNS = {
     STEADY: (
@@ -125,7 +128,7 @@ class Feed:
 
     def _lose(self) -> None:
         """A rank that loses some records a second, and says so."""
-        source = Source(run_id=LOSSY, rank=0, job="simulation", node="node-0", world_size=1)
+        source = Source(run_id=LOSSY, rank=0, job=LOSSY, node=STRANGE_NODE, world_size=1)
         began_s = time.time()
         while not self._stopping.wait(1.0):
             now_s = time.time()
@@ -201,6 +204,17 @@ def _dcgm_page() -> str:
             labels = f'gpu="{rank % 8}",UUID="{gpu_uuid(place)}",modelName="NVIDIA H100"'
             lines.append(f"{name}{{{labels}}} {value}\n")
     assert str(semconv.GPU_UUID) == "hw.id"
+    return "".join(lines) + _scores_of_a_strange_section()
+
+
+def _scores_of_a_strange_section() -> str:
+    """As a collector would tell them; beside it one that is called otherwise."""
+    lines = []
+    for section in (STRANGE_SECTION, "another"):
+        about = labels(run_id=LOSSY, job_name=LOSSY, section=section)
+        of_rank = labels(rank=0, node=STRANGE_NODE)
+        lines.append(f"{semconv.SECTION_INFO.prometheus_name}{{{about}}} 1\n")
+        lines.append(f"{semconv.SECTION_RELATIVE.prometheus_name}{{{about},{of_rank}}} 0.5\n")
     return "".join(lines)
 
 

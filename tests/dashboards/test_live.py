@@ -15,7 +15,17 @@ import pytest
 from benchmarks.grafana_sizes.asking import Chosen, Grafana, Target, targets
 
 from .conftest import PAGES
-from .live_feed import HOT_NODE, LOSSY, SLOW_RANK, STEADY, STUCK, STUCK_RANK, Feed
+from .live_feed import (
+    HOT_NODE,
+    LOSSY,
+    SLOW_RANK,
+    STEADY,
+    STRANGE_NODE,
+    STRANGE_SECTION,
+    STUCK,
+    STUCK_RANK,
+    Feed,
+)
 
 TOLD = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in PAGES}
 ALL = [target for page, told in TOLD.items() for target in targets(page, told)]
@@ -171,14 +181,22 @@ def test_who_is_slow_and_who_is_stuck_stands_on_the_pages(seen: Seen) -> None:
     assert {value for _, value in joined["values"]} == {"45000000"}
 
 
-def test_a_strange_name_of_a_run_finds_that_run_alone(seen: Seen) -> None:
-    """Where it is the one value of a variable, and where it is one of several."""
+def test_a_strange_name_finds_what_is_called_so_alone(seen: Seen) -> None:
+    """A run with quotes, backslashes, dollars and all that means something in a pattern: where it
+    is the one value of a variable, and where it is one of several. Nodes and sections as well."""
     for page, told in (("liveness", LOSSY), ("fleet", [LOSSY])):
         grafana = seen.grafana(page)
         assert LOSSY in grafana.values("run_id", {})
         [state] = [t for t in ALL if (t.page, t.panel) == (page, 1)]
         found, _ = grafana.answer(state, {"run_id": told})
         assert [series["value"][1] for series in found] == ["1"], page
+    told = {"run_id": LOSSY, "job_name": [LOSSY], "node": [STRANGE_NODE]}
+    assert seen.grafana("rank").values("rank", told) == ["0"]
+    assert set(seen.grafana("run").values("section", told)) == {STRANGE_SECTION, "another"}
+    [worst] = [t for t in ALL if (t.page, t.panel, t.ref) == ("run", 9, "A")]
+    several = {**told, "section": [STRANGE_SECTION, "a third"]}
+    [only], _ = seen.grafana("run").answer(worst, several)
+    assert only["metric"]["section"] == STRANGE_SECTION
 
 
 def _rows(seen: Seen, page: str, panel: int, ref: str, run_id: str) -> list[Any]:

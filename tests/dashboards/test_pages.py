@@ -18,6 +18,7 @@ from otel_straggler.collector.live_series import live_families
 from otel_straggler.collector.liveness import RankLife, World
 from otel_straggler.dashboards import marks
 from otel_straggler.dashboards.exported import shipped
+from otel_straggler.dashboards.preview.patterns import compiled
 from otel_straggler.model.rank import Source
 from otel_straggler.publish.prometheus import constant_labels
 from otel_straggler.semconv import Metric
@@ -26,7 +27,7 @@ from .conftest import FOLDER, PAGES, Json, filled, panels, published, queries
 
 UNITS = {"string", "short", "s", "percentunit", "bytes", "cps", "hertz", "watt", "celsius"}
 UIDS = {f"otel-straggler-{path.stem}" for path in PAGES}
-SELECTOR = re.compile(r"(\w+)\{([^}]*)\}")
+SELECTOR = re.compile(r"(\w+)\{((?:`[^`]*`|[^`}])*)\}")
 
 
 def test_the_pages_are_the_six() -> None:
@@ -94,30 +95,27 @@ def test_every_query_is_narrowed_to_what_is_chosen(page: Json) -> None:
     """Each selector looks at the run, or on the page of the pipeline at the collector. What DCGM
     exporter tells knows no run: it is joined to the GPU of a chosen rank."""
     chosen_by = "collector" if page["uid"].endswith("pipeline") else "run_id"
-    wanted = re.compile(rf'\b{chosen_by}=~?"\${chosen_by}"')
+    wanted = f"{chosen_by}=~`${{{chosen_by}:regex}}`"
     for where, expression in queries(page):
         joined = re.findall(r"and on \(hw_id\) max by \(hw_id\) \(straggler_rank_info", expression)
         assert len(joined) == len(re.findall(r"\bDCGM_\w+", expression)), where
         chosen = SELECTOR.findall(expression)
         assert chosen, where
-        assert all(wanted.search(matchers) for _, matchers in chosen), where
+        assert all(wanted in matchers for _, matchers in chosen), where
 
 
 def test_values_are_compared_as_grafana_writes_them(page: Json) -> None:
-    """One value is text, so it is compared as text: as a pattern, run `exp+1` does not find itself.
-    Several values, or all, are a pattern."""
-    is_many = {
-        v["name"]: bool(v.get("multi") or v.get("includeAll")) for v in page["templating"]["list"]
-    }
-    assert is_many.get("run_id", True) == page["uid"].endswith(("-fleet", "-pipeline"))
+    """As a pattern between backticks: between quotes, a quote or a backslash of a name is not made
+    safe by every Grafana, and only there the format `regex` gives what PromQL reads."""
     told = [expression for _, expression in queries(page)]
     told += [v["query"] for v in page["templating"]["list"] if v["type"] == "query"]
-    compared = re.findall(r'(\w+)(=~|=|!=|!~)"([^"]*\$[^"]*)"', " ".join(told))
-    compared = [found for found in compared if found[2] != "$1"]  # a group of label_replace
+    text = " ".join(told)
+    compared = re.findall(r"\b(\w+)=~`\$\{(\w+):regex\}`", text)
     assert compared
-    for label, how, value in compared:
-        assert value == f"${label}"
-        assert how == ("=~" if is_many[label] else "="), label
+    assert all(label == name for label, name in compared)
+    built_in = re.findall(r"\[\$__(?:range|rate_interval)\]", text)
+    groups = text.count('"$1"')  # of label_replace, which Grafana leaves alone
+    assert text.count("$") == len(compared) + len(built_in) + groups
 
 
 def test_every_variable_in_a_query_is_on_the_page(page: Json) -> None:
@@ -125,7 +123,7 @@ def test_every_variable_in_a_query_is_on_the_page(page: Json) -> None:
     known = {variable["name"] for variable in page["templating"]["list"]}
     for where, expression in queries(page):
         # $1 is a group of label_replace; Grafana leaves it, as it has no such variable.
-        names = re.findall(r"\$([A-Za-z_]\w*)", expression)
+        names = re.findall(r"\$\{?([A-Za-z_]\w*)", expression)
         used = {name for name in names if not name.startswith("__")}
         assert used <= known, where
 
@@ -153,7 +151,8 @@ def test_variables_follow_the_range(page: Json) -> None:
 
 
 def test_every_panel_says_what_it_is_and_what_to_do(page: Json) -> None:
-    """Title, a description of two sentences, a unit, colours, a query, ids that are unique."""
+    """Title, a description of two sentences, a unit, colours, a query, what an empty panel means,
+    ids that are unique."""
     ids = [panel["id"] for panel in page["panels"]]
     assert len(set(ids)) == len(ids)
     for panel in panels(page):
@@ -163,6 +162,11 @@ def test_every_panel_says_what_it_is_and_what_to_do(page: Json) -> None:
         assert panel["targets"], title
         defaults = panel["fieldConfig"]["defaults"]
         assert defaults["unit"] in UNITS, title
+        assert len(defaults["noValue"]) > 5, title
+        if panel["type"] == "table":  # else each empty cell would say it
+            every = {"matcher": {"id": "byRegexp", "options": ".*"}}
+            nothing = {**every, "properties": [{"id": "noValue", "value": ""}]}
+            assert panel["fieldConfig"]["overrides"][0] == nothing, title
         assert defaults["thresholds"]["steps"][0]["value"] is None, title
         assert panel["datasource"]["uid"] == "${datasource}", title
         assert all(t["datasource"]["uid"] == "${datasource}" for t in panel["targets"]), title
@@ -176,6 +180,30 @@ def test_columns_that_are_left_out_are_there(page: Json) -> None:
         given |= set(re.findall(r"\w+", " ".join(t["expr"] for t in panel["targets"])))
         for name in steps.get("organize", {}).get("excludeByName", ()):
             assert name in given, panel["title"]
+
+
+def test_patterns_match_what_a_field_is_called(page: Json) -> None:
+    """A pattern that is not between slashes has to match the whole name for Grafana: names of
+    lines go on after the word that decides their colour."""
+    for panel in panels(page):
+        for override in panel["fieldConfig"]["overrides"]:
+            pattern = override["matcher"]["options"]
+            if override["matcher"]["id"] == "byRegexp" and "\\b" in pattern:
+                [word, *_] = re.findall(r"\w+", pattern)
+                assert compiled(pattern).search(f"{word} group")
+
+
+def test_nothing_is_used_that_has_to_be_installed(page: Json) -> None:
+    """Panels, transformations and data sources come with every Grafana from 10 on; of none is a
+    version asked for."""
+    assert page["schemaVersion"] == 42
+    assert not {"__inputs", "__requires"} & page.keys()
+    kinds = {panel["type"] for panel in page["panels"]}
+    assert kinds <= {"row", "stat", "table", "timeseries", "bargauge", "state-timeline"}
+    used = {step["id"] for panel in panels(page) for step in panel.get("transformations", ())}
+    known = {"merge", "organize", "convertFieldType", "sortBy", "groupingToMatrix"}
+    assert used <= known
+    assert not any("pluginVersion" in panel for panel in page["panels"])
 
 
 def test_labels_in_tables_are_text_and_lines_have_names(page: Json) -> None:
@@ -205,7 +233,7 @@ def test_ranks_and_sections_are_never_all_drawn(page: Json) -> None:
     pytest.importorskip("promql_parser", reason="would show that no panel draws all ranks")
     for where, expression in queries(page):
         given = QueryLabels(published()).of(filled(expression))
-        is_few = re.search(r"\b(?:topk|bottomk)\(|rank=|^ALERTS|_culprit\{|_open_", expression)
+        is_few = re.search(r"\b(?:topk|bottomk)\(|\brank=|^ALERTS|_culprit\{|_open_", expression)
         assert is_few or not given & {"rank", "section"}, where
 
 
@@ -284,10 +312,5 @@ def test_the_ranks_description_is_labelled_as_a_collector_does() -> None:
 
 @pytest.mark.parametrize("file", sorted(FOLDER.rglob("*.y*ml")), ids=lambda path: path.name)
 def test_files_beside_the_pages_are_yaml(file: Path) -> None:
-    """Provisioning, scraping and compose can be read; what compose mounts is there."""
-    document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    assert isinstance(document, dict)
-    for service in document.get("services", {}).values():
-        for volume in service["volumes"]:
-            source = volume.split(":")[0]
-            assert source == "./alerts" or (FOLDER / source).exists()
+    """Provisioning, scraping and compose can be read."""
+    assert isinstance(yaml.safe_load(file.read_text(encoding="utf-8")), dict)

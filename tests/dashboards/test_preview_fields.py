@@ -71,7 +71,7 @@ def test_mappings_give_words_and_colours(value: float, text: str, colour: str) -
 
 
 def test_a_pattern_is_mapped() -> None:
-    options = {"pattern": "^node-", "result": {"text": "a node"}}
+    options = {"pattern": "/^node-/", "result": {"text": "a node"}}
     text = Field("node", "string", [], config={"mappings": [{"type": "regex", "options": options}]})
     assert show(text, "node-5", DARK).text == "a node"
 

@@ -120,20 +120,27 @@ def test_how_a_value_stands_in_a_query(variable: Chosen, written: str) -> None:
     assert filled('up{x=~"$x"}', {"x": variable}, {}) == f'up{{x=~"{written}"}}'
 
 
-STRANGE = "exp+1 (v2)"
+STRANGE = r"""exp+1 (v2) 'a' "b" \c $d /e"""
+OURS = "up{run_id=~`${run_id:regex}`}"
 
 
-def test_a_strange_name_is_compared_as_it_is_and_escaped_in_a_pattern() -> None:
-    """As this tool does it, and as the checks with a real Prometheus do."""
-    one, many = Chosen("run_id", (STRANGE,)), Chosen("run_id", (STRANGE,), is_many=True)
-    as_pattern = r"exp\\+1 \\(v2\\)"
-    assert filled('up{run_id="$run_id"}', {"run_id": one}, {}) == f'up{{run_id="{STRANGE}"}}'
-    assert filled("$run_id", {"run_id": many}, {}) == as_pattern
-    for variable in (one, many):
-        told = {"name": "run_id", "type": "query", "query": "", "multi": variable.is_many}
-        page = {"templating": {"list": [told]}}
-        grafana = Grafana("", page, end_s=0.0, range_s=1)
-        assert grafana.filled("$run_id", {"run_id": STRANGE}) == variable.in_query()
+@pytest.mark.parametrize("is_many", [False, True])
+def test_a_strange_name_is_a_pattern_that_matches_it_alone(is_many: bool) -> None:
+    """In the form that our pages use, whether or not there may be several: as this tool does it,
+    and as the checks with a real Prometheus do."""
+    written = r"""up{run_id=~`exp\+1 \(v2\) 'a' "b" \\c \$d \/e`}"""
+    assert filled(OURS, {"run_id": Chosen("run_id", (STRANGE,), is_many)}, {}) == written
+    told = {"name": "run_id", "type": "query", "query": "", "multi": is_many}
+    grafana = Grafana("", {"templating": {"list": [told]}}, end_s=0.0, range_s=1)
+    assert grafana.filled(OURS, {"run_id": STRANGE}) == written
+
+
+def test_all_and_several_in_the_form_of_our_pages() -> None:
+    """What a page gives for all is a pattern already, so it stays."""
+    every = Chosen("run_id", ("a", "b"), True, True, ".*")
+    assert filled(OURS, {"run_id": every}, {}) == "up{run_id=~`.*`}"
+    several = Chosen("run_id", ("a.1", "b"), True)
+    assert filled(OURS, {"run_id": several}, {}) == r"up{run_id=~`(a\.1|b)`}"
 
 
 def test_links_keep_a_strange_name() -> None:

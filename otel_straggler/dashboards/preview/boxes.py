@@ -77,7 +77,8 @@ def _with_html(made: Box, panel: Mapping[str, Any], asked: Answer, drawn: Drawn)
         f"grid-column: {place['x'] + 1} / span {place['w']}; "
         f"grid-row: {place['y'] + 1} / span {place['h']}"
     )
-    body = drawn.html if drawn.n_points else _nothing(made, asked)
+    said = str(((panel.get("fieldConfig") or {}).get("defaults") or {}).get("noValue") or "No data")
+    body = drawn.html if drawn.n_points else _nothing(made, asked, said)
     errors = [f'<p class="error">{escape(text)}</p>' for text in asked.errors if drawn.n_points]
     name = f"{made.page}-{made.panel}"
     html = (
@@ -94,12 +95,12 @@ def _with_html(made: Box, panel: Mapping[str, Any], asked: Answer, drawn: Drawn)
     )  # fmt: skip
 
 
-def _nothing(made: Box, asked: Answer) -> str:
-    """Why the panel is empty, and what it asked."""
-    heading = {"failed": "The query failed", "unknown": "Not drawn here"}.get(made.state, "No data")
+def _nothing(made: Box, asked: Answer, said: str) -> str:
+    """Why the panel is empty, in the page's words if it has some, and what it asked."""
+    heading = {"failed": "The query failed", "unknown": "Not drawn here"}.get(made.state, said)
     lines = [f"<p>{escape(text)}</p>" for text in made.said]
     queries = "".join(f"<code>{escape(text)}</code>" for text in asked.asked)
-    return f'<div class="nothing"><strong>{heading}</strong>{"".join(lines)}{queries}</div>'
+    return f'<div class="nothing"><strong>{escape(heading)}</strong>{"".join(lines)}{queries}</div>'
 
 
 def _details(made: Box, panel: Mapping[str, Any], asked: Answer) -> str:

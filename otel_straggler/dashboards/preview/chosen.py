@@ -61,7 +61,7 @@ def _pattern(value: str) -> str:
 
 
 def _escaped(values: tuple[str, ...]) -> str:
-    escaped = [re.sub(r"[\\^$.*+?()\[\]{}|/]", r"\\\g<0>", value) for value in values]
+    escaped = [re.sub(r"[\\^$.*+?()\[\]{}|/]", r"\\\g<0>", value) for value in values or ("",)]
     return escaped[0] if len(escaped) == 1 else f"({'|'.join(escaped)})"
 
 

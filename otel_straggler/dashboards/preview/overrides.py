@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final
 
 from otel_straggler.dashboards.preview.frames import Field, Frame, display_name
+from otel_straggler.dashboards.preview.patterns import compiled
 
 
 def configure(frames: Sequence[Frame], told: Mapping[str, Any]) -> list[str]:
@@ -49,10 +49,7 @@ def _is_meant(one: Field, frame: Frame, frames: Sequence[Frame], kind: str, want
         is_named = bool(names & set(wanted.get("names") or ()))
         return is_named is not (wanted.get("mode") == "exclude")
     if kind == "byRegexp":
-        pattern = str(wanted)
-        if pattern.startswith("/") and pattern.endswith("/") and len(pattern) > 1:
-            pattern = pattern[1:-1]
-        return bool(re.search(pattern, display_name(one, frames)))
+        return bool(compiled(str(wanted)).search(display_name(one, frames)))
     if kind == "byType":
         return bool(one.kind == wanted)
     return bool(frame.ref == wanted)

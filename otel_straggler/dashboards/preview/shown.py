@@ -11,6 +11,7 @@ from typing import Any
 from otel_straggler.dashboards.preview import units
 from otel_straggler.dashboards.preview.colours import Palette
 from otel_straggler.dashboards.preview.frames import Field
+from otel_straggler.dashboards.preview.patterns import compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def mapping_of(mappings: Sequence[Mapping[str, Any]], value: Any, number: float)
             is_in = not math.isnan(number) and (least is None or number >= least)
             found = options.get("result") if is_in and (most is None or number <= most) else None
         elif kind == "regex":
-            is_like = re.search(str(options.get("pattern", "")).strip("/"), str(value))
+            is_like = compiled(str(options.get("pattern", ""))).search(str(value))
             found = options.get("result") if is_like else None
         else:
             found = options.get("result") if _is_special(options.get("match"), value) else None

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from otel_straggler.dashboards.preview.chosen import ALL, Chosen, filled
 from otel_straggler.dashboards.preview.intervals import duration
+from otel_straggler.dashboards.preview.patterns import compiled
 from otel_straggler.dashboards.preview.prometheus import Prometheus, QueryError
 from otel_straggler.dashboards.preview.ranges import TimeRange
 from otel_straggler.dashboards.preview.transformations import natural
@@ -101,7 +102,8 @@ def _narrowed(options: list[str], pattern: str) -> list[str]:
     """Those that match, or what the first group of the pattern holds of them; each once."""
     if not pattern:
         return list(dict.fromkeys(options))
-    found = (re.search(pattern.strip("/"), option) for option in options)
+    wanted = compiled(pattern)
+    found = (wanted.search(option) for option in options)
     return list(dict.fromkeys(one[1] if one.re.groups else one.string for one in found if one))
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from otel_straggler.dashboards.preview.colours import contrasting
 from otel_straggler.dashboards.preview.drawn import Drawn, Look, linked
 from otel_straggler.dashboards.preview.frames import Field, Frame, display_name
-from otel_straggler.dashboards.preview.shown import show
+from otel_straggler.dashboards.preview.shown import mapping_of, show
 from otel_straggler.dashboards.preview.transformations import natural, sorted_by
 
 _MOST_ROWS: Final = 1_000
@@ -54,7 +54,8 @@ def _cell(one: Field, value: Any, row: Mapping[str, Any], look: Look) -> str:
     shown = show(one, value, look.palette)
     custom = one.config.get("custom") or {}
     kind = str((custom.get("cellOptions") or {}).get("type") or "auto")
-    has_value = value is not None and value != "" and not math.isnan(shown.number)
+    is_named = bool(mapping_of(one.config.get("mappings") or (), value, shown.number).get("color"))
+    has_value = value is not None and value != "" and (is_named or not math.isnan(shown.number))
     style = ""
     if shown.colour and has_value and kind.startswith("color-background"):
         style = f"background: {shown.colour}; color: {contrasting(shown.colour)}; "

@@ -1,0 +1,89 @@
+"""The example for compose: what its servers would read, and that they reach each other."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from otel_straggler.alerts.render import render_all
+from otel_straggler.alerts.settings import AlertSettings
+from otel_straggler.collector.api import Api
+from otel_straggler.collector.settings_file import load_settings
+
+from .conftest import FOLDER
+
+KEYS = {"image", "ports", "extra_hosts", "volumes", "command", "environment"}
+"""Of a service, as the compose specification has them; what is used of it here."""
+
+
+def read(name: str) -> Any:
+    return yaml.safe_load((FOLDER / name).read_text(encoding="utf-8"))
+
+
+def test_compose_mounts_what_there_is_where_it_is_read() -> None:
+    """Files of this folder, of the rendered alerts, or volumes that are named; ports are those of
+    this machine alone; pages lie where their provider looks."""
+    compose = read("compose.yaml")
+    assert compose.keys() == {"services", "volumes"}
+    mounted = {}
+    for service in compose["services"].values():
+        assert service.keys() <= KEYS
+        assert service["image"].count(":") == 1
+        assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+        for volume in service["volumes"]:
+            source, target, *mode = volume.split(":")
+            mounted[target] = source
+            if source in compose["volumes"]:
+                assert not mode
+            else:
+                assert mode == ["ro"]
+                assert source == "./alerts" or (FOLDER / source).exists()
+    [provider] = read("provisioning/dashboards/otel-straggler.yaml")["providers"]
+    assert mounted[provider["options"]["path"]] == "./"
+    [source] = read("provisioning/datasources/otel-straggler.yaml")["datasources"]
+    environment = compose["services"]["grafana"]["environment"]
+    assert source["url"].removeprefix("$") in environment
+    assert source["jsonData"]["timeInterval"] == read("prometheus.yml")["global"]["scrape_interval"]
+
+
+def test_the_collector_answers_whom_prometheus_asks() -> None:
+    """By a name, which a collector refuses unless it is told; on the port that is asked."""
+    [job] = read("prometheus.yml")["scrape_configs"]
+    [target] = job["static_configs"][0]["targets"]
+    settings = load_settings(FOLDER / "collector.yaml", {}).metrics
+    assert settings.listen == f"0.0.0.0:{target.rpartition(':')[2]}"
+    nothing: Any = SimpleNamespace(
+        decide=None, asking=None, maintaining=None, try_alerts=None, pictures=None,
+        is_healthy=None, is_ready=None,
+    )  # fmt: skip
+    assert Api(nothing, tuple(settings.allowed_hosts)).is_own_name(target)
+    assert not Api(nothing).is_own_name(target)
+
+
+def test_prometheus_and_alertmanager_can_read_it(tmp_path: Path) -> None:
+    """With the rules and the routes that `alerts render` writes beside it."""
+    for name, text in render_all(AlertSettings()).items():
+        file = tmp_path / "alerts" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    told = (FOLDER / "prometheus.yml").read_text(encoding="utf-8")
+    config = tmp_path / "prometheus.yml"
+    config.write_text(told.replace("/etc/prometheus/", f"{tmp_path}/"))
+    for program, *arguments in (
+        ("promtool", "check", "config", str(config)),
+        ("amtool", "check-config", str(tmp_path / "alerts" / "alertmanager.yaml")),
+    ):
+        found = shutil.which(program)
+        if found is None:
+            sentence = f"{program} is not installed (make servers): nobody read the example"
+            pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
+        ran = subprocess.run([found, *arguments], capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert program == "amtool" or "2 rule files found" in ran.stdout
