@@ -230,6 +230,11 @@ test("the age of the data is told in every state", () => {
   const over = (name) => connectionTold(pictures[name], { state: "ended", since_ms: 0, clock_s: 0 }, null, nowMs).notice;
   assert.match(over("ended"), /^This run ended at .*\(ok\)/);
   assert.match(over("history"), /history: nobody sends/);
+  const { history } = pictures;
+  const run = { ...history.run, seen_at_s: history.now_s - 60, awaited_since_s: history.now_s - 5 };
+  const waits = connectionTold({ ...history, run }, { state: "ended", since_ms: 0, clock_s: 0 }, null, nowMs);
+  assert.match(waits.notice, /^This is the picture of [\d:]+\. The collector was restarted at [\d:]+, and has heard nothing/);
+  assert.equal(waits.kind, "awaited");
 });
 
 test("the page of a collector without runs tells its address", () => {
