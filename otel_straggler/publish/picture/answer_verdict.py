@@ -110,7 +110,10 @@ def headline(verdict: Verdict, *, is_over: bool = False) -> str:
     """
     if verdict.scope == "run":
         said = _OF_RUN.get(verdict.cause, "The run is slower than it could be")
-        return said.replace(" keep ", " kept ").replace(" are ", " were ") if is_over else said
+        if is_over:
+            for now, then in ((" keep ", " kept "), (" are ", " were "), (" is ", " was ")):
+                said = said.replace(now, then)
+        return said
     who = _who(verdict)
     if verdict.cause == "stage_imbalance":
         return f"{who} {'had' if is_over else 'has'} more work than the others"

@@ -133,9 +133,10 @@ def _even(seen: Seen, text: str) -> tuple[Pattern, str]:
     """What an even matrix means beside a verdict: never that all is well."""
     if len(seen.table.ranks if seen.table is not None else ()) == 1:
         return "unknown", NOBODY_ELSE
-    stands = [verdict for verdict in standing(seen.current) if verdict.scope in PLACES]
-    if any(not verdict.is_localised for verdict in stands):
+    every = standing(seen.current)
+    if any(not verdict.is_localised for verdict in every):
         return "unknown", CANNOT_TELL
+    stands = [verdict for verdict in every if verdict.scope in PLACES]
     if any(verdict.cause in _ELSEWHERE for verdict in stands):
         return "even", ALIKE_AT_WORK
     return "even", NOBODY_NOW if stands else text

@@ -115,8 +115,8 @@ def picture_json(
 
 def _is_past(seen: Seen) -> bool:
     """Whether verdicts are of what is over: of the run, or of the attempt before."""
-    is_of_before = seen.world is not None and not seen.is_judged
-    return seen.has_ended or (is_of_before and seen.world.attempt < seen.attempt)
+    is_of_before = seen.world is not None and seen.world.attempt < seen.attempt
+    return seen.has_ended or is_of_before
 
 
 def _hangs(seen: Seen) -> list[Json]:

@@ -106,6 +106,10 @@ def test_an_even_matrix_beside_a_verdict_is_no_all_clear() -> None:
     cannot = made.verdict(is_localised=False, state="suspect", pages=False)
     heat = picture(made.seen(cannot))["heat"]
     assert (heat["pattern"], heat["pattern_text"]) == ("unknown", CANNOT_TELL)
+    whole = replace(cannot, scope="run", rank=None, node="", section="", cause="unknown")
+    assert picture(made.seen(whole))["heat"]["pattern_text"] == CANNOT_TELL
+    over = picture(made.seen(whole, found=made.found_of(8, "finished")))["answer"]["headline"]
+    assert over == "The run has finished; the run was slower than it could be"
     late = made.verdict(cause="late_arrival", section="")
     assert picture(made.seen(late))["heat"]["pattern_text"] == ALIKE_AT_WORK
     before = made.verdict()
