@@ -66,7 +66,7 @@ demo: dev ## a real distributed training with one slow rank, found by the collec
 examples: dev ## run every example
 	$(BIN)/python -m pytest tests/examples
 
-bench: dev ## every number of the README
+bench: dev ## every number of docs/costs.md and the README
 	$(BIN)/python -m benchmarks
 
 bench-detection: dev ## who finds the slow rank: all methods, all cases; then docs/detection.md

@@ -1,1 +1,1 @@
-"""Every number of the README: one module each, run as ``python -m benchmarks.<name>``, JSON out."""
+"""Every number of docs/costs.md and the README: a module each, ``python -m benchmarks.<name>``."""

@@ -39,29 +39,48 @@ Rules for Prometheus and Mimir, an example for Alertmanager, notification templa
 package; nothing there is written by hand.
 
 ## Load the rules
-In `prometheus.yml` (Prometheus 2.42 or newer): `rule_files: [otel-straggler-rules.yaml]`, and a \
-job that scrapes the collector's `--metrics` address (asked by a name, not an address, the \
-collector wants that name in `metrics.allowed_hosts`). For Mimir: \
-`mimirtool rules load otel-straggler-rules.yaml`. The rules remember runs for longer than a \
-collector lives, so keep at least 4 days of data. Give each collector a `metrics.collector_id` \
-that it keeps over restarts.
-
-`alerts/alertmanager.yaml` shows routes and inhibition; put your receivers in. Thresholds and \
-links are set when the files are rendered:
-```bash
-otel-straggler alerts render --set relative_threshold=0.7 --out alerts
+```
+otel-straggler alerts export alerts      # the folder, with the default thresholds and without links
+otel-straggler alerts export alerts --set relative_threshold=0.7 --set runbook_url=https://wiki.example/RUNBOOK.md
 otel-straggler alerts check alerts/otel-straggler-rules.yaml alerts/alertmanager.yaml
 otel-straggler alerts runbook StragglerRunHung
 ```
+In `prometheus.yml` (Prometheus 2.42 or newer):
+```
+rule_files: [alerts/otel-straggler-rules.yaml]
+alerting:
+  alertmanagers: [{{static_configs: [{{targets: ["alertmanager:9093"]}}]}}]
+scrape_configs:
+  - job_name: otel-straggler-collector
+    honor_labels: true # its labels are those of the runs
+    static_configs: [{{targets: ["collector.example:9464"]}}]
+```
+and for the collector, `otel-straggler collector --config FILE`:
+```yaml
+metrics:
+  listen: 0.0.0.0:9464                 # Prometheus is on another machine
+  allowed_hosts: [collector.example]   # the name in its targets; else it is answered 403
+  collector_id: collector-0            # kept over restarts
+alerts:
+  mode: page                           # the default, observe, calls nobody
+```
+Addresses and the machine's own host name need no `allowed_hosts`. For Mimir: \
+`mimirtool rules load otel-straggler-rules.yaml`. The rules remember runs for longer than a \
+collector lives, so keep at least 4 days of data.
+
+`alerts/alertmanager.yaml` shows routes and inhibition; put your receivers in, for it names \
+examples. Whether an alert arrives: `otel-straggler alerts test --alertmanager \
+http://alertmanager:9093`.
+
 `check` looks for PromQL, metrics and labels that nothing publishes (with the package \
 promql-parser), and asks `promtool` and `amtool` where they are installed.
 
 ## Modes
-Every alert has a label `mode`. With `observe`, the default of a collector, everything is computed \
-and shown, and the example routes it to nobody. With `page` it goes where its severity says. A run \
-that says `training.run.page=false`, and a hang whose culprits are all on nodes under maintenance, \
-are observed as well. Rules read the mode from `straggler_run_pages` and \
-`straggler_collector_pages`, so nothing has to be rendered anew.
+Every alert has a label `mode`. It is the collector's setting `alerts.mode`. With `observe`, the \
+default, everything is computed and shown, and the example routes it to nobody. With `page` it \
+goes where its severity says. A run that says `training.run.page=false`, and a hang whose culprits \
+are all on nodes under maintenance, are observed as well. Rules read the mode from \
+`straggler_run_pages` and `straggler_collector_pages`, so nothing has to be rendered anew.
 
 ## The alerts
 {alerts}

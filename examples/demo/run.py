@@ -92,6 +92,8 @@ def main() -> int:
             is_right = conclude(options, watch, time.monotonic() - began)
             if options.keep:
                 keep_running(collector, console)
+            elif console.is_terminal and not console.quiet and sys.stdin.isatty():
+                keep_until_enter(collector, console)
     except KeyboardInterrupt:
         return 130
     except (StragglerError, RuntimeError, OSError) as error:
@@ -138,6 +140,13 @@ def keep_running(collector: Collector, console: Console) -> None:
     console.print(f"\n{collector.url}/ stays until Ctrl-C.")
     with contextlib.suppress(KeyboardInterrupt):
         threading.Event().wait()
+
+
+def keep_until_enter(collector: Collector, console: Console) -> None:
+    """Else the page would go in the moment in which it has something to show."""
+    console.print(f"\nThe page stays for you to look at: {collector.url}/\nEnter ends it.")
+    with contextlib.suppress(KeyboardInterrupt, EOFError):
+        input()
 
 
 def show_live(watch: Watch, training: Training, console: Console, steps: int) -> None:

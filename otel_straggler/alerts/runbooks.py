@@ -14,8 +14,8 @@ The run as a whole makes no progress: its ranks are stuck or lost, or too many o
 its GPUs are paid for and idle. If the collector that said so is gone, this is the last word on
 the run.
 
-1. `otel-straggler top` and `/v1/report` (`liveness`) say which ranks the others wait for, and
-   why. The alerts on these ranks are inhibited, not absent.
+1. `otel-straggler report RUN`, or the live page at the collector's address, says which ranks the
+   others wait for, and why. The alerts on these ranks are inhibited, not absent.
 2. Look at the node of the culprit: is the process there (`ps`), stopped, out of memory (`dmesg`),
    its GPU gone (`nvidia-smi`)? If all have joined and none gets on: `otel-straggler hang
    /shared/dumps` on the flight records.
@@ -203,7 +203,8 @@ The collector's metrics are gone: the process has ended, its host is cut off, or
 not reach it. Training is not affected; ranks keep a queue and send it when a collector is there
 again.
 
-1. Is it running? Its log says why it ended; `/healthz` whether it answers.
+1. Is it running? Its log says why it ended; `/healthz` whether it answers. If Prometheus (Status,
+   Targets) says 403: `metrics.allowed_hosts` must have the name under which it asks.
 2. Start it again with the same `metrics.collector_id` (and history), so that it goes on as the
    same.
 3. If it was taken down on purpose, the alert ends after an hour.

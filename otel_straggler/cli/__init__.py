@@ -6,10 +6,16 @@ This file loads neither click nor rich, so that it can say in one line how to ge
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 from otel_straggler.errors import StragglerError
+
+if TYPE_CHECKING:
+    import click
 
 MISSING_EXTRA = 2
 INTERRUPTED = 130
@@ -34,8 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             error.show()  # its message is the help
             return error.exit_code
         command = error.ctx.command_path if error.ctx else "otel-straggler"
-        message = error.format_message().rstrip(".")
-        return _say(f"{message}. Run '{command} --help' for what is accepted.")
+        return _say(f"{_sentence(error)} Run '{command} --help' for what is accepted.")
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -46,6 +51,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = error.filename or "output"
         return _say(f"{where}: {error.strerror or error}. Is there room, and may you write there?")
     return answer if isinstance(answer, int) else 0
+
+
+def _sentence(error: click.UsageError) -> str:
+    """What is wrong; of a verb that is not there, with the one that looks like it. New versions
+    of click know that themselves, of verbs that are not loaded lazily."""
+    told = error.format_message().rstrip(".")
+    unknown = re.fullmatch(r"No such command '(.+)'", told)
+    listing = getattr(error.ctx.command if error.ctx else None, "list_commands", None)
+    near = get_close_matches(unknown[1], listing(error.ctx), 1) if unknown and listing else []
+    if near:
+        told = f"{told}. Did you mean '{near[0]}'?"
+    return told if told.endswith("?") else f"{told}."
 
 
 def _say(message: str, exit_code: int = MISSING_EXTRA) -> int:

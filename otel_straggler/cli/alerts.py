@@ -41,7 +41,7 @@ def command() -> None:
     """Render alert rules for Prometheus and Alertmanager, check them, read the runbook."""
 
 
-@command.command()
+@command.command(short_help="Write rules, an example for Alertmanager, templates, the runbook.")
 @click.option(
     "--set", "values", multiple=True, metavar="NAME=VALUE", help="Another threshold; repeatable."
 )
@@ -76,6 +76,16 @@ def render(values: tuple[str, ...], folder: Path | None, only: str | None) -> No
         click.echo(next(iter(rendered.values())), nl=False)
 
 
+@command.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--set", "values", multiple=True, metavar="NAME=VALUE", help="Another threshold; repeatable."
+)
+def export(folder: Path, values: tuple[str, ...]) -> None:
+    """Write all of it into DIR; the same as render --out DIR."""
+    _write(render_all(parse_settings(values)), folder)
+
+
 def _write(rendered: dict[str, str], folder: Path) -> None:
     for name, text in rendered.items():
         file = folder / name
@@ -84,7 +94,7 @@ def _write(rendered: dict[str, str], folder: Path) -> None:
         click.echo(str(file))
 
 
-@command.command()
+@command.command(short_help="Say what is wrong with files of rules and configurations.")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 def check(files: tuple[Path, ...]) -> int:
     """Say what is wrong with FILES: rules for Prometheus, configurations of Alertmanager.

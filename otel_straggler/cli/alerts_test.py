@@ -18,7 +18,7 @@ from otel_straggler.errors import ConfigError, InputError, UnavailableError, des
 from otel_straggler.model.alert import Alert, Severity
 from otel_straggler.publish.alert_json import rfc3339
 from otel_straggler.publish.posting import Access
-from otel_straggler.publish.refusals import judged
+from otel_straggler.publish.refusals import judged, tried_once
 from otel_straggler.publish.trial import (
     LONGEST_TRIAL_S,
     TRIAL,
@@ -141,7 +141,7 @@ def _through_collector(url: str, settings: NotifySettings, severity: str, lasts_
             )
         )
     if not response.is_success:
-        raise UnavailableError(printable(judged(response, where).why, 1_000))
+        raise UnavailableError(printable(tried_once(judged(response, where).why), 1_000))
     try:
         told: Json = json.loads(response.body)
         return {**told, "places": list(told["places"]), "labels": dict(told["labels"])}

@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 @click.option("--otlp-grpc", metavar="HOST:PORT", help="OTLP/gRPC.  [default: 127.0.0.1:4317]")
 @click.option(
     "--metrics", metavar="HOST:PORT",
-    help="/metrics, /v1/report, /healthz, /readyz.  [default: 127.0.0.1:9464]",
+    help="Live page, /metrics, /v1/report, health.  [default: 127.0.0.1:9464]",
 )  # fmt: skip
 @click.option("--receivers", type=int, metavar="N", help="Processes that take OTLP/HTTP.")
 @click.option("--forward", metavar="URL", help="Pass requests on to URL/v1/...")

@@ -15,7 +15,7 @@ def command() -> None:
     """Pages for Grafana over the metrics of a collector."""
 
 
-@command.command()
+@command.command(short_help="Write pages, provisioning and a compose example into DIR.")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 def export(folder: Path) -> None:
     """Write the pages, provisioning files and a compose example into DIR.

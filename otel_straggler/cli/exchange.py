@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from otel_straggler.errors import ConfigError, InputError, UnavailableError, des
 
 TIMEOUT_S = 5.0
 _REFUSED = 400
+_HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}|\[[0-9a-fA-F:.]+\]:\d{1,5}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +85,13 @@ class Server:
 
 
 def base_url(url: str, option: str, example: str) -> str:
-    """Without a slash at its end.
+    """Without a slash at its end; HOST:PORT alone, as a collector prints it, is taken for HTTP.
 
     Raises:
         ConfigError: it is none of HTTP.
     """
+    if _HOST_AND_PORT.fullmatch(url):
+        url = f"http://{url}"
     if not url.startswith(("http://", "https://")):
         expected = f"a URL such as {example}"
         remedy = f"Give {option} with http:// or https:// before it."

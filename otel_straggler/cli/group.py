@@ -11,7 +11,7 @@ from otel_straggler._version import __version__
 VERBS = {
     "alerts": "Render alert rules, check them, read the runbook.",
     "collector": "Receive OTLP from every rank, score it, serve metrics and reports.",
-    "dashboards": "Write pages for Grafana.",
+    "dashboards": "Write pages for Grafana, or draw them without it.",
     "demo": "Let a rank go wrong, and see the alert arrive.",
     "doctor": "Say what stands between a training process and its scores.",
     "hang": "Say which ranks did not join which collective, and what they did.",

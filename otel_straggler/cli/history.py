@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Any, NoReturn
 
@@ -17,20 +17,28 @@ from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.history import HistoryReader, RunEntry, WindowEntry, WindowSummary
 
 NEWEST_WINDOWS = 20
+MOST_NAMED = 10
 FORMAT_VERSION = 1
 
 
 @click.command(short_help="List what a collector has kept: runs, windows, verdicts.")
-@click.option("--path", required=True, metavar="FILE", help="What --history named.")
+@click.argument("file", required=False)
+@click.option("--path", metavar="FILE", help="The same as FILE.")
 @click.option("--run", "run_id", metavar="ID", help="Windows and verdicts of this run.")
 @click.option("--window", "window_id", type=int, metavar="N", help="Tables of a window, as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; of a run, all windows.")
-def command(path: str, run_id: str | None, window_id: int | None, as_json: bool) -> None:
+def command(
+    file: str | None, path: str | None, run_id: str | None, window_id: int | None, as_json: bool
+) -> None:
     """List what a collector has kept: runs; of one run, its windows and all changes of verdicts.
 
-    The collector may be running. The exit code is 2 if FILE cannot be read, or has no such run or
-    window.
+    FILE is what --history named when the collector was started; it may be running. What a run was
+    like, and what it lost: otel-straggler report --history FILE. The exit code is 2 if FILE cannot
+    be read, or has no such run or window.
     """
+    path = path or file
+    if path is None:
+        raise click.UsageError("Missing argument 'FILE'")
     with HistoryReader(path) as reader:
         if window_id is not None:
             _say_json({"window": _window_json(_window(reader, path, window_id))})
@@ -90,8 +98,12 @@ def _window_lines(windows: list[WindowEntry]) -> Iterator[str]:
         group = f" of {printable(window.group)}" if window.group else ""
         yield (
             f"window {window.id}{group}, {steps}, until {_time(window.end_ns)}: "
-            f"{_many(window.ranks, 'rank')}, {_many(window.stragglers, 'straggler')}"
+            f"{_many(window.ranks, 'rank')}, {_low(window.stragglers)}"
         )
+
+
+def _low(ranks: int) -> str:
+    return f"{ranks:,} with a low score" if ranks else "no low score"
 
 
 def _window_json(window: WindowSummary) -> dict[str, Any]:
@@ -136,8 +148,15 @@ def _window_json(window: WindowSummary) -> dict[str, Any]:
 def _run(reader: HistoryReader, path: str, run_id: str) -> RunEntry:
     runs = {run.run_id: run for run in reader.runs()}
     if run_id not in runs:
-        _refuse("--run", run_id, f"one of the {len(runs)} runs in {path}", "Leave --run out")
+        _refuse("--run", run_id, _known(runs, path), "Leave --run out")
     return runs[run_id]
+
+
+def _known(runs: Mapping[str, RunEntry], path: str) -> str:
+    names = ", ".join(printable(run_id) for run_id in list(runs)[:MOST_NAMED])
+    more = len(runs) - MOST_NAMED
+    named = f"{names} and {more:,} more" if more > 0 else names
+    return f"one of the runs in {path}: {named}" if runs else f"a run; {path} has none yet"
 
 
 def _window(reader: HistoryReader, path: str, window_id: int) -> WindowSummary:
@@ -169,7 +188,7 @@ def _nullable(value: Any) -> Any:
 
 def _time(at_ns: int) -> str:
     try:
-        return f"{datetime.fromtimestamp(at_ns / 1e9, timezone.utc):%Y-%m-%d %H:%M:%S}"
+        return f"{datetime.fromtimestamp(at_ns / 1e9, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
     except (ValueError, OverflowError, OSError):  # a sender's clock may say anything
         return f"{at_ns} ns"
 

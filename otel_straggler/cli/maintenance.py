@@ -42,14 +42,8 @@ def _to_collectors(function: _Command) -> _Command:
     )(function)
 
 
-def _to_alertmanagers(function: _Command) -> _Command:
-    return click.option(
-        "--alertmanager",
-        "alertmanagers",
-        multiple=True,
-        metavar="URL",
-        help="Silence the node there too; one of a cluster will do.",
-    )(function)
+def _to_alertmanagers(what: str) -> Callable[[_Command], _Command]:
+    return click.option("--alertmanager", "alertmanagers", multiple=True, metavar="URL", help=what)
 
 
 @command.command()
@@ -58,7 +52,7 @@ def _to_alertmanagers(function: _Command) -> _Command:
 @click.option("--reason", required=True, help="Why; it is kept and shown.")
 @click.option("--by", help="Who says so.  [default: your user name]")
 @_to_collectors
-@_to_alertmanagers
+@_to_alertmanagers("Silence the node there too; one of a cluster will do.")
 def add(
     node: str,
     length: str,
@@ -89,7 +83,7 @@ def add(
 @command.command()
 @click.option("--node", required=True, help="As its alerts name it.")
 @_to_collectors
-@_to_alertmanagers
+@_to_alertmanagers("End there what maintenance has silenced.")
 def end(node: str, collectors: tuple[str, ...], alertmanagers: tuple[str, ...]) -> None:
     """End maintenance of a node."""
     servers = [_collector(url) for url in collectors]

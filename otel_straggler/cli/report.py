@@ -138,7 +138,7 @@ def _note(left_out: dict[str, object], html: str) -> None:
         names = ", ".join(printable(str(name), 40) for name in sections[:8])
         told.append(f"the timelines of {len(sections)} sections ({names})")
     if ranks:
-        told.append(f"the details of {ranks:,} ranks")
+        told.append(f"the details of {ranks:,} rank{'s' * (ranks != 1)}")
     if told:
         where = "the page" if html == STDOUT else printable(html)
         click.echo(f"otel-straggler: note: {where} is without {' and '.join(told)}", err=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timezone
 from typing import Any
 
 from rich import box
@@ -11,6 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from otel_straggler.cli.liveness_lines import clock, state_in_words
 from otel_straggler.cli.report_table import digits, duration, printable, rank_ranges
 
 Json = Mapping[str, Any]
@@ -49,25 +49,27 @@ def _title(picture: Json) -> Text:
     attempt = f", attempt {run['attempt']}" if run["attempt"] else ""
     step = "" if run["step"] is None else f", step {run['step']:,}"
     ranks = f"{run['ranks_reporting']:,} of {run['world_size'] or 0:,} ranks"
-    told = f"{job}: {printable(run['state'])}, {ranks}{step}{attempt}{group}; {_moments(picture)}"
+    told = (
+        f"{job}: {state_in_words(run['state'])}, {ranks}{step}{attempt}{group}; {_moments(picture)}"
+    )
     return Text(f"run {printable(run['run_id'])}", style="bold").append(told, style="not bold")
 
 
 def _moments(picture: Json) -> str:
     run = picture["run"]
     if run["finished_at_s"] is not None:
-        return f"{_clock(run['began_at_s'])} to {_clock(run['finished_at_s'])}"
-    seen = f"now {_clock(picture['now_s'])}"
+        return f"{clock(run['began_at_s'])} to {clock(run['finished_at_s'])}"
+    seen = f"now {clock(picture['now_s'])}"
     seen_at_s = run.get("seen_at_s", picture["now_s"])  # collectors of before do not tell it
     awaited_since_s = run.get("awaited_since_s")
     if awaited_since_s is not None:
-        restarted = f"not heard of since the collector was restarted {_clock(awaited_since_s)}"
-        return f"since {_clock(run['began_at_s'])}, as of {_clock(seen_at_s)}, {restarted}"
+        restarted = f"not heard of since the collector was restarted {clock(awaited_since_s)}"
+        return f"since {clock(run['began_at_s'])}, as of {clock(seen_at_s)}, {restarted}"
     if run["is_live"] and picture["now_s"] - seen_at_s > _OLD_S:
-        seen = f"as of {_clock(seen_at_s)}"
+        seen = f"as of {clock(seen_at_s)}"
     if not run["is_live"]:
-        seen = f"last heard of {_clock(run['heard_at_s'])}"
-    return f"since {_clock(run['began_at_s'])}, {seen}"
+        seen = f"last heard of {clock(run['heard_at_s'])}"
+    return f"since {clock(run['began_at_s'])}, {seen}"
 
 
 def _answer(answer: Json) -> Iterator[Text]:
@@ -89,7 +91,7 @@ def _since(answer: Json) -> Iterator[str]:
     if answer["since_step"] is not None:
         parts.append(f"step {answer['since_step']:,}")
     if answer["since_s"] is not None:
-        parts.append(_clock(answer["since_s"]))
+        parts.append(clock(answer["since_s"]))
     if parts:
         yield f"since {' at '.join(parts)}"
 
@@ -251,12 +253,3 @@ def _table(*columns: str) -> Table:
 
 def _named(table: Sequence[str], place: int | None) -> str:
     return "" if place is None else table[place]
-
-
-def _clock(at_s: float | None) -> str:
-    if at_s is None:
-        return "an unknown time"
-    try:
-        return f"{datetime.fromtimestamp(at_s, timezone.utc):%Y-%m-%d %H:%M:%S}"
-    except (ValueError, OverflowError, OSError):  # a sender's clock may say anything
-        return f"{at_s:.0f} s"

@@ -289,9 +289,8 @@ def worst_first(window: Json) -> list[str]:
 # --- one run -----------------------------------------------------------------------------------
 
 
-def run_lines(run: Json) -> Iterator[Text]:
-    """What the scores of the newest window say, in sentences."""
-    window = run["windows"][-1]
+def run_lines(run: Json, window: Json) -> Iterator[Text]:
+    """What the scores of a window of the run say, in sentences."""
     stragglers = straggler_sentences(window)
     for sentence in stragglers[:MOST_SENTENCES]:
         yield Text(sentence, style="bold")

@@ -22,6 +22,7 @@ from otel_straggler.cli.report_table import (
     windows_lines,
 )
 from otel_straggler.cli.verdict_lines import history_lines, run_line, verdict_lines
+from otel_straggler.cli.victim_lines import without_victims
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.publish.report_json import (
@@ -133,6 +134,8 @@ def configured(config: str | None) -> tuple[Decoders, VerdictSettings]:
 def read_input(file: str, decoders: Decoders, form: Format | None = None) -> Recording:
     """All of a path, or of standard input for ``-``; with a bar if it takes long."""
     name = _name(file)
+    if name == STDIN and sys.stdin.isatty():
+        _note("reads what is typed here, until Ctrl-D; to score a file, name it")
     with _shown_progress(open_input(file), name) as content:
         return read_recording(content, name, form, _note, decoders)
 
@@ -178,12 +181,12 @@ def _print(report: Json) -> None:
     for number, (run_id, run) in enumerate(report["runs"].items()):
         if number:
             console.print()
-        newest = run["windows"][-1]
+        newest, victims = without_victims(run, run["windows"][-1])
         console.print(run_title(run_id, newest))
         count = len(newest["ranks"])
         console.print(ScoreTable(newest, count if count <= ALL_RANKS else WORST_RANKS))
         judged = (*verdict_lines(run), *run_line(run))
-        layer_1 = (*run_lines(run), *windows_lines(run["windows"]))
+        layer_1 = (*run_lines(run, newest), *victims, *windows_lines(run["windows"]))
         for line in (*judged, *layer_1, *history_lines(run)):
             console.print(line, soft_wrap=not console.is_terminal)
 

@@ -21,6 +21,7 @@ from otel_straggler.cli.simulate_plan import (
 )
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
 from otel_straggler.model.observation import ObservationBatch
+from otel_straggler.publish.refusals import judged, tried_once
 from otel_straggler.simulate.faults import HANG_KINDS
 from otel_straggler.simulate.labels import Label
 from otel_straggler.simulate.noise import PRESETS
@@ -278,11 +279,8 @@ class _Poster:
         client = self._clients[signal]
         answer = client.post(body, content_type="application/x-protobuf")
         if not answer.is_success:
-            what = answer.error or f"HTTP {answer.status}: {answer.body[:200]!r}"
-            remedy = "Is a collector running there?"
-            raise UnavailableError(
-                describe(where=client.url, value=what, expected="HTTP 200", remedy=remedy)
-            )
+            why = tried_once(judged(answer, client.url).why)
+            raise UnavailableError(f"--send: {why} A collector is expected there.")
 
     def close(self) -> None:
         """Drop the connections."""

@@ -15,6 +15,8 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
 from rich.text import Text
 
+from otel_straggler.cli.exchange import base_url
+from otel_straggler.cli.liveness_lines import liveness_lines, stands_still
 from otel_straggler.cli.report_table import (
     ScoreTable,
     excess_sentence,
@@ -26,6 +28,7 @@ from otel_straggler.cli.report_table import (
     straggler_sentences,
 )
 from otel_straggler.cli.verdict_lines import run_line, verdict_lines
+from otel_straggler.cli.victim_lines import called_ranks, no_wait_line, without_victims
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
 from otel_straggler.publish.report_json import Json
 from otel_straggler.semconv import FORMAT_VERSION
@@ -102,13 +105,8 @@ def _no_collector(url: str, value: str) -> InputError:
 
 
 def report_url(collector: str) -> str:
-    if not collector.startswith(("http://", "https://")):
-        expected = f"a URL such as {DEFAULT_COLLECTOR}"
-        remedy = "Give the address that the collector prints as 'metrics'."
-        raise ConfigError(
-            describe(where="--collector", value=collector, expected=expected, remedy=remedy)
-        )
-    return collector.rstrip("/").removesuffix("/v1/report") + "/v1/report"
+    base = base_url(collector, "--collector", DEFAULT_COLLECTOR)
+    return base.removesuffix("/v1/report") + "/v1/report"
 
 
 def _report_with(report: Json, run_id: str | None) -> Json:
@@ -159,21 +157,22 @@ class View:
             return
         runs = self.report["runs"]
         shown = self.run_id if self.run_id is not None else _newest(runs)
+        alive = list(liveness_lines(runs.get(shown, {})))
         if shown is None or not runs.get(shown, {}).get("windows"):
-            yield Text(self._waiting(), style="yellow")
+            yield from alive or [Text(self._waiting(), style="yellow")]
             return
-        window = runs[shown]["windows"][-1]
         room = console.height if console.is_terminal else _ROOM_WITHOUT_TERMINAL
-        verdicts = _verdicts(runs[shown], console, options.max_width, room // _PART_FOR_VERDICTS)
-        sentences = list(_sentences(runs[shown], window))
+        verdicts = _verdicts(
+            alive, runs[shown], console, options.max_width, room // _PART_FOR_VERDICTS
+        )
+        window, victims = without_victims(runs[shown], runs[shown]["windows"][-1])
+        sentences = list(_sentences(runs[shown], window, victims))
         yield from verdicts
         yield run_title(shown, window)
         taken = _LINES_AROUND + len(verdicts) + len(sentences)
         yield ScoreTable(window, max(3, room - taken))
         yield from map(_in_one_line, sentences)
-        if len(runs) > 1:
-            others = ", ".join(printable(run, 30) for run in list(runs)[:6] if run != shown)
-            yield Text(f"{len(runs) - 1} other runs: {others} (--run)", style="dim", no_wrap=True)
+        yield from map(_in_one_line, _other_runs(runs, shown))
 
     def _head(self) -> Iterator[RenderableType]:
         if self.trouble:
@@ -186,14 +185,30 @@ class View:
         return f"no window yet at {self.collector}: waiting for ranks to finish the first steps"
 
 
+def _other_runs(runs: Json, shown: str) -> Iterator[Text]:
+    """Those that hang first, since nobody looks at them."""
+    others = sorted(
+        (run for run in runs if run != shown), key=lambda run: not stands_still(runs[run])
+    )
+    if hung := [run for run in others if stands_still(runs[run])]:
+        names = ", ".join(printable(run, 30) for run in hung[:6])
+        yield Text(f"of the other runs {len(hung)} hang: {names} (--run)", style="bold red")
+    elif others:
+        count = f"{len(others)} other run{'s' * (len(others) != 1)}"
+        names = ", ".join(printable(run, 30) for run in others[:6])
+        yield Text(f"{count}: {names} (--run)", style="dim")
+
+
 def _newest(runs: Json) -> str | None:
+    """The run with the newest window; if none has one, a run that hangs."""
     ends = {run_id: run["windows"][-1]["end_ns"] for run_id, run in runs.items() if run["windows"]}
-    return max(ends, key=lambda run_id: ends[run_id], default=None)
+    hung = next((run_id for run_id, run in runs.items() if stands_still(run)), None)
+    return max(ends, key=lambda run_id: ends[run_id], default=hung)
 
 
-def _verdicts(run: Json, console: Console, width: int, room: int) -> list[Text]:
+def _verdicts(first: list[Text], run: Json, console: Console, width: int, room: int) -> list[Text]:
     """Whole sentences if there is room for them, else the beginning of each."""
-    told = [*verdict_lines(run, MOST_VERDICTS), *run_line(run)]
+    told = [*first, *verdict_lines(run, MOST_VERDICTS), *run_line(run)]
     wrapped = [line for text in told for line in text.wrap(console, width)]
     return wrapped if len(wrapped) <= room else list(map(_in_one_line, told))
 
@@ -203,17 +218,23 @@ def _in_one_line(text: Text) -> Text:
     return text
 
 
-def _sentences(run: Json, window: Json) -> Iterator[Text]:
+def _sentences(run: Json, window: Json, victims: list[Text]) -> Iterator[Text]:
     stragglers = straggler_sentences(window)
+    is_called = bool(called_ranks(run, window))
     for sentence in stragglers[:MOST_SENTENCES]:
-        yield Text(sentence, style="bold red")
+        yield Text(sentence, style="bold red" if is_called else "yellow")
     if len(stragglers) > MOST_SENTENCES:
         more = len(stragglers) - MOST_SENTENCES
         yield Text(f"and {more:,} more ranks and sections under the threshold")
+    yield from victims
+    if stragglers and not is_called:
+        yield Text("low scores in this window; nobody is called slow unless they last", style="dim")
     if not stragglers and run.get("verdicts"):
-        yield Text("every score is at or above the threshold", style="dim")
+        yield Text("every other score is at or above the threshold" if victims else
+                   "every score is at or above the threshold", style="dim")  # fmt: skip
     elif not stragglers:
         yield Text("no straggler", style="green")
+        yield from no_wait_line(window)
     elif excess := excess_sentence(window):
         yield Text(excess)
     if missing := missing_sentence(window):

@@ -47,7 +47,7 @@ def _about_one(function: _Command) -> _Command:
     return function
 
 
-@command.command()
+@command.command(short_help="Say what a verdict rests on: numbers of its subject and peers.")
 @_about_one
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(subject: str, run_id: str | None, collector: str, as_json: bool) -> None:
@@ -60,7 +60,7 @@ def explain(subject: str, run_id: str | None, collector: str, as_json: bool) -> 
         report_console().print(told)
 
 
-@command.command()
+@command.command(short_help="It is wrong: call nobody for it until it is called anew.")
 @_about_one
 @click.option("--reason", required=True, help="Why; it is kept and shown.")
 def dismiss(subject: str, run_id: str | None, collector: str, reason: str) -> None:
@@ -68,7 +68,7 @@ def dismiss(subject: str, run_id: str | None, collector: str, reason: str) -> No
     _decide("dismiss", subject, run_id, collector, reason)
 
 
-@command.command()
+@command.command(short_help="Not now: call nobody for it for some time.")
 @_about_one
 @click.option("--for", "length", required=True, metavar="TIME", help="Such as 90m, 8h, 2d.")
 @click.option("--reason", required=True, help="Why; it is kept and shown.")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import logging
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
@@ -31,6 +32,8 @@ from otel_straggler.model.decision import Decision
 from otel_straggler.publish.prometheus import CONTENT_TYPE
 from otel_straggler.receive.http1 import Head, Request, Response
 
+_log = logging.getLogger(__name__)
+
 _JSON = "application/json"
 _DECISIONS = "/v1/decisions"
 _MAINTENANCE = "/v1/maintenance"
@@ -42,6 +45,7 @@ _METHODS = {
     semconv.COMMANDS_PATH: ("GET", "POST"),
 }
 _ONLY_READ = ("GET", "HEAD")
+_MOST_FOREIGN = 10
 _NOT_KEPT = {"Cache-Control": "no-store"}
 
 
@@ -88,6 +92,7 @@ class Api:
         self._pages = pages
         self._names = {"localhost", socket.gethostname().lower()}
         self._names.update(host.lower() for host in allowed_hosts)
+        self._foreign: set[str] = set()
         self.fixed_headers = {
             semconv.SCORER_HEADER: semconv.WIRE_VERSION,
             "X-Content-Type-Options": "nosniff",
@@ -112,6 +117,7 @@ class Api:
 
     def refuse(self, head: Head) -> Response | None:
         if not self.is_own_name(head.headers.get("host", "")):
+            self._log_foreign(head.headers.get("host", ""), head.path)
             text = "this Host is not served; name it in metrics.allowed_hosts if it is yours"
             return self.failure(403, text, head)
         if head.path not in self._routes and not self._is_of_page(head.path):
@@ -147,6 +153,16 @@ class Api:
         except ValueError:
             return False
         return True
+
+    def _log_foreign(self, host: str, path: str) -> None:
+        """Once for a name: to a scraper that asks by an unlisted one, 403 says nothing."""
+        if host in self._foreign or len(self._foreign) >= _MOST_FOREIGN:
+            return
+        self._foreign.add(host)
+        _log.warning(
+            "refused %.40r of Host %.80r; if that is a name of this collector, list it in "
+            "metrics.allowed_hosts", path, host,
+        )  # fmt: skip
 
     def is_gzip(self, head: Head) -> bool:  # noqa: ARG002 - there are no bodies to inflate
         return False

@@ -172,23 +172,23 @@ def log_takes_again(url: str, _: Response, what: str = "spans") -> None:
 
 def log_kept(url: str, response: Response, what: str = "spans") -> None:
     """Tell why spans wait."""
-    _log(url, response, f"does not take {what} now; they are kept and retried")
+    _log(url, response, f"{what} are kept and retried; 'otel-straggler doctor' says what is wrong")
 
 
 def log_refused(url: str, response: Response, what: str = "spans") -> None:
     """Tell why spans are lost."""
-    _log(url, response, f"refused {what} for good; they are dropped")
+    _log(url, response, f"{what} are refused for good, and dropped")
 
 
 def log_given_up(url: str, runs: int) -> None:
     """Tell what is lost because the process ends."""
-    _LOG.warning("%s: %d records were not sent before the end", url, runs)
+    _LOG.warning("otel-straggler: %s: %d records were not sent before the end", url, runs)
 
 
 def _log(url: str, response: Response, what: str) -> None:
     words = f" ({response.error})" if response.error else ""
     answer = f"answered {response.status}{words}" if response.status else "did not answer"
-    _LOG.warning("%s %s: it %s.", url, answer, what)
+    _LOG.warning("otel-straggler: %s %s: %s.", url, answer, what)
 
 
 def _rejected_spans(body: bytes) -> int:

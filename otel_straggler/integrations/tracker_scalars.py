@@ -37,7 +37,7 @@ class TrackerScalars:
     Args:
         tracker: a ``SummaryWriter`` of TensorBoard or tensorboardX, the module ``mlflow``, a run of
             W&B, anything with ``log_metrics(metrics, step=)``, or a function of
-            (name, value, step).
+            (name, value, step). None, as on ranks that have no writer: all of it is nothing.
         collector: address of the collector's pages; ``OTEL_STRAGGLER_COLLECTOR``, or port 9464 of
             this machine, if left out.
         every_s: seconds between questions; at least 1.
@@ -57,12 +57,12 @@ class TrackerScalars:
         group: str | None = None,
         rank: int | None = None,
     ) -> None:
-        self._log_to = logging_to(tracker)
+        self._log_to = logging_to(_no_tracker if tracker is None else tracker)
         named = collector or os.environ.get("OTEL_STRAGGLER_COLLECTOR", "").strip()
         self._url = checked_url("collector", named or DEFAULT_PAGES)
         self._every_s = _checked_interval(every_s)
         self._told = Arguments(run_id=run_id, group=group, rank=rank)
-        self._is_on = not is_switched_off(os.environ)
+        self._is_on = tracker is not None and not is_switched_off(os.environ)
         self._polling: Polling | None = None
         self._logged: str | None = None
         _ALIVE.add(self)
@@ -145,6 +145,10 @@ class TrackerScalars:
                     )
                 ),
             )
+
+
+def _no_tracker(*_: object) -> None:
+    """Where there is no writer."""
 
 
 def _checked_interval(every_s: float) -> float:

@@ -60,6 +60,15 @@ def judged(response: Response, address: str) -> Judged:
     return Judged(fate, f"{address}: {said}. {_remedy(response)}", status)
 
 
+def tried_once(why: str) -> str:
+    """The sentence of :func:`judged` where nothing is tried again, as in a command.
+
+    >>> tried_once("http://a:1: nobody listens there. Is it running? It is tried again.")
+    'http://a:1: nobody listens there. Is it running?'
+    """
+    return why.replace("; it is tried again.", ".").replace(" It is tried again.", "")
+
+
 def _of_silence(error: str) -> tuple[Fate, str]:
     told = " ".join(error.split())
     if "CERTIFICATE_VERIFY_FAILED" in told:

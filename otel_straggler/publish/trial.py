@@ -18,7 +18,7 @@ from otel_straggler.publish.alert_json import (
 )
 from otel_straggler.publish.alertmanager import PATH
 from otel_straggler.publish.posting import Access, Poster
-from otel_straggler.publish.refusals import judged
+from otel_straggler.publish.refusals import judged, tried_once
 
 TRIAL: Final = "StragglerTest"
 LONGEST_TRIAL_S: Final = 3_600.0
@@ -92,7 +92,7 @@ def _try_one(url: str, access: Access, alert: Alert, ends_at_s: float) -> Place:
         body = json.dumps([posted_alert(alert, ends_at_s, "")]).encode()
         answer = poster.post(body)
         if answer.fate != "taken":
-            return Place(url=url, arrived=False, why=_once(answer.why))
+            return Place(url=url, arrived=False, why=tried_once(answer.why))
         matcher = quote(f'alertname="{TRIAL}"', safe="")
         return _read_back(poster, f"{url}{PATH}?filter={matcher}", url, alert)
     finally:
@@ -120,11 +120,6 @@ def _read_back(poster: Poster, page: str, url: str, alert: Alert) -> Place:
         time.sleep(_PAUSE_S)
 
 
-def _once(why: str) -> str:
-    """What a notifier would try again is tried once here."""
-    return why.replace("; it is tried again.", ".").replace(" It is tried again.", "")
-
-
 def _placed(url: str, found: dict[str, Any]) -> Place:
     return Place(
         url=url,
@@ -141,6 +136,6 @@ def try_webhook(url: str, access: Access, alert: Alert) -> Place:
     try:
         payload = webhook_payload((alert,), {}, left_out=0, page="")
         answer = poster.post(json.dumps(payload).encode())
-        return Place(url=url, arrived=answer.fate == "taken", why=_once(answer.why))
+        return Place(url=url, arrived=answer.fate == "taken", why=tried_once(answer.why))
     finally:
         poster.close()

@@ -21,12 +21,13 @@ def test_one_part_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == RULES.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("verb", [["render", "--out"], ["export"]])
 def test_all_files_are_written_to_a_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    verb: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With other thresholds."""
+    """With other thresholds; ``export DIR`` is what ``dashboards`` calls it."""
     folder = tmp_path / "new"
-    assert main(["alerts", "render", "--set", "gpu_threshold=0.5", "--out", str(folder)]) == 0
+    assert main(["alerts", *verb, str(folder), "--set", "gpu_threshold=0.5"]) == 0
     written = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
     assert written == set(render_all(AlertSettings()))
     assert "< 0.5)" in (folder / RULES.name).read_text()

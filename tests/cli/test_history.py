@@ -42,9 +42,10 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) 
 
 def test_runs_are_listed(capsys: pytest.CaptureFixture[str], path: Path) -> None:
     """With how much there is of each, and when it was seen."""
-    assert said(capsys, "--path", path) == (
+    assert said(capsys, path) == said(capsys, "--path", path)
+    assert said(capsys, path) == (
         "run [x] (simulation): 30 windows, 2 changes of verdicts, "
-        "2026-09-21 14:13:20 to 2026-09-21 14:13:20\n"
+        "2026-09-21 14:13:20 UTC to 2026-09-21 14:13:20 UTC\n"
     )
 
 
@@ -53,11 +54,11 @@ def test_a_run_is_listed_with_its_verdicts_and_newest_windows(
 ) -> None:
     """What a terminal would obey is shown as ``?``."""
     lines = said(capsys, "--path", path, "--run", "run [x]").splitlines()
-    assert lines[1] == "  1970-01-01 00:00:00 step 7 suspect: rank/2: suspect"
-    assert lines[2] == "  1970-01-01 00:00:00 step 9 confirmed: rank 2 is slow?[31m"
+    assert lines[1] == "  1970-01-01 00:00:00 UTC step 7 suspect: rank/2: suspect"
+    assert lines[2] == "  1970-01-01 00:00:00 UTC step 9 confirmed: rank 2 is slow?[31m"
     assert lines[3] == "  the newest 20 of 30 windows:"
     assert "steps 58 to 59" in lines[-1]
-    assert lines[-1].endswith(": 4 ranks, 1 straggler")
+    assert lines[-1].endswith(": 4 ranks, 1 with a low score")
     assert len(lines) == 4 + 20
 
 
@@ -89,9 +90,9 @@ def test_a_window_is_told_in_tables(capsys: pytest.CaptureFixture[str], path: Pa
     ("arguments", "expected"),
     [
         (["--path", "/nowhere.db"], "/nowhere.db: got 'no file'"),
-        (["--path", "PATH", "--run", "other"], "one of the 1 runs in PATH"),
+        (["--path", "PATH", "--run", "other"], "one of the runs in PATH: run [x]"),
         (["--path", "PATH", "--window", "99"], "--window: got 99"),
-        ([], "--path"),
+        ([], "Missing argument 'FILE'"),
     ],
 )
 def test_what_is_not_there_is_one_sentence(

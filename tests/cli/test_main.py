@@ -55,7 +55,9 @@ def test_an_unknown_verb_is_refused(call) -> None:
     """With the exit code of wrong use."""
     code, _, errors = call("scroe")
     assert code == 2
-    assert "No such command 'scroe'" in errors
+    assert "No such command 'scroe'. Did you mean 'score'? Run 'otel-straggler --help'" in errors
+    assert "Did you mean 'render'? Run" in call("alerts", "rendr")[2]
+    assert "Did you mean" not in call("nonsense")[2]
 
 
 def test_an_error_is_one_line_without_a_traceback(otel_straggler) -> None:

@@ -101,6 +101,46 @@ def test_verdicts_are_the_first_lines(call, collector, report, by_hand) -> None:
     assert "no straggler" not in output
 
 
+def hanging(state: str = "partly_lost", **changes: object) -> dict[str, object]:
+    """A world of the report's block ``liveness``."""
+    told = {"group": "", "state": state, "since_s": 1_790_000_000.0, "acknowledged": False}
+    sentence = "Rank 2: no sign of life; 3 ranks wait."
+    return {**told, "sentence": sentence, "hung": True, **changes}
+
+
+def test_a_run_that_hangs_is_the_first_line(call, collector, report) -> None:
+    """A window of before the hang says nothing of it; nor is there one where it never began."""
+    found = json.loads(report("healthy"))
+    found["runs"]["simulated"]["liveness"] = [hanging()]
+    collector.answer = json.dumps(found).encode()
+    stands = "partly lost since 2026-09-21 14:13:20 UTC: Rank 2: no sign of life; 3 ranks wait."
+    assert call("top", "--collector", collector.url, "--once")[1].splitlines()[0] == stands
+    found["runs"]["simulated"]["windows"] = []
+    collector.answer = json.dumps(found).encode()
+    output = call("top", "--collector", collector.url, "--once")[1]
+    assert output.splitlines() == [stands]
+
+
+def test_another_run_that_hangs_is_named(call, collector, report) -> None:
+    """Nobody looks at it; what has ended is told of the run that is shown."""
+    found = json.loads(report("healthy"))
+    ended = hanging("failed", sentence=None, hung=False)
+    found["runs"]["simulated"]["liveness"] = [ended]
+    for name in ("idle", "silent"):
+        found["runs"][name] = {"windows": [], "liveness": [hanging(hung=name == "silent")]}
+    collector.answer = json.dumps(found).encode()
+    lines = call("top", "--collector", collector.url, "--once")[1].splitlines()
+    assert lines[0] == "the run has ended at 2026-09-21 14:13:20 UTC: failed"
+    assert lines[-1] == "of the other runs 1 hang: silent (--run)"
+
+
+def test_an_address_as_the_collector_prints_it_will_do(call, collector, report) -> None:
+    """Without http://, as the value of 'metrics' in its first line."""
+    collector.answer = report()
+    address = collector.url.removeprefix("http://")
+    assert "run simulated" in call("top", "--collector", address, "--once")[1]
+
+
 @pytest.mark.parametrize("width", [40, 80, 160])
 def test_a_whole_sentence_is_shown_where_there_is_room(
     collector, report, by_hand, width: int

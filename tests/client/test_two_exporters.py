@@ -154,7 +154,7 @@ def test_refused_spans_are_counted_and_said(
         assert flush()
         sink.behaviour.status = 200
         shutdown()
-    said = [r.message for r in caplog.records if "refused spans for good" in r.message]
+    said = [r.message for r in caplog.records if "spans are refused for good" in r.message]
     assert last(sink, semconv.RECORDS_DROPPED).value == 4
     assert len(said) == 1
     assert sink.url in said[0]
@@ -171,7 +171,7 @@ def test_what_was_not_sent_before_the_end_is_said(
         run_steps(3)
         shutdown()
     said = [r.message for r in caplog.records if "before the end" in r.message]
-    assert said == [f"{sink.url}/v1/traces: 6 records were not sent before the end"]
+    assert said == [f"otel-straggler: {sink.url}/v1/traces: 6 records were not sent before the end"]
 
 
 def test_partly_rejected_spans_are_counted(begin: Begin, sink: CapturedRequests) -> None:

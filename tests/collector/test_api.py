@@ -64,8 +64,9 @@ def test_requests_refused_by_their_head_are_counted_too(live: Any, kit: Any) -> 
     assert all(line.endswith(" 1") for line in counted)
 
 
-def test_a_foreign_host_name_is_refused(start: Any) -> None:
-    """A page on the web cannot make a browser read this address under its own name."""
+def test_a_foreign_host_name_is_refused(start: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A page on the web cannot make a browser read this address under its own name. A scraper that
+    is refused for a name finds in the log what to set, once for each name, ten at most."""
     live = start(metrics__allowed_hosts=("grafana.internal",))
     own = [
         "localhost",
@@ -79,6 +80,11 @@ def test_a_foreign_host_name_is_refused(start: Any) -> None:
         assert live.get("/v1/report", {"Host": host}).status == 200, host
     for host in ("evil.example", "evil.example:9464", "localhost.evil.example", "127.0.0.1.evil"):
         assert live.get("/v1/report", {"Host": host}).status == 403, host
+    for n in range(20):
+        assert live.get("/metrics", {"Host": f"n{n % 15}.example"}).status == 403
+    told = [m for m in caplog.messages if "metrics.allowed_hosts" in m]
+    assert told[0].startswith("refused '/v1/report' of Host 'evil.example'; if that is a name")
+    assert len(told) == len(set(told)) == 10
 
 
 def test_every_series_names_its_collector(start: Any, kit: Any) -> None:

@@ -54,12 +54,12 @@ LEAVE = "\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n"
 
 
 def with_ranks(block: Block, folder: Path) -> str:
-    """By torchrun; lines in order of ranks."""
-    ranks = block.how.split()[0]
+    """By torchrun; lines in order of ranks. After a comma: environment, NAME=VALUE."""
+    ranks, *variables = block.how.replace("ranks", "").replace(",", " ").split()
     script = folder / "train.py"
     script.write_text(block.code + LEAVE)
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    return "".join(sorted(_output([*torchrun, str(script)]).splitlines(keepends=True)))
+    return "".join(sorted(_output([*torchrun, str(script)], *variables).splitlines(keepends=True)))
 
 
 def with_a_collector(block: Block, folder: Path) -> str:
@@ -93,10 +93,10 @@ def running_collector(*options: str) -> Iterator[dict[str, str]]:
             process.terminate()
 
 
-def _output(command: list[str]) -> str:
+def _output(command: list[str], *variables: str) -> str:
     answer = subprocess.run(
         [sys.executable, *command],
-        env=_environment(),
+        env={**_environment(), **dict(pair.split("=") for pair in variables)},
         capture_output=True,
         text=True,
         timeout=LONGEST_S,

@@ -44,11 +44,24 @@ def command_lines() -> Iterator[tuple[str, str]]:
     """Page and every command line that begins with the program's name."""
     for page in PAGES:
         inline = re.findall(r"`(otel-straggler [^`]+)`", text_of(page))
-        fenced = [line for block in fences(page, "") for line in block.splitlines()]
-        pieces = [piece.strip() for line in fenced for piece in line.split("|")]
-        for line in (line.removeprefix(".venv/bin/") for line in [*inline, *pieces]):
-            if line.startswith("otel-straggler "):
-                yield page.name, line
+        both = [*fences(page, ""), *fences(page, "bash")]
+        yield from commands(
+            page, [*inline, *(line for block in both for line in block.splitlines())]
+        )
+    for folder in "examples", "dashboards", "docs":
+        for file in sorted([*ROOT.glob(f"{folder}/*.yaml"), *ROOT.glob(f"{folder}/*.yml")]):
+            comments = re.findall(r"#\s+(otel-straggler .+)", text_of(file))
+            inline = re.findall(r"`(otel-straggler [^`]+)`", text_of(file))
+            yield from commands(file, [*inline, *comments])
+
+
+def commands(file: Path, lines: list[str]) -> Iterator[tuple[str, str]]:
+    """Those of the lines, and of what is piped in them, that are ours; each on one line."""
+    pieces = [piece.strip() for line in lines for piece in " ".join(line.split()).split(" | ")]
+    for piece in pieces:
+        found = re.sub(r"^(\$ |\.venv/bin/|srun |[A-Z_]+=\S+ )+", "", piece)
+        if found.startswith("otel-straggler ") and "..." not in found:
+            yield file.name, found.replace(" [--run ID]", " --run ID")
 
 
 @pytest.mark.parametrize(("page", "line"), sorted(set(command_lines())))

@@ -1,4 +1,4 @@
-"""What the README shows is what happens."""
+"""What the README and the page of simulated runs show is what happens."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+SIMULATE = (ROOT / "docs" / "simulate.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str, page: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
 
 def test_the_lines_for_a_training_loop_send_the_sections_they_name() -> None:
@@ -33,7 +36,7 @@ def test_the_lines_for_a_training_loop_send_the_sections_they_name() -> None:
     assert sections.count("forward") == sections.count("gradient_sync") == 3
 
 
-def test_the_simulated_run_prints_the_table_of_the_readme() -> None:
+def test_the_simulated_run_prints_the_table_of_its_page() -> None:
     """Line by line, as far as it is shown."""
     command = [sys.executable, "-m", "otel_straggler.cli"]
     simulated = subprocess.run(
@@ -51,7 +54,9 @@ def test_the_simulated_run_prints_the_table_of_the_readme() -> None:
         timeout=60,
     )
     printed = {line.rstrip() for line in scored.stdout.decode().splitlines()}
-    (shown,) = [block for block in blocks("") if block.lstrip().startswith("data_loading")]
+    (shown,) = [
+        block for block in blocks("", SIMULATE) if block.lstrip().startswith("data_loading")
+    ]
     for line in shown.splitlines():
         if line.strip() != "...":
             assert line.rstrip() in printed

@@ -178,6 +178,15 @@ def test_other_ranks_ask_nobody(scalars: Any, pages: Pages) -> None:
     assert (threads(), pages.asked, writer.added) == ([], [], [])
 
 
+def test_no_tracker_is_nothing_to_do(scalars: Any, pages: Pages) -> None:
+    """A script has a writer on rank 0 only, and passes what it has on all ranks."""
+    none = scalars(None, rank=0)
+    none.log(1)
+    none.log_report(Report(rank=0, section_relative_perf_scores={"f": {0: 0.5}}), 1)
+    none.close()
+    assert (threads(), pages.asked) == ([], [])
+
+
 def test_a_process_with_telemetry_switched_off_asks_nobody(
     scalars: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
