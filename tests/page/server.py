@@ -42,7 +42,7 @@ class CannedCollector:
         self.changes: Json = {}
         self._news = threading.Condition()
         self._number = 1
-        self._pictures: dict[int, Json] = {}
+        self._pictures: dict[int, tuple[World, Json]] = {}
         self._started = time.time() - NOW_S  # collector's "now" goes on from the canned one
         self.started_at_s = NOW_S - 9000
         self._is_up = True
@@ -124,8 +124,8 @@ class CannedCollector:
 
     def _canned_picture(self, world: World) -> Json:
         if id(world) not in self._pictures:
-            self._pictures[id(world)] = picture(world)
-        return self._pictures[id(world)]
+            self._pictures[id(world)] = world, picture(world)  # kept, or another would get its id
+        return self._pictures[id(world)][1]
 
     def _dated(self, told: Json) -> Json:
         """Canned times end at ``NOW_S``; the collector's clock went on from there."""

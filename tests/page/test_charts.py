@@ -64,10 +64,11 @@ def test_a_click_on_a_section_selects_it_too(hand: Hand) -> None:
 
 
 def test_keys_walk_through_cells_and_are_told_aloud(hand: Hand) -> None:
-    """Arrows move from cell to cell, each is said in the live region, Enter selects."""
+    """Keys begin at the flagged rank, or the chosen one; each cell is said; Enter selects."""
     hand.show(Story("hot_cell", 8))
-    for chart in ("rank-time", "sections"):
+    for chart, first in (("rank-time", "rank 5 on node-0"), ("sections", "rank 3 on node-0")):
         hand.canvas(chart).focus()
+        assert hand.spoken(chart).startswith(first)
         hand.page.keyboard.press("Control+Home")
         hand.page.keyboard.press("Home")
         assert hand.spoken(chart).startswith("rank 0 on node-0")
@@ -82,6 +83,9 @@ def test_keys_walk_through_cells_and_are_told_aloud(hand: Hand) -> None:
     hand.page.keyboard.press("ArrowLeft")
     assert f"steps 2360{DASH}2379" in hand.spoken("rank-time")
     hand.canvas("matrix").focus()
+    assert hand.spoken("matrix").endswith("rank 3 on node-0")
+    hand.page.keyboard.press("Control+Home")
+    hand.page.keyboard.press("Home")
     hand.page.keyboard.press("ArrowRight")
     assert hand.spoken("matrix").startswith("stage 0, data rank 1: ")
 

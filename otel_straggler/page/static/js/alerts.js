@@ -45,7 +45,7 @@ function alertTree(alert, nowS, actions) {
   return el(
     "li",
     { key: JSON.stringify(labels), "data-tone": severity === "critical" ? "bad" : "watch" },
-    el("span", { class: "tone-mark", title: severity }, SEVERITY_MARKS[severity] || "!"),
+    el("span", { class: "tone-mark", title: severity, "aria-hidden": "true" }, SEVERITY_MARKS[severity] || "!"),
     el(
       "div",
       {},

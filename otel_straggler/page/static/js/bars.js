@@ -2,6 +2,7 @@
 
 import { el } from "./dom.js";
 import { formatNumber, isKnown } from "./format.js";
+import { sayAloud } from "./speech.js";
 
 const LONGEST_UNBROKEN = 28;
 
@@ -60,10 +61,12 @@ async function copyCommand(event) {
   try {
     await navigator.clipboard.writeText(code.textContent);
     button.textContent = "Copied";
+    sayAloud("Copied");
     window.setTimeout(() => (button.textContent = "Copy"), 1500);
   } catch {
     selectText(code); // no clipboard on plain http from elsewhere: one key is left to press
     button.textContent = "Press Ctrl+C";
+    sayAloud("The command is marked: press Control and C to copy it");
   }
 }
 

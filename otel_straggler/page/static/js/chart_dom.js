@@ -13,6 +13,11 @@ export function chartElement(tag, className, attributes = {}, ...children) {
   return element;
 }
 
+/** How much larger than usual people want text: charts are drawn in units of so many CSS pixels. */
+export function textScale() {
+  return parseFloat(getComputedStyle(document.documentElement).fontSize) / 16 || 1;
+}
+
 /** A button of the tools over a chart. */
 export function chartButton(text, label, onClick) {
   const button = chartElement(
@@ -123,9 +128,12 @@ export function spokenWords() {
   return chartElement("div", "chart-spoken", { role: "status", "aria-live": "polite" });
 }
 
-/** A hidden table of ranks for those who do not see the chart; `update(worst)` of factsOfRanks. */
-export function worstTable(caption) {
-  const heads = ["rank", "slowdown", "state", "flagged"].map((text) =>
+/**
+ * A hidden table of ranks for those who do not see the chart, with a column of its own.
+ * `update(worst, wordsOf)`: of factsOfRanks, and what stands in that column of a rank.
+ */
+export function worstTable(caption, column) {
+  const heads = ["rank", "slowdown", column, "state", "flagged"].map((text) =>
     chartElement("th", "", { scope: "col" }, text),
   );
   const body = chartElement("tbody", "");
@@ -138,16 +146,18 @@ export function worstTable(caption) {
     body,
   );
   const element = chartElement("div", "chart-spoken", {}, table); // a table takes no width of 1px
-  let shown = null;
-  const update = (worst) => {
-    if (worst !== shown) body.replaceChildren(...worst.map(rowOfRank));
-    shown = worst;
+  let shown = "";
+  const update = (worst, wordsOf) => {
+    const rows = worst.map((each) => ({ ...each, words: wordsOf(each.rank) }));
+    const wanted = JSON.stringify(rows);
+    if (wanted !== shown) body.replaceChildren(...rows.map(rowOfRank)); // who reads it keeps the place
+    shown = wanted;
   };
   return { element, update };
 }
 
-function rowOfRank({ rank, node, slowdown, state, why }) {
-  const cells = [slowdownWords(slowdown), state ?? "unknown", why ?? "no"];
+function rowOfRank({ rank, node, slowdown, words, state, why }) {
+  const cells = [slowdownWords(slowdown), words, state ?? "unknown", why ?? "no"];
   return chartElement(
     "tr",
     "",

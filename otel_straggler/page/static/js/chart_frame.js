@@ -22,11 +22,11 @@ const KEYS_HELP =
  */
 export function createChartFrame(
   container,
-  { part, label, layout, marks, hasMinimap, tableCaption, on },
+  { part, label, layout, marks, hasMinimap, tableCaption, tableColumn, on },
 ) {
   if (!container.dataset.part) container.dataset.part = part;
   container.classList.add("chart");
-  const help = chartElement("p", "chart-spoken", { id: `${part}-keys` }, KEYS_HELP);
+  const help = chartElement("p", "chart-keys", { id: `${part}-keys` }, KEYS_HELP);
   const canvas = chartElement("canvas", "chart-canvas", {
     tabindex: "0",
     role: "application",
@@ -40,7 +40,7 @@ export function createChartFrame(
   const tools = chartElement("div", "chart-tools");
   const legend = chartLegend(marks);
   const spoken = spokenWords();
-  const table = worstTable(tableCaption);
+  const table = worstTable(tableCaption, tableColumn);
   const body = chartElement("div", "chart-body", {}, stage, ...(hasMinimap ? [strip] : []));
   const foot = chartElement("div", "chart-foot", {}, legend.element, note);
   container.replaceChildren(tools, body, foot, help, spoken, table.element);
@@ -65,8 +65,8 @@ export function createChartFrame(
     container.replaceChildren();
     container.classList.remove("chart");
   };
-  const setHeight = (pixels) => {
-    const height = `${pixels}px`;
+  const setHeight = (units) => {
+    const height = `${units / 16}rem`;
     if (body.style.height !== height) body.style.height = height;
   };
   return { heat, setHeight, canvas, tools, stage, note, body, table, destroy };

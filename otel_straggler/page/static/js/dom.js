@@ -22,9 +22,12 @@ export function el(tag, props, ...children) {
 /** Makes `parent` contain just `children`. Cost: O(elements). */
 export function patch(parent, ...children) {
   const wanted = flatTrees(children);
+  const focused = parent.contains(document.activeElement) ? document.activeElement : null;
   if (!drawnTrees.has(parent)) parent.replaceChildren();
   patchChildren(parent, drawnTrees.get(parent) || [], wanted, parent.namespaceURI === SVG);
   drawnTrees.set(parent, wanted);
+  // what is moved among its siblings loses the focus
+  if (focused?.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
 }
 
 /** All text of a tree, as a test or a title reads it. */

@@ -8,7 +8,7 @@ import { cellAt, clampNumber, fitView, panView, revealCell, zoomView } from "./v
 export function heatActions({ it, show, found, surface, tooltip, spoken, on }) {
   const inPlot = (x, y) => [x - it.layout.left, y - it.layout.top];
   const middle = () => [it.bounds.width / 2 + it.layout.left, it.bounds.height / 2 + it.layout.top];
-  const say = (cell, x, y) => tooltip.show(on.words(found(cell)), x, y);
+  const say = (cell, x, y) => tooltip.show(on.words(found(cell)), x * it.scale, y * it.scale);
   const sayFocus = () => {
     spoken.textContent = printableText(on.words(found(it.focus)).filter(Boolean).join(", "));
     const x = it.layout.left + (it.focus.column + 1 - it.view.x) * it.view.cellWidth;
@@ -46,6 +46,10 @@ export function heatActions({ it, show, found, surface, tooltip, spoken, on }) {
   const startFocus = () => {
     const { grid } = it;
     if (it.focus || grid.rows === 0 || grid.columns === 0) return;
+    if (grid.startCell !== null) {
+      it.focus = { row: Math.floor(grid.startCell / grid.columns), column: grid.startCell % grid.columns };
+      return;
+    }
     const row = grid.selectedRow ?? grid.flaggedRows[0] ?? 0;
     it.focus = { row, column: grid.selectedColumn ?? (grid.hasSlots ? grid.columns - 1 : 0) };
   };
@@ -73,14 +77,19 @@ export function heatActions({ it, show, found, surface, tooltip, spoken, on }) {
     fit: () => show(fitView(it.bounds)),
     pickFocus: () => it.focus && on.pick(found(it.focus)),
     leaveFocus: () => {
+      if (!it.focus) return false;
       it.focus = null;
       it.isFocused = false;
       tooltip.hide();
       surface.schedule();
+      return true;
     },
     focus: (isByKeys) => {
       it.isFocused = isByKeys;
       surface.schedule();
+      if (!isByKeys || !it.view) return;
+      startFocus();
+      if (it.focus) moveFocus(0, 0); // says where the keys stand
     },
     blur: () => {
       it.isFocused = false;

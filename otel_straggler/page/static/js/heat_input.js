@@ -8,18 +8,22 @@ const DOUBLE_CLICK_ZOOM = 2.5;
  * Answers how to stop. `on` has: panBy(x, y) -> whether anything moved, zoomBy(x, y, atX, atY),
  * zoomRows(factor, atX, atY) (rows if they can be zoomed), fit(), pointAt(x, y) or pointAt(null),
  * pickAt(x, y), moveFocus(rows, columns), pickFocus(), leaveFocus(), focus(), blur().
- * Places are CSS pixels of the canvas.
+ * Places are units of the chart, of `scaleOf()` CSS pixels each.
  */
-export function listenToHeat(canvas, on) {
+export function listenToHeat(canvas, on, scaleOf = () => 1) {
+  const placeOf = (event) => {
+    const box = canvas.getBoundingClientRect();
+    return [(event.clientX - box.left) / scaleOf(), (event.clientY - box.top) / scaleOf()];
+  };
   const listeners = [
-    ...pointerListeners(canvas, on),
-    ["wheel", (event) => wheel(event, canvas, on)],
+    ...pointerListeners(canvas, on, placeOf),
+    ["wheel", (event) => wheel(event, on, placeOf)],
     [
       "dblclick",
       (event) =>
         on.zoomRows(
           event.shiftKey ? 1 / DOUBLE_CLICK_ZOOM : DOUBLE_CLICK_ZOOM,
-          ...placeOf(event, canvas),
+          ...placeOf(event),
         ),
     ],
     ["keydown", (event) => key(event, on)],
@@ -31,22 +35,17 @@ export function listenToHeat(canvas, on) {
   return () => listeners.forEach(([name, listener]) => canvas.removeEventListener(name, listener));
 }
 
-function placeOf(event, canvas) {
-  const box = canvas.getBoundingClientRect();
-  return [event.clientX - box.left, event.clientY - box.top];
-}
-
-function pointerListeners(canvas, on) {
+function pointerListeners(canvas, on, placeOf) {
   const down = new Map(); // pointers that are pressed: id -> place
   let moved = 0;
   const press = (event) => {
     if (event.button > 0) return;
     canvas.setPointerCapture?.(event.pointerId);
-    down.set(event.pointerId, placeOf(event, canvas));
+    down.set(event.pointerId, placeOf(event));
     moved = down.size > 1 ? Infinity : 0;
   };
   const move = (event) => {
-    const [x, y] = placeOf(event, canvas);
+    const [x, y] = placeOf(event);
     const before = down.get(event.pointerId);
     if (!before) {
       if (event.pointerType !== "touch") on.pointAt(x, y);
@@ -63,8 +62,8 @@ function pointerListeners(canvas, on) {
   const release = (event) => {
     if (!down.delete(event.pointerId) || event.type === "pointercancel") return;
     if (moved > FARTHEST_CLICK) return;
-    on.pointAt(...placeOf(event, canvas));
-    on.pickAt(...placeOf(event, canvas));
+    on.pointAt(...placeOf(event));
+    on.pickAt(...placeOf(event));
   };
   return [
     ["pointerdown", press],
@@ -87,10 +86,10 @@ function pinch(down, id, place, on) {
   on.zoomBy(spread(0), spread(1), (place[0] + still[0]) / 2, (place[1] + still[1]) / 2);
 }
 
-function wheel(event, canvas, on) {
+function wheel(event, on, placeOf) {
   const unit = event.deltaMode === 1 ? 16 : event.deltaMode === 2 ? 400 : 1;
   const [byX, byY] = [event.deltaX * unit, event.deltaY * unit];
-  const [x, y] = placeOf(event, canvas);
+  const [x, y] = placeOf(event);
   if (event.ctrlKey || event.metaKey) {
     const factor = Math.exp(-Math.max(-60, Math.min(60, byY || byX)) / 150);
     if (event.shiftKey) on.zoomBy(factor, 1, x, y);
@@ -138,6 +137,5 @@ function actOnKey(event, on) {
   };
   if (event.ctrlKey && !["Home", "End"].includes(event.key)) return false;
   if (!Object.hasOwn(acts, event.key)) return false;
-  acts[event.key]();
-  return true;
+  return acts[event.key]() !== false; // Escape may have nothing to leave here
 }

@@ -12,8 +12,8 @@ export function createHeatMinimap(canvas, show) {
   const update = (it) => {
     seen = it;
     const [width, height] = [
-      canvas.clientWidth,
-      Math.min(canvas.clientHeight, it.layout.top + it.bounds.height),
+      canvas.clientWidth / it.scale,
+      Math.min(canvas.clientHeight / it.scale, it.layout.top + it.bounds.height),
     ];
     const isHidden = width === 0 || it.grid.rows === 0;
     if (isHidden) return;
@@ -24,10 +24,10 @@ export function createHeatMinimap(canvas, show) {
     const box = canvas.getBoundingClientRect();
     const { view, bounds } = seen;
     const x =
-      ((event.clientX - box.left) / painted.width) * bounds.columns -
+      ((event.clientX - box.left) / seen.scale / painted.width) * bounds.columns -
       bounds.width / view.cellWidth / 2;
     const y =
-      ((event.clientY - box.top - seen.layout.top) / plotHeight(seen, painted.height)) *
+      (((event.clientY - box.top) / seen.scale - seen.layout.top) / plotHeight(seen, painted.height)) *
         bounds.rows -
       bounds.height / view.cellHeight / 2;
     show(clampView({ ...view, x, y }, bounds));
@@ -78,13 +78,14 @@ function repaint(painted, scratch, it, width, height) {
 
 function drawMinimap(canvas, painted, it, width, height) {
   const { view, bounds, palette, ratio, layout, grid } = it;
-  const [across, down] = [Math.round(width * ratio), Math.round(canvas.clientHeight * ratio)];
+  const tallest = canvas.clientHeight / it.scale;
+  const [across, down] = [Math.round(width * ratio), Math.round(tallest * ratio)];
   if (canvas.width !== across || canvas.height !== down)
     Object.assign(canvas, { width: across, height: down });
   const context = canvas.getContext("2d");
   const tall = plotHeight(it, height);
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  context.clearRect(0, 0, width, canvas.clientHeight);
+  context.clearRect(0, 0, width, tallest);
   context.translate(0, layout.top);
   context.fillStyle = palette.empty;
   context.fillRect(0, 0, width, tall);
@@ -105,7 +106,7 @@ function drawMinimap(canvas, painted, it, width, height) {
     width * stretch.x,
     tall * stretch.y,
   );
-  context.clearRect(0, tall, width, canvas.clientHeight);
+  context.clearRect(0, tall, width, tallest);
   const pan = canPan(view, bounds);
   if (!pan.across && !pan.down) return;
   frameView(context, it, width, tall);

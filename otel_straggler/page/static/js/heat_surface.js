@@ -1,15 +1,19 @@
 // A canvas that is crisp at any density of pixels, follows the size of its host, and is drawn at
-// most once per frame; and what drawing reuses from frame to frame.
+// most once per frame; and what drawing reuses from frame to frame. Lengths are units of charts: CSS
+// pixels, or more where people want larger text.
+
+import { textScale } from "./chart_dom.js";
 
 /** Calls `draw(size)` in the next frame after `schedule()`, however often that is called. */
 export function createHeatSurface(host, canvas, draw, onResize) {
   const context = canvas.getContext("2d");
-  const state = { request: 0, width: 0, height: 0, ratio: 1, isGone: false };
+  const state = { request: 0, width: 0, height: 0, ratio: 1, scale: 1, isGone: false };
   const measure = () => {
-    const ratio = globalThis.devicePixelRatio || 1;
-    const [width, height] = [host.clientWidth, host.clientHeight];
+    const scale = textScale();
+    const ratio = (globalThis.devicePixelRatio || 1) * scale;
+    const [width, height] = [host.clientWidth / scale, host.clientHeight / scale];
     if (width === state.width && height === state.height && ratio === state.ratio) return;
-    Object.assign(state, { width, height, ratio });
+    Object.assign(state, { width, height, ratio, scale });
     canvas.width = Math.max(1, Math.round(width * ratio));
     canvas.height = Math.max(1, Math.round(height * ratio));
     onResize(state);

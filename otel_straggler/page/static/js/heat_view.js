@@ -39,6 +39,7 @@ export const EMPTY_HEAT_GRID = {
   selectedRow: null,
   selectedColumn: null,
   markedCell: null, // row * columns + column of the chosen rank
+  startCell: null, // where keys begin, if not in the first row that is chosen or flagged
   rowBreaks: [],
   columnBreaks: [],
   hatched: new Set(), // row * columns + column
@@ -73,6 +74,7 @@ export function createHeatView({ host, canvas, tooltip, spoken, layout, on }) {
     isPointed: false,
     pointedAt_ms: 0,
     ratio: 1,
+    scale: 1,
     draws: 0,
   };
   const draw = (context, size) => {
@@ -87,7 +89,7 @@ export function createHeatView({ host, canvas, tooltip, spoken, layout, on }) {
   };
   const resized = (size) => {
     it.patterns = it.palette = null; // patterns depend on the density of pixels
-    it.ratio = size.ratio;
+    Object.assign(it, { ratio: size.ratio, scale: size.scale });
     rebound(it, size);
   };
   const surface = createHeatSurface(host, canvas, draw, resized);
@@ -101,7 +103,7 @@ export function createHeatView({ host, canvas, tooltip, spoken, layout, on }) {
   const found = (cell) =>
     worstUnder(it.grid.levels, it.grid.rows, heatDetail(it.view, it.ratio), cell.row, cell.column);
   const actions = heatActions({ it, show, found, surface, tooltip, spoken, on });
-  const stopInput = listenToHeat(canvas, actions);
+  const stopInput = listenToHeat(canvas, actions, () => surface.state.scale);
   const stopTheme = watchTheme(() => {
     it.palette = null;
     surface.schedule();

@@ -1,6 +1,7 @@
 // All ranks by state in one strip, one to ten thousand, and those to look at by name.
 
 import { nameTree, rankTree } from "./bars.js";
+import { textScale } from "./chart_dom.js";
 import { el, patch, printableText } from "./dom.js";
 import { asSentence, formatAge, formatNumber, isKnown } from "./format.js";
 import {
@@ -28,7 +29,7 @@ export function createLiveness(container, actions) {
   function draw() {
     if (!last || !last.ranks.rank.length || strip.clientWidth === 0) return;
     const hasFocus = document.activeElement === strip;
-    const how = [strip.clientWidth, window.devicePixelRatio, last.theme, hasFocus ? focus : -1, ...last.culprits].join();
+    const how = [strip.clientWidth, window.devicePixelRatio, textScale(), last.theme, hasFocus ? focus : -1, ...last.culprits].join();
     if (how === drawn.how && areSameRanks(drawn.ranks, last.ranks)) return;
     drawn = { how, ranks: last.ranks };
     shown = drawnStrip(strip, last, hasFocus ? focus : null);
@@ -227,14 +228,15 @@ function addedStrip(container) {
 
 function placeUnder(event, shown, picture) {
   if (!shown || !picture) return null;
-  const column = Math.floor(event.offsetX / shown.width);
-  const place = Math.floor(event.offsetY / shown.height) * shown.columns + column;
+  const scale = textScale();
+  const column = Math.floor(event.offsetX / scale / shown.width);
+  const place = Math.floor(event.offsetY / scale / shown.height) * shown.columns + column;
   return column < shown.columns && place >= 0 && place < picture.ranks.rank.length ? place : null;
 }
 
 /** Draws all ranks; gives how they lie. Cost: O(ranks), 10,000 in a few milliseconds. */
 function drawnStrip(strip, { ranks, culprits }, focus) {
-  const lies = tilesOfStrip(ranks.rank.length, strip.clientWidth, HIGHEST_STRIP);
+  const lies = tilesOfStrip(ranks.rank.length, strip.clientWidth / textScale(), HIGHEST_STRIP);
   const draw = cleanSurface(strip, lies.total);
   const styles = getComputedStyle(strip);
   const colourOf = (tone) => styles.getPropertyValue(`--state-${tone}`);
@@ -267,9 +269,9 @@ function areSameRanks(one, other) {
 
 /** The canvas at the size of the screen's own pixels, empty. */
 function cleanSurface(strip, height) {
-  const scale = window.devicePixelRatio || 1;
-  const wanted = [Math.round(strip.clientWidth * scale), Math.round(height * scale)];
-  strip.style.height = `${height}px`;
+  const scale = (window.devicePixelRatio || 1) * textScale();
+  const wanted = [Math.round((strip.clientWidth * scale) / textScale()), Math.round(height * scale)];
+  strip.style.height = `${height / 16}rem`;
   if (strip.width !== wanted[0]) strip.width = wanted[0];
   if (strip.height !== wanted[1]) strip.height = wanted[1];
   const draw = strip.getContext("2d");

@@ -14,6 +14,7 @@ import { createRankDetails } from "./rank_details.js";
 import { createRankTime } from "./rank_time.js";
 import { createSectionHeat } from "./section_heat.js";
 import { openSource } from "./source.js";
+import { sayAloud } from "./speech.js";
 import { createState } from "./state.js";
 import { createTheme } from "./theme.js";
 import { createVerdicts } from "./verdicts.js";
@@ -28,20 +29,27 @@ export function startPage() {
   let theme = document.documentElement.dataset.theme;
   let isDue = false;
 
+  let section = null;
   const state = createState(window, (chosen) => {
+    if (chosen.section !== section) sayAloud(`Since when: ${chosen.section || "all sections"}`);
+    section = chosen.section;
     due();
     source.look(chosen);
   });
+  section = state.chosen().section;
   const actions = { select: state.select, retry: source.retry };
   const parts = createParts(actions);
 
+  function draw() {
+    isDue = false;
+    if (view) drawPage(parts, view, chosenOf(view, state.chosen(), theme));
+  }
+
   function due() {
+    if (document.hidden) return draw(); // for the title: a hidden tab has no frames
     if (isDue) return;
     isDue = true;
-    window.requestAnimationFrame(() => {
-      isDue = false;
-      if (view) drawPage(parts, view, chosenOf(view, state.chosen(), theme));
-    });
+    window.requestAnimationFrame(draw);
   }
 
   followBar(document.querySelector(".top-bar"));
@@ -66,7 +74,7 @@ function createParts(actions) {
   const make = (create, name) => create(partElement(name), actions);
   return {
     alerts: make(createAlerts, "alerts"),
-    announcer: make(createAnnouncer, "announcer"),
+    announcer: createAnnouncer(),
     answer: make(createAnswer, "answer"),
     connection: createConnection(partElement("connection"), partElement("notice"), actions),
     figures: make(createFigures, "figures"),
@@ -113,7 +121,7 @@ function drawPage(parts, view, ui) {
     parts.rankTime.update(picture, ui, timeline);
   }
   parts.rank.update(picture, ui, rank, connection.state === "saved");
-  parts.announcer.update(picture);
+  parts.announcer.update(picture, connection, problem);
   if (picture || runs) document.body.dataset.ready = "";
 }
 

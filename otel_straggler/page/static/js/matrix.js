@@ -27,6 +27,7 @@ export function createMatrix(container, actions) {
     marks: ["silent"],
     hasMinimap: false,
     tableCaption: "The slowest workers",
+    tableColumn: "worker",
     on: {
       words: (found) => wordsOfWorker(it.cells, found),
       pick: ({ row, column }) => {
@@ -51,7 +52,7 @@ export function createMatrix(container, actions) {
     container.dataset.pattern = heat.pattern;
     container.dataset.hot = it.cells.hot;
     container.dataset.silent = heat.silent.map((place) => place.join(",")).join(";");
-    frame.table.update(factsOfRanks(picture).worst);
+    frame.table.update(factsOfRanks(picture).worst, (rank) => placeWords(it.cells, rank));
     const grid = it.cells.rows ? matrixGrid(it.cells, ui.rank) : EMPTY_HEAT_GRID;
     frame.setHeight(
       Math.min(MATRIX_HEIGHT.most, Math.max(1, grid.rows) * MATRIX_HEIGHT.row) +
@@ -85,9 +86,21 @@ function matrixGrid(cells, rank) {
     hatched: cells.silent,
     cells: cells.count,
     markedCell: cells.placeOfRank.get(rank) ?? null,
+    startCell: cells.placeOfRank.get(rank) ?? gravestCell(cells),
     mostCellWidth: 64,
     mostCellHeight: MATRIX_HEIGHT.row,
   };
+}
+
+/** The first that is silent, else the hottest. */
+function gravestCell({ rows, columns, silent, at }) {
+  if (silent.size) return Math.min(...silent);
+  let [gravest, most] = [0, -Infinity];
+  for (let place = 0; place < rows * columns; place += 1) {
+    const slowdown = at(Math.floor(place / columns), place % columns)?.slowdown ?? -Infinity;
+    if (slowdown > most) [gravest, most] = [place, slowdown];
+  }
+  return gravest;
 }
 
 function wordsOfWorker(cells, { row, column, ranks }) {
@@ -108,6 +121,13 @@ function wordsOfWorker(cells, { row, column, ranks }) {
       : "",
     ranks > 1 ? "the hottest of the cells under one pixel" : "",
   ];
+}
+
+function placeWords(cells, rank) {
+  const place = cells.placeOfRank.get(rank);
+  const cell = place === undefined ? null : cells.at(Math.floor(place / cells.columns), place % cells.columns);
+  if (!cell || cells.isRanks) return "not told";
+  return `stage ${cell.stage}, data rank ${cell.data}`;
 }
 
 function sayDetail(note, { rows, columns }, grid) {

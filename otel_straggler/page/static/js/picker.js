@@ -69,7 +69,7 @@ export function createPicker(container, actions) {
         },
         el("span", { class: "visually-hidden" }, "Run: "),
         run ? runNameTree(run) : "Choose a run",
-        el("span", { class: "run-count" }, countText(last.runs)),
+        countTree(last.runs),
         el("span", { "aria-hidden": "true" }, "▾"),
       ),
       isOpen ? popupTree() : null,
@@ -105,10 +105,7 @@ export function createPicker(container, actions) {
         { role: "listbox", id: "run-list", "aria-label": "Runs" },
         shown.map((run, place) => optionTree(run, place, place === marked, choose)),
       ),
-      runs.length > shown.length
-        ? el("p", { class: "popup-note" }, `${runs.length - shown.length} more: type to find them`)
-        : null,
-      runs.length === 0 ? el("p", { class: "popup-note" }, "No run is called that") : null,
+      el("p", { class: "popup-note", role: "status" }, foundText(runs.length, shown.length, typed)),
     );
   }
 
@@ -124,7 +121,8 @@ export function createPicker(container, actions) {
         "data-tone": run.tone,
         onclick: () => chosen(run),
       },
-      el("span", { class: "tone-mark", title: toneName(run.tone) }, toneMark(run.tone)),
+      el("span", { class: "tone-mark", title: toneName(run.tone), "aria-hidden": "true" }, toneMark(run.tone)),
+      el("span", { class: "visually-hidden" }, `${toneName(run.tone)}: `),
       el("span", { class: "option-name" }, runNameTree(run)),
       el("span", { class: "option-says", dir: "auto" }, run.headline),
       el("span", { class: "option-size" }, sizeText(run, age)),
@@ -164,9 +162,17 @@ function runNameTree(run) {
   ];
 }
 
-function countText(runs) {
+function countTree(runs) {
   const more = (runs?.runs.length ?? 0) - 1;
-  return more > 0 ? `+${formatNumber(more)}` : "";
+  if (more <= 0) return null;
+  return el("span", { class: "run-count" }, `+${formatNumber(more)}`, el("span", { class: "visually-hidden" }, " more"));
+}
+
+/** What the list does not show by itself; also read aloud when it changes. */
+function foundText(found, shown, typed) {
+  if (found === 0) return "No run is called that";
+  if (found > shown) return `${found - shown} more: type to find them`;
+  return typed ? `${formatCount(found, "run")} found` : "";
 }
 
 function sizeText(run, age) {

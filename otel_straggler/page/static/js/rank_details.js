@@ -12,36 +12,51 @@ const SLOW_FROM = 1.1;
 /** Shown while a rank is chosen; Escape closes it, and the focus goes back to where it was. */
 export function createRankDetails(container, actions) {
   let opener = null;
-  let isOpen = false;
+  let shown = null;
 
   function close() {
     actions.select({ rank: null });
   }
 
   function show(wanted) {
-    if (wanted === isOpen) return;
-    isOpen = wanted;
-    container.hidden = !wanted;
-    document.body.classList.toggle("has-side-panel", wanted);
-    if (wanted) {
-      opener = document.activeElement;
-      container.querySelector("h2")?.focus({ preventScroll: true });
-    } else if (opener?.isConnected) {
+    if (wanted === shown) return;
+    shown = wanted;
+    const { activeElement: active } = document;
+    const isInside = container.contains(active);
+    container.hidden = wanted === null;
+    document.body.classList.toggle("has-side-panel", wanted !== null);
+    if (wanted !== null) {
+      if (!isInside) opener = active;
+      container.querySelector("h2").focus({ preventScroll: true });
+      container.scrollTop = 0;
+    } else if (opener?.isConnected && (isInside || active === document.body)) {
       opener.focus({ preventScroll: true });
     }
   }
 
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && isOpen && !event.defaultPrevented) close();
+    if (event.key === "Escape" && shown !== null && !event.defaultPrevented) close();
+  });
+  document.addEventListener("focusin", () => {
+    window.requestAnimationFrame(() => {
+      if (shown !== null && isCovered(document.activeElement, container)) close();
+    });
   });
 
   return {
     update(picture, ui, rank, isSaved) {
-      const isWanted = Boolean(picture) && ui.rank !== null;
-      if (isWanted) patch(container, panelTree(picture, ui, rank, { ...actions, close, isSaved }));
-      show(isWanted);
+      const wanted = picture ? ui.rank : null;
+      if (wanted !== null) patch(container, panelTree(picture, ui, rank, { ...actions, close, isSaved }));
+      show(wanted);
     },
   };
+}
+
+/** Whether the panel lies over an element: who goes on with the keys has to see where the focus is. */
+function isCovered(element, panel) {
+  if (!element || element === document.body || panel.contains(element)) return false;
+  const [one, other] = [element, panel].map((each) => each.getBoundingClientRect());
+  return one.left >= other.left - 1 && one.bottom > other.top;
 }
 
 /** The panel as a tree; `rank` is null until the collector has answered; `actions` can `close` it. */

@@ -16,6 +16,7 @@ import { bytesAtPlaces, heatDetail, heatLevels } from "./heat_levels.js";
 import { printableText } from "./dom.js";
 import { EMPTY_HEAT_GRID, isHeatHeld } from "./heat_view.js";
 import { RANK_ORDERS, factsOfRanks, flaggedRowsOf, orderOfRanks } from "./rank_order.js";
+import { slowSinceWords } from "./slow_since.js";
 import { canPan, clampView, showsNewest, visibleCells } from "./viewport.js";
 
 const RANK_TIME_LAYOUT = { left: 82, top: 4, right: 0, bottom: 24 };
@@ -36,6 +37,7 @@ export function createRankTime(container, actions) {
     marks: ["flagged"],
     hasMinimap: true,
     tableCaption: "The slowest ranks of the newest window",
+    tableColumn: "slow since",
     on: {
       words: (found) => wordsOfCell(it.shown, found),
       pick: (found) => actions.select({ rank: it.shown.rankAt(found.row) }),
@@ -59,7 +61,7 @@ export function createRankTime(container, actions) {
   const update = (picture, ui, timeline) => {
     it.last = [picture, ui, timeline];
     section.setOptions(sectionChoices(picture), ui.section ?? "");
-    frame.table.update(factsOfRanks(picture).worst);
+    frame.table.update(factsOfRanks(picture).worst, (rank) => slowSinceWords(timeline, rank));
     redo();
   };
   const counts = () => ({ draws: frame.heat.it.draws, columnsBuilt: it.cache.built() });

@@ -1,7 +1,7 @@
 // Ranks down, sections across, the newest window: in what a slow rank is slow.
 
 import { bytesOfSlowdowns } from "./bytes.js";
-import { chartChoice } from "./chart_dom.js";
+import { chartChoice, textScale } from "./chart_dom.js";
 import { createChartFrame, zoomButtons } from "./chart_frame.js";
 import { countWords, rankWords, ranksWords, slowdownWords } from "./chart_words.js";
 import { bytesAtPlaces, heatDetail, heatLevels } from "./heat_levels.js";
@@ -27,6 +27,7 @@ export function createSectionHeat(container, actions) {
     marks: ["flagged"],
     hasMinimap: true,
     tableCaption: "The slowest ranks of the newest window, all sections together",
+    tableColumn: "slowest in",
     on: {
       words: (found) => wordsOfSection(it.shown, found),
       pick: ({ row, column }) => {
@@ -45,7 +46,7 @@ export function createSectionHeat(container, actions) {
   frame.tools.append(order.element, ...zoomButtons(frame.heat.actions, "ranks"));
   const update = (picture, ui) => {
     it.last = [picture, ui];
-    frame.table.update(factsOfRanks(picture).worst);
+    frame.table.update(factsOfRanks(picture).worst, (rank) => slowestInWords(picture, rank));
     redo();
   };
   return { update, destroy: frame.destroy };
@@ -78,7 +79,7 @@ function refreshSections(frame, it, picture, ui) {
     SECTION_HEAT_HEIGHT.most,
     Math.max(SECTION_HEAT_HEIGHT.least, grid.rows * SECTION_HEAT_HEIGHT.row),
   );
-  const { top, bottom } = grid.layoutFor?.(frame.stage.clientWidth) ?? GUTTERS;
+  const { top, bottom } = grid.layoutFor?.(frame.stage.clientWidth / textScale()) ?? GUTTERS;
   frame.setHeight(tall + top + bottom);
   frame.body.dataset.large = String(grid.rows > 100);
   frame.stage.dataset.empty =
@@ -132,6 +133,16 @@ function sectionGrid({ keys, places, columns, levels, flagged, known, order }, u
     mostCellWidth: 240,
     mostCellHeight: 26,
   };
+}
+
+/** "forward, 1.49x its peers": its own work that is farthest behind; waiting is no work. */
+function slowestInWords({ ranks, sections, slowdowns }, rank) {
+  const place = ranks.rank.indexOf(rank);
+  const own = (sections ?? [])
+    .map(({ name, kind }, i) => ({ name, kind, slowdown: slowdowns?.by_section?.[i]?.[place] ?? null }))
+    .filter(({ kind, slowdown }) => kind !== "wait" && slowdown !== null)
+    .sort((one, other) => other.slowdown - one.slowdown);
+  return own.length ? `${printableText(own[0].name)}, ${slowdownWords(own[0].slowdown)}` : "not known";
 }
 
 /** Names stand upright where the longest has room. */
