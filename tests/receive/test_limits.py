@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import threading
 import time
 from typing import Any
@@ -12,7 +13,16 @@ import pytest
 
 from otel_straggler.receive.http1 import Head, Request, Response
 
-from .conftest import Receiver, StartReceiver, chunked, post, read_all, read_until, split_replies
+from .conftest import (
+    CLIENT_S,
+    Receiver,
+    StartReceiver,
+    chunked,
+    post,
+    read_all,
+    read_until,
+    split_replies,
+)
 
 
 def test_slow_headers_are_cut_off(start: StartReceiver) -> None:
@@ -130,6 +140,20 @@ class Pages:
         return Response(status, message.encode())
 
 
+class Small(Pages):
+    """Waits in its first answer until it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_begun, self.may_go_on = threading.Event(), threading.Event()
+
+    def respond(self, request: Request) -> Any:
+        self.queries.append(request.head.query)
+        self.has_begun.set()
+        assert self.may_go_on.wait(CLIENT_S)
+        return Response(200, b"small")
+
+
 GET = b"GET /page?a=b HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
@@ -146,6 +170,22 @@ def test_a_client_that_does_not_read_gets_no_further_answers_made(start: StartRe
         client.shutdown(1)
         assert [len(r.body) for r in split_replies(read_all(client))] == [1 << 20] * 200
     assert pages.queries == ["a=b"] * 201
+
+
+def test_many_requests_at_once_do_not_keep_others_waiting(start: StartReceiver) -> None:
+    """One answer, then it is the turn of the other connections: a rank's heartbeat among them."""
+    pages = Small()
+    receiver = start(pages)
+    with receiver.connect() as greedy, receiver.connect() as modest:
+        greedy.sendall(GET * 500)
+        assert pages.has_begun.wait(CLIENT_S)  # the loop waits in its first answer
+        modest.sendall(GET.replace(b"a=b", b"modest"))
+        pages.may_go_on.set()
+        read_until(modest, b"\r\n\r\nsmall")
+        for client in (greedy, modest):
+            client.shutdown(socket.SHUT_WR)
+        assert len(split_replies(read_all(greedy))) == 500
+    assert pages.queries.index("modest") < 250
 
 
 def test_a_client_that_never_reads_is_cut_off(start: StartReceiver) -> None:

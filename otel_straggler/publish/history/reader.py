@@ -52,13 +52,18 @@ class WindowEntry:
 class HistoryReader:
     """Reads while a collector writes; each question sees one moment.
 
+    Args:
+        path: of the file.
+        busy_s: how long to wait for a program that holds it.
+
     Raises:
         ConfigError, UnavailableError: there is no such file, it is no history, or a newer one.
         InputError: (also of every method) the file is damaged.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, *, busy_s: float = _BUSY_S) -> None:
         self._path = Path(path)
+        self._busy_s = busy_s
         self._connection = self._opened()
 
     def __enter__(self) -> HistoryReader:
@@ -173,7 +178,7 @@ class HistoryReader:
 
     def _connected(self, how: str) -> sqlite3.Connection:
         address = f"{self._path.resolve().as_uri()}?{how}"
-        connection = sqlite3.connect(address, uri=True, timeout=_BUSY_S, isolation_level=None)
+        connection = sqlite3.connect(address, uri=True, timeout=self._busy_s, isolation_level=None)
         try:
             self._version = schema.check_version(connection, where=str(self._path))
         except BaseException:
