@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import test from "node:test";
 import { addressOf } from "./js/api.js";
+import { queueForStream } from "./js/browser_world.js";
 import { openEmbedded, openLive } from "./js/source.js";
 
 const CASES = JSON.parse(readFileSync(new URL("./cases.json", import.meta.url)));
@@ -11,6 +12,7 @@ class FakeWorld {
   constructor(pictures = [CASES.pictures.straggler]) {
     Object.assign(this, { pictures, clock: 1_000_000, asked: [], streams: [], timers: new Map() });
     Object.assign(this, { isAway: false, hidden: false, started: 500, version: 1, number: 0 });
+    Object.assign(this, { refuses: false, turns: 1, left: 0 });
     this.visible = () => {};
   }
   fetch = async (address, { headers }) => {
@@ -26,7 +28,7 @@ class FakeWorld {
   answer(path, query) {
     const told = { started_at_s: this.started, now_s: this.clock / 1000 + 5 };
     if (path === "v1/runs") {
-      const runs = this.pictures.map(({ run }) => ({ run_id: run.run_id }));
+      const runs = this.pictures.map(({ run }) => ({ run_id: run.run_id, headline: this.headline }));
       return { ...told, runs };
     }
     const found = this.pictures.find(({ run }) => run.run_id === query.get("run"));
@@ -42,7 +44,13 @@ class FakeWorld {
     stream.close = () => (stream.isClosed = true);
     stream.say = (name, data) => stream.listeners[name]({ data: JSON.stringify(data) });
     this.streams.push(stream);
+    if (!this.refuses) queueMicrotask(() => stream.listeners.open());
     return stream;
+  };
+  queueForStream = (granted) => {
+    this.grant = granted;
+    if (this.turns > 0) granted();
+    return () => (this.left += 1);
   };
   now_ms = () => this.clock;
   later = (what, ms) => {
@@ -298,20 +306,116 @@ test("what a stream says after it was closed is not heard", async () => {
   assert.equal(world.asked.length, before);
 });
 
-test("a page that nobody sees asks for nothing until it is seen", async () => {
+test("a page that nobody sees has no stream and asks for no picture until it is seen", async () => {
   const world = new FakeWorld();
   await started(world);
-  world.hidden = true;
-  const before = world.asked.length;
+  const looks = () => world.asked.filter((address) => !address.startsWith("v1/runs")).length;
+  hide(world, true);
+  await world.pass(16000);
+  const before = looks();
   world.version = 2;
-  world.stream.say("snapshot", { snapshot: "s2", now_s: 1 });
   await world.pass(60000);
-  assert.equal(world.asked.length, before);
-  world.hidden = false;
-  world.visible();
+  assert.equal(looks(), before);
+  assert.ok(world.stream.isClosed);
+  assert.equal(world.left, 1);
+  hide(world, false);
   await settled();
-  assert.ok(world.asked.length > before);
+  assert.ok(looks() > before);
+  assert.ok(!world.stream.isClosed);
 });
+
+test("for the title a hidden page looks once when the list tells another headline", async () => {
+  const world = new FakeWorld();
+  const { last } = await started(world);
+  hide(world, true);
+  await world.pass(16000);
+  const before = world.asked.length;
+  Object.assign(world, { version: 2, headline: "Rank 5 is slow" });
+  await world.pass(60000);
+  const asked = world.asked.slice(before).filter((address) => address.startsWith("v1/run?"));
+  assert.equal(asked.length, 1);
+  assert.equal(last().picture.snapshot, "s2");
+});
+
+test("a tab whose turn it is not asks, until it may have a stream", async () => {
+  const world = new FakeWorld();
+  world.turns = 0;
+  const { last } = await started(world);
+  assert.equal(last().connection.state, "live");
+  world.version = 2;
+  await world.pass(3000);
+  assert.equal(last().picture.snapshot, "s2");
+  assert.equal(world.streams.length, 0);
+  world.grant();
+  await settled();
+  const before = world.asked.length;
+  await world.pass(9000);
+  assert.equal(world.asked.length, before);
+  assert.equal(world.streams.length, 1);
+});
+
+test("a tab without a stream finds that the collector is away, and that it is another one", async () => {
+  const world = new FakeWorld();
+  world.turns = 0;
+  const { last } = await started(world);
+  world.isAway = true;
+  world.version = 2;
+  await world.pass(3000);
+  assert.equal(last().connection.state, "reconnecting");
+  Object.assign(world, { isAway: false, started: 900 });
+  await world.pass(1000);
+  assert.equal(last().connection.state, "live");
+  assert.equal(last().picture.snapshot, "s2");
+  assert.ok(!world.asked.at(-1).includes("after="));
+});
+
+test("a stream that is refused, or held back, is no lost connection: the page asks", async () => {
+  const world = new FakeWorld();
+  world.refuses = true;
+  const { last } = await started(world);
+  world.stream.listeners.error();
+  world.version = 2;
+  await world.pass(3000);
+  assert.equal(last().connection.state, "live");
+  assert.equal(last().picture.snapshot, "s2");
+  world.refuses = false;
+  await world.pass(60000);
+  assert.equal(world.streams.length, 2);
+  world.isAway = true;
+  await world.pass(15000);
+  assert.equal(last().connection.state, "reconnecting");
+});
+
+function hide(world, isHidden) {
+  world.hidden = isHidden;
+  world.visible();
+}
+
+test("three tabs of a browser have a turn, and the next one gets it when one leaves", async () => {
+  const locks = new FakeLocks();
+  const turns = [];
+  const leave = [1, 2, 3, 4, 5].map((tab) => queueForStream(locks, () => turns.push(tab)));
+  await settled();
+  assert.deepEqual(turns, [1, 2, 3]);
+  leave[3](); // one that waits goes away
+  leave[1]();
+  await settled();
+  assert.deepEqual(turns, [1, 2, 3, 5]);
+  queueForStream(undefined, () => turns.push("without locks")); // nobody's turn ever comes
+  await settled();
+  assert.equal(turns.length, 4);
+});
+
+/** What `navigator.locks.request` does with exclusive locks. */
+class FakeLocks {
+  waiting = new Map();
+  request(name, { signal }, take) {
+    const before = this.waiting.get(name) ?? Promise.resolve();
+    const done = before.then(() => (signal.aborted ? undefined : take()));
+    this.waiting.set(name, done);
+    return done;
+  }
+}
 
 test("a saved report shows what it carries, by section and rank", () => {
   const seen = [];

@@ -35,13 +35,16 @@ export function startPage() {
   const actions = { select: state.select, retry: source.retry };
   const parts = createParts(actions);
 
+  function draw() {
+    isDue = false;
+    if (view) drawPage(parts, view, chosenOf(view, state.chosen(), theme));
+  }
+
   function due() {
+    if (document.hidden) return draw(); // for the title: a hidden tab has no frames
     if (isDue) return;
     isDue = true;
-    window.requestAnimationFrame(() => {
-      isDue = false;
-      if (view) drawPage(parts, view, chosenOf(view, state.chosen(), theme));
-    });
+    window.requestAnimationFrame(draw);
   }
 
   followBar(document.querySelector(".top-bar"));

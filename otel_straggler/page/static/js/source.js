@@ -2,8 +2,9 @@
 // changed, or the data that a saved report carries in itself. Both tell it in the same form.
 
 import { createApi, addressOf } from "./api.js";
-import { createStream } from "./stream.js";
+import { browserWorld } from "./browser_world.js";
 import { decodeTimeline, mergeTimelines } from "./bytes.js";
+import { createNews } from "./news.js";
 
 /**
  * What a source tells, always all of it:
@@ -61,8 +62,7 @@ export function openLive(world = browserWorld()) {
   const timelines = new Map();
   let chosen = {};
   let changed = () => {};
-  let stream = null;
-  let streamedRun = null;
+  let followedRun = null;
   let startedAt = null;
   let failures = 0;
   let retryTimer = null;
@@ -71,6 +71,19 @@ export function openLive(world = browserWorld()) {
   let isLooking = false;
   let mustLook = false;
   let generation = 0;
+  let glanced = null;
+
+  const news = createNews(world, {
+    runs: follow,
+    snapshot: (told) => {
+      reached(told.now_s);
+      if (followedRun === null) return follow(); // the first run came before the stream was there
+      if (told.snapshot === view.picture?.snapshot) return tell();
+      soon();
+    },
+    ask: () => (followedRun === null ? follow() : soon()),
+    lost,
+  });
 
   const tell = () => changed({ ...view, connection: { ...view.connection } });
 
@@ -80,8 +93,7 @@ export function openLive(world = browserWorld()) {
   }
 
   function lost() {
-    stream?.close();
-    stream = null;
+    news.stop();
     failures += 1;
     const longest = Math.min(SLOWEST_RETRY_MS, FIRST_RETRY_MS * 2 ** Math.min(failures, 8));
     const wait = longest * (0.5 + 0.5 * world.random()); // pages do not all come back at once
@@ -109,7 +121,7 @@ export function openLive(world = browserWorld()) {
     world.clear(retryTimer);
     try {
       await learnRuns();
-      openStream();
+      listen();
       await look();
     } catch {
       lost();
@@ -128,22 +140,13 @@ export function openLive(world = browserWorld()) {
 
   /** Reads the list, and turns to its first run where nobody has chosen one. */
   function follow() {
-    guarded(learnRuns().then(() => (runLookedAt() === streamedRun ? tell() : turn())));
+    guarded(learnRuns().then(() => (runLookedAt() === followedRun ? tell() : turn())));
   }
 
-  function openStream() {
-    stream?.close();
-    streamedRun = runLookedAt();
-    stream = createStream(world, addressOf("v1/events", { run: streamedRun }), {
-      runs: follow,
-      snapshot: (told) => {
-        reached(told.now_s);
-        if (streamedRun === null) return follow(); // the first run came before the stream was there
-        if (told.snapshot === view.picture?.snapshot) return tell();
-        soon();
-      },
-      lost,
-    });
+  /** Follows the run that is looked at; not while nobody sees the page. */
+  function listen() {
+    followedRun = runLookedAt();
+    if (!world.isHidden()) news.listen(addressOf("v1/events", { run: followedRun }));
   }
 
   /** The run of the address, else the first of the list. */
@@ -152,7 +155,7 @@ export function openLive(world = browserWorld()) {
   }
 
   function turn() {
-    openStream();
+    listen();
     return look();
   }
 
@@ -242,17 +245,36 @@ export function openLive(world = browserWorld()) {
   /** A stream that is silently dead, and a list of runs that changed, are found here. */
   function watch() {
     world.later(watch, WATCH_MS);
-    if (view.connection.state === "reconnecting" || world.isHidden()) return;
-    follow();
+    if (view.connection.state === "reconnecting") return;
+    if (world.isHidden()) glance();
+    else follow();
+  }
+
+  /** Nobody sees the page but its title, and that is to be true: the list tells headlines. */
+  function glance() {
+    const isOther = () => {
+      const run = view.runs?.runs.find(({ run_id: id }) => id === runLookedAt());
+      const before = glanced;
+      glanced = `${run?.tone} ${run?.headline}`;
+      return glanced !== before;
+    };
+    guarded(learnRuns().then(() => isOther() && look()));
+  }
+
+  /** The tab was hidden, or is seen again. */
+  function turnedTab() {
+    glanced = null;
+    if (world.isHidden()) return news.rest();
+    if (view.connection.state === "reconnecting") return connect();
+    listen();
+    guarded(look());
   }
 
   return {
     start(listener, first) {
       changed = listener;
       chosen = first;
-      world.onVisible(() => {
-        if (!world.isHidden()) guarded(look());
-      });
+      world.onVisible(turnedTab);
       world.later(watch, WATCH_MS);
       return connect();
     },
@@ -267,7 +289,7 @@ export function openLive(world = browserWorld()) {
     },
     retry: () => connect(),
     stop() {
-      stream?.close();
+      news.rest();
       world.clear(retryTimer);
       world.clear(lookTimer);
     },
@@ -276,18 +298,4 @@ export function openLive(world = browserWorld()) {
 
 function hasEnded(picture) {
   return picture !== null && (picture.run.finished_at_s !== null || !picture.run.is_live);
-}
-
-/** The browser: its clock, its timers, its ways to ask. */
-function browserWorld() {
-  return {
-    fetch: (address, options) => window.fetch(address, options),
-    openStream: (address) => new EventSource(address),
-    now_ms: () => Date.now(),
-    later: (what, ms) => window.setTimeout(what, ms),
-    clear: (timer) => window.clearTimeout(timer),
-    random: () => Math.random(),
-    isHidden: () => document.hidden,
-    onVisible: (what) => document.addEventListener("visibilitychange", what),
-  };
 }

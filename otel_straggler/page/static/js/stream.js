@@ -4,7 +4,7 @@
  * Listens until it is closed or lost. A browser would try again by itself after some errors and not
  * after others; here every error ends the stream, and who listens decides when to try again.
  *
- * @param told `snapshot(news)`, `runs(news)` and `lost()`.
+ * @param told `opened()`, `snapshot(news)`, `runs(news)` and `lost()`.
  */
 export function createStream(world, address, told) {
   const stream = world.openStream(address);
@@ -19,6 +19,7 @@ export function createStream(world, address, told) {
       if (isOpen && news !== null) told[name](news);
     });
   };
+  stream.addEventListener("open", () => isOpen && told.opened());
   listen("snapshot");
   listen("runs");
   stream.addEventListener("error", () => {
