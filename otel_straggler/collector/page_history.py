@@ -89,7 +89,7 @@ class PageHistory:
         return run.last_seen_ns, run.windows, run.changes, int(is_fresh and now_s / _GOES_ON_S)
 
     def worlds(self, run_id: str) -> list[Seen]:
-        """Every group of a run as it was last, kept for who asks again; empty if it is not known."""
+        """Every group of a run as it was last; empty if it is not known. Kept for a while."""
         run = self.run(run_id)
         if run is None:
             return []
