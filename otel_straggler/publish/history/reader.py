@@ -19,6 +19,8 @@ from otel_straggler.publish.history.verdict_text import read_verdict
 from otel_straggler.publish.history.window_blobs import WindowSummary, read_window
 
 _BUSY_S = 5.0
+_LEAST_BYTES = 512
+"""The smallest page of SQLite."""
 _FIRST_WITH_SUMMARIES = 2
 
 
@@ -166,7 +168,9 @@ class HistoryReader:
 
     def _opened(self) -> sqlite3.Connection:
         if not self._path.is_file():
-            raise _unreadable(self._path, "no file")
+            raise _unreadable(self._path, "a folder" if self._path.is_dir() else "no file")
+        if self._path.stat().st_size < _LEAST_BYTES:
+            raise _unreadable(self._path, "an empty file, or the beginning of one")
         with _said(self._path):
             try:
                 return self._connected("mode=ro")
