@@ -198,6 +198,17 @@ def test_a_client_that_never_reads_is_cut_off(start: StartReceiver) -> None:
             time.sleep(0.005)
 
 
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux has it")
+def test_a_peer_that_vanished_is_noticed_within_a_minute(receiver: Receiver) -> None:
+    """A closed laptop sends no FIN; what is written to it is confirmed by nobody."""
+    with receiver.connect() as client:
+        client.sendall(post(b"1"))
+        read_until(client, b"\r\n\r\n")
+        (connection,) = receiver.server.connections
+        accepted = connection._transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
+
+
 def test_a_long_last_answer_outlives_the_linger_time(start: StartReceiver) -> None:
     receiver = start(Pages(), linger_s=0.05)
     with receiver.connect() as client:
