@@ -90,6 +90,11 @@ class HttpServer:
             for connection in tuple(self.connections):
                 connection.check_deadline(now_s)
 
+    def has_much_unsent(self) -> bool:
+        """Whether peers do not read more than may wait. Cost: O(connections), for large answers."""
+        unsent = sum(connection.unsent_bytes for connection in self.connections)
+        return unsent > self.limits.unsent_bytes
+
     def date(self) -> bytes:
         now = int(time.time())
         if self._date[0] != now:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _HEAD_TOO_LARGE = "the request head is too large"
+_LARGE_BYTES = 64 * 1024
+"""An answer that is written without copying it: peers that do not read share one."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CONNECTIONS_BEYOND = 256
 """Connections above the limit that are still told so; beyond them they are cut."""
@@ -351,6 +353,8 @@ class Connection(asyncio.Protocol):
             response.stream.close()
 
     def _write(self, due: _Pending, response: Response) -> None:
+        if len(response.body) > _LARGE_BYTES and self._server.has_much_unsent():
+            response = self._server.app.failure(503, "too many do not read their answers", due.head)
         is_last = (
             not due.keep_alive
             or response.close
@@ -378,9 +382,12 @@ class Connection(asyncio.Protocol):
         elif version == "1.0":
             lines.append(b"Connection: keep-alive\r\n")
         lines.append(b"\r\n")
-        if not is_head:
-            lines.append(response.body)
+        body = b"" if is_head else response.body
+        if len(body) <= _LARGE_BYTES:
+            lines.append(body)
         self._transport.write(b"".join(lines))
+        if len(body) > _LARGE_BYTES:
+            self._transport.write(body)
         if response.stream is not None:
             self._begin_stream(response.stream, is_chunked=is_chunked, is_head=is_head)
         elif is_last:
@@ -442,6 +449,11 @@ class Connection(asyncio.Protocol):
         self._was_sending = is_sending
         if now_s - self._idle_since > (limits.idle_timeout_s if is_sending else limits.linger_s):
             self.abort()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Of answers, which the system has not taken yet."""
+        return int(self._transport.get_write_buffer_size())
 
     def close_if_idle(self) -> None:
         """Close between requests; end a stream, which would never end by itself."""

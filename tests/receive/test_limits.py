@@ -116,6 +116,7 @@ class Pages:
 
     def __init__(self) -> None:
         self.fixed_headers: dict[str, str] = {}
+        self.body = b"x" * (1 << 20)
         self.answered = 0
         self.queries: list[str] = []
         self.gate: threading.Event | None = None
@@ -129,7 +130,7 @@ class Pages:
     def respond(self, request: Request) -> Any:
         self.answered += 1
         self.queries.append(request.head.query)
-        return self._later() if self.gate is not None else Response(200, b"x" * (1 << 20))
+        return self._later() if self.gate is not None else Response(200, self.body)
 
     async def _later(self) -> Response:
         assert self.gate is not None
@@ -186,6 +187,21 @@ def test_many_requests_at_once_do_not_keep_others_waiting(start: StartReceiver) 
             client.shutdown(socket.SHUT_WR)
         assert len(split_replies(read_all(greedy))) == 500
     assert pages.queries.index("modest") < 250
+
+
+def test_answers_that_nobody_reads_are_bounded_together(start: StartReceiver) -> None:
+    """Who asks for another large one is told so; those under way are sent in full."""
+    pages = Pages()
+    pages.body = b"x" * (1 << 25)  # more than a socket takes
+    receiver = start(pages, unsent_bytes=1 << 20)
+    with receiver.connect() as silent:
+        silent.sendall(GET)
+        while pages.answered == 0:
+            time.sleep(0.005)
+        assert [r.status for r in receiver.send(GET)] == [503]
+        silent.shutdown(socket.SHUT_WR)
+        assert [len(r.body) for r in split_replies(read_all(silent))] == [1 << 25]
+    assert [r.status for r in receiver.send(GET)] == [200]
 
 
 def test_a_client_that_never_reads_is_cut_off(start: StartReceiver) -> None:
