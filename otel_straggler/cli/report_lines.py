@@ -22,6 +22,8 @@ _SENTENCE = 1_000
 _NAME = 40
 _STYLES = {"good": "bold green", "watch": "bold yellow", "bad": "bold red", "ended": "bold"}
 _HOUR_S = 3600.0
+_OLD_S = 2.0
+"""A history is written every some seconds: its picture is not of now."""
 _WORTH_A_LINE_S = 1e-6
 _NUMBERS = ("rank", "own time", "of the step", "typical")
 
@@ -30,14 +32,14 @@ def report_lines(picture: Json) -> Iterator[RenderableType]:
     """All of it, in the order in which it is read."""
     yield _title(picture)
     yield from _answer(picture["answer"])
-    yield from _figures(picture["run"])
+    yield from _figures(picture)
     yield from _verdicts(picture)
     yield from _heat(picture["heat"])
     yield from _slowest(picture)
     yield from _ledger(picture["ledger"])
     yield from _waits(picture["waits"])
     yield from _states(picture["ranks"])
-    yield from _alerts(picture["alerts"])
+    yield from _alerts(picture)
 
 
 def _title(picture: Json) -> Text:
@@ -56,6 +58,13 @@ def _moments(picture: Json) -> str:
     if run["finished_at_s"] is not None:
         return f"{_clock(run['began_at_s'])} to {_clock(run['finished_at_s'])}"
     seen = f"now {_clock(picture['now_s'])}"
+    seen_at_s = run.get("seen_at_s", picture["now_s"])  # collectors of before do not tell it
+    awaited_since_s = run.get("awaited_since_s")
+    if awaited_since_s is not None:
+        restarted = f"not heard of since the collector was restarted {_clock(awaited_since_s)}"
+        return f"since {_clock(run['began_at_s'])}, as of {_clock(seen_at_s)}, {restarted}"
+    if run["is_live"] and picture["now_s"] - seen_at_s > _OLD_S:
+        seen = f"as of {_clock(seen_at_s)}"
     if not run["is_live"]:
         seen = f"last heard of {_clock(run['heard_at_s'])}"
     return f"since {_clock(run['began_at_s'])}, {seen}"
@@ -66,7 +75,7 @@ def _answer(answer: Json) -> Iterator[Text]:
     sentence = printable(answer["sentence"] or "", _SENTENCE)
     if sentence and sentence.rstrip(".") != answer["headline"]:
         yield Text(sentence)
-    facts = [*_since(answer), *_cause(answer), *_peers(answer["peers"]), *_cost(answer["cost"])]
+    facts = [*_since(answer), *_cause(answer), *_peers(answer), *_cost(answer)]
     if facts:
         yield Text(", ".join(facts))
     for advice in answer["advice"]:
@@ -92,30 +101,42 @@ def _cause(answer: Json) -> Iterator[str]:
         yield f"cause {printable(answer['cause_text'])}{how}"
 
 
-def _peers(peers: Json | None) -> Iterator[str]:
+def _is_over(answer: Json) -> bool:
+    return bool(answer["kind"] == "ended")
+
+
+def _peers(answer: Json) -> Iterator[str]:
+    peers = answer["peers"]
     if peers and peers["own_s"] is not None and peers["peers_s"] is not None:
         count = f"{peers['n_peers']:,} peers" if peers["n_peers"] else "its peers"
         own, theirs = duration(peers["own_s"]), duration(peers["peers_s"])
-        yield f"{own} where {count} take {theirs}"
+        if answer["scope"] in ("run", "role"):  # compared with its past, or with equal work
+            is_uneven = (answer["cause"] or "").endswith("_imbalance")
+            yield f"{own} instead of {theirs} {'with equal work' if is_uneven else 'as before'}"
+            return
+        yield f"{own} where {count} {'took' if _is_over(answer) else 'take'} {theirs}"
 
 
-def _cost(cost: Json | None) -> Iterator[str]:
+def _cost(answer: Json) -> Iterator[str]:
+    cost = answer["cost"]
     if cost and cost["gpu_seconds_lost_per_hour"]:
         yield f"costs {digits(cost['gpu_seconds_lost_per_hour'] / _HOUR_S)} GPU-hours an hour"
     if cost and cost["gpu_seconds_lost"]:
-        yield f"{digits(cost['gpu_seconds_lost'] / _HOUR_S)} GPU-hours lost so far"
+        so_far = "in all" if _is_over(answer) else "so far"
+        yield f"{digits(cost['gpu_seconds_lost'] / _HOUR_S)} GPU-hours lost {so_far}"
 
 
-def _figures(run: Json) -> Iterator[Text]:
-    parts = []
+def _figures(picture: Json) -> Iterator[Text]:
+    run, parts = picture["run"], []
+    takes = "took" if _is_over(picture["answer"]) else "takes"
     if run["step_s"] is not None:
         slowest = run["slowest_step_s"]
         of_slowest = (
             "" if slowest is None else f" (own work of the slowest rank {duration(slowest)})"
         )
-        parts.append(f"a step takes {duration(run['step_s'])}{of_slowest}")
+        parts.append(f"a step {takes} {duration(run['step_s'])}{of_slowest}")
     if run["slowdown"] is not None:
-        parts.append(f"the run takes {run['slowdown']:.2f}x as long as it could")
+        parts.append(f"the run {takes} {run['slowdown']:.2f}x as long as it could")
     if run["resolvable_slowdown"] is not None:
         parts.append(f"from {100 * (run['resolvable_slowdown'] - 1):.2g} % on it would show")
     if parts:
@@ -139,7 +160,8 @@ def _verdicts(picture: Json) -> Iterator[Text]:
 
 
 def _heat(heat: Json) -> Iterator[Text]:
-    if heat["cells"] and heat["pattern"] not in ("even", "unknown"):
+    is_told = any(cell[2] is not None for cell in heat["cells"])
+    if is_told and heat["pattern"] != "even":
         yield Text(f"matrix of workers: {printable(heat['pattern_text'], _SENTENCE)}")
 
 
@@ -212,10 +234,11 @@ def _states(ranks: Json) -> Iterator[Text]:
             yield Text(f"{printable(state)}: rank {printable(rank_ranges(found), 200)}")
 
 
-def _alerts(alerts: Sequence[Json]) -> Iterator[Text]:
-    for alert in alerts[:MOST_LINES]:
+def _alerts(picture: Json) -> Iterator[Text]:
+    fired = "" if picture["run"]["is_live"] else " fired"
+    for alert in picture["alerts"][:MOST_LINES]:
         told = alert["annotations"].get("summary") or alert["annotations"].get("description") or ""
-        text = f"alert {printable(alert['name'])}: {printable(told, _SENTENCE)}"
+        text = f"alert {printable(alert['name'])}{fired}: {printable(told, _SENTENCE)}"
         yield Text(text, style="bold yellow")
 
 

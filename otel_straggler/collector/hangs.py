@@ -75,6 +75,14 @@ class Hangs:
             if run == run_id and found.is_hung
         }
 
+    def idle_gpu_s(self, run_id: str) -> dict[str, float]:
+        """GPU seconds that hangs have cost so far, by group; only of those that ever hung."""
+        return {
+            group: judge.idle_gpu_s
+            for (run, group), judge in self._judges.items()
+            if run == run_id and judge.idle_gpu_s > 0.0
+        }
+
     def forget(self, run_ids: Iterable[str]) -> None:
         gone = set(run_ids)
         for table in (self._judges, self._orders, self._learnt, self._newest):

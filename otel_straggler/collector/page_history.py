@@ -12,8 +12,16 @@ import numpy as np
 
 from otel_straggler.errors import InputError, StragglerError, UnavailableError
 from otel_straggler.publish.history import HistoryReader, RunEntry
-from otel_straggler.publish.picture import Column, RankTable, Seen, column_of, run_entry
+from otel_straggler.publish.picture import (
+    Awaited,
+    Column,
+    RankTable,
+    Seen,
+    column_of,
+    run_entry,
+)
 from otel_straggler.publish.picture.from_history import FromHistory
+from otel_straggler.score.hangs.run_state import ENDS
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -26,9 +34,10 @@ _AGAIN_S: Final = 10.0
 _BUSY_S: Final = 1.0
 """A page waits no longer for a program that holds the file."""
 _MOST_KEPT: Final = 4
-_FRESH_S: Final = 120.0
-_GOES_ON_S: Final = 10.0
+_AWAITED_S: Final = 3600.0
+"""Runs that were followed so shortly before a restart are awaited for as long after it."""
 _State: TypeAlias = tuple[int, int, int, int]
+_NOT_AWAITED, _AWAITED, _OVERDUE = range(3)
 
 
 class PageHistory:
@@ -38,6 +47,7 @@ class PageHistory:
     Args:
         path: of the file; empty: there is none, and nothing is known.
         monotonic_s, wall_s: clocks.
+        lost_after_s: who lives is heard of within this time.
     """
 
     def __init__(
@@ -45,8 +55,11 @@ class PageHistory:
         path: str,
         monotonic_s: Callable[[], float] = time.monotonic,
         wall_s: Callable[[], float] = time.time,
+        lost_after_s: float = 20.0,
     ) -> None:
         self._path = path
+        self._started_at_s = wall_s()
+        self._lost_after_s = lost_after_s
         self._monotonic_s = monotonic_s
         self._wall_s = wall_s
         self._runs: tuple[RunEntry, ...] = ()
@@ -83,10 +96,15 @@ class PageHistory:
         return next((run for run in self.runs() if run.run_id == run_id), None)
 
     def state(self, run: RunEntry) -> _State:
-        """Changes when there is something new of a run: also that nobody writes of it any more."""
-        now_s = self._wall_s()
-        is_fresh = now_s - run.last_seen_ns / 1e9 < _FRESH_S
-        return run.last_seen_ns, run.windows, run.changes, int(is_fresh and now_s / _GOES_ON_S)
+        """Changes when there is something new of a run: also that it should have been heard of."""
+        phase = self._phase(run.last_seen_ns / 1e9)
+        return run.last_seen_ns, run.windows, run.changes, phase
+
+    def known_state(self, run_id: str) -> _State | None:
+        """The same of a run that was read of before; reads nothing, so that it may be asked for on
+        the event loop."""
+        run = next((run for run in self._runs if run.run_id == run_id), None)
+        return None if run is None else self.state(run)
 
     def worlds(self, run_id: str) -> list[Seen]:
         """Every group of a run as it was last; empty if it is not known. Kept for a while."""
@@ -97,9 +115,30 @@ class PageHistory:
         found = self._worlds.get(key)
         if found is None:
             with self._opened() as history:
-                found = FromHistory(history).worlds(run_id)
+                found = self._shown(FromHistory(history, goes_on_s=0.0), run_id)
             _keep(self._worlds, key, found)
         return found
+
+    def _shown(self, pictures: FromHistory, run_id: str) -> list[Seen]:
+        """Nothing is followed that only the history knows; what was, before this process, may still
+        go on."""
+        return [self._awaited(seen) for seen in pictures.worlds(run_id)]
+
+    def _awaited(self, seen: Seen) -> Seen:
+        is_over = seen.finished_at_s is not None or (
+            seen.found is not None and seen.found.state in (*ENDS, "forgotten")
+        )
+        phase = _NOT_AWAITED if is_over else self._phase(seen.now_s)
+        if phase == _NOT_AWAITED:
+            return seen
+        return replace(seen, awaited=Awaited(self._started_at_s, phase == _OVERDUE))
+
+    def _phase(self, seen_at_s: float) -> int:
+        """Of a run that was seen last at that time."""
+        since_s = self._wall_s() - self._started_at_s
+        if not 0.0 <= self._started_at_s - seen_at_s < _AWAITED_S or since_s >= _AWAITED_S:
+            return _NOT_AWAITED
+        return _OVERDUE if since_s >= self._lost_after_s else _AWAITED
 
     def entries(self, without: Iterable[str]) -> list[Json]:
         """For the list of runs. Each is made once, until there is something new of its run."""
@@ -110,9 +149,9 @@ class PageHistory:
         ]
         if stale:
             with self._opened() as history:
-                pictures = FromHistory(history)
+                pictures = FromHistory(history, goes_on_s=0.0)
                 for run in stale:
-                    if worlds := pictures.worlds(run.run_id):
+                    if worlds := self._shown(pictures, run.run_id):
                         self._entries[run.run_id] = self.state(run), run_entry(worlds)
         kept = {run.run_id for run in self._runs}
         self._entries = {key: told for key, told in self._entries.items() if key in kept}

@@ -9,13 +9,13 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from otel_straggler.collector.board import AlertsOf, Snapshot
 from otel_straggler.collector.page_cache import Answer, AnswerCache
 from otel_straggler.collector.page_history import PageHistory
-from otel_straggler.collector.page_seen import groups_of, newest_window, seen_of
+from otel_straggler.collector.page_seen import clock_of, groups_of, newest_window, seen_of
 from otel_straggler.collector.page_state import digest, progress_of, state_of_list, state_of_run
 from otel_straggler.collector.recent import MOST_COLUMNS, Recent
 from otel_straggler.collector.watching import RunSeen
@@ -189,9 +189,13 @@ class Pictures:
         return len(runs), state_of_list(told)
 
     def run_state(self, run_id: str) -> str | None:
-        """Changes when the picture of a live run does; None if there is none."""
+        """Changes when the picture of a run does; None if there is none, or nobody has asked for it
+        since the history was read."""
         run = self._live(run_id)
-        return None if run is None else self._live_state(run)
+        if run is not None:
+            return self._live_state(run)
+        kept = self._from.history.known_state(run_id)
+        return None if kept is None else _kept_state(kept)
 
     @property
     def look_s(self) -> float:
@@ -217,7 +221,7 @@ class Pictures:
         entry = self._from.history.run(run_id)
         if entry is None:
             raise _no_run(run_id)
-        return digest(repr(self._from.history.state(entry)).encode())
+        return _kept_state(self._from.history.state(entry))
 
     def _entries(self) -> list[Json]:
         entries = [run_entry(self._worlds(run)) for run in self._from.snapshot().seen]
@@ -249,9 +253,14 @@ class Pictures:
     def _columns(self, run_id: str, group: str) -> Sequence[Column]:
         """The newest, oldest first; of the history if the run is not followed."""
         self._from.wait()
-        if self._live(run_id) is None:
+        run = self._live(run_id)
+        if run is None:
             return self._from.history.kept(run_id, group, MOST_COLUMNS)
-        return self._from.recent.columns(run_id, group)
+        columns = self._from.recent.columns(run_id, group)
+        clock_s = clock_of(run, group)
+        if not clock_s:
+            return columns
+        return [replace(each, at_s=each.at_s + clock_s) for each in columns]
 
     def _seen(self, run_id: str, run: RunSeen | None, group: str | None) -> Seen:
         worlds = self._from.history.worlds(run_id) if run is None else self._worlds(run, group)
@@ -312,6 +321,11 @@ class Pictures:
             for gone in [key for key in self._tables if key[0] not in live]:
                 del self._tables[gone]
             return table
+
+
+def _kept_state(state: Hashable) -> str:
+    """Of a run that only the history knows."""
+    return digest(repr(state).encode())
 
 
 def _no_run(run_id: str) -> UnknownError:

@@ -28,6 +28,8 @@ _OUTCOMES = {
     "failed": "failed",
 }
 """State of a run that has ended, and its outcome."""
+_CLOCKS_DIFFER_S = 3
+"""Less is how long something was on its way."""
 
 
 def groups_of(run: RunSeen) -> tuple[str, ...]:
@@ -68,7 +70,7 @@ def seen_of(
         groups=groups_of(run),
         attempt=_attempt(world, window),
         now_s=now_s,
-        began_at_s=_began_at_s(lives, window),
+        began_at_s=_began_at_s(world, lives, window),
         heard_at_s=world.touched_at_s if world is not None and world.touched_at_s else None,
         finished_at_s=None if world is None else world.finished_at_s,
         outcome=_outcome(lives) if found is None else _OUTCOMES.get(found.state),
@@ -83,7 +85,22 @@ def seen_of(
         maintenance=_of_nodes(maintenance, table, signs),
         is_acknowledged=hang_subject(group) in run.judged.silenced,
         mode=mode,
+        clock_s=_clock_s(lives),
     )
+
+
+def clock_of(run: RunSeen, group: str) -> float:
+    """:attr:`Seen.clock_s` of one world. Cost: O(ranks)."""
+    world = run.worlds.get(group)
+    return 0.0 if world is None else _clock_s(_lives(world))
+
+
+def _clock_s(lives: list[tuple[int, RankLife]]) -> float:
+    """What turns the time at which the last rank ended something into that of this collector: the
+    rank whose clock is foremost told it, and has the smallest delay."""
+    told = [life.delay_s for _, life in lives if np.isfinite(life.delay_s)]
+    ahead_s = round(min(told, default=0.0))
+    return float(ahead_s) if abs(ahead_s) >= _CLOCKS_DIFFER_S else 0.0
 
 
 def newest_window(run: RunSeen, group: str) -> WindowScores | None:
@@ -103,6 +120,7 @@ def _signs(lives: list[tuple[int, RankLife]], now_s: float) -> RankSigns | None:
         nodes=[life.source.node for _, life in lives],
         roles=[life.source.role for _, life in lives],
         devices=[life.source.device for _, life in lives],
+        models=[life.source.device_model for _, life in lives],
         parallels=[life.source.parallel for _, life in lives],
         heartbeat_age_s=_ages(lives, [life.sent_at_s for _, life in lives], now_s),
         progress_age_s=_ages(lives, [life.progress_at_s for _, life in lives], now_s),
@@ -130,9 +148,13 @@ def _open_section(life: RankLife) -> str:
     return Section(life.open_section).in_phase(life.phase).name
 
 
-def _began_at_s(lives: list[tuple[int, RankLife]], window: WindowScores | None) -> float | None:
+def _began_at_s(
+    world: World | None, lives: list[tuple[int, RankLife]], window: WindowScores | None
+) -> float | None:
     first = min((life for _, life in lives), key=lambda life: life.first_sent_at_s, default=None)
     began_at_s = None if first is None else first.here(first.first_sent_at_s)
+    if first is not None and world is not None and first.first_sent_at_s >= world.began_at_s:
+        began_at_s = world.began_at_s  # by a clock that is ahead: when it arrived is known
     if began_at_s:
         return began_at_s
     return None if window is None else window.start_ns / 1e9

@@ -91,7 +91,10 @@ class Collector:
             self._settings, self._worker, firing, self._keeper.keep_alerts
         )
         self._commands = self._worker.commands
-        self._page_history = PageHistory(self._settings.history.path)
+        self._page_history = PageHistory(
+            self._settings.history.path,
+            lost_after_s=self._settings.liveness.lost_after_seconds,
+        )
         self._refilling = Refilling(
             self._page_history,
             self._worker.recent,

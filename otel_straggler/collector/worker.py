@@ -28,7 +28,7 @@ from otel_straggler.model.alert import Mode
 from otel_straggler.model.decision import hang_subject
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
-from otel_straggler.model.verdict import RunVerdicts
+from otel_straggler.model.verdict import RunVerdicts, with_idle
 from otel_straggler.publish.decisions import Decisions
 from otel_straggler.publish.history import Summary
 from otel_straggler.publish.maintenance_book import MaintenanceBook
@@ -379,7 +379,8 @@ class Worker:
 
     def _judged(self, run_id: str) -> RunVerdicts:
         hung = self._hangs.hung(run_id)
-        return self._decisions.applied(self._scorer.judged(run_id), run_id, hung)
+        judged = with_idle(self._scorer.judged(run_id), run_id, self._hangs.idle_gpu_s(run_id))
+        return self._decisions.applied(judged, run_id, hung)
 
     def _forget(self, now_s: float) -> None:
         gone = self._forgetting.gone(self._liveness.heard(), self._needs_somebody, now_s)

@@ -23,6 +23,7 @@ class Source:
         world_size: ranks in the group, 0 if unknown.
         role: ranks are compared within a role.
         device: GPU UUID, empty if unknown.
+        device_model: of that GPU, empty if unknown.
         parallel: pairs of parallel dimension ("data", "tensor", ...) and rank in it.
     """
 
@@ -37,6 +38,7 @@ class Source:
     world_size: int = 0
     role: str = DEFAULT_ROLE
     device: str = ""
+    device_model: str = ""
     parallel: tuple[tuple[str, int], ...] = ()
 
     @property

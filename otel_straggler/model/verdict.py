@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from otel_straggler.model.decision import Decision
@@ -147,7 +149,8 @@ class WorldSummary:
         resolvable_slowdown: the smallest slowdown that 20 steps can show (1.04 = 4 %).
         coverage: ranks reporting / ranks expected.
         gpu_seconds_lost: since the start, over blocks of steps: ranks x time x the larger of
-            1 - 1 / slowdown and what the dearest verdict that stands costs, as a part of the time.
+            1 - 1 / slowdown and what the dearest verdict that stands costs, as a part of the time;
+            and in a collector all GPUs of the run while it hung.
         step_s: median seconds per step.
         slowest_step_s: the same of the slowest rank.
         heat: (stage, data rank, slowdown) of every worker; empty where layout is unknown.
@@ -172,6 +175,11 @@ class WorldSummary:
     ledger: tuple[SectionCost, ...] = ()
     waits: tuple[RankWaits, ...] = field(default=())
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether steps were looked at: not only what hangs have cost is known."""
+        return not math.isnan(self.coverage)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunVerdicts:
@@ -193,3 +201,22 @@ class RunVerdicts:
     def current(self) -> tuple[Verdict, ...]:
         """The newest verdict of every subject, in the order in which subjects first appeared."""
         return tuple({verdict.subject_id: verdict for verdict in self.changes}.values())
+
+
+def with_idle(judged: RunVerdicts, run_id: str, idle_gpu_s: Mapping[str, float]) -> RunVerdicts:
+    """With the GPU time that hangs have cost among what is lost; a world of which nothing else is
+    known (:attr:`WorldSummary.is_judged`) is added for it.
+
+    Args:
+        idle_gpu_s: seconds by group.
+    """
+    if not idle_gpu_s:
+        return judged
+    worlds = [
+        replace(world, gpu_seconds_lost=world.gpu_seconds_lost + idle_gpu_s.get(world.group, 0.0))
+        for world in judged.worlds
+    ]
+    for group in idle_gpu_s.keys() - {world.group for world in worlds}:
+        lost_s = idle_gpu_s[group]
+        worlds.append(WorldSummary(run_id=run_id, group=group, gpu_seconds_lost=lost_s))
+    return replace(judged, worlds=tuple(worlds))

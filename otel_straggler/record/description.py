@@ -110,5 +110,6 @@ def source_of(settings: ClientSettings, session_id: str, topology: Topology) -> 
         world_size=settings.world_size,
         role=topology.role or semconv.DEFAULT_ROLE,
         device=topology.gpu_uuid,
+        device_model=topology.gpu_model,
         parallel=tuple((dimension, rank) for dimension, (rank, _) in topology.parallel.items()),
     )

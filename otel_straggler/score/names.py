@@ -66,11 +66,18 @@ class Names:
     def code_of_section(self, section: Section, max_names: int) -> int:
         code = self.section_code.get(section.name)
         if code is not None:
+            self._note_parent(section)
             return code
         if len(self.sections) >= max_names and section.name != OTHER_SECTION:
             return self.code_of_section(Section(OTHER_SECTION, "other"), max_names)
-        self.sections[section.name] = replace(section, parent="")
+        self.sections[section.name] = section
         return self.section_code.setdefault(section.name, len(self.section_code))
+
+    def _note_parent(self, section: Section) -> None:
+        """What also runs by itself is no part of another: its time is added up with theirs."""
+        known = self.sections[section.name]
+        if known.parent and not section.parent:
+            self.sections[section.name] = replace(known, parent="")
 
     def recode(
         self, batch: ObservationBatch, codes_of_sources: Sequence[int], max_names: int

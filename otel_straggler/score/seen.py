@@ -12,7 +12,7 @@ _Value = TypeVar("_Value")
 
 
 class SeenSources(Generic[_Value]):
-    """Finds a value by the object that describes a source, not by its twelve fields.
+    """Finds a value by the object that describes a source, not by its thirteen fields.
 
     Whoever decodes gives the same object for the same description, so batch after batch this is one
     look-up a source, about 0.1 µs, where hashing a description takes ten times as long. An equal

@@ -233,7 +233,9 @@ def end_of_ns(rows: ObservationBatch) -> int:
     return int((rows.start_ns + np.rint(rows.duration_s * 1e9).astype(np.int64)).max())
 
 
-_DESCRIBED = frozenset({semconv.ROLE, semconv.GPU_UUID, *semconv.PARALLEL_RANK.values()})
+_DESCRIBED = frozenset(
+    {semconv.ROLE, semconv.GPU_UUID, semconv.GPU_MODEL, *semconv.PARALLEL_RANK.values()}
+)
 
 
 def _steps(batches: Iterable[ObservationBatch]) -> Iterator[ObservationBatch]:

@@ -20,7 +20,7 @@ from otel_straggler.simulate.layout import Layout
 from otel_straggler.simulate.noise import Draws
 from otel_straggler.simulate.plan import RunPlan
 from otel_straggler.simulate.rows import build_rows
-from otel_straggler.simulate.sensors import gpu_uuid
+from otel_straggler.simulate.sensors import GPU_MODEL, gpu_uuid
 from otel_straggler.simulate.tables import build_table
 from otel_straggler.simulate.timeline import Attempt, build_timeline
 
@@ -101,4 +101,6 @@ def _source(plan: RunPlan, attempt: Attempt, rank: int) -> Source:
         world_size=plan.layout.ranks,
         parallel=plan.layout.place(rank) if plan.tells_topology else (),
     )
-    return replace(source, device=gpu_uuid(source)) if plan.tells_hardware else source
+    if not plan.tells_hardware:
+        return source
+    return replace(source, device=gpu_uuid(source), device_model=GPU_MODEL)

@@ -24,6 +24,9 @@ _USED, _BUSY = 0.86, 0.97
 _XID_OF_CRASH = "xid_79"
 
 
+GPU_MODEL: Final = "NVIDIA H100 80GB HBM3"
+
+
 def gpu_uuid(source: Source) -> str:
     """The GPU of a rank: that of its place on its node, so that it stays over a restart.
 

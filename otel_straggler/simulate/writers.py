@@ -227,7 +227,8 @@ def _gpu_numbers(gpu: GpuTimes, basis: int, rows: Ints) -> dict[str, Ints]:
 def resource_of(source: Source) -> dict[str, AttributeValue]:
     """What a source says of itself, as attributes of a resource."""
     ranks = {str(semconv.PARALLEL_RANK[name]): index for name, index in source.parallel}
-    device: dict[str, AttributeValue] = {semconv.GPU_UUID: source.device} if source.device else {}
+    told = {semconv.GPU_UUID: source.device, semconv.GPU_MODEL: source.device_model}
+    device: dict[str, AttributeValue] = {key: text for key, text in told.items() if text}
     group: dict[str, AttributeValue] = {semconv.GROUP: source.group} if source.group else {}
     return {
         semconv.SERVICE_NAME: source.job,

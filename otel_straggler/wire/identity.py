@@ -159,6 +159,7 @@ def _source(layers: tuple[Values, ...], aliases: Aliases, rank: int, world_size:
         world_size=world_size,
         role=_as_text(_first(layers, aliases.role)) or semconv.DEFAULT_ROLE,
         device=_text(layers, semconv.GPU_UUID),
+        device_model=_text(layers, semconv.GPU_MODEL),
         parallel=_parallel(layers),
     )
 

@@ -106,6 +106,19 @@ class World:
         its: dict[str, Any] = found
         return its
 
+    def lost_s(self) -> float:
+        """GPU seconds lost, which series, report and verdicts tell alike."""
+        (family,) = (
+            each
+            for each in text_string_to_metric_families(self.worker.snapshot.page.decode())
+            if each.name == "straggler_run_gpu_time_lost_seconds"
+        )
+        (sample,) = (s for s in family.samples if s.name.endswith("_total"))
+        report = json.loads(self.worker.snapshot.report.body)["runs"]["run"]["run"]
+        (told,) = self.worker.snapshot.seen[0].judged.worlds
+        assert sample.value == report["gpu_seconds_lost"] == told.gpu_seconds_lost
+        return float(told.gpu_seconds_lost)
+
     def series(self, metric: semconv.Metric) -> dict[str, str]:
         """State by rank, or of the run."""
         self.look()
@@ -325,3 +338,31 @@ def test_a_rank_killed_before_its_launcher_ends_the_others_is_lost(world: World)
     found = world.look()
     assert (found["state"], found["culprits"]) == ("lost", [2])
     assert world.series(semconv.RANK_STATE)["2"] == "lost"
+
+
+def test_what_a_hang_has_cost_stays_lost(world: World) -> None:
+    """All GPUs from the last progress to the next one, in series, report and verdicts; a second
+    hang comes on top, and nothing that happens takes any of it away."""
+    world.live(5.0, moving=range(RANKS))
+    began_s = world.now_s
+    world.live(600.0)
+    assert world.look()["state"] == "stuck"
+    first_s = world.lost_s()
+    assert first_s == pytest.approx(RANKS * (world.now_s - began_s), abs=RANKS * 2)
+    totals = [first_s]
+    world.live(30.0, moving=range(RANKS))
+    assert world.look()["state"] == "training"
+    totals.append(world.lost_s())
+    world.live(600.0)
+    world.live(60.0, silent=range(RANKS))
+    assert world.look()["state"] == "lost"  # nobody knows whether they wait
+    totals.append(world.lost_s())
+    world.live(30.0, moving=range(RANKS))
+    for rank in range(RANKS):
+        world.end(rank, "ok")
+    assert world.look()["state"] == "finished"
+    totals.append(world.lost_s())
+    assert totals == sorted(totals)
+    assert totals[1] == pytest.approx(first_s, abs=RANKS * 2 * BEAT_S)
+    assert totals[2] - totals[1] >= RANKS * 590
+    assert totals[3] == totals[2]

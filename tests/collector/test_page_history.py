@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,8 @@ from otel_straggler.collector import page_history
 from otel_straggler.collector.page_history import PageHistory
 from otel_straggler.errors import StragglerError
 from otel_straggler.publish.history import History, RunEntry
-from otel_straggler.publish.picture import Column
+from otel_straggler.publish.picture import Column, Maker, Seen, picture_json
+from otel_straggler.publish.picture.summary import summary_of
 
 
 def column(seq: int) -> Column:
@@ -72,3 +75,57 @@ def test_a_file_that_cannot_be_read_is_asked_once_in_a_while(
     now_s[0] += 10.0
     assert history.runs() == ()
     assert history.problem is None
+
+
+NOW_S = 1_790_000_000.0
+
+
+def restarted(path: Path, *worlds: Seen) -> tuple[PageHistory, list[float]]:
+    """A collector that begins ten seconds after these were saved, and its clock."""
+    history = History(path, wall_s=lambda: NOW_S)
+    history.open()
+    history.put(summaries=[summary_of(seen) for seen in worlds])
+    history.close()
+    clock = [NOW_S + 10.0]
+    found = PageHistory(str(path), monotonic_s=lambda: clock[0], wall_s=lambda: clock[0])
+    return found, clock
+
+
+def test_a_picture_of_before_a_restart_says_so_until_it_is_known_how_the_run_is(
+    tmp_path: Path,
+) -> None:
+    """It is neither live nor over; once a rank that lives would have been heard, it is lost."""
+    seen = Seen(run_id="run", now_s=NOW_S, began_at_s=NOW_S - 600.0, heard_at_s=NOW_S - 1.0)
+    history, clock = restarted(tmp_path / "history.db", seen)
+
+    def look() -> tuple[Any, Any]:
+        (world,) = history.worlds("run")
+        found = picture_json(world, Maker(version="1"), now_s=clock[0])
+        (entry,) = history.entries(())
+        assert entry["headline"] == found["answer"]["headline"]
+        assert found["run"]["is_live"] is False
+        return found, history.known_state("run")
+
+    waits, state = look()
+    assert (waits["run"]["seen_at_s"], waits["run"]["awaited_since_s"]) == (NOW_S, NOW_S + 10.0)
+    assert (waits["run"]["state"], waits["answer"]["kind"]) == ("unknown", "waiting")
+    assert waits["answer"]["headline"] == "Waiting for the run: the collector was restarted"
+    clock[0] += 25.0
+    lost, later = look()
+    assert (lost["run"]["state"], lost["answer"]["tone"]) == ("lost", "watch")
+    assert lost["answer"]["headline"] == "Nothing is heard since the collector was restarted"
+    assert later != state  # so that pages that are open look again
+    clock[0] += 7_200.0
+    over, _ = look()
+    assert over["run"]["awaited_since_s"] is None
+    assert over["answer"]["headline"] == "Nobody follows this run any more"
+
+
+def test_what_had_ended_or_was_long_silent_is_not_awaited(tmp_path: Path) -> None:
+    ended = Seen(run_id="ended", now_s=NOW_S, finished_at_s=NOW_S - 5.0, outcome="ok")
+    old = Seen(run_id="old", now_s=NOW_S - 8_000.0)
+    later = replace(old, run_id="later", now_s=NOW_S + 60.0)  # saved by this process itself
+    history, _ = restarted(tmp_path / "history.db", ended, old, later)
+    for run in ("ended", "old", "later"):
+        (world,) = history.worlds(run)
+        assert (world.awaited, world.is_live, world.has_ended) == (None, False, True)

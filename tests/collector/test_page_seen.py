@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from otel_straggler.collector.liveness import Liveness
-from otel_straggler.collector.page_seen import groups_of, seen_of
+from otel_straggler.collector.page_seen import clock_of, groups_of, seen_of
 from otel_straggler.collector.page_state import progress_of, state_of_run
 from otel_straggler.collector.watching import RunSeen
 from otel_straggler.model.alert import Alert
 from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.maintenance import Maintenance
 from otel_straggler.model.rank import Source
+from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.publish.history import HistoryReader
-from otel_straggler.publish.picture import Seen
+from otel_straggler.publish.picture import Maker, Seen, picture_json
+from otel_straggler.publish.picture.summary import read_summary, summary_value
 
 NOW_S = 1_790_000_000.0
 
@@ -64,6 +66,34 @@ def test_signs_of_life_become_columns() -> None:
     assert found.signs.dropped[1] == {"queue_full": 2}
     assert (found.job, found.world_size, found.expected, found.reporting) == ("job", 4, 4, 2)
     assert (found.heard_at_s, found.finished_at_s, found.is_live) == (NOW_S, None, True)
+
+
+@pytest.mark.parametrize(
+    ("skews", "clock_s"), [((600.0, 0.0), -600.0), ((-600.0, -600.0), 600.0), ((0.2, -0.3), 0.0)]
+)
+def test_times_of_clocks_that_are_off_are_told_by_the_collectors(
+    skews: tuple[float, float], clock_s: float
+) -> None:
+    """The end of a step is that of the foremost clock; a run does not begin before it was heard of,
+    and no verdict stands since a time to come."""
+    liveness = Liveness()
+    for rank, skew in enumerate(skews):
+        liveness.take_heartbeat(beat(rank, sent_at_s=NOW_S + skew), NOW_S)
+    slow = Verdict(
+        run_id="run",
+        subject_id="rank/0",
+        scope="rank",
+        rank=0,
+        state="confirmed",
+        at_ns=int((NOW_S + max(skews) - 1.0) * 1e9),
+    )
+    run = run_of(liveness, judged=RunVerdicts(changes=(slow,)))
+    found = seen(run)
+    assert (found.clock_s, clock_of(run, "")) == (clock_s, clock_s)
+    assert found.began_at_s == pytest.approx(NOW_S, abs=0.5)
+    shown = picture_json(found, Maker(version="1"))
+    assert shown["verdicts"][0]["since_s"] == pytest.approx(NOW_S - 1.0, abs=0.5)
+    assert read_summary(summary_value(found), where="x").clock_s == clock_s
 
 
 def test_a_run_ends_when_all_its_ranks_have() -> None:

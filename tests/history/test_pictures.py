@@ -40,11 +40,9 @@ def kept(begin: Any, path: Path, *worlds: Seen, **parts: Any) -> Callable[..., F
 
 
 def told(seen: Seen) -> Any:
-    """The picture without what only the live one has."""
-    picture = json.loads(json.dumps(picture_json(seen, MAKER), allow_nan=False))
-    del picture["answer"]
-    del picture["run"]["is_live"]
-    return picture
+    """The picture, as if the run were followed: what has ended is told in the past."""
+    followed = picture_json(replace(seen, is_live=True), MAKER)
+    return json.loads(json.dumps(followed, allow_nan=False))
 
 
 def test_a_summary_says_all_that_the_picture_needs(kit: Any) -> None:

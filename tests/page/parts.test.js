@@ -111,6 +111,11 @@ test("a run that nobody follows any more lasted until it was last heard", () => 
 });
 
 test("a healthy run is drawn as the spread of its ranks, with the slowest named", () => {
+  const { answer } = pictures.straggler;
+  const run = { ...answer, scope: "run", rank: null, node: null, cause: "unknown", section: null };
+  const ofRun = (cause) => textOf(evidenceTree({ ...pictures.straggler, answer: { ...run, cause } }));
+  assert.match(ofRun("unknown"), /The run.*165 ms.*Before.*110 ms/); // it has no peers
+  assert.match(ofRun("stage_imbalance"), /If all did the same work/);
   assert.match(textOf(evidenceTree(pictures.healthy)), /× the slowest of all, rank \d+/);
   assert.equal(spreadOf([null, null]), null);
   const spread = spreadOf([1, 1, null, 1.5, 0.95]);
@@ -236,6 +241,18 @@ test("the age of the data is told in every state", () => {
     const told = connectionTold(shown, live, null, nowMs, "/h.db: no file.");
     assert.equal(told.notice, "Runs of the past cannot be shown: /h.db: no file.");
   }
+  const { history } = pictures;
+  const run = { ...history.run, seen_at_s: history.now_s - 60, awaited_since_s: history.now_s - 5 };
+  const waits = connectionTold({ ...history, run }, { state: "ended", since_ms: 0, clock_s: 0 }, null, nowMs);
+  assert.match(waits.notice, /^This is the picture of [\d:]+\. The collector was restarted at [\d:]+, and has heard nothing/);
+  assert.equal(waits.kind, "awaited");
+});
+
+test("of a run that is awaited the step is of before", () => {
+  const { run } = pictures.straggler;
+  const small = (more) => figuresOf({ ...pictures.straggler, run: { ...run, ...more } })[4].small;
+  assert.equal(small({ state: "unknown", awaited_since_s: 5 }), "before the collector was restarted");
+  assert.match(small({ state: "unknown" }), /^without signs of life for /);
 });
 
 test("the page of a collector without runs tells its address", () => {

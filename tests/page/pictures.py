@@ -90,6 +90,8 @@ def picture(world: World, group: str = "") -> Json:
         "attempt": 0,
         "state": "training",
         "is_live": True,
+        "seen_at_s": NOW_S,
+        "awaited_since_s": None,
         "began_at_s": NOW_S - 8040,
         "heard_at_s": NOW_S - 1.2,
         "finished_at_s": None,

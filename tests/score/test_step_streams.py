@@ -255,9 +255,28 @@ def test_nested_sections_are_scored_but_not_judged(tables: list[StepTable]) -> N
         builder.add(who, Section("g", parent="f"), step=step, start_ns=1, duration_s=0.5)
     scorer.observe(builder.build(), 0)
     (window,) = scorer.close_all()
-    assert [s.name for s in window.sections] == ["f", "g"]
+    assert [(s.name, s.parent) for s in window.sections] == [("f", ""), ("g", "f")]
     assert window.section_count.tolist() == [[3, 3]]
     assert [s.name for s in tables[0].sections] == ["f"]
+
+
+def test_a_section_that_also_runs_by_itself_is_no_part_of_another(
+    tables: list[StepTable],
+) -> None:
+    """From the first such run on; layer 2 has those runs and no others."""
+    scorer = Scorer()
+    for first, parent in ((0, "f"), (3, ""), (6, "f")):
+        builder = BatchBuilder()
+        for step in range(first, first + 3):
+            who = source(0, world_size=1)
+            builder.add(who, Section("f"), step=step, start_ns=1 + step, duration_s=1.0)
+            nested = Section("g", parent=parent)
+            builder.add(who, nested, step=step, start_ns=1 + step, duration_s=0.5)
+        scorer.observe(builder.build(), 0)
+    (window,) = scorer.close_all()
+    assert [(s.name, s.parent) for s in window.sections] == [("f", ""), ("g", "")]
+    told = [(step, s) for t in tables for step in t.steps.tolist() for s in t.sections]
+    assert {s.parent for _, s in told} == {""}
 
 
 def test_runs_and_groups_are_judged_apart_and_forgotten_with_their_run(

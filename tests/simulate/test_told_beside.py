@@ -12,7 +12,7 @@ from otel_straggler.model.told_number import ToldNumber
 from otel_straggler.semconv import Metric
 from otel_straggler.simulate.replay import Ending, Replay
 from otel_straggler.simulate.runs import SimulatedRun
-from otel_straggler.simulate.sensors import Sensors
+from otel_straggler.simulate.sensors import GPU_MODEL, Sensors
 from otel_straggler.wire.decode_metrics import DecodedMetrics, MetricDecoder
 
 from .generated import QUIET, make
@@ -55,12 +55,12 @@ def test_every_name_is_told() -> None:
     requests = told_by(run)
     assert {metric for _, metric, _ in newest(requests)} == set(semconv.AS_TOLD)
     beats = [beat for each in requests for beat in each.heartbeats]
-    described = {beat.source.rank: beat.source.device for beat in beats}
-    assert described == {source.rank: source.device for source in run.sources}
+    described = {b.source.rank: (b.source.device, b.source.device_model) for b in beats}
+    assert described == {source.rank: (source.device, GPU_MODEL) for source in run.sources}
     assert len(set(described.values())) == 4
     for rank, metric, values in newest(requests):
         if metric in semconv.HARDWARE_METRICS:
-            assert values[0] == described[rank]
+            assert values[0] == described[rank][0]
 
 
 def test_a_slow_gpu_is_hot_and_held_back() -> None:

@@ -28,6 +28,7 @@ class WindowSummary:
     Attributes:
         run_id, job, group, attempt, first_step, last_step, start_ns, end_ns, world_size, closed_by:
             as in :class:`WindowScores`.
+        n_steps: likewise; of an older history from the first to the last one.
         ranks: (R,) ascending.
         nodes, roles: (R,) of each rank; devices may be empty text.
         sections: (S,)
@@ -47,6 +48,7 @@ class WindowSummary:
     end_ns: int
     world_size: int
     closed_by: str
+    n_steps: int
     ranks: Ints
     nodes: tuple[str, ...]
     roles: tuple[str, ...]
@@ -85,6 +87,7 @@ def window_value(window: WindowScores) -> dict[str, Any]:
     median_s = _rounded(window.section_median_s)
     value = {
         **{name: getattr(window, name) for name in _PLAIN},
+        "n_steps": window.n_steps,
         "ranks": np.array([s.rank for s in window.sources], np.int64),
         "nodes": nodes,
         "node": node,
@@ -140,6 +143,7 @@ def _summary(value: Mapping[str, Any]) -> WindowSummary:
     nothing = np.full(ranks.shape, np.nan, np.float32)
     return WindowSummary(
         **{name: value[name] for name in _PLAIN},
+        n_steps=value["n_steps"] if "n_steps" in value else _span_of(value),
         ranks=ranks,
         nodes=tuple(value["nodes"][code] for code in value["node"].tolist()),
         roles=tuple(value["roles"][code] for code in value["role"].tolist()),
@@ -157,7 +161,14 @@ def _summary(value: Mapping[str, Any]) -> WindowSummary:
     )
 
 
+def _span_of(value: Mapping[str, Any]) -> int:
+    first, last = value["first_step"], value["last_step"]
+    return 0 if first is None or last is None else int(last - first + 1)
+
+
 def _check(window: WindowSummary) -> None:
+    if type(window.n_steps) is not int:
+        raise TypeError(f"{window.n_steps!r} steps")
     shape = len(window.ranks), len(window.sections)
     lengths = {len(window.nodes), len(window.roles), len(window.devices)}
     kinds = {section.kind for section in window.sections}

@@ -7,10 +7,11 @@ what it follows and a report from a history.
 from otel_straggler.publish.picture.picture import Maker, TimelineEnds, picture_json
 from otel_straggler.publish.picture.rank import rank_json
 from otel_straggler.publish.picture.runs import dearest_group, run_entry, runs_json
-from otel_straggler.publish.picture.seen import RankSigns, RankTable, Seen
+from otel_straggler.publish.picture.seen import Awaited, RankSigns, RankTable, Seen
 from otel_straggler.publish.picture.timeline import Column, column_of, timeline_json
 
 __all__ = [
+    "Awaited",
     "Column",
     "Maker",
     "RankSigns",

@@ -7,9 +7,12 @@ slow, that before an imbalance of the run, that before a mere suspicion, that be
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.picture.answer_hang import hang_answer
 from otel_straggler.publish.picture.answer_rest import (
+    awaited_answer,
     ended_answer,
     forgotten_answer,
     healthy_answer,
@@ -20,7 +23,6 @@ from otel_straggler.publish.picture.answer_type import Json
 from otel_straggler.publish.picture.answer_verdict import verdict_answer
 from otel_straggler.publish.picture.seen import Seen
 from otel_straggler.publish.picture.verdicts import CALLED, PLACES, cost_of, standing
-from otel_straggler.score.hangs.run_state import ENDS
 
 _MUCH_DEARER = 2.0
 """What is wrong with the run as a whole goes before a rank only if it costs so much more."""
@@ -29,7 +31,10 @@ _MUCH_DEARER = 2.0
 def answer_of(seen: Seen) -> Json:
     """The block ``answer``. Cost: O(changes of verdicts)."""
     found = seen.found
-    if has_ended(seen):
+    if seen.awaited is not None:
+        before = answer_of(replace(seen, awaited=None, is_live=True))
+        return awaited_answer(seen, seen.awaited, before["headline"])
+    if seen.has_ended:
         return ended_answer(seen, told_first(seen))
     if found is not None and found.state == "forgotten":
         return forgotten_answer(seen)
@@ -38,18 +43,11 @@ def answer_of(seen: Seen) -> Json:
     if seen.table is None and seen.signs is None:
         return no_data_answer(seen)
     verdict = told_first(seen)
-    if verdict is not None:
+    if verdict is not None and (seen.is_judged or verdict.attempt >= seen.attempt):
         return verdict_answer(seen, verdict)
-    if seen.table is None or seen.world is None:
-        return waiting_answer(seen)
+    if seen.table is None or not seen.is_judged:
+        return waiting_answer(seen, verdict)
     return healthy_answer(seen)
-
-
-def has_ended(seen: Seen) -> bool:
-    """Whether nothing more is to come of it."""
-    if not seen.is_live or seen.finished_at_s is not None:
-        return True
-    return seen.found is not None and seen.found.state in ENDS
 
 
 def told_first(seen: Seen) -> Verdict | None:

@@ -15,7 +15,7 @@ from otel_straggler.publish.picture.answer_type import (
     cost,
     duration,
 )
-from otel_straggler.publish.picture.rounding import number, seconds
+from otel_straggler.publish.picture.rounding import seconds
 from otel_straggler.publish.picture.seen import Seen
 from otel_straggler.publish.picture.standstill import How, Standstill, standstill_of
 from otel_straggler.score.hangs.culprits import HangKind
@@ -88,25 +88,30 @@ def hang_facts(seen: Seen, found: Found) -> Json:
     return told
 
 
-def hang_headline(seen: Seen, found: Found) -> str:
-    """Who keeps the run waiting."""
+def hang_headline(seen: Seen, found: Found, *, is_over: bool = False) -> str:
+    """Who keeps the run waiting, or kept it when it was last heard of."""
     kind = None if found.blame is None else found.blame.kind
     culprits = _culprits(found)
     if found.state == "lost":
-        return "The whole run is silent"
+        return "The whole run was silent" if is_over else "The whole run is silent"
     if kind is None:
-        return "The run makes no progress"
+        return "The run made no progress" if is_over else "The run makes no progress"
     if kind == "joined_but_stuck":
+        if is_over:
+            return "All ranks waited, and none got on"
         return "All ranks wait, and none gets on"
     who = ranks_text(culprits)
     who = who[0].upper() + who[1:]
     is_one = len(culprits) == 1
     node = node_of(seen, culprits[0]) if is_one else None
     where = f" on {node}" if node else ""
+    is_, does = ("is", "does") if is_one else ("are", "do")
+    if is_over:
+        is_, does = "was" if is_one else "were", "did"
     return {
-        "lost": f"{who}{where} {'is' if is_one else 'are'} silent",
+        "lost": f"{who}{where} {is_} silent",
         "left_early": f"{who}{where} ended before the others",
-        "never_joined": f"{who}{where} {'does' if is_one else 'do'} not join the others",
+        "never_joined": f"{who}{where} {does} not join the others",
     }[kind]
 
 
@@ -116,14 +121,9 @@ def _culprits(found: Found) -> list[int]:
 
 
 def _cost(seen: Seen, stands: Standstill | None) -> Json:
-    """All GPUs of the run, since it stands still; beside what was lost before."""
-    if stands is None or stands.how != "idle":
-        return cost(seen, None)
-    before = 0.0 if seen.world is None else seen.world.gpu_seconds_lost
-    return {
-        "gpu_seconds_lost_per_hour": number(3600.0 * stands.n_idle),
-        "gpu_seconds_lost": number(before + stands.lost_s),
-    }
+    """All GPUs of the run while it stands still; what that has cost is in the total."""
+    is_idle = stands is not None and stands.how == "idle"
+    return cost(seen, 3600.0 * stands.n_idle if stands is not None and is_idle else None)
 
 
 def _sentence(seen: Seen, found: Found, stands: Standstill | None) -> str:

@@ -8,7 +8,8 @@ from typing import Final
 import numpy as np
 
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.publish.picture.answer_hang import hang_facts, hang_headline
+from otel_straggler.publish.hang_json import ranks_text
+from otel_straggler.publish.picture.answer_hang import OTHER_ADVICE, hang_facts, hang_headline
 from otel_straggler.publish.picture.answer_type import (
     Json,
     answer,
@@ -18,7 +19,8 @@ from otel_straggler.publish.picture.answer_type import (
     percent,
 )
 from otel_straggler.publish.picture.answer_verdict import facts_of, headline
-from otel_straggler.publish.picture.seen import Seen
+from otel_straggler.publish.picture.heat import Heat, heat_of
+from otel_straggler.publish.picture.seen import Awaited, Seen
 from otel_straggler.score.verdicts.settings import VerdictSettings
 
 _QUORUM: Final = 0.999
@@ -38,16 +40,38 @@ def healthy_answer(seen: Seen) -> Json:
     world = seen.world
     assert world is not None
     reporting, expected = seen.reporting, seen.expected
-    n_ranks = f"All {reporting:,} ranks" if reporting > 1 else "The only rank"
     if reporting < _QUORUM * expected:
         return _incomplete(seen)
     if world.slowdown >= _LOSES:
         return _loses(seen, world.waste)
-    head = f"{n_ranks} are alike" if reporting > 1 else "One rank is training"
-    said = f"{head}{_resolvable(world.resolvable_slowdown)}."
     if reporting == 1:
         said = "One rank is training; there is nobody to compare it with."
+        return answer(seen, "good", "healthy", "One rank is training", sentence=said)
+    heat = heat_of(seen)
+    if heat is not None and heat.stands_out:
+        return _noticed(seen, heat)
+    head = f"All {reporting:,} ranks are alike"
+    said = f"{head}{_resolvable(world.resolvable_slowdown)}."
     return answer(seen, "good", "healthy", head, sentence=said, cost=_cost_of_waste(seen))
+
+
+def _noticed(seen: Seen, heat: Heat) -> Json:
+    """The matrix shows somebody, and nobody is called slow: too little of it, or for too short."""
+    head = "Nobody is called slow"
+    said = f"{head}; {who_is_hot(heat)} lately, which is too little or too short for a verdict."
+    return answer(seen, "good", "healthy", head, sentence=said, cost=_cost_of_waste(seen))
+
+
+def who_is_hot(heat: Heat) -> str:
+    """In words, as part of a sentence; "nobody stands out" if nobody does."""
+    if not heat.stands_out:
+        return "nobody stands out"
+    ranks, n_hot, slowdown = heat.hottest()
+    times = f"{slowdown:.2f}x as long as the others"
+    if n_hot > 1:
+        return f"{n_hot:,} workers take longer than the others, up to {slowdown:.2f}x as long"
+    who = "takes" if len(ranks) == 1 else "take"
+    return f"{ranks_text(ranks)} {who} {times}"
 
 
 def _resolvable(smallest: float) -> str:
@@ -58,12 +82,16 @@ def _resolvable(smallest: float) -> str:
 
 def _incomplete(seen: Seen) -> Json:
     head = f"{seen.reporting:,} of {seen.expected:,} ranks report"
+    heat = heat_of(seen)
+    alike = "those that do are alike"
+    if heat is not None and heat.stands_out:
+        alike = f"of those that do {who_is_hot(heat)}"
     return answer(
         seen,
         "watch",
         "healthy",
         head,
-        sentence=f"{head}; those that do are alike.",
+        sentence=f"{head}; {alike}.",
         advice=[
             "Where a rank is missing, otel-straggler doctor says what keeps it from this collector."
         ],
@@ -100,8 +128,20 @@ def _cost_of_waste(seen: Seen) -> Json:
     return cost(seen, waste * 3600.0 * max(seen.expected, 1))
 
 
-def waiting_answer(seen: Seen) -> Json:
-    """Too early: ranks are starting, or the first steps are not judged yet."""
+def waiting_answer(seen: Seen, before: Verdict | None = None) -> Json:
+    """Too early: ranks are starting, or the first steps are not judged yet.
+
+    Args:
+        before: what stood in the attempt before this one.
+    """
+    told = _waiting(seen)
+    if before is not None:
+        was = _lower(headline(before, is_over=True))
+        told["sentence"] += f" Before the restart {was}."
+    return told
+
+
+def _waiting(seen: Seen) -> Json:
     heard = 0 if seen.signs is None else len(seen.signs.ranks)
     of_all = f"{max(heard, seen.reporting):,} of {seen.expected:,} ranks"
     is_starting = seen.found is not None and seen.found.state == "starting"
@@ -121,13 +161,35 @@ def waiting_answer(seen: Seen) -> Json:
     if seen.table is None:
         said = f"Waiting for the first window of steps; {of_all} were heard of."
         return answer(seen, "unknown", "waiting", "Waiting for the first steps", sentence=said)
-    said = "The first window is there; verdicts take a few more steps."
-    return answer(seen, "unknown", "waiting", "Too early to say", sentence=said)
+    head = "Too early for a verdict"
+    heat = heat_of(seen)
+    if heat is None or not np.isfinite(heat.cells).any():
+        said = f"{head}: no times of the ranks can be compared yet."
+        return answer(seen, "unknown", "waiting", head, sentence=said)
+    said = f"{head}: in the newest window {who_is_hot(heat)}; a verdict needs more than that."
+    return answer(seen, "unknown", "waiting", head, sentence=said)
 
 
 def _furthest(seen: Seen) -> int:
     """The furthest step that a rank has told of; -1 if none has."""
     return -1 if seen.signs is None else max(seen.signs.step.tolist(), default=-1)
+
+
+def awaited_answer(seen: Seen, awaited: Awaited, before: str) -> Json:
+    """Nothing was heard since the collector was restarted: what is known is of before.
+
+    Args:
+        before: the headline of the picture of before.
+    """
+    last = f"What is shown is the last picture of before: {_lower(before)}."
+    if not awaited.is_overdue:
+        head = "Waiting for the run: the collector was restarted"
+        said = f"The collector was restarted, and has heard nothing of this run since. {last}"
+        return answer(seen, "unknown", "waiting", head, sentence=said)
+    head = "Nothing is heard since the collector was restarted"
+    said = f"{head}: the run has ended, is dead, or is cut off. {last}"
+    advice = list(OTHER_ADVICE["unheard"])
+    return answer(seen, "watch", "waiting", head, sentence=said, advice=advice)
 
 
 def no_data_answer(seen: Seen) -> Json:
@@ -166,22 +228,23 @@ def ended_answer(seen: Seen, verdict: Verdict | None) -> Json:
         verdict: that stood at the end and matters most; None if none did.
     """
     end = _end_of(seen)
-    head = _ENDS.get(end, "The run is over")
+    head = _ENDS.get(end, "Nobody follows this run any more")
     facts: Json = {}
     said = as_sentence(head)
-    if not end:
-        said = f"{head}: nobody follows it any more, and it never said how it ended."
+    if end not in _ENDS:
+        said = f"{head}, and it never said how it ended."
     if seen.found is not None and seen.found.is_hung:
         facts = hang_facts(seen, seen.found)
-        head = f"{head}; it hung: {_lower(hang_headline(seen, seen.found))}"
+        head = f"{head}; it hung: {_lower(hang_headline(seen, seen.found, is_over=True))}"
     elif verdict is not None:
         facts = facts_of(seen, verdict)
         head = f"{head}; {_lower(headline(verdict, is_over=True))}"
     if facts:
-        said = f"{said} When it was last heard of: {_lower(facts['sentence'])}"
+        when = "At the end" if end in _ENDS else "When it was last heard of"
+        said = f"{said} {when}: {_lower(facts['sentence'])}"
     lost = facts.get("cost", cost(seen, None))["gpu_seconds_lost"]
     if lost and lost >= 1.0:
-        said += f" It lost {duration(lost)} of GPU time to waiting."
+        said += f" In all it lost {duration(lost)} of GPU time to waiting."
     costs = {"gpu_seconds_lost_per_hour": None, "gpu_seconds_lost": lost}
     return answer(seen, "ended", "ended", head, **facts | {"sentence": said, "cost": costs})
 

@@ -21,6 +21,7 @@ from otel_straggler.publish.picture.verdicts import (
     CALLED,
     PLACES,
     cost_of,
+    said_of,
     since_s_of,
     standing,
 )
@@ -43,13 +44,13 @@ def verdict_answer(seen: Seen, verdict: Verdict) -> Json:
 def facts_of(seen: Seen, verdict: Verdict) -> Json:
     """The fields of an answer that a verdict fills, but for tone, kind and headline."""
     return {
-        "sentence": " ".join(filter(None, (sentence_of(verdict), _as_well(seen, verdict)))),
+        "sentence": " ".join(filter(None, (_sentence(seen, verdict), _as_well(seen, verdict)))),
         "scope": verdict.scope,
         "rank": verdict.rank,
         "node": verdict.node or None,
         "section": verdict.section or None,
         "since_step": verdict.since_step,
-        "since_s": since_s_of(seen.changes, verdict),
+        "since_s": since_s_of(seen.changes, verdict, seen.clock_s),
         "cause": verdict.cause,
         "cause_text": CAUSES[verdict.cause],
         "cost": cost(seen, cost_of(verdict)),
@@ -67,9 +68,10 @@ def facts_of(seen: Seen, verdict: Verdict) -> Json:
     }
 
 
-def sentence_of(verdict: Verdict) -> str:
+def _sentence(seen: Seen, verdict: Verdict) -> str:
     """What the verdict itself says, or else its headline."""
-    return as_sentence(verdict.sentence) or headline(verdict) + "."
+    said = as_sentence(said_of(verdict, is_over=seen.has_ended))
+    return said or headline(verdict, is_over=seen.has_ended) + "."
 
 
 def _as_well(seen: Seen, told: Verdict) -> str:
@@ -82,8 +84,8 @@ def _as_well(seen: Seen, told: Verdict) -> str:
     if not others:
         return ""
     if len(others) == 1:
-        return f"{_who(others[0])} is called slow as well."
-    return f"{len(others):,} more are called slow as well."
+        return f"{_who(others[0])} {'was' if seen.has_ended else 'is'} called slow as well."
+    return f"{len(others):,} more {'were' if seen.has_ended else 'are'} called slow as well."
 
 
 def _is_same(each: Verdict, told: Verdict) -> bool:
@@ -108,7 +110,10 @@ def headline(verdict: Verdict, *, is_over: bool = False) -> str:
     """
     if verdict.scope == "run":
         said = _OF_RUN.get(verdict.cause, "The run is slower than it could be")
-        return said.replace(" keep ", " kept ").replace(" are ", " were ") if is_over else said
+        if is_over:
+            for now, then in ((" keep ", " kept "), (" are ", " were "), (" is ", " was ")):
+                said = said.replace(now, then)
+        return said
     who = _who(verdict)
     if verdict.cause == "stage_imbalance":
         return f"{who} {'had' if is_over else 'has'} more work than the others"
@@ -132,7 +137,7 @@ def _is_slow(verdict: Verdict, *, is_over: bool) -> str:
     if not verdict.is_localised and verdict.scope == "rank":
         where += ", or waits for one that is"
     if is_over:
-        return f"was {what}{where}"
+        return f"{'may have been' if verdict.state == 'suspect' else 'was'} {what}{where}"
     if verdict.state == "suspect":
         return f"may be {what}{where}"
     again = " again and again" if verdict.state == "flapping" else ""
@@ -150,14 +155,14 @@ def _tone(seen: Seen, verdict: Verdict) -> Tone:
 
 def _advice(seen: Seen, verdict: Verdict) -> list[str]:
     said = [as_sentence(NEXT_ACTION[verdict.cause])]
-    if verdict.state == "suspect":
+    if verdict.state == "suspect" and not seen.has_ended:
         said.insert(0, "Wait for it to be confirmed; nothing needs to be done yet.")
     if not verdict.is_localised:
         said.append(
             "The times at hand do not tell culprit from victims: time the GPU "
             "(--gpu-timing), or put sections around what waits."
         )
-    if verdict.subject_id in seen.judged.silenced:
+    if verdict.subject_id in seen.judged.silenced and not seen.has_ended:
         said.append("Somebody has silenced it: nobody is called.")
     return said[:3]
 
@@ -166,7 +171,8 @@ def _commands(seen: Seen, verdict: Verdict) -> list[str]:
     if not seen.is_live:
         return []
     lines = [command("verdict", "explain", _subject(seen, verdict), seen=seen)]
-    if verdict.state in CALLED and verdict.subject_id not in seen.judged.silenced:
+    is_silenced = verdict.subject_id in seen.judged.silenced
+    if verdict.state in CALLED and not is_silenced and not seen.has_ended:
         words = ("verdict", "dismiss", _subject(seen, verdict), "--reason", "WHY")
         lines.append(command(*words, seen=seen))
     return lines

@@ -25,7 +25,7 @@ PATTERN_TEXTS: Final[dict[Pattern, str]] = {
     "spread": "Heat moves over many workers: the work differs from step to step, as with "
     "sequences of unequal length.",
     "silent": "A worker is silent or stuck, and the others wait for it.",
-    "unknown": "Nobody told where the ranks stand in the layout.",
+    "unknown": "No times of the workers are known yet.",
 }
 LEAST_EXCESS: Final = 0.03
 """A worker that is less than 3 % slower than the others is never hot."""
@@ -100,6 +100,8 @@ def text_of(pattern: Pattern, cells: Floats, *, n_silent: int) -> str:
         return f"{n_hot:,} workers are hot: their GPUs, a host they share, or their data."
     if pattern == "silent" and n_silent == 0:
         return "All workers wait, and none of them stands out."
+    if pattern == "silent" and n_silent == cells.size:
+        return "All workers are silent or stuck." if n_silent > 1 else "It is silent or stuck."
     if pattern == "silent" and n_silent > 1:
         return f"{n_silent:,} workers are silent or stuck, and the others wait for them."
     return PATTERN_TEXTS[pattern]

@@ -83,11 +83,18 @@ def picture_json(
         timeline: which columns there are.
         now_s: when this is said, of a run that was seen last long ago.
     """
-    ranks = ShownRanks(seen)
-    shown, left_out = verdicts_json(seen.current, seen.changes, seen.judged.silenced)
+    now_s = seen.now_s if now_s is None else now_s
+    ranks = ShownRanks(seen, later_s=max(now_s - seen.now_s, 0.0))
+    shown, left_out = verdicts_json(
+        seen.current,
+        seen.changes,
+        seen.judged.silenced,
+        is_over=_is_past(seen),
+        clock_s=seen.clock_s,
+    )
     ends = timeline or TimelineEnds()
     return {
-        **maker.head(seen.now_s if now_s is None else now_s),
+        **maker.head(now_s),
         "snapshot": snapshot,
         "next_look_s": next_look_s,
         "run": run_json(seen),
@@ -100,10 +107,16 @@ def picture_json(
         "maintenance": [_maintenance(each) for each in seen.maintenance],
         "ranks": ranks.as_json(),
         **_sections(seen, ranks),
-        "heat": heat_json(seen),
+        "heat": heat_json(seen, ranks.ranks),
         **_ledger(seen),
         "timeline": {"first": ends.first, "last": ends.last, "n_columns": ends.n_columns},
     }
+
+
+def _is_past(seen: Seen) -> bool:
+    """Whether verdicts are of what is over: of the run, or of the attempt before."""
+    is_of_before = seen.world is not None and seen.world.attempt < seen.attempt
+    return seen.has_ended or is_of_before
 
 
 def _hangs(seen: Seen) -> list[Json]:

@@ -43,16 +43,23 @@ def rank_json(
     judged = judged_part(
         seen.judged, group=seen.group, rank=rank, is_its_node=_node(seen, rank).__eq__
     )
-    shown, _ = verdicts_json(judged.current, judged.changes, judged.silenced)
+    now_s = seen.now_s if now_s is None else now_s
+    shown, _ = verdicts_json(
+        judged.current,
+        judged.changes,
+        judged.silenced,
+        is_over=seen.has_ended,
+        clock_s=seen.clock_s,
+    )
     return {
-        **maker.head(seen.now_s if now_s is None else now_s),
+        **maker.head(now_s),
         "run_id": seen.run_id,
         "group": seen.group,
         "rank": rank,
         "node": _node(seen, rank) or None,
         "role": _told(seen, rank, "roles") or None,
         "parallel": dict(_told(seen, rank, "parallels") or ()),
-        **_signs(seen, rank),
+        **_signs(seen, rank, max(now_s - seen.now_s, 0.0)),
         **_scores(seen.table, rank),
         "waits": _waits(seen, rank),
         "verdicts": shown,
@@ -88,7 +95,7 @@ def _node(seen: Seen, rank: int) -> str:
     return str(_told(seen, rank, "nodes") or "")
 
 
-def _signs(seen: Seen, rank: int) -> Json:
+def _signs(seen: Seen, rank: int, later_s: float) -> Json:
     signs, found = seen.signs, seen.found
     row, at = row_of(signs, rank), row_of(found, rank)
     state = UNKNOWN
@@ -96,6 +103,8 @@ def _signs(seen: Seen, rank: int) -> Json:
         state = MISSING if row is None else found.state_of(rank)
     device = _told(seen, rank, "devices") or None
     gpu: Json = {"tier": None, "reason": None, "uuid": device, "model": None}
+    if signs is not None and row is not None and signs.models:
+        gpu["model"] = signs.models[row] or None
     told: Json = {
         "state": state,
         "step": None,
@@ -112,8 +121,8 @@ def _signs(seen: Seen, rank: int) -> Json:
     step = int(signs.step[row])
     return told | {
         "step": step if step >= 0 else None,
-        "heartbeat_age_s": number(float(signs.heartbeat_age_s[row]), 4),
-        "progress_age_s": number(float(signs.progress_age_s[row]), 4),
+        "heartbeat_age_s": number(float(signs.heartbeat_age_s[row]) + later_s, 4),
+        "progress_age_s": number(float(signs.progress_age_s[row]) + later_s, 4),
         "open_section": signs.open_section[row] or None,
         "dropped": dict(signs.dropped[row]) if signs.dropped else {},
     }

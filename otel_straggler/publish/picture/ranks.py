@@ -31,10 +31,15 @@ STATES: Final = (*RANK_STATES, MISSING, UNKNOWN)
 
 
 class ShownRanks:
-    """The ranks of a picture: heard of, scored or expected; in order. Cost: O(R)."""
+    """The ranks of a picture: heard of, scored or expected; in order. Cost: O(R).
 
-    def __init__(self, seen: Seen) -> None:
+    Args:
+        later_s: how long ago that was seen.
+    """
+
+    def __init__(self, seen: Seen, later_s: float = 0.0) -> None:
         self._seen = seen
+        self._later_s = later_s
         parts = [part.ranks for part in (seen.table, seen.signs, seen.found) if part is not None]
         self.ranks: Ints = np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int64)
         self._table = self._rows(None if seen.table is None else seen.table.ranks)
@@ -124,7 +129,7 @@ class ShownRanks:
     def _ages(self, ages_s: Floats | None) -> list[float | None]:
         if ages_s is None:
             return [None] * len(self)
-        return rounded(np.round(self.of_signs(ages_s), 1))
+        return rounded(np.round(self.of_signs(ages_s) + self._later_s, 1))
 
     def _steps(self) -> list[int | None]:
         signs = self._seen.signs

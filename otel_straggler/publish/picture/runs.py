@@ -40,7 +40,7 @@ def run_entry(groups: Sequence[Seen]) -> Json:
         "slowdown": number(max((s for s in slowdowns if s == s), default=None)),
         "tone": answer["tone"],
         "headline": answer["headline"],
-        "alerts": len(seen.alerts),
+        "alerts": len(seen.alerts) if seen.is_live else 0,
     }
 
 

@@ -42,7 +42,9 @@ def scalars_of(seen: Seen) -> dict[str, float | int | None]:
         "worst_rank": worst_rank,
         "slowdown": number(world.slowdown),
         "gpu_seconds_lost": lost,
-        "gpu_seconds_lost_per_hour": number(world.waste * 3600.0 * max(seen.expected, 1)),
+        "gpu_seconds_lost_per_hour": None
+        if seen.has_ended
+        else number(world.waste * 3600.0 * max(seen.expected, 1)),
         "step_s": number(world.step_s),
         "slowest_step_s": slowest_own_s(seen.table),
         "ranks_called_slow": _called_slow(seen),

@@ -21,6 +21,7 @@ from otel_straggler.model.verdict import RunVerdicts, Verdict, WorldSummary
 from otel_straggler.publish.history.window_blobs import WindowSummary
 from otel_straggler.publish.picture.slowdowns import Slowdowns, peers_of, step_slowdowns
 from otel_straggler.score.hangs.judge import Found
+from otel_straggler.score.hangs.run_state import ENDS
 
 Json: TypeAlias = dict[str, Any]
 Parallel: TypeAlias = tuple[tuple[str, int], ...]
@@ -96,9 +97,6 @@ class RankTable:
     @classmethod
     def of_summary(cls, window: WindowSummary) -> RankTable:
         """Of a history, which keeps neither the layout nor the scores of kernels by section."""
-        steps = 0
-        if window.first_step is not None and window.last_step is not None:
-            steps = window.last_step - window.first_step + 1
         return cls(
             ranks=window.ranks,
             nodes=window.nodes,
@@ -115,7 +113,7 @@ class RankTable:
             gpu_individual=window.gpu_individual.astype(np.float64),
             first_step=window.first_step,
             last_step=window.last_step,
-            n_steps=steps,
+            n_steps=window.n_steps,
             end_ns=window.end_ns,
         )
 
@@ -130,6 +128,7 @@ class RankSigns:
         heartbeat_age_s, progress_age_s: (R,) NaN where there never was any.
         step: (R,) ``NO_STEP`` where not told.
         open_section: (R,) empty if none is open.
+        models: (R,) of the GPU, empty if not told.
         gpu_tier, gpu_reason: (R,) what times it on its GPU, and why not more; empty if not told.
         dropped: (R,) records lost, by reason.
     """
@@ -143,9 +142,23 @@ class RankSigns:
     progress_age_s: Floats
     step: Ints
     open_section: Sequence[str]
+    models: Sequence[str] = ()
     gpu_tier: Sequence[str] = ()
     gpu_reason: Sequence[str] = ()
     dropped: Sequence[Mapping[str, int]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """The collector was restarted, and has heard nothing of the run since.
+
+    Attributes:
+        since_s: when it was, seconds since 1970.
+        is_overdue: a rank that lives would have been heard by now.
+    """
+
+    since_s: float
+    is_overdue: bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -156,6 +169,8 @@ class Seen:
         run_id, job, group, attempt: which.
         groups: all of the run, this one among them.
         now_s: the moment.
+        clock_s: by how much the collector's clock is ahead of the foremost one of the senders, of
+            which times of windows and verdicts are; 0 where that is small, or nobody knows.
         is_live: a collector follows it; else it is known from a history.
         began_at_s, heard_at_s, finished_at_s: of this attempt.
         outcome: how it ended, as ``OUTCOMES`` has it.
@@ -168,6 +183,8 @@ class Seen:
         maintenance: of its nodes, or of any.
         is_acknowledged: it hangs, and a person has said that nobody is to be called for that.
         mode: whether alerts may call somebody.
+        awaited: of a run that a collector followed before it was restarted, and that it has not
+            heard of since.
     """
 
     run_id: str
@@ -190,11 +207,19 @@ class Seen:
     maintenance: Sequence[Maintenance] = ()
     is_acknowledged: bool = False
     mode: Mode = "observe"
+    awaited: Awaited | None = None
+    clock_s: float = 0.0
 
     @cached_property
     def world(self) -> WorldSummary | None:
         """What layer 2 says of the group; None while it has said nothing."""
         return next((each for each in self.judged.worlds if each.group == self.group), None)
+
+    @cached_property
+    def is_judged(self) -> bool:
+        """Whether steps of this attempt were looked at; what is known else is of before."""
+        world = self.world
+        return world is not None and world.is_judged and world.attempt >= self.attempt
 
     @cached_property
     def changes(self) -> tuple[Verdict, ...]:
@@ -205,6 +230,15 @@ class Seen:
     def current(self) -> tuple[Verdict, ...]:
         """The newest verdict of every subject of the group."""
         return RunVerdicts(changes=self.changes).current
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more is to come of it."""
+        if self.awaited is not None:
+            return False
+        if not self.is_live or self.finished_at_s is not None:
+            return True
+        return self.found is not None and self.found.state in ENDS
 
     @property
     def reporting(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -64,11 +64,23 @@ def step_slowdowns(step_s: Floats, sections: Sequence[Section], peers: Ints) -> 
 
 
 def own_step_s(step_s: Floats, sections: Sequence[Section]) -> Floats:
-    """(R,) own work per step, seconds: without waiting, and without what is within other sections;
+    """(R,) own work per step, seconds: without waiting, and without what is within other own work;
     NaN where there is none. Cost: O(R S)."""
-    own = [at for at, s in enumerate(sections) if s.kind in OWN_WORK and not s.parent]
+    around = {s.name: s for s in sections}
+    own = [at for at, s in enumerate(sections) if s.kind in OWN_WORK and not _is_within(s, around)]
     parts = step_s[:, own]
     return np.where(np.isfinite(parts).any(axis=1), np.nansum(parts, axis=1), np.nan)
+
+
+def _is_within(section: Section, around: Mapping[str, Section]) -> bool:
+    """Whether own work lies around it, so that its time is counted there."""
+    seen = {section.name}
+    while section.parent in around and section.parent not in seen:
+        section = around[section.parent]
+        if section.kind in OWN_WORK:
+            return True
+        seen.add(section.name)
+    return False
 
 
 def as_bytes(values: Floats) -> Bytes:

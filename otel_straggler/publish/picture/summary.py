@@ -69,6 +69,7 @@ def summary_value(seen: Seen) -> Value:
     return {
         "version": VERSION,
         **{name: getattr(seen, name) for name in _PLAIN},
+        "clock_s": seen.clock_s,
         "layout": layout_value(seen),
         "signs": None if seen.signs is None else signs_value(seen.signs),
         "found": None if seen.found is None else found_value(seen.found),
@@ -121,6 +122,7 @@ def _seen(value: Mapping[str, Any], where: str) -> Seen:
     for name in ("began_at_s", "heard_at_s", "finished_at_s"):
         plain[name] = None if plain[name] is None else float(plain[name])
     plain["now_s"] = float(plain["now_s"])
+    plain["clock_s"] = float(value.get("clock_s", 0.0))  # an older collector did not keep it
     choice(plain["mode"], get_args(Mode))
     if plain["outcome"] is not None:
         choice(plain["outcome"], OUTCOMES)

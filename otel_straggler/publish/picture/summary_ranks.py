@@ -44,7 +44,9 @@ def read_layout(value: Mapping[str, Any]) -> dict[int, Parallel]:
     }
 
 
-_TEXTS: Final = ("nodes", "roles", "devices", "open_section", "gpu_tier", "gpu_reason")
+_TEXTS: Final = ("nodes", "roles", "devices", "models", "open_section", "gpu_tier", "gpu_reason")
+_NO_TEXTS: Final[Value] = {"table": [], "codes": np.empty(0, np.int32)}
+"""Of a summary that was written before it was kept."""
 _AGES: Final = ("heartbeat_age_s", "progress_age_s")
 
 
@@ -66,7 +68,9 @@ def read_signs(value: Mapping[str, Any], layout: Mapping[int, Parallel]) -> Rank
     for at, counts in value["dropped"]:
         dropped[at] = {require(reason, str): require(n, int) for reason, n in counts.items()}
     ages: dict[str, Any] = {name: array_of(value[name], np.float64, n_ranks) for name in _AGES}
-    texts: dict[str, Any] = {name: _read_coded(value[name], n_ranks) for name in _TEXTS}
+    texts: dict[str, Any] = {
+        name: _read_coded(value.get(name, _NO_TEXTS), n_ranks) for name in _TEXTS
+    }
     return RankSigns(
         ranks=ranks,
         parallels=[layout.get(rank, ()) for rank in ranks.tolist()],

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.picture.rounding import seconds
 from otel_straggler.publish.verdict_json import verdict_json
+from otel_straggler.score.verdicts.sentences import sentence
 
 Json: TypeAlias = dict[str, Any]
 
@@ -33,12 +34,18 @@ def cost_of(verdict: Verdict) -> float:
     return lost if math.isfinite(lost) else 0.0
 
 
-def since_s_of(changes: Sequence[Verdict], verdict: Verdict) -> float | None:
+def said_of(verdict: Verdict, *, is_over: bool) -> str:
+    """Its sentence: as it was said, or of a run that is over in the past; empty if it has none."""
+    return sentence(verdict, is_over=True) if is_over and verdict.sentence else verdict.sentence
+
+
+def since_s_of(changes: Sequence[Verdict], verdict: Verdict, clock_s: float = 0.0) -> float | None:
     """When the subject's present state of affairs began: its first change since it was well (or
-    ever), seconds since 1970 on the senders' clock; None if nobody told.
+    ever), seconds since 1970; None if nobody told.
 
     Args:
         changes: of any subjects, oldest first.
+        clock_s: what is added to the senders' times.
     """
     began_ns = 0
     for change in changes:
@@ -48,7 +55,11 @@ def since_s_of(changes: Sequence[Verdict], verdict: Verdict) -> float | None:
             began_ns = 0
         elif not began_ns:
             began_ns = change.at_ns
-    return seconds((began_ns or verdict.at_ns) / 1e9) if began_ns or verdict.at_ns else None
+    return _at_s(began_ns or verdict.at_ns, clock_s)
+
+
+def _at_s(at_ns: int, clock_s: float) -> float | None:
+    return seconds(at_ns / 1e9 + clock_s) if at_ns else None
 
 
 def begins_of(changes: Sequence[Verdict]) -> dict[str, int]:
@@ -63,9 +74,19 @@ def begins_of(changes: Sequence[Verdict]) -> dict[str, int]:
 
 
 def verdicts_json(
-    current: Sequence[Verdict], changes: Sequence[Verdict], silenced: frozenset[str]
+    current: Sequence[Verdict],
+    changes: Sequence[Verdict],
+    silenced: frozenset[str],
+    *,
+    is_over: bool = False,
+    clock_s: float = 0.0,
 ) -> tuple[list[Json], int]:
-    """At most 200, and how many were left out. Cost: O(changes)."""
+    """At most 200, and how many were left out. Cost: O(changes).
+
+    Args:
+        is_over: the run has ended.
+        clock_s: what is added to the senders' times.
+    """
     began = begins_of(changes)
     stands = standing(current)
     others = [verdict for verdict in current if verdict.state not in STANDING]
@@ -74,10 +95,9 @@ def verdicts_json(
     shown = [
         {
             **verdict_json(verdict),
+            "sentence": said_of(verdict, is_over=is_over),
             "stands": verdict.state in STANDING,
-            "since_s": seconds((began.get(verdict.subject_id) or verdict.at_ns) / 1e9)
-            if began.get(verdict.subject_id) or verdict.at_ns
-            else None,
+            "since_s": _at_s(began.get(verdict.subject_id) or verdict.at_ns, clock_s),
             "silenced": verdict.subject_id in silenced,
         }
         for verdict in ordered[:MOST_VERDICTS]

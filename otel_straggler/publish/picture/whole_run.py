@@ -27,9 +27,9 @@ def run_json(seen: Seen) -> Json:
     lost_s = None if seen.world is None else world.gpu_seconds_lost
     stands = standstill_of(seen)
     is_idle = stands is not None and stands.how == "idle"
-    if stands is not None and is_idle:
+    if is_idle:
         # What was measured before says nothing of a run in which nothing gets on.
-        waste, lost_s = 1.0, (lost_s or 0.0) + stands.lost_s
+        waste = 1.0
         world = replace(world, slowdown=math.nan, m_w=math.nan, m_s=math.nan, cause="")
     return {
         "run_id": seen.run_id,
@@ -39,6 +39,8 @@ def run_json(seen: Seen) -> Json:
         "attempt": seen.attempt,
         "state": state_of(seen),
         "is_live": seen.is_live,
+        "seen_at_s": seconds(seen.now_s),
+        "awaited_since_s": None if seen.awaited is None else seconds(seen.awaited.since_s),
         "began_at_s": seconds(seen.began_at_s),
         "heard_at_s": seconds(seen.heard_at_s),
         "finished_at_s": seconds(seen.finished_at_s),
@@ -56,7 +58,9 @@ def run_json(seen: Seen) -> Json:
         "cause": world.cause or None,
         "resolvable_slowdown": number(world.resolvable_slowdown),
         "gpu_seconds_lost": number(lost_s),
-        "gpu_seconds_lost_per_hour": number(waste * 3600.0 * max(expected, 1)),
+        "gpu_seconds_lost_per_hour": None
+        if seen.has_ended
+        else number(waste * 3600.0 * max(expected, 1)),
         "time_basis": time_basis(seen),
         "mode": seen.mode,
     }
@@ -66,6 +70,8 @@ def as_told(seen: Seen) -> WorldSummary:
     """What layer 2 says of the whole; where somebody who is called slow costs more than that, by
     him: the balance of the work leaves out what is no work, such as the loading of data."""
     world = seen.world or WorldSummary(run_id=seen.run_id)
+    if not seen.is_judged:  # of the attempt before only what was lost counts
+        return WorldSummary(run_id=seen.run_id, gpu_seconds_lost=world.gpu_seconds_lost)
     called = (verdict for verdict in seen.current if verdict.state in CALLED)
     dearest = max(map(cost_of, called), default=0.0)
     share = min(dearest / 3600.0 / max(seen.expected, 1), 0.99)
@@ -76,6 +82,8 @@ def as_told(seen: Seen) -> WorldSummary:
 
 def state_of(seen: Seen) -> str:
     """As the hang judge calls it; without signs of life "ended" or "unknown"."""
+    if seen.awaited is not None:
+        return "lost" if seen.awaited.is_overdue else "unknown"
     if seen.found is not None:
         return seen.found.state
     if seen.finished_at_s is not None or not seen.is_live:

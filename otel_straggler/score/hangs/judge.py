@@ -29,6 +29,7 @@ from otel_straggler.score.hangs.signs import (
     RankState,
     Signs,
 )
+from otel_straggler.score.hangs.standstill import IdleGpus, standstill
 from otel_straggler.score.hangs.timeouts import BETWEEN, Timeouts
 
 _MOST_SESSIONS = 200_000
@@ -87,6 +88,7 @@ class HangJudge:
     _state: RunState = "starting"
     _since_s: float = float("nan")
     _ranks: dict[int, tuple[int, float]] = field(default_factory=dict)
+    _idle: IdleGpus = field(default_factory=IdleGpus)
     _timeouts: Timeouts = field(init=False)
 
     def __post_init__(self) -> None:
@@ -125,7 +127,7 @@ class HangJudge:
         self._note_hang(signs, state, now_s)
         if state != self._state or np.isnan(self._since_s):
             self._state, self._since_s = state, now_s
-        return Found(
+        found = Found(
             state=self._state,
             since_s=self._since_s,
             ranks=signs.ranks,
@@ -135,6 +137,27 @@ class HangJudge:
             blame=None if state in ENDS else blame(signs, states),
             hung_since_s=self._hung_since_s if state in HANGS else math.nan,
         )
+        self._count_idle(found, signs, now_s)
+        return found
+
+    @property
+    def idle_gpu_s(self) -> float:
+        """GPU seconds that hangs of this world have cost, the present one among them."""
+        return self._idle.total_s
+
+    def _count_idle(self, found: Found, signs: Signs, now_s: float) -> None:
+        if found.is_hung:
+            stands = standstill(
+                found.state,
+                found.ranks,
+                found.blame,
+                heard=signs.ranks,
+                silent_s=signs.silent_s,
+                stalled_s=signs.stalled_s,
+                known_since_s=found.hung_since_s,
+                now_s=now_s,
+            )
+            self._idle.take(stands)
 
     def _settle(self, signs: Signs, states: Codes, now_s: float) -> RunState:
         """The state of the run; those of ranks are changed to what it explains."""
@@ -207,6 +230,7 @@ class HangJudge:
             "timeouts": self._timeouts.state(),
             "reached": self._reached,
             "hung_since_s": hung_since_s,
+            "idle": self._idle.state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -220,6 +244,8 @@ class HangJudge:
         restored = None if reached is None else (int(reached[0]), int(reached[1]))
         hung_since_s = state["hung_since_s"]
         hung_since_s = math.nan if hung_since_s is None else float(hung_since_s)
+        idle = IdleGpus.restored(state.get("idle", (0.0, 0.0, None)))
         self._timeouts.restore(state["timeouts"])
         self._restored = self._reached = restored
         self._hung_since_s = hung_since_s
+        self._idle = idle

@@ -9,8 +9,11 @@ from otel_straggler.model.verdict import Verdict
 _UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
-def sentence(verdict: Verdict) -> str:
+def sentence(verdict: Verdict, *, is_over: bool = False) -> str:
     """One or two sentences.
+
+    Args:
+        is_over: the run has ended: all of it is in the past.
 
     >>> sentence(Verdict(run_id="r", subject_id="rank/5", scope="rank", rank=5, node="node-1",
     ...     section="forward", cause="slow_gpu", state="confirmed", slowdown=1.5, since_step=40,
@@ -19,15 +22,20 @@ def sentence(verdict: Verdict) -> str:
 job loses 24 min of GPU time per hour.'
     """
     if verdict.state in ("ok", "recovered"):
-        return f"{subject(verdict)} is as fast as before again."
-    parts = [f"{subject(verdict)} {_what(verdict)}{_since(verdict)}: {_why(verdict)}."]
+        return f"{subject(verdict)} {'was' if is_over else 'is'} as fast as before again."
+    what = _what_it_did(verdict) if is_over else _what(verdict)
+    parts = [f"{subject(verdict)} {what}{_since(verdict)}: {_why(verdict)}."]
     if verdict.state == "flapping":
-        parts.append("It comes and goes.")
+        parts.append("It came and went." if is_over else "It comes and goes.")
     if verdict.scope == "host" and verdict.evidence == "synchronised" and verdict.is_localised:
-        parts.append("Its ranks wait for each other there: one of them may be the cause.")
+        parts.append(
+            "Its ranks waited for each other there: one of them may have been the cause."
+            if is_over
+            else "Its ranks wait for each other there: one of them may be the cause."
+        )
     if verdict.gpu_seconds_lost_per_hour >= 1.0:
         lost = _duration(verdict.gpu_seconds_lost_per_hour)
-        parts.append(f"The job loses {lost} of GPU time per hour.")
+        parts.append(f"The job {'lost' if is_over else 'loses'} {lost} of GPU time per hour.")
     return " ".join(parts)
 
 
@@ -48,13 +56,27 @@ def _what(verdict: Verdict) -> str:
         return f"comes late to its {verdict.n_peers} peers: they wait {_excess(verdict)} of a step"
     if math.isnan(verdict.slowdown):
         return "is out of balance"
+    equal = "it would if all did the same work"
+    return f"takes {verdict.slowdown:.2f}x as long as {_compared(verdict, equal)}"
+
+
+def _what_it_did(verdict: Verdict) -> str:
+    if verdict.cause == "late_arrival":
+        return f"came late to its {verdict.n_peers} peers: they waited {_excess(verdict)} of a step"
+    if math.isnan(verdict.slowdown):
+        return "was out of balance"
+    equal = "it would have if all had done the same work"
+    return f"took {verdict.slowdown:.2f}x as long as {_compared(verdict, equal)}"
+
+
+def _compared(verdict: Verdict, equal: str) -> str:
+    """With what, and where."""
     where = f" in {verdict.section}" if verdict.section else ""
-    times = f"takes {verdict.slowdown:.2f}x as long as "
     if verdict.n_peers and verdict.scope in ("rank", "host"):
-        return f"{times}its {verdict.n_peers:,} peers{where}"
+        return f"its {verdict.n_peers:,} peers{where}"
     if verdict.cause in ("stage_imbalance", "sequence_imbalance", "expert_imbalance"):
-        return f"{times}it would if all did the same work{where}"
-    return f"{times}before{where}"
+        return f"{equal}{where}"
+    return f"before{where}"
 
 
 def _excess(verdict: Verdict) -> str:

@@ -19,6 +19,8 @@ from otel_straggler.score.verdicts.waits import WaitLedger
 from otel_straggler.score.verdicts.world import World
 
 MOST_WAITS = 100
+_LONGEST_STEP = 10.0
+"""Times the usual step of a block: what is longer has stood still."""
 
 
 @dataclass(slots=True)
@@ -50,7 +52,10 @@ class SummingUp:
         if balance is not None and np.isfinite(balance.told.waste):
             parts.append(balance.told.waste)
         if parts:
-            seconds = float(np.nansum(median_of_rows(step_s.T)))
+            of_step_s = median_of_rows(step_s.T)
+            # A step in which the run hung is not long by inequality; who knows of hangs adds those.
+            longest_s = _LONGEST_STEP * float(np.nanmedian(of_step_s))
+            seconds = float(np.nansum(np.minimum(of_step_s, longest_s)))
             self.gpu_seconds_lost += min(1.0, max(parts)) * n_ranks * seconds
 
     def summary(

@@ -75,6 +75,7 @@ def signs_of(table: RankTable, **changes: Any) -> RankSigns:
         "progress_age_s": np.full(n_ranks, 0.5),
         "step": np.full(n_ranks, 61),
         "open_section": ["forward"] * n_ranks,
+        "models": ["NVIDIA H200"] * n_ranks,
         "gpu_tier": ["off"] * n_ranks,
         "gpu_reason": ["asked"] * n_ranks,
         "dropped": [{} for _ in range(n_ranks)],

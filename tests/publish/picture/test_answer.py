@@ -208,11 +208,31 @@ def test_all_alike_says_what_would_have_been_seen() -> None:
     assert found["cost"]["gpu_seconds_lost_per_hour"] == pytest.approx(0.0099 * 8 * 3600)
 
 
+def test_who_is_seen_in_the_matrix_is_told_before_there_is_a_verdict() -> None:
+    """The sentence and the chart below it are read together."""
+    slow = made.table_of(slow={5: 1.5})
+    early = answer_of(made.seen(table=slow, judged=RunVerdicts()))
+    assert "in the newest window rank 5 takes 1.50x as long as the others" in early["sentence"]
+    slow = made.table_of(slow={5: 1.06})
+    never = answer_of(made.seen(table=slow))
+    assert (*kinds(never), never["headline"]) == ("healthy", "good", "Nobody is called slow")
+    assert "rank 5 takes 1.06x as long as the others lately" in never["sentence"]
+    several = answer_of(made.seen(table=made.table_of(16, slow={5: 1.3, 6: 1.2})))
+    assert "2 workers take longer than the others, up to 1.30x as long" in several["sentence"]
+    nothing = replace(slow, step_s=np.full_like(slow.step_s, np.nan))
+    none = answer_of(made.seen(table=nothing, judged=RunVerdicts()))
+    assert "no times of the ranks can be compared yet" in none["sentence"]
+
+
 def test_missing_ranks_are_no_health() -> None:
     found = answer_of(made.seen(world_size=10))
     assert kinds(found) == ("healthy", "watch")
     assert found["headline"] == "8 of 10 ranks report"
     assert found["commands"] == ["otel-straggler doctor"]
+    one_is_slow = answer_of(made.seen(world_size=10, table=made.table_of(8, slow={2: 1.4})))
+    assert one_is_slow["sentence"] == (
+        "8 of 10 ranks report; of those that do rank 2 takes 1.40x as long as the others."
+    )
 
 
 def test_a_loss_that_nobody_is_to_blame_for_is_said() -> None:
@@ -247,7 +267,8 @@ def test_before_the_first_verdicts_one_waits() -> None:
     fresh = answer_of(made.seen(table=None, signs=begun, found=made.found_of(8)))
     assert fresh["headline"] == "Waiting for the first steps"
     early = answer_of(made.seen(judged=nothing))
-    assert (*kinds(early), early["headline"]) == ("waiting", "unknown", "Too early to say")
+    assert (*kinds(early), early["headline"]) == ("waiting", "unknown", "Too early for a verdict")
+    assert "nobody stands out" in early["sentence"]
     assert kinds(answer_of(made.seen(table=None, judged=nothing))) == ("no_data", "unknown")
 
 
@@ -256,6 +277,9 @@ def test_an_end_is_said_with_who_was_slow(state: Any) -> None:
     found = answer_of(made.seen(made.verdict(), found=made.found_of(8, state)))
     assert kinds(found) == ("ended", "ended")
     assert found["headline"].endswith("; rank 5 on node-0 was slow in forward")
+    assert "At the end: rank 5 on node-0 took 1.30x as long as its 7 peers" in found["sentence"]
+    assert "The job lost 1.1 h of GPU time per hour. In all it lost 3 s" in found["sentence"]
+    assert not {"loses", "takes", "is"} & set(found["sentence"].split())
     assert (found["rank"], found["cause"]) == (5, "slow_gpu")
     assert found["cost"] == {"gpu_seconds_lost_per_hour": None, "gpu_seconds_lost": 3.0}
 
@@ -263,14 +287,13 @@ def test_an_end_is_said_with_who_was_slow(state: Any) -> None:
 def test_what_only_the_history_knows_is_over_however_it_ended() -> None:
     """Nobody follows it any more; commands for a collector would find nothing."""
     found = answer_of(made.seen(STAGE, is_live=False))
-    assert found["headline"] == ("The run is over; pipeline stage 3 had more work than the others")
+    head = "Nobody follows this run any more"  # it may go on, for all that anybody knows
+    assert found["headline"] == f"{head}; pipeline stage 3 had more work than the others"
     assert "never said how it ended" in found["sentence"]
     assert found["commands"] == []
     hung = made.found_of(8, "stuck", "never_joined", [5])
     told = answer_of(made.seen(is_live=False, found=hung))
-    assert told["headline"] == (
-        "The run is over; it hung: rank 5 on node-0 does not join the others"
-    )
+    assert told["headline"] == (f"{head}; it hung: rank 5 on node-0 did not join the others")
 
 
 def test_a_run_that_was_given_up_is_no_all_clear() -> None:

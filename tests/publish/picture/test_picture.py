@@ -20,6 +20,7 @@ from otel_straggler.publish.picture import (
     run_entry,
     runs_json,
 )
+from otel_straggler.publish.picture.heat import ALIKE_AT_WORK, CANNOT_TELL, NOBODY_NOW
 from otel_straggler.publish.picture.verdicts import MOST_VERDICTS
 
 from . import made
@@ -98,6 +99,85 @@ def test_the_matrix_shows_what_a_rank_was_called_slow_for() -> None:
     assert (heat["pattern"], heat["section"]) == ("hot_cell", None)
     heat = picture(made.seen(world=world, table=table))["heat"]  # nobody is called slow
     assert (heat["pattern"], heat["section"]) == ("even", None)
+
+
+def test_an_even_matrix_beside_a_verdict_is_no_all_clear() -> None:
+    """Times of launches, and times that hold the waiting, are alike whoever is slow."""
+    cannot = made.verdict(is_localised=False, state="suspect", pages=False)
+    heat = picture(made.seen(cannot))["heat"]
+    assert (heat["pattern"], heat["pattern_text"]) == ("unknown", CANNOT_TELL)
+    whole = replace(cannot, scope="run", rank=None, node="", section="", cause="unknown")
+    assert picture(made.seen(whole))["heat"]["pattern_text"] == CANNOT_TELL
+    over = picture(made.seen(whole, found=made.found_of(8, "finished")))["answer"]["headline"]
+    assert over == "The run has finished; the run was slower than it could be"
+    late = made.verdict(cause="late_arrival", section="")
+    assert picture(made.seen(late))["heat"]["pattern_text"] == ALIKE_AT_WORK
+    before = made.verdict()
+    assert picture(made.seen(before))["heat"]["pattern_text"] == NOBODY_NOW
+    assert picture(made.seen())["heat"]["pattern_text"] == "All workers are alike."
+
+
+def test_cells_without_a_layout_are_ranks_by_their_numbers() -> None:
+    """Layer 2 numbers those that it has times of: rank 19 is its fourth, and 18 sends nothing."""
+    table = made.table_of(8, with_layout=False, slow={4: 1.5})
+    table = replace(table, ranks=np.array([16, 17, 19, 20, 21, 22, 23, 24]))
+    signs = made.signs_of(made.table_of(9, with_layout=False), ranks=np.arange(16, 25))
+    world = made.summary(heat=tuple((0, at, 1.4 if at == 4 else 1.0) for at in range(8)))
+    found = picture(made.seen(table=table, signs=signs, found=None, world=world))
+    heat = found["heat"]
+    assert (heat["by_rank"], heat["data_ranks"]) == (True, list(range(16, 25)))
+    assert {data: slow for _, data, slow in heat["cells"] if slow != 1.0} == {18: None, 21: 1.4}
+    assert (heat["pattern"], heat["data_of_rank"]) == ("hot_cell", None)
+
+
+def test_ranks_that_share_a_worker_know_their_cell_where_nobody_told_the_data_dimension() -> None:
+    table = made.table_of(8)
+    tensor = [(("pipeline", r // 4), ("tensor", r % 2)) for r in range(8)]
+    table = replace(table, parallels=tensor)
+    heat = picture(made.seen(table=table))["heat"]
+    assert (heat["by_rank"], heat["stages"], heat["data_ranks"]) == (False, [0, 1], [0, 1])
+    assert heat["data_of_rank"] == [0, 0, 1, 1, 0, 0, 1, 1]
+
+
+def test_what_is_known_of_the_attempt_before_is_told_as_of_before() -> None:
+    """The world may be another, and nothing of the new attempt was looked at."""
+    again = made.seen(
+        made.verdict(state="suspect"),
+        attempt=1,
+        table=None,
+        world_size=4,
+        signs=made.signs_of(made.table_of(4)),
+        found=made.found_of(4),
+        world=made.summary(slowdown=1.4, waste=0.28, heat=((0, 0, 1.4),)),
+    )
+    found = picture(again)
+    assert found["answer"]["kind"] == "waiting"
+    was = "Before the restart rank 5 on node-0 may have been slow in forward."
+    assert found["answer"]["sentence"].endswith(was)
+    assert " took 1.30x as long" in found["verdicts"][0]["sentence"]
+    assert (found["heat"]["pattern"], found["run"]["slowdown"]) == ("unknown", None)
+    assert found["run"]["gpu_seconds_lost"] == 3.0
+
+
+def test_one_rank_and_ranks_that_are_all_silent_have_words_of_their_own() -> None:
+    alone = picture(made.seen(table=made.table_of(1)))["heat"]
+    assert alone["pattern_text"] == "One rank: there is nobody to compare it with."
+    lost = made.found_of(8, "lost", "lost", list(range(8)))
+    assert picture(made.seen(found=lost))["heat"]["pattern_text"] == (
+        "All workers are silent or stuck."
+    )
+
+
+def test_verdicts_of_a_run_that_has_ended_are_told_in_the_past() -> None:
+    """In the list as well as in the answer; and what is lost per hour is lost no more."""
+    told = picture(made.seen(made.verdict(), found=made.found_of(8, "finished")))
+    sentence = told["verdicts"][0]["sentence"]
+    assert sentence == (
+        "rank 5 on node-0 took 1.30x as long as its 7 peers in forward since step 40: slow GPU. "
+        "The job lost 1.1 h of GPU time per hour."
+    )
+    assert told["run"]["gpu_seconds_lost_per_hour"] is None
+    assert told["run"]["gpu_seconds_lost"] == 3.0
 
 
 def test_slowdowns_are_of_own_work_against_the_median() -> None:

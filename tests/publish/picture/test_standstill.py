@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,8 +49,11 @@ def test_a_hang_counts_from_the_last_progress_and_not_from_when_it_was_judged() 
 
 
 def test_what_it_costs_is_told_alike_everywhere() -> None:
-    """Eight GPUs for two minutes, beside the 3 s before; all of the time is lost."""
-    seen = hung("never_joined", progress_age_s=ages(120.0))
+    """Eight GPUs stand idle, which is in the total already; all of the time is lost."""
+    seen = replace(
+        hung("never_joined", progress_age_s=ages(120.0)),
+        judged=made.judged(world=made.summary(gpu_seconds_lost=963.0)),
+    )
     expected = {"gpu_seconds_lost_per_hour": 28_800.0, "gpu_seconds_lost": 963.0}
     assert answer_of(seen)["cost"] == expected
     run = run_json(seen)

@@ -107,7 +107,12 @@ def test_a_rank_in_detail() -> None:
     found = rank_json(world, 5, columns, Maker(version="1"))
     forward = next(each for each in found["sections"] if each["name"] == "forward")
     assert (forward["step_s"], forward["peers_step_s"], forward["slowdown"]) == (0.15, 0.1, 1.5)
-    assert found["gpu"] == {"tier": "off", "reason": "asked", "uuid": "GPU-5", "model": None}
+    assert found["gpu"] == {
+        "tier": "off",
+        "reason": "asked",
+        "uuid": "GPU-5",
+        "model": "NVIDIA H200",
+    }
     assert (found["node"], found["state"], found["step"]) == ("node-0", "ok", 61)
     assert found["parallel"] == {"data": 5, "pipeline": 0}
     assert found["history"]["sections"][:2] == ["", "data_loading"]

@@ -20,14 +20,16 @@ export function createAlerts(container, actions) {
 /** The alerts as a tree. */
 export function alertsTree(picture, actions) {
   const alerts = sortedAlerts(picture.alerts || []);
+  const { is_live: isLive, heard_at_s: heardS } = picture.run;
+  const untilS = isLive ? picture.now_s : heardS ?? picture.now_s;
   const observed =
     picture.run.mode === "observe"
       ? el("p", { class: "nothing" }, "The collector only observes: what would fire stands here, and nobody is called.")
       : null;
-  if (!alerts.length) return [nothingTree("Nothing fires."), observed];
+  if (!alerts.length) return [nothingTree("Nothing fires."), isLive ? observed : null];
   return [
-    observed,
-    el("ul", { class: "cards" }, alerts.map((alert) => alertTree(alert, picture.now_s, actions))),
+    isLive ? observed : el("p", { class: "nothing" }, "Nobody follows the run now: these fired when it was last heard of."),
+    el("ul", { class: "cards" }, alerts.map((alert) => alertTree(alert, untilS, actions))),
   ];
 }
 

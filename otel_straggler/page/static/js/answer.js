@@ -83,7 +83,7 @@ function factsTree(picture) {
     ["Why", "cause", answer.cause_text || (answer.cause ? wordsOf(answer.cause) : null)],
     ["Where", "section", answer.section],
     ["Since", "since", sinceText(picture)],
-    ["Costs", "cost", costText(answer.cost)],
+    [isOver(picture) ? "Cost" : "Costs", "cost", costText(picture)],
     ["Evidence", "evidence", evidenceText(answer)],
   ].filter(([, , text]) => text);
   return facts.length ? el("dl", { class: "facts" }, facts.map(factTree)) : null;
@@ -109,13 +109,19 @@ function sinceText(picture) {
   return parts.join(", ");
 }
 
-function costText(cost) {
+/** Whether the run has ended, or nobody follows it any more. */
+function isOver(picture) {
+  return picture.answer.kind === "ended";
+}
+
+function costText(picture) {
+  const { cost } = picture.answer;
   if (!cost) return "";
   const perHour = cost.gpu_seconds_lost_per_hour;
   const parts = [];
   if (isKnown(perHour) && perHour >= 1) parts.push(`${formatGpuTime(perHour)} per hour`);
   if (isKnown(cost.gpu_seconds_lost) && cost.gpu_seconds_lost >= 1) {
-    parts.push(`${formatGpuTime(cost.gpu_seconds_lost)} so far`);
+    parts.push(`${formatGpuTime(cost.gpu_seconds_lost)} ${isOver(picture) ? "in all" : "so far"}`);
   }
   return parts.join(", ");
 }

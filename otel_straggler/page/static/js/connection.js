@@ -23,7 +23,8 @@ export function createConnection(container, notice, actions) {
     notice.hidden = !told.notice;
     notice.dataset.kind = told.kind || "";
     patch(notice, told.notice ? noticeTree(told, actions) : null);
-    document.body.classList.toggle("is-stale", last.connection.state === "reconnecting");
+    const isStale = last.connection.state === "reconnecting" || told.kind === "awaited";
+    document.body.classList.toggle("is-stale", isStale);
   };
   window.setInterval(draw, 1000);
   return {
@@ -81,6 +82,7 @@ function awayTold(picture, connection, nowMs, age, told) {
 
 function endedTold(picture, told) {
   const { run } = picture;
+  if (isKnown(run.awaited_since_s)) return awaitedTold(picture, told);
   const heard = formatClock(run.heard_at_s, picture.now_s);
   if (!run.is_live) {
     const notice = `From the collector's history: nobody sends for this run now. Last heard ${heard}.`;
@@ -89,6 +91,15 @@ function endedTold(picture, told) {
   const how = run.outcome ? ` (${wordsOf(run.outcome)})` : "";
   const at = formatClock(run.finished_at_s, picture.now_s);
   return { ...told, state: "ended", age: at, notice: `This run ended at ${at}${how}.`, kind: "ended" };
+}
+
+/** The collector was restarted, and knows only what it had kept. */
+function awaitedTold({ run, now_s: nowS }, told) {
+  const seen = formatClock(run.seen_at_s, nowS);
+  const notice =
+    `This is the picture of ${seen}. The collector was restarted at ` +
+    `${formatClock(run.awaited_since_s, nowS)}, and has heard nothing of this run since.`;
+  return { ...told, state: "last picture", age: seen, isOld: true, notice, kind: "awaited" };
 }
 
 function noticeTree(told, actions) {

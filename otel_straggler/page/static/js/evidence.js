@@ -36,7 +36,7 @@ function peersTree(answer) {
       answer.section ? [" in ", nameTree(answer.section)] : null,
     ],
     comparedRow(whoAnswered(answer), peers.own_s, largest, "own", formatSeconds(peers.own_s)),
-    comparedRow(`its ${count}peers`, peers.peers_s, largest, "others", formatSeconds(peers.peers_s)),
+    comparedRow(othersOf(answer, count), peers.peers_s, largest, "others", formatSeconds(peers.peers_s)),
   );
 }
 
@@ -109,7 +109,14 @@ function whoHangs({ answer, ranks }, places) {
   return places.length === 1 ? `rank ${ranks.rank[places[0]]}` : formatCount(places.length, "rank");
 }
 
+/** With what it is compared: a run has no peers, but a past, or what it would be with equal work. */
+function othersOf({ scope, cause }, count) {
+  if (scope !== "run" && scope !== "role") return `its ${count}peers`;
+  return (cause ?? "").endsWith("_imbalance") ? "if all did the same work" : "before";
+}
+
 function whoAnswered(answer) {
+  if (answer.scope === "run") return "the run";
   return isKnown(answer.rank) ? `rank ${answer.rank}` : answer.node || "this";
 }
 

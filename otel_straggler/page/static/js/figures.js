@@ -28,7 +28,15 @@ export function createFigures(container) {
 /** What the figures say: title, large text, of how many, small text, tone. */
 export function figuresOf(picture) {
   const { run } = picture;
-  return [stepTime(run), timeLost(run), lostSoFar(run), reporting(run), progress(picture), resolvable(run)];
+  const isOver = picture.answer.kind === "ended";
+  return [
+    stepTime(run),
+    timeLost(run, isOver),
+    lostSoFar(run, isOver),
+    reporting(run, isOver),
+    progress(picture),
+    resolvable(run),
+  ];
 }
 
 function figureTree({ title, large, of, small, tone }) {
@@ -47,15 +55,16 @@ function stepTime(run) {
   return { title: "Step time", large: formatSeconds(run.step_s), small: most };
 }
 
-function timeLost(run) {
+function timeLost(run, isOver) {
   // What is lost in an hour stands in the answer, of whom it names: another number beside it would
   // be of all ranks together, and be taken for the same.
   const isIdle = isKnown(run.waste) && run.waste >= 1;
-  const times = isKnown(run.slowdown) ? `takes ${formatTimes(run.slowdown)} as long as it could` : "";
+  const takes = isOver ? "took" : "takes";
+  const times = isKnown(run.slowdown) ? `${takes} ${formatTimes(run.slowdown)} as long as it could` : "";
   return {
     title: "Time lost",
     large: formatPercent(run.waste),
-    small: isIdle ? "nothing gets on" : times,
+    small: isIdle ? (isOver ? "nothing got on" : "nothing gets on") : times,
     tone: isKnown(run.waste) ? wasteTone(run.waste) : null,
   };
 }
@@ -65,17 +74,17 @@ function wasteTone(waste) {
   return waste >= SOME_WASTE ? "watch" : "good";
 }
 
-function lostSoFar(run) {
+function lostSoFar(run, isOver) {
   const why = [];
   if (isKnown(run.m_w) && run.m_w >= 0.5) why.push(`${formatPercent(Math.min(1, run.m_w))} by the worst workers`);
   if (isKnown(run.m_s) && run.m_s >= 0.5) why.push(`${formatPercent(Math.min(1, run.m_s))} by the last stage`);
-  return { title: "Lost so far", large: formatGpuTime(run.gpu_seconds_lost), small: why.join(", ") };
+  return { title: isOver ? "Lost in all" : "Lost so far", large: formatGpuTime(run.gpu_seconds_lost), small: why.join(", ") };
 }
 
-function reporting(run) {
+function reporting(run, isOver) {
   const missing = isKnown(run.world_size) ? run.world_size - run.ranks_reporting : 0;
   return {
-    title: "Ranks reporting",
+    title: isOver ? "Ranks that reported" : "Ranks reporting",
     large: formatNumber(run.ranks_reporting),
     of: isKnown(run.world_size) ? formatNumber(run.world_size) : null,
     small: missing > 0 ? `${formatNumber(missing)} missing` : "all of them",
@@ -89,12 +98,17 @@ function progress(picture) {
   const endS = hasEnded ? run.finished_at_s ?? run.heard_at_s ?? picture.now_s : picture.now_s;
   // A run that hangs does so since its last progress, and not since it began.
   const fromS = picture.answer.kind === "hang" ? picture.answer.since_s : run.began_at_s;
-  const parts = [hasEnded && run.state === "training" ? "last seen training" : wordsOf(run.state)];
-  if (isKnown(fromS)) {
+  const parts = [hasEnded && run.state === "training" ? "last seen training" : stateWords(run)];
+  if (isKnown(fromS) && !isKnown(run.awaited_since_s)) {
     parts[0] += `${hasEnded ? " after" : " for"} ${formatDuration(Math.max(0, endS - fromS))}`;
   }
   if (isKnown(run.attempt) && run.attempt > 0) parts.push(`attempt ${run.attempt}`);
   return { title: "Step", large: formatNumber(run.step), small: parts.join(", ") };
+}
+
+function stateWords(run) {
+  if (isKnown(run.awaited_since_s)) return "before the collector was restarted";
+  return run.state === "unknown" ? "without signs of life" : wordsOf(run.state);
 }
 
 function resolvable(run) {

@@ -104,7 +104,7 @@ export function createLiveness(container, actions) {
 export function countsTree(picture) {
   const { ranks } = picture;
   if (!ranks.rank.length) return el("p", { class: "nothing" }, "No rank has sent a sign of life.");
-  const isOver = isKnown(picture.run.finished_at_s);
+  const isOver = isKnown(picture.run.finished_at_s) || !picture.run.is_live;
   return [
     el(
       "ul",

@@ -54,7 +54,7 @@ function placedCells(picture) {
 function shapeOf(picture) {
   const { stages, data_ranks: dataRanks } = picture.heat;
   const [rowOf, columnOf] = [placesOf(stages), placesOf(dataRanks)];
-  const isRanks = !picture.ranks.dp && !picture.ranks.pp;
+  const isRanks = picture.heat.by_rank ?? (!picture.ranks.dp && !picture.ranks.pp);
   if (stages.length > 1 || dataRanks.length <= LONGEST_ROW) {
     return {
       rows: dataRanks.length ? stages.length : 0,
@@ -99,7 +99,8 @@ function placesOf(values) {
 
 /** Tells each cell its ranks and the slowest of them; the answer is the place of each rank. */
 function giveRanks(picture, found, { isRanks, placeOf }) {
-  const { rank: ranks, dp, pp } = picture.ranks;
+  const { rank: ranks, pp } = picture.ranks;
+  const dp = picture.ranks.dp ?? picture.heat.data_of_rank;
   const overall = picture.slowdowns?.overall ?? [];
   const placeOfRank = new Map();
   ranks.forEach((rank, i) => {
