@@ -14,6 +14,8 @@ import click
 from otel_straggler.collector.settings_file import load_settings
 
 _log = logging.getLogger(__name__)
+_DESCRIPTORS = 8_192
+"""4,096 connections of ranks, 512 of pages, those that are told that there are too many, files."""
 
 
 @click.command(short_help="Receive OTLP from every rank, score it, serve metrics and reports.")
@@ -69,6 +71,7 @@ def command(
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    take_file_descriptors()
     collector = Collector(settings)
     addresses = collector.start()
     spare_the_garbage_collector()
@@ -88,6 +91,19 @@ def page_url(address: str) -> str:
     host, _, port = address.rpartition(":")
     host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "::": "[::1]"}.get(host, host)  # noqa: S104
     return f"http://{host}:{port}/"
+
+
+def take_file_descriptors() -> None:
+    """As many as all connections together may need, if the system allows; many systems begin with
+    1,024, which two thousand ranks or a flood of pages would use up."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def spare_the_garbage_collector() -> None:

@@ -9,13 +9,13 @@ may send to another origin unasked.
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import json
 import logging
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -26,7 +26,8 @@ from otel_straggler.collector.deciding import UnknownSubjectError
 from otel_straggler.collector.maintaining import Maintaining
 from otel_straggler.collector.page_events import EventStreams
 from otel_straggler.collector.page_pictures import Pictures
-from otel_straggler.collector.page_routes import PageRoutes
+from otel_straggler.collector.page_routes import PageRoutes, busy
+from otel_straggler.collector.page_work import BusyError, PageWork
 from otel_straggler.errors import InputError
 from otel_straggler.model.decision import Decision
 from otel_straggler.publish.prometheus import CONTENT_TYPE
@@ -96,6 +97,7 @@ class Api:
         self.fixed_headers = {
             semconv.SCORER_HEADER: semconv.WIRE_VERSION,
             "X-Content-Type-Options": "nosniff",
+            "Cross-Origin-Resource-Policy": "same-origin",
         }
         self._routes: dict[str, Callable[[Request], Response | Awaitable[Response]]] = {
             "/metrics": self._metrics,
@@ -111,9 +113,12 @@ class Api:
             self._routes[_MAINTENANCE] = self._maintenance
         if pages.try_alerts is not None:
             self._routes[_TRY_ALERTS] = self._try_alerts
+        self._work = PageWork()
+        self._trials = PageWork(threads=1, most=1)
         self._page: PageRoutes | None = None
         if pages.pictures is not None:
-            self._page = PageRoutes(pages.pictures, EventStreams(pages.pictures), self.failure)
+            streams = EventStreams(pages.pictures, work=self._work)
+            self._page = PageRoutes(pages.pictures, streams, self._work, self.failure)
 
     def refuse(self, head: Head) -> Response | None:
         if not self.is_own_name(head.headers.get("host", "")):
@@ -172,6 +177,11 @@ class Api:
             return self._page.respond(request)
         return self._routes[request.head.path](request)
 
+    def close(self) -> None:
+        """After the last request: begin no more work."""
+        self._work.close()
+        self._trials.close()
+
     def failure(self, status: int, message: str, head: Head | None) -> Response:  # noqa: ARG002
         return _told({"error": message}, status)
 
@@ -216,9 +226,11 @@ class Api:
 
     async def _try_alerts(self, request: Request) -> Response:
         assert self._pages.try_alerts is not None
-        loop = asyncio.get_running_loop()
+        content = request.content
         try:
-            told = await loop.run_in_executor(None, self._pages.try_alerts, request.content)
+            told = await self._trials.do(content, partial(self._pages.try_alerts, content))
+        except BusyError:
+            return busy(self.failure(503, "another test alert is under way", request.head))
         except InputError as error:
             return self.failure(400, str(error), request.head)
         return _told(told)
@@ -232,8 +244,10 @@ class Api:
         except ValueError:
             text = "rank must be a whole number; known are run, group and rank"
             return self.failure(400, text, request.head)
-        loop = asyncio.get_running_loop()
-        body = await loop.run_in_executor(None, self._pages.report, query)
+        try:
+            body = await self._work.do(query, partial(self._pages.report, query))
+        except BusyError as error:
+            return busy(self.failure(503, str(error), request.head))
         return Response(200, body, _JSON, _NOT_KEPT)
 
 

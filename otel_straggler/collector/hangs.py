@@ -6,6 +6,7 @@ Ranks that send no heartbeats (spans of another SDK) are not judged: whether the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,9 @@ _Key = tuple[str, str]
 _MOST_SECTIONS = 1_000
 _MOST_KEPT = 100
 """Worlds of which a state tells; those that learnt last."""
+MOST_UNHEARD = 16_384
+"""Expected ranks that never spoke and are judged all the same, the lowest first. A process that
+tells a wrong world size must not make the collector look at two billion of them."""
 _STATE_VERSION = 1
 _PREEMPTED = OUTCOMES.index("preempted")
 
@@ -133,7 +137,8 @@ class Hangs:
 def signs_of(
     world: World, order: tuple[str, ...], now_s: float, lost_after_s: float = 20.0
 ) -> Signs | None:
-    """What the ranks of a world last said; expected ranks that never spoke are among them.
+    """What the ranks of a world last said; expected ranks that never spoke are among them, as far
+    as :data:`MOST_UNHEARD`.
 
     Args:
         order: the sections in the order in which they run within a step.
@@ -142,8 +147,8 @@ def signs_of(
     spoken = {rank: life for rank, life in world.ranks.items() if life.sent_at_s is not None}
     if not spoken:
         return None
-    mute = world.ranks.keys() - spoken.keys()
-    ranks = sorted(spoken.keys() | (set(range(world.world_size)) - mute))
+    unheard = (rank for rank in range(world.world_size) if rank not in world.ranks)
+    ranks = sorted((*spoken, *islice(unheard, MOST_UNHEARD)))
     names = {name: code for code, name in enumerate(order)}
     sections = [_section(spoken.get(rank), names) for rank in ranks]
     ends = [_end(spoken.get(rank), now_s, lost_after_s) for rank in ranks]

@@ -1,7 +1,8 @@
 """Answers for the live page, made when first asked for and then kept: as JSON, as gzip, by ETag.
 
 What an answer took to make says how often it is made: a tenth of a core at most goes into pages,
-however many people look.
+however many people look. Whoever asks for something else every time, which nobody can be given
+twice, waits once that has taken a quarter of a core for a while.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from otel_straggler.collector.cpu_share import CpuShare
+
 Json: TypeAlias = dict[str, Any]
 Key: TypeAlias = tuple[Hashable, ...]
 
@@ -25,7 +28,12 @@ GZIP_FROM: Final = 1_400
 """Bytes; what fits into one packet is not made smaller."""
 _GZIP_LEVEL: Final = 1
 _MOST_KEPT: Final = 64
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""Of all answers that are kept; a timeline of 10,000 ranks takes six MB."""
 _LOOKED_AT_S: Final = 10.0
+MOST_OF_A_CORE: Final = 0.25
+AT_ONCE_S: Final = 4.0
+"""Processor time that may be taken at once by answers, before they are made to wait."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +51,11 @@ class Answer:
         body = text.encode("utf-8", "replace")
         return cls(body, f'W/"{hashlib.blake2b(body, digest_size=12).hexdigest()}"')
 
+    @property
+    def size(self) -> int:
+        """Bytes of memory."""
+        return len(self.body) + len(self._zipped or b"")
+
     def zipped(self) -> bytes | None:
         """Compressed, once; None where that is not worth it. Large ones take milliseconds."""
         if self._zipped is None and len(self.body) >= GZIP_FROM:
@@ -59,21 +72,26 @@ class _Kept:
 
 
 class AnswerCache:
-    """Keeps the newest answers. Thread-safe; one is made at a time.
+    """Keeps the newest answers. Thread-safe; one is made at a time, and nobody waits for that who
+    asks for one that is kept.
 
     Args:
         monotonic_s, cpu_s: clocks; the second of this thread.
+        sleep: waits so many seconds.
     """
 
     def __init__(
         self,
         monotonic_s: Callable[[], float] = time.monotonic,
         cpu_s: Callable[[], float] = time.thread_time,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._monotonic_s = monotonic_s
         self._cpu_s = cpu_s
+        self._sleep = sleep
         self._kept: dict[Key, _Kept] = {}
         self._lock = threading.Lock()
+        self._share = CpuShare(MOST_OF_A_CORE, AT_ONCE_S, monotonic_s, cpu_s)
 
     def get(self, key: Key, state: Hashable, make: Callable[[float], Json]) -> Answer:
         """The answer to ``key``: the one that is kept while ``state`` is the same, or while it is
@@ -82,17 +100,21 @@ class AnswerCache:
         Args:
             make: is told how long to wait for the next; any error of it passes through.
         """
+        kept = self._found(key, state)
+        if kept is not None:
+            return kept
         with self._lock:
-            now_s = self._monotonic_s()
-            kept = self._kept.get(key)
+            kept = self._found(key, state)
             if kept is not None:
-                is_young = now_s - kept.made_at_s < self._look_s(now_s)
-                if kept.state == state or is_young:
-                    return kept.answer
-            began_s = self._cpu_s()
-            answer = Answer.of(make(self._look_s(now_s)))
-            answer.zipped()
-            self._keep(key, _Kept(answer, state, now_s, self._cpu_s() - began_s))
+                return kept
+            if (wait_s := self._share.wait_s()) > 0.0:
+                self._sleep(wait_s)
+            now_s, began_s = self._monotonic_s(), self._cpu_s()
+            with self._share.counted():
+                answer = Answer.of(make(self._look_s(now_s)))
+                answer.zipped()
+            cost_s = self._cpu_s() - began_s
+            self._keep(key, _Kept(answer, state, now_s, cost_s))
             return answer
 
     @property
@@ -100,10 +122,20 @@ class AnswerCache:
         """How long an answer that is made now counts. From any thread."""
         return self._look_s(self._monotonic_s())
 
+    def _found(self, key: Key, state: Hashable) -> Answer | None:
+        """The kept answer, if it still counts."""
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        now_s = self._monotonic_s()
+        is_young = now_s - kept.made_at_s < self._look_s(now_s)
+        return kept.answer if kept.state == state or is_young else None
+
     def _keep(self, key: Key, kept: _Kept) -> None:
         self._kept.pop(key, None)
-        while len(self._kept) >= _MOST_KEPT:
-            del self._kept[next(iter(self._kept))]
+        size = kept.answer.size + sum(each.answer.size for each in self._kept.values())
+        while self._kept and (len(self._kept) >= _MOST_KEPT or size > MOST_BYTES):
+            size -= self._kept.pop(next(iter(self._kept))).answer.size
         self._kept[key] = kept
 
     def _look_s(self, now_s: float) -> float:

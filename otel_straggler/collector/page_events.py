@@ -7,6 +7,7 @@ anybody, so a slow reader only misses what it would have been told in between.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -14,11 +15,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from otel_straggler.collector.page_pictures import Pictures
+from otel_straggler.collector.page_work import BusyError, PageWork
 
 MOST_STREAMS: Final = 64
 COMMENT_S: Final = 15.0
 _LOOK_S: Final = 0.5
 _BETWEEN_S: Final = 1.0
+_FIRST: Final = "first run"
 RETRY: Final = b"retry: 1000\n\n"
 COMMENT: Final = b": still here\n\n"
 
@@ -40,6 +43,7 @@ class EventStreams:
         now_s: wall clock.
         pace: for tests.
         most: streams at once.
+        work: does what takes long.
     """
 
     def __init__(
@@ -48,8 +52,10 @@ class EventStreams:
         now_s: Callable[[], float] = time.time,
         pace: Pace | None = None,
         most: int = MOST_STREAMS,
+        work: PageWork | None = None,
     ) -> None:
         self.pictures = pictures
+        self.work = work or PageWork()
         self.now_s = now_s
         self.pace = pace or Pace()
         self._most = most
@@ -129,8 +135,8 @@ class EventStream:
     async def _state(self) -> str | None:
         pictures = self._streams.pictures
         if self._run_id is None:
-            loop = asyncio.get_running_loop()
-            self._run_id = await loop.run_in_executor(None, pictures.first)
+            with contextlib.suppress(BusyError):
+                self._run_id = await self._streams.work.do(_FIRST, pictures.first)
         return None if self._run_id is None else pictures.run_state(self._run_id)
 
     def _snapshot(self, state: str | None) -> dict[str, Any]:

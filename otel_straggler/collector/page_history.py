@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
+from otel_straggler.errors import InputError, StragglerError, UnavailableError
 from otel_straggler.publish.history import HistoryReader, RunEntry
 from otel_straggler.publish.picture import (
     Awaited,
@@ -21,11 +23,16 @@ from otel_straggler.publish.picture import (
 from otel_straggler.publish.picture.from_history import FromHistory
 from otel_straggler.score.hangs.run_state import ENDS
 
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 Json: TypeAlias = dict[str, Any]
 MOST_OLDER: Final = 240
 """Windows of one answer about a time in the past."""
 MOST_RUNS: Final = 50
 _AGAIN_S: Final = 10.0
+"""The list of runs is read again, and a file that could not be read is tried again, after this."""
+_BUSY_S: Final = 1.0
+"""A page waits no longer for a program that holds the file."""
 _MOST_KEPT: Final = 4
 _AWAITED_S: Final = 3600.0
 """Runs that were followed so shortly before a restart are awaited for as long after it."""
@@ -59,6 +66,14 @@ class PageHistory:
         self._read_at_s = -np.inf
         self._entries: dict[str, tuple[_State, Json]] = {}
         self._columns: dict[tuple[str, str, _State], list[Column]] = {}
+        self._worlds: dict[tuple[str, _State], list[Seen]] = {}
+        self._problem: StragglerError | None = None
+        self._failed_at_s = -np.inf
+
+    @property
+    def problem(self) -> str | None:
+        """Why the file could not be read when that was tried last; None if it could."""
+        return None if self._problem is None else str(self._problem)
 
     def runs(self) -> tuple[RunEntry, ...]:
         """The newest 50, those seen last first; at most ten seconds old.
@@ -68,8 +83,12 @@ class PageHistory:
         """
         now_s = self._monotonic_s()
         if self._path and now_s - self._read_at_s >= _AGAIN_S:
-            with HistoryReader(self._path) as history:
-                self._runs = tuple(reversed(history.runs()))[:MOST_RUNS]
+            with self._opened() as history:
+                try:
+                    self._runs = tuple(reversed(history.runs()))[:MOST_RUNS]
+                except InputError as error:  # the whole file is damaged, and not one window
+                    self._note(error)
+                    raise
             self._read_at_s = now_s
         return self._runs
 
@@ -88,11 +107,17 @@ class PageHistory:
         return None if run is None else self.state(run)
 
     def worlds(self, run_id: str) -> list[Seen]:
-        """Every group of a run as it was last; empty if it is not known."""
-        if self.run(run_id) is None:
+        """Every group of a run as it was last; empty if it is not known. Kept for a while."""
+        run = self.run(run_id)
+        if run is None:
             return []
-        with HistoryReader(self._path) as history:
-            return self._shown(FromHistory(history, goes_on_s=0.0), run_id)
+        key = run_id, self.state(run)
+        found = self._worlds.get(key)
+        if found is None:
+            with self._opened() as history:
+                found = self._shown(FromHistory(history, goes_on_s=0.0), run_id)
+            _keep(self._worlds, key, found)
+        return found
 
     def _shown(self, pictures: FromHistory, run_id: str) -> list[Seen]:
         """Nothing is followed that only the history knows; what was, before this process, may still
@@ -123,7 +148,7 @@ class PageHistory:
             run for run in runs if self._entries.get(run.run_id, (None,))[0] != self.state(run)
         ]
         if stale:
-            with HistoryReader(self._path) as history:
+            with self._opened() as history:
                 pictures = FromHistory(history, goes_on_s=0.0)
                 for run in stale:
                     if worlds := self._shown(pictures, run.run_id):
@@ -139,7 +164,7 @@ class PageHistory:
         the monotonic clock, at least one."""
         if not self._path:
             return []
-        with HistoryReader(self._path) as history:
+        with self._opened() as history:
             numbers = [
                 (window.id, window.attempt)
                 for window in history.windows(run_id)
@@ -153,21 +178,21 @@ class PageHistory:
         if run is None:
             return []
         key = run_id, group, self.state(run)
-        if key not in self._columns:
-            while len(self._columns) >= _MOST_KEPT:
-                self._columns.pop(next(iter(self._columns)), None)
+        found = self._columns.get(key)
+        if found is None:
             # Other runs have windows between those of this one: their numbers leave gaps, which a
             # page would show as windows that are missing.
             newest = self.newest(run_id, group, most)
-            self._columns[key] = [replace(each, seq=at) for at, each in enumerate(newest)]
-        return self._columns[key]
+            found = [replace(each, seq=at) for at, each in enumerate(newest)]
+            _keep(self._columns, key, found)
+        return found
 
     def columns(self, run_id: str, group: str, from_s: float, to_s: float) -> list[Column]:
         """Windows that ended between, oldest first; evenly chosen where there are more than 240.
         Their numbers are those of the history."""
         if not self._path:
             return []
-        with HistoryReader(self._path) as history:
+        with self._opened() as history:
             among = [
                 (window.id, window.attempt)
                 for window in history.windows(run_id)
@@ -177,6 +202,36 @@ class PageHistory:
                 places = np.linspace(0, len(among) - 1, MOST_OLDER).round().astype(int)
                 among = [among[place] for place in places.tolist()]
             return _columns(history, among)
+
+    @contextmanager
+    def _opened(self) -> Iterator[HistoryReader]:
+        """A reader; the problem of before while that is young, so that a file that somebody holds
+        does not make every page wait."""
+        now_s = self._monotonic_s()
+        if self._problem is not None and now_s - self._failed_at_s < _AGAIN_S:
+            raise self._problem
+        try:
+            history = HistoryReader(self._path, busy_s=_BUSY_S)
+        except StragglerError as error:
+            self._note(error)
+            raise
+        with history:
+            try:
+                yield history
+            except UnavailableError as error:
+                self._note(error)
+                raise
+        self._problem = None
+
+    def _note(self, problem: StragglerError) -> None:
+        self._problem, self._failed_at_s = problem, self._monotonic_s()
+
+
+def _keep(kept: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    """Beside the newest others."""
+    while len(kept) >= _MOST_KEPT:
+        kept.pop(next(iter(kept)), None)
+    kept[key] = value
 
 
 def _columns(

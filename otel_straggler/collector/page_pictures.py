@@ -6,6 +6,7 @@ Everything is made from what the scoring thread last published, on the thread of
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -95,7 +96,9 @@ class Pictures:
         """All runs, live ones and those that the history knows."""
 
         def make(_: float) -> Json:
-            return runs_json(self._entries(), self._from.maker(), self._from.now_s())
+            entries = self._entries()
+            problem = self._from.history.problem
+            return runs_json(entries, self._from.maker(), self._from.now_s(), problem)
 
         return self._cache.get(("runs",), self._entries_state(), make)
 
@@ -164,13 +167,18 @@ class Pictures:
         """Windows of the history."""
         run_id = self._named(run_id)
         group = self._group(run_id, group)
-        columns = self._from.history.columns(run_id, group, from_s, to_s)
-        _require_section(columns, section)
-        return Answer.of(timeline_json(columns, run_id=run_id, group=group, section=section))
+
+        def make(_: float) -> Json:
+            columns = self._from.history.columns(run_id, group, from_s, to_s)
+            _require_section(columns, section)
+            return timeline_json(columns, run_id=run_id, group=group, section=section)
+
+        key = ("older", run_id, group, section, from_s, to_s)
+        return self._cache.get(key, int(self._from.now_s()), make)
 
     def first(self) -> str | None:
         """The run that is shown if nobody asks for one; None if none is known."""
-        ordered = runs_json(self._entries(), self._from.maker(), 0.0)["runs"]
+        ordered = json.loads(self.runs().body)["runs"]
         return ordered[0]["run_id"] if ordered else None
 
     # --- what has changed: quick enough for the event loop ---------------------------------------
@@ -228,7 +236,7 @@ class Pictures:
         older: list[Hashable] = []
         with contextlib.suppress(StragglerError):
             older = [self._from.history.state(run) for run in self._from.history.runs()]
-        return (self.list_state(), live, tuple(older))
+        return (self.list_state(), live, tuple(older), self._from.history.problem)
 
     def _named(self, run_id: str | None) -> str:
         found = self.first() if run_id is None else run_id

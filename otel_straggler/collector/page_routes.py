@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import math
+import re
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -14,6 +14,7 @@ from otel_straggler import page
 from otel_straggler.collector.page_cache import Answer
 from otel_straggler.collector.page_events import EventStreams
 from otel_straggler.collector.page_pictures import Pictures, UnknownError
+from otel_straggler.collector.page_work import BusyError, PageWork
 from otel_straggler.errors import StragglerError
 from otel_straggler.receive.http1 import Head, Request, Response
 
@@ -30,6 +31,7 @@ SECURITY_HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
 }
 _CACHED: Final = {"Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+_NO_WEIGHT: Final = re.compile(r"q=0?\.?0*")
 _ZIPPED_TYPES: Final = ("text/", "image/svg+xml", _JSON)
 Query = Mapping[str, str]
 
@@ -44,6 +46,7 @@ class PageRoutes:
     Args:
         pictures: what is shown.
         events: what has changed.
+        work: makes answers.
         failure: words a refusal.
     """
 
@@ -51,10 +54,12 @@ class PageRoutes:
         self,
         pictures: Pictures,
         events: EventStreams,
+        work: PageWork,
         failure: Callable[[int, str, Head | None], Response],
     ) -> None:
         self._pictures = pictures
         self._events = events
+        self._work = work
         self._failure = failure
         self._json: dict[str, Callable[[Query], Answer]] = {
             "/v1/runs": lambda _: pictures.runs(),
@@ -82,8 +87,10 @@ class PageRoutes:
             return self._file(head)
         try:
             query = read_query(head.query)
-            loop = asyncio.get_running_loop()
-            answer = await loop.run_in_executor(None, make, query)
+            key = head.path, tuple(sorted(query.items()))
+            answer = await self._work.do(key, partial(make, query))
+        except BusyError as error:
+            return busy(self._failure(503, str(error), head))
         except BadQueryError as error:
             return self._failure(400, str(error), head)
         except UnknownError as error:
@@ -148,6 +155,12 @@ def _zipped_file(name: str) -> bytes:
     return b"" if asset is None else gzip.compress(asset.content, _FILE_LEVEL, mtime=0)
 
 
+def busy(response: Response) -> Response:
+    """Tells whoever asked when to ask again."""
+    response.headers = {**response.headers, "Retry-After": "1"}
+    return response
+
+
 def conditional(
     head: Head,
     body: bytes,
@@ -169,14 +182,13 @@ def conditional(
 def accepts_gzip(accepted: str) -> bool:
     """Whether an Accept-Encoding header takes gzip.
 
-    >>> accepts_gzip("br, gzip;q=0.5"), accepts_gzip("gzip;q=0"), accepts_gzip("")
+    >>> accepts_gzip("br, gzip;q=0.5"), accepts_gzip("*, gzip;q=0"), accepts_gzip("")
     (True, False, False)
     """
-    for part in accepted.lower().split(","):
-        name, _, weight = part.partition(";")
-        if name.strip() in ("gzip", "*"):
-            return weight.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
-    return False
+    parts = (part.partition(";") for part in accepted.lower().split(","))
+    weights = {name.strip(): weight.replace(" ", "").replace("\t", "") for name, _, weight in parts}
+    weight = weights.get("gzip", weights.get("*"))
+    return weight is not None and not _NO_WEIGHT.fullmatch(weight)
 
 
 def _has(known: str, etag: str) -> bool:

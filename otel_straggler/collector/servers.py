@@ -18,6 +18,8 @@ from otel_straggler.receive.tokens import POLLS, TokenGuard
 _Result = TypeVar("_Result")
 _START_S = 30.0
 _MOST_ASKED_BYTES = 8_192
+MOST_PAGE_CONNECTIONS = 512
+"""Of the metrics address, which must not take the descriptors that ranks need; six a browser."""
 
 
 class Servers:
@@ -49,7 +51,9 @@ class Servers:
         if receivers.processes > 1:
             self._pool = ReceiverPool(settings, handler, commands.poll)
         self._http = http1.HttpServer(app, limits)
-        self._metrics = http1.HttpServer(api, http1.HttpLimits(body_bytes=_MOST_ASKED_BYTES))
+        self._api = api
+        asked = http1.HttpLimits(body_bytes=_MOST_ASKED_BYTES, connections=MOST_PAGE_CONNECTIONS)
+        self._metrics = http1.HttpServer(api, asked)
         self._grpc = GrpcServer(handler, max_bytes=receivers.max_body_bytes)
         self._loop = new_loop()
         self._thread = threading.Thread(target=self._run, name="straggler-servers", daemon=True)
@@ -98,6 +102,7 @@ class Servers:
     def stop(self) -> None:
         """Stop the metrics address and the loop."""
         self._call(self._metrics.stop(1.0))
+        self._api.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 

@@ -15,6 +15,7 @@ from otel_straggler.collector.alert_trial import AlertTrial
 from otel_straggler.collector.asking import GuardedAsking
 from otel_straggler.collector.board_report import AlertsOf, ReportQuery
 from otel_straggler.collector.commands import Asking
+from otel_straggler.collector.cpu_share import CpuShare
 from otel_straggler.collector.deciding import Deciding
 from otel_straggler.collector.intake import Intake
 from otel_straggler.collector.keeper import Keeper
@@ -41,6 +42,8 @@ from otel_straggler.wire.decode_metrics import DecodedMetrics
 from otel_straggler.wire.decode_spans import DecodedSpans
 
 STOP_DEADLINE_S = 5.0
+_METRICS_SHARE = 0.2, 0.5
+"""Part of a core that goes into the text of /metrics, and seconds of it at once."""
 _log = logging.getLogger(__name__)
 
 
@@ -65,6 +68,8 @@ class Collector:
         self._settings = settings or CollectorSettings()
         self._started_at_s = time.time()
         self._id = self._settings.metrics.collector_id
+        self._metrics_share = CpuShare(*_METRICS_SHARE)
+        self._metrics_text = b""
         self._admission = Admission(self._settings.receivers.max_waiting_bytes)
         self._forwarder = _forwarder(self._settings)
         self._keeper = Keeper(self._settings.history, self._settings.scoring.max_runs)
@@ -219,7 +224,14 @@ class Collector:
         }
 
     def metrics_page(self) -> bytes:
-        """The text of /metrics."""
+        """The text of /metrics; that of just before for who asks for it all the time. On the event
+        loop only."""
+        if self._metrics_share.wait_s() == 0.0:
+            with self._metrics_share.counted():
+                self._metrics_text = self._metrics_page()
+        return self._metrics_text
+
+    def _metrics_page(self) -> bytes:
         snapshot = self._worker.snapshot
         forwarder = self._forwarder
         own = self_families(

@@ -195,8 +195,9 @@ def _counts(found: Found, world: World) -> dict[str, int]:
     """Ranks by state; one that was never heard of is missing, and not starting."""
     counts = np.bincount(found.rank_states, minlength=len(RANK_STATES)).tolist()
     spoken = sum(life.sent_at_s is not None for life in world.ranks.values())
-    missing = min(max(len(found.ranks) - spoken, 0), counts[STARTING])
-    counts[STARTING] -= missing
+    judged = min(max(len(found.ranks) - spoken, 0), counts[STARTING])
+    counts[STARTING] -= judged
+    missing = max(judged, world.world_size - len(world.ranks)) if judged else 0
     return {**dict(zip(RANK_STATES, counts, strict=True)), MISSING: missing}
 
 

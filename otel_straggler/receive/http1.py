@@ -16,6 +16,9 @@ __all__ = ["App", "Head", "HttpLimits", "HttpServer", "Request", "Response", "bi
 
 _SWEEP_S = 0.25
 _BACKLOG = 1024
+_GONE_S = 60.0
+"""A peer whose machine confirms nothing for so long is gone; the system itself would wait a quarter
+of an hour, and a page's stream keep its place for as long."""
 _NO_SUCH_FAMILY = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
@@ -87,6 +90,11 @@ class HttpServer:
             for connection in tuple(self.connections):
                 connection.check_deadline(now_s)
 
+    def has_much_unsent(self) -> bool:
+        """Whether peers do not read more than may wait. Cost: O(connections), for large answers."""
+        unsent = sum(connection.unsent_bytes for connection in self.connections)
+        return unsent > self.limits.unsent_bytes
+
     def date(self) -> bytes:
         now = int(time.time())
         if self._date[0] != now:
@@ -128,6 +136,8 @@ def _bind_one(family: int, address: tuple[object, ...], is_shared: bool) -> sock
         if is_shared:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; inherited too
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_GONE_S * 1000))
         if family == socket.AF_INET6:
             one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         one.bind(address)

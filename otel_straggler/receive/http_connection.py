@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _HEAD_TOO_LARGE = "the request head is too large"
+_LARGE_BYTES = 64 * 1024
+"""An answer that is written without copying it: peers that do not read share one."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CONNECTIONS_BEYOND = 256
 """Connections above the limit that are still told so; beyond them they are cut."""
@@ -55,6 +57,8 @@ class Connection(asyncio.Protocol):
         self._pending: deque[_Pending] = deque()
         self._task: asyncio.Task[None] | None = None
         self._sender: StreamSender | None = None
+        self._is_first = True  # request of the bytes being parsed
+        self._has_turn = False  # to answer, in the next round of the loop
         self._is_reading = True
         self._is_ended = False  # no further request is read
         self._is_lingering = False
@@ -121,6 +125,7 @@ class Connection(asyncio.Protocol):
         if self._began_at is None:
             self._began_at = time.monotonic()
         self._has_moved = False
+        self._is_first = True
         try:
             self._parse(data)
         except httptools.HttpParserError as error:
@@ -216,7 +221,11 @@ class Connection(asyncio.Protocol):
         self._release_body()
         self._reset()
         self._is_ended = not keep_alive
-        self._answer_next()
+        if self._is_first:
+            self._is_first = False
+            self._answer_next()
+        else:
+            self._plan_turn()
 
     # --- reading a request ---------------------------------------------------------------------
 
@@ -292,28 +301,43 @@ class Connection(asyncio.Protocol):
         self._answer_next()
 
     def _answer_next(self) -> None:
-        """Answer what is due, in order, until one has to be waited for."""
-        while self._pending and self._task is None and self._write_blocked_since is None:
-            due = self._pending.popleft()
-            if due.response is not None:
-                self._write(due, due.response)
-                continue
-            assert due.request is not None
-            try:
-                answer = self._server.app.respond(due.request)
-            except Exception:  # noqa: BLE001 - logged; the connection lives on
-                _log.exception("a request could not be answered")
-                answer = self._server.app.failure(500, "internal error", due.head)
-            if isinstance(answer, Response):
-                self._write(due, answer)
-            else:
-                self._task = self._loop.create_task(self._answer_later(due, answer))
+        """Answer what is due, in order: one now, the next when the other connections have had
+        their turn."""
+        if self._pending and self._task is None and self._write_blocked_since is None:
+            self._answer(self._pending.popleft())
+            if self._pending:
+                self._plan_turn()
         if not self._pending and self._task is None:
             self._idle_since = time.monotonic()
             self._send_continue()
         if not self._is_reading and not self._pending:
             self._is_reading = True
             self._transport.resume_reading()
+
+    def _plan_turn(self) -> None:
+        if not self._has_turn:
+            self._has_turn = True
+            self._loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._has_turn = False
+        if not self._transport.is_closing():
+            self._answer_next()
+
+    def _answer(self, due: _Pending) -> None:
+        if due.response is not None:
+            self._write(due, due.response)
+            return
+        assert due.request is not None
+        try:
+            answer = self._server.app.respond(due.request)
+        except Exception:  # noqa: BLE001 - logged; the connection lives on
+            _log.exception("a request could not be answered")
+            answer = self._server.app.failure(500, "internal error", due.head)
+        if isinstance(answer, Response):
+            self._write(due, answer)
+        else:
+            self._task = self._loop.create_task(self._answer_later(due, answer))
 
     async def _answer_later(self, due: _Pending, answer: Awaitable[Response]) -> None:
         try:
@@ -329,6 +353,8 @@ class Connection(asyncio.Protocol):
             response.stream.close()
 
     def _write(self, due: _Pending, response: Response) -> None:
+        if len(response.body) > _LARGE_BYTES and self._server.has_much_unsent():
+            response = self._server.app.failure(503, "too many do not read their answers", due.head)
         is_last = (
             not due.keep_alive
             or response.close
@@ -356,9 +382,12 @@ class Connection(asyncio.Protocol):
         elif version == "1.0":
             lines.append(b"Connection: keep-alive\r\n")
         lines.append(b"\r\n")
-        if not is_head:
-            lines.append(response.body)
+        body = b"" if is_head else response.body
+        if len(body) <= _LARGE_BYTES:
+            lines.append(body)
         self._transport.write(b"".join(lines))
+        if len(body) > _LARGE_BYTES:
+            self._transport.write(body)
         if response.stream is not None:
             self._begin_stream(response.stream, is_chunked=is_chunked, is_head=is_head)
         elif is_last:
@@ -420,6 +449,11 @@ class Connection(asyncio.Protocol):
         self._was_sending = is_sending
         if now_s - self._idle_since > (limits.idle_timeout_s if is_sending else limits.linger_s):
             self.abort()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Of answers, which the system has not taken yet."""
+        return int(self._transport.get_write_buffer_size())
 
     def close_if_idle(self) -> None:
         """Close between requests; end a stream, which would never end by itself."""

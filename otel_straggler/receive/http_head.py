@@ -14,6 +14,7 @@ _HOP_BY_HOP = frozenset({b"upgrade", b"connection", b"http2-settings"})
 _KNOWN_VERSIONS = frozenset({"1.0", "1.1"})
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[\w.~!$&'()*+,;=%-]*)(:[0-9]*)?", re.ASCII)
 """A name, an address or nothing, and a port (RFC 9110, 7.2)."""
+_AUTHORITY_END = re.compile("([/?#]|$)")
 
 
 def read_head(parser: Any, target: bytes, raw: RawHeaders) -> Head:
@@ -22,7 +23,9 @@ def read_head(parser: Any, target: bytes, raw: RawHeaders) -> Head:
     for raw_name, raw_value in raw:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1").strip()
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    path, query = _split_target(target.decode("latin-1"))
+    authority, path, query = _split_target(target.decode("latin-1"))
+    if authority is not None:
+        headers["host"] = authority  # which counts, and not the header (RFC 9112, 3.2.2)
     method = parser.get_method().decode("latin-1")
     return Head(method, path, parser.get_http_version(), headers, query)
 
@@ -46,7 +49,8 @@ def problem_of(head: Head, raw: RawHeaders) -> tuple[int, str] | None:
     hosts = [value for name, value in raw if name.lower() == b"host"]
     if len(hosts) > 1 or (not hosts and head.version == "1.1"):
         return 400, "there must be one Host header"
-    if hosts and not _HOST.fullmatch(hosts[0].strip(b" \t")):
+    named = (*hosts, head.headers.get("host", "").encode("latin-1"))
+    if not all(_HOST.fullmatch(host.strip(b" \t")) for host in named):
         return 400, "the Host header names no host"
     if not _expected(head) <= {"100-continue"}:
         return 417, "the only expectation is 100-continue"
@@ -66,13 +70,15 @@ def _expected(head: Head) -> set[str]:
     return {one for one in named if one}
 
 
-def _split_target(target: str) -> tuple[str, str]:
-    """Split a target in origin or absolute form into path and query.
+def _split_target(target: str) -> tuple[str | None, str, str]:
+    """Split a target in origin or absolute form into authority, path and query.
 
     >>> _split_target("http://host:4318/v1/%74races?x=1")
-    ('/v1/traces', 'x=1')
+    ('host:4318', '/v1/traces', 'x=1')
     """
+    authority = None
     if not target.startswith("/") and "://" in target:
-        target = "/" + target.partition("://")[2].partition("/")[2]
+        authority, separator, rest = _AUTHORITY_END.split(target.partition("://")[2], maxsplit=1)
+        target = "/" + separator.removeprefix("/") + rest
     path, _, query = target.partition("#")[0].partition("?")
-    return unquote(path), query
+    return authority, unquote(path), query

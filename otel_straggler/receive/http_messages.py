@@ -16,6 +16,8 @@ class HttpLimits:
         header_bytes: request line and headers together; trailers likewise.
         connections: open at once; further ones are refused.
         buffered_bytes: bodies in the making, over all connections.
+        unsent_bytes: of answers that peers have not read yet, over all connections; above it large
+            answers are refused.
         header_timeout_s: from the first byte of a request to the end of its headers.
         request_timeout_s: from the first byte of a request to the end of its body.
         idle_timeout_s: between requests, and for a peer that does not read its answers.
@@ -27,6 +29,7 @@ class HttpLimits:
     header_bytes: int = 32 * 1024
     connections: int = 4096
     buffered_bytes: int = 256 * 1024 * 1024
+    unsent_bytes: int = 256 * 1024 * 1024
     header_timeout_s: float = 10.0
     request_timeout_s: float = 60.0
     idle_timeout_s: float = 60.0

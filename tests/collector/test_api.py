@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import http.client
 import json
+import math
 import socket
 import subprocess
 from typing import Any
@@ -85,6 +87,37 @@ def test_a_foreign_host_name_is_refused(start: Any, caplog: pytest.LogCaptureFix
     told = [m for m in caplog.messages if "metrics.allowed_hosts" in m]
     assert told[0].startswith("refused '/v1/report' of Host 'evil.example'; if that is a name")
     assert len(told) == len(set(told)) == 10
+
+
+def test_a_target_with_an_authority_is_for_that_host(live: Any) -> None:
+    """Whatever the Host header says beside it (RFC 9112, 3.2.2)."""
+    host, _, port = live.addresses["metrics"].rpartition(":")
+
+    def status(target: str, named: str) -> int:
+        connection = http.client.HTTPConnection(host, int(port), timeout=30)
+        connection.putrequest("GET", target, skip_host=True)
+        connection.putheader("Host", named)
+        connection.endheaders()
+        try:
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    assert status("http://evil.example/healthz", "localhost") == 403
+    assert status("http://LOCALHOST:9/healthz?x#y", "evil.example") == 200
+    assert status("http://me@localhost/healthz", "localhost") == 400
+    assert status("http://[::1]", "localhost") == 200
+
+
+def test_a_flood_of_scrapes_gets_the_page_of_just_before(live: Any) -> None:
+    """A fifth of a core at most goes into /metrics; the text is whole all the same."""
+    share = live.collector._metrics_share
+    before = live.get("/metrics").body
+    share._paid_until_s = math.inf
+    live.post(b"nonsense")
+    assert live.get("/metrics").body == before
+    share._paid_until_s = -math.inf
+    assert live.get("/metrics").body != before
 
 
 def test_every_series_names_its_collector(start: Any, kit: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.cli.collector import spare_the_garbage_collector
+from otel_straggler.cli.collector import spare_the_garbage_collector, take_file_descriptors
 
 COMMAND = [sys.executable, "-m", "otel_straggler.cli", "collector"]
 FREE = ["--otlp-http", "127.0.0.1:0", "--otlp-grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
@@ -113,6 +113,22 @@ def run(arguments: list[str], **environment: str) -> subprocess.CompletedProcess
         check=False,
         env={**os.environ, **environment},
     )
+
+
+def test_connections_may_be_more_than_the_system_begins_with() -> None:
+    """As many as the hard limit allows, and not fewer than there were."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
+        take_file_descriptors()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        assert hard == before[1]
+        assert soft == (8_192 if hard == resource.RLIM_INFINITY else min(hard, 8_192))
+        take_file_descriptors()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (soft, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_modules_are_no_work_for_the_garbage_collector() -> None:

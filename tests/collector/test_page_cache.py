@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
 from typing import Any
 
 import pytest
 
-from otel_straggler.collector.page_cache import Answer, AnswerCache
+from otel_straggler.collector import page_cache
+from otel_straggler.collector.page_cache import (
+    AT_ONCE_S,
+    MOST_OF_A_CORE,
+    Answer,
+    AnswerCache,
+)
 
 
 class Made:
@@ -19,7 +26,10 @@ class Made:
         self.cpu_s = 0.0
         self.cost_s = cost_s
         self.looks: list[float] = []
-        self.cache = AnswerCache(lambda: self.at_s, lambda: self.cpu_s)
+        self.cache = AnswerCache(lambda: self.at_s, lambda: self.cpu_s, self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.at_s += seconds
 
     def make(self, look_s: float) -> dict[str, Any]:
         self.looks.append(look_s)
@@ -66,6 +76,58 @@ def test_many_who_look_at_different_things_share_that_tenth() -> None:
             made.get(state, key)
         made.at_s += 0.5
     assert made.cpu_s <= 100.0 / 10 * 1.5
+
+
+def test_who_asks_for_something_else_every_time_waits() -> None:
+    """Nothing that is kept helps then: a few seconds at once, then a quarter of a core; the time
+    of those that fail counts too."""
+    made = Made(cost_s=0.1)
+    began_s = made.at_s
+    for key in range(400):
+        made.get("a", str(key))
+    assert made.cpu_s <= AT_ONCE_S + MOST_OF_A_CORE * (made.at_s - began_s) + 0.2
+
+    def fail(_: float) -> dict[str, Any]:
+        made.cpu_s += 0.1
+        raise KeyError("x")
+
+    before_s = made.at_s
+    for key in range(10):
+        with pytest.raises(KeyError):
+            made.cache.get((key,), "a", fail)
+    assert made.at_s - before_s >= 10 * 0.1 / MOST_OF_A_CORE - 0.5
+
+
+def test_who_asks_for_what_is_kept_does_not_wait_for_another_answer() -> None:
+    cache = AnswerCache()
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def slow(_: float) -> dict[str, Any]:
+        has_begun.set()
+        assert may_end.wait(20.0)
+        return {}
+
+    cache.get(("quick",), "a", lambda _: {"n": 1})
+    other = threading.Thread(target=cache.get, args=(("slow",), "a", slow))
+    other.start()
+    assert has_begun.wait(20.0)
+    assert cache.get(("quick",), "a", slow).body == b'{"n":1}'
+    may_end.set()
+    other.join()
+
+
+def test_what_is_kept_stays_within_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large answers are; the newest stays in any case."""
+    most = 3_000
+    monkeypatch.setattr(page_cache, "MOST_BYTES", most)
+    made = Made()
+    third = "x" * (most // 3)
+    for key in range(8):
+        made.cache.get((key,), "a", lambda _: {"values": third})
+    kept = sum(each.answer.size for each in made.cache._kept.values())
+    assert 0 < kept <= most
+    made.cache.get(("all",), "a", lambda _: {"values": third * 4})
+    assert list(made.cache._kept) == [("all",)]
 
 
 def test_an_error_is_passed_on_and_not_kept() -> None:

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from otel_straggler.collector import page_history
 from otel_straggler.collector.page_history import PageHistory
+from otel_straggler.errors import StragglerError
 from otel_straggler.publish.history import History, RunEntry
 from otel_straggler.publish.picture import Column, Maker, Seen, picture_json
 from otel_straggler.publish.picture.summary import summary_of
@@ -41,6 +43,38 @@ def test_windows_of_other_runs_leave_no_gaps(
     kept = history.kept("run", "", 10)
     assert [each.seq for each in kept] == [0, 1, 2]
     assert [each.at_s for each in kept] == [3.0, 7.0, 8.0]
+
+
+def test_a_file_that_cannot_be_read_is_asked_once_in_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who holds it makes one page wait, and not every one; what is wrong is known meanwhile, until
+    it can be read again."""
+    path = tmp_path / "history.db"
+    kept = History(path)
+    kept.open()
+    kept.close()
+    opened: list[object] = []
+    reader = page_history.HistoryReader
+    monkeypatch.setattr(
+        page_history,
+        "HistoryReader",
+        lambda *args, **more: opened.append(args) or reader(*args, **more),
+    )
+    now_s = [100.0]
+    history = PageHistory(str(path), lambda: now_s[0])
+    assert history.runs() == ()
+    path.rename(tmp_path / "away.db")
+    now_s[0] += 10.0
+    for ask in (history.runs, history.runs, lambda: history.columns("run", "", 0.0, 1.0)):
+        with pytest.raises(StragglerError, match="no file"):
+            ask()
+    assert len(opened) == 2
+    assert "no file" in str(history.problem)
+    (tmp_path / "away.db").rename(path)
+    now_s[0] += 10.0
+    assert history.runs() == ()
+    assert history.problem is None
 
 
 NOW_S = 1_790_000_000.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import sqlite3
@@ -457,6 +458,43 @@ def test_a_file_that_somebody_has_deleted_is_begun_anew(
     assert ranks_of_changes(path)[-1] == 2
 
 
+@pytest.mark.parametrize("replaced", ["log removed", "older copy", "another program's"])
+def test_a_file_that_somebody_has_replaced_is_not_written_past(
+    begin: Any, kit: Any, clock: Any, path: Path, replaced: str
+) -> None:
+    """What is written would have no name, and be gone after a restart. Within a minute it goes into
+    the file that is there, unless that is none of ours; that it happened is counted."""
+    history = begin()
+    history.put(changes=[kit.verdict(0)])
+    history.flush()
+    if replaced == "log removed":
+        path.with_name(f"{path.name}-wal").unlink()
+    else:
+        copy = path.with_name("copy.db")
+        with contextlib.closing(sqlite3.connect(copy)) as other:
+            if replaced == "older copy":
+                with contextlib.closing(sqlite3.connect(path)) as source:
+                    source.backup(other)
+            else:
+                other.execute("CREATE TABLE theirs (a)")
+        for suffix in ("-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink()
+        copy.rename(path)
+    clock.now_s += 61
+    for number in (1, 2):
+        history.put(changes=[kit.verdict(number)])
+        history.flush()
+    assert lost(history)["damaged"] == 1
+    history.close()
+    if replaced == "another program's":
+        assert lost(history)["read_only"] >= 1
+        with contextlib.closing(sqlite3.connect(path)) as other:
+            assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
+    else:
+        assert ranks_of_changes(path)[0] == 0
+        assert ranks_of_changes(path)[-1] == 2
+
+
 def test_readers_read_while_the_writer_writes(begin: Any, kit: Any, path: Path) -> None:
     """Each sees one moment: as many changes as windows, for they are written together."""
     history = begin(max_bytes=4 * MiB)
@@ -495,6 +533,12 @@ def test_a_reader_says_what_it_cannot_read(path: Path) -> None:
     """No file, no database: with the path and what to do."""
     with pytest.raises(UnavailableError, match="no file"):
         HistoryReader(path)
+    for content in ("", "run_id,rank"):
+        path.write_text(content)
+        with pytest.raises(UnavailableError, match="an empty file"):
+            HistoryReader(path)
+    with pytest.raises(UnavailableError, match="a folder"):
+        HistoryReader(path.parent)
     path.write_text("run_id,rank\n" * 100)
     with pytest.raises(InputError, match="cannot read"):
         HistoryReader(path)

@@ -231,10 +231,16 @@ test("the age of the data is told in every state", () => {
   const away = told("reconnecting");
   assert.match(away.notice, /has not answered for 12 s. What you see is 4 s old. Trying again in 3 s./);
   assert.equal(away.canRetry, true);
+  assert.match(told("reconnecting", { told: "/h.db: no file." }).notice, /cannot show this: \/h.db: no file. .*again in 3 s./);
   assert.match(told("saved").notice, /^A report of /);
   const over = (name) => connectionTold(pictures[name], { state: "ended", since_ms: 0, clock_s: 0 }, null, nowMs).notice;
   assert.match(over("ended"), /^This run ended at .*\(ok\)/);
   assert.match(over("history"), /history: nobody sends/);
+  const live = { state: "live", since_ms: 0, clock_s: 0 };
+  for (const shown of [picture, null]) {
+    const told = connectionTold(shown, live, null, nowMs, "/h.db: no file.");
+    assert.equal(told.notice, "Runs of the past cannot be shown: /h.db: no file.");
+  }
   const { history } = pictures;
   const run = { ...history.run, seen_at_s: history.now_s - 60, awaited_since_s: history.now_s - 5 };
   const waits = connectionTold({ ...history, run }, { state: "ended", since_ms: 0, clock_s: 0 }, null, nowMs);

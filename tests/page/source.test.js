@@ -14,12 +14,15 @@ class FakeWorld {
     Object.assign(this, { isAway: false, hidden: false, started: 500, version: 1, number: 0 });
     Object.assign(this, { refuses: false, turns: 1, left: 0 });
     this.visible = () => {};
+    this.fails = () => null;
   }
   fetch = async (address, { headers }) => {
     this.asked.push(address);
     if (this.isAway) throw new TypeError("Failed to fetch");
     await this.held;
     const [path, query] = address.split("?");
+    const error = this.fails(path);
+    if (error) return reply(503, { error });
     const body = this.answer(path, new URLSearchParams(query ?? ""));
     if (body === null) return reply(404, { error: "no such run" });
     const etag = `"${path}-${this.version}"`;
@@ -254,6 +257,27 @@ for (const [what, news] of [
     assert.match(world.stream.address, /run=llama/);
   });
 }
+
+test("what the collector cannot do is its sentence, tried again, and another choice need not wait", async () => {
+  const world = new FakeWorld();
+  const { source, last } = await started(world);
+  world.fails = (path) => (path === "v1/run" ? "/h.db: got no file" : null);
+  source.look({ ...NONE, run: "old" });
+  await settled();
+  assert.equal(last().connection.state, "reconnecting");
+  assert.equal(last().connection.told, "/h.db: got no file");
+  const waits = [];
+  for (let tries = 0; tries < 4; tries += 1) {
+    waits.push(last().connection.retry_ms - world.clock);
+    await world.pass(waits.at(-1));
+  }
+  assert.deepEqual(waits, [1000, 2000, 4000, 8000]);
+  world.fails = () => null;
+  source.look(NONE);
+  await settled();
+  assert.equal(last().connection.state, "live");
+  assert.equal(last().connection.told, null);
+});
 
 test("a run that is not there is the collector's sentence, not a lost connection", async () => {
   const { last } = await started(new FakeWorld(), { ...NONE, run: "gone" });

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import threading
 import time
 from typing import Any
@@ -12,7 +13,16 @@ import pytest
 
 from otel_straggler.receive.http1 import Head, Request, Response
 
-from .conftest import Receiver, StartReceiver, chunked, post, read_all, read_until, split_replies
+from .conftest import (
+    CLIENT_S,
+    Receiver,
+    StartReceiver,
+    chunked,
+    post,
+    read_all,
+    read_until,
+    split_replies,
+)
 
 
 def test_slow_headers_are_cut_off(start: StartReceiver) -> None:
@@ -106,6 +116,7 @@ class Pages:
 
     def __init__(self) -> None:
         self.fixed_headers: dict[str, str] = {}
+        self.body = b"x" * (1 << 20)
         self.answered = 0
         self.queries: list[str] = []
         self.gate: threading.Event | None = None
@@ -119,7 +130,7 @@ class Pages:
     def respond(self, request: Request) -> Any:
         self.answered += 1
         self.queries.append(request.head.query)
-        return self._later() if self.gate is not None else Response(200, b"x" * (1 << 20))
+        return self._later() if self.gate is not None else Response(200, self.body)
 
     async def _later(self) -> Response:
         assert self.gate is not None
@@ -128,6 +139,20 @@ class Pages:
 
     def failure(self, status: int, message: str, head: Head | None) -> Response:
         return Response(status, message.encode())
+
+
+class Small(Pages):
+    """Waits in its first answer until it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_begun, self.may_go_on = threading.Event(), threading.Event()
+
+    def respond(self, request: Request) -> Any:
+        self.queries.append(request.head.query)
+        self.has_begun.set()
+        assert self.may_go_on.wait(CLIENT_S)
+        return Response(200, b"small")
 
 
 GET = b"GET /page?a=b HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -148,6 +173,37 @@ def test_a_client_that_does_not_read_gets_no_further_answers_made(start: StartRe
     assert pages.queries == ["a=b"] * 201
 
 
+def test_many_requests_at_once_do_not_keep_others_waiting(start: StartReceiver) -> None:
+    """One answer, then it is the turn of the other connections: a rank's heartbeat among them."""
+    pages = Small()
+    receiver = start(pages)
+    with receiver.connect() as greedy, receiver.connect() as modest:
+        greedy.sendall(GET * 500)
+        assert pages.has_begun.wait(CLIENT_S)  # the loop waits in its first answer
+        modest.sendall(GET.replace(b"a=b", b"modest"))
+        pages.may_go_on.set()
+        read_until(modest, b"\r\n\r\nsmall")
+        for client in (greedy, modest):
+            client.shutdown(socket.SHUT_WR)
+        assert len(split_replies(read_all(greedy))) == 500
+    assert pages.queries.index("modest") < 250
+
+
+def test_answers_that_nobody_reads_are_bounded_together(start: StartReceiver) -> None:
+    """Who asks for another large one is told so; those under way are sent in full."""
+    pages = Pages()
+    pages.body = b"x" * (1 << 25)  # more than a socket takes
+    receiver = start(pages, unsent_bytes=1 << 20)
+    with receiver.connect() as silent:
+        silent.sendall(GET)
+        while pages.answered == 0:
+            time.sleep(0.005)
+        assert [r.status for r in receiver.send(GET)] == [503]
+        silent.shutdown(socket.SHUT_WR)
+        assert [len(r.body) for r in split_replies(read_all(silent))] == [1 << 25]
+    assert [r.status for r in receiver.send(GET)] == [200]
+
+
 def test_a_client_that_never_reads_is_cut_off(start: StartReceiver) -> None:
     receiver = start(Pages(), idle_timeout_s=0.2)
     with receiver.connect() as client:
@@ -156,6 +212,17 @@ def test_a_client_that_never_reads_is_cut_off(start: StartReceiver) -> None:
             time.sleep(0.005)
         while receiver.server.connections:
             time.sleep(0.005)
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux has it")
+def test_a_peer_that_vanished_is_noticed_within_a_minute(receiver: Receiver) -> None:
+    """A closed laptop sends no FIN; what is written to it is confirmed by nobody."""
+    with receiver.connect() as client:
+        client.sendall(post(b"1"))
+        read_until(client, b"\r\n\r\n")
+        (connection,) = receiver.server.connections
+        accepted = connection._transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
 
 
 def test_a_long_last_answer_outlives_the_linger_time(start: StartReceiver) -> None:

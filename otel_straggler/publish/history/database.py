@@ -41,6 +41,8 @@ class Database:
             connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
             schema.prepare(connection, where=str(path))
             self._page_bytes = self._number("PRAGMA page_size")
+            self._files = (path, path.with_name(f"{path.name}-wal"))
+            self._places = tuple(map(_place, self._files))
         except BaseException:
             connection.close()
             raise
@@ -48,6 +50,10 @@ class Database:
     def close(self) -> None:
         """The last one to close brings what is in the log into the file."""
         self._connection.close()
+
+    def is_elsewhere(self) -> bool:
+        """Whether the file or its log was replaced or removed: what is written has no name then."""
+        return tuple(map(_place, self._files)) != self._places
 
     def write(
         self,
@@ -257,3 +263,12 @@ class Database:
 
     def _number(self, question: str) -> int:
         return int(self._connection.execute(question).fetchone()[0])
+
+
+def _place(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another one of the same name; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

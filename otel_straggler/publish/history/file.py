@@ -166,6 +166,23 @@ class HistoryFile:
         _log.warning("what is left of %s is now %s; a new history begins", self._path, aside)
         self._database = Database(self._path)
 
+    def _reopen(self, database: Database) -> None:
+        """Go on with the file that has the name now: what is written would have none."""
+        self._failures.count("damaged", 1, "the file or its log was replaced or removed")
+        self._database = None
+        database.close()  # which brings the log into the file, if that is still the same
+        try:
+            self._database = Database(self._path)
+        except StragglerError as error:
+            self.off = "read_only"
+            self._failures.count(self.off, 1, str(error))
+            self.close()
+        except sqlite3.Error as error:
+            if reason_of(error) != "damaged":
+                self._give_up(error)
+            else:
+                self._start_afresh(str(error))
+
     def _give_up(self, error: Exception) -> None:
         """Nothing more is kept by this process: it must not write over what it could not read."""
         self.off = reason_of(error)
@@ -215,6 +232,9 @@ class HistoryFile:
             self._looked_at_s = now_s
             if not self._path.exists():
                 self._start_afresh("the file is gone")
+                return
+            if database.is_elsewhere():
+                self._reopen(database)
                 return
             if database.drop_older(int((now_s - self._limits.keep_s) * 1e9)):
                 database.shrink()

@@ -19,6 +19,8 @@ from otel_straggler.publish.history.verdict_text import read_verdict
 from otel_straggler.publish.history.window_blobs import WindowSummary, read_window
 
 _BUSY_S = 5.0
+_LEAST_BYTES = 512
+"""The smallest page of SQLite."""
 _FIRST_WITH_SUMMARIES = 2
 
 
@@ -52,13 +54,18 @@ class WindowEntry:
 class HistoryReader:
     """Reads while a collector writes; each question sees one moment.
 
+    Args:
+        path: of the file.
+        busy_s: how long to wait for a program that holds it.
+
     Raises:
         ConfigError, UnavailableError: there is no such file, it is no history, or a newer one.
         InputError: (also of every method) the file is damaged.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, *, busy_s: float = _BUSY_S) -> None:
         self._path = Path(path)
+        self._busy_s = busy_s
         self._connection = self._opened()
 
     def __enter__(self) -> HistoryReader:
@@ -161,7 +168,9 @@ class HistoryReader:
 
     def _opened(self) -> sqlite3.Connection:
         if not self._path.is_file():
-            raise _unreadable(self._path, "no file")
+            raise _unreadable(self._path, "a folder" if self._path.is_dir() else "no file")
+        if self._path.stat().st_size < _LEAST_BYTES:
+            raise _unreadable(self._path, "an empty file, or the beginning of one")
         with _said(self._path):
             try:
                 return self._connected("mode=ro")
@@ -173,7 +182,7 @@ class HistoryReader:
 
     def _connected(self, how: str) -> sqlite3.Connection:
         address = f"{self._path.resolve().as_uri()}?{how}"
-        connection = sqlite3.connect(address, uri=True, timeout=_BUSY_S, isolation_level=None)
+        connection = sqlite3.connect(address, uri=True, timeout=self._busy_s, isolation_level=None)
         try:
             self._version = schema.check_version(connection, where=str(self._path))
         except BaseException:

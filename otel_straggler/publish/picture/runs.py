@@ -44,9 +44,16 @@ def run_entry(groups: Sequence[Seen]) -> Json:
     }
 
 
-def runs_json(entries: Iterable[Json], maker: Maker, now_s: float) -> Json:
-    """All runs, in the order in which people want to see them."""
-    return {**maker.head(now_s), "runs": ordered(entries)}
+def runs_json(
+    entries: Iterable[Json], maker: Maker, now_s: float, history_problem: str | None = None
+) -> Json:
+    """All runs, in the order in which people want to see them.
+
+    Args:
+        history_problem: why those that only the history knows are not among them.
+    """
+    found = ordered(entries)
+    return {**maker.head(now_s), "runs": found, "history_problem": history_problem}
 
 
 def ordered(entries: Iterable[Json]) -> list[Json]:

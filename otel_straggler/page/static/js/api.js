@@ -18,7 +18,8 @@ export function addressOf(path, query) {
  *
  * `get` gives `{body, isNew, problem}`; answers that are not to be asked for again need not be kept.
  * `problem` is the collector's sentence where it has no such
- * thing. It throws where nobody answers, or the collector is not able to.
+ * thing. It throws where nobody answers, or the collector is not able to; the error's `told` is then
+ * its sentence.
  */
 export function createApi(world) {
   const kept = new Map();
@@ -32,7 +33,7 @@ export function createApi(world) {
       if (response.status >= 400 && response.status < 500) {
         return { body: null, isNew: true, problem: await problemOf(response) };
       }
-      if (!response.ok) throw new Error(`${path} is answered with status ${response.status}`);
+      if (!response.ok) throw await refusalOf(response);
       const body = await response.json();
       const etag = response.headers.get("ETag");
       kept.delete(address);
@@ -56,6 +57,11 @@ async function askedInTime(world, address, etag) {
   } finally {
     world.clear(timer);
   }
+}
+
+async function refusalOf(response) {
+  const told = await problemOf(response);
+  return Object.assign(new Error(told), { told });
 }
 
 async function problemOf(response) {

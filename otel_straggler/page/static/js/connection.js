@@ -10,7 +10,8 @@ export function createConnection(container, notice, actions) {
   let last = null;
   const draw = () => {
     if (!last) return;
-    const told = connectionTold(last.picture, last.connection, last.problem, Date.now());
+    const { picture, connection, problem, historyProblem } = last;
+    const told = connectionTold(picture, connection, problem, Date.now(), historyProblem);
     container.dataset.state = last.connection.state;
     container.dataset.old = String(told.isOld);
     patch(
@@ -27,8 +28,8 @@ export function createConnection(container, notice, actions) {
   };
   window.setInterval(draw, 1000);
   return {
-    update(picture, ui, connection, problem) {
-      last = { picture, connection, problem };
+    update(picture, ui, connection, problem, historyProblem = null) {
+      last = { picture, connection, problem, historyProblem };
       draw();
     },
   };
@@ -38,7 +39,7 @@ export function createConnection(container, notice, actions) {
  * What is said of the connection: `state` and `age` for the pill, `notice` for the line below the
  * bar, null where all is as usual.
  */
-export function connectionTold(picture, connection, problem, nowMs) {
+export function connectionTold(picture, connection, problem, nowMs, historyProblem = null) {
   const now = nowMs / 1000 + connection.clock_s;
   const heard = picture?.run.heard_at_s;
   const age = isKnown(heard) ? Math.max(0, now - heard) : null;
@@ -46,6 +47,10 @@ export function connectionTold(picture, connection, problem, nowMs) {
   if (connection.state === "saved") return savedTold(picture, told);
   if (connection.state === "reconnecting") return awayTold(picture, connection, nowMs, age, told);
   if (problem) return { ...told, notice: problem, kind: "problem" };
+  if (historyProblem) {
+    const notice = `Runs of the past cannot be shown: ${historyProblem}`;
+    Object.assign(told, { notice, kind: "history-problem" });
+  }
   if (!picture) return told;
   if (connection.state === "ended") return endedTold(picture, told);
   const isOld = age !== null && age > 30;
@@ -67,7 +72,9 @@ function awayTold(picture, connection, nowMs, age, told) {
     ...told,
     age: age === null ? "" : `data ${formatAge(age)} old`,
     isOld: true,
-    notice: `The collector has not answered for ${since}.${seen} ${next}`,
+    notice: connection.told
+      ? `The collector cannot show this: ${connection.told}${seen} ${next}`
+      : `The collector has not answered for ${since}.${seen} ${next}`,
     kind: "away",
     canRetry: true,
   };

@@ -10,11 +10,12 @@ import { createNews } from "./news.js";
  * What a source tells, always all of it:
  * `runs` answer of /v1/runs, `picture` of /v1/run, `timeline` of all windows known, `rank` answer of
  * /v1/rank; each null while there is none. `connection`: `state` (connecting, live, reconnecting,
- * ended, saved), `since_ms` when it became so, `retry_ms` when the next try is due, and `clock_s`,
- * by which the collector's clock is ahead of ours.
+ * ended, saved), `since_ms` when it became so, `retry_ms` when the next try is due, `told` the
+ * collector's sentence if it answers that it cannot, and `clock_s`, by which the collector's clock is
+ * ahead of ours.
  */
 function emptyView(state) {
-  const connection = { state, since_ms: Date.now(), retry_ms: null, clock_s: 0 };
+  const connection = { state, since_ms: Date.now(), retry_ms: null, told: null, clock_s: 0 };
   return { runs: null, picture: null, timeline: null, rank: null, problem: null, connection };
 }
 
@@ -92,12 +93,13 @@ export function openLive(world = browserWorld()) {
     Object.assign(view.connection, { state, since_ms: world.now_ms() });
   }
 
-  function lost() {
+  function lost(error) {
     news.stop();
     failures += 1;
     const longest = Math.min(SLOWEST_RETRY_MS, FIRST_RETRY_MS * 2 ** Math.min(failures, 8));
     const wait = longest * (0.5 + 0.5 * world.random()); // pages do not all come back at once
     become("reconnecting");
+    view.connection.told = error?.told ?? null;
     view.connection.retry_ms = world.now_ms() + wait;
     world.clear(retryTimer);
     retryTimer = world.later(connect, wait);
@@ -106,7 +108,7 @@ export function openLive(world = browserWorld()) {
 
   function reached(nowS) {
     failures = 0;
-    view.connection.retry_ms = null;
+    Object.assign(view.connection, { retry_ms: null, told: null });
     if (typeof nowS === "number") view.connection.clock_s = nowS - world.now_ms() / 1000;
     become(hasEnded(view.picture) ? "ended" : "live");
   }
@@ -119,12 +121,14 @@ export function openLive(world = browserWorld()) {
 
   async function connect() {
     world.clear(retryTimer);
+    const before = failures;
     try {
       await learnRuns();
       listen();
       await look();
-    } catch {
-      lost();
+    } catch (error) {
+      failures = before; // the list alone is no success
+      lost(error);
     }
   }
 
@@ -282,7 +286,8 @@ export function openLive(world = browserWorld()) {
       const before = chosen;
       chosen = now;
       generation += 1;
-      if (view.connection.state === "reconnecting") return undefined;
+      const { state, told } = view.connection;
+      if (state === "reconnecting") return told ? connect() : undefined;
       const isSame = (before.run ?? null) === (now.run ?? null);
       const done = isSame ? look() : turn();
       return done.catch(lost);

@@ -1,0 +1,30 @@
+"""A process that tells a wrong world size: nobody believes in two billion ranks to look after."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from otel_straggler import semconv
+from otel_straggler.collector.hangs import MOST_UNHEARD
+
+HUGE = 2**31 - 1
+
+
+def test_a_world_size_that_is_a_lie_costs_nothing(live: Any, kit: Any) -> None:
+    """It is shown as it was told, with how many are missing; the ranks that send are there."""
+    for number in range(3):
+        beat = kit.beat_of(kit.rank(number, HUGE), sent_at_s=1.79e9, step=5)
+        assert live.post(beat, "metrics").status == 200
+
+    def picture() -> Any:
+        told = live.get("/v1/run").json()
+        shown = len(told.get("ranks", {}).get("rank", ()))
+        return told if shown == 3 + MOST_UNHEARD else None
+
+    told = kit.eventually(picture)
+    assert told["run"]["world_size"] == HUGE
+    assert told["ranks"]["rank"] == list(range(3 + MOST_UNHEARD))
+    missing = told["ranks"]["states"].index("missing")
+    assert told["ranks"]["state"].count(missing) == MOST_UNHEARD
+    assert live.value(semconv.RUN_RANKS, state="missing") == HUGE - 3
+    assert live.report()["runs"]["run"]["liveness"]
