@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 import urllib.error
 from collections.abc import Sequence
@@ -103,17 +104,27 @@ class LivePictures:
     def picture(self, run_id: str, group: str | None) -> Json:
         asked = {"run": run_id} | ({} if group is None else {"group": group})
         try:
-            return self._ask("/v1/run", asked)
+            picture = self._ask("/v1/run", asked)
         except InputError as error:
             if group is not None and _is_not_found(error):
                 _no_group(self.picture(run_id, None), group)
             raise
+        self._address(picture["answer"])
+        return picture
 
     def timeline(self, run_id: str, group: str, section: str) -> Json:
         return self._ask("/v1/timeline", {"run": run_id, "group": group, "section": section})
 
     def rank(self, run_id: str, group: str, rank: int) -> Json:
-        return self._ask("/v1/rank", {"run": run_id, "group": group, "rank": str(rank)})
+        details = self._ask("/v1/rank", {"run": run_id, "group": group, "rank": str(rank)})
+        self._address(details)
+        return details
+
+    def _address(self, told: Json) -> None:
+        """Commands ask the collector of which this is, also where a file of it is read."""
+        if self.where != DEFAULT_COLLECTOR:
+            address = shlex.join(["--collector", self.where])
+            told["commands"] = [f"{command} {address}" for command in told["commands"]]
 
     def _ask(self, path: str, asked: dict[str, str]) -> Json:
         answer: Json = self._server.ask(f"{path}?{urlencode(asked)}")

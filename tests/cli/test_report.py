@@ -43,7 +43,7 @@ class Ran:
     """What a collector said of a finished run with a slow rank, and the history that it left.
 
     Attributes:
-        picture, page, text: from the running collector.
+        picture, page, text: from the running collector at ``url``.
         history: the file, which nobody writes any more.
     """
 
@@ -63,6 +63,7 @@ class Ran:
             self.picture = self._judged(url)
             self.page = told("report", "slow", "--collector", url, "--html", "-")
             self.text = told("report", "slow", "--collector", url)
+            self.url = url
         finally:
             collector.stop()
 
@@ -118,7 +119,8 @@ def test_a_collector_and_its_history_agree(ran: Ran, call: Any) -> None:
     kept = json.loads(out)
     assert kept["timeline"]["n_columns"] == live["timeline"]["n_columns"] == 10
     assert (live["run"].pop("is_live"), kept["run"].pop("is_live")) == (True, False)
-    assert live["answer"].pop("commands")[0].startswith("otel-straggler verdict explain 5")
+    asks = f"otel-straggler verdict explain {SLOW} --run slow --collector {ran.url}"
+    assert live["answer"].pop("commands")[0] == asks
     assert kept["answer"].pop("commands") == []  # nobody is there to be asked
     shown, expected = like(strip(kept)), like(strip(live))
     assert {key: shown[key] for key in expected if shown[key] != expected[key]} == {}

@@ -4,7 +4,7 @@ import test from "node:test";
 import { alertsTree } from "./js/alerts.js";
 import { titleOf } from "./js/announcer.js";
 import { answerTree } from "./js/answer.js";
-import { proseTree } from "./js/bars.js";
+import { addressedCommand, proseTree } from "./js/bars.js";
 import { connectionTold } from "./js/connection.js";
 import { el, findTrees, printableText, textOf } from "./js/dom.js";
 import { evidenceTree, spreadOf } from "./js/evidence.js";
@@ -271,6 +271,15 @@ test("text stays the same where names are kept together", () => {
   const text = "rank 5 on node-17 is slow";
   assert.equal(textOf(proseTree(text)), text);
   assert.equal(textOf(proseTree(null)), "");
+});
+
+test("a command asks the collector of this page", () => {
+  const explain = "otel-straggler verdict explain 21 --run demo";
+  const at = (origin) => ({ protocol: "http:", origin });
+  assert.equal(addressedCommand(explain, at("http://127.0.0.1:9464")), explain);
+  assert.equal(addressedCommand(explain, at("http://c:80")), `${explain} --collector http://c:80`);
+  assert.equal(addressedCommand("py-spy dump", at("http://c:80")), "py-spy dump");
+  assert.equal(addressedCommand(explain, { protocol: "file:", origin: "null" }), explain);
 });
 
 test("a window is named by its state first", () => {

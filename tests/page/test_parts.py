@@ -136,7 +136,7 @@ def test_without_a_run_the_page_says_what_to_do(show: Any) -> None:
 
 def test_the_panel_of_a_rank_shows_all_of_it(show: Any) -> None:
     """Sections beside peers, its past as a line, waits, verdicts, commands."""
-    page, _ = show(straggler(), at="#rank=21")
+    page, collector = show(straggler(), at="#rank=21")
     panel = part(page, "rank")
     for text in ("Rank 21", "node-2", "H200", "forward", "made others wait", "confirmed"):
         expect(panel).to_contain_text(text)
@@ -145,7 +145,7 @@ def test_the_panel_of_a_rank_shows_all_of_it(show: Any) -> None:
     assert box["y"] >= bar["y"] + bar["height"] - 1
     expect(panel.locator("svg.spark")).to_have_count(5)
     expect(panel.locator("code").last).to_have_text(
-        "otel-straggler verdict explain 21 --run llama-7b-0412"
+        f"otel-straggler verdict explain 21 --run llama-7b-0412 --collector {collector.url[:-1]}"
     )
 
 
