@@ -57,6 +57,8 @@ class _Group:
     firing: dict[str, Alert] = field(default_factory=dict)
     ended: dict[str, Alert] = field(default_factory=dict)
     told: dict[str, Alert] = field(default_factory=dict)
+    sending: set[str] = field(default_factory=set)
+    """Those that fire in the message under way; whether it reaches anybody is not known yet."""
     told_at_s: float = float("-inf")
 
 
@@ -82,6 +84,7 @@ class Groups:
         for alert in unsaid:
             for group in self._groups.values():
                 group.told.pop(fingerprint(alert.labels), None)
+                group.sending.discard(fingerprint(alert.labels))
         firing: dict[Key, dict[str, Alert]] = {}
         for alert in alerts:
             key = tuple(alert.labels.get(name, "") for name in GROUP_BY)
@@ -99,25 +102,33 @@ class Groups:
 
     def _end(self, group: _Group, alert: Alert) -> None:
         key = fingerprint(alert.labels)
-        if key not in group.told:
+        if key not in group.told and key not in group.sending:
             return
         if self._rules.sends_resolved and alert.name not in self._rules.never_resolved:
             group.ended[key] = alert
         else:
-            del group.told[key]
+            group.told.pop(key, None)
+            group.sending.discard(key)
 
     def _drop_silent(self) -> None:
         """Groups of which nothing fires, and nothing more is to be said."""
-        for key in [k for k, g in self._groups.items() if not g.firing and not g.told]:
-            del self._groups[key]
+        for key, group in list(self._groups.items()):
+            if not (group.firing or group.told or group.sending):
+                del self._groups[key]
 
     def due(self, now_s: float, *, is_last: bool = False) -> tuple[Message, ...]:
-        """What is to be sent now; ``is_last``: also news that would have waited."""
-        return tuple(
-            Message(key, (*group.firing.values(), *group.ended.values()))
-            for key, group in self._groups.items()
-            if now_s >= self._due_at_s(group) or (is_last and _has_news(group))
-        )
+        """What is to be sent now, and then settled or put off. What ends until then is told to have
+        ended after it.
+
+        Args:
+            is_last: also news that would have waited.
+        """
+        messages = []
+        for key, group in self._groups.items():
+            if now_s >= self._due_at_s(group) or (is_last and _has_news(group)):
+                messages.append(Message(key, (*group.firing.values(), *group.ended.values())))
+                group.sending = set(group.firing)
+        return tuple(messages)
 
     def next_at_s(self) -> float:
         """The earliest time at which something may be due."""
@@ -137,12 +148,13 @@ class Groups:
             return
         for alert in message.alerts:
             key = fingerprint(alert.labels)
-            if alert.ends_at_s is None:
+            if key in group.sending:
                 group.told[key] = alert
-            else:
+            elif alert.ends_at_s is not None:
                 group.told.pop(key, None)
                 if group.ended.get(key) is alert:
                     del group.ended[key]
+        group.sending.clear()
         group.told_at_s = now_s
         group.next_at_s = now_s + self._rules.interval_s
         self._drop_silent()
@@ -150,8 +162,12 @@ class Groups:
     def put_off(self, message: Message, until_s: float) -> None:
         """It could not be said; not before ``until_s`` again."""
         group = self._groups.get(message.group)
-        if group is not None:
-            group.next_at_s = until_s
+        if group is None:
+            return
+        group.sending.clear()
+        group.ended = {key: alert for key, alert in group.ended.items() if key in group.told}
+        group.next_at_s = until_s
+        self._drop_silent()
 
     # --- over restarts ---------------------------------------------------------------------------
 

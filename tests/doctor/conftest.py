@@ -21,6 +21,7 @@ from otel_straggler.collector.settings import (
     ReceiverSettings,
     ScoringSettings,
 )
+from otel_straggler.doctor import examination
 from otel_straggler.doctor.examination import Options, examine
 from otel_straggler.doctor.findings import Finding
 
@@ -36,6 +37,12 @@ def by_id(findings: Any) -> Findings:
         assert finding.sentence.endswith((".", "...")), finding
         assert finding.remedy or finding.status in {"ok", "info"}, finding
     return {finding.id: finding for finding in listed}
+
+
+@pytest.fixture(autouse=True)
+def _no_collector_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test asks a collector that happens to run on this machine at the usual port."""
+    monkeypatch.setattr(examination, "METRICS_PORT", 1)
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -138,6 +139,41 @@ def test_what_could_not_be_said_is_still_news() -> None:
     assert (groups.due(12), groups.next_at_s()) == ((), 13)
     groups.take((alert(), alert("RankLost")), 12)
     assert said(groups, 13) == [["RunHung", "RankLost"]]
+
+
+def test_what_ends_while_it_is_being_said_is_told_to_have_ended() -> None:
+    """The message is under way: it cannot be taken back, so nobody stays called."""
+    groups = Groups(RULES)
+    groups.take((alert(),), 0)
+    (message,) = groups.due(10)
+    groups.take((alert(ends_at_s=11.0),), 11)
+    groups.settle(message, 12)
+    assert said(groups, 112) == [["-RunHung"]]
+    assert (said(groups, 10_000), groups.next_at_s()) == ([], float("inf"))
+
+
+def test_what_ends_before_it_could_be_said_is_not_mentioned() -> None:
+    """As Alertmanager has it: what failed has called nobody."""
+    groups = Groups(RULES)
+    groups.take((alert(),), 0)
+    (message,) = groups.due(10)
+    groups.take((alert(ends_at_s=11.0),), 11)
+    groups.put_off(message, 13)
+    assert (said(groups, 10_000), groups.next_at_s()) == ([], float("inf"))
+
+
+@pytest.mark.parametrize("never_resolved", [frozenset(), {"StragglerRunHung"}])
+def test_what_ends_unsaid_while_it_is_being_said_is_forgotten(never_resolved: set[str]) -> None:
+    """The next one is news."""
+    groups = Groups(replace(RULES, never_resolved=frozenset(never_resolved)))
+    groups.take((alert(),), 0)
+    (message,) = groups.due(10)
+    ended = alert(ends_at_s=11.0)
+    groups.take((ended,) if never_resolved else (), 11, unsaid=() if never_resolved else (ended,))
+    groups.settle(message, 12)
+    assert said(groups, 112) == []
+    groups.take((alert(),), 300)
+    assert said(groups, 310) == [["RunHung"]]
 
 
 def test_the_last_words_do_not_wait() -> None:
