@@ -311,13 +311,15 @@ def test_receivers_end_with_the_collector_that_is_killed() -> None:
 def test_a_large_run_gives_the_same_report(start: Callable[..., Any], kit: Any) -> None:
     """A simulated run of 16 ranks in requests of 512 spans: the slow rank is found."""
     batch = simulate("one_slow_rank", Plan(ranks=16, steps=40)).batch
-    live = start(receivers__processes=2, scoring__window_steps=20)
+    windows = {"scoring__window_steps": 20, "scoring__grace_seconds": 60.0}
+    live = start(receivers__processes=2, **windows)
     senders = Senders(live.addresses["otlp_http"])
     for body in encode_requests(batch, 512):
         assert senders.send(len(body) % 4, body) == 200
     senders.close()
     live.stop()
-    assert live.collector._worker.counts().rows["scored"] == len(batch)
+    rows = live.collector._worker.counts().rows
+    assert rows["scored"] == len(batch), rows
     report = json.loads(live.collector._worker.snapshot.report.body)
     (window,) = report["runs"]["simulated"]["windows"]
     assert {found["rank"] for found in window["stragglers"]} == {5}
