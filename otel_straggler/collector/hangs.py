@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.collector.liveness import RankLife, World
+from otel_straggler.collector.liveness import World
+from otel_straggler.collector.rank_life import RankLife
 from otel_straggler.model.decision import hang_subject
 from otel_straggler.model.observation import NO_STEP, Section
 from otel_straggler.model.step_table import StepTable

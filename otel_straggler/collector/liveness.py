@@ -1,18 +1,13 @@
-"""Who is alive, how far, and who has ended: the newest word of every rank.
-
-Times of a sender are moved to the collector's clock by the smallest delay seen from its session,
-so that a heartbeat delivered late or twice never looks fresh, and a wrong clock on a node does not
-make its rank look dead.
-"""
+"""Who is alive, how far, and who has ended: whose word counts for a rank, and for a world."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from otel_straggler.collector.rank_life import RankLife
 from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
-from otel_straggler.semconv import Outcome
 from otel_straggler.wire.decode_spans import Progress
 
 _CLASH_SHOWN_S = 60.0
@@ -20,144 +15,21 @@ _CLASH_TOLERANCE_S = 5.0
 _SILENT_S = 15.0
 """A session that looks older, perhaps by a wrong clock, takes over from one that is silent for so
 long: before that one is called lost."""
-_DELAY_KEPT_S = 600.0
-"""The smallest delay is that of the last one to two of these: clocks drift, and are set."""
-_DAY_S = 86_400.0
+_OUTLIVES_S = 10.0
+"""Ranks that go on for so long after their world is said to have shrunk have not gone with it."""
 _MOST_RETIRED = 10_000
-_MOST_FOLDED = 200
-_STEPPED_BACK = 3
-"""So many heartbeats in a row, older than the newest but in pace with the clock, mean that the
-sender's clock was set back."""
-
-
-@dataclass(slots=True)
-class RankLife:
-    """The newest session of one rank. Sender's times, except ``arrived_at_s`` and ``delay_s``.
-
-    Attributes:
-        source: newest description.
-        first_sent_at_s: when the session first said anything.
-        delay_s: smallest (arrival - sending); infinite before the first heartbeat.
-        sent_at_s, progress_at_s, step: newest; None if never told.
-        finished_at_s, outcome: set once the rank has ended.
-        open_section, phase: what it was in when it last said so; empty if nothing was open.
-        dropped: records lost in this session, by reason.
-        folded: section runs sent in spans for several, by section.
-        gpu_tier, gpu_reason: what times it on its GPU, and why not more; empty if never told.
-        first_step: the first that it told of.
-        page, team: whether people may be called for the run, and whose it is; None and empty if
-            not told.
-        is_ending: SIGTERM has come, and its own handler decides what follows.
-    """
-
-    source: Source
-    first_sent_at_s: float
-    arrived_at_s: float
-    delay_s: float = float("inf")
-    sent_at_s: float | None = None
-    progress_at_s: float | None = None
-    step: int | None = None
-    open_section: str = ""
-    phase: str = ""
-    finished_at_s: float | None = None
-    outcome: Outcome | None = None
-    dropped: dict[str, int] = field(default_factory=dict)
-    folded: dict[str, int] = field(default_factory=dict)
-    gpu_tier: str = ""
-    gpu_reason: str = ""
-    first_step: int | None = None
-    page: bool | None = None
-    team: str = ""
-    is_ending: bool = False
-    _newer_delay_s: float = float("inf")
-    _delay_since_s: float = 0.0
-    _older: tuple[float, float, int] | None = None
-
-    def here(self, sender_time_s: float | None) -> float | None:
-        """A time of the sender on the collector's clock; never later than the newest arrival."""
-        if sender_time_s is None:
-            return None
-        if self.delay_s == float("inf"):
-            return min(sender_time_s, self.arrived_at_s)
-        return min(sender_time_s + self.delay_s, self.arrived_at_s)
-
-    def take(self, beat: Heartbeat, now_s: float) -> None:
-        """Take a heartbeat of this session."""
-        self.source = beat.source
-        if beat.finished_at_s is not None:
-            self.finished_at_s, self.outcome = beat.finished_at_s, beat.outcome
-        for reason, count in beat.dropped.items():
-            self.dropped[reason] = max(self.dropped.get(reason, 0), count)
-        for section, count in beat.folded.items():
-            if section in self.folded or len(self.folded) < _MOST_FOLDED:
-                self.folded[section] = max(self.folded.get(section, 0), count)
-        if beat.sent_at_s is None or not self._is_news(beat.sent_at_s, now_s):
-            return
-        self.arrived_at_s = now_s
-        self.sent_at_s = beat.sent_at_s
-        self._note_delay(now_s - beat.sent_at_s, now_s)
-        self.page, self.team = beat.page, beat.team
-        self.is_ending = beat.is_ending
-        self.open_section, self.phase = beat.open_section, beat.phase
-        if beat.gpu_tier:
-            self.gpu_tier, self.gpu_reason = beat.gpu_tier, beat.gpu_reason
-        if beat.progress_at_s is not None:
-            self.progress_at_s = beat.progress_at_s
-        if beat.step is not None:
-            self._reach(beat.step)
-
-    def take_progress(self, source: Source, progress: Progress, now_s: float) -> None:
-        """Take what spans say; their times count only for a rank that sends no heartbeats."""
-        if progress.step >= 0:
-            self._reach(progress.step)
-        ended_at_s = progress.end_ns * 1e-9
-        if self.sent_at_s is None and ended_at_s < now_s + _DAY_S:
-            self.source = source
-            self.arrived_at_s = now_s
-            self.delay_s = min(self.delay_s, now_s - ended_at_s)
-            self.progress_at_s = max(self.progress_at_s or 0.0, ended_at_s)
-
-    def _reach(self, step: int) -> None:
-        if self.first_step is None:
-            self.first_step = step
-        self.step = max(step, self.step or 0)
-
-    def _note_delay(self, delay_s: float, now_s: float) -> None:
-        """The smallest of late; what is older no longer counts."""
-        if now_s - self._delay_since_s >= _DELAY_KEPT_S:
-            self.delay_s, self._newer_delay_s = self._newer_delay_s, float("inf")
-            self._delay_since_s = now_s
-        self._newer_delay_s = min(self._newer_delay_s, delay_s)
-        self.delay_s = min(self.delay_s, self._newer_delay_s)
-
-    def _is_news(self, sent_at_s: float, now_s: float) -> bool:
-        if self.sent_at_s is None or sent_at_s > self.sent_at_s:
-            self._older = None
-            return True
-        if not self._was_set_back(sent_at_s, now_s):
-            return False
-        self._older = None
-        self.delay_s = self._newer_delay_s = now_s - sent_at_s
-        return True
-
-    def _was_set_back(self, sent_at_s: float, now_s: float) -> bool:
-        if self._older is None or sent_at_s <= self._older[0]:
-            if self._older is None:
-                self._older = (sent_at_s, now_s, 1)
-            return False
-        then_sent_s, then_s, count = self._older
-        pace_s = (now_s - then_s) - (sent_at_s - then_sent_s)
-        in_pace = abs(pace_s) < 1.0 and now_s - then_s >= 0.5
-        self._older = (sent_at_s, now_s, count + 1 if in_pace else 1)
-        return in_pace and self._older[2] >= _STEPPED_BACK
 
 
 @dataclass(slots=True)
 class _Retired:
-    """A session that a newer one has replaced, and whether it still speaks."""
+    """A session that a newer one has replaced, and whether it still speaks.
+
+    ``by_world_size`` is what the newer one takes for the size of the world; 0 if it does not say.
+    """
 
     source: Source
     was_current: bool
+    by_world_size: int = 0
     clashed_at_s: float | None = None
 
 
@@ -165,7 +37,8 @@ class _Retired:
 class World:
     """The ranks of one (run, group) in its newest attempt.
 
-    ``began_at_s`` is when it was first heard of here.
+    ``began_at_s`` is when it was first heard of here; ``outliving`` are the ranks that go on though
+    it is said to have shrunk to less: since when, and when they were last heard of.
     """
 
     attempt: int
@@ -174,6 +47,7 @@ class World:
     sized_at_s: float = 0.0
     ranks: dict[int, RankLife] = field(default_factory=dict)
     retired: dict[tuple[int, str, str], _Retired] = field(default_factory=dict)
+    outliving: dict[int, tuple[float, float]] = field(default_factory=dict)
     touched_at_s: float = 0.0
 
     @property
@@ -274,7 +148,11 @@ class Liveness:
             return life
         if life is not None and not self._takes_over(world, life, source, said_at_s, now_s):
             return None
-        if life is None and _key(source) in world.retired:
+        if (
+            life is None
+            and _key(source) in world.retired
+            and not self._outlives(world, source, said_at_s, now_s)
+        ):
             return None  # left over from before the world shrank
         life = RankLife(source=source, first_sent_at_s=said_at_s, arrived_at_s=now_s)
         world.ranks[source.rank] = life
@@ -300,7 +178,7 @@ class Liveness:
             _retire(world, source, was_current=False)
             return False
         world.retired.pop(_key(source), None)
-        _retire(world, life.source, was_current=True)
+        _retire(world, life.source, was_current=True, by=source)
         return True
 
     def _resize(self, world: World, source: Source, said_at_s: float) -> None:
@@ -311,8 +189,40 @@ class Liveness:
         if source.world_size == world.world_size:
             return
         world.world_size = source.world_size
+        world.outliving.clear()
         for rank in [rank for rank in world.ranks if rank >= source.world_size]:
-            _retire(world, world.ranks.pop(rank).source, was_current=True)
+            _retire(world, world.ranks.pop(rank).source, was_current=True, by=source)
+
+    def _outlives(self, world: World, source: Source, said_at_s: float, now_s: float) -> bool:
+        """Whether the world has not shrunk after all: more of its ranks go on than the smaller one
+        has. That is another job under its name then, such as an evaluation beside the training, and
+        is shown as a clash."""
+        if source.world_size <= world.world_size:
+            return False
+        if said_at_s <= world.sized_at_s + _CLASH_TOLERANCE_S:
+            return False
+        since_s, _ = world.outliving.get(source.rank, (now_s, now_s))
+        world.outliving[source.rank] = (since_s, now_s)
+        if now_s - since_s < _OUTLIVES_S or len(world.outliving) <= len(world.ranks):
+            return False
+        lasting = sum(now_s - heard_s < _SILENT_S for _, heard_s in world.outliving.values())
+        if lasting <= len(world.ranks):
+            return False
+        self._grow_back(world, source, said_at_s)
+        return True
+
+    def _grow_back(self, world: World, source: Source, said_at_s: float) -> None:
+        """The sessions of the smaller world give their ranks back to those that they replaced."""
+        smaller, world.world_size = world.world_size, source.world_size
+        world.sized_at_s = said_at_s
+        world.outliving.clear()
+        for key, retired in list(world.retired.items()):
+            if retired.by_world_size == smaller and retired.source.world_size == source.world_size:
+                del world.retired[key]
+        for rank, life in list(world.ranks.items()):
+            if life.source.world_size == smaller:
+                del world.ranks[rank]
+                _retire(world, life.source, was_current=True, by=source)
 
 
 def _key(source: Source) -> tuple[int, str, str]:
@@ -320,7 +230,8 @@ def _key(source: Source) -> tuple[int, str, str]:
     return source.rank, source.session_id, source.node
 
 
-def _retire(world: World, source: Source, *, was_current: bool) -> None:
+def _retire(world: World, source: Source, *, was_current: bool, by: Source | None = None) -> None:
     while len(world.retired) > _MOST_RETIRED + len(world.ranks):
         del world.retired[next(iter(world.retired))]
-    world.retired[_key(source)] = _Retired(source, was_current)
+    by_world_size = 0 if by is None else by.world_size
+    world.retired[_key(source)] = _Retired(source, was_current, by_world_size)

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from otel_straggler.collector.liveness import RankLife, World
+from otel_straggler.collector.liveness import World
+from otel_straggler.collector.rank_life import RankLife
 from otel_straggler.collector.watching import RunSeen
 from otel_straggler.model.alert import Alert, Mode
 from otel_straggler.model.decision import hang_subject

@@ -9,7 +9,8 @@ import pytest
 
 from otel_straggler import semconv
 from otel_straggler.collector.beside_scores import BesideScores
-from otel_straggler.collector.liveness import RankLife, World
+from otel_straggler.collector.liveness import World
+from otel_straggler.collector.rank_life import RankLife
 from otel_straggler.collector.told_numbers import KEPT_S
 from otel_straggler.model.kernel_times import KernelCell, KernelTimesBuilder
 from otel_straggler.model.observation import BatchBuilder, Kernel, Section

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_straggler import semconv
-from otel_straggler.collector.liveness import Liveness, RankLife
+from otel_straggler.collector.liveness import Liveness
+from otel_straggler.collector.rank_life import RankLife
 from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
 from otel_straggler.wire.decode_spans import Progress
@@ -126,6 +127,39 @@ def test_a_smaller_world_in_the_same_attempt_leaves_no_ghosts() -> None:
     liveness.take_heartbeat(beat(NOW + 4, source(3, "old-3")), NOW + 25)
     world = liveness.worlds("run")[""]
     assert (sorted(world.ranks), world.world_size) == ([0, 1], 2)
+
+
+def test_another_job_under_the_name_of_a_run_does_not_hide_its_ranks() -> None:
+    """An evaluation of one rank beside the training: the training stays watched, whole, and the
+    other is a clash."""
+    liveness = Liveness()
+    beats = [beat_of(rank, f"old-{rank}", 4) for rank in range(4)]
+    for tick in range(0, 60, 5):
+        for each in beats:
+            liveness.take_heartbeat(each(NOW + tick), NOW + tick)
+        if tick >= 10:
+            liveness.take_heartbeat(beat_of(0, "eval", 1)(NOW + tick + 1), NOW + tick + 1)
+    world = liveness.worlds("run")[""]
+    assert (sorted(world.ranks), world.world_size) == ([0, 1, 2, 3], 4)
+    assert {life.source.session_id[:3] for life in world.ranks.values()} == {"old"}
+    assert [s.session_id for s in liveness.clashes("run", NOW + 60)] == ["eval"]
+
+
+def test_a_few_left_over_of_a_larger_world_do_not_bring_it_back() -> None:
+    """A node that was cut off goes on for a while; the others have begun anew without it."""
+    liveness = Liveness()
+    for rank in range(4):
+        liveness.take_heartbeat(beat_of(rank, f"old-{rank}", 4)(NOW), NOW)
+    for tick in range(10, 120, 5):
+        for rank in range(3):
+            liveness.take_heartbeat(beat_of(rank, f"new-{rank}", 3)(NOW + tick), NOW + tick)
+        liveness.take_heartbeat(beat_of(3, "old-3", 4)(NOW + tick + 1), NOW + tick + 1)
+    world = liveness.worlds("run")[""]
+    assert (sorted(world.ranks), world.world_size) == ([0, 1, 2], 3)
+
+
+def beat_of(rank: int, session: str, world_size: int) -> Callable[[float], Heartbeat]:
+    return lambda sent_at_s: beat(sent_at_s, source(rank, session, world_size))
 
 
 def test_a_run_has_ended_when_all_its_ranks_have() -> None:

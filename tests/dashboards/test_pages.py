@@ -15,7 +15,8 @@ from otel_straggler.alerts.published import labels_by_name
 from otel_straggler.alerts.query_labels import QueryLabels
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.live_series import live_families
-from otel_straggler.collector.liveness import RankLife, World
+from otel_straggler.collector.liveness import World
+from otel_straggler.collector.rank_life import RankLife
 from otel_straggler.dashboards import marks
 from otel_straggler.dashboards.exported import shipped
 from otel_straggler.dashboards.preview.patterns import compiled
