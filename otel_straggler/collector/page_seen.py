@@ -130,6 +130,8 @@ def _signs(lives: list[tuple[int, RankLife]], now_s: float) -> RankSigns | None:
         gpu_tier=[life.gpu_tier for _, life in lives],
         gpu_reason=[life.gpu_reason for _, life in lives],
         dropped=[dict(life.dropped) for _, life in lives],
+        outcomes=[life.outcome or "" for _, life in lives],
+        ended_age_s=_ages(lives, [life.finished_at_s for _, life in lives], now_s),
     )
 
 

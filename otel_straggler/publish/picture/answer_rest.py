@@ -19,6 +19,7 @@ from otel_straggler.publish.picture.answer_type import (
     percent,
 )
 from otel_straggler.publish.picture.answer_verdict import facts_of, headline
+from otel_straggler.publish.picture.first_failure import first_failure
 from otel_straggler.publish.picture.heat import Heat, heat_of
 from otel_straggler.publish.picture.seen import Awaited, Seen
 from otel_straggler.score.verdicts.settings import VerdictSettings
@@ -222,31 +223,43 @@ def forgotten_answer(seen: Seen) -> Json:
 
 
 def ended_answer(seen: Seen, verdict: Verdict | None) -> Json:
-    """How it ended, what it lost, and to whom.
+    """How it ended, who went first if it failed, what it lost, and to whom.
 
     Args:
         verdict: that stood at the end and matters most; None if none did.
     """
     end = _end_of(seen)
     head = _ENDS.get(end, "Nobody follows this run any more")
-    facts: Json = {}
     said = as_sentence(head)
     if end not in _ENDS:
         said = f"{head}, and it never said how it ended."
-    if seen.found is not None and seen.found.is_hung:
-        facts = hang_facts(seen, seen.found)
-        head = f"{head}; it hung: {_lower(hang_headline(seen, seen.found, is_over=True))}"
-    elif verdict is not None:
-        facts = facts_of(seen, verdict)
-        head = f"{head}; {_lower(headline(verdict, is_over=True))}"
+    when = "At the end" if end in _ENDS else "When it was last heard of"
+    is_hung = seen.found is not None and seen.found.is_hung
+    first = first_failure(seen.signs) if end == "failed" and seen.signs and not is_hung else None
+    of_that, facts = _of_the_end(seen, verdict)
+    if first is not None:
+        said = f"{said} {as_sentence(first.sentence)}"
     if facts:
-        when = "At the end" if end in _ENDS else "When it was last heard of"
         said = f"{said} {when}: {_lower(facts['sentence'])}"
-    lost = facts.get("cost", cost(seen, None))["gpu_seconds_lost"]
+    if first is not None:
+        of_that, facts = first.headline, first.facts()
+    if of_that:
+        head = f"{head}; {of_that}"
+    lost = cost(seen, None)["gpu_seconds_lost"]
     if lost and lost >= 1.0:
         said += f" In all it lost {duration(lost)} of GPU time to waiting."
     costs = {"gpu_seconds_lost_per_hour": None, "gpu_seconds_lost": lost}
     return answer(seen, "ended", "ended", head, **facts | {"sentence": said, "cost": costs})
+
+
+def _of_the_end(seen: Seen, verdict: Verdict | None) -> tuple[str, Json]:
+    """What was wrong when it ended: as a part of a headline, and the facts; empty if nothing."""
+    if seen.found is not None and seen.found.is_hung:
+        hung = f"it hung: {_lower(hang_headline(seen, seen.found, is_over=True))}"
+        return hung, hang_facts(seen, seen.found)
+    if verdict is not None:
+        return _lower(headline(verdict, is_over=True)), facts_of(seen, verdict)
+    return "", {}
 
 
 def _end_of(seen: Seen) -> str:

@@ -131,6 +131,8 @@ class RankSigns:
         models: (R,) of the GPU, empty if not told.
         gpu_tier, gpu_reason: (R,) what times it on its GPU, and why not more; empty if not told.
         dropped: (R,) records lost, by reason.
+        outcomes: (R,) how it said that it ended, as ``OUTCOMES`` has it; empty while it has not.
+        ended_age_s: (R,) since then, NaN while it has not. Both may be of no rank: not known.
     """
 
     ranks: Ints
@@ -146,6 +148,8 @@ class RankSigns:
     gpu_tier: Sequence[str] = ()
     gpu_reason: Sequence[str] = ()
     dropped: Sequence[Mapping[str, int]] = ()
+    outcomes: Sequence[str] = ()
+    ended_age_s: Floats = field(default_factory=lambda: np.empty(0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any, Final, get_args
 
 import numpy as np
 
+from otel_straggler.model.observation import Floats
 from otel_straggler.publish.picture.seen import Parallel, RankSigns, Seen
 from otel_straggler.publish.picture.summary_checks import array_of, choice, require
 from otel_straggler.score.hangs.culprits import Blame, HangKind
@@ -44,7 +45,9 @@ def read_layout(value: Mapping[str, Any]) -> dict[int, Parallel]:
     }
 
 
-_TEXTS: Final = ("nodes", "roles", "devices", "models", "open_section", "gpu_tier", "gpu_reason")
+_TEXTS: Final = (
+    "nodes", "roles", "devices", "models", "open_section", "gpu_tier", "gpu_reason", "outcomes",
+)  # fmt: skip
 _NO_TEXTS: Final[Value] = {"table": [], "codes": np.empty(0, np.int32)}
 """Of a summary that was written before it was kept."""
 _AGES: Final = ("heartbeat_age_s", "progress_age_s")
@@ -56,6 +59,7 @@ def signs_value(signs: RankSigns) -> Value:
         "ranks": signs.ranks.astype(np.int64),
         "step": signs.step.astype(np.int64),
         **{name: np.asarray(getattr(signs, name), np.float64) for name in _AGES},
+        "ended_age_s": signs.ended_age_s.astype(np.float64),
         **{name: _coded(getattr(signs, name)) for name in _TEXTS},
         "dropped": [[at, dict(counts)] for at, counts in dropped if counts],
     }
@@ -77,8 +81,15 @@ def read_signs(value: Mapping[str, Any], layout: Mapping[int, Parallel]) -> Rank
         step=array_of(value["step"], np.int64, n_ranks),
         **ages,
         **texts,
+        ended_age_s=_ended_ages(value, n_ranks),
         dropped=dropped,
     )
+
+
+def _ended_ages(value: Mapping[str, Any], n_ranks: int) -> Floats:
+    """Of no rank in a summary that was written before it was kept."""
+    told = value.get("ended_age_s", np.empty(0))
+    return array_of(told, np.float64, n_ranks if len(told) else 0)
 
 
 def _coded(texts: Sequence[str]) -> Value:

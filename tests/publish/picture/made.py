@@ -79,6 +79,8 @@ def signs_of(table: RankTable, **changes: Any) -> RankSigns:
         "gpu_tier": ["off"] * n_ranks,
         "gpu_reason": ["asked"] * n_ranks,
         "dropped": [{} for _ in range(n_ranks)],
+        "outcomes": [""] * n_ranks,
+        "ended_age_s": np.full(n_ranks, np.nan),
         **changes,
     }
     return RankSigns(**values)

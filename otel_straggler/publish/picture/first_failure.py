@@ -1,0 +1,102 @@
+"""Which rank of a failed run went first: the others mostly fail because it did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from otel_straggler.publish.hang_json import ranks_text
+from otel_straggler.publish.picture.answer_type import Json
+from otel_straggler.publish.picture.seen import RankSigns
+from otel_straggler.score.hangs.signs import Bools
+
+_TIE_S: Final = 0.2
+"""Ends that lie closer together have no order: times come from several hosts."""
+_MOST_NAMED: Final = 8
+"""Where more ranks than that of several nodes went first, their last words were lost rather."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstFailure:
+    """Who went first.
+
+    Attributes:
+        ranks: ascending; several if nobody knows which of them.
+        node: of all of them; empty if they are on several, or it is not known.
+        is_silent: they ended without a word: killed, crashed or cut off. Else they recorded that
+            they failed.
+        n_later: ranks that failed after them.
+    """
+
+    ranks: list[int]
+    node: str
+    is_silent: bool
+    n_later: int
+
+    @property
+    def who(self) -> str:
+        """
+        >>> FirstFailure([3], "n1", True, 7).who
+        'rank 3 on n1'
+        """
+        return ranks_text(self.ranks) + (f" on {self.node}" if self.node else "")
+
+    @property
+    def headline(self) -> str:
+        return f"{self.who} {'died without a word' if self.is_silent else 'failed'} first"
+
+    @property
+    def sentence(self) -> str:
+        if not self.n_later:
+            return f"{self.headline}."
+        later = "1 rank" if self.n_later == 1 else f"{self.n_later:,} ranks"
+        return f"{self.headline}; after that {later} failed."
+
+    def facts(self) -> Json:
+        """For an answer."""
+        is_one = len(self.ranks) == 1
+        log = "the log of its launcher" if is_one else "the logs of their launchers"
+        where = f"the kernel log of {self.node}" if self.node else "the kernel log of the host"
+        silent = (
+            f"Look for the exit code in {log}, and in {where} for the reason: out of memory, a "
+            "fault of the GPU (Xid), a signal."
+        )
+        said = f"Read the traceback of {self.who}: those of the others mostly follow from it."
+        return {
+            "scope": "rank" if is_one else None,
+            "rank": self.ranks[0] if is_one else None,
+            "node": self.node or None,
+            "advice": [silent if self.is_silent else said],
+        }
+
+
+def first_failure(signs: RankSigns) -> FirstFailure | None:
+    """From the last words of all ranks; None if nobody failed, or who went first is not known.
+
+    A rank that was killed says nothing: it was last heard before anybody failed. One that its
+    launcher killed because another had failed was heard after that. Cost: O(R).
+    """
+    if not len(signs.ended_age_s):
+        return None
+    outcomes = np.array(signs.outcomes)
+    has_failed = outcomes == "failed"
+    if not has_failed.any():
+        return None
+    first_age_s = float(np.max(signs.ended_age_s[has_failed]))
+    died = (outcomes == "") & (signs.heartbeat_age_s > first_age_s)
+    if died.any():
+        found = _named(signs, died, is_silent=True, n_later=int(has_failed.sum()))
+        return found if found.node or len(found.ranks) <= _MOST_NAMED else None
+    is_first = has_failed & (signs.ended_age_s > first_age_s - _TIE_S)
+    if is_first.sum() > max(1, min(_MOST_NAMED, has_failed.sum() // 2)):
+        return None
+    n_later = int(has_failed.sum() - is_first.sum())
+    return _named(signs, is_first, is_silent=False, n_later=n_later)
+
+
+def _named(signs: RankSigns, chosen: Bools, *, is_silent: bool, n_later: int) -> FirstFailure:
+    nodes = {signs.nodes[at] for at in np.flatnonzero(chosen).tolist()}
+    node = nodes.pop() if len(nodes) == 1 else ""
+    return FirstFailure(signs.ranks[chosen].tolist(), node, is_silent, n_later)
