@@ -316,7 +316,7 @@ def test_what_cannot_be_read_is_one_sentence(call: Call, tmp_path: Path, not_our
     """Exit code 2."""
     for path, said in (
         (tmp_path / "nowhere", "nowhere: got 'No such file or directory'"),
-        (not_ours, "expected a history of otel-straggler"),
+        (not_ours, "expected a history that can be read"),
     ):
         code, output, errors = call("replay", path, "--would-have-paged")
         assert (code, output) == (2, "")

@@ -275,10 +275,10 @@ test("text stays the same where names are kept together", () => {
 
 test("a command asks the collector of this page", () => {
   const explain = "otel-straggler verdict explain 21 --run demo";
-  const at = (origin) => ({ protocol: "http:", origin });
-  assert.equal(addressedCommand(explain, at("http://127.0.0.1:9464")), explain);
-  assert.equal(addressedCommand(explain, at("http://c:80")), `${explain} --collector http://c:80`);
-  assert.equal(addressedCommand("py-spy dump", at("http://c:80")), "py-spy dump");
+  const at = (host) => ({ protocol: "http:", host, origin: `http://${host}` });
+  assert.equal(addressedCommand(explain, at("127.0.0.1:9464")), explain);
+  assert.equal(addressedCommand(explain, at("c:80")), `${explain} --collector http://c:80`);
+  assert.equal(addressedCommand("py-spy dump", at("c:80")), "py-spy dump");
   assert.equal(addressedCommand(explain, { protocol: "file:", origin: "null" }), explain);
 });
 

@@ -205,13 +205,14 @@ def test_an_unknown_run_has_a_way_back(canned: Any, open_page: Any) -> None:
 
 def test_a_command_is_copied(show: Any) -> None:
     """To the clipboard, and the button says so, aloud too: it keeps its name."""
-    page, _ = show(straggler(), permissions=["clipboard-read", "clipboard-write"])
+    page, collector = show(straggler(), permissions=["clipboard-read", "clipboard-write"])
     button = page.get_by_role("button", name=re.compile("^Copy: otel-straggler verdict explain"))
     button.first.click()
     expect(button.first).to_have_text("Copied")
     expect(part(page, "announcer")).to_have_text("Copied")
     copied = page.evaluate("navigator.clipboard.readText()")
-    assert copied == "otel-straggler verdict explain 21 --run llama-7b-0412"
+    command = "otel-straggler verdict explain 21 --run llama-7b-0412"
+    assert copied == f"{command} --collector {collector.url.rstrip('/')}"
 
 
 @pytest.mark.parametrize("width", [360, 768, 1280, 2560])

@@ -41,13 +41,13 @@ export function rankTree(rank, actions, more = {}) {
   );
 }
 
-const ASKED_BY_DEFAULT = ["http://127.0.0.1:9464", "http://localhost:9464"];
+const USUAL = ["127.0.0.1:9464", "localhost:9464"];
 const ASKS_A_COLLECTOR = /^otel-straggler (verdict|hang|doctor)\b/;
 
 /** A command with the address of the collector that serves this page, where it would ask another. */
 export function addressedCommand(command, page) {
   const isServed = /^https?:$/.test(page?.protocol); // a report is a file
-  if (!isServed || ASKED_BY_DEFAULT.includes(page.origin)) return command;
+  if (!isServed || USUAL.includes(page.host)) return command;
   return ASKS_A_COLLECTOR.test(command) ? `${command} --collector ${page.origin}` : command;
 }
 
