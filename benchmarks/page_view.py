@@ -51,8 +51,8 @@ MOST_BYTES = 1_000_000
 PATIENCE_S = 600.0
 BEATS_AT_ONCE = 500
 PIPELINE = 4
-ANSWERING = ("straggler-servers", "asyncio_", "uvloop_")
-"""Names of threads: the loop, and its executor, as asyncio and uvloop call that."""
+ANSWERING = ("straggler-servers", "straggler-pages")
+"""Names of threads: the loop, and those that make what pages ask for."""
 Json = dict[str, Any]
 
 VIEW = """
