@@ -7,6 +7,7 @@ another number than 20,000), and `make neighbours` few in each of its environmen
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +37,16 @@ settings.register_profile(
     max_examples=int(os.environ.get("FUZZ_EXAMPLES", "20000")),
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
+
+
+@pytest.fixture
+def hurried_threads() -> Iterator[None]:
+    """Threads take turns thousands of times more often than they do otherwise: what two of them
+    must not do at the same time, they do within a second."""
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual_s)
 
 
 @pytest.fixture(scope="session")

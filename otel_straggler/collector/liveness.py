@@ -52,9 +52,11 @@ class World:
 
     @property
     def finished_at_s(self) -> float | None:
-        """When the last rank ended (collector's clock); None while one has not."""
-        expected = self.world_size or len(self.ranks)
-        ends = [life.here(life.finished_at_s) for life in self.ranks.values()]
+        """When the last rank ended (collector's clock); None while one has not. From any thread:
+        what is read is a copy, made in one step."""
+        lives = list(self.ranks.copy().values())
+        expected = self.world_size or len(lives)
+        ends = [life.here(life.finished_at_s) for life in lives]
         known = [end for end in ends if end is not None]
         return max(known) if known and len(known) >= expected == len(ends) else None
 

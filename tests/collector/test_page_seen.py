@@ -125,6 +125,7 @@ def test_a_run_of_which_nothing_is_known_has_one_group() -> None:
     assert seen(RunSeen(run_id="run")).signs is None
 
 
+@pytest.mark.usefixtures("hurried_threads")
 def test_a_picture_may_be_made_while_the_world_changes() -> None:
     """The scoring thread never waits for who looks."""
     liveness = Liveness()
