@@ -39,6 +39,7 @@ _FURTHER_LABELS = {
     "straggler.kernel.runs": ("kernel", "kernel_class"),
     "straggler.rank.finished.timestamp": ("outcome",),
     "straggler.records.dropped": ("reason",),
+    "straggler.run.records.dropped": ("reason",),
     "straggler.collector.spans": ("fate", "reason"),
     "straggler.collector.requests": ("signal", "answer"),
     "straggler.collector.windows": ("cause",),

@@ -21,7 +21,8 @@ class _Totals:
 
 
 class RecentLosses:
-    """Holds totals of runs, one look after the other. Totals at first sight are no loss."""
+    """Holds totals of runs, one look after the other. A run begins with none, and again if its
+    total is smaller than it was."""
 
     def __init__(self) -> None:
         self._runs: dict[_Key, _Totals] = {}
@@ -35,9 +36,10 @@ class RecentLosses:
 
     def _recent(self, run: WatchedRun, clock: float) -> dict[str, int]:
         key = run.run_id, run.group
-        held = self._runs.setdefault(key, _Totals(dict(run.dropped)))
+        held = self._runs.setdefault(key, _Totals({}))
         for reason, total in run.dropped.items():
-            grown = total - held.totals.get(reason, 0)
+            before = held.totals.get(reason, 0)
+            grown = total - before if total >= before else total
             if grown > 0:
                 held.grown.append((clock, reason, grown))
         held.totals = dict(run.dropped)

@@ -79,15 +79,16 @@ def _clashing_runs(watched: Watched, _: AlertSettings) -> Iterable[Instance]:
 
 
 def _drops(_: AlertSettings) -> str:
-    """What has grown, and what was not there five minutes ago of a run that was."""
+    """What has grown, and what was not there five minutes ago of a run that was, or is younger."""
     window = duration(LOSSES_S)
     labels = by((*OF_RUN, "reason"))
-    dropped = series(semconv.RECORDS_DROPPED)
+    dropped = series(semconv.RUN_RECORDS_DROPPED)
+    state, start = series(semconv.RUN_STATE), series(semconv.RUN_STARTED)
     return (
         f"sum {labels} (increase({dropped}[{window}])) > 0\n"
         f"or\n(sum {labels} ({dropped}) > 0\n"
         f"unless sum {labels} ({dropped} offset {window})\n"
-        f"and on ({WORLD}) {series(semconv.RUN_STATE)} offset {window})"
+        f"and on ({WORLD}) ({state} offset {window} or time() - {start} < {number(LOSSES_S)}))"
     )
 
 

@@ -35,6 +35,8 @@ _LABELS: Final[dict[Metric, tuple[str, ...]]] = {
     semconv.RUN_INFO: (*OF_RUN, "team", "attempt"),
     semconv.RUN_SLOWDOWN: OF_RUN,
     semconv.RUN_FINISHED: OF_RUN,
+    semconv.RUN_STARTED: OF_RUN,
+    semconv.RUN_RECORDS_DROPPED: (*OF_RUN, "reason"),
     semconv.RUN_IDENTITY_CLASHES: ("run_id",),
     semconv.RANK_CULPRIT: (*OF_RANK, "why"),
     semconv.RANK_STRAGGLING: OF_RANK,

@@ -63,7 +63,7 @@ class WatchedRun:
         data_sections: sections of the newest window that are of the kind "data".
         slowdown: of the run; NaN if not known.
         clashes: ranks claimed by two live sessions, over all groups of the run.
-        dropped: records lost so far, by reason, over all ranks.
+        dropped: records lost by all ranks since they were first heard of here, by reason.
     """
 
     run_id: str

@@ -21,6 +21,8 @@ def run_families(run: WatchedRun, constant_labels: str) -> Families:
     described = labels(team=run.team, attempt=run.attempt)
     families.add(semconv.RUN_INFO, f"{described},{text}", 1)
     families.add(semconv.RUN_PAGES, text, int(run.pages))
+    for reason, count in run.dropped.items():
+        families.add(semconv.RUN_RECORDS_DROPPED, f"{label('reason', reason)},{text}", count)
     if run.ranks:
         _add_states(families, run, text)
         _add_hang(families, run, text, constant_labels)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from otel_straggler.collector.rank_life import RankLife
+from otel_straggler.collector.rank_life import MOST_REASONS, RankLife
 from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
 from otel_straggler.wire.decode_spans import Progress
@@ -38,7 +38,8 @@ class World:
     """The ranks of one (run, group) in its newest attempt.
 
     ``began_at_s`` is when it was first heard of here; ``outliving`` are the ranks that go on though
-    it is said to have shrunk to less: since when, and when they were last heard of.
+    it is said to have shrunk to less: since when, and when they were last heard of. ``dropped`` is
+    what all its sessions have lost while they were heard here, by reason; it never shrinks.
     """
 
     attempt: int
@@ -49,6 +50,12 @@ class World:
     retired: dict[tuple[int, str, str], _Retired] = field(default_factory=dict)
     outliving: dict[int, tuple[float, float]] = field(default_factory=dict)
     touched_at_s: float = 0.0
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    def count_losses(self, grown: Mapping[str, int]) -> None:
+        for reason, count in grown.items():
+            if reason in self.dropped or len(self.dropped) < MOST_REASONS:
+                self.dropped[reason] = self.dropped.get(reason, 0) + count
 
     @property
     def finished_at_s(self) -> float | None:
@@ -83,6 +90,9 @@ class Liveness:
         life = self._life_of(beat.source, sent_at_s, now_s)
         if life is None:
             return False
+        self._worlds[beat.source.run_id, beat.source.group].count_losses(
+            life.take_losses(beat.dropped)
+        )
         life.take(beat, now_s)
         return True
 

@@ -7,6 +7,7 @@ make its rank look dead.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from otel_straggler.model.heartbeat import Heartbeat
@@ -18,6 +19,8 @@ _DELAY_KEPT_S = 600.0
 """The smallest delay is that of the last one to two of these: clocks drift, and are set."""
 _DAY_S = 86_400.0
 _MOST_FOLDED = 200
+MOST_REASONS = 100
+"""Of losses; others are not counted."""
 _STEPPED_BACK = 3
 """So many heartbeats in a row, older than the newest but in pace with the clock, mean that the
 sender's clock was set back."""
@@ -62,6 +65,7 @@ class RankLife:
     page: bool | None = None
     team: str = ""
     is_ending: bool = False
+    _has_told_losses: bool = False
     _newer_delay_s: float = float("inf")
     _delay_since_s: float = 0.0
     _older: tuple[float, float, int] | None = None
@@ -74,13 +78,25 @@ class RankLife:
             return min(sender_time_s, self.arrived_at_s)
         return min(sender_time_s + self.delay_s, self.arrived_at_s)
 
+    def take_losses(self, dropped: Mapping[str, int]) -> dict[str, int]:
+        """Take what a heartbeat says was lost so far; by how much that is more than the one before
+        said. What the first one tells was lost before anybody watched."""
+        grown: dict[str, int] = {}
+        for reason, count in dropped.items():
+            before = self.dropped.get(reason)
+            if before is None and len(self.dropped) >= MOST_REASONS:
+                continue
+            if count > (before or 0):
+                self.dropped[reason] = count
+                grown[reason] = count - (before or 0)
+        was_known, self._has_told_losses = self._has_told_losses, True
+        return grown if was_known else {}
+
     def take(self, beat: Heartbeat, now_s: float) -> None:
-        """Take a heartbeat of this session."""
+        """Take a heartbeat of this session, but for what it lost."""
         self.source = beat.source
         if beat.finished_at_s is not None:
             self.finished_at_s, self.outcome = beat.finished_at_s, beat.outcome
-        for reason, count in beat.dropped.items():
-            self.dropped[reason] = max(self.dropped.get(reason, 0), count)
         for section, count in beat.folded.items():
             if section in self.folded or len(self.folded) < _MOST_FOLDED:
                 self.folded[section] = max(self.folded.get(section, 0), count)

@@ -136,7 +136,7 @@ class Watching:
             data_sections=scores.data_sections,
             slowdown=_slowdown(seen.judged, group),
             clashes=len({(source.group, source.rank) for source in seen.clashes}),
-            dropped=_dropped(world),
+            dropped=dict(world.dropped),
         )
 
     def _may_page(self, world: World) -> bool:
@@ -211,12 +211,3 @@ def _verdicts(judged: RunVerdicts, group: str) -> tuple[Verdict, ...]:
 
 def _slowdown(judged: RunVerdicts, group: str) -> float:
     return next((world.slowdown for world in judged.worlds if world.group == group), math.nan)
-
-
-def _dropped(world: World) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for life in world.ranks.values():
-        if life.dropped:
-            for reason, count in life.dropped.items():
-                total[reason] = total.get(reason, 0) + count
-    return total

@@ -70,6 +70,12 @@ RUN_RANKS = Metric("straggler.run.ranks", "{rank}", "gauge", "ranks of the run, 
 RUN_PAGES = Metric(
     "straggler.run.pages", "{flag}", "gauge", "1 if alerts about the run may call somebody"
 )
+RUN_RECORDS_DROPPED = Metric(
+    "straggler.run.records.dropped",
+    "{record}",
+    "counter",
+    "records that ranks of the run lost while they were heard here, by reason",
+)
 RUN_INFO = Metric("straggler.run.info", "{info}", "gauge", "team and attempt; always 1")
 MAINTENANCE_UNTIL = Metric(
     "straggler.maintenance.until.timestamp", "s", "gauge", "when maintenance of the node ends"

@@ -219,7 +219,7 @@ def _series(watched: Watched, dropped: dict[str, dict[str, int]]) -> Any:
         for reason, lost in dropped[run.run_id].items():
             before = LOST_AT_S // STEP_S
             values = f"_x{before} {lost}+0x{count - before}"
-            yield one(semconv.RECORDS_DROPPED, values, **of_rank, reason=reason)
+            yield one(semconv.RUN_RECORDS_DROPPED, values, **of_run, reason=reason)
         for culprit in run.culprits:
             about = {"rank": culprit.rank, "node": culprit.node, "role": culprit.role}
             yield one(semconv.RANK_CULPRIT, 1.0, **of_run, **about, why=culprit.why)

@@ -267,18 +267,21 @@ def test_a_run_that_trains_without_scores_is_told_of(
     assert bool(named(alerts, "StragglerNoData")) == fires
 
 
-def test_losses_are_told_for_five_minutes_and_not_those_of_the_past() -> None:
-    """Totals that a collector hears first are no news."""
+def test_losses_are_told_for_five_minutes() -> None:
+    """Since they grew, or began again."""
     name, evaluation = "StragglerSpansDropped", Evaluation(SETTINGS)
-    assert named(evaluation.look(watched(0, replace(RUN, dropped={"ring_full": 7}))), name) == []
+    assert named(evaluation.look(watched(0, RUN)), name) == []
     lost = replace(RUN, dropped={"ring_full": 8, "rejected": 1})
     for now_s in (10, 309):
         reasons = {a.labels["reason"] for a in named(evaluation.look(watched(now_s, lost)), name)}
         assert reasons == {"ring_full", "rejected"}
     ended = named(evaluation.look(watched(310, lost)), name)
     assert [alert.ends_at_s for alert in ended] == [310, 310]
-    restarted = replace(RUN, dropped={"ring_full": 0})
-    assert named(evaluation.look(watched(320, restarted)), name) == []
+    of_the_next_attempt = replace(RUN, dropped={"ring_full": 0})
+    assert named(evaluation.look(watched(320, of_the_next_attempt)), name) == []
+    lost = replace(RUN, dropped={"ring_full": 2})
+    [found] = named(evaluation.look(watched(330, lost)), name)
+    assert found.labels["reason"] == "ring_full"
 
 
 def test_a_clash_is_told_once_for_all_groups_of_a_run() -> None:

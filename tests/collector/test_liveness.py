@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from otel_straggler import semconv
 from otel_straggler.collector.liveness import Liveness
-from otel_straggler.collector.rank_life import RankLife
+from otel_straggler.collector.rank_life import MOST_REASONS, RankLife
 from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
 from otel_straggler.wire.decode_spans import Progress
@@ -189,6 +189,38 @@ def test_it_is_known_when_a_run_was_last_heard_of() -> None:
     assert liveness.heard() == {"run": NOW}
     liveness.forget(["run"])
     assert liveness.runs() == ()
+
+
+def test_losses_count_from_the_second_heartbeat_on_and_stay_when_a_session_ends() -> None:
+    """Of all ranks and sessions; the first heartbeat tells what was lost before anybody heard."""
+    liveness = Liveness()
+    told = [
+        (beat(NOW, dropped={"queue_full": 5}), {}),
+        (beat(NOW + 1, dropped={"queue_full": 7, "rejected": 1}), {"queue_full": 2, "rejected": 1}),
+        (beat(NOW + 2, dropped={"queue_full": 6}), {"queue_full": 2, "rejected": 1}),
+        (beat(NOW + 3, source(1)), {"queue_full": 2, "rejected": 1}),
+        (beat(NOW + 4, source(1), dropped={"queue_full": 3}), {"queue_full": 5, "rejected": 1}),
+        (
+            beat(NOW + 5, source(session="b"), dropped={"queue_full": 9}),
+            {"queue_full": 5, "rejected": 1},
+        ),
+        (
+            beat(NOW + 6, source(session="b"), dropped={"queue_full": 10}),
+            {"queue_full": 6, "rejected": 1},
+        ),
+    ]
+    for heard, lost in told:
+        assert liveness.take_heartbeat(heard, NOW + 10)
+        assert liveness.worlds("run")[""].dropped == lost
+
+
+def test_made_up_reasons_of_losses_are_bounded() -> None:
+    liveness = Liveness()
+    for number in range(300):
+        liveness.take_heartbeat(beat(NOW + number, dropped={f"reason {number}": 1}), NOW + number)
+    world = liveness.worlds("run")[""]
+    assert len(world.dropped) <= MOST_REASONS
+    assert len(world.ranks[0].dropped) <= MOST_REASONS
 
 
 # --- the same through a live collector -------------------------------------------------------

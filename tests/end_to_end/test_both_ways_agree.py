@@ -218,8 +218,8 @@ def test_both_ways_say_the_same(tmp_path: Path) -> None:
 
         everybody = tuple(range(RANKS))
         slow = ("Watchdog", "ScoreLow", "RankStraggling", "RanksMissing")
-        agree(*slow, ranks=everybody, dropped={"queue_full": 2})
-        agree(*slow, "SpansDropped", ranks=everybody, dropped={"queue_full": 7})
+        agree(*slow, "SpansDropped", ranks=everybody, dropped={"queue_full": 2})
+        agree(*slow, "SpansDropped", ranks=everybody, dropped={"queue_full": 7, "rejected": 1})
         agree("RankLost", ranks=everybody[:-1])
         agree("RankLost", "RunHung", ranks=())
         lost = [each for each in direct.alerts() if "RankLost" in each["labels"]["alertname"]]
