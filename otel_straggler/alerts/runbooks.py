@@ -160,7 +160,7 @@ windows do not close, or a window is longer than `no_data_seconds`.
    reach the collector.
 2. `straggler_collector_spans_total` by `fate` and `reason` says what becomes of spans;
    `straggler_records_dropped_total` what ranks lose.
-3. Are 20 steps (`scoring.window_steps`) longer than 15 minutes? Then lower that, or raise
+3. Are five steps, the least that are scored together, longer than 15 minutes? Then raise
    `no_data_seconds`.
 
 Quiet: Silence `run_id` with this alert's name.

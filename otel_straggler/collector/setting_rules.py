@@ -28,6 +28,7 @@ RULES: dict[str, tuple[str, Any]] = {
     "keep_scores_seconds": ("a number above 0", lambda v: v > 0),
     "timeline_mib": ("an integer of at least 1", lambda v: v >= 1),
     "window_steps": ("an integer of at least 1", lambda v: v >= 1),
+    "window_longest_seconds": ("a number above 0", lambda v: v > 0),
     "window_seconds": ("a number of at least 0.1", lambda v: v >= 0.1),
     "grace_seconds": ("a number of at least 0", lambda v: v >= 0),
     "idle_seconds": ("a number above 0", lambda v: v > 0),

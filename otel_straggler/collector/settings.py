@@ -75,6 +75,8 @@ class ScoringSettings:
 
     Attributes:
         window_steps: steps that are scored together.
+        window_longest_seconds: a window that is so long takes no further steps, if it has five: of
+            steps of 30 s, five are scored together.
         window_seconds: length of a window for spans without a step.
         grace_seconds: how long a window waits for the other ranks after the first has passed it.
         idle_seconds: without spans and heartbeats for so long, a window closes.
@@ -87,6 +89,7 @@ class ScoringSettings:
     """
 
     window_steps: int = 20
+    window_longest_seconds: float = 120.0
     window_seconds: float = 30.0
     grace_seconds: float = 5.0
     idle_seconds: float = 30.0
@@ -100,6 +103,7 @@ class ScoringSettings:
     def for_scorer(self) -> ScoreSettings:
         return ScoreSettings(
             window_steps=self.window_steps,
+            window_longest_s=self.window_longest_seconds,
             window_s=self.window_seconds,
             grace_s=self.grace_seconds,
             idle_s=self.idle_seconds,

@@ -20,14 +20,13 @@ class Lane:
     """One way to divide rows into windows: by steps, or by intervals of time.
 
     Attributes:
+        windows: those that are open.
         interval_ns: length of an interval; 0: by steps.
         newest: by rank, how far it has come; lanes that count the same may share it.
     """
 
-    def __init__(
-        self, steps_per_window: int | None, newest: dict[int, int], interval_s: float = 0.0
-    ) -> None:
-        self.windows = Windows(steps_per_window)
+    def __init__(self, windows: Windows, newest: dict[int, int], interval_s: float = 0.0) -> None:
+        self.windows = windows
         self.newest = newest
         self.interval_ns = int(interval_s * 1e9)
 
@@ -60,23 +59,24 @@ def newest_by_rank(sources: tuple[Source, ...], source: Codes, steps: Ints) -> d
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Steps of some rows: the distinct ones, in the order in which they were seen first, and for
-    every row the number of its step among them."""
+    """Steps of some rows: the distinct ones, in the order in which they were seen first, with the
+    first row of each, and for every row the number of its step among them."""
 
     steps: list[int]
+    first_rows: Ints
     step_of_row: Ints
 
     @classmethod
     def of(cls, steps: Ints) -> Split:
         distinct, position = number_densely(steps)
         if len(distinct) == 1:
-            return cls(distinct.tolist(), position)
+            return cls(distinct.tolist(), np.zeros(1, np.int64), position)
         first_seen = np.empty(len(distinct), np.int64)
         first_seen[position[::-1]] = np.arange(len(steps) - 1, -1, -1)  # the first is written last
         order = np.argsort(first_seen)
         number = np.empty(len(order), np.int64)
         number[order] = np.arange(len(order))
-        return cls(distinct[order].tolist(), number[position])
+        return cls(distinct[order].tolist(), first_seen[order], number[position])
 
     def by_place(self, places: list[Place]) -> tuple[Ints | None, list[tuple[Place, slice]]]:
         """An order of the rows in which those whose step has the same place stand together, and

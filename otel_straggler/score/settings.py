@@ -11,6 +11,7 @@ class ScoreSettings:
 
     Attributes:
         window_steps: steps of a window; None puts the whole input into one window.
+        window_longest_s: a window that is so long takes no further steps, if it has five.
         window_s: length of a window for rows without a step.
         grace_s: how long a window waits for the other ranks after the first has passed it.
         idle_s: a stream without rows for so long (and for 4 times its longest pause so far)
@@ -26,6 +27,7 @@ class ScoreSettings:
     """
 
     window_steps: int | None = 20
+    window_longest_s: float = 120.0
     window_s: float = 30.0
     grace_s: float = 5.0
     idle_s: float = 30.0

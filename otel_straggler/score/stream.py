@@ -26,7 +26,7 @@ from otel_straggler.score.settings import ScoreSettings
 from otel_straggler.score.step_order import are_in_order, split_incarnations, split_steps
 from otel_straggler.score.step_tables import Bools, build_step_table, is_summed
 from otel_straggler.score.verdicts.settings import VerdictSettings
-from otel_straggler.score.windows import OpenWindow
+from otel_straggler.score.windows import OpenWindow, Windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,11 @@ class Stream:
         self._names = Names()
         self._ranks: dict[int, _RankState] = {}
         newest_step: dict[int, int] = {}
-        self._by_step = Lane(settings.window_steps, newest_step)
-        self._by_time = Lane(1, {}, settings.window_s)
-        self._block_by_step = Lane(verdicts.block_steps, newest_step)
-        self._block_by_time = Lane(1, {}, verdicts.block_s)
+        windows = Windows(settings.window_steps, settings.window_longest_s)
+        self._by_step = Lane(windows, newest_step)
+        self._by_time = Lane(Windows(1), {}, settings.window_s)
+        self._block_by_step = Lane(Windows(verdicts.block_steps), newest_step)
+        self._block_by_time = Lane(Windows(1), {}, verdicts.block_s)
         self._longest_pause_ns = 0
         self.world_size = 0
         self.last_row_at_ns = now_ns
@@ -185,7 +186,11 @@ class Stream:
         lanes = self._by_step, self._block_by_step
         split = Split.of(rows.batch.step)
         window_of, block_of = (lane.windows.number_of for lane in lanes)
-        places = [(window_of(step, now_ns), block_of(step, now_ns)) for step in split.steps]
+        starts_ns = rows.batch.start_ns[split.first_rows].tolist()
+        places = [
+            (window_of(step, start_ns, now_ns), block_of(step, start_ns, now_ns))
+            for step, start_ns in zip(split.steps, starts_ns, strict=True)
+        ]
         late = _put(rows, split, places, lanes)
         newest = newest_by_rank(rows.sources, rows.source, rows.batch.step)
         for lane in lanes:
@@ -205,8 +210,8 @@ class Stream:
             step, block = (unit * unit_ns // n if n else NO_STEP for n in lengths_ns)
             places.append(
                 (
-                    lanes[0].windows.number_of(step, now_ns),
-                    lanes[1].windows.number_of(block, now_ns),
+                    lanes[0].windows.number_of(step, unit * unit_ns, now_ns),
+                    lanes[1].windows.number_of(block, unit * unit_ns, now_ns),
                 )
             )
         late = _put(rows, split, places, lanes)

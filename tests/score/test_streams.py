@@ -77,6 +77,45 @@ def test_skew_between_ranks_does_not_split_a_step(scorer: Scorer) -> None:
     assert all(ranks_of(w) == [0, 1] for w in closed)
 
 
+@pytest.mark.parametrize(
+    ("longest_s", "windows"),
+    [
+        (100.0, [(0, 19), (20, 39)]),
+        (12.0, [(0, 11), (12, 23), (24, 35)]),
+        (2.0, [(0, 4), (5, 9), (10, 14), (15, 19), (20, 24), (25, 29), (30, 34), (35, 39)]),
+    ],
+)
+def test_long_steps_make_windows_of_fewer_steps(
+    longest_s: float, windows: list[tuple[int, int]]
+) -> None:
+    """Steps of 1 s: 20 of them, or as many as begin within the longest time, or five."""
+    scorer = Scorer(ScoreSettings(window_longest_s=longest_s))
+    for rank in range(2):
+        scorer.observe(rows(source(rank), range(41)), 0)
+    assert steps_of(scorer.close_due(0)) == windows
+
+
+def test_a_window_never_has_more_steps_than_it_is_told() -> None:
+    """Not even as many as long ones must have."""
+    scorer = Scorer(ScoreSettings(window_steps=3, window_longest_s=1.0))
+    for rank in range(2):
+        scorer.observe(rows(source(rank), range(7)), 0)
+    assert steps_of(scorer.close_due(0)) == [(0, 2), (3, 5)]
+
+
+def test_a_clock_that_is_set_back_makes_a_window_no_shorter() -> None:
+    scorer = Scorer(ScoreSettings(window_longest_s=2.0))
+    for rank in range(2):
+        for step in range(21):
+            start_ns = (100 - step) * STEP_NS
+            builder = BatchBuilder()
+            builder.add(
+                source(rank), Section("f"), step=step, seq=step, start_ns=start_ns, duration_s=1.0
+            )
+            scorer.observe(builder.build(), 0)
+    assert steps_of(scorer.close_due(0)) == [(0, 19)]
+
+
 def test_a_missing_rank_is_waited_for_five_seconds_and_named(scorer: Scorer) -> None:
     """After the grace time the window closes without it."""
     scorer.observe(rows(source(0), range(5)), 10 * S)
