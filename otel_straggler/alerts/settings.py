@@ -27,8 +27,8 @@ class AlertSettings:
         straggling_for_seconds: how long a verdict must stand; it is confirmed over steps already.
         hang_for_seconds: how long a state must last; timeouts have passed already.
         missing_for_seconds: how long ranks may take to be heard of for the first time.
-        no_data_seconds: how long a run may train without scores. It must be longer than a window: at
-            most 20 steps (``scoring.window_steps``), and five of long ones.
+        no_data_seconds: how long a run may train without scores. It must be longer than a window:
+            at most 20 steps (``scoring.window_steps``), and five of long ones.
         run_slow_for_seconds: how long a run must be slow.
         silent_seconds: without a heartbeat for so long a run that no collector knows is silent.
         collector_down_for_seconds: how long a collector may be away.

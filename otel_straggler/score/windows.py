@@ -2,8 +2,9 @@
 
 A step belongs to the window that was open when the first of its rows was seen, on any rank; so
 ranks that run ahead or lag cannot split a step. A window takes so many steps, or fewer if they are
-long: its ranks' clocks say when it is full, so a file and a live run have the same windows. Times without a step are handled as "steps" of
-their own: the number of the interval they start in, one interval a window.
+long: the ranks' clocks say when it is full, so a file and a live run have the same windows. Times
+without a step are handled as "steps" of their own: the number of the interval they start in, one
+interval a window.
 """
 
 from __future__ import annotations
