@@ -63,7 +63,10 @@ SHOW_PROGRESS_BYTES = 8_000_000
     show_default=True,
     help="What FILE must be; auto goes by its content.",
 )
-@click.option("--window-steps", type=int, help="Steps of a window.  [default: one for all]")
+@click.option(
+    "--window-steps", type=int,
+    help="Steps of a window, and fewer of long ones, as in a collector.  [default: one for all]",
+)  # fmt: skip
 @click.option(
     "--threshold", type=float, default=ScoreSettings().threshold, show_default=True,
     help="A score below it lists the rank as a straggler.",
