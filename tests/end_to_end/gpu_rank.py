@@ -1,8 +1,11 @@
 """One rank whose GPU is the fake libcupti: launches return at once, so that host times say nothing;
-the slow rank's kernels take longer, and the others wait for it in their collective."""
+the slow rank's kernels take longer, and the others wait for it in their collective. It trains until
+its input is closed."""
 
 import sys
+import threading
 import time
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +15,6 @@ from otel_straggler.record.gpu.surroundings import Surroundings
 sys.path.insert(0, str(Path(__file__).parents[1] / "native"))
 from fake_cupti import FakeGpu
 
-STEPS = 160
 STEP_S = 0.02
 KERNEL_NS = 3_000_000
 
@@ -31,7 +33,11 @@ def main(endpoint: str, library: str, rank: int, world_size: int, slow: int, fac
         time.sleep(0.05)
     own_ns = int(KERNEL_NS * (factor if rank == slow else 1.0))
     waits_ns = int(4 * KERNEL_NS * factor) - 4 * own_ns
-    for step in range(STEPS):
+    is_enough = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), is_enough.set()), daemon=True).start()
+    for step in count():
+        if is_enough.is_set():
+            break
         with otel_straggler.step(step):
             with otel_straggler.section("forward"):
                 for _ in range(4):
