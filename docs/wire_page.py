@@ -373,7 +373,7 @@ def label_names(metric: Metric) -> tuple[str, ...]:
         return (*further, "collector")
     sections = ("section",) if name.startswith("straggler.section.") else ()
     if name != metric.name:
-        return ("quantile", *sections, *_RUN_LABELS)
+        return ("ranks_below", *sections, *_RUN_LABELS)
     is_of_run = name.startswith("straggler.run.") or metric in _OF_A_WORLD
     return (*further, *sections, *(_RUN_LABELS if is_of_run else _RANK_LABELS))
 

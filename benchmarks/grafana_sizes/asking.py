@@ -22,6 +22,9 @@ Json = Mapping[str, Any]
 Chosen = Mapping[str, "str | list[str]"]
 """Value of a variable, or several; missing ones are "All"."""
 _LABEL_VALUES = re.compile(r"label_values\((.*), (\w+)\)")
+_QUERY_RESULT = re.compile(r"query_result\((.*)\)")
+_LABEL = re.compile(r'/\\b(\w+)="\(\[\^"\]\*\)"/')
+"""What hidden variables take of what their query gives."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Target:
 
     Attributes:
         page: stem of its file.
-        panel: id, or the name of an annotation.
+        panel: id, or the name of an annotation or of a variable.
         ref: letter of the query.
         expression: with variables.
         is_instant: now, not over the range.
@@ -47,7 +50,7 @@ class Target:
 
 
 def targets(page: str, told: Json) -> Iterator[Target]:
-    """All queries of a page; annotations are asked over the range."""
+    """All queries of a page; annotations are asked over the range, variables now."""
     for panel in told["panels"]:
         for query in panel.get("targets", ()):
             instant = bool(query.get("instant"))
@@ -55,6 +58,9 @@ def targets(page: str, told: Json) -> Iterator[Target]:
     for annotation in told["annotations"].get("list", ()):
         if annotation.get("expr"):
             yield Target(page, annotation["name"], "A", annotation["expr"], False)
+    for variable in told["templating"]["list"]:
+        if asked := _QUERY_RESULT.fullmatch(variable["query"]):
+            yield Target(page, variable["name"], "A", asked[1], True)
 
 
 class Grafana:
@@ -90,7 +96,14 @@ class Grafana:
 
     def values(self, name: str, chosen: Chosen) -> list[str]:
         """What the variable offers, sorted; those before it are chosen already."""
-        asked = _LABEL_VALUES.fullmatch(self.variables[name]["query"])
+        variable = self.variables[name]
+        if result := _QUERY_RESULT.fullmatch(variable["query"]):
+            label = _LABEL.fullmatch(variable["regex"])
+            assert label, name
+            query = {"query": self.filled(result[1], chosen), "time": f"{self._end_s:.3f}"}
+            rows = self._ask("query", query)["result"]
+            return sorted({row["metric"][label[1]] for row in rows})
+        asked = _LABEL_VALUES.fullmatch(variable["query"])
         assert asked, name
         told = {"match[]": self.filled(asked[1], chosen), **self._range()}
         found: list[str] = self._ask(f"label/{asked[2]}/values", told)
@@ -98,7 +111,11 @@ class Grafana:
 
     def filled(self, expression: str, chosen: Chosen) -> str:
         """The expression as it is sent."""
-        values = {name: _value(told, chosen) for name, told in self.variables.items()}
+        values = {
+            name: self._value(told, chosen)
+            for name, told in self.variables.items()
+            if f"${{{name}:" in expression
+        }
         return filled(expression, values, self._built_in)
 
     def answer(self, target: Target, chosen: Chosen) -> tuple[list[Any], int]:
@@ -107,18 +124,36 @@ class Grafana:
         Raises:
             AssertionError: Prometheus refuses the query.
         """
-        told = {"query": self.filled(target.expression, chosen)}
-        if target.is_instant:
-            body = self._body("query", {**told, "time": f"{self._end_s:.3f}"})
-        else:
-            body = self._body(
-                "query_range", {**told, **self._range(), "step": f"{self._step_s:.3f}"}
-            )
+        body = self._answer(target, chosen)
         found: list[Any] = json.loads(body)["data"]["result"]
         return found, len(body)
 
+    def samples(self, target: Target, chosen: Chosen) -> int:
+        """How many samples Prometheus reads for it: what it costs, whatever else the machine does.
+        A sample that several points of a line look at counts for each."""
+        told = json.loads(self._answer(target, chosen, stats="true"))["data"]
+        return int(told["stats"]["samples"]["totalQueryableSamples"])
+
+    def _answer(self, target: Target, chosen: Chosen, **more: str) -> bytes:
+        told = {"query": self.filled(target.expression, chosen), **more}
+        if target.is_instant:
+            return self._body("query", {**told, "time": f"{self._end_s:.3f}"})
+        step = {"step": f"{self._step_s:.3f}"}
+        return self._body("query_range", {**told, **self._range(), **step})
+
     def _range(self) -> dict[str, str]:
         return {"start": f"{self._end_s - self._range_s:.3f}", "end": f"{self._end_s:.3f}"}
+
+    def _value(self, variable: Json, chosen: Chosen) -> Value:
+        """Of a variable of the page: what is chosen, else all, which only some can be."""
+        name, all_value = variable["name"], str(variable.get("allValue") or "")
+        is_many, has_all = bool(variable.get("multi")), bool(variable.get("includeAll"))
+        if name not in chosen:
+            every = self.values(name, chosen) if has_all and not all_value else ()
+            return Value(name, tuple(every), is_many, has_all, all_value)
+        told = chosen[name]
+        values = (told,) if isinstance(told, str) else tuple(told)
+        return Value(name, values, is_many)
 
     def _ask(self, path: str, told: dict[str, str]) -> Any:
         return json.loads(self._body(path, told))["data"]
@@ -131,14 +166,3 @@ class Grafana:
                 return body
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{told.get('query')}: {error.read().decode()}") from error
-
-
-def _value(variable: Json, chosen: Chosen) -> Value:
-    """Of a variable of the page: what is chosen, else all, which only some can be."""
-    name, all_value = variable["name"], str(variable.get("allValue") or "")
-    is_many = bool(variable.get("multi"))
-    if name not in chosen:
-        return Value(name, (), is_many, bool(variable.get("includeAll")), all_value)
-    told = chosen[name]
-    values = (told,) if isinstance(told, str) else tuple(told)
-    return Value(name, values, is_many)

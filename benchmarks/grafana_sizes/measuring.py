@@ -37,6 +37,7 @@ class Answer:
         seconds: until it was there.
         cpu_s: processor time of Prometheus for it, of all its threads; what it does besides is in
             it as well.
+        samples: how many Prometheus read for it.
     """
 
     target: Target
@@ -44,6 +45,7 @@ class Answer:
     size: int
     seconds: float
     cpu_s: float
+    samples: int
 
 
 class Prometheus:
@@ -182,4 +184,6 @@ def _answers(run: LargeRun, prometheus: Prometheus) -> Iterator[Answer]:
             cpu_s, began_s = prometheus.cpu_s(), time.monotonic()
             series, size = grafana.answer(target, known)
             took_s = time.monotonic() - began_s
-            yield Answer(target, len(series), size, took_s, prometheus.cpu_s() - cpu_s)
+            cpu_s = prometheus.cpu_s() - cpu_s
+            samples = grafana.samples(target, known)
+            yield Answer(target, len(series), size, took_s, cpu_s, samples)

@@ -165,8 +165,8 @@ HANG_RULES: Final = (
         keep_firing_s=at_once,
         summary=Sentence("Rank {rank} of run {run_id} is lost[ (node {node})]"),
         description=Sentence(
-            "Rank {rank}[ on {node}] of run {run_id}[, group {group},] gives no sign of life: "
-            "its process has crashed, is stopped, or its host is cut off.[ {told}]",
+            "The process of rank {rank}[ on {node}] of run {run_id}[, group {group},] has crashed "
+            "or is stopped, or its host is cut off.[ {told}]",
             _TOLD,
         ),
     ),

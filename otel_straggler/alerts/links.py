@@ -9,7 +9,7 @@ from urllib.parse import quote
 from otel_straggler.alerts.rule import AlertRule
 from otel_straggler.alerts.settings import AlertSettings
 
-_ON_PAGE: Final = ("run_id", "group", "rank", "node")
+_ON_PAGE: Final = ("cluster", "run_id", "group", "rank", "node")
 """Labels that a dashboard takes as variables."""
 _IN_SILENCE: Final = ("cluster", "collector", "run_id", "group", "rank", "node")
 _OF_RUN: Final = ("cluster", "run_id", "group", "rank", "node")

@@ -36,7 +36,8 @@ class AlertSettings:
             a collector that restarts and does not know yet that a run still hangs.
         give_up_seconds: how long a run that hung when it was last heard of is held to hang.
         evaluation_seconds: interval of the rule groups.
-        dashboard_url: of the page of a run; ``var-run_id=`` and so on are added. Empty = no link.
+        dashboard_url: of the page of a run; ``var-cluster=``, ``var-run_id=`` and so on are added.
+            Empty = no link.
         runbook_url: where you keep ``alerts/RUNBOOK.md``; ``#`` and the alert's name are added.
             Empty = no link.
         alertmanager_url: where alerts are silenced. Empty = no link.

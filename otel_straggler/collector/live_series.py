@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from otel_straggler import semconv
 from otel_straggler.collector.liveness import World
 from otel_straggler.collector.rank_life import RankLife
-from otel_straggler.publish.prometheus import Families, label, labels
-from otel_straggler.publish.score_series import rank_labels
+from otel_straggler.publish.prometheus import Families, label, labels, rank_labels
 from otel_straggler.publish.shown_life import EVERYTHING, RankKey, ShownLife
 from otel_straggler.score.hangs.judge import Found
 from otel_straggler.score.hangs.signs import LATE, LOST, RANK_STATES, STUCK

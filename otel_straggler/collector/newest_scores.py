@@ -12,7 +12,8 @@ from otel_straggler.alerts.watched import Score, Scores
 from otel_straggler.model.alert import MOST_NAMED
 from otel_straggler.model.observation import Floats
 from otel_straggler.model.scores import WindowScores
-from otel_straggler.publish.score_series import RunScores, ShownRows
+from otel_straggler.publish.over_ranks import ShownRows, by_group
+from otel_straggler.publish.score_series import RunScores
 from otel_straggler.semconv import LISTED_KINDS
 
 _Column = Literal["section_relative", "section_individual", "gpu_relative"]
@@ -29,9 +30,7 @@ class NewestScores:
 
 def newest_scores(scores: RunScores) -> dict[str, NewestScores]:
     """By group. Cost: O(ranks * sections), and an object for each of at most 60 scores a group."""
-    tables: dict[str, list[ShownRows]] = {}
-    for shown in scores.shown_rows():
-        tables.setdefault(shown.window.group, []).append(shown)
+    tables = by_group(scores.shown_rows())
     windows = scores.newest_of_each_kind()
     return {
         group: NewestScores(

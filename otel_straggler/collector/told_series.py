@@ -15,8 +15,8 @@ from otel_straggler import semconv
 from otel_straggler.collector.kernel_totals import KernelsOfRank
 from otel_straggler.collector.told_numbers import OfRank, Series
 from otel_straggler.model.rank import Source
-from otel_straggler.publish.prometheus import Families, labels
-from otel_straggler.publish.score_series import Stragglers, rank_labels
+from otel_straggler.publish.prometheus import Families, labels, rank_labels
+from otel_straggler.publish.score_series import Stragglers
 from otel_straggler.semconv import Metric
 
 _ALWAYS_SHOWN: Final = 100

@@ -64,6 +64,15 @@ def one(name: str, source: str) -> d.QueryVariable:
     return variable.refresh(dm.VariableRefresh.ON_TIME_RANGE_CHANGED)
 
 
+def hidden(name: str, expression: str, label: str) -> d.QueryVariable:
+    """A variable that nobody sees: the values of a label in what a query gives now, all of them."""
+    variable = d.QueryVariable(name).datasource(DATASOURCE).hide(dm.VariableHide.HIDE_VARIABLE)
+    variable.query(f"query_result({expression})").regex(f'/\\b{label}="([^"]*)"/')
+    variable.multi(True).include_all(True)
+    variable.current(dm.VariableOption(text="All", value="$__all"))
+    return variable.refresh(dm.VariableRefresh.ON_TIME_RANGE_CHANGED)
+
+
 def run_variables(*, is_one_run: bool = True) -> list[d.QueryVariable]:
     """Cluster, job and run, each narrowed down by those before it."""
     name = semconv.RUN_STATE.prometheus_name

@@ -8,6 +8,10 @@ Values of variables are patterns between backticks (`is_chosen`). What Grafana m
 double quotes differs by its version and by whether a variable may be several: a quote in a name
 broke the query, or found nothing. Between backticks PromQL takes every character as it is, so the
 format ``regex`` alone decides. Only a name that has a backtick in it cannot be asked for.
+
+No query over a range looks at all ranks: of 10,000 Prometheus would take seconds for it. What is
+told of all together (`publish/over_ranks.py`) gives the quantiles, and says which ranks are the
+worst; a hidden variable of the page (`WORST_RANKS`) names these, and only they are looked up.
 """
 
 from __future__ import annotations
@@ -21,6 +25,10 @@ RUN: Final = "cluster, job_name, run_id, group"
 RANK: Final = f"{RUN}, rank, node"
 SECTION_OF_RANK: Final = f"{RANK}, section"
 MOST_LINES: Final = 20
+WORST_RANKS: Final = "worst_rank"
+"""Variable of a page that has :func:`worst` ranks; see :func:`which_ranks`."""
+ALL_OR_SOME: Final = "|.*"
+"""What "All" of a variable is, where :func:`is_narrowed` asks whether it was chosen. A pattern."""
 
 
 def is_chosen(*names: str) -> str:
@@ -30,6 +38,18 @@ def is_chosen(*names: str) -> str:
     'cluster=~`${cluster:regex}`, run_id=~`${run_id:regex}`'
     """
     return ", ".join(f"{name}=~`${{{name}:regex}}`" for name in names)
+
+
+def is_narrowed(name: str) -> str:
+    """Matchers for the value of a variable that is not "All"; for "All" no series matches.
+
+    ``.^``, a character before the beginning, is nowhere: before a value it makes a pattern that
+    nothing matches, before `ALL_OR_SOME` one that everything does.
+
+    >>> is_narrowed("node")
+    'node=~`${node:regex}`, node!~`.^${node:regex}`'
+    """
+    return f"{is_chosen(name)}, {name}!~`.^${{{name}:regex}}`"
 
 
 OF_RUN: Final = is_chosen("cluster", "job_name", "run_id")
@@ -76,6 +96,31 @@ def lowest(metric: Metric, by: str, chosen: str, most: int = MOST_LINES) -> str:
     return f"{newest(metric, by, chosen)} and on ({by}) bottomk({most}, {deepest} {no_work()})"
 
 
+def worst() -> str:
+    """The rows of sections of ranks that were lowest at any time of the range, each with its lowest
+    score: among what the collector calls the worst; of chosen nodes, among all they have."""
+    of_nodes = series(semconv.SECTION_RELATIVE, OF_SECTIONS, is_narrowed("node"))
+    told = series(semconv.SECTION_WORST, OF_SECTIONS, is_chosen("node"))
+    lows = [
+        f"min by ({SECTION_OF_RANK}) (min_over_time({one}[$__range] @ end()))"
+        for one in (of_nodes, told)
+    ]
+    return f"bottomk({MOST_LINES}, {lows[0]} {no_work()} or {lows[1]})"
+
+
+def worst_over_time() -> str:
+    """The scores of :func:`worst` rows over the whole range, also when they were not the worst."""
+    of_ranks = f"{OF_SECTIONS}, {is_chosen('node')}, rank=~`${{{WORST_RANKS}:regex}}`"
+    whole = newest(semconv.SECTION_RELATIVE, SECTION_OF_RANK, of_ranks)
+    told = newest(semconv.SECTION_WORST, SECTION_OF_RANK, f"{OF_SECTIONS}, {is_chosen('node')}")
+    return f"({whole} or {told}) and on ({SECTION_OF_RANK}) {worst()}"
+
+
+def which_ranks() -> str:
+    """The ranks of :func:`worst` rows; asked before the panels, so that each reads few series."""
+    return f"group by (rank) ({worst()})"
+
+
 def no_work() -> str:
     """Takes sections away in which ranks wait, save or evaluate: who is slow there is a victim."""
     told = series(semconv.SECTION_INFO, more='kind=~"wait|checkpoint|eval"')
@@ -90,7 +135,5 @@ def highest(metric: Metric, by: str, chosen: str, most: int = MOST_LINES, least:
 
 
 def over_ranks(metric: Metric, quantile: float, by: str, chosen: str) -> str:
-    """A quantile over all ranks, however many series the collector's budget left of them."""
-    folded = newest(semconv.OVER_RANKS[metric.name], by, chosen, f'quantile="{quantile}"')
-    whole = f"quantile by ({by}) ({quantile}, {newest(metric, f'{by}, rank', chosen)})"
-    return f"({folded} or {whole})"
+    """A quantile over all ranks, as the collector tells it."""
+    return newest(semconv.OVER_RANKS[metric.name], by, chosen, f'ranks_below="{quantile}"')

@@ -5,24 +5,33 @@ from __future__ import annotations
 from otel_straggler import semconv
 from otel_straggler.dashboards.goodput import what_for
 from otel_straggler.dashboards.marks import RUN_SLOWDOWNS, SCORES, SHARES
-from otel_straggler.dashboards.page import many, page, run_variables, section_variable
+from otel_straggler.dashboards.page import (
+    hidden,
+    many,
+    page,
+    run_variables,
+    section_variable,
+)
 from otel_straggler.dashboards.panels import PLAIN, Panel, bars, lines, link, number, timeline
 from otel_straggler.dashboards.queries import (
+    ALL_OR_SOME,
     MOST_LINES,
     OF_RUN,
     OF_SECTIONS,
     RANK,
     RUN,
     SECTION_OF_RANK,
+    WORST_RANKS,
     growth,
     highest,
     is_chosen,
-    lowest,
     newest,
     no_work,
     over_ranks,
     pace,
     series,
+    which_ranks,
+    worst_over_time,
 )
 from otel_straggler.dashboards.tables import OF_ONE_RUN, rows
 
@@ -34,11 +43,12 @@ _YOUNG = "No window was scored yet"
 
 
 def render() -> str:
-    node = many("node", series(semconv.LAST_HEARTBEAT))
+    node = many("node", series(semconv.LAST_HEARTBEAT)).all_value(ALL_OR_SOME)
+    worst = hidden(WORST_RANKS, which_ranks(), "rank")
     return page(
         "run",
         "Run",
-        [*run_variables(), section_variable(), node],
+        [*run_variables(), section_variable(), node, worst],
         [
             ("Is it healthy", [*_health(), _step_times(), _slowdown_over_time()]),
             ("Who is slow", [_worst_over_time(), _worst_now(), *_waits()]),
@@ -143,11 +153,12 @@ def _worst_over_time() -> Panel:
         8,
         "Worst 20 sections of ranks over time",
         "Best rank's median / own median, of the 20 that were lowest at any time of the range; "
-        "sections in which ranks wait for others are left out. "
-        "One rank in red throughout: look at its page. Rows of one node: look at the node.",
+        "sections in which ranks wait for others are left out. Gaps: a large run folds scores of "
+        "ranks that are well. One rank in red throughout: look at its page. Rows of one node: look "
+        "at the node.",
         "percentunit",
         "rank {{rank}} {{section}} {{node}} {{group}}",
-        lowest(semconv.SECTION_RELATIVE, SECTION_OF_RANK, _CHOSEN),
+        worst_over_time(),
         steps=SCORES,
         links=[_TO_RANK],
         empty="No section of a rank has a score in this range.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from otel_straggler.model.rank import Source
 from otel_straggler.semconv import Metric
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -27,6 +28,18 @@ def labels(**values: object) -> str:
     'run_id="r",rank="3"'
     """
     return ",".join(label(name, value) for name, value in values.items())
+
+
+def rank_labels(source: Source) -> str:
+    """Those that every series of a rank has."""
+    return labels(
+        run_id=source.run_id,
+        job_name=source.job,
+        group=source.group,
+        rank=source.rank,
+        node=source.node,
+        role=source.role,
+    )
 
 
 def constant_labels(collector_id: str, cluster: str = "") -> str:

@@ -17,9 +17,16 @@ from otel_straggler import semconv
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
-from otel_straggler.publish.prometheus import Families, label, labels
+from otel_straggler.publish.over_ranks import (
+    QUANTILES,
+    ShownRows,
+    by_group,
+    most_worst,
+    quantile_families,
+    worst_families,
+)
+from otel_straggler.publish.prometheus import Families, label, labels, rank_labels
 from otel_straggler.publish.shown_life import EVERYTHING, RankKey, ShownLife
-from otel_straggler.semconv import Metric
 
 Sections: TypeAlias = tuple[int, ...]
 """Which sections of a window are meant, by column."""
@@ -28,7 +35,6 @@ Stragglers: TypeAlias = frozenset[tuple[str, int]]
 
 _ALWAYS_SHOWN = 100
 """Flagged ranks that keep their scores even where liveness alone fills the budget."""
-QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 _SECTION_SCORES = (
     "section_relative",
@@ -51,6 +57,9 @@ _METRIC = {
     "gpu_section_individual": semconv.GPU_INDIVIDUAL,
 }
 FOLDABLE = tuple(dict.fromkeys(_METRIC.values()))
+_ALWAYS_OVER = ("section_relative", "section_median_s")
+"""Of these the quantiles are told whether ranks are folded or not: pages read them, because those
+of 10,000 series would cost Prometheus seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +73,6 @@ class _RankScores:
     @property
     def source(self) -> Source:
         return self.window.sources[self.row]
-
-
-@dataclass(frozen=True, slots=True)
-class ShownRows:
-    """Ranks of one window that are shown, and of which sections."""
-
-    window: WindowScores
-    sections: Sections
-    rows: list[int]
 
 
 @dataclass(slots=True)
@@ -216,14 +216,18 @@ class RunScores:
         for name, group in self._groups.items():
             self._add_run(families, name, group, constant_labels)
         self._add_ranks(families, constant_labels, straggling, life)
+        tables = by_group(self.shown_rows())
+        for name, its in tables.items():
+            families.extend(worst_families(its, most_worst(budget, its), constant_labels))
+            self._add_quantiles(families, name, its, _ALWAYS_OVER, constant_labels)
         shown = self._shown()
         left = budget - len(families) - len(FOLDABLE)
         folding = _Folding.choose(shown, left, straggling)
         for scores, sections in shown:
             _add_scores(families, scores, sections, folding, self._tail(constant_labels, scores))
-        if folding.folds:
-            for name, group in self._groups.items():
-                self._add_quantiles(families, name, group, folding, constant_labels)
+        told = [c for c in _COLUMNS if folding.folded[c] and c not in _ALWAYS_OVER]
+        for name, its in tables.items():
+            self._add_quantiles(families, name, its, told, constant_labels)
         for metric in FOLDABLE:
             texts = labels(run_id=self.run_id, family=metric.prometheus_name), constant_labels
             folded = sum(n for column, n in folding.folded.items() if _METRIC[column] is metric)
@@ -283,23 +287,14 @@ class RunScores:
         self,
         families: Families,
         name: str,
-        group: _Group,
-        folding: _Folding,
+        tables: list[ShownRows],
+        columns: Iterable[str],
         constant_labels: str,
     ) -> None:
-        newest = group.newest
-        if newest is None:
-            return
-        text = labels(run_id=self.run_id, job_name=newest.job, group=name) + "," + constant_labels
-        for column in (c for c in _COLUMNS if folding.folded[c]):
-            values: Floats = getattr(newest, column)
-            over = semconv.OVER_RANKS[_METRIC[column].name]
-            if values.ndim == 1:
-                add_quantiles_of(families, over, text, values)
-                continue
-            for s, section in enumerate(newest.sections):
-                section_text = label("section", section.name) + "," + text
-                add_quantiles_of(families, over, section_text, values[:, s])
+        job = tables[0].window.job
+        text = labels(run_id=self.run_id, job_name=job, group=name) + "," + constant_labels
+        of = {column: _METRIC[column] for column in columns}
+        families.extend(quantile_families(tables, of, text))
 
 
 def _without_step(timed: _RankScores, stepped: _RankScores | None) -> Sections:
@@ -322,10 +317,6 @@ class _Folding:
     rest: frozenset[int] | None
     folded: dict[str, int]
 
-    @property
-    def folds(self) -> bool:
-        return any(self.folded.values())
-
     @classmethod
     def choose(
         cls, shown: list[tuple[_RankScores, Sections]], budget: int, straggling: Stragglers
@@ -344,13 +335,18 @@ class _Folding:
         order, flagged = _worst_first([s for s, _ in shown], straggling)
         always = min(flagged, _ALWAYS_SHOWN)
         sections = max((len(rows) for _, rows in shown), default=0)
-        if sum(scores) + len(QUANTILES) * sections * len(_REST) <= budget:
-            left = budget - sum(scores) - len(QUANTILES) * sections * len(_REST)
+        of_rest = len(QUANTILES) * sections * len(set(_REST) - set(_ALWAYS_OVER))
+        if sum(scores) + of_rest <= budget:
+            left = budget - sum(scores) - of_rest
             kept = _fitting(order, rest, left, always)
             rest_ids = frozenset(ids[i] for i in kept)
             folded = _left_out(counts, _REST, kept, len(ids))
             return cls(None, rest_ids, folded)
-        tables = sum(bool(counts[column].any()) for column in (*_SECTION_SCORES, *_REST))
+        tables = sum(
+            bool(counts[column].any())
+            for column in (*_SECTION_SCORES, *_REST)
+            if column not in _ALWAYS_OVER
+        )
         left = budget - len(QUANTILES) * (sections * tables + len(_RANK_SCORES))
         kept = _fitting(order, [a + b for a, b in zip(scores, rest, strict=True)], left, always)
         kept_ids = frozenset(ids[i] for i in kept)
@@ -452,23 +448,3 @@ def _add_scores(
         value = float(getattr(window, column)[row])
         if value == value:
             families.add(_METRIC[column], text, value)
-
-
-def add_quantiles_of(families: Families, over: Metric, text: str, values: Floats) -> None:
-    """Quantiles of what is known of ``values``; nothing if that is nothing."""
-    known = values[np.isfinite(values)]
-    if not len(known):
-        return
-    for q, value in zip(QUANTILES, np.quantile(known, QUANTILES).tolist(), strict=True):
-        families.add(over, label("quantile", q) + "," + text, value)
-
-
-def rank_labels(source: Source) -> str:
-    return labels(
-        run_id=source.run_id,
-        job_name=source.job,
-        group=source.group,
-        rank=source.rank,
-        node=source.node,
-        role=source.role,
-    )

@@ -14,8 +14,8 @@ import numpy as np
 from otel_straggler import semconv
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import RunVerdicts, Verdict, WorldSummary
+from otel_straggler.publish.over_ranks import QUANTILES, add_quantiles_of
 from otel_straggler.publish.prometheus import Families, labels
-from otel_straggler.publish.score_series import QUANTILES, add_quantiles_of
 
 CALLED_SLOW = frozenset({"confirmed", "flapping"})
 _STANDING = CALLED_SLOW | {"suspect"}

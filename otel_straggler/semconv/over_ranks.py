@@ -1,4 +1,4 @@
-"""What the collector tells of all ranks together where it cannot of each."""
+"""What the collector tells of all ranks together, so that nobody has to ask for each of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from otel_straggler.semconv.scores import (
     WORKER_SLOWDOWN,
 )
 
-# --- from the collector, for ranks folded by the series budget ---------------------------------
+# --- from the collector, of all ranks together -------------------------------------------------
+SECTION_WORST = Metric(
+    "straggler.section.worst_score",
+    "{score}",
+    "gauge",
+    "the relative score of the 20 ranks that are lowest in the section; not of sections in which "
+    "ranks wait, save or evaluate. Never folded",
+)
 OVER_RANKS: Final = {
     metric.name: Metric(
         f"{metric.name}.over_ranks", metric.unit, "gauge", f"quantiles over ranks: {metric.meaning}"
@@ -30,4 +37,6 @@ OVER_RANKS: Final = {
         WORKER_SLOWDOWN,
     )
 }
-"""What stands for the ranks whose series were folded by the budget; label ``quantile``."""
+"""Label ``ranks_below``: so much of the ranks (0.05: 5 %) is lower; it is not called ``quantile``,
+which Prometheus keeps for summaries. The first and the third are always told; each other one stands
+for ranks whose series were folded by the budget."""

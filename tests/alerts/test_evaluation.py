@@ -295,7 +295,7 @@ def test_a_clash_is_told_once_for_all_groups_of_a_run() -> None:
 
 
 def test_links_are_there_where_settings_name_them() -> None:
-    """Escaped, and without empty labels."""
+    """Escaped, and without empty labels; of several clusters in one Prometheus, the one."""
     settings = replace(
         SETTINGS,
         dashboard_url="https://g.example/d/x",
@@ -305,12 +305,13 @@ def test_links_are_there_where_settings_name_them() -> None:
     evaluation = Evaluation(settings)
     run = replace(HUNG, run_id='a "b"', group="")
     for now_s in (0, 15):
-        alerts = evaluation.look(watched(now_s, run))
+        alerts = evaluation.look(watched(now_s, run, cluster="eu 1"))
     [alert] = named(alerts, HANG)
     links = {name: text for name, text in alert.annotations.items() if name.endswith("_url")}
     assert links == {
-        "dashboard_url": "https://g.example/d/x?from=now-1h&to=now&var-run_id=a%20%22b%22",
+        "dashboard_url": "https://g.example/d/x?from=now-1h&to=now&var-cluster=eu%201"
+        "&var-run_id=a%20%22b%22",
         "runbook_url": "https://r.example/p#stragglerrunhung",
         "silence_url": "https://a.example/#/silences/new?filter=%7Balertname%3D%22StragglerRunHung"
-        "%22%2Crun_id%3D%22a%20%5C%22b%5C%22%22%7D",
+        "%22%2Ccluster%3D%22eu%201%22%2Crun_id%3D%22a%20%5C%22b%5C%22%22%7D",
     }

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.publish.score_series import QUANTILES
+from otel_straggler.publish.over_ranks import QUANTILES
 from otel_straggler.score.scorer import Scorer
 from otel_straggler.score.verdicts.settings import VerdictSettings
 

@@ -47,6 +47,9 @@ def queries(page: Json) -> Iterator[tuple[str, str]]:
             yield f"{page['uid']} panel {panel['id']}", target["expr"]
     for annotation in page.get("annotations", {}).get("list", ()):
         yield f"{page['uid']} annotation {annotation['name']}", annotation["expr"]
+    for variable in page["templating"]["list"]:
+        if asked := re.fullmatch(r"query_result\((.*)\)", variable["query"]):
+            yield f"{page['uid']} variable {variable['name']}", asked[1]
 
 
 def filled(expression: str) -> str:

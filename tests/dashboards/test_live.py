@@ -12,6 +12,17 @@ from typing import Any
 import pytest
 
 from benchmarks.grafana_sizes.asking import Chosen, Grafana, Target, targets
+from otel_straggler import semconv
+from otel_straggler.dashboards.queries import (
+    MOST_LINES,
+    OF_SECTIONS,
+    RANK,
+    RUN,
+    SECTION_OF_RANK,
+    is_chosen,
+    lowest,
+    newest,
+)
 
 from .conftest import PAGES
 from .live_feed import (
@@ -30,6 +41,8 @@ from .live_feed import (
 TOLD = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in PAGES}
 ALL = [target for page, told in TOLD.items() for target in targets(page, told)]
 WITHIN_S = 180.0
+Lines = dict[tuple[tuple[str, str], ...], dict[float, float]]
+"""By labels, then by time."""
 RARE: dict[tuple[str, int | str, str], str] = {
     ("liveness", 4, "A"): STUCK,  # why it waits
     ("liveness", 5, "A"): STUCK,  # for whom it waits
@@ -172,6 +185,62 @@ def test_who_is_slow_and_who_is_stuck_stands_on_the_pages(seen: Seen) -> None:
     [joined] = dcgm
     assert joined["metric"] == {"hw_id": clock[0]["metric"]["hw_id"]}
     assert {value for _, value in joined["values"]} == {"45000000"}
+
+
+@pytest.mark.parametrize("node", ["", "node-0", "node-4"])
+def test_the_worst_over_time_are_those_of_all_ranks(seen: Seen, node: str) -> None:
+    """What the collector calls the worst leads to the same rows with the same scores as choosing
+    among the series of all ranks, also of a node on which all are well."""
+    of_ranks = f"{OF_SECTIONS}, {is_chosen('node')}"
+    among_all = lowest(semconv.SECTION_RELATIVE, SECTION_OF_RANK, of_ranks)
+    told = chosen("run", STEADY) | ({"node": [node]} if node else {})
+    grafana = _a_while_ago(seen)
+    rows = _points(grafana, 8, "A", told)
+    assert rows == _lines(grafana, among_all, told)
+    assert len(rows) == MOST_LINES
+    assert {dict(labels)["node"] for labels in rows} == {node} or not node
+
+
+@pytest.mark.parametrize(
+    ("panel", "ref", "metric", "quantile"),
+    [
+        (12, "A", semconv.SECTION_RELATIVE, 0.05),
+        (12, "D", semconv.SECTION_RELATIVE, 0.95),
+        (13, "A", semconv.SECTION_MEDIAN, 0.5),
+        (13, "B", semconv.SECTION_MEDIAN, 1.0),
+    ],
+)
+def test_quantiles_are_those_of_all_ranks(
+    seen: Seen, panel: int, ref: str, metric: semconv.Metric, quantile: float
+) -> None:
+    """Of one section at every moment, as Prometheus finds it over the series of all ranks."""
+    grafana, told = _a_while_ago(seen), {**chosen("run", STEADY), "section": ["forward"]}
+    by = RUN if panel == 12 else f"{RUN}, section"
+    among_all = f"quantile by ({by}) ({quantile}, {newest(metric, RANK, OF_SECTIONS)})"
+    [found] = _points(grafana, panel, ref, told).values()
+    [expected] = _lines(grafana, among_all, told).values()
+    assert found.keys() == expected.keys()
+    assert found == pytest.approx(expected)
+
+
+def _a_while_ago(seen: Seen) -> Grafana:
+    """Up to a moment about which nothing more comes in."""
+    end_s = time.time() - 5.0
+    range_s = int(end_s - seen.feed.began_s)
+    return Grafana(seen.feed.url, TOLD["run"], end_s=end_s, range_s=range_s)
+
+
+def _points(grafana: Grafana, panel: int, ref: str, told: Chosen) -> Lines:
+    [target] = [t for t in ALL if (t.page, t.panel, t.ref) == ("run", panel, ref)]
+    return _lines(grafana, target.expression, told)
+
+
+def _lines(grafana: Grafana, expression: str, told: Chosen) -> Lines:
+    found, _ = grafana.answer(Target("run", "", "", expression, is_instant=False), told)
+    return {
+        tuple(sorted(one["metric"].items())): {at: float(value) for at, value in one["values"]}
+        for one in found
+    }
 
 
 def test_a_strange_name_finds_what_is_called_so_alone(seen: Seen) -> None:

@@ -20,6 +20,7 @@ from otel_straggler.collector.rank_life import RankLife
 from otel_straggler.dashboards import marks
 from otel_straggler.dashboards.exported import shipped
 from otel_straggler.dashboards.preview.patterns import compiled
+from otel_straggler.dashboards.queries import ALL_OR_SOME, WORST_RANKS
 from otel_straggler.model.rank import Source
 from otel_straggler.publish.prometheus import constant_labels
 from otel_straggler.semconv import Metric
@@ -107,16 +108,20 @@ def test_every_query_is_narrowed_to_what_is_chosen(page: Json) -> None:
 
 def test_values_are_compared_as_grafana_writes_them(page: Json) -> None:
     """As a pattern between backticks: between quotes, a quote or a backslash of a name is not made
-    safe by every Grafana, and only there the format `regex` gives what PromQL reads."""
+    safe by every Grafana, and only there the format `regex` gives what PromQL reads. A label is
+    compared with the variable of its name; ranks also with the worst."""
     told = [expression for _, expression in queries(page)]
     told += [v["query"] for v in page["templating"]["list"] if v["type"] == "query"]
     text = " ".join(told)
     compared = re.findall(r"\b(\w+)=~`\$\{(\w+):regex\}`", text)
     assert compared
-    assert all(label == name for label, name in compared)
+    assert all(label == name for label, name in compared if (label, name) != ("rank", WORST_RANKS))
+    unlike_all = re.findall(r"\b(\w+)!~`\.\^\$\{\1:regex\}`", text)
     built_in = re.findall(r"\[\$__(?:range|rate_interval)\]", text)
     groups = text.count('"$1"')  # of label_replace, which Grafana leaves alone
-    assert text.count("$") == len(compared) + len(built_in) + groups
+    assert text.count("$") == len(compared) + len(unlike_all) + len(built_in) + groups
+    kinds_of_all = {v["name"]: v.get("allValue") for v in page["templating"]["list"]}
+    assert {kinds_of_all[name] for name in unlike_all} <= {ALL_OR_SOME}
 
 
 def test_every_variable_in_a_query_is_on_the_page(page: Json) -> None:
@@ -144,7 +149,13 @@ def test_variables_follow_the_range(page: Json) -> None:
     names = published()
     for variable in others:
         assert variable["refresh"] == 2
-        assert variable.get("allValue") == (".*" if variable.get("includeAll") else None)
+        if variable["name"] == WORST_RANKS:
+            is_hidden_with_all = variable["hide"] == 2, variable["current"]["value"]
+            assert is_hidden_with_all == (True, "$__all")
+            assert variable is others[-1]  # it follows all others
+            continue
+        every = (".*", ALL_OR_SOME) if variable.get("includeAll") else (None,)
+        assert variable.get("allValue") in every
         source = re.fullmatch(r"label_values\((\w+).*, (\w+)\)", variable["query"])
         assert source
         assert source[2] == variable["name"]

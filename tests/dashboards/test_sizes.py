@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.grafana_sizes.__main__ import PAGE_BYTES, QUERY_BYTES, RANKS, STAGES
+from benchmarks.grafana_sizes.__main__ import PAGE_BYTES, QUERY_BYTES, RANKS, SAMPLES, STAGES
 from benchmarks.grafana_sizes.large_run import SLOW_RANKS, LargeRun
-from benchmarks.grafana_sizes.measuring import Answer, measure
+from benchmarks.grafana_sizes.measuring import POINTS, Answer, measure
 from otel_straggler import semconv
 
 IS_FULL = os.environ.get("OTEL_STRAGGLER_TEST_DOSE") == "full"
@@ -40,6 +40,15 @@ def test_an_answer_is_small(answers: list[Answer]) -> None:
         assert answer.size <= QUERY_BYTES, str(answer.target)
         of_page[answer.target.page] += answer.size
     assert max(of_page.values()) <= PAGE_BYTES, of_page
+
+
+def test_no_query_looks_at_all_ranks_all_the_time(answers: list[Answer]) -> None:
+    """So a page costs Prometheus little: choosing among 10,000 ranks, at each point of a line, took
+    seconds of processor time. Counted in samples that are read, which no load changes."""
+    assert POINTS * RUN[0] > SAMPLES
+    for answer in answers:
+        assert 0 <= answer.samples <= SAMPLES, str(answer.target)
+    assert max(answer.samples for answer in answers) > SAMPLES // 10
 
 
 def test_panels_are_full(answers: list[Answer]) -> None:
@@ -80,3 +89,4 @@ def test_the_sizes_stand_in_the_documentation() -> None:
     page = (ROOT / "docs" / "dashboards.md").read_text(encoding="utf-8")
     assert f"{QUERY_BYTES // 1024} KiB" in page
     assert f"{PAGE_BYTES // 1024**2} MiB" in page
+    assert f"{SAMPLES:,} samples" in page

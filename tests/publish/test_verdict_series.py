@@ -11,8 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from otel_straggler import semconv
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import RunVerdicts, WorldSummary
+from otel_straggler.publish.over_ranks import QUANTILES
 from otel_straggler.publish.prometheus import Families
-from otel_straggler.publish.score_series import QUANTILES
 from otel_straggler.publish.verdict_series import (
     MOST_VERDICTS,
     RunLabels,

@@ -19,6 +19,8 @@ from otel_straggler.dashboards.preview.pages import Page
 from otel_straggler.dashboards.preview.prometheus import without_password
 from otel_straggler.errors import UnavailableError, describe
 
+_HIDDEN: Final = 2
+"""How Grafana says that a variable is for queries only."""
 NOT_GRAFANA: Final = (
     "This is a preview, not Grafana: drawn by otel-straggler from the JSON of the pages, with the "
     "answers of one Prometheus at one moment. Details of look differ; nothing here is live."
@@ -99,9 +101,11 @@ def _heading(sheets: Sequence[Sheet], url: str, at_s: float) -> str:
 
 def _sheet(sheet: Sheet) -> str:
     uid = escape(sheet.page.uid, quote=True)
+    hidden = {str(one["name"]) for one in sheet.page.variables if one.get("hide") == _HIDDEN}
     chips = "".join(
         f"<li><span>{escape(one.label or one.name)}</span> {escape(one.shown())}</li>"
         for one in sheet.look.chosen.values()
+        if one.name not in hidden
     )
     chips += f"<li><span>annotations</span> {len(sheet.look.events)}</li>"
     problems = "".join(f'<p class="error">{escape(text)}</p>' for text in sheet.problems)

@@ -1,0 +1,125 @@
+"""What a group's scores say of all ranks together: the worst few of each section, and quantiles.
+
+A page that chose the worst few among 10,000 ranks, or took a quantile of them, would cost
+Prometheus seconds of processor time, at every look of everybody who looks. Here it is made once a
+window, from the same scores as the series of ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from otel_straggler import semconv
+from otel_straggler.model.observation import Floats
+from otel_straggler.model.rank import Source
+from otel_straggler.model.scores import WindowScores
+from otel_straggler.publish.prometheus import Families, label, rank_labels
+from otel_straggler.semconv import LISTED_KINDS, Metric
+
+QUANTILES: Final = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+MOST_WORST: Final = 20
+"""Ranks of a section. Who is among the worst 20 of any moments is so at the moment itself, so 20
+are enough to choose as many over any time; see `dashboards.queries.MOST_LINES`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRows:
+    """Ranks of one window that are shown, and of which sections (by column)."""
+
+    window: WindowScores
+    sections: tuple[int, ...]
+    rows: list[int]
+
+
+def by_group(tables: Iterable[ShownRows]) -> dict[str, list[ShownRows]]:
+    found: dict[str, list[ShownRows]] = {}
+    for shown in tables:
+        found.setdefault(shown.window.group, []).append(shown)
+    return found
+
+
+def most_worst(budget: int, tables: Collection[ShownRows]) -> int:
+    """How many ranks of each section may be told as its worst: a tenth of the budget is for them,
+    and one always is."""
+    names = {name for shown in tables for name, _ in _listed(shown)}
+    return max(1, min(MOST_WORST, budget // 10 // max(len(names), 1)))
+
+
+def worst_families(tables: Iterable[ShownRows], most: int, constant_labels: str) -> Families:
+    """The lowest relative scores of each section of one group, over its tables.
+
+    Cost: O(ranks * sections), and a line for each of the few.
+    """
+    found: dict[str, list[tuple[float, int, Source]]] = {}
+    for shown in tables:
+        for name, column in _listed(shown):
+            values = shown.window.section_relative[shown.rows, column]
+            for row, value in _lowest(values, most):
+                source = shown.window.sources[shown.rows[row]]
+                found.setdefault(name, []).append((value, source.rank, source))
+    families = Families()
+    for name, scores in found.items():
+        for value, _, source in sorted(scores, key=lambda score: score[:2])[:most]:
+            text = f"{label('section', name)},{rank_labels(source)},{constant_labels}"
+            families.add(semconv.SECTION_WORST, text, value)
+    return families
+
+
+def quantile_families(
+    tables: Collection[ShownRows], columns: dict[str, Metric], text: str
+) -> Families:
+    """Quantiles of what the ranks of one group show.
+
+    Args:
+        columns: name of a table in a window, and the metric that its series are of.
+        text: labels of the run and the group.
+    """
+    families = Families()
+    for column, metric in columns.items():
+        over = semconv.OVER_RANKS[metric.name]
+        for name, parts in _parts(tables, column).items():
+            about = f"{label('section', name)},{text}" if name is not None else text
+            add_quantiles_of(families, over, about, np.concatenate(parts))
+    return families
+
+
+def add_quantiles_of(families: Families, over: Metric, text: str, values: Floats) -> None:
+    """Quantiles of what is known of ``values``; nothing if that is nothing."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return
+    for q, value in zip(QUANTILES, np.quantile(known, QUANTILES).tolist(), strict=True):
+        families.add(over, label("ranks_below", q) + "," + text, value)
+
+
+def _parts(tables: Iterable[ShownRows], column: str) -> dict[str | None, list[Floats]]:
+    """The values of a table, by section; None: of whole ranks."""
+    found: dict[str | None, list[Floats]] = {}
+    for shown in tables:
+        values: Floats = getattr(shown.window, column)[shown.rows]
+        if values.ndim == 1:
+            found.setdefault(None, []).append(values)
+            continue
+        for at in shown.sections:
+            found.setdefault(shown.window.sections[at].name, []).append(values[:, at])
+    return found
+
+
+def _listed(shown: ShownRows) -> Iterator[tuple[str, int]]:
+    """Sections whose low scores tell of a slow rank: elsewhere those are victims."""
+    for at in shown.sections:
+        section = shown.window.sections[at]
+        if section.kind in LISTED_KINDS:
+            yield section.name, at
+
+
+def _lowest(values: Floats, most: int) -> Iterator[tuple[int, float]]:
+    """Places and values of the lowest that are known, in no order."""
+    known = np.where(np.isfinite(values), values, np.inf)
+    places = np.argpartition(known, most - 1)[:most] if len(known) > most else np.arange(len(known))
+    for place in places[np.isfinite(known[places])].tolist():
+        yield place, float(known[place])
