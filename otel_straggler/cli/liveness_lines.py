@@ -9,12 +9,12 @@ from typing import Any
 from rich.text import Text
 
 from otel_straggler.cli.report_table import printable
+from otel_straggler.cli.run_over import ENDED
 
 Json = Mapping[str, Any]
 
 _SENTENCE = 600
 _STANDS = ("stuck", "partly_lost", "lost", "forgotten")
-_ENDED = ("finished", "cancelled", "preempted", "failed")
 
 
 def liveness_lines(run: Json) -> Iterator[Text]:
@@ -22,7 +22,7 @@ def liveness_lines(run: Json) -> Iterator[Text]:
     for world in run.get("liveness", ()):
         group = f" (group {printable(world['group'])})" if world["group"] else ""
         since = clock(world["since_s"])
-        if world["state"] in _ENDED:
+        if world["state"] in ENDED:
             yield Text(f"the run{group} has ended at {since}: {world['state']}", style="bold")
         elif world["state"] in _STANDS or world["sentence"]:
             known = ", acknowledged" if world["acknowledged"] else ""

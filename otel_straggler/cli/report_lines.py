@@ -181,7 +181,7 @@ def _slowest(picture: Json) -> Iterator[RenderableType]:
             printable(_named(ranks["nodes"], ranks["node"][at]), _NAME),
             printable(_named(ranks["roles"], ranks["role"][at]), _NAME),
             printable(_named(ranks["states"], ranks["state"][at])),
-            f"{slowdowns['overall'][at]:.2f}x",
+            _own_time(picture, at),
             _slowest_section(picture, at),
         )
     yield table
@@ -190,12 +190,28 @@ def _slowest(picture: Json) -> Iterator[RenderableType]:
         yield Text(more, style="dim")
 
 
+def _own_time(picture: Json, at: int) -> str:
+    overall = picture["slowdowns"]["overall"]
+    return "no peers" if _is_alone(picture, overall, at) else f"{overall[at]:.2f}x"
+
+
+def _is_alone(picture: Json, slowdowns: Sequence[float | None], at: int) -> bool:
+    """Whether no other rank of its role has such a time: 1.00x says nothing then."""
+    roles = picture["ranks"]["role"]
+    return not any(
+        told is not None and other != at and roles[other] == roles[at]
+        for other, told in enumerate(slowdowns)
+    )
+
+
 def _slowest_section(picture: Json, at: int) -> str:
     by_section = picture["slowdowns"]["by_section"]
     told = [
         (column[at], section["name"])
         for section, column in zip(picture["sections"], by_section, strict=True)
-        if column[at] is not None and section["kind"] in ("compute", "data")
+        if column[at] is not None
+        and section["kind"] in ("compute", "data")
+        and not _is_alone(picture, column, at)
     ]
     if not told:
         return ""

@@ -197,7 +197,7 @@ test("the panel shows sections beside peers, the past and what to run", () => {
 });
 
 test("a rank that waits longer is not marked as slow", () => {
-  const sections = [{ name: "sync", kind: "wait", slowdown: 4, step_s: 0.4, peers_step_s: 0.1 }];
+  const sections = [{ name: "sync", kind: "wait", slowdown: 4, step_s: 0.4, peers_step_s: 0.1, n_peers: 3 }];
   const rank = { ...CASES.rank, sections };
   const tree = panelTree(pictures.straggler, { rank: 21 }, rank, {});
   const [row] = findTrees(tree, (each) => each.tag === "li" && /sync/.test(textOf(each)));

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_straggler.model.advice import NEXT_ACTION
-from otel_straggler.model.verdict import CAUSES, Cause, Verdict
+from otel_straggler.model.advice import next_action
+from otel_straggler.model.verdict import Cause, Verdict, cause_text
 from otel_straggler.publish.picture.answer_type import (
     AnswerKind,
     Json,
@@ -52,7 +52,7 @@ def facts_of(seen: Seen, verdict: Verdict) -> Json:
         "since_step": verdict.since_step,
         "since_s": since_s_of(seen.changes, verdict, seen.clock_s),
         "cause": verdict.cause,
-        "cause_text": CAUSES[verdict.cause],
+        "cause_text": cause_text(verdict.cause, on_gpu=verdict.is_on_gpu),
         "cost": cost(seen, cost_of(verdict)),
         "peers": {
             "own_s": number(verdict.own_s),
@@ -154,7 +154,7 @@ def _tone(seen: Seen, verdict: Verdict) -> Tone:
 
 
 def _advice(seen: Seen, verdict: Verdict) -> list[str]:
-    said = [as_sentence(NEXT_ACTION[verdict.cause])]
+    said = [as_sentence(next_action(verdict.cause, on_gpu=verdict.is_on_gpu))]
     if verdict.state == "suspect" and not seen.has_ended:
         said.insert(0, "Wait for it to be confirmed; nothing needs to be done yet.")
     if not verdict.is_localised:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from otel_straggler.model.decision import hang_subject
-from otel_straggler.model.verdict import CAUSES, RunVerdicts
+from otel_straggler.model.verdict import RunVerdicts, cause_text
 from otel_straggler.publish.picture.answer import answer_of
 from otel_straggler.publish.picture.answer_type import TONES
 from otel_straggler.score.hangs.run_state import ENDS
@@ -135,7 +135,7 @@ def test_a_rank_goes_before_an_imbalance_unless_that_costs_far_more() -> None:
 def test_each_subject_has_its_words(told: Any, kind: str, headline: str) -> None:
     found = answer_of(made.seen(told))
     assert (found["kind"], found["headline"]) == (kind, headline)
-    assert found["cause_text"] == CAUSES[told.cause]
+    assert found["cause_text"] == cause_text(told.cause, on_gpu=told.on_gpu)
     assert 1 <= len(found["advice"]) <= 3
 
 
