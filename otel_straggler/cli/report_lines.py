@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from otel_straggler.cli.liveness_lines import clock, state_in_words
+from otel_straggler.cli.liveness_lines import clock, earlier_line, state_in_words
 from otel_straggler.cli.report_table import digits, duration, printable, rank_ranges
 
 Json = Mapping[str, Any]
@@ -39,6 +39,7 @@ def report_lines(picture: Json) -> Iterator[RenderableType]:
     yield from _ledger(picture["ledger"])
     yield from _waits(picture["waits"])
     yield from _states(picture["ranks"])
+    yield from _earlier_hangs(picture["hangs"])
     yield from _alerts(picture)
 
 
@@ -250,6 +251,16 @@ def _states(ranks: Json) -> Iterator[Text]:
     for state, found in by_state.items():
         if state not in ("ok", "training", "unknown", "finished"):
             yield Text(f"{printable(state)}: rank {printable(rank_ranges(found), 200)}")
+
+
+def _earlier_hangs(worlds: Sequence[Json]) -> Iterator[Text]:
+    """Of a collector of before there are none."""
+    for world in worlds:
+        for hang in world.get("earlier", ())[:MOST_LINES]:
+            yield Text(earlier_line(hang), style="yellow")
+        more = len(world.get("earlier", ())[MOST_LINES:]) + world.get("earlier_left_out", 0)
+        if more:
+            yield Text(f"and {more:,} hangs before those, or shorter", style="dim")
 
 
 def _alerts(picture: Json) -> Iterator[Text]:
