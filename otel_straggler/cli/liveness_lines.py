@@ -31,7 +31,7 @@ def liveness_lines(run: Json) -> Iterator[Text]:
             state = state_in_words(world["state"])
             why = printable(world["sentence"] or "nobody says why.", _SENTENCE)
             yield Text(f"{state} since {since}{known}{group}: {why}", style="bold red")
-        yield from _newest_earlier(world)
+        yield from _longest_earlier(world)
 
 
 def earlier_line(hang: Json) -> str:
@@ -56,12 +56,13 @@ def in_minutes(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _newest_earlier(world: Json) -> Iterator[Text]:
+def _longest_earlier(world: Json) -> Iterator[Text]:
     earlier = world.get("earlier", ())
     if earlier:
+        longest = max(earlier, key=lambda hang: hang["duration_s"] or 0.0)
         more = len(earlier) - 1 + world.get("earlier_left_out", 0)
-        before = f" {more:,} more before that: otel-straggler report." if more else ""
-        yield Text(f"{earlier_line(earlier[0])}{before}", style="yellow")
+        others = f" {more:,} shorter: otel-straggler report." if more else ""
+        yield Text(f"{earlier_line(longest)}{others}", style="yellow")
 
 
 def stands_still(run: Json) -> bool:

@@ -254,13 +254,15 @@ def _states(ranks: Json) -> Iterator[Text]:
 
 
 def _earlier_hangs(worlds: Sequence[Json]) -> Iterator[Text]:
-    """Of a collector of before there are none."""
+    """The longest, newest first. Of a collector of before there are none."""
     for world in worlds:
-        for hang in world.get("earlier", ())[:MOST_LINES]:
-            yield Text(earlier_line(hang), style="yellow")
-        more = len(world.get("earlier", ())[MOST_LINES:]) + world.get("earlier_left_out", 0)
+        earlier = world.get("earlier", ())
+        by_length = sorted(range(len(earlier)), key=lambda at: -(earlier[at]["duration_s"] or 0.0))
+        for at in sorted(by_length[:MOST_LINES]):
+            yield Text(earlier_line(earlier[at]), style="yellow")
+        more = max(0, len(earlier) - MOST_LINES) + world.get("earlier_left_out", 0)
         if more:
-            yield Text(f"and {more:,} hangs before those, or shorter", style="dim")
+            yield Text(f"and {more:,} shorter hangs", style="dim")
 
 
 def _alerts(picture: Json) -> Iterator[Text]:

@@ -27,9 +27,16 @@ def is_over(run: Json, group: str) -> bool:
 
 
 def said_of(run: Json, verdict: Json) -> str:
-    """The sentence of a verdict; in the past if the run has ended."""
+    """The sentence of a verdict; in the past if the run has ended, or was restarted since."""
     said = str(verdict["sentence"] or "")
-    if not said or not is_over(run, verdict["group"]) or verdict["cause"] not in CAUSES:
+    is_past = is_over(run, verdict["group"]) or verdict["attempt"] < _attempt(run, verdict["group"])
+    if not said or not is_past or verdict["cause"] not in CAUSES:
         return said
     told = {name: verdict[name] for name in _FIELDS if verdict.get(name) is not None}
     return sentence(Verdict(**{"run_id": "", **told}), is_over=True)
+
+
+def _attempt(run: Json, group: str) -> int:
+    """That was judged last; 0 if none was."""
+    world = run["run"]["worlds"].get(group)
+    return 0 if world is None else int(world["attempt"])

@@ -121,21 +121,22 @@ def test_a_run_that_hangs_is_the_first_line(call, collector, report) -> None:
     assert output.splitlines() == [stands]
 
 
-def test_the_newest_hang_of_before_is_told(call, collector, report) -> None:
+def test_the_longest_hang_of_before_is_told(call, collector, report) -> None:
     """It went on by itself in the night, and all is well now."""
     earlier = {
         "since_s": 1_790_000_000.0, "duration_s": 2_400.0, "is_end_seen": True,
         "gpu_seconds_lost": 19_200.0, "sentence": "Rank 5 on node-1 was silent.",
         "then": "it went on by itself",
     }  # fmt: skip
+    short = {**earlier, "duration_s": 30.0}
     found = json.loads(report("healthy"))
-    trains = hanging("training", sentence=None, hung=False, earlier=[earlier, earlier])
+    trains = hanging("training", sentence=None, hung=False, earlier=[short, earlier])
     found["runs"]["simulated"]["liveness"] = [trains]
     collector.answer = json.dumps(found).encode()
     output = call("top", "--collector", collector.url, "--once")[1]
     assert " ".join(output.split()).startswith(
         "hung from 2026-09-21 14:13:20 UTC for 40 min: Rank 5 on node-1 was silent. 5.33 GPU-hours"
-        " were lost. Then it went on by itself. 1 more before that: otel-straggler report."
+        " were lost. Then it went on by itself. 1 shorter: otel-straggler report."
     )
 
 

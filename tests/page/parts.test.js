@@ -67,7 +67,10 @@ test("hangs that are over are told, newest first", () => {
   assert.equal(rows.length, 11);
   assert.match(rows[1], /40 min.*Rank 5 on node-1 was silent\..*5.3 GPU-h.*it went on by itself/);
   assert.match(rows[2], /at least 40 min.*not known/);
-  assert.match(textOf(trees), /and 5 hangs before those, or shorter/);
+  assert.match(textOf(trees), /and 5 shorter ones/);
+  const long = { ...hang, duration_s: 4800 };
+  const after = earlierHangsTree({ now_s: 9000, hangs: [{ earlier: [...Array(12).fill(hang), long] }] });
+  assert.match(textOf(after), /1 h 20 min/); // what cost most is not pushed out by what came later
   assert.equal(earlierHangsTree({ now_s: 9000, hangs: [{ earlier: [] }] }), null);
   assert.equal(earlierHangsTree({ now_s: 9000, hangs: [{}] }), null); // of an older collector
 });

@@ -36,9 +36,10 @@ _OF_RUN: Final[dict[Cause, str]] = {
 
 def verdict_answer(seen: Seen, verdict: Verdict) -> Json:
     """All that is known of it, and what to do."""
-    return answer(
-        seen, _tone(seen, verdict), kind_of(verdict), headline(verdict), **facts_of(seen, verdict)
-    )
+    head = headline(verdict)
+    if seen.is_of_before(verdict):
+        head = f"{headline(verdict, is_over=True)} before the restart"
+    return answer(seen, _tone(seen, verdict), kind_of(verdict), head, **facts_of(seen, verdict))
 
 
 def facts_of(seen: Seen, verdict: Verdict) -> Json:
@@ -70,8 +71,14 @@ def facts_of(seen: Seen, verdict: Verdict) -> Json:
 
 def _sentence(seen: Seen, verdict: Verdict) -> str:
     """What the verdict itself says, or else its headline."""
-    said = as_sentence(said_of(verdict, is_over=seen.has_ended))
-    return said or headline(verdict, is_over=seen.has_ended) + "."
+    is_of_before = seen.is_of_before(verdict)
+    is_over = seen.has_ended or is_of_before
+    said = (
+        as_sentence(said_of(verdict, is_over=is_over)) or f"{headline(verdict, is_over=is_over)}."
+    )
+    if is_of_before and not seen.has_ended:
+        said += " That was before the restart; since then too few steps have been compared."
+    return said
 
 
 def _as_well(seen: Seen, told: Verdict) -> str:

@@ -49,6 +49,7 @@ def rank_json(
         judged.changes,
         judged.silenced,
         is_over=seen.has_ended,
+        attempt=seen.attempt,
         clock_s=seen.clock_s,
     )
     return {

@@ -7,7 +7,7 @@ import { formatClock, formatCount, formatDuration, formatGpuTime, isKnown } from
 const MOST_EARLIER = 10;
 const EARLIER_HEADS = ["Since", "For", "Why", "Cost", "Then"];
 
-/** A table of them, newest first; nothing if there were none. */
+/** A table of the longest, newest first; nothing if there were none. */
 export function earlierHangsTree(picture) {
   const worlds = picture.hangs || [];
   const hangs = worlds.flatMap((world) => world.earlier || []);
@@ -21,10 +21,16 @@ export function earlierHangsTree(picture) {
       { key: "hangs", class: "rows", "data-field": "earlier-hangs" },
       el("caption", { class: "visually-hidden" }, "Hangs that are over, the newest first"),
       el("thead", {}, el("tr", {}, EARLIER_HEADS.map((title) => el("th", { scope: "col", key: title }, title)))),
-      el("tbody", {}, hangs.slice(0, MOST_EARLIER).map((hang, place) => rowOfHang(hang, place, picture.now_s))),
+      el("tbody", {}, longestOf(hangs).map((hang, place) => rowOfHang(hang, place, picture.now_s))),
     ),
-    more ? el("p", { key: "more", class: "nothing" }, `and ${formatCount(more, "hang")} before those, or shorter`) : null,
+    more ? el("p", { key: "more", class: "nothing" }, `and ${formatCount(more, "shorter one")}`) : null,
   ];
+}
+
+function longestOf(hangs) {
+  const byLength = hangs.map((_, at) => at).sort((one, other) => hangs[other].duration_s - hangs[one].duration_s);
+  const shown = new Set(byLength.slice(0, MOST_EARLIER));
+  return hangs.filter((_, at) => shown.has(at));
 }
 
 function rowOfHang(hang, place, nowS) {

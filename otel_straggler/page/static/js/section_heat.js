@@ -107,7 +107,7 @@ function shownOf(picture, order, ui) {
   };
 }
 
-function sectionGrid({ keys, places, columns, levels, flagged, known, order }, ui) {
+function sectionGrid({ picture, keys, places, columns, levels, flagged, known, order }, ui) {
   const rowOf = keys.indexOf(ui.rank ?? null);
   const columnOf = ui.section
     ? columns.findIndex(({ name }, i) => i > 0 && name === ui.section)
@@ -124,7 +124,7 @@ function sectionGrid({ keys, places, columns, levels, flagged, known, order }, u
       order === "node" && nodeAt(row) ? `${nodeAt(row)} · ${keys[row]}` : `rank ${keys[row]}`,
     columnName: (column) => columns[column].words,
     columnKind: (column) => (column === 0 ? "own work" : columns[column].kind),
-    exactAt: (row, column) => columns[column].values[places[row]],
+    exactAt: (row, column) => exactOf(picture, columns[column].values, places[row]),
     ...flaggedRowsOf(keys, flagged),
     selectedRow: rowOf < 0 ? null : rowOf,
     selectedColumn: columnOf < 0 ? null : columnOf,
@@ -134,6 +134,11 @@ function sectionGrid({ keys, places, columns, levels, flagged, known, order }, u
     mostCellWidth: 240,
     mostCellHeight: 26,
   };
+}
+
+/** What a cell shows as a number: nothing where there is nobody to be compared with. */
+function exactOf({ ranks }, values, place) {
+  return isAlone(ranks, values, place) ? null : values[place];
 }
 
 /** "forward, 1.49x its peers": its own work that is farthest behind; waiting is no work. */
