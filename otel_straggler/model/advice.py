@@ -16,7 +16,8 @@ NEXT_ACTION: Final[dict[Cause, str]] = {
     "link": "look at the error counters of the links; cordon the node that has errors",
     "stage_imbalance": "move layers between the stages; no machine is at fault",
     "sequence_imbalance": "pack sequences to equal work; no machine is at fault",
-    "expert_imbalance": "look at the balance of the router; no machine is at fault",
+    "expert_imbalance": "look at the balance of the router, or at the placement of an expert that "
+    "always takes longest; no machine is at fault",
     "uniform_slowdown": "look at what all ranks share: storage, fabric, power, the last change",
     "unknown": "record a profile of a few steps there and on a peer",
 }

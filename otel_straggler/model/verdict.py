@@ -78,6 +78,7 @@ class Verdict:
         pages: whether somebody should be called: confirmed, >= 10 % and dear enough.
         is_localised: False if the evidence cannot tell culprit from victims.
         is_inferred: the peers were found by clustering, because nobody told the layout.
+        detail: of the cause, in words that follow it; empty if there is nothing more to say.
         on_gpu: the subject told on which GPU it computes; see :attr:`is_on_gpu`.
         sentence: all of this for a person.
     """
@@ -110,6 +111,7 @@ class Verdict:
     is_localised: bool = True
     is_inferred: bool = False
     on_gpu: bool = False
+    detail: str = ""
     sentence: str = ""
 
     @property

@@ -108,7 +108,8 @@ def _why(verdict: Verdict) -> str:
     basis = f" ({verdict.evidence})" if verdict.evidence in ("events", "cupti") else ""
     if verdict.cause == "late_arrival" and verdict.evidence == "cupti":
         return f"late arrival{basis}, its own work on the GPU is not slow"
-    return names[verdict.cause] + basis
+    detail = f", {verdict.detail}" if verdict.detail else ""
+    return names[verdict.cause] + basis + detail
 
 
 def _duration(seconds: float) -> str:

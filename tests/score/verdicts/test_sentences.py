@@ -97,3 +97,16 @@ def test_a_rank_that_told_of_no_gpu_may_have_none() -> None:
     assert sentence(replace(VERDICT, on_gpu=False)).endswith(": slow GPU or host.")
     timed = replace(VERDICT, on_gpu=False, evidence="events")
     assert sentence(timed).endswith(": slow GPU (events).")
+
+
+def test_an_imbalance_of_experts_says_which() -> None:
+    """One that is always the longest is placed badly; one after the other is routing."""
+    told = replace(
+        VERDICT,
+        scope="run",
+        cause="expert_imbalance",
+        detail="expert 2 the longest in 97 % of the steps",
+    )
+    for is_over in (False, True):
+        text = sentence(told, is_over=is_over)
+        assert ": experts of unequal load, expert 2 the longest in 97 % of the steps." in text
