@@ -14,6 +14,7 @@ from otel_straggler.cli.report_table import printable
 from otel_straggler.cli.run_over import is_over, said_of
 from otel_straggler.model.advice import next_action
 from otel_straggler.model.verdict import CAUSES, cause_text
+from otel_straggler.score.verdicts.what_if import WORST_WORKERS
 
 Json = Mapping[str, Any]
 
@@ -156,13 +157,19 @@ def _loss(run: Json, told: Json) -> Iterator[str]:
     why = f": {_cause_of_run(run, told)}" if told["cause"] else ""
     takes = "took" if has_ended else "takes"
     yield f"the run {takes} {told['slowdown']:.2f}x as long as it could{why}"
-    for key, place in (("m_w", "the worst 3 % of workers"), ("m_s", "the last stage")):
+    for key, place in (("m_w", _worst_workers(told)), ("m_s", "the last stage")):
         part = told[key]
         if part is not None and part >= _WORTH_A_WORD:
             yield f"{100 * min(part, 1.0):.0f} % of that by {place}"
     if told["gpu_seconds_lost"]:
         so_far = "in all" if has_ended else "so far"
         yield f"{told['gpu_seconds_lost'] / 3600:.3g} GPU-hours lost {so_far}"
+
+
+def _worst_workers(told: Json) -> str:
+    """3 % of the workers, at least one."""
+    count = round(WORST_WORKERS * len(told["heat"]))
+    return f"the {count} worst workers" if count > 1 else "the worst worker"
 
 
 def _cause_of_run(run: Json, told: Json) -> str:

@@ -177,3 +177,13 @@ def test_the_cause_of_the_run_is_that_of_its_verdict(by_hand: Any) -> None:
         told = by_hand.verdict(on_gpu=on_gpu, evidence="host")
         [line] = run_line(run_of(by_hand.judged(told, worlds=(world,))))
         assert f"as long as it could: {text}" in line.plain
+
+
+@pytest.mark.parametrize(
+    ("workers", "told"), [(8, "the worst worker"), (100, "the 3 worst workers")]
+)
+def test_the_worst_workers_are_as_many_as_there_are(by_hand: Any, workers: int, told: str) -> None:
+    """Three in a hundred, at least one: 3 % of eight would be a quarter of a rank."""
+    heat = tuple((0, data, 1.0) for data in range(workers))
+    [line] = run_line(run_of(by_hand.judged(worlds=(by_hand.world(m_w=0.98, heat=heat),))))
+    assert f"98 % of that by {told}," in line.plain
