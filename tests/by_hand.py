@@ -49,6 +49,7 @@ class ByHand:
             "own_s": 0.152,
             "peers_s": 0.1,
             "pages": state == "confirmed",
+            "on_gpu": True,
             "sentence": SENTENCE,
         }
         return Verdict(**{**told, **changes})

@@ -7,9 +7,9 @@ ADVICE = {
         "Look at its shard: are its samples larger, or on another disk?",
     ),
     "forward": (
-        "Compare clocks and throttling with a peer: nvidia-smi -q -d CLOCK.",
-        "Look for another process on that GPU, or on its CPU cores.",
-        "Swap the GPU: slowness that follows it is the hardware's.",
+        "Compare clocks and throttling with a peer; of GPUs: nvidia-smi -q -d CLOCK.",
+        "Look for another process on its CPU cores, or on its GPU.",
+        "Swap the GPU, if it has one: slowness that follows it is the hardware's.",
     ),
 }
 OTHER = (

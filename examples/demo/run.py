@@ -201,10 +201,10 @@ def say_verdict(console, found, planted, is_right, seconds) -> None:
         text.append("Nothing found.\n", style="bold red")
     else:
         peers, own, lost = (1e3 * found[key] for key in ("role_median_s", "own_s", "excess_s"))
-        text.append(f"Rank {found['rank']} on {found['node']} is slow in {found['section']}.\n",
+        text.append(f"Rank {found['rank']} on {found['node']} was slow in {found['section']}.\n",
                     style="bold")  # fmt: skip
-        text.append(f"It needs {own:.0f} ms a step where its peers need {peers:.0f} ms: all "
-                    f"{RANKS} ranks lose {lost / 1e3:.3f} s in every step.\n")  # fmt: skip
+        text.append(f"It needed {own:.0f} ms a step where its peers needed {peers:.0f} ms: all "
+                    f"{RANKS} ranks lost {lost / 1e3:.3f} s in every step.\n")  # fmt: skip
         text.append("\nWhat to try next\n", style="bold")
         for hint in ADVICE.get(found["section"], OTHER):
             text.append(f"  - {hint}\n")

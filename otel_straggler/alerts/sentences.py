@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from otel_straggler.alerts.humanized import humanize, humanize_duration, humanize_percentage
+from otel_straggler.alerts.humanized import humanize_duration, humanize_percentage
 from otel_straggler.model.advice import NEXT_ACTION
 from otel_straggler.model.verdict import CAUSES, Cause
 from otel_straggler.semconv import Metric
@@ -90,7 +90,6 @@ FORMS: Final[Mapping[str, _Form]] = {
     "duration": _Form(
         lambda name: f"{{{{ {name} | humanizeDuration }}}}", _number(humanize_duration)
     ),
-    "number": _Form(lambda name: f"{{{{ {name} | humanize }}}}", _number(humanize)),
     "count": _Form(lambda name: f'{{{{ printf "%.0f" {name} }}}}', _number("{:.0f}".format)),
     "ratio": _Form(lambda name: f'{{{{ printf "%.2f" {name} }}}}', _number("{:.2f}".format)),
     "cause": _words(CAUSES),

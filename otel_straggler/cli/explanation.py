@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from otel_straggler.cli.report_table import printable
-from otel_straggler.cli.verdict_lines import cause_of, subject
-from otel_straggler.model.advice import NEXT_ACTION
+from otel_straggler.cli.run_over import is_over, said_of
+from otel_straggler.cli.verdict_lines import action_of, cause_of, subject
 from otel_straggler.model.rank import Source
 from otel_straggler.score.verdicts.peers import describe_peers, peer_key
 
@@ -51,6 +51,8 @@ class Explanation:
         window: the newest of its group; None if there is none.
         peers: who they are, in words.
         times: of the subject and its peers in that window, slowest first.
+        sentence: of the verdict, in the past if the run is over.
+        is_over: whether it is.
     """
 
     run_id: str
@@ -60,6 +62,8 @@ class Explanation:
     window: Json | None
     peers: str
     times: Sequence[PeerTime]
+    sentence: str = ""
+    is_over: bool = False
 
     def as_json(self) -> dict[str, Any]:
         window = self.window or {}
@@ -78,7 +82,7 @@ class Explanation:
         }
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text(printable(self.verdict["sentence"], 600) or subject(self.verdict), style="bold")
+        yield Text(printable(self.sentence, 600) or subject(self.verdict), style="bold")
         facts = Table.grid(padding=(0, 2))
         for name, value in self._facts():
             facts.add_row(Text(name, style="dim"), Text(value))
@@ -93,7 +97,7 @@ class Explanation:
     def _facts(self) -> Iterator[tuple[str, str]]:
         verdict = self.verdict
         yield "subject", f"{verdict['subject_id']}, run {printable(self.run_id)}"
-        yield "state", verdict["state"] + (", pages" if verdict["pages"] else ", calls nobody")
+        yield "state", verdict["state"] + self._calls()
         section = printable(verdict["section"] or "the whole step", 100)
         if verdict["own_s"] is not None and verdict["peers_s"] is not None:
             own, peers = _ms(verdict["own_s"]), f"{_ms(verdict['peers_s'])}, the median of "
@@ -110,9 +114,14 @@ class Explanation:
         yield "measured by", _EVIDENCE.get(evidence, evidence)
         yield "confidence", f"{verdict['confidence'] or 0:.2f}"
         lost_hours = (verdict["gpu_seconds_lost_per_hour"] or 0.0) / 3600
-        yield "costs", f"{lost_hours:.3g} GPU-hours per hour"
-        action = NEXT_ACTION.get(verdict["cause"])
+        yield "cost" if self.is_over else "costs", f"{lost_hours:.3g} GPU-hours per hour"
+        action = action_of(verdict)
         yield "cause", cause_of(verdict) + (f"; do: {action}" if action else "")
+
+    def _calls(self) -> str:
+        if self.is_over:
+            return ", when the run ended"
+        return ", pages" if self.verdict["pages"] else ", calls nobody"
 
     def _peer_lines(self) -> Iterator[RenderableType]:
         if not self.times or self.window is None:
@@ -131,7 +140,8 @@ class Explanation:
             table.add_row(mark, time.rank, printable(time.node, 60), _ms(time.seconds), ratio)
         yield table
         since, last = self.verdict["since_step"], self.window["last_step"]
-        if since is not None and last is not None and last < since:
+        is_before = since is not None and last is not None and last < since
+        if is_before and not self.is_over:
             yield Text("  It ends before the change began: ask again in a minute.", style="yellow")
         left_out = len(self.times) - len(_shown(self.times))
         if left_out:
@@ -157,6 +167,8 @@ def explanation(run_id: str, run: Json, verdict: Json) -> Explanation:
         window=window,
         peers=peers,
         times=times,
+        sentence=said_of(run, verdict),
+        is_over=is_over(run, verdict["group"]),
     )
 
 

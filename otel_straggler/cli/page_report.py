@@ -13,7 +13,7 @@ from rich.table import Table
 
 from otel_straggler.cli.recorded_pages import HOUR_S, Recorded, RecordedRun, per_week, total_s
 from otel_straggler.cli.report_table import digits, printable
-from otel_straggler.model.verdict import CAUSES, Verdict
+from otel_straggler.model.verdict import CAUSES, Verdict, cause_text
 from otel_straggler.score.verdicts.paging import Page
 from otel_straggler.score.verdicts.settings import VerdictSettings
 
@@ -166,7 +166,8 @@ def _page_line(page: Page) -> str:
 
 
 def _said(verdict: Verdict) -> str:
-    return printable(verdict.sentence or f"{verdict.subject_id}: {CAUSES[verdict.cause]}", 500)
+    why = cause_text(verdict.cause, on_gpu=verdict.is_on_gpu)
+    return printable(verdict.sentence or f"{verdict.subject_id}: {why}", 500)
 
 
 def _say(console: Console, line: str) -> None:

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from otel_straggler.cli.liveness_lines import clock, state_in_words
+from otel_straggler.cli.liveness_lines import clock, earlier_line, state_in_words
 from otel_straggler.cli.report_table import digits, duration, printable, rank_ranges
 
 Json = Mapping[str, Any]
@@ -39,6 +39,7 @@ def report_lines(picture: Json) -> Iterator[RenderableType]:
     yield from _ledger(picture["ledger"])
     yield from _waits(picture["waits"])
     yield from _states(picture["ranks"])
+    yield from _earlier_hangs(picture["hangs"])
     yield from _alerts(picture)
 
 
@@ -181,7 +182,7 @@ def _slowest(picture: Json) -> Iterator[RenderableType]:
             printable(_named(ranks["nodes"], ranks["node"][at]), _NAME),
             printable(_named(ranks["roles"], ranks["role"][at]), _NAME),
             printable(_named(ranks["states"], ranks["state"][at])),
-            f"{slowdowns['overall'][at]:.2f}x",
+            _own_time(picture, at),
             _slowest_section(picture, at),
         )
     yield table
@@ -190,12 +191,28 @@ def _slowest(picture: Json) -> Iterator[RenderableType]:
         yield Text(more, style="dim")
 
 
+def _own_time(picture: Json, at: int) -> str:
+    overall = picture["slowdowns"]["overall"]
+    return "no peers" if _is_alone(picture, overall, at) else f"{overall[at]:.2f}x"
+
+
+def _is_alone(picture: Json, slowdowns: Sequence[float | None], at: int) -> bool:
+    """Whether no other rank of its role has such a time: 1.00x says nothing then."""
+    roles = picture["ranks"]["role"]
+    return not any(
+        told is not None and other != at and roles[other] == roles[at]
+        for other, told in enumerate(slowdowns)
+    )
+
+
 def _slowest_section(picture: Json, at: int) -> str:
     by_section = picture["slowdowns"]["by_section"]
     told = [
         (column[at], section["name"])
         for section, column in zip(picture["sections"], by_section, strict=True)
-        if column[at] is not None and section["kind"] in ("compute", "data")
+        if column[at] is not None
+        and section["kind"] in ("compute", "data")
+        and not _is_alone(picture, column, at)
     ]
     if not told:
         return ""
@@ -234,6 +251,18 @@ def _states(ranks: Json) -> Iterator[Text]:
     for state, found in by_state.items():
         if state not in ("ok", "training", "unknown", "finished"):
             yield Text(f"{printable(state)}: rank {printable(rank_ranges(found), 200)}")
+
+
+def _earlier_hangs(worlds: Sequence[Json]) -> Iterator[Text]:
+    """The longest, newest first. Of a collector of before there are none."""
+    for world in worlds:
+        earlier = world.get("earlier", ())
+        by_length = sorted(range(len(earlier)), key=lambda at: -(earlier[at]["duration_s"] or 0.0))
+        for at in sorted(by_length[:MOST_LINES]):
+            yield Text(earlier_line(earlier[at]), style="yellow")
+        more = max(0, len(earlier) - MOST_LINES) + world.get("earlier_left_out", 0)
+        if more:
+            yield Text(f"and {more:,} shorter hangs", style="dim")
 
 
 def _alerts(picture: Json) -> Iterator[Text]:

@@ -106,20 +106,21 @@ def rank_on_node(who: Json) -> str:
     return printable(f"rank {key}" + (f" on {who['node']}" if who["node"] else ""))
 
 
-def straggler_sentences(window: Json) -> list[str]:
+def straggler_sentences(window: Json, *, is_over: bool = False) -> list[str]:
     """One sentence for each rank and section that is listed, lowest score first; what two kinds
-    of score say of the same is one sentence."""
+    of score say of the same is one sentence. In the past of a run that ``is_over``."""
     found: dict[tuple[str, str | None], list[Json]] = {}
     for straggler in window["stragglers"]:
         found.setdefault((_key(straggler), straggler["section"]), []).append(straggler)
-    return [_sentence(window, entries) for entries in found.values()]
+    return [_sentence(window, entries, is_over=is_over) for entries in found.values()]
 
 
-def _sentence(window: Json, entries: list[Json]) -> str:
+def _sentence(window: Json, entries: list[Json], *, is_over: bool) -> str:
     first = entries[0]
     kinds = {entry["kind_of_score"].partition("_")[2]: entry["score"] for entry in entries}
     is_gpu = first["section"] is None
-    what = "its GPU kernels take" if is_gpu else f"{_section_name(first)} takes"
+    take, takes = ("took", "took") if is_over else ("take", "takes")
+    what = f"its GPU kernels {take}" if is_gpu else f"{_section_name(first)} {takes}"
     told = []
     for kind, reference in (("relative", "the fastest rank"), ("individual", "its own best")):
         if kind in kinds:

@@ -27,6 +27,7 @@ from otel_straggler.cli.report_table import (
     run_title,
     straggler_sentences,
 )
+from otel_straggler.cli.run_over import is_over
 from otel_straggler.cli.verdict_lines import run_line, verdict_lines
 from otel_straggler.cli.victim_lines import called_ranks, no_wait_line, without_victims
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
@@ -219,7 +220,8 @@ def _in_one_line(text: Text) -> Text:
 
 
 def _sentences(run: Json, window: Json, victims: list[Text]) -> Iterator[Text]:
-    stragglers = straggler_sentences(window)
+    has_ended = is_over(run, window["group"])
+    stragglers = straggler_sentences(window, is_over=has_ended)
     is_called = bool(called_ranks(run, window))
     for sentence in stragglers[:MOST_SENTENCES]:
         yield Text(sentence, style="bold red" if is_called else "yellow")
@@ -228,10 +230,13 @@ def _sentences(run: Json, window: Json, victims: list[Text]) -> Iterator[Text]:
         yield Text(f"and {more:,} more ranks and sections under the threshold")
     yield from victims
     if stragglers and not is_called:
-        yield Text("low scores in this window; nobody is called slow unless they last", style="dim")
+        is_called_if = (
+            "was called slow for them" if has_ended else "is called slow unless they last"
+        )
+        yield Text(f"low scores in this window; nobody {is_called_if}", style="dim")
     if not stragglers and run.get("verdicts"):
-        yield Text("every other score is at or above the threshold" if victims else
-                   "every score is at or above the threshold", style="dim")  # fmt: skip
+        which, is_ = "every other" if victims else "every", "was" if has_ended else "is"
+        yield Text(f"{which} score {is_} at or above the threshold", style="dim")
     elif not stragglers:
         yield Text("no straggler", style="green")
         yield from no_wait_line(window)

@@ -11,8 +11,10 @@ from typing import Any
 from rich.text import Text
 
 from otel_straggler.cli.report_table import printable
-from otel_straggler.model.advice import NEXT_ACTION
-from otel_straggler.model.verdict import CAUSES
+from otel_straggler.cli.run_over import is_over, said_of
+from otel_straggler.model.advice import next_action
+from otel_straggler.model.verdict import CAUSES, cause_text
+from otel_straggler.score.verdicts.what_if import WORST_WORKERS
 
 Json = Mapping[str, Any]
 
@@ -36,7 +38,8 @@ def verdict_lines(run: Json, most: int = MOST_VERDICTS) -> Iterator[Text]:
     standing = [verdict for verdict in current if verdict["state"] in _STYLES]
     silenced = {d["subject_id"]: d["action"] for d in run.get("decisions", ()) if d["is_in_force"]}
     for verdict in standing[:most]:
-        yield _line(verdict, _SILENCED.get(silenced.get(verdict["subject_id"], ""), ""))
+        said = _SILENCED.get(silenced.get(verdict["subject_id"], ""), "")
+        yield _line(run, verdict, said)
     if len(standing) > most:
         yield Text(f"and {_count(standing[most:])} that lose less", style="dim")
     recovered = [verdict for verdict in current if verdict["state"] == "recovered"]
@@ -60,7 +63,7 @@ def run_line(run: Json) -> Iterator[Text]:
     """What the run loses, and the smallest slowdown that could be shown; nothing if unknown."""
     told = run["run"]
     lost = told["slowdown"] or 0.0
-    parts = [*_loss(told), *_resolvable(told)]
+    parts = [*_loss(run, told), *_resolvable(run, told)]
     if parts:
         yield Text(", ".join(parts), style="bold" if lost >= _SLOW_RUN else "")
 
@@ -77,12 +80,21 @@ def history_lines(run: Json) -> Iterator[Text]:
 
 
 def cause_of(told: Json) -> str:
-    """The cause as people read it.
+    """The cause of a verdict as people read it.
 
     >>> cause_of({"cause": "stage_imbalance"}), cause_of({"cause": "news"})
     ('stage imbalance', 'news')
     """
-    return CAUSES.get(told["cause"], printable(str(told["cause"]), _LONGEST_NAME))
+    if told["cause"] not in CAUSES:
+        return printable(str(told["cause"]), _LONGEST_NAME)
+    return cause_text(told["cause"], on_gpu=bool(told.get("on_gpu")))
+
+
+def action_of(verdict: Json) -> str:
+    """What to do; empty if nobody knows."""
+    if verdict["cause"] not in CAUSES:
+        return ""
+    return next_action(verdict["cause"], on_gpu=bool(verdict.get("on_gpu")))
 
 
 def subject(verdict: Json) -> str:
@@ -98,15 +110,15 @@ def subject(verdict: Json) -> str:
 # --- one verdict -------------------------------------------------------------------------------
 
 
-def _line(verdict: Json, silenced: str) -> Text:
+def _line(run: Json, verdict: Json, silenced: str) -> Text:
     state = verdict["state"] + silenced + (", pages" if verdict["pages"] else "")
-    sentence = printable(verdict["sentence"], _LONGEST_SENTENCE) or _told(verdict)
+    sentence = printable(said_of(run, verdict), _LONGEST_SENTENCE) or f"{_told(verdict)}."
     return Text(f"{state}: {sentence}{_action(verdict)}", style=_STYLES[verdict["state"]])
 
 
 def _action(verdict: Json) -> str:
     """What to do; nothing about a mere suspicion."""
-    action = NEXT_ACTION.get(verdict["cause"])
+    action = action_of(verdict)
     return f" Do: {action}." if action and verdict["state"] != "suspect" else ""
 
 
@@ -138,20 +150,37 @@ def _count(verdicts: Sequence[Json]) -> str:
 # --- the run -----------------------------------------------------------------------------------
 
 
-def _loss(told: Json) -> Iterator[str]:
+def _loss(run: Json, told: Json) -> Iterator[str]:
     if told["slowdown"] is None:
         return
-    why = f": {cause_of(told)}" if told["cause"] else ""
-    yield f"the run takes {told['slowdown']:.2f}x as long as it could{why}"
-    for key, place in (("m_w", "the worst 3 % of workers"), ("m_s", "the last stage")):
+    has_ended = is_over(run, told["group"])
+    why = f": {_cause_of_run(run, told)}" if told["cause"] else ""
+    takes = "took" if has_ended else "takes"
+    yield f"the run {takes} {told['slowdown']:.2f}x as long as it could{why}"
+    for key, place in (("m_w", _worst_workers(told)), ("m_s", "the last stage")):
         part = told[key]
         if part is not None and part >= _WORTH_A_WORD:
             yield f"{100 * min(part, 1.0):.0f} % of that by {place}"
     if told["gpu_seconds_lost"]:
-        yield f"{told['gpu_seconds_lost'] / 3600:.3g} GPU-hours lost so far"
+        so_far = "in all" if has_ended else "so far"
+        yield f"{told['gpu_seconds_lost'] / 3600:.3g} GPU-hours lost {so_far}"
 
 
-def _resolvable(told: Json) -> Iterator[str]:
+def _worst_workers(told: Json) -> str:
+    """3 % of the workers, at least one."""
+    count = round(WORST_WORKERS * len(told["heat"]))
+    return f"the {count} worst workers" if count > 1 else "the worst worker"
+
+
+def _cause_of_run(run: Json, told: Json) -> str:
+    """As the verdict says it that gave the run its cause."""
+    current = current_verdicts(run)
+    same = [v for v in current if (v["cause"], v["group"]) == (told["cause"], told["group"])]
+    return cause_of(same[0] if same else told)
+
+
+def _resolvable(run: Json, told: Json) -> Iterator[str]:
     if told["resolvable_slowdown"] is not None:
         percent = 100 * (told["resolvable_slowdown"] - 1)
-        yield f"smallest slowdown that can be shown {percent:.2g} %"
+        could = "could" if is_over(run, told["group"]) else "can"
+        yield f"smallest slowdown that {could} be shown {percent:.2g} %"

@@ -13,6 +13,7 @@ from typing import Any
 from rich.text import Text
 
 from otel_straggler.cli.report_table import printable, rank_ranges
+from otel_straggler.cli.run_over import is_over
 from otel_straggler.cli.verdict_lines import current_verdicts
 from otel_straggler.semconv import LISTED_KINDS
 
@@ -38,7 +39,10 @@ def without_victims(run: Json, window: Json) -> tuple[dict[str, Any], list[Text]
     kept = [
         one for one in window["stragglers"] if _key(one) not in waited_in.get(one["section"], ())
     ]
-    lines = [_line(window, name, keys, called) for name, keys in waited_in.items()]
+    has_ended = is_over(run, window["group"])
+    lines = [
+        _line(window, name, keys, called, has_ended=has_ended) for name, keys in waited_in.items()
+    ]
     return {**window, "stragglers": kept}, lines
 
 
@@ -78,14 +82,18 @@ def _waiting(window: Json, name: str, called: frozenset[str]) -> frozenset[str]:
     return frozenset(listed)
 
 
-def _line(window: Json, name: str, waiting: frozenset[str], called: frozenset[str]) -> Text:
+def _line(
+    window: Json, name: str, waiting: frozenset[str], called: frozenset[str], *, has_ended: bool
+) -> Text:
     scores = window["section_relative_scores"][name]
     fastest = [key for key in called if (scores.get(key) or 0.0) > _FASTEST]
     plural = len(waiting) != 1
+    take = "took" if has_ended else "take" if plural else "takes"
+    may_be = "may have been waiting" if has_ended else "may be waiting"
     return Text(
-        f"{_ranks(window, waiting)} take{'' if plural else 's'} longer than "
+        f"{_ranks(window, waiting)} {take} longer than "
         f"{_ranks(window, frozenset(fastest))} in {printable(name, _NAME)}: "
-        f"{'they' if plural else 'it'} may be waiting there for the slow rank"
+        f"{'they' if plural else 'it'} {may_be} there for the slow rank"
     )
 
 

@@ -16,6 +16,7 @@ from otel_straggler.collector.rank_life import RankLife
 from otel_straggler.model.decision import hang_subject
 from otel_straggler.model.observation import NO_STEP, Section
 from otel_straggler.model.step_table import StepTable
+from otel_straggler.score.hangs.episodes import Episodes
 from otel_straggler.score.hangs.judge import Found, HangJudge
 from otel_straggler.score.hangs.settings import HangSettings
 from otel_straggler.score.hangs.signs import NO_OPEN_SECTION, NOT_ENDED, Signs
@@ -45,6 +46,7 @@ class Hangs:
         self._orders: dict[_Key, tuple[str, ...]] = {}
         self._learnt: dict[_Key, None] = {}
         self._newest: dict[_Key, Found] = {}
+        self._past: dict[_Key, Episodes] = {}
 
     def learn(self, table: StepTable) -> None:
         """Take the times of some steps. Cost: see :meth:`Timeouts.learn`."""
@@ -85,7 +87,13 @@ class Hangs:
         }
 
     def forget(self, run_ids: Iterable[str]) -> None:
+        """A run that comes back, as another attempt, still has its earlier hangs."""
         gone = set(run_ids)
+        for key, judge in self._judges.items():
+            if key[0] in gone and judge.episodes:
+                self._past[key] = judge.episodes
+        while len(self._past) > _MOST_KEPT:
+            self._past.pop(next(iter(self._past)))
         for table in (self._judges, self._orders, self._learnt, self._newest):
             for key in [key for key in table if key[0] in gone]:
                 del table[key]
@@ -93,10 +101,13 @@ class Hangs:
     # --- over restarts of the collector ------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What was learnt of the 100 worlds that learnt last, in JSON's types only."""
-        keys = list(self._learnt)[-_MOST_KEPT:]
+        """What was learnt of the 100 worlds that learnt last, in JSON's types only. One that has
+        hung and learnt nothing is among them."""
+        hung = (key for key, judge in self._judges.items() if judge.episodes)
+        keys = [key for key in hung if key not in self._learnt] + list(self._learnt)
         return {
             "version": _STATE_VERSION,
+            "past": [[*key, episodes.state()] for key, episodes in self._past.items()],
             "worlds": [
                 {
                     "run_id": key[0],
@@ -104,7 +115,7 @@ class Hangs:
                     "order": list(self._orders.get(key, ())),
                     "judge": self._judges[key].state(),
                 }
-                for key in keys
+                for key in keys[-_MOST_KEPT:]
             ],
         }
 
@@ -124,6 +135,11 @@ class Hangs:
             judges[key] = HangJudge(self._settings)
             judges[key].restore(world["judge"])
             orders[key] = tuple(str(name) for name in world["order"][:_MOST_SECTIONS])
+        past = {
+            (str(run_id), str(group)): Episodes.restored(told)
+            for run_id, group, told in state.get("past", ())[-_MOST_KEPT:]
+        }
+        self._past.update(past)
         self._judges.update(judges)
         self._orders.update(orders)
         self._learnt.update(dict.fromkeys(judges))
@@ -132,6 +148,7 @@ class Hangs:
         judge = self._judges.get(key)
         if judge is None:
             judge = self._judges[key] = HangJudge(self._settings)
+            judge.episodes = self._past.pop(key, judge.episodes)
         return judge
 
 
@@ -167,6 +184,7 @@ def signs_of(
         node=np.array([_node(spoken.get(rank), nodes) for rank in ranks], np.int32),
         began_s=np.array([_age(spoken.get(rank), "first_sent_at_s", now_s) for rank in ranks]),
         first_step=np.array([_first_step(spoken.get(rank)) for rank in ranks], np.int64),
+        nodes=tuple(nodes),
     )
 
 

@@ -47,10 +47,10 @@ def _shares() -> list[Panel]:
         number(
             2,
             "Loss that the worst 3 % of workers cause",
-            "Near 1: few workers are to blame, so replace them. Near 0: replacing workers will "
+            "100 %: few workers are to blame, so replace them. Near 0: replacing workers will "
             "not help.",
             "percentunit",
-            newest(semconv.RUN_M_W, RUN, _WORLD),
+            _share(semconv.RUN_M_W),
             PLAIN,
             span=8,
             empty="No layout known",
@@ -58,10 +58,11 @@ def _shares() -> list[Panel]:
         number(
             3,
             "Loss that the last stage causes",
-            "Near 1: the last pipeline stage has too much work, so move layers. Near 0: balancing "
-            "stages will not help.",
+            "100 %: the last pipeline stage has too much work, so move layers. Near 0: moving "
+            "layers away from it will not help. Shown between 0 and 100 %: what is told may be "
+            "above, where the other stages take less than the mean of all.",
             "percentunit",
-            newest(semconv.RUN_M_S, RUN, _WORLD),
+            _share(semconv.RUN_M_S),
             PLAIN,
             span=8,
             empty="No layout known",
@@ -77,6 +78,12 @@ def _shares() -> list[Panel]:
             span=8,
         ),
     ]
+
+
+def _share(metric: semconv.Metric) -> str:
+    """A part of the loss. Where work is uneven otherwise, mending one part may win more than all is
+    worth, or make it worse: nobody can act on how far beyond."""
+    return f"clamp({newest(metric, RUN, _WORLD)}, 0, 1)"
 
 
 def _flagged() -> list[Panel]:

@@ -7,8 +7,8 @@ from typing import Final
 from otel_straggler.model.verdict import Cause
 
 NEXT_ACTION: Final[dict[Cause, str]] = {
-    "slow_gpu": "compare its clocks, temperature and XID errors with a peer's; cordon the node if "
-    "they differ",
+    "slow_gpu": "compare clocks, temperature and XID errors of its GPU, or load and clocks of its "
+    "CPU, with a peer's; cordon the node if they differ",
     "slow_host": "look at its data loading, disks and CPU; cordon the node if all its sections are "
     "slow",
     "late_arrival": "put sections around the rest of its step; look for garbage collection and "
@@ -16,7 +16,17 @@ NEXT_ACTION: Final[dict[Cause, str]] = {
     "link": "look at the error counters of the links; cordon the node that has errors",
     "stage_imbalance": "move layers between the stages; no machine is at fault",
     "sequence_imbalance": "pack sequences to equal work; no machine is at fault",
-    "expert_imbalance": "look at the balance of the router; no machine is at fault",
+    "expert_imbalance": "look at the balance of the router, or at the placement of an expert that "
+    "always takes longest; no machine is at fault",
     "uniform_slowdown": "look at what all ranks share: storage, fabric, power, the last change",
     "unknown": "record a profile of a few steps there and on a peer",
 }
+"""Where nothing more is known than the cause; see :func:`next_action`."""
+_OF_A_GPU: Final = (
+    "compare its clocks, temperature and XID errors with a peer's; cordon the node if they differ"
+)
+
+
+def next_action(cause: Cause, *, on_gpu: bool) -> str:
+    """What to do about a subject that is, or is not, known to compute on a GPU."""
+    return _OF_A_GPU if cause == "slow_gpu" and on_gpu else NEXT_ACTION[cause]

@@ -24,7 +24,7 @@ Cause = Literal[
 ]
 Beginning = Literal["born", "became", "unknown"]
 CAUSES: Final[dict[Cause, str]] = {
-    "slow_gpu": "slow GPU",
+    "slow_gpu": "slow GPU or host",
     "slow_host": "slow host or data loading",
     "late_arrival": "late arrival",
     "link": "link",
@@ -34,8 +34,18 @@ CAUSES: Final[dict[Cause, str]] = {
     "uniform_slowdown": "uniform slowdown",
     "unknown": "unknown",
 }
-"""The closed list of causes, and how people read them."""
+"""The closed list of causes, and how people read them; see :func:`cause_text`."""
 Evidence = Literal["host", "events", "cupti", "synchronised"]
+
+
+def cause_text(cause: Cause, *, on_gpu: bool) -> str:
+    """The cause for people. Own work that takes longer is the GPU's where one is known of; a rank
+    that told of none may have none.
+
+    >>> cause_text("slow_gpu", on_gpu=True), cause_text("slow_gpu", on_gpu=False)
+    ('slow GPU', 'slow GPU or host')
+    """
+    return "slow GPU" if cause == "slow_gpu" and on_gpu else CAUSES[cause]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +78,8 @@ class Verdict:
         pages: whether somebody should be called: confirmed, >= 10 % and dear enough.
         is_localised: False if the evidence cannot tell culprit from victims.
         is_inferred: the peers were found by clustering, because nobody told the layout.
+        detail: of the cause, in words that follow it; empty if there is nothing more to say.
+        on_gpu: the subject told on which GPU it computes; see :attr:`is_on_gpu`.
         sentence: all of this for a person.
     """
 
@@ -98,7 +110,14 @@ class Verdict:
     pages: bool = False
     is_localised: bool = True
     is_inferred: bool = False
+    on_gpu: bool = False
+    detail: str = ""
     sentence: str = ""
+
+    @property
+    def is_on_gpu(self) -> bool:
+        """Whether it is known to compute on a GPU: it told which, or was timed there."""
+        return self.on_gpu or self.evidence in ("events", "cupti")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +163,8 @@ class WorldSummary:
         slowdown: time of the run / time if all ranks of a role and all stages were equal (S).
         waste: 1 - 1 / slowdown.
         m_w, m_s: part of the loss that goes if the worst 3 % of the workers, or the last pipeline
-            stage, were as the others.
+            stage, took the mean of all; above 1 where the others take less than that, below 0
+            where they take less themselves.
         cause: of the dearest confirmed verdict, else of the structure of the run; empty if none.
         resolvable_slowdown: the smallest slowdown that 20 steps can show (1.04 = 4 %).
         coverage: ranks reporting / ranks expected.

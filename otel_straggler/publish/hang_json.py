@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from otel_straggler.publish.earlier_hangs import earlier_hangs_json
 from otel_straggler.score.hangs.judge import Found
 from otel_straggler.score.hangs.signs import RANK_STATES
 
@@ -32,6 +33,8 @@ def hang_json(group: str, found: Found, *, is_acknowledged: bool = False) -> Jso
         "culprits": [] if blame is None else found.ranks[blame.culprits].tolist(),
         "victims": 0 if blame is None else int(blame.victims.sum()),
         "sentence": sentence(found),
+        "earlier": earlier_hangs_json(found),
+        "earlier_left_out": found.before_left_out,
     }
 
 

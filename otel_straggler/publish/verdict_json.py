@@ -16,6 +16,7 @@ from otel_straggler.model.verdict import (
     SectionCost,
     Verdict,
     WorldSummary,
+    cause_text,
 )
 
 Json: TypeAlias = dict[str, Any]
@@ -49,6 +50,8 @@ def verdict_json(verdict: Verdict) -> Json:
         "peers_s": _nullable(verdict.peers_s),
         "pages": verdict.pages,
         "is_localised": verdict.is_localised,
+        "cause_text": cause_text(verdict.cause, on_gpu=verdict.is_on_gpu),
+        "on_gpu": verdict.is_on_gpu,
     }
 
 

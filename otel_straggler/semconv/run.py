@@ -120,13 +120,14 @@ RUN_M_W = Metric(
     "straggler.run.loss_by_worst_workers",
     "{ratio}",
     "gauge",
-    "M_W: part of the loss that goes if the worst 3 % of the workers were as the others",
+    "M_W: part of the loss that goes if the worst 3 % of the workers took the mean of all",
 )
 RUN_M_S = Metric(
     "straggler.run.loss_by_last_stage",
     "{ratio}",
     "gauge",
-    "M_S: part of the loss that goes if the last pipeline stage were as the others",
+    "M_S: part of the loss that goes if the last pipeline stage took the mean of all; above 1 "
+    "where the other stages take less than that, below 0 where it does itself",
 )
 RUN_GPU_TIME_LOST = Metric(
     "straggler.run.gpu_time_lost", "s", "counter", "GPU time lost to inequality, all ranks"

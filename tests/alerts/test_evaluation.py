@@ -220,7 +220,7 @@ def test_a_verdict_is_critical_if_it_pages_and_else_a_warning() -> None:
     found = firing(replace(RUN, verdicts=(verdict(),)))[name]
     assert (found.labels["severity"], found.labels["domain"]) == ("critical", "hardware")
     assert "takes 1.50 times as long" in found.annotations["description"]
-    assert "loses 2 GPUs" in found.annotations["description"]
+    assert "loses 2.00 GPUs" in found.annotations["description"]
     run = replace(RUN, verdicts=(verdict(pages=False),), data_sections=frozenset({"load"}))
     found = firing(run)[name]
     assert (found.labels["severity"], found.labels["domain"]) == ("warning", "data")

@@ -121,6 +121,35 @@ def test_a_run_that_hangs_is_the_first_line(call, collector, report) -> None:
     assert output.splitlines() == [stands]
 
 
+def test_the_longest_hang_of_before_is_told(call, collector, report) -> None:
+    """It went on by itself in the night, and all is well now."""
+    earlier = {
+        "since_s": 1_790_000_000.0, "duration_s": 2_400.0, "is_end_seen": True,
+        "gpu_seconds_lost": 19_200.0, "sentence": "Rank 5 on node-1 was silent.",
+        "then": "it went on by itself",
+    }  # fmt: skip
+    short = {**earlier, "duration_s": 30.0}
+    found = json.loads(report("healthy"))
+    trains = hanging("training", sentence=None, hung=False, earlier=[short, earlier])
+    found["runs"]["simulated"]["liveness"] = [trains]
+    collector.answer = json.dumps(found).encode()
+    output = call("top", "--collector", collector.url, "--once")[1]
+    assert " ".join(output.split()).startswith(
+        "hung from 2026-09-21 14:13:20 UTC for 40 min: Rank 5 on node-1 was silent. 5.33 GPU-hours"
+        " were lost. Then it went on by itself. 1 shorter: otel-straggler report."
+    )
+
+
+def test_scores_of_a_run_that_has_ended_are_told_in_the_past(call, collector, report) -> None:
+    """Nobody takes longer any more."""
+    found = json.loads(report())
+    found["runs"]["simulated"]["liveness"] = [hanging("finished", sentence=None, hung=False)]
+    collector.answer = json.dumps(found).encode()
+    output = call("top", "--collector", collector.url, "--once")[1]
+    assert "rank 5 on node-1: forward took 1.5" in output
+    assert " takes " not in output
+
+
 def test_another_run_that_hangs_is_named(call, collector, report) -> None:
     """Nobody looks at it; what has ended is told of the run that is shown."""
     found = json.loads(report("healthy"))

@@ -14,7 +14,7 @@ from otel_straggler.cli.verdict_lines import (
     run_line,
     verdict_lines,
 )
-from otel_straggler.model.advice import NEXT_ACTION
+from otel_straggler.model.advice import NEXT_ACTION, next_action
 from otel_straggler.model.verdict import CAUSES
 from otel_straggler.publish.report_json import RunReport, report_json
 
@@ -37,7 +37,7 @@ def styles(judged: Any) -> list[str]:
 def test_a_verdict_is_its_sentence_after_its_state(by_hand: Any) -> None:
     """And whether somebody is called for it, readable without colours."""
     quiet = by_hand.verdict(subject_id="b", pages=False, gpu_seconds_lost_per_hour=1.0)
-    told = f"{by_hand.sentence} Do: {NEXT_ACTION['slow_gpu']}."
+    told = f"{by_hand.sentence} Do: {next_action('slow_gpu', on_gpu=True)}."
     assert lines(by_hand.judged(by_hand.verdict(), quiet)) == [
         f"confirmed, pages: {told}",
         f"confirmed: {told}",
@@ -114,7 +114,7 @@ def test_a_name_cannot_steer_the_terminal(by_hand: Any) -> None:
 def test_a_subject_is_named_in_words(by_hand: Any, changes: Any, told: str) -> None:
     """Also where a sentence is missing."""
     [line] = lines(by_hand.judged(by_hand.verdict(sentence="", pages=False, **changes)))
-    assert line == f"confirmed: {told} Do: {NEXT_ACTION['slow_gpu']}."
+    assert line == f"confirmed: {told}. Do: {next_action('slow_gpu', on_gpu=True)}."
 
 
 def test_what_the_run_loses_is_one_line(by_hand: Any) -> None:
@@ -151,3 +151,39 @@ def test_a_long_history_is_told_by_its_newest_changes(by_hand: Any) -> None:
     assert told[-1] == (
         "   step 14,000  recovered  rank 5 on node-1: forward 1.52x, slow GPU"
     )  # fmt: skip
+
+
+def test_what_is_over_is_told_in_the_past(by_hand: Any) -> None:
+    """Verdicts, and what the run loses; a world that goes on beside it is told as it is."""
+    other = by_hand.verdict(subject_id="2", group="critic")
+    run = run_of(by_hand.judged(by_hand.verdict(), other, worlds=(by_hand.world(),)))
+    run["liveness"] = [
+        {"group": "", "state": "finished"},
+        {"group": "critic", "state": "training"},
+    ]
+    ended, goes_on = (line.plain for line in verdict_lines(run))
+    assert "rank 5 on node-1 took 1.52x as long as its 7 peers" in ended
+    assert "The job lost 2.4 h" in ended
+    assert by_hand.sentence in goes_on
+    [line] = run_line(run)
+    assert "the run took 1.18x" in line.plain
+    assert "12 GPU-hours lost in all" in line.plain
+
+
+def test_the_cause_of_the_run_is_that_of_its_verdict(by_hand: Any) -> None:
+    """Whether there is a GPU is known of ranks."""
+    world = by_hand.world(cause="slow_gpu")
+    for on_gpu, text in ((True, "slow GPU,"), (False, "slow GPU or host,")):
+        told = by_hand.verdict(on_gpu=on_gpu, evidence="host")
+        [line] = run_line(run_of(by_hand.judged(told, worlds=(world,))))
+        assert f"as long as it could: {text}" in line.plain
+
+
+@pytest.mark.parametrize(
+    ("workers", "told"), [(8, "the worst worker"), (100, "the 3 worst workers")]
+)
+def test_the_worst_workers_are_as_many_as_there_are(by_hand: Any, workers: int, told: str) -> None:
+    """Three in a hundred, at least one: 3 % of eight would be a quarter of a rank."""
+    heat = tuple((0, data, 1.0) for data in range(workers))
+    [line] = run_line(run_of(by_hand.judged(worlds=(by_hand.world(m_w=0.98, heat=heat),))))
+    assert f"98 % of that by {told}," in line.plain

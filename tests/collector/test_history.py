@@ -460,6 +460,42 @@ def test_learned_timeouts_survive_a_restart(keep: Any) -> None:
     assert timeout_of(Hangs(), "run-100") == 480.0
 
 
+def stands_for(hangs: Hangs, liveness: Liveness, from_s: float, to_s: float) -> Any:
+    """Rank 0 of a run sends heartbeats from within a step, and gets no further."""
+    for now_s in np.arange(from_s, to_s, 10.0).tolist():
+        beat = Heartbeat(
+            source=Source(run_id="run", rank=0, session_id="0", node="node-0", world_size=1),
+            sent_at_s=now_s,
+            progress_at_s=from_s,
+            step=200,
+            open_section="forward",
+            open_time_s=now_s - from_s,
+        )
+        liveness.take_heartbeat(beat, now_s)
+        found = hangs.look("run", "", liveness.worlds("run")[""], now_s)
+    return found
+
+
+def test_earlier_hangs_survive_a_restart_and_that_a_run_is_forgotten(keep: Any) -> None:
+    """A run that comes back, in another process of the collector, has hung before."""
+    hangs = Hangs()
+    hangs.learn(learnt("run", 1.0, ranks=1))
+    timeout_of(hangs, "run")
+    liveness = Liveness()
+    assert stands_for(hangs, liveness, 2_000.0, 8_000.0).is_hung
+    [hang] = stands_for(hangs, liveness, 8_000.0, 8_020.0).before
+    hangs.forget(["run"])
+    keeper, _ = keep()
+    keeper.save(Judged(), hangs)
+    keeper.close(5.0)
+    keeper, _ = keep()
+    again = Hangs()
+    keeper.restore(Judged(), Decisions(time.time_ns), hangs=again)
+    found = stands_for(again, Liveness(), 90_000.0, 90_020.0)
+    assert found.before == (hang,)
+    assert (hang.since_s, hang.end) == (2_000.0, "went_on")
+
+
 @pytest.mark.parametrize(
     "state",
     [

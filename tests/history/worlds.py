@@ -19,6 +19,7 @@ from otel_straggler.model.verdict import (
 )
 from otel_straggler.publish.picture.seen import RankSigns, RankTable, Seen
 from otel_straggler.score.hangs.culprits import Blame
+from otel_straggler.score.hangs.episodes import Hang
 from otel_straggler.score.hangs.judge import Found
 from otel_straggler.score.hangs.signs import LOST, STUCK
 
@@ -85,6 +86,8 @@ def found_of(n_ranks: int) -> Found:
         rank_since_s=np.full(n_ranks, NOW_S - 60.0),
         timeout_s=np.full(n_ranks, 30.0),
         blame=Blame("lost", is_last, ~is_last),
+        before=(Hang(since_s=5.0, found_s=25.0, seen_s=64.0, until_s=65.0, end="went_on"),),
+        before_left_out=2,
     )
 
 

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { byteOf } from "./js/bytes.js";
+import { isAlone } from "./js/lone_ranks.js";
 import { byteWords, countWords, slowdownFigure, stepWords } from "./js/chart_words.js";
 import {
   bytesAtPlaces,
@@ -266,7 +267,22 @@ test("the table has flagged ranks first, then the slowest, at most so many", () 
       [0, null],
     ],
   );
-  assert.deepEqual(worst[1], { rank: 2, slowdown: null, node: "a", state: "lost", why: "lost" });
+  assert.deepEqual(worst[1], {
+    rank: 2,
+    slowdown: null,
+    isLone: false,
+    node: "a",
+    state: "lost",
+    why: "lost",
+  });
+});
+
+test("who has no peers is compared with nobody", () => {
+  const ranks = { role: [0, 0, 1] };
+  assert.equal(isAlone(ranks, [1, 1, 1], 2), true); // the only one of its role
+  assert.equal(isAlone(ranks, [1, null, null], 0), true); // the only one that has the section
+  assert.equal(isAlone(ranks, [1, 1.2, 1], 0), false);
+  assert.equal(isAlone(ranks, [null, 1, 1], 0), false); // it has none itself
 });
 
 test("a cell is told in words", () => {

@@ -7,6 +7,7 @@ import { answerTree } from "./js/answer.js";
 import { addressedCommand, proseTree } from "./js/bars.js";
 import { connectionTold } from "./js/connection.js";
 import { el, findTrees, printableText, textOf } from "./js/dom.js";
+import { earlierHangsTree } from "./js/earlier_hangs.js";
 import { evidenceTree, spreadOf } from "./js/evidence.js";
 import { figuresOf } from "./js/figures.js";
 import { firstStepsTree } from "./js/first_steps.js";
@@ -48,6 +49,30 @@ test("a button of the answer leads to the rank", () => {
   const chosen = [];
   clicked(answerTree(pictures.straggler, { select: (change) => chosen.push(change) }), "All about rank 21");
   assert.deepEqual(chosen, [{ rank: 21 }]);
+});
+
+test("hangs that are over are told, newest first", () => {
+  const hang = {
+    since_s: 1000,
+    duration_s: 2400,
+    is_end_seen: true,
+    gpu_seconds_lost: 19200,
+    sentence: "Rank 5 on node-1 was silent.",
+    then: "it went on by itself",
+  };
+  const missed = { ...hang, is_end_seen: false, gpu_seconds_lost: null };
+  const world = { earlier: [hang, missed, ...Array(10).fill(hang)], earlier_left_out: 3 };
+  const trees = earlierHangsTree({ now_s: 9000, hangs: [world] });
+  const rows = findTrees(trees, (each) => each.tag === "tr").map(textOf);
+  assert.equal(rows.length, 11);
+  assert.match(rows[1], /40 min.*Rank 5 on node-1 was silent\..*5.3 GPU-h.*it went on by itself/);
+  assert.match(rows[2], /at least 40 min.*not known/);
+  assert.match(textOf(trees), /and 5 shorter ones/);
+  const long = { ...hang, duration_s: 4800 };
+  const after = earlierHangsTree({ now_s: 9000, hangs: [{ earlier: [...Array(12).fill(hang), long] }] });
+  assert.match(textOf(after), /1 h 20 min/); // what cost most is not pushed out by what came later
+  assert.equal(earlierHangsTree({ now_s: 9000, hangs: [{ earlier: [] }] }), null);
+  assert.equal(earlierHangsTree({ now_s: 9000, hangs: [{}] }), null); // of an older collector
 });
 
 test("every scenario has an answer without a hole in it", () => {
@@ -197,7 +222,7 @@ test("the panel shows sections beside peers, the past and what to run", () => {
 });
 
 test("a rank that waits longer is not marked as slow", () => {
-  const sections = [{ name: "sync", kind: "wait", slowdown: 4, step_s: 0.4, peers_step_s: 0.1 }];
+  const sections = [{ name: "sync", kind: "wait", slowdown: 4, step_s: 0.4, peers_step_s: 0.1, n_peers: 3 }];
   const rank = { ...CASES.rank, sections };
   const tree = panelTree(pictures.straggler, { rank: 21 }, rank, {});
   const [row] = findTrees(tree, (each) => each.tag === "li" && /sync/.test(textOf(each)));

@@ -35,7 +35,7 @@ def test_a_verdict_has_the_keys_that_scripts_rely_on(by_hand: Any) -> None:
     ]  # fmt: skip
     assert set(found) - set(PROMISED) == {
         "group", "attempt", "at_step", "at_ns", "n_peers", "own_s", "peers_s", "pages",
-        "is_localised", "began",
+        "is_localised", "began", "cause_text", "on_gpu",
     }  # fmt: skip
 
 

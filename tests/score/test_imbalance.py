@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from otel_straggler.model.observation import Floats
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.verdicts.expert_imbalance import expert_imbalance
+from otel_straggler.score.verdicts.expert_imbalance import expert_imbalance, which_expert
 from otel_straggler.score.verdicts.imbalance import sequence_imbalance
 
 from .step_tables import step_table
@@ -131,6 +131,7 @@ def test_an_expert_that_gets_more_tokens_is_recognised() -> None:
     assert found.is_present
     assert (found.section, found.worst_expert, found.is_rotating) == ("experts", 2, False)
     assert found.slowdown == pytest.approx(1.33, rel=0.05)
+    assert which_expert(found) == "expert 2 the longest in 100 % of the steps"
 
 
 def test_a_worst_expert_that_changes_is_rotating() -> None:
@@ -141,6 +142,8 @@ def test_a_worst_expert_that_changes_is_rotating() -> None:
     found = expert_imbalance(moe_table(seconds))
     assert found.is_present
     assert found.is_rotating
+    assert which_expert(found) == "another one the longest from step to step"
+    assert which_expert(expert_imbalance(step_table(moe(), MOE))) == ""
 
 
 def test_even_experts_are_no_imbalance() -> None:

@@ -133,3 +133,12 @@ def test_one_rank_and_equal_ranks_have_no_leader() -> None:
     for ranks in (1, 4):
         table = step_table(np.ones((5, ranks, 1)), {"f": "compute"}, wall_s=0.0)
         assert [line.leader_rank for line in exposed_ledger(table)] == [None]
+
+
+def test_where_nothing_is_added_nobody_is_last() -> None:
+    """A section that only the first to arrive runs: who comes last after it came last before."""
+    seconds = np.zeros((40, 4, 2))
+    seconds[:, :, 0] = [[1.0, 1.0, 2.0, 1.0]] * 40
+    seconds[:, 0, 1] = 0.1
+    own, alone, *_ = exposed_ledger(step_table(seconds, {"own": "compute", "alone": "compute"}))
+    assert (own.leader_rank, alone.exposed_s, alone.leader_rank) == (2, 0.0, None)

@@ -50,9 +50,16 @@ def answer_of(seen: Seen) -> Json:
     return healthy_answer(seen)
 
 
+def _is_stale(seen: Seen, verdict: Verdict) -> bool:
+    """A suspicion of before a restart, in an attempt that has been judged and says nothing of it:
+    the book of changes keeps it for some steps more."""
+    is_suspicion = verdict.state not in CALLED
+    return is_suspicion and seen.is_judged and seen.is_of_before(verdict)
+
+
 def told_first(seen: Seen) -> Verdict | None:
     """The verdict that matters most; None if none stands."""
-    stands = standing(seen.current)
+    stands = [verdict for verdict in standing(seen.current) if not _is_stale(seen, verdict)]
     if not stands:
         return None
     called = [verdict for verdict in stands if verdict.state in CALLED] or stands

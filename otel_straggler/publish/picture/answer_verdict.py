@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_straggler.model.advice import NEXT_ACTION
-from otel_straggler.model.verdict import CAUSES, Cause, Verdict
+from otel_straggler.model.advice import next_action
+from otel_straggler.model.verdict import Cause, Verdict, cause_text
 from otel_straggler.publish.picture.answer_type import (
     AnswerKind,
     Json,
@@ -36,9 +36,10 @@ _OF_RUN: Final[dict[Cause, str]] = {
 
 def verdict_answer(seen: Seen, verdict: Verdict) -> Json:
     """All that is known of it, and what to do."""
-    return answer(
-        seen, _tone(seen, verdict), kind_of(verdict), headline(verdict), **facts_of(seen, verdict)
-    )
+    head = headline(verdict)
+    if seen.is_of_before(verdict):
+        head = f"{headline(verdict, is_over=True)} before the restart"
+    return answer(seen, _tone(seen, verdict), kind_of(verdict), head, **facts_of(seen, verdict))
 
 
 def facts_of(seen: Seen, verdict: Verdict) -> Json:
@@ -52,7 +53,7 @@ def facts_of(seen: Seen, verdict: Verdict) -> Json:
         "since_step": verdict.since_step,
         "since_s": since_s_of(seen.changes, verdict, seen.clock_s),
         "cause": verdict.cause,
-        "cause_text": CAUSES[verdict.cause],
+        "cause_text": cause_text(verdict.cause, on_gpu=verdict.is_on_gpu),
         "cost": cost(seen, cost_of(verdict)),
         "peers": {
             "own_s": number(verdict.own_s),
@@ -70,8 +71,14 @@ def facts_of(seen: Seen, verdict: Verdict) -> Json:
 
 def _sentence(seen: Seen, verdict: Verdict) -> str:
     """What the verdict itself says, or else its headline."""
-    said = as_sentence(said_of(verdict, is_over=seen.has_ended))
-    return said or headline(verdict, is_over=seen.has_ended) + "."
+    is_of_before = seen.is_of_before(verdict)
+    is_over = seen.has_ended or is_of_before
+    said = (
+        as_sentence(said_of(verdict, is_over=is_over)) or f"{headline(verdict, is_over=is_over)}."
+    )
+    if is_of_before and not seen.has_ended:
+        said += " That was before the restart; since then too few steps have been compared."
+    return said
 
 
 def _as_well(seen: Seen, told: Verdict) -> str:
@@ -154,7 +161,7 @@ def _tone(seen: Seen, verdict: Verdict) -> Tone:
 
 
 def _advice(seen: Seen, verdict: Verdict) -> list[str]:
-    said = [as_sentence(NEXT_ACTION[verdict.cause])]
+    said = [as_sentence(next_action(verdict.cause, on_gpu=verdict.is_on_gpu))]
     if verdict.state == "suspect" and not seen.has_ended:
         said.insert(0, "Wait for it to be confirmed; nothing needs to be done yet.")
     if not verdict.is_localised:

@@ -89,7 +89,8 @@ def picture_json(
         seen.current,
         seen.changes,
         seen.judged.silenced,
-        is_over=_is_past(seen),
+        is_over=seen.has_ended,
+        attempt=seen.attempt,
         clock_s=seen.clock_s,
     )
     ends = timeline or TimelineEnds()
@@ -111,12 +112,6 @@ def picture_json(
         **_ledger(seen),
         "timeline": {"first": ends.first, "last": ends.last, "n_columns": ends.n_columns},
     }
-
-
-def _is_past(seen: Seen) -> bool:
-    """Whether verdicts are of what is over: of the run, or of the attempt before."""
-    is_of_before = seen.world is not None and seen.world.attempt < seen.attempt
-    return seen.has_ended or is_of_before
 
 
 def _hangs(seen: Seen) -> list[Json]:

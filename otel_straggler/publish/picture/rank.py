@@ -49,6 +49,7 @@ def rank_json(
         judged.changes,
         judged.silenced,
         is_over=seen.has_ended,
+        attempt=seen.attempt,
         clock_s=seen.clock_s,
     )
     return {
@@ -133,6 +134,7 @@ def _scores(table: RankTable | None, rank: int) -> Json:
     if table is None or row is None:
         return {"sections": [], "gpu_relative": None, "gpu_individual": None}
     peers_step_s = median_of_peers(table.step_s, peers_of(table.roles))
+    n_peers = _n_peers(table, row)
     by_section = table.slowdowns.by_section
     of_gpu = table.gpu_section_relative, table.gpu_section_individual
     sections = [
@@ -142,6 +144,7 @@ def _scores(table: RankTable | None, rank: int) -> Json:
             "median_s": number(float(table.median_s[row, at])),
             "step_s": number(float(table.step_s[row, at])),
             "peers_step_s": number(float(peers_step_s[row, at])),
+            "n_peers": n_peers[at],
             "slowdown": number(float(by_section[row, at])),
             "relative_score": number(float(table.relative[row, at])),
             "individual_score": number(float(table.individual[row, at])),
@@ -156,6 +159,15 @@ def _scores(table: RankTable | None, rank: int) -> Json:
         "gpu_relative": number(float(table.gpu_relative[row])),
         "gpu_individual": number(float(table.gpu_individual[row])),
     }
+
+
+def _n_peers(table: RankTable, row: int) -> list[int]:
+    """(S,) other ranks of its role that have times of a section."""
+    code = peers_of(table.roles)
+    others = code == code[row]
+    others[row] = False
+    found: list[int] = np.isfinite(table.step_s[others]).sum(axis=0).tolist()
+    return found
 
 
 def _waits(seen: Seen, rank: int) -> Json | None:

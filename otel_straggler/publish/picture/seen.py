@@ -235,6 +235,10 @@ class Seen:
         """The newest verdict of every subject of the group."""
         return RunVerdicts(changes=self.changes).current
 
+    def is_of_before(self, verdict: Verdict) -> bool:
+        """Whether it was said of an attempt before this one: nothing in this one has renewed it."""
+        return verdict.attempt < self.attempt
+
     @property
     def has_ended(self) -> bool:
         """Whether nothing more is to come of it."""

@@ -11,6 +11,7 @@ from otel_straggler.model.observation import Floats
 from otel_straggler.publish.picture.seen import Parallel, RankSigns, Seen
 from otel_straggler.publish.picture.summary_checks import array_of, choice, require
 from otel_straggler.score.hangs.culprits import Blame, HangKind
+from otel_straggler.score.hangs.episodes import hang_value, read_hang
 from otel_straggler.score.hangs.judge import Found
 from otel_straggler.score.hangs.run_state import RunState
 from otel_straggler.score.hangs.signs import RANK_STATES
@@ -128,6 +129,8 @@ def found_value(found: Found) -> Value:
             "culprits": np.asarray(blame.culprits, np.bool_),
             "victims": np.asarray(blame.victims, np.bool_),
         },
+        "before": [hang_value(hang) for hang in found.before],
+        "before_left_out": found.before_left_out,
     }
 
 
@@ -152,4 +155,6 @@ def read_found(value: Mapping[str, Any]) -> Found:
         rank_since_s=array_of(value["rank_since_s"], np.float64, n_ranks),
         timeout_s=array_of(value["timeout_s"], np.float64, n_ranks),
         blame=blame or None,
+        before=tuple(read_hang(hang) for hang in value.get("before", ())),
+        before_left_out=int(value.get("before_left_out", 0)),
     )

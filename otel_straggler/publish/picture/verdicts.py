@@ -79,12 +79,14 @@ def verdicts_json(
     silenced: frozenset[str],
     *,
     is_over: bool = False,
+    attempt: int = 0,
     clock_s: float = 0.0,
 ) -> tuple[list[Json], int]:
     """At most 200, and how many were left out. Cost: O(changes).
 
     Args:
         is_over: the run has ended.
+        attempt: the present one; what was said of those before is told in the past.
         clock_s: what is added to the senders' times.
     """
     began = begins_of(changes)
@@ -95,7 +97,7 @@ def verdicts_json(
     shown = [
         {
             **verdict_json(verdict),
-            "sentence": said_of(verdict, is_over=is_over),
+            "sentence": said_of(verdict, is_over=is_over or verdict.attempt < attempt),
             "stands": verdict.state in STANDING,
             "since_s": _at_s(began.get(verdict.subject_id) or verdict.at_ns, clock_s),
             "silenced": verdict.subject_id in silenced,

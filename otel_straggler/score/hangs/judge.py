@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from otel_straggler.model.observation import NO_STEP, Codes, Floats
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.score.hangs.culprits import Blame, blame
+from otel_straggler.score.hangs.episodes import Episodes, Hang
 from otel_straggler.score.hangs.rank_states import rank_states
 from otel_straggler.score.hangs.run_state import ENDS, HANGS, RunState, run_state
 from otel_straggler.score.hangs.settings import HangSettings
@@ -29,7 +30,7 @@ from otel_straggler.score.hangs.signs import (
     RankState,
     Signs,
 )
-from otel_straggler.score.hangs.standstill import IdleGpus, standstill
+from otel_straggler.score.hangs.standstill import IdleGpus, Standstill, standstill
 from otel_straggler.score.hangs.timeouts import BETWEEN, Timeouts
 
 _MOST_SESSIONS = 200_000
@@ -48,6 +49,8 @@ class Found:
         blame: because of whom; None while nobody waits, and once the run has ended.
         hung_since_s: since when it is stuck or lost, whichever; NaN while it is neither. What comes
             back without any progress is the same hang.
+        before: hangs of before the present one, oldest first; without those too short to be kept,
+            which ``before_left_out`` counts.
     """
 
     state: RunState
@@ -58,6 +61,8 @@ class Found:
     timeout_s: Floats
     blame: Blame | None = None
     hung_since_s: float = math.nan
+    before: tuple[Hang, ...] = ()
+    before_left_out: int = 0
 
     @property
     def is_hung(self) -> bool:
@@ -89,6 +94,7 @@ class HangJudge:
     _since_s: float = float("nan")
     _ranks: dict[int, tuple[int, float]] = field(default_factory=dict)
     _idle: IdleGpus = field(default_factory=IdleGpus)
+    episodes: Episodes = field(default_factory=Episodes)
     _timeouts: Timeouts = field(init=False)
 
     def __post_init__(self) -> None:
@@ -137,27 +143,29 @@ class HangJudge:
             blame=None if state in ENDS else blame(signs, states),
             hung_since_s=self._hung_since_s if state in HANGS else math.nan,
         )
-        self._count_idle(found, signs, now_s)
-        return found
+        stands = _standstill(found, signs, now_s)
+        if found.is_hung:
+            self._idle.take(stands)
+        self.episodes.take(
+            state,
+            stands,
+            found.blame,
+            signs,
+            attempt=attempt,
+            hung_since_s=self._hung_since_s,
+            progress_s=_progress_s(signs, now_s),
+            now_s=now_s,
+        )
+        return replace(
+            found,
+            before=self.episodes.before(is_hung=found.is_hung),
+            before_left_out=self.episodes.left_out,
+        )
 
     @property
     def idle_gpu_s(self) -> float:
         """GPU seconds that hangs of this world have cost, the present one among them."""
         return self._idle.total_s
-
-    def _count_idle(self, found: Found, signs: Signs, now_s: float) -> None:
-        if found.is_hung:
-            stands = standstill(
-                found.state,
-                found.ranks,
-                found.blame,
-                heard=signs.ranks,
-                silent_s=signs.silent_s,
-                stalled_s=signs.stalled_s,
-                known_since_s=found.hung_since_s,
-                now_s=now_s,
-            )
-            self._idle.take(stands)
 
     def _settle(self, signs: Signs, states: Codes, now_s: float) -> RunState:
         """The state of the run; those of ranks are changed to what it explains."""
@@ -186,8 +194,7 @@ class HangJudge:
 
     def _note_hang(self, signs: Signs, state: RunState, now_s: float) -> None:
         """A hang is a new one if there was progress since the last one began."""
-        stalled_s = signs.stalled_s[~np.isnan(signs.stalled_s)]
-        progress_s = now_s - float(stalled_s.min()) if len(stalled_s) else -math.inf
+        progress_s = _progress_s(signs, now_s)
         is_new = math.isnan(self._hung_since_s) or progress_s > self._hung_since_s
         if state in HANGS and is_new and self._state not in HANGS:
             self._hung_since_s = now_s
@@ -231,6 +238,7 @@ class HangJudge:
             "reached": self._reached,
             "hung_since_s": hung_since_s,
             "idle": self._idle.state(),
+            "episodes": self.episodes.state(),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -245,7 +253,28 @@ class HangJudge:
         hung_since_s = state["hung_since_s"]
         hung_since_s = math.nan if hung_since_s is None else float(hung_since_s)
         idle = IdleGpus.restored(state.get("idle", (0.0, 0.0, None)))
+        episodes = Episodes.restored(state.get("episodes", {}))
         self._timeouts.restore(state["timeouts"])
         self._restored = self._reached = restored
         self._hung_since_s = hung_since_s
         self._idle = idle
+        self.episodes = episodes
+
+
+def _progress_s(signs: Signs, now_s: float) -> float:
+    """When any rank last got on; -inf if none ever told."""
+    stalled_s = signs.stalled_s[~np.isnan(signs.stalled_s)]
+    return now_s - float(stalled_s.min()) if len(stalled_s) else -math.inf
+
+
+def _standstill(found: Found, signs: Signs, now_s: float) -> Standstill | None:
+    return standstill(
+        found.state,
+        found.ranks,
+        found.blame,
+        heard=signs.ranks,
+        silent_s=signs.silent_s,
+        stalled_s=signs.stalled_s,
+        known_since_s=found.hung_since_s,
+        now_s=now_s,
+    )

@@ -37,9 +37,10 @@ class Signs:
         is_working: (R,) a section or a step is open.
         ended: (R,) index into ``OUTCOMES``, ``NOT_ENDED`` while it has not.
         ended_s: (R,) since it ended, NaN while it has not.
-        node: (R,) a number for each node.
+        node: (R,) a number for each node: the place of its name in ``nodes``, if that is told.
         began_s: (R,) since its session began; NaN: never heard of.
         first_step: (R,) the first step that it told of in its session, ``NO_STEP`` if none.
+        nodes: names of nodes; may be empty.
     """
 
     ranks: Ints
@@ -54,6 +55,7 @@ class Signs:
     node: Codes
     began_s: Floats
     first_step: Ints
+    nodes: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.ranks)

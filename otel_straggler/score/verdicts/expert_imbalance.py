@@ -74,6 +74,22 @@ def expert_imbalance(table: StepTable) -> ExpertImbalance:
     return max(_in_sections(table), key=lambda found: found.strength, default=ExpertImbalance())
 
 
+def which_expert(found: ExpertImbalance) -> str:
+    """Whether it is always the same one, which can be placed otherwise, or the routing of each
+    step; empty if nobody knows.
+
+    >>> which_expert(ExpertImbalance(worst_expert=3, worst_share=0.92))
+    'expert 3 the longest in 92 % of the steps'
+    """
+    if found.worst_expert < 0:
+        return ""
+    if found.is_rotating:
+        return "another one the longest from step to step"
+    return (
+        f"expert {found.worst_expert} the longest in {100 * found.worst_share:.0f} % of the steps"
+    )
+
+
 def _in_sections(table: StepTable) -> Iterator[ExpertImbalance]:
     stages = _experts_by_stage(table.sources)
     compute = [i for i, section in enumerate(table.sections) if section.kind == "compute"]

@@ -68,7 +68,8 @@ def exposed_ledger(table: StepTable) -> tuple[SectionCost, ...]:
             section=name,
             exposed_s=float(exposed_s[s]),
             typical_s=float(typical_s[s]),
-            leader_rank=_leader(prefix_s[:, :, s], table),
+            # Who is last where nothing is added was so before.
+            leader_rank=_leader(prefix_s[:, :, s], table) if exposed_s[s] > 0.0 else None,
         )
         for s, name in enumerate(names)
     )

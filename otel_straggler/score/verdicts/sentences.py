@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from otel_straggler.model.verdict import Verdict
+from otel_straggler.model.verdict import Verdict, cause_text
 
 _UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
@@ -17,7 +17,7 @@ def sentence(verdict: Verdict, *, is_over: bool = False) -> str:
 
     >>> sentence(Verdict(run_id="r", subject_id="rank/5", scope="rank", rank=5, node="node-1",
     ...     section="forward", cause="slow_gpu", state="confirmed", slowdown=1.5, since_step=40,
-    ...     gpu_seconds_lost_per_hour=1440.0, n_peers=7))
+    ...     gpu_seconds_lost_per_hour=1440.0, n_peers=7, on_gpu=True))
     'rank 5 on node-1 takes 1.50x as long as its 7 peers in forward since step 40: slow GPU. The \
 job loses 24 min of GPU time per hour.'
     """
@@ -95,7 +95,7 @@ def _why(verdict: Verdict) -> str:
     if not verdict.is_localised:
         return "cannot localise, the times at hand do not tell culprit from victims"
     names = {
-        "slow_gpu": "slow GPU",
+        "slow_gpu": cause_text("slow_gpu", on_gpu=verdict.is_on_gpu),
         "slow_host": "slow host or data loading",
         "late_arrival": "late arrival, the time lies in no measured section",
         "link": "a slow link",
@@ -108,7 +108,8 @@ def _why(verdict: Verdict) -> str:
     basis = f" ({verdict.evidence})" if verdict.evidence in ("events", "cupti") else ""
     if verdict.cause == "late_arrival" and verdict.evidence == "cupti":
         return f"late arrival{basis}, its own work on the GPU is not slow"
-    return names[verdict.cause] + basis
+    detail = f", {verdict.detail}" if verdict.detail else ""
+    return names[verdict.cause] + basis + detail
 
 
 def _duration(seconds: float) -> str:

@@ -14,7 +14,7 @@ from otel_straggler.model.observation import Floats
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Cause, Verdict
 from otel_straggler.score.verdicts.cases import Cases, Now
-from otel_straggler.score.verdicts.expert_imbalance import expert_imbalance
+from otel_straggler.score.verdicts.expert_imbalance import expert_imbalance, which_expert
 from otel_straggler.score.verdicts.imbalance import MOST_M_W, sequence_imbalance
 from otel_straggler.score.verdicts.joined import joined
 from otel_straggler.score.verdicts.subjects import role_subject, run_subject
@@ -146,7 +146,7 @@ class Structure:
         draft = self._of_run(
             "expert_imbalance", found.slowdown, found.strength, told.waste, found.section
         )
-        return self._take(draft, found=found.is_present)
+        return self._take(replace(draft, detail=which_expert(found)), found=found.is_present)
 
     def _stages(self, told: WhatIf) -> Verdict | None:
         """Whether the last stage has more to do than the others."""

@@ -25,7 +25,7 @@ class WhatIf:
         m_w: part of the loss that goes if the worst 3 % of the workers take the mean; about 1 if
             they are all there is. Noise where ``slowdown`` is hardly above 1.
         m_s: the same for the last pipeline stage; may be above 1, because the mean of the run is
-            longer than the other stages.
+            longer than the other stages, and below 0 where it is longer than the last one.
         of_data_rank: (D,) slowdown if only this data rank were as it is.
         of_stage: (P,) slowdown if only this stage were as it is.
         of_worker: (D, P) the smaller of both: large where a single worker is slow.
@@ -43,14 +43,6 @@ class WhatIf:
     of_worker: Floats
     stages: Floats
     steps: int
-
-    @property
-    def longest_stage(self) -> int:
-        """Index of the stage that takes longest; -1 if there are not two."""
-        known = np.isfinite(self.stages)
-        if known.sum() < 2:
-            return -1
-        return int(np.argmax(np.where(known, self.stages, -np.inf)))
 
 
 def what_if(seconds: Floats, microbatches: int) -> WhatIf:

@@ -131,6 +131,7 @@ def verdict(**changes: Any) -> Verdict:
         "node": "node-0",
         "section": "forward",
         "cause": "slow_gpu",
+        "on_gpu": True,
         "state": "confirmed",
         "slowdown": 1.3,
         "since_step": 40,

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from otel_straggler.model.decision import hang_subject
-from otel_straggler.model.verdict import CAUSES, RunVerdicts
+from otel_straggler.model.verdict import RunVerdicts, cause_text
+from otel_straggler.publish.picture import Maker, picture_json
 from otel_straggler.publish.picture.answer import answer_of
 from otel_straggler.publish.picture.answer_type import TONES
 from otel_straggler.score.hangs.run_state import ENDS
@@ -135,7 +136,7 @@ def test_a_rank_goes_before_an_imbalance_unless_that_costs_far_more() -> None:
 def test_each_subject_has_its_words(told: Any, kind: str, headline: str) -> None:
     found = answer_of(made.seen(told))
     assert (found["kind"], found["headline"]) == (kind, headline)
-    assert found["cause_text"] == CAUSES[told.cause]
+    assert found["cause_text"] == cause_text(told.cause, on_gpu=told.on_gpu)
     assert 1 <= len(found["advice"]) <= 3
 
 
@@ -319,3 +320,24 @@ def test_every_answer_has_the_same_fields_and_is_json() -> None:
     assert all(each["tone"] in TONES for each in found)
     assert all(each["sentence"].endswith(".") for each in found)
     json.dumps(found, allow_nan=False)
+
+
+def test_a_suspicion_of_before_a_restart_is_no_answer_once_the_new_attempt_is_judged() -> None:
+    """The book of changes keeps it until some steps have passed without; nothing says it now."""
+    old = made.verdict(state="suspect", attempt=0)
+    world = made.seen(old, world=made.summary(attempt=1), attempt=1)
+    assert answer_of(world)["kind"] == "healthy"
+    told = picture_json(world, Maker(version="1"))["verdicts"][0]["sentence"]
+    assert told.startswith("rank 5 on node-0 took 1.30x as long as its 7 peers")
+    new = made.verdict(state="suspect", attempt=1)
+    again = made.seen(new, world=made.summary(attempt=1), attempt=1)
+    assert answer_of(again)["headline"] == "Rank 5 on node-0 may be slow in forward"
+
+
+def test_who_was_called_slow_before_a_restart_is_told_to_have_been() -> None:
+    """It stands until it is seen to be well, but the new attempt has not looked yet."""
+    world = made.seen(made.verdict(attempt=0), world=made.summary(attempt=1), attempt=1)
+    found = answer_of(world)
+    assert found["headline"] == "Rank 5 on node-0 was slow in forward before the restart"
+    assert "since then too few steps have been compared" in found["sentence"]
+    assert "took 1.30x" in found["sentence"]

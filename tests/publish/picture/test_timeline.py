@@ -106,6 +106,7 @@ def test_a_rank_in_detail() -> None:
     columns = [column_of(made.table_of(8), 1), column_of(table, 2)]
     found = rank_json(world, 5, columns, Maker(version="1"))
     forward = next(each for each in found["sections"] if each["name"] == "forward")
+    assert forward["n_peers"] == 7
     assert (forward["step_s"], forward["peers_step_s"], forward["slowdown"]) == (0.15, 0.1, 1.5)
     assert found["gpu"] == {
         "tier": "off",

@@ -24,6 +24,7 @@ VERDICT = Verdict(
     slowdown=1.5,
     since_step=4210,
     n_peers=1023,
+    on_gpu=True,
 )
 
 
@@ -89,3 +90,23 @@ def test_who_comes_late_with_a_gpu_that_is_not_slow_is_told_so() -> None:
     """Its kernels were looked at."""
     late = replace(VERDICT, cause="late_arrival", section="", evidence="cupti")
     assert "late arrival (cupti), its own work on the GPU is not slow." in sentence(late)
+
+
+def test_a_rank_that_told_of_no_gpu_may_have_none() -> None:
+    """A training on CPUs has no slow GPU; one that was timed on its GPU has one, told or not."""
+    assert sentence(replace(VERDICT, on_gpu=False)).endswith(": slow GPU or host.")
+    timed = replace(VERDICT, on_gpu=False, evidence="events")
+    assert sentence(timed).endswith(": slow GPU (events).")
+
+
+def test_an_imbalance_of_experts_says_which() -> None:
+    """One that is always the longest is placed badly; one after the other is routing."""
+    told = replace(
+        VERDICT,
+        scope="run",
+        cause="expert_imbalance",
+        detail="expert 2 the longest in 97 % of the steps",
+    )
+    for is_over in (False, True):
+        text = sentence(told, is_over=is_over)
+        assert ": experts of unequal load, expert 2 the longest in 97 % of the steps." in text

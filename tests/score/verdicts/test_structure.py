@@ -60,9 +60,11 @@ def test_sequences_of_unequal_length_are_the_runs() -> None:
 
 
 def test_experts_of_unequal_load_are_the_runs() -> None:
-    """The hot expert changes."""
+    """The hot expert is named; no rank is."""
     judge = judged(made("dp16,ep4", expert_cv=0.5, steps=160))
     assert imbalances(judge) == {"run/expert_imbalance": "run"}
+    said = next(v.sentence for v in judge.changes if v.cause == "expert_imbalance")
+    assert "experts of unequal load, expert 0 the longest in 100 % of the steps." in said
 
 
 def test_every_worker_has_a_place_in_the_heat_map() -> None:

@@ -2,6 +2,7 @@
 
 import { STRONGEST_SLOWDOWN, heatGradient } from "./colours.js";
 import { rankWords, slowdownWords } from "./chart_words.js";
+import { NOBODY_WORDS } from "./lone_ranks.js";
 import { printableText } from "./dom.js";
 
 /** An element with a class, attributes, and children (elements or text, which may be data). */
@@ -156,8 +157,8 @@ export function worstTable(caption, column) {
   return { element, update };
 }
 
-function rowOfRank({ rank, node, slowdown, words, state, why }) {
-  const cells = [slowdownWords(slowdown), words, state ?? "unknown", why ?? "no"];
+function rowOfRank({ rank, node, slowdown, isLone, words, state, why }) {
+  const cells = [isLone ? NOBODY_WORDS : slowdownWords(slowdown), words, state ?? "unknown", why ?? "no"];
   return chartElement(
     "tr",
     "",

@@ -12,6 +12,7 @@ import {
   wordsOf,
 } from "./format.js";
 
+const WORST_PART = 0.03; // of the workers count as the worst, at least one
 const MUCH_WASTE = 0.1;
 const SOME_WASTE = 0.048; // from there on the answer no longer says that all is well
 
@@ -32,7 +33,7 @@ export function figuresOf(picture) {
   return [
     stepTime(run),
     timeLost(run, isOver),
-    lostSoFar(run, isOver),
+    lostSoFar(picture, isOver),
     reporting(run, isOver),
     progress(picture),
     resolvable(run),
@@ -74,9 +75,10 @@ function wasteTone(waste) {
   return waste >= SOME_WASTE ? "watch" : "good";
 }
 
-function lostSoFar(run, isOver) {
+function lostSoFar({ run, heat }, isOver) {
   const why = [];
-  if (isKnown(run.m_w) && run.m_w >= 0.5) why.push(`${formatPercent(Math.min(1, run.m_w))} by the worst workers`);
+  const isOne = Math.round(WORST_PART * (heat?.cells?.length ?? 0)) <= 1;
+  if (isKnown(run.m_w) && run.m_w >= 0.5) why.push(`${formatPercent(Math.min(1, run.m_w))} by the worst worker${isOne ? "" : "s"}`);
   if (isKnown(run.m_s) && run.m_s >= 0.5) why.push(`${formatPercent(Math.min(1, run.m_s))} by the last stage`);
   return { title: isOver ? "Lost in all" : "Lost so far", large: formatGpuTime(run.gpu_seconds_lost), small: why.join(", ") };
 }

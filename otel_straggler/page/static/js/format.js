@@ -103,13 +103,13 @@ export function asSentence(text) {
   return text ? text[0].toUpperCase() + text.slice(1) : "";
 }
 
-/** Words of a closed list, for people: `slow_gpu` is `slow GPU`. Unknown ones stand as they are. */
+/** Words of a closed list, for people: `slow_gpu` is `slow GPU or host`. Unknown ones stand as they are. */
 export function wordsOf(code) {
   return KNOWN_WORDS[code] || String(code ?? UNKNOWN_TEXT).replaceAll("_", " ");
 }
 
 const KNOWN_WORDS = {
-  slow_gpu: "slow GPU",
+  slow_gpu: "slow GPU or host",
   slow_host: "slow host or data loading",
   late_arrival: "late arrival",
   link: "link",

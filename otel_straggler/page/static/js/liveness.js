@@ -3,6 +3,7 @@
 import { nameTree, rankTree } from "./bars.js";
 import { textScale } from "./chart_dom.js";
 import { el, patch, printableText } from "./dom.js";
+import { earlierHangsTree } from "./earlier_hangs.js";
 import { asSentence, formatAge, formatNumber, isKnown } from "./format.js";
 import {
   aboutState,
@@ -21,6 +22,7 @@ export function createLiveness(container, actions) {
   const counts = addedDiv(container, "state-counts");
   const strip = addedStrip(container);
   const named = addedDiv(container, "grave-ranks");
+  const earlier = addedDiv(container, "earlier-hangs");
   let last = null;
   let shown = null;
   let drawn = { how: null, ranks: null };
@@ -87,6 +89,7 @@ export function createLiveness(container, actions) {
         culprits: awaitedRanks(picture.hangs),
       };
       strip.hidden = !picture || picture.ranks.rank.length === 0;
+      patch(earlier, picture && earlierHangsTree(picture));
       if (!picture) return patch(counts, null);
       const chosen = picture.ranks.rank.indexOf(ui.rank);
       if (chosen !== -1 && document.activeElement !== strip) focus = chosen;

@@ -4,6 +4,7 @@ import { barTree, commandTree, nameTree, nothingTree } from "./bars.js";
 import { el, patch } from "./dom.js";
 import { formatAge, formatNumber, formatSeconds, formatTimes, isKnown } from "./format.js";
 import { aboutState } from "./rank_states.js";
+import { NOBODY_WORDS } from "./lone_ranks.js";
 import { sparklineTree } from "./sparkline.js";
 import { verdictTree } from "./verdicts.js";
 
@@ -140,6 +141,7 @@ function sectionsTree(rank, actions) {
 
 function sectionTree(section, largest, history, actions) {
   const isWork = section.kind !== "wait"; // who waits longer is a victim, not slow
+  const isLone = section.n_peers === 0;
   const isSlow = isWork && isKnown(section.slowdown) && section.slowdown >= SLOW_FROM;
   return el(
     "li",
@@ -153,7 +155,7 @@ function sectionTree(section, largest, history, actions) {
         nameTree(section.name),
       ),
       el("small", {}, ` ${section.kind ?? ""}`),
-      el("strong", { class: "number" }, formatTimes(section.slowdown)),
+      isLone ? el("small", {}, NOBODY_WORDS) : el("strong", { class: "number" }, formatTimes(section.slowdown)),
     ),
     el(
       "div",
@@ -163,10 +165,10 @@ function sectionTree(section, largest, history, actions) {
         { class: "section-bars" },
         barTree(section.step_s, largest, isSlow ? "own" : "neutral"),
         el("span", { class: "number" }, formatSeconds(section.step_s)),
-        barTree(section.peers_step_s, largest, "others"),
-        el("span", { class: "number" }, formatSeconds(section.peers_step_s)),
+        isLone ? null : barTree(section.peers_step_s, largest, "others"),
+        isLone ? null : el("span", { class: "number" }, formatSeconds(section.peers_step_s)),
       ),
-      sparklineTree(pastOf(history, section.name), `Slowdown of ${section.name}`),
+      isLone ? null : sparklineTree(pastOf(history, section.name), `Slowdown of ${section.name}`),
     ),
     el("p", { class: "card-foot" }, scoreTexts(section).map((text) => el("span", {}, text))),
   );

@@ -1,6 +1,7 @@
 // Which ranks a chart shows, in which order, and which of them are marked.
 
 import { printableText } from "./dom.js";
+import { isAlone } from "./lone_ranks.js";
 
 /** Windows that "worst first" looks at: one alone would shuffle ranks that are alike. */
 const WORST_OF_WINDOWS = 10;
@@ -30,7 +31,7 @@ export function factsOfRanks(picture) {
   return knownPictures.get(picture);
 }
 
-/** `{index, node, nodeIndex, state}` of each rank by its number. */
+/** `{index, node, nodeIndex, role, state}` of each rank by its number. */
 export function ranksByNumber(picture) {
   const { ranks } = picture;
   const nodes = ranks.nodes?.map(printableText);
@@ -43,6 +44,7 @@ export function ranksByNumber(picture) {
         index,
         nodeIndex: ranks.node?.[index] ?? -1,
         node: nameOf(nodes, ranks.node?.[index]),
+        role: ranks.role?.[index] ?? null,
         state: nameOf(ranks.states, ranks.state?.[index]),
       },
     ]),
@@ -130,7 +132,7 @@ export function flaggedRowsOf(keys, flagged) {
   return { flaggedRows, suspectRows };
 }
 
-/** `[{rank, node, slowdown, state, why}]` of the newest window: flagged ranks, then the slowest. */
+/** `[{rank, node, slowdown, isLone, state, why}]` of the newest window: flagged ranks, then the slowest. */
 export function worstRanks(picture, known, flagged, most = 20) {
   const slowdownAt = picture.slowdowns?.overall ?? [];
   const { rank: ranks } = picture.ranks;
@@ -140,6 +142,7 @@ export function worstRanks(picture, known, flagged, most = 20) {
   return places.slice(0, most).map((i) => ({
     rank: ranks[i],
     slowdown: slowdownAt[i] ?? null,
+    isLone: isAlone(picture.ranks, slowdownAt, i),
     node: known.get(ranks[i]).node,
     state: known.get(ranks[i]).state,
     why: flagged.get(ranks[i])?.why ?? null,

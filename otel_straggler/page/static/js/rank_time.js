@@ -13,6 +13,7 @@ import {
   stepWords,
 } from "./chart_words.js";
 import { bytesAtPlaces, heatDetail, heatLevels } from "./heat_levels.js";
+import { NOBODY_WORDS, isAlone } from "./lone_ranks.js";
 import { printableText } from "./dom.js";
 import { EMPTY_HEAT_GRID, isHeatHeld } from "./heat_view.js";
 import { RANK_ORDERS, factsOfRanks, flaggedRowsOf, orderOfRanks } from "./rank_order.js";
@@ -186,12 +187,20 @@ function wordsOfCell(shown, { row, column, byte, ranks }) {
   const { node, state } = shown.known.get(rank) ?? {};
   const window = shown.columns[column];
   const why = shown.flagged.get(rank)?.why;
+  const isLone = ranks === 1 && isAloneIn(shown, column, rank);
   return [
-    `${rankWords(rank, node)}, ${stepWords(window)}: ${byteWords(byte)}`,
+    `${rankWords(rank, node)}, ${stepWords(window)}: ${isLone ? NOBODY_WORDS : byteWords(byte)}`,
     ranks > 1 ? `the slowest of ${ranksWords(ranks)} in this line` : "",
     window.first_step === null ? "" : clockWords(window.at_s),
     why ? `flagged: ${why}` : (state ?? ""),
   ];
+}
+
+function isAloneIn({ timeline, known }, column, rank) {
+  const { ranks, bytes } = timeline;
+  const start = column * ranks.length;
+  const role = ranks.map((each) => known.get(each)?.role);
+  return isAlone({ role }, bytes.subarray(start, start + ranks.length), ranks.indexOf(rank));
 }
 
 /** What is in sight, as attributes, and as a sentence where lines stand for many ranks. */

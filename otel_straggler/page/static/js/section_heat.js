@@ -7,6 +7,7 @@ import { countWords, rankWords, ranksWords, slowdownWords } from "./chart_words.
 import { bytesAtPlaces, heatDetail, heatLevels } from "./heat_levels.js";
 import { printableText } from "./dom.js";
 import { EMPTY_HEAT_GRID } from "./heat_view.js";
+import { NOBODY_WORDS, isAlone } from "./lone_ranks.js";
 import { RANK_ORDERS, factsOfRanks, flaggedRowsOf, orderOfRanks } from "./rank_order.js";
 import { visibleCells } from "./viewport.js";
 
@@ -106,7 +107,7 @@ function shownOf(picture, order, ui) {
   };
 }
 
-function sectionGrid({ keys, places, columns, levels, flagged, known, order }, ui) {
+function sectionGrid({ picture, keys, places, columns, levels, flagged, known, order }, ui) {
   const rowOf = keys.indexOf(ui.rank ?? null);
   const columnOf = ui.section
     ? columns.findIndex(({ name }, i) => i > 0 && name === ui.section)
@@ -123,7 +124,7 @@ function sectionGrid({ keys, places, columns, levels, flagged, known, order }, u
       order === "node" && nodeAt(row) ? `${nodeAt(row)} · ${keys[row]}` : `rank ${keys[row]}`,
     columnName: (column) => columns[column].words,
     columnKind: (column) => (column === 0 ? "own work" : columns[column].kind),
-    exactAt: (row, column) => columns[column].values[places[row]],
+    exactAt: (row, column) => exactOf(picture, columns[column].values, places[row]),
     ...flaggedRowsOf(keys, flagged),
     selectedRow: rowOf < 0 ? null : rowOf,
     selectedColumn: columnOf < 0 ? null : columnOf,
@@ -135,12 +136,19 @@ function sectionGrid({ keys, places, columns, levels, flagged, known, order }, u
   };
 }
 
+/** What a cell shows as a number: nothing where there is nobody to be compared with. */
+function exactOf({ ranks }, values, place) {
+  return isAlone(ranks, values, place) ? null : values[place];
+}
+
 /** "forward, 1.49x its peers": its own work that is farthest behind; waiting is no work. */
 function slowestInWords({ ranks, sections, slowdowns }, rank) {
   const place = ranks.rank.indexOf(rank);
   const own = (sections ?? [])
-    .map(({ name, kind }, i) => ({ name, kind, slowdown: slowdowns?.by_section?.[i]?.[place] ?? null }))
-    .filter(({ kind, slowdown }) => kind !== "wait" && slowdown !== null)
+    .map(({ name, kind }, i) => ({ name, kind, values: slowdowns?.by_section?.[i] ?? [] }))
+    .filter(({ kind, values }) => kind !== "wait" && !isAlone(ranks, values, place))
+    .map(({ name, values }) => ({ name, slowdown: values[place] ?? null }))
+    .filter(({ slowdown }) => slowdown !== null)
     .sort((one, other) => other.slowdown - one.slowdown);
   return own.length ? `${printableText(own[0].name)}, ${slowdownWords(own[0].slowdown)}` : "not known";
 }
@@ -153,12 +161,14 @@ function guttersFor(columns, width, isByNode) {
   return { ...(isFlat ? GUTTERS : SLANTED), left };
 }
 
-function wordsOfSection({ keys, places, columns, known, flagged }, { row, column, ranks }) {
+function wordsOfSection({ picture, keys, places, columns, known, flagged }, { row, column, ranks }) {
   const rank = keys[row];
   const { words, kind, values } = columns[column];
+  const isLone = ranks === 1 && isAlone(picture.ranks, values, places[row]);
+  const times = isLone ? NOBODY_WORDS : slowdownWords(values[places[row]]);
   const where = column === 0 ? "all sections" : words;
   return [
-    `${rankWords(rank, known.get(rank)?.node)}, ${where}: ${slowdownWords(values[places[row]])}`,
+    `${rankWords(rank, known.get(rank)?.node)}, ${where}: ${times}`,
     column === 0 ? "" : `${kind} section`,
     ranks > 1 ? `the slowest of ${ranksWords(ranks)} in this line` : "",
     flagged.has(rank) ? `flagged: ${flagged.get(rank).why}` : "",

@@ -72,7 +72,7 @@ function subjectTree(verdict, actions) {
 }
 
 function factsOf(verdict, picture) {
-  const facts = [wordsOf(verdict.cause)];
+  const facts = [verdict.cause_text || wordsOf(verdict.cause)];
   if (verdict.section) facts.push(`in ${verdict.section}`);
   if (isKnown(verdict.slowdown)) facts.push(formatTimes(verdict.slowdown));
   if (isKnown(verdict.since_step)) facts.push(`since step ${formatNumber(verdict.since_step)}`);

@@ -1,0 +1,48 @@
+// Hangs that are over: when, for how long, because of whom, what each cost, and what came then.
+
+import { nameTree } from "./bars.js";
+import { el } from "./dom.js";
+import { formatClock, formatCount, formatDuration, formatGpuTime, isKnown } from "./format.js";
+
+const MOST_EARLIER = 10;
+const EARLIER_HEADS = ["Since", "For", "Why", "Cost", "Then"];
+
+/** A table of the longest, newest first; nothing if there were none. */
+export function earlierHangsTree(picture) {
+  const worlds = picture.hangs || [];
+  const hangs = worlds.flatMap((world) => world.earlier || []);
+  if (!hangs.length) return null;
+  const leftOut = worlds.reduce((sum, world) => sum + (world.earlier_left_out || 0), 0);
+  const more = Math.max(0, hangs.length - MOST_EARLIER) + leftOut;
+  return [
+    el("h3", { key: "title" }, "Earlier hangs"),
+    el(
+      "table",
+      { key: "hangs", class: "rows", "data-field": "earlier-hangs" },
+      el("caption", { class: "visually-hidden" }, "Hangs that are over, the newest first"),
+      el("thead", {}, el("tr", {}, EARLIER_HEADS.map((title) => el("th", { scope: "col", key: title }, title)))),
+      el("tbody", {}, longestOf(hangs).map((hang, place) => rowOfHang(hang, place, picture.now_s))),
+    ),
+    more ? el("p", { key: "more", class: "nothing" }, `and ${formatCount(more, "shorter one")}`) : null,
+  ];
+}
+
+function longestOf(hangs) {
+  const byLength = hangs.map((_, at) => at).sort((one, other) => hangs[other].duration_s - hangs[one].duration_s);
+  const shown = new Set(byLength.slice(0, MOST_EARLIER));
+  return hangs.filter((_, at) => shown.has(at));
+}
+
+function rowOfHang(hang, place, nowS) {
+  const atLeast = hang.is_end_seen ? "" : "at least ";
+  const cost = isKnown(hang.gpu_seconds_lost) ? formatGpuTime(hang.gpu_seconds_lost) : "not known";
+  return el(
+    "tr",
+    { key: place },
+    el("th", { scope: "row" }, formatClock(hang.since_s, nowS)),
+    el("td", {}, `${atLeast}${formatDuration(hang.duration_s)}`),
+    el("td", {}, nameTree(hang.sentence)),
+    el("td", {}, cost),
+    el("td", {}, nameTree(hang.then)),
+  );
+}
