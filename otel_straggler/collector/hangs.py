@@ -41,10 +41,10 @@ class Hangs:
 
     def __init__(self, settings: HangSettings | None = None) -> None:
         self._settings = settings or HangSettings()
-        self._judges: dict[_Key, HangJudge] = {}
+        self._judges: dict[str, dict[str, HangJudge]] = {}
         self._orders: dict[_Key, tuple[str, ...]] = {}
         self._learnt: dict[_Key, None] = {}
-        self._newest: dict[_Key, Found] = {}
+        self._newest: dict[str, dict[str, Found]] = {}
 
     def learn(self, table: StepTable) -> None:
         """Take the times of some steps. Cost: see :meth:`Timeouts.learn`."""
@@ -65,30 +65,32 @@ class Hangs:
         signs = signs_of(world, self._orders.get(key, ()), now_s, self._settings.lost_after_s)
         if signs is None:
             return None
-        found = self._newest[key] = self._judge(key).look(signs, world.attempt, now_s)
+        found = self._judge(key).look(signs, world.attempt, now_s)
+        self._newest.setdefault(run_id, {})[group] = found
         return found
 
     def hung(self, run_id: str) -> dict[str, int]:
         """Since when (ns) which worlds of a run are stuck or lost, by subject of a decision."""
         return {
             hang_subject(group): int(found.hung_since_s * 1e9)
-            for (run, group), found in self._newest.items()
-            if run == run_id and found.is_hung
+            for group, found in self._newest.get(run_id, {}).items()
+            if found.is_hung
         }
 
     def idle_gpu_s(self, run_id: str) -> dict[str, float]:
         """GPU seconds that hangs have cost so far, by group; only of those that ever hung."""
         return {
             group: judge.idle_gpu_s
-            for (run, group), judge in self._judges.items()
-            if run == run_id and judge.idle_gpu_s > 0.0
+            for group, judge in self._judges.get(run_id, {}).items()
+            if judge.idle_gpu_s > 0.0
         }
 
     def forget(self, run_ids: Iterable[str]) -> None:
-        gone = set(run_ids)
-        for table in (self._judges, self._orders, self._learnt, self._newest):
-            for key in [key for key in table if key[0] in gone]:
-                del table[key]
+        for run_id in run_ids:
+            self._newest.pop(run_id, None)
+            for group in self._judges.pop(run_id, ()):
+                self._orders.pop((run_id, group), None)
+                self._learnt.pop((run_id, group), None)
 
     # --- over restarts of the collector ------------------------------------------------------
 
@@ -102,7 +104,7 @@ class Hangs:
                     "run_id": key[0],
                     "group": key[1],
                     "order": list(self._orders.get(key, ())),
-                    "judge": self._judges[key].state(),
+                    "judge": self._judge(key).state(),
                 }
                 for key in keys
             ],
@@ -124,14 +126,17 @@ class Hangs:
             judges[key] = HangJudge(self._settings)
             judges[key].restore(world["judge"])
             orders[key] = tuple(str(name) for name in world["order"][:_MOST_SECTIONS])
-        self._judges.update(judges)
+        for (run_id, group), judge in judges.items():
+            self._judges.setdefault(run_id, {})[group] = judge
         self._orders.update(orders)
         self._learnt.update(dict.fromkeys(judges))
 
     def _judge(self, key: _Key) -> HangJudge:
-        judge = self._judges.get(key)
+        run_id, group = key
+        judges = self._judges.setdefault(run_id, {})
+        judge = judges.get(group)
         if judge is None:
-            judge = self._judges[key] = HangJudge(self._settings)
+            judge = judges[group] = HangJudge(self._settings)
         return judge
 
 

@@ -47,18 +47,26 @@ class Families:
     """Lines by metric. All lines of a metric must stand together, whatever run they are of."""
 
     def __init__(self) -> None:
-        self._lines: dict[Metric, list[str]] = {}
+        self._metrics: dict[str, Metric] = {}
+        self._lines: dict[str, list[str]] = {}
 
     def add(self, metric: Metric, label_text: str, value: float) -> None:
-        self._lines.setdefault(metric, []).append(sample(metric, label_text, value))
+        lines = self._lines.get(metric.name)
+        if lines is None:
+            lines = self._lines_of(metric)
+        lines.append(sample(metric, label_text, value))
 
     def extend(self, other: Families) -> None:
-        for metric, lines in other._lines.items():
-            self._lines.setdefault(metric, []).extend(lines)
+        for name, lines in other._lines.items():
+            self._lines_of(other._metrics[name]).extend(lines)
 
     def __len__(self) -> int:
         """How many series."""
         return sum(len(lines) for lines in self._lines.values())
+
+    def _lines_of(self, metric: Metric) -> list[str]:
+        self._metrics.setdefault(metric.name, metric)
+        return self._lines.setdefault(metric.name, [])
 
     def render(self) -> bytes:
         """The page.
@@ -71,9 +79,9 @@ class Families:
         a_b_seconds{x="1"} 2
         """
         parts: list[str] = []
-        for metric, lines in sorted(self._lines.items(), key=lambda item: item[0].name):
-            parts.extend(_header(metric))
-            parts.extend(lines)
+        for name in sorted(self._lines):
+            parts.extend(_header(self._metrics[name]))
+            parts.extend(self._lines[name])
         return "".join(parts).encode()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -28,6 +29,8 @@ Stragglers: TypeAlias = frozenset[tuple[str, int]]
 
 _ALWAYS_SHOWN = 100
 """Flagged ranks that keep their scores even where liveness alone fills the budget."""
+MOST_LABELLED = 65_536
+"""Ranks of all runs whose labels are kept as text; about 400 bytes each."""
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 _SECTION_SCORES = (
@@ -463,7 +466,9 @@ def add_quantiles_of(families: Families, over: Metric, text: str, values: Floats
         families.add(over, label("quantile", q) + "," + text, value)
 
 
+@lru_cache(maxsize=MOST_LABELLED)
 def rank_labels(source: Source) -> str:
+    """The labels of a rank's series; made once, since they are asked for with every page."""
     return labels(
         run_id=source.run_id,
         job_name=source.job,
