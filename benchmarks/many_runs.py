@@ -53,6 +53,8 @@ RUNS, RANKS, SECONDS, ASKS = (120, 500), 64, 10.0, 10
 BEAT_S = 5.0
 TICK_S = 0.1
 PATIENCE_S = 300.0
+SETTLE_MS = 2_000
+"""What a page draws only once is left out."""
 THREADS = {
     "scoring": "straggler-scorer",
     "answering": "straggler-servers",
@@ -220,10 +222,10 @@ def _in_a_browser(collector: Collector, base: str, seconds: float) -> Json:
             told = asks.send("SystemInfo.getProcessInfo")["processInfo"]
             return float(sum(each["cpuTime"] for each in told if each["type"] == "renderer"))
 
-        page.wait_for_timeout(2_000)  # what is drawn once
+        page.wait_for_timeout(SETTLE_MS)
         found = {"watched": _with_page(collector, seconds, rendered_s)}
         page.locator("[data-part=picker]").get_by_role("button").first.click()
-        page.wait_for_timeout(1_000)
+        page.wait_for_timeout(SETTLE_MS)
         found["picker"] = _with_page(collector, seconds, rendered_s)
     return found
 
