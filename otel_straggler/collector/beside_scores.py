@@ -76,7 +76,7 @@ class Checkpoints:
     at slightly different times, and each time would be a mark of its own on a page."""
 
     def __init__(self) -> None:
-        self._newest: dict[tuple[str, str], tuple[int, int, float]] = {}
+        self._newest: dict[str, dict[str, tuple[int, int, float]]] = {}
 
     def note(self, batch: ObservationBatch) -> None:
         """Cost: nothing where no section is a checkpoint."""
@@ -91,17 +91,17 @@ class Checkpoints:
 
     def of_run(self, run_id: str) -> dict[str, float]:
         """By group, seconds since 1970."""
-        found = self._newest.items()
-        return {group: end_s for (run, group), (_, _, end_s) in found if run == run_id}
+        found = self._newest.get(run_id, {})
+        return {group: end_s for group, (_, _, end_s) in found.items()}
 
     def forget(self, run_ids: Iterable[str]) -> None:
-        gone = set(run_ids)
-        self._newest = {key: told for key, told in self._newest.items() if key[0] not in gone}
+        for run_id in run_ids:
+            self._newest.pop(run_id, None)
 
     def _take(self, source: Source, step: int, end_s: float) -> None:
-        key = source.run_id, source.group
-        attempt, newest, ended_s = self._newest.get(key, (-1, -1, 0.0))
+        groups = self._newest.setdefault(source.run_id, {})
+        attempt, newest, ended_s = groups.get(source.group, (-1, -1, 0.0))
         if (source.attempt, step) > (attempt, newest) or (
             step < 0 and source.attempt == attempt and end_s > ended_s + _APART_S
         ):
-            self._newest[key] = source.attempt, step, end_s
+            groups[source.group] = source.attempt, step, end_s

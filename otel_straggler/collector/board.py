@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from otel_straggler import semconv
 from otel_straggler.alerts.watched import Watched
@@ -15,7 +16,7 @@ from otel_straggler.collector.board_report import (
     ShownRun,
     ShownWindow,
 )
-from otel_straggler.collector.live_series import in_trouble, live_families
+from otel_straggler.collector.live_series import LiveState, in_trouble, live_families, live_state
 from otel_straggler.collector.liveness import Liveness, World
 from otel_straggler.collector.newest_scores import NewestScores, newest_scores
 from otel_straggler.collector.watching import RunSeen
@@ -39,11 +40,13 @@ _PART_OF_CELLS = 0.25
 """Of a run's budget of series, that scores leave to the cells of workers: one matrix says more of a
 large run than the scores of some hundred healthy ranks."""
 
+_MadeFor: TypeAlias = tuple[RunVerdicts, Mapping[str, str], int, ShownLife]
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """What scrapes and pages read; the parts never change, but for the signs of life within
-    ``seen``, which the scoring thread goes on writing."""
+    ``seen``, which the scoring thread goes on writing. ``page`` may be older than the rest."""
 
     page: bytes = b""
     report: ReportSnapshot = field(default_factory=lambda: ReportSnapshot({}))
@@ -79,6 +82,8 @@ class Board:
         self._runs: dict[str, RunScores] = {}
         self._shown: dict[int, ShownWindow] = {}
         self._rendered: dict[str, tuple[tuple[int, Stragglers, ShownLife], Families]] = {}
+        self._judged_lines: dict[str, tuple[_MadeFor, Families]] = {}
+        self._live_lines: dict[str, tuple[tuple[LiveState, ShownLife], Families]] = {}
         self._newest_scores: dict[str, dict[str, NewestScores]] = {}
 
     def sign(self, collector_id: str, cluster: str = "") -> None:
@@ -104,11 +109,13 @@ class Board:
     def forget(self, run_ids: Iterable[str]) -> None:
         for run_id in run_ids:
             self._runs.pop(run_id, None)
+            self._live_lines.pop(run_id, None)
             self._have_changed(run_id)
 
     def _have_changed(self, run_id: str) -> None:
         """The scores of a run."""
         self._rendered.pop(run_id, None)
+        self._judged_lines.pop(run_id, None)
         self._newest_scores.pop(run_id, None)
 
     def snapshot(
@@ -121,7 +128,7 @@ class Board:
         watch: Callable[[Iterable[RunSeen]], Watched],
         maintenance: Iterable[Maintenance] = (),
     ) -> Snapshot:
-        """Everything as it stands.
+        """Everything as it stands, but for the text of /metrics: see :meth:`page`.
 
         Args:
             judged: gives layer 2 of a run.
@@ -143,12 +150,17 @@ class Board:
             )
             seen.append(self._seen(run_id, run, liveness.worlds(run_id)))
         watched = watch(seen)
-        page = collector_families(watched, maintenance, self._constant_labels)
-        alerting = _by_run(watched, self._constant_labels)
-        for each in seen:
-            page.extend(self._families(each, alerting.get(each.run_id, Families())))
         report = ReportSnapshot(shown, watched.runs, self._alerts)
-        return Snapshot(page.render(), report, len(shown), watched, tuple(seen), maintenance)
+        return Snapshot(b"", report, len(shown), watched, tuple(seen), maintenance)
+
+    def page(self, snapshot: Snapshot) -> bytes:
+        """The text of /metrics, of a snapshot that was made just now."""
+        watched = snapshot.watched
+        page = collector_families(watched, snapshot.maintenance, self._constant_labels)
+        alerting = _by_run(watched, self._constant_labels)
+        for each in snapshot.seen:
+            page.extend(self._families(each, alerting.get(each.run_id, Families())))
+        return page.render()
 
     def _seen(self, run_id: str, run: ShownRun, worlds: Mapping[str, World]) -> RunSeen:
         return RunSeen(
@@ -176,7 +188,8 @@ class Board:
         """All series of a run: what is never folded, and the rest within the budget."""
         straggling = straggling_ranks(seen.judged)
         life = self._shown_life(seen, straggling)
-        families = live_families(seen.run_id, seen.worlds, self._constant_labels, seen.found, life)
+        families = Families()
+        families.extend(self._live_families(seen, life))
         families.extend(alerting)
         named = RunLabels(run_id=seen.run_id, jobs=seen.jobs, constant=self._constant_labels)
         families.extend(self._beside.of_run(named))
@@ -186,6 +199,17 @@ class Board:
         left = self._budget - len(families)
         families.extend(self._beside.of_ranks(named, seen.worlds, left, straggling))
         return families
+
+    def _live_families(self, seen: RunSeen, life: ShownLife) -> Families:
+        """Kept while nothing is heard of the run and nobody's state changes."""
+        made_for = (live_state(seen.worlds, seen.found), life)
+        known = self._live_lines.get(seen.run_id)
+        if known is None or known[0] != made_for:
+            families = live_families(
+                seen.run_id, seen.worlds, self._constant_labels, seen.found, life
+            )
+            known = self._live_lines[seen.run_id] = (made_for, families)
+        return known[1]
 
     def _shown_life(self, seen: RunSeen, straggling: Stragglers) -> ShownLife:
         alive = [(group, rank) for group, world in seen.worlds.items() for rank in world.ranks]
@@ -201,8 +225,18 @@ class Board:
     def _judged_families(
         self, judged: RunVerdicts, run: RunLabels, budget: int, life: ShownLife
     ) -> Families:
-        """Verdicts, then scores, then workers, each within what is left of the budget, of which a
-        part is kept for workers."""
+        """Verdicts, then scores, then workers; kept until one of them changes."""
+        made_for = (judged, run.jobs, budget, life)
+        known = self._judged_lines.get(run.run_id)
+        if known is None or known[0] != made_for:
+            families = self._made_of_verdicts(judged, run, budget, life)
+            known = self._judged_lines[run.run_id] = (made_for, families)
+        return known[1]
+
+    def _made_of_verdicts(
+        self, judged: RunVerdicts, run: RunLabels, budget: int, life: ShownLife
+    ) -> Families:
+        """Each within what is left of the budget, of which a part is kept for workers."""
         scores = self._runs.get(run.run_id)
         families = verdict_families(judged, scores.sources() if scores else (), run)
         straggling = straggling_ranks(judged)

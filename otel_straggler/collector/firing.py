@@ -48,6 +48,7 @@ class Firing:
         self._held: dict[str, _Held] = {}
         self._since_s: dict[str, float] = {}
         self._firing: dict[str, Alert] = {}
+        self._by_run: dict[str, tuple[Alert, ...]] = {}
         self._restored_at_s = 0.0
         self.given_up: tuple[Alert, ...] = ()
 
@@ -64,6 +65,7 @@ class Firing:
             told[key] = replace(alert, starts_at_s=since_s)
         told |= self._of_last_process(watched)
         self._firing = {key: alert for key, alert in told.items() if alert.ends_at_s is None}
+        self._by_run = _by_run(self._firing.values())
         self._since_s = {k: at for k, at in self._since_s.items() if k in self._firing}
         return tuple(told.values())
 
@@ -102,8 +104,7 @@ class Firing:
 
     def of_run(self, run_id: str) -> tuple[Alert, ...]:
         """What fires about a run. From any thread."""
-        firing = self._firing
-        return tuple(each for each in firing.values() if each.labels.get("run_id") == run_id)
+        return self._by_run.get(run_id, ())
 
     @property
     def keys(self) -> frozenset[str]:
@@ -133,6 +134,13 @@ class Firing:
         self._restored_at_s = now_s
         for alert in alerts:
             self._held.setdefault(fingerprint(alert.labels), _Held(alert))
+
+
+def _by_run(alerts: Iterable[Alert]) -> dict[str, tuple[Alert, ...]]:
+    found: dict[str, list[Alert]] = {}
+    for alert in alerts:
+        found.setdefault(alert.labels.get("run_id", ""), []).append(alert)
+    return {run_id: tuple(its) for run_id, its in found.items()}
 
 
 def _gets_on(held: _Held, run: WatchedRun) -> bool:

@@ -42,10 +42,10 @@ class Hangs:
 
     def __init__(self, settings: HangSettings | None = None) -> None:
         self._settings = settings or HangSettings()
-        self._judges: dict[_Key, HangJudge] = {}
+        self._judges: dict[str, dict[str, HangJudge]] = {}
         self._orders: dict[_Key, tuple[str, ...]] = {}
         self._learnt: dict[_Key, None] = {}
-        self._newest: dict[_Key, Found] = {}
+        self._newest: dict[str, dict[str, Found]] = {}
         self._past: dict[_Key, Episodes] = {}
 
     def learn(self, table: StepTable) -> None:
@@ -67,44 +67,50 @@ class Hangs:
         signs = signs_of(world, self._orders.get(key, ()), now_s, self._settings.lost_after_s)
         if signs is None:
             return None
-        found = self._newest[key] = self._judge(key).look(signs, world.attempt, now_s)
+        found = self._judge(key).look(signs, world.attempt, now_s)
+        self._newest.setdefault(run_id, {})[group] = found
         return found
 
     def hung(self, run_id: str) -> dict[str, int]:
         """Since when (ns) which worlds of a run are stuck or lost, by subject of a decision."""
         return {
             hang_subject(group): int(found.hung_since_s * 1e9)
-            for (run, group), found in self._newest.items()
-            if run == run_id and found.is_hung
+            for group, found in self._newest.get(run_id, {}).items()
+            if found.is_hung
         }
 
     def idle_gpu_s(self, run_id: str) -> dict[str, float]:
         """GPU seconds that hangs have cost so far, by group; only of those that ever hung."""
         return {
             group: judge.idle_gpu_s
-            for (run, group), judge in self._judges.items()
-            if run == run_id and judge.idle_gpu_s > 0.0
+            for group, judge in self._judges.get(run_id, {}).items()
+            if judge.idle_gpu_s > 0.0
         }
 
     def forget(self, run_ids: Iterable[str]) -> None:
         """A run that comes back, as another attempt, still has its earlier hangs."""
-        gone = set(run_ids)
-        for key, judge in self._judges.items():
-            if key[0] in gone and judge.episodes:
-                self._past[key] = judge.episodes
+        for run_id in run_ids:
+            self._newest.pop(run_id, None)
+            for group, judge in self._judges.pop(run_id, {}).items():
+                self._orders.pop((run_id, group), None)
+                self._learnt.pop((run_id, group), None)
+                if judge.episodes:
+                    self._past[run_id, group] = judge.episodes
         while len(self._past) > _MOST_KEPT:
             self._past.pop(next(iter(self._past)))
-        for table in (self._judges, self._orders, self._learnt, self._newest):
-            for key in [key for key in table if key[0] in gone]:
-                del table[key]
 
     # --- over restarts of the collector ------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """What was learnt of the 100 worlds that learnt last, in JSON's types only. One that has
         hung and learnt nothing is among them."""
-        hung = (key for key, judge in self._judges.items() if judge.episodes)
-        keys = [key for key in hung if key not in self._learnt] + list(self._learnt)
+        hung = [
+            (run_id, group)
+            for run_id, judges in self._judges.items()
+            for group, judge in judges.items()
+            if judge.episodes and (run_id, group) not in self._learnt
+        ]
+        keys = [*hung, *self._learnt]
         return {
             "version": _STATE_VERSION,
             "past": [[*key, episodes.state()] for key, episodes in self._past.items()],
@@ -113,7 +119,7 @@ class Hangs:
                     "run_id": key[0],
                     "group": key[1],
                     "order": list(self._orders.get(key, ())),
-                    "judge": self._judges[key].state(),
+                    "judge": self._judge(key).state(),
                 }
                 for key in keys[-_MOST_KEPT:]
             ],
@@ -140,14 +146,17 @@ class Hangs:
             for run_id, group, told in state.get("past", ())[-_MOST_KEPT:]
         }
         self._past.update(past)
-        self._judges.update(judges)
+        for (run_id, group), judge in judges.items():
+            self._judges.setdefault(run_id, {})[group] = judge
         self._orders.update(orders)
         self._learnt.update(dict.fromkeys(judges))
 
     def _judge(self, key: _Key) -> HangJudge:
-        judge = self._judges.get(key)
+        run_id, group = key
+        judges = self._judges.setdefault(run_id, {})
+        judge = judges.get(group)
         if judge is None:
-            judge = self._judges[key] = HangJudge(self._settings)
+            judge = judges[group] = HangJudge(self._settings)
             judge.episodes = self._past.pop(key, judge.episodes)
         return judge
 

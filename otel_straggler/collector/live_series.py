@@ -5,16 +5,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import TypeAlias
 
 from otel_straggler import semconv
 from otel_straggler.collector.liveness import World
 from otel_straggler.collector.rank_life import RankLife
-from otel_straggler.publish.prometheus import Families, label, labels, rank_labels
+from otel_straggler.model.rank import Source
+from otel_straggler.publish.prometheus import MOST_LABELLED, Families, label, labels, rank_labels
 from otel_straggler.publish.shown_life import EVERYTHING, RankKey, ShownLife
 from otel_straggler.score.hangs.judge import Found
 from otel_straggler.score.hangs.signs import LATE, LOST, RANK_STATES, STUCK
 
 _MOST_SECTIONS = 20
+LiveState: TypeAlias = tuple[tuple[object, ...], ...]
 
 
 def live_families(
@@ -40,6 +44,17 @@ def live_families(
             _add_states(families, world, its, constant_labels, shown, group)
     families.extend(shown.folded(run_id, constant_labels))
     return families
+
+
+def live_state(worlds: Mapping[str, World], found: Mapping[str, Found]) -> LiveState:
+    """Changes when :func:`live_families` does. Cost: O(ranks), some bytes each."""
+    return (
+        tuple((group, world.attempt, world.n_words) for group, world in worlds.items()),
+        tuple(
+            (group, its.ranks.tobytes(), its.rank_states.tobytes(), its.timeout_s.tobytes())
+            for group, its in found.items()
+        ),
+    )
 
 
 def in_trouble(found: Mapping[str, Found], flagged: Iterable[RankKey]) -> dict[RankKey, int]:
@@ -101,19 +116,20 @@ def _add_rank(
     if folded:
         families.add(semconv.RECORDS_FOLDED, text, folded)
     if shown.shows(semconv.RANK_INFO, key):
-        families.add(semconv.RANK_INFO, f"{_description(life)},{text}", 1)
+        description = _description(life.source, life.gpu_tier, life.gpu_reason)
+        families.add(semconv.RANK_INFO, f"{description},{text}", 1)
 
 
-def _description(life: RankLife) -> str:
+@lru_cache(maxsize=MOST_LABELLED)
+def _description(source: Source, gpu_tier: str, gpu_reason: str) -> str:
     """What else is known of a rank, under the names that OpenTelemetry's translator gives."""
-    source = life.source
     known: dict[str, object] = {
         semconv.RUN_ATTEMPT: source.attempt,
         semconv.SESSION_ID: source.session_id,
         semconv.LOCAL_RANK: source.local_rank if source.local_rank >= 0 else "",
         semconv.GPU_UUID: source.device,
-        semconv.GPU_TIMING_TIER: life.gpu_tier,
-        semconv.GPU_TIMING_REASON: life.gpu_reason,
+        semconv.GPU_TIMING_TIER: gpu_tier,
+        semconv.GPU_TIMING_REASON: gpu_reason,
     }
     known.update((semconv.PARALLEL_RANK[d], rank) for d, rank in source.parallel)
     return labels(**{str(key).replace(".", "_"): value for key, value in known.items()})

@@ -40,6 +40,7 @@ class World:
     ``began_at_s`` is when it was first heard of here; ``outliving`` are the ranks that go on though
     it is said to have shrunk to less: since when, and when they were last heard of. ``dropped`` is
     what all its sessions have lost while they were heard here, by reason; it never shrinks.
+    ``n_words`` counts what was heard: whatever is known here stays the same while it does.
     """
 
     attempt: int
@@ -50,6 +51,7 @@ class World:
     retired: dict[tuple[int, str, str], _Retired] = field(default_factory=dict)
     outliving: dict[int, tuple[float, float]] = field(default_factory=dict)
     touched_at_s: float = 0.0
+    n_words: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
 
     def count_losses(self, grown: Mapping[str, int]) -> None:
@@ -82,7 +84,7 @@ class Liveness:
     """The worlds of all runs. One thread owns it; time is an argument."""
 
     def __init__(self) -> None:
-        self._worlds: dict[tuple[str, str], World] = {}
+        self._runs: dict[str, dict[str, World]] = {}
 
     def take_heartbeat(self, beat: Heartbeat, now_s: float) -> bool:
         """Take a sign of life; True if it is of the newest session of a live rank."""
@@ -90,9 +92,8 @@ class Liveness:
         life = self._life_of(beat.source, sent_at_s, now_s)
         if life is None:
             return False
-        self._worlds[beat.source.run_id, beat.source.group].count_losses(
-            life.take_losses(beat.dropped)
-        )
+        world = self._runs[beat.source.run_id][beat.source.group]
+        world.count_losses(life.take_losses(beat.dropped))
         life.take(beat, now_s)
         return True
 
@@ -103,13 +104,13 @@ class Liveness:
             life.take_progress(source, progress, now_s)
 
     def worlds(self, run_id: str) -> dict[str, World]:
-        """The worlds of a run by group."""
-        return {group: world for (run, group), world in self._worlds.items() if run == run_id}
+        """The worlds of a run by group; a copy."""
+        return dict(self._runs.get(run_id, ()))
 
     def source_of(self, run_id: str, group: str, rank: int) -> Source | None:
         """The newest session of a rank that sends heartbeats and has not ended; from any thread:
         each look-up is one step."""
-        world = self._worlds.get((run_id, group))
+        world = self._runs.get(run_id, {}).get(group)
         life = None if world is None else world.ranks.get(rank)
         if life is None or life.sent_at_s is None or life.finished_at_s is not None:
             return None
@@ -117,16 +118,16 @@ class Liveness:
 
     def ranks_of(self, run_id: str, group: str) -> list[int]:
         """Those that :meth:`source_of` knows; from any thread."""
-        world = self._worlds.get((run_id, group))
+        world = self._runs.get(run_id, {}).get(group)
         ranks = [] if world is None else sorted(world.ranks)
         return [rank for rank in ranks if self.source_of(run_id, group, rank) is not None]
 
     def runs(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(run_id for run_id, _ in self._worlds))
+        return tuple(self._runs)
 
     def clashes(self, run_id: str, now_s: float) -> Iterator[Source]:
         """Sessions that went on within the last minute though a newer one claims their rank."""
-        for world in self.worlds(run_id).values():
+        for world in self._runs.get(run_id, {}).values():
             for retired in world.retired.values():
                 at_s = retired.clashed_at_s
                 if at_s is not None and now_s - at_s < _CLASH_SHOWN_S:
@@ -134,15 +135,14 @@ class Liveness:
 
     def heard(self) -> dict[str, float]:
         """When each run was last heard of."""
-        heard: dict[str, float] = {}
-        for (run_id, _), world in self._worlds.items():
-            heard[run_id] = max(heard.get(run_id, 0.0), world.touched_at_s)
-        return heard
+        return {
+            run_id: max((world.touched_at_s for world in worlds.values()), default=0.0)
+            for run_id, worlds in self._runs.items()
+        }
 
     def forget(self, run_ids: Iterable[str]) -> None:
         for run_id in run_ids:
-            for key in [key for key in self._worlds if key[0] == run_id]:
-                del self._worlds[key]
+            self._runs.pop(run_id, None)
 
     # --- whose word counts -------------------------------------------------------------------
 
@@ -152,6 +152,7 @@ class Liveness:
         if world is None:
             return None
         world.touched_at_s = now_s
+        world.n_words += 1
         said_at_s = min(said_at_s, now_s)
         life = world.ranks.get(source.rank)
         if life is not None and _key(life.source) == _key(source):
@@ -172,10 +173,10 @@ class Liveness:
         return life
 
     def _world_of(self, source: Source, now_s: float) -> World | None:
-        key = (source.run_id, source.group)
-        world = self._worlds.get(key)
+        worlds = self._runs.setdefault(source.run_id, {})
+        world = worlds.get(source.group)
         if world is None or source.attempt > world.attempt:
-            world = self._worlds[key] = World(source.attempt, now_s)
+            world = worlds[source.group] = World(source.attempt, now_s)
         return world if world.attempt == source.attempt else None
 
     def _takes_over(

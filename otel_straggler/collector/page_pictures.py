@@ -88,6 +88,7 @@ class Pictures:
         self._cache = cache or AnswerCache()
         self._tables: dict[tuple[str, str], tuple[WindowScores, RankTable]] = {}
         self._seen_last: dict[tuple[str, str], tuple[str, Seen]] = {}
+        self._listed: tuple[Snapshot | None, tuple[int, str]] = (None, (0, ""))
         self._lock = threading.Lock()
 
     # --- answers ---------------------------------------------------------------------------------
@@ -184,10 +185,14 @@ class Pictures:
     # --- what has changed: quick enough for the event loop ---------------------------------------
 
     def list_state(self) -> tuple[int, str]:
-        """How many live runs there are, and a text that changes when the list of runs does."""
-        runs = self._from.snapshot().seen
-        told = ((run, len(tuple(self._from.alerts(run.run_id)))) for run in runs)
-        return len(runs), state_of_list(told)
+        """How many live runs there are, and a text that changes when the list of runs does; made
+        once for all who listen."""
+        snapshot = self._from.snapshot()
+        if self._listed[0] is not snapshot:
+            runs = snapshot.seen
+            told = ((run, len(tuple(self._from.alerts(run.run_id)))) for run in runs)
+            self._listed = snapshot, (len(runs), state_of_list(told))
+        return self._listed[1]
 
     def run_state(self, run_id: str) -> str | None:
         """Changes when the picture of a run does; None if there is none, or nobody has asked for it

@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from otel_straggler.collector.admission import Admission
@@ -21,6 +21,7 @@ from otel_straggler.collector.hangs import Hangs
 from otel_straggler.collector.histograms import Histograms
 from otel_straggler.collector.keeper import Keeper
 from otel_straggler.collector.liveness import Liveness
+from otel_straggler.collector.pace import Pace
 from otel_straggler.collector.recent import Recent
 from otel_straggler.collector.settings import CollectorSettings, HistorySettings, MiB
 from otel_straggler.collector.summaries import Summaries
@@ -135,8 +136,8 @@ class Worker:
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="straggler-scorer", daemon=True)
         self._is_dirty = True
-        self._published_at_ns = 0
-        self._publishing_took_ns = 0
+        self._publishing = Pace()
+        self._paging = Pace()
         self._ticked_at_ns = monotonic_ns()
         self._failures = 0
         self.snapshot = Snapshot()
@@ -292,14 +293,11 @@ class Worker:
         self._guarded(
             lambda: self._keeper.tick(self._scorer, self._hangs, lambda: self._new_summaries(now_s))
         )
-        # A tenth of the time at most goes into pages: a large run is shown a little later. It is
-        # counted without the waiting for a processor: where that is scarce, pages matter as much.
-        pause_ns = max(_TICK_S * 1e9, 10 * self._publishing_took_ns)
-        since_ns = now_ns - self._published_at_ns
-        if since_ns >= (pause_ns if self._is_dirty else max(_REFRESH_S * 1e9, pause_ns)):
-            began_ns = time.thread_time_ns()
+        # A tenth of the time at most goes into what pages read, and as much into the text of
+        # /metrics, which takes several times as long: much of it is shown a little later.
+        pause_s = _TICK_S if self._is_dirty else _REFRESH_S
+        if self._publishing.since_ns(now_ns) >= pause_s * 1e9 and self._publishing.is_due(now_ns):
             self._publish(now_ns, now_s)
-            self._publishing_took_ns = time.thread_time_ns() - began_ns
 
     def finish(self) -> None:
         """Close every window and publish a last time."""
@@ -307,7 +305,7 @@ class Worker:
         for rows in self._histograms.all(now_ns):
             self._scorer.observe(rows, now_ns)
         self._show(self._scorer.close_all(), now_s)
-        self._guarded(lambda: self._publish(now_ns, now_s))
+        self._guarded(lambda: self._publish(now_ns, now_s, is_last=True))
         summaries = self._new_summaries(now_s)
         self._guarded(lambda: self._keeper.save(self._scorer, self._hangs, summaries))
 
@@ -333,7 +331,17 @@ class Worker:
         for run_id, of_run in by_run.items():
             self._sampler.tell_windows(of_run, self._scorer.judged(run_id))
 
-    def _publish(self, now_ns: int, now_s: float) -> None:
+    def _publish(self, now_ns: int, now_s: float, *, is_last: bool = False) -> None:
+        with self._publishing.counted(now_ns):
+            snapshot = self._new_snapshot(now_ns, now_s)
+        if is_last or self._paging.is_due(now_ns):
+            with self._paging.counted(now_ns):
+                snapshot = replace(snapshot, page=self._board.page(snapshot))
+        self.snapshot = snapshot
+        self._is_dirty = False
+
+    def _new_snapshot(self, now_ns: int, now_s: float) -> Snapshot:
+        """All as it is now, with the last text of /metrics."""
         self._forget(now_s)
         self._board.follow(self._liveness, now_s)
         self._board.drop_unshown()
@@ -341,7 +349,7 @@ class Worker:
         clashes = {run_id: self._clashes(run_id, now_ns, now_s) for run_id in self._liveness.runs()}
         maintenance = self._maintenance.in_force()
         nodes = frozenset(each.node for each in maintenance)
-        self.snapshot = self._board.snapshot(
+        snapshot = self._board.snapshot(
             self._liveness,
             clashes,
             dict(self._scorer.late_by_run),
@@ -350,8 +358,7 @@ class Worker:
             lambda runs: self._watching.watched(runs, nodes, now_s),
             maintenance,
         )
-        self._is_dirty = False
-        self._published_at_ns = now_ns
+        return replace(snapshot, page=self.snapshot.page)
 
     def _found(self, run_id: str, now_s: float) -> dict[str, Found]:
         """Who is stuck or lost, by group."""

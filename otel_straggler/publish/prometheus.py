@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from otel_straggler.model.rank import Source
 from otel_straggler.semconv import Metric
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MOST_LABELLED = 65_536
+"""Ranks of all runs whose labels are kept as text; about 400 bytes each."""
 
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
@@ -30,8 +33,9 @@ def labels(**values: object) -> str:
     return ",".join(label(name, value) for name, value in values.items())
 
 
+@lru_cache(maxsize=MOST_LABELLED)
 def rank_labels(source: Source) -> str:
-    """Those that every series of a rank has."""
+    """Those that every series of a rank has; made once: every page has them."""
     return labels(
         run_id=source.run_id,
         job_name=source.job,
@@ -60,18 +64,26 @@ class Families:
     """Lines by metric. All lines of a metric must stand together, whatever run they are of."""
 
     def __init__(self) -> None:
-        self._lines: dict[Metric, list[str]] = {}
+        self._metrics: dict[str, Metric] = {}
+        self._lines: dict[str, list[str]] = {}
 
     def add(self, metric: Metric, label_text: str, value: float) -> None:
-        self._lines.setdefault(metric, []).append(sample(metric, label_text, value))
+        lines = self._lines.get(metric.name)
+        if lines is None:
+            lines = self._lines_of(metric)
+        lines.append(sample(metric, label_text, value))
 
     def extend(self, other: Families) -> None:
-        for metric, lines in other._lines.items():
-            self._lines.setdefault(metric, []).extend(lines)
+        for name, lines in other._lines.items():
+            self._lines_of(other._metrics[name]).extend(lines)
 
     def __len__(self) -> int:
         """How many series."""
         return sum(len(lines) for lines in self._lines.values())
+
+    def _lines_of(self, metric: Metric) -> list[str]:
+        self._metrics.setdefault(metric.name, metric)
+        return self._lines.setdefault(metric.name, [])
 
     def render(self) -> bytes:
         """The page.
@@ -84,9 +96,9 @@ class Families:
         a_b_seconds{x="1"} 2
         """
         parts: list[str] = []
-        for metric, lines in sorted(self._lines.items(), key=lambda item: item[0].name):
-            parts.extend(_header(metric))
-            parts.extend(lines)
+        for name in sorted(self._lines):
+            parts.extend(_header(self._metrics[name]))
+            parts.extend(self._lines[name])
         return "".join(parts).encode()
 
 

@@ -11,6 +11,8 @@ from otel_straggler.model.rank import Source
 from otel_straggler.score.seen import SeenSources
 
 SHOWN_FOR_S = 60.0
+_Key = tuple[str, str, int, int]
+"""Run, group, attempt and rank."""
 
 
 @dataclass(slots=True)
@@ -25,7 +27,8 @@ class ClashWatch:
 
     def __init__(self, tolerance_s: float) -> None:
         self._tolerance_ns = int(tolerance_s * 1e9)
-        self._claims: dict[tuple[str, str, int, int], list[_Claim]] = {}
+        self._claims: dict[_Key, list[_Claim]] = {}
+        self._contested: dict[str, dict[_Key, None]] = {}
         self._alone: SeenSources[bool] = SeenSources()
 
     def observe(self, batch: ObservationBatch, now_ns: int) -> None:
@@ -47,6 +50,7 @@ class ClashWatch:
         if mine is None:
             if claims:
                 self._alone.clear()
+                self._contested.setdefault(source.run_id, {})[key] = None
             claims.append(_Claim(source, first_ns))
         elif last_ns > claims[-1].first_start_ns + self._tolerance_ns:
             mine.clashed_at_ns = None if mine is claims[-1] else now_ns
@@ -54,12 +58,12 @@ class ClashWatch:
             self._alone.put(source, True)
 
     def live(self, run_id: str, now_ns: int) -> tuple[Source, ...]:
-        """Sessions of the run that clashed within the last minute."""
+        """Sessions of the run that clashed within the last minute. Cost: O(ranks of the run that
+        more than one session has claimed)."""
         return tuple(
             claim.source
-            for key, claims in self._claims.items()
-            if key[0] == run_id
-            for claim in claims
+            for key in self._contested.get(run_id, ())
+            for claim in self._claims[key]
             if claim.clashed_at_ns is not None and now_ns - claim.clashed_at_ns < SHOWN_FOR_S * 1e9
         )
 
@@ -68,6 +72,9 @@ class ClashWatch:
         self._alone.clear()
         for key in [key for key in self._claims if key[: len(prefix)] == prefix]:
             del self._claims[key]
+            self._contested.get(key[0], {}).pop(key, None)
+        for run_id in [run_id for run_id, keys in self._contested.items() if not keys]:
+            del self._contested[run_id]
 
 
 def _first_and_last_start(batch: ObservationBatch) -> tuple[Ints, Ints]:

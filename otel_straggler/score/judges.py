@@ -33,6 +33,7 @@ class Judges:
         self._settings = settings
         self._on_table = on_table
         self._judges: dict[_Key, Judge] = {}
+        self._groups: dict[str, list[str]] = {}
         self._newest_attempt: dict[_Key, int] = {}
         self._without_rows_since_ns: dict[str, int] = {}
         self._new: deque[Verdict] = deque(maxlen=settings.max_changes)
@@ -58,7 +59,7 @@ class Judges:
 
     def judged(self, run_id: str) -> RunVerdicts:
         """All changes in memory and the newest summaries; changes of groups by their time."""
-        judges = [judge for key, judge in self._judges.items() if key[0] == run_id]
+        judges = self._of_run(run_id)
         changes = heapq.merge(*(judge.changes for judge in judges), key=lambda v: v.at_ns)
         summaries = (judge.summary() for judge in judges)
         return RunVerdicts(
@@ -67,7 +68,7 @@ class Judges:
 
     def pages(self, run_id: str) -> list[Page]:
         """When somebody was called because of a run, in order."""
-        judges = (judge for key, judge in self._judges.items() if key[0] == run_id)
+        judges = self._of_run(run_id)
         return list(heapq.merge(*(judge.pages for judge in judges), key=lambda page: page.at_ns))
 
     def new_changes(self) -> list[Verdict]:
@@ -85,14 +86,14 @@ class Judges:
 
     def forget(self, run_id: str) -> None:
         """Drop a run."""
-        for key in [key for key in self._judges if key[0] == run_id]:
-            del self._judges[key]
-            self._newest_attempt.pop(key, None)
+        for group in self._groups.pop(run_id, ()):
+            del self._judges[run_id, group]
+            self._newest_attempt.pop((run_id, group), None)
         self._without_rows_since_ns.pop(run_id, None)
 
     def forget_all_but(self, runs: Collection[str], now_ns: int, limit_ns: int) -> None:
         """Drop the runs of an earlier process for which no rows came for so long."""
-        for run_id in {key[0] for key in self._judges}:
+        for run_id in list(self._groups):
             if run_id in runs:
                 self._without_rows_since_ns.pop(run_id, None)
             elif now_ns - self._without_rows_since_ns.setdefault(run_id, now_ns) >= limit_ns:
@@ -121,4 +122,8 @@ class Judges:
         judge = self._judges.get(key)
         if judge is None:
             judge = self._judges[key] = Judge(self._settings)
+            self._groups.setdefault(key[0], []).append(key[1])
         return judge
+
+    def _of_run(self, run_id: str) -> list[Judge]:
+        return [self._judges[run_id, group] for group in self._groups.get(run_id, ())]

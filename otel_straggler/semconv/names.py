@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 
@@ -46,7 +46,9 @@ class Metric:
     kind: MetricKind
     meaning: str
 
-    @property
-    def prometheus_name(self) -> str:
+    prometheus_name: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
         base = self.name.replace(".", "_") + _UNIT_SUFFIX.get(self.unit, "")
-        return base + "_total" if self.kind == "counter" else base
+        name = base + "_total" if self.kind == "counter" else base
+        object.__setattr__(self, "prometheus_name", name)

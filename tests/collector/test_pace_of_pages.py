@@ -1,0 +1,115 @@
+"""Many ranks: what pages read is new more often than the text of /metrics, which costs more."""
+
+from __future__ import annotations
+
+import pytest
+
+from otel_straggler.collector import worker as worker_module
+from otel_straggler.collector.admission import Admission
+from otel_straggler.collector.pace import Pace
+from otel_straggler.collector.settings import CollectorSettings
+from otel_straggler.collector.worker import Worker
+from otel_straggler.model.heartbeat import Heartbeat
+from otel_straggler.model.rank import Source
+from otel_straggler.wire.decode_metrics import DecodedMetrics
+
+from .watched_world import WatchedWorld
+
+START_S = 1_790_000_000.0
+
+
+class Times:
+    """Clocks that a test sets, and processor time by what is made."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *costs_s: float) -> None:
+        self.now_s = 100.0
+        costs = iter(costs_s)
+        monkeypatch.setattr(worker_module, "Pace", lambda: Pace(self._cpu_ns(next(costs))))
+
+    def worker(self) -> Worker:
+        return Worker(
+            CollectorSettings(),
+            Admission(1 << 20),
+            monotonic_ns=lambda: int(self.now_s * 1e9),
+            wall_s=lambda: START_S + self.now_s,
+        )
+
+    @staticmethod
+    def _cpu_ns(cost_s: float) -> object:
+        taken_ns = 0
+
+        def read() -> int:
+            nonlocal taken_ns
+            taken_ns += int(cost_s * 1e9)
+            return taken_ns
+
+        return read
+
+    def beat(self, worker: Worker, run_id: str) -> None:
+        """A sign of life, taken at once."""
+        source = Source(run_id=run_id, rank=0, session_id="1", world_size=1)
+        beat = Heartbeat(source=source, sent_at_s=START_S + self.now_s)
+        worker.take(DecodedMetrics(heartbeats=(beat,), points={}), 0)
+        worker.process_queued()
+        worker.tick()
+
+
+def test_a_text_that_costs_much_does_not_hold_up_what_pages_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The text takes a second, so it is made again after ten; the rest takes no time."""
+    times = Times(monkeypatch, 0.0, 1.0)
+    worker = times.worker()
+    times.beat(worker, "one")
+    times.now_s += 1.0
+    times.beat(worker, "two")
+    assert {run.run_id for run in worker.snapshot.seen} == {"one", "two"}
+    assert b'run_id="one"' in worker.snapshot.page
+    assert b'run_id="two"' not in worker.snapshot.page
+    times.now_s += 9.0
+    worker.tick()
+    assert b'run_id="two"' in worker.snapshot.page
+
+
+def test_what_pages_read_takes_a_tenth_of_the_time_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It takes half a second, so it is made again after five."""
+    times = Times(monkeypatch, 0.5, 0.0)
+    worker = times.worker()
+    times.beat(worker, "one")
+    times.now_s += 4.9
+    times.beat(worker, "two")
+    assert [run.run_id for run in worker.snapshot.seen] == ["one"]
+    times.now_s += 0.2
+    worker.tick()
+    assert [run.run_id for run in worker.snapshot.seen] == ["one", "two"]
+
+
+def test_the_last_text_has_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However short before the end another one was made."""
+    times = Times(monkeypatch, 0.0, 1.0)
+    worker = times.worker()
+    times.beat(worker, "one")
+    times.now_s += 1.0
+    times.beat(worker, "two")
+    worker.finish()
+    assert b'run_id="two"' in worker.snapshot.page
+
+
+def test_a_text_of_kept_lines_is_the_one_that_is_made_anew() -> None:
+    """Lines of signs of life are kept while nobody speaks; a word, a silence and an end show."""
+    world = WatchedWorld(CollectorSettings(), 3)
+    world.live(20.0)
+    for happens in (
+        lambda: None,
+        lambda: world.say(1, open_section="data_loading"),
+        lambda: world.live(40.0, silent=[2]),
+        lambda: world.end("ok", [0]),
+    ):
+        happens()
+        world.look()
+        board, snapshot = world.worker._board, world.worker.snapshot
+        board._live_lines.clear()
+        board._judged_lines.clear()
+        assert snapshot.page == board.page(snapshot)
