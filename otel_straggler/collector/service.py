@@ -252,6 +252,7 @@ class Collector:
             commands=self._commands.counts(),
             notifications=self._notifying.counts(),
             alert_failures=self._notifying.failures,
+            connections_cut=self._servers.connections_cut,
         )
         return snapshot.page + own.render()
 

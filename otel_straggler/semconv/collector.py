@@ -99,6 +99,12 @@ COLLECTOR_NOTIFICATIONS = Metric(
 COLLECTOR_HTTP_ANSWERS = Metric(
     "straggler.collector.http_answers", "{answer}", "counter", "OTLP/HTTP answers, by status"
 )
+COLLECTOR_CONNECTIONS_CUT = Metric(
+    "straggler.collector.connections_cut",
+    "{connection}",
+    "counter",
+    "connections that asked for nothing, or slowly, closed for others because all were taken",
+)
 COLLECTOR_RECEIVER_RESTARTS = Metric(
     "straggler.collector.receiver_restarts",
     "{restart}",
