@@ -65,6 +65,9 @@ def self_families(
         add(semconv.COLLECTOR_CONNECTIONS_CUT, count, address=address)
     add(semconv.COLLECTOR_GPU_TIMES_REFUSED, intake.refused_gpu_times)
     add(semconv.COLLECTOR_FAILURES, worker.failures + alert_failures)
+    add(semconv.COLLECTOR_NAMES_FOLDED, worker.names_folded)
+    for what, count in worker.turned_away.items():
+        add(semconv.COLLECTOR_TURNED_AWAY, count, what=what)
     for row_fate in _ROW_FATES:
         add(semconv.COLLECTOR_ROWS, worker.rows.get(row_fate, 0), fate=row_fate)
     for fate in _SECTION_TIMES:

@@ -127,6 +127,7 @@ class Collector:
             mode=mode_of(self._settings),
             now_s=time.time,
             wait=self._refilling.wait,
+            problems=lambda: self._worker.problems,
         )
 
     def _maker(self) -> Maker:
