@@ -50,6 +50,8 @@ _FURTHER_LABELS = {
     "straggler.collector.forwarded": ("outcome",),
     "straggler.collector.forward_spans": ("fate", "reason"),
     "straggler.collector.http_answers": ("signal", "status"),
+    "straggler.collector.connections_cut": ("address",),
+    "straggler.collector.turned_away": ("what",),
     "straggler.collector.history.failures": ("reason",),
     "straggler.collector.decisions": ("action", "cause"),
     "straggler.collector.commands": ("verb", "outcome"),

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from otel_straggler.collector.crowding import LIVE_S
 from otel_straggler.score.hangs.judge import Found
 
 _log = logging.getLogger(__name__)
@@ -25,7 +26,8 @@ class Forgetting:
     Args:
         forget_s: a run goes so long after its last sign of life.
         give_up_s: one that hangs stays so long.
-        max_runs: the most that are kept; those that hang go last.
+        max_runs: the most that are kept; of those that are silent the ones that hang go last, and
+            after them those that are heard of.
     """
 
     def __init__(self, *, forget_s: float, give_up_s: float, max_runs: int) -> None:
@@ -48,7 +50,7 @@ class Forgetting:
         left = [run for run in heard if run not in gone]
         if len(left) > self._max_runs:
             stays = {run: run not in self._forgotten and hangs(run) for run in left}
-            left.sort(key=lambda run: (stays[run], heard[run]))
+            left.sort(key=lambda run: (now_s - heard[run] < LIVE_S, stays[run], heard[run]))
             gone.update(left[: len(left) - self._max_runs])
         return tuple(gone)
 

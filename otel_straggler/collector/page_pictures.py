@@ -63,6 +63,7 @@ class Sources:
         maker: who says it.
         mode: whether alerts may call somebody.
         now_s: wall clock.
+        problems: what is wrong with the runs as a whole.
     """
 
     snapshot: Callable[[], Snapshot]
@@ -73,6 +74,7 @@ class Sources:
     mode: Mode
     now_s: Callable[[], float]
     wait: Callable[[], None] = lambda: None
+    problems: Callable[[], tuple[str, ...]] = tuple
 
 
 class Pictures:
@@ -99,7 +101,8 @@ class Pictures:
         def make(_: float) -> Json:
             entries = self._entries()
             problem = self._from.history.problem
-            return runs_json(entries, self._from.maker(), self._from.now_s(), problem)
+            now_s, problems = self._from.now_s(), self._from.problems()
+            return runs_json(entries, self._from.maker(), now_s, problem, problems)
 
         return self._cache.get(("runs",), self._entries_state(), make)
 
@@ -241,7 +244,8 @@ class Pictures:
         older: list[Hashable] = []
         with contextlib.suppress(StragglerError):
             older = [self._from.history.state(run) for run in self._from.history.runs()]
-        return (self.list_state(), live, tuple(older), self._from.history.problem)
+        problems = self._from.history.problem, self._from.problems()
+        return (self.list_state(), live, tuple(older), problems)
 
     def _named(self, run_id: str | None) -> str:
         found = self.first() if run_id is None else run_id

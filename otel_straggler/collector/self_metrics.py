@@ -40,6 +40,7 @@ def self_families(
     commands: Mapping[tuple[str, str], int] | None = None,
     notifications: Mapping[tuple[str, str], int] | None = None,
     alert_failures: int = 0,
+    connections_cut: Mapping[str, int] | None = None,
 ) -> Families:
     """The collector's own series."""
     families = Families()
@@ -60,8 +61,13 @@ def self_families(
         add(semconv.COLLECTOR_REQUESTS, count, signal=signal, answer=answer)
     for (signal, status), count in sorted(http_answers.items()):
         add(semconv.COLLECTOR_HTTP_ANSWERS, count, signal=signal, status=status)
+    for address, count in (connections_cut or {}).items():
+        add(semconv.COLLECTOR_CONNECTIONS_CUT, count, address=address)
     add(semconv.COLLECTOR_GPU_TIMES_REFUSED, intake.refused_gpu_times)
     add(semconv.COLLECTOR_FAILURES, worker.failures + alert_failures)
+    add(semconv.COLLECTOR_NAMES_FOLDED, worker.names_folded)
+    for what, count in worker.turned_away.items():
+        add(semconv.COLLECTOR_TURNED_AWAY, count, what=what)
     for row_fate in _ROW_FATES:
         add(semconv.COLLECTOR_ROWS, worker.rows.get(row_fate, 0), fate=row_fate)
     for fate in _SECTION_TIMES:

@@ -13,6 +13,7 @@ from otel_straggler.collector.intake import Intake
 from otel_straggler.collector.loops import new_loop
 from otel_straggler.collector.settings import CollectorSettings, parse_address
 from otel_straggler.errors import UnavailableError, describe
+from otel_straggler.receive.places import places
 from otel_straggler.receive.tokens import POLLS, TokenGuard
 
 _Result = TypeVar("_Result")
@@ -20,6 +21,9 @@ _START_S = 30.0
 _MOST_ASKED_BYTES = 8_192
 MOST_PAGE_CONNECTIONS = 512
 """Of the metrics address, which must not take the descriptors that ranks need; six a browser."""
+_MOST_HTTP, _MOST_GRPC = 4096, 2048
+_OF_DESCRIPTORS = {"http": 0.5, "grpc": 0.25, "pages": 0.1}
+"""Parts at most; the rest is for files, and for what we connect to."""
 
 
 class Servers:
@@ -38,7 +42,9 @@ class Servers:
 
         receivers = settings.receivers
         limits = http1.HttpLimits(
-            body_bytes=receivers.max_body_bytes, buffered_bytes=receivers.max_waiting_bytes
+            body_bytes=receivers.max_body_bytes,
+            buffered_bytes=receivers.max_waiting_bytes,
+            connections=places(_MOST_HTTP, _OF_DESCRIPTORS["http"]),
         )
         self._otlp = OtlpHttp(
             handler,
@@ -52,9 +58,16 @@ class Servers:
             self._pool = ReceiverPool(settings, handler, commands.poll)
         self._http = http1.HttpServer(app, limits)
         self._api = api
-        asked = http1.HttpLimits(body_bytes=_MOST_ASKED_BYTES, connections=MOST_PAGE_CONNECTIONS)
+        asked = http1.HttpLimits(
+            body_bytes=_MOST_ASKED_BYTES,
+            connections=places(MOST_PAGE_CONNECTIONS, _OF_DESCRIPTORS["pages"]),
+        )
         self._metrics = http1.HttpServer(api, asked)
-        self._grpc = GrpcServer(handler, max_bytes=receivers.max_body_bytes)
+        self._grpc = GrpcServer(
+            handler,
+            max_bytes=receivers.max_body_bytes,
+            connections=places(_MOST_GRPC, _OF_DESCRIPTORS["grpc"]),
+        )
         self._loop = new_loop()
         self._thread = threading.Thread(target=self._run, name="straggler-servers", daemon=True)
 
@@ -62,6 +75,12 @@ class Servers:
     def http_answers(self) -> dict[tuple[str, int], int]:
         """Answers of the OTLP/HTTP port by (signal, status), refusals by the head included."""
         return self._otlp.answers if self._pool is None else self._pool.http_answers
+
+    @property
+    def connections_cut(self) -> dict[str, int]:
+        """Connections that gave way to others, by address."""
+        otlp = self._http.waiting.cut if self._pool is None else self._pool.connections_cut
+        return {"otlp_http": otlp, "metrics": self._metrics.waiting.cut}
 
     @property
     def receiver_restarts(self) -> int | None:

@@ -127,6 +127,7 @@ class Collector:
             mode=mode_of(self._settings),
             now_s=time.time,
             wait=self._refilling.wait,
+            problems=lambda: self._worker.problems,
         )
 
     def _maker(self) -> Maker:
@@ -252,6 +253,7 @@ class Collector:
             commands=self._commands.counts(),
             notifications=self._notifying.counts(),
             alert_failures=self._notifying.failures,
+            connections_cut=self._servers.connections_cut,
         )
         return snapshot.page + own.render()
 

@@ -37,6 +37,7 @@ RULES: dict[str, tuple[str, Any]] = {
     "reference_half_life_seconds": ("a number above 0", lambda v: v > 0),
     "max_section_names": ("an integer of at least 1", lambda v: v >= 1),
     "max_runs": ("an integer of at least 1", lambda v: v >= 1),
+    "max_groups": ("an integer of at least 1", lambda v: v >= 1),
     "forget_run_seconds": ("a number above 0", lambda v: v > 0),
     "block_steps": ("an integer of at least 1", lambda v: v >= 1),
     "block_seconds": ("a number of at least 0.1", lambda v: v >= 0.1),

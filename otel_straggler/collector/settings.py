@@ -84,7 +84,9 @@ class ScoringSettings:
         min_reference_samples: a median of fewer runs never becomes a rank's own best.
         reference_half_life_seconds: a best that is not met again doubles in this time.
         max_section_names: per run; further ones count as ``<other>``.
-        max_runs: runs kept; the one idle longest is forgotten first.
+        max_runs: runs kept; the one idle longest is forgotten first. Further ones are turned away
+            while all are heard of.
+        max_groups: of one run; further ones are turned away.
         forget_run_seconds: a run that is silent for so long is forgotten.
     """
 
@@ -98,6 +100,7 @@ class ScoringSettings:
     reference_half_life_seconds: float = 86_400.0
     max_section_names: int = 200
     max_runs: int = 100
+    max_groups: int = 200
     forget_run_seconds: float = 3_600.0
 
     def for_scorer(self) -> ScoreSettings:

@@ -15,6 +15,7 @@ from otel_straggler.collector.beside_scores import BesideScores
 from otel_straggler.collector.board import Board, Snapshot
 from otel_straggler.collector.board_report import AlertsOf
 from otel_straggler.collector.commands import Commands
+from otel_straggler.collector.crowding import WHATS, Crowding
 from otel_straggler.collector.forgetting import Forgetting
 from otel_straggler.collector.gathering import Gathering
 from otel_straggler.collector.hangs import Hangs
@@ -71,6 +72,8 @@ class WorkerCounts:
     section_times: dict[str, int]
     kernel_times: dict[str, int] = field(default_factory=dict)
     failures: int = 0
+    turned_away: dict[str, int] = field(default_factory=dict)
+    names_folded: int = 0
 
 
 class Worker:
@@ -114,6 +117,7 @@ class Worker:
             give_up_s=settings.liveness.give_up_seconds,
             max_runs=scoring.max_runs,
         )
+        self._crowding = Crowding(scoring)
         self._cluster = settings.metrics.cluster
         judging = settings.liveness.for_judge()
         self._hangs = Hangs(judging)
@@ -140,6 +144,7 @@ class Worker:
         self._paging = Pace()
         self._ticked_at_ns = monotonic_ns()
         self._failures = 0
+        self.problems: tuple[str, ...] = ()
         self.snapshot = Snapshot()
 
     # --- from any thread --------------------------------------------------------------------
@@ -194,6 +199,8 @@ class Worker:
             section_times=self._histograms.counts(),
             kernel_times=self._scorer.kernel_counts,
             failures=self._failures,
+            turned_away={what: self._crowding.counts[what] for what in WHATS},
+            names_folded=counts.names_folded,
         )
 
     # --- the worker's thread ----------------------------------------------------------------
@@ -234,7 +241,7 @@ class Worker:
         A failure is logged and counted; what follows goes on."""
         gathering = Gathering()
         for item in items:
-            content = item.content
+            content = self._crowding.admitted(item.content, item.now_s)
             if isinstance(content, DecodedSpans):
                 if not gathering.has_room_for(content.batch):
                     self._score(gathering)
@@ -273,6 +280,7 @@ class Worker:
                 self._scorer.alive(beat.source, item.now_ns)
             else:
                 self._scorer.finish(beat.source, item.now_ns)
+                self._crowding.end(beat.source.run_id, item.now_s)
         for times in metrics.section_times:
             if self._histograms.take(times, item.now_ns):
                 progress = Progress(end_ns=times.end_ns)
@@ -358,6 +366,7 @@ class Worker:
             lambda runs: self._watching.watched(runs, nodes, now_s),
             maintenance,
         )
+        self.problems = self._crowding.problems(self._scorer.folded_names())
         return replace(snapshot, page=self.snapshot.page)
 
     def _found(self, run_id: str, now_s: float) -> dict[str, Found]:
@@ -391,6 +400,7 @@ class Worker:
         return self._decisions.applied(judged, run_id, hung)
 
     def _forget(self, now_s: float) -> None:
+        self._crowding.keep_only(self._liveness.runs(), now_s)
         gone = self._forgetting.gone(self._liveness.heard(), self._needs_somebody, now_s)
         self._histograms.forget(gone)
         self._liveness.forget(gone)

@@ -151,6 +151,7 @@ def check_collector(collector: Collector) -> Iterator[Finding]:
         sentence = f"{nameless:,} spans came without a rank: they are forwarded, not scored."
         remedy = 'export OTEL_RESOURCE_ATTRIBUTES="training.rank=$RANK,$OTEL_RESOURCE_ATTRIBUTES"'
         yield warning("collector.no_rank", sentence, remedy, nameless)
+    yield from _crowded(collector)
     rejected = _total(collector, semconv.COLLECTOR_SPANS, fate="rejected")
     if rejected:
         sentence = f"{rejected:,} spans were malformed and rejected."
@@ -160,6 +161,33 @@ def check_collector(collector: Collector) -> Iterator[Finding]:
     if failures:
         sentence = f"The collector survived {failures:,} mistakes of its own."
         yield warning("collector.failures", sentence, "Look into the collector's log.", failures)
+
+
+def _crowded(collector: Collector) -> Iterator[Finding]:
+    """Too many runs, groups or section names."""
+    runs = _total(collector, semconv.COLLECTOR_TURNED_AWAY, what="run")
+    if runs:
+        sentence = (
+            f"{runs:,} requests were turned away because more runs send than the collector watches "
+            "(scoring.max_runs). A run id for each process or restart, from a time stamp, does so."
+        )
+        yield problem("collector.crowded", sentence, RUN_ID_REMEDY, runs)
+    groups = _total(collector, semconv.COLLECTOR_TURNED_AWAY, what="group")
+    if groups:
+        sentence = (
+            f"{groups:,} requests were turned away because a run has more groups than the "
+            "collector watches (scoring.max_groups)."
+        )
+        remedy = "Give each world of ranks a group that keeps its name, or its own run id."
+        yield problem("collector.groups", sentence, remedy, groups)
+    folded = _total(collector, semconv.COLLECTOR_NAMES_FOLDED)
+    if folded:
+        sentence = (
+            f"{folded:,} section runs count as <other>: a run has too many section names "
+            "(scoring.max_section_names)."
+        )
+        remedy = 'section("forward")   # one name for the whole run, without the step in it'
+        yield warning("collector.section_names", sentence, remedy, folded)
 
 
 def _total(collector: Collector, metric: semconv.Metric, **labels: Any) -> int:

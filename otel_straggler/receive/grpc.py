@@ -31,6 +31,12 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _THREADS = 4
 _STREAMS = 64
 """Calls at once of one client; further ones wait in the client, not in our memory."""
+_CONNECTIONS = 2048
+_HANDSHAKE_S = 5.0
+"""For a client to begin to speak. gRPC itself gives it two minutes: some thousand that never do
+would hold all connections."""
+_IDLE_S = 300.0
+"""Longer than any pause between two requests of a rank; a client connects again without a word."""
 _BUSY = Answer(status="busy", message="not able to take requests now; send it again later")
 
 
@@ -40,11 +46,22 @@ class GrpcServer:
     Args:
         handler: takes the requests.
         max_bytes: largest message, on the wire and decompressed.
+        connections: open at once; further ones are closed.
+        handshake_s: for a new connection to become one of gRPC.
     """
 
-    def __init__(self, handler: Handler, *, max_bytes: int) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        max_bytes: int,
+        connections: int = _CONNECTIONS,
+        handshake_s: float = _HANDSHAKE_S,
+    ) -> None:
         self._handler = handler
         self._max_bytes = max_bytes
+        self._connections = connections
+        self._handshake_s = handshake_s
         self._server: Any = None
 
     def start(self, host: str, port: int) -> int:
@@ -64,6 +81,9 @@ class GrpcServer:
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_concurrent_streams", _STREAMS),
                 ("grpc.max_metadata_size", 32 * 1024),
+                ("grpc.max_allowed_incoming_connections", self._connections),
+                ("grpc.server_handshake_timeout_ms", int(self._handshake_s * 1000)),
+                ("grpc.max_connection_idle_ms", int(_IDLE_S * 1000)),
             ],
         )
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -5,20 +5,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import socket
 import time
 from email.utils import formatdate
 
 from otel_straggler.receive.http_connection import Connection
 from otel_straggler.receive.http_messages import App, Head, HttpLimits, Request, Response
+from otel_straggler.receive.http_waiting import Waiting
 
 __all__ = ["App", "Head", "HttpLimits", "HttpServer", "Request", "Response", "bind"]
 
+_log = logging.getLogger(__name__)
+
 _SWEEP_S = 0.25
 _BACKLOG = 1024
+_AT_ONCE = 64
+"""Connections that asyncio accepts before it looks at those that it has; uvloop has a rule of its
+own."""
 _GONE_S = 60.0
 """A peer whose machine confirms nothing for so long is gone; the system itself would wait a quarter
 of an hour, and a page's stream keep its place for as long."""
+_FULL = (
+    "all %d connections of %s are taken: for each new one, that is closed which has asked for "
+    "nothing for longest (counted as straggler_collector_connections_cut). If nobody attacks it, "
+    "fewer clients should keep connections open"
+)
 _NO_SUCH_FAMILY = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
@@ -32,10 +44,12 @@ class HttpServer:
         self.app = app
         self.limits = limits
         self.connections: set[Connection] = set()
+        self.waiting = Waiting()
         self.buffered = 0
         self.is_closing = False
         self._servers: list[asyncio.Server] = []
         self._watch: asyncio.Task[None] | None = None
+        self.address = ""
         self._date = (0, b"")
         self.fixed = b"".join(
             f"{name}: {value}\r\n".encode("latin-1") for name, value in app.fixed_headers.items()
@@ -55,12 +69,14 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         sockets = bind(host, port, is_shared=is_shared)
         name = sockets[0].getsockname()
+        self.address = f"{name[0]} port {name[1]}"
         for bound in sockets:
             self._servers.append(
                 await loop.create_server(
-                    lambda: Connection(self, loop), sock=bound, backlog=_BACKLOG
+                    lambda: Connection(self, loop), sock=bound, backlog=_AT_ONCE
                 )
             )
+            bound.listen(_BACKLOG)  # how many may wait is another matter
         self._watch = loop.create_task(self._sweep())
         return str(name[0]), int(name[1])
 
@@ -89,6 +105,15 @@ class HttpServer:
             now_s = time.monotonic()
             for connection in tuple(self.connections):
                 connection.check_deadline(now_s)
+
+    def has_room(self) -> bool:
+        """Whether one more may be open, perhaps in place of another; see :class:`Waiting`."""
+        if len(self.connections) < self.limits.connections or self.is_closing:
+            return True
+        has_room = self.waiting.make_room(self.connections, time.monotonic())
+        if has_room and self.waiting.cut == 1:
+            _log.warning(_FULL, self.limits.connections, self.address)
+        return has_room
 
     def has_much_unsent(self) -> bool:
         """Whether peers do not read more than may wait. Cost: O(connections), for large answers."""

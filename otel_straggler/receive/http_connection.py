@@ -64,6 +64,7 @@ class Connection(asyncio.Protocol):
         self._is_lingering = False
         self._was_sending = True  # when looked at last, while lingering
         self._is_peer_done = False
+        self._has_asked = False  # a head was complete
         self._has_moved = False  # something was complete in the bytes being parsed
         self._unseen_bytes = 0
         self._write_blocked_since: float | None = None
@@ -87,14 +88,18 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
         server = self._server
+        has_room = server.has_room()
         server.connections.add(self)
         if len(server.connections) > server.limits.connections + _CONNECTIONS_BEYOND:
             self.abort()
-        elif server.is_closing or len(server.connections) > server.limits.connections:
+        elif server.is_closing or not has_room:
             self._fail(503, "too many connections")
+        else:
+            server.waiting.meet(self, self._loop)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's
         self._server.connections.discard(self)
+        self._server.waiting.leave(self)
         self._release_body()
         self._is_ended = True
         self._pending.clear()
@@ -174,7 +179,8 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         if self._is_ended:
             return
-        self._has_moved = True
+        self._has_moved = self._has_asked = True
+        self._server.waiting.leave(self)
         size = len(self._url) + sum(len(n) + len(v) + 4 for n, v in self._raw_headers)
         self._head = head = read_head(self._parser, self._url, self._raw_headers)
         problem = problem_of(head, self._raw_headers)
@@ -309,6 +315,9 @@ class Connection(asyncio.Protocol):
                 self._plan_turn()
         if not self._pending and self._task is None:
             self._idle_since = time.monotonic()
+            is_read = self._write_blocked_since is None
+            if self._head is None and is_read and not self._is_lingering:
+                self._server.waiting.rest(self)
             self._send_continue()
         if not self._is_reading and not self._pending:
             self._is_reading = True
@@ -418,8 +427,14 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
         if self._is_peer_done or not self._transport.can_write_eof():
             self._transport.close()
-        else:
+            return
+        try:
             self._transport.write_eof()
+        except OSError:  # the peer was gone before we looked
+            self.abort()
+            return
+        if self.unsent_bytes == 0:
+            self._server.waiting.part(self)
 
     # --- time ----------------------------------------------------------------------------------
 
@@ -454,6 +469,33 @@ class Connection(asyncio.Protocol):
     def unsent_bytes(self) -> int:
         """Of answers, which the system has not taken yet."""
         return int(self._transport.get_write_buffer_size())
+
+    @property
+    def has_asked_nothing(self) -> bool:
+        """Whether it is open, and no head of a request was ever complete."""
+        return not self._has_asked and not self._is_ended and not self._transport.is_closing()
+
+    @property
+    def slow_since(self) -> float | None:
+        """Since when the peer has been sending the request that we are reading, or has not read
+        what it asked for; None while it is our turn, and of a stream, which takes its time."""
+        if self._sender is not None or self._transport.is_closing():
+            return None
+        if self._write_blocked_since is not None:
+            return self._write_blocked_since
+        if self._is_lingering:
+            return self._idle_since
+        return None if self._pending or self._task is not None else self._began_at
+
+    def cut_off(self) -> None:
+        """Give its place to another, now; what it has not read is lost."""
+        self._server.connections.discard(self)
+        self._release_body()
+        self._is_ended = True
+        if self.unsent_bytes:
+            self.abort()
+        else:
+            self._transport.close()
 
     def close_if_idle(self) -> None:
         """Close between requests; end a stream, which would never end by itself."""

@@ -14,7 +14,8 @@ class HttpLimits:
     Attributes:
         body_bytes: largest body, on the wire and decompressed.
         header_bytes: request line and headers together; trailers likewise.
-        connections: open at once; further ones are refused.
+        connections: open at once; for a further one that gives way which has asked for nothing for
+            longest, and where all are busy it is refused.
         buffered_bytes: bodies in the making, over all connections.
         unsent_bytes: of answers that peers have not read yet, over all connections; above it large
             answers are refused.

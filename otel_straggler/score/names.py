@@ -29,13 +29,18 @@ def session_of(source: Source) -> tuple[str, str]:
 
 @dataclass(slots=True)
 class Names:
-    """Tables that only grow: what the code columns of this stream's rows index."""
+    """Tables that only grow: what the code columns of this stream's rows index.
+
+    ``folded`` counts rows whose section has no code of its own, ``folded_name`` is one of those.
+    """
 
     sources: list[Source] = field(default_factory=list)
     source_code: dict[tuple[int, str, str], int] = field(default_factory=dict)
     sections: dict[str, Section] = field(default_factory=dict)
     section_code: dict[str, int] = field(default_factory=dict)
     kernel_code: dict[Kernel, int] = field(default_factory=dict)
+    folded: int = 0
+    folded_name: str = ""
     _seen: SeenSources[int] = field(default_factory=SeenSources)
 
     def codes_of_seen(self, sources: Sequence[Source]) -> list[int] | None:
@@ -93,7 +98,10 @@ class Names:
             section = batch.sections[code]
             section_codes[code] = self.code_of_section(section, max_names)
             if section.name not in self.section_code:
-                seq = _keep_apart(seq, batch.section == code, section.name)
+                is_folded = batch.section == code
+                self.folded += int(is_folded.sum())
+                self.folded_name = section.name
+                seq = _keep_apart(seq, is_folded, section.name)
         return replace(
             batch,
             source=source_codes[batch.source],

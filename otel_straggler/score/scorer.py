@@ -78,7 +78,9 @@ class Scorer:
             return
         self.counts.observed += len(batch)
         for stream, run_id, part in self._by_stream(batch, now_ns):
+            folded = stream.folded_names[0]
             self._count_late(run_id, stream.observe(part, now_ns))
+            self.counts.names_folded += stream.folded_names[0] - folded
         self._clashes.observe(batch, now_ns)
         self._keep_within_limits()
 
@@ -158,6 +160,11 @@ class Scorer:
         """
         self._history.restore(state.get("references", {}))
         self._judges.restore(state.get("judges", {}))
+
+    def folded_names(self) -> dict[str, str]:
+        """The runs in memory with too many section names, each with one that has no place."""
+        found = ((key[0], s.folded_names) for key, w in self._worlds.items() for s in w.streams)
+        return {run_id: name for run_id, (rows, name) in found if rows}
 
     def clashes(self, run_id: str, now_ns: int) -> tuple[Source, ...]:
         """Sessions that go on sending although a newer session claims their rank."""

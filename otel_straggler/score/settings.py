@@ -54,4 +54,5 @@ class ScorerCounts:
     duplicates: int = 0
     superseded: int = 0
     late: int = 0
+    names_folded: int = 0
     windows: dict[str, int] = field(default_factory=dict)

@@ -148,6 +148,11 @@ class Stream:
                         yield from self._tables(rows, lane)
 
     @property
+    def folded_names(self) -> tuple[int, str]:
+        """Rows so far whose section counts as ``<other>``, and the name of the last one."""
+        return self._names.folded, self._names.folded_name
+
+    @property
     def has_open_windows(self) -> bool:
         return any(lane.windows.open for lane in (*self._lanes, *self._block_lanes))
 

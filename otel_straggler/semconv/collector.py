@@ -12,6 +12,18 @@ COLLECTOR_REQUESTS = Metric(
     "straggler.collector.requests", "{request}", "counter", "requests, by signal and answer"
 )
 COLLECTOR_RUNS = Metric("straggler.collector.runs", "{run}", "gauge", "runs in memory")
+COLLECTOR_TURNED_AWAY = Metric(
+    "straggler.collector.turned_away",
+    "{report}",
+    "counter",
+    "requests of runs and groups beyond the most that are watched, by what there is too much of",
+)
+COLLECTOR_NAMES_FOLDED = Metric(
+    "straggler.collector.names_folded",
+    "{run}",
+    "counter",
+    "section runs scored as <other>, because their run has too many section names",
+)
 COLLECTOR_WINDOWS = Metric(
     "straggler.collector.windows", "{window}", "counter", "windows closed, by cause"
 )
@@ -98,6 +110,12 @@ COLLECTOR_NOTIFICATIONS = Metric(
 )
 COLLECTOR_HTTP_ANSWERS = Metric(
     "straggler.collector.http_answers", "{answer}", "counter", "OTLP/HTTP answers, by status"
+)
+COLLECTOR_CONNECTIONS_CUT = Metric(
+    "straggler.collector.connections_cut",
+    "{connection}",
+    "counter",
+    "connections that asked for nothing, or slowly, closed for others because all were taken",
 )
 COLLECTOR_RECEIVER_RESTARTS = Metric(
     "straggler.collector.receiver_restarts",

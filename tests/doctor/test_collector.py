@@ -96,6 +96,30 @@ def test_a_rank_that_fell_silent_is_a_problem(
     assert look("collector.silent", [0, 2]).status == "problem"
 
 
+def test_more_names_than_are_watched_are_told_with_the_mistake_behind_them() -> None:
+    """A run id for each process, a group for each restart, the number of a step in a section."""
+    constant = {"collector": "c"}
+    family = semconv.COLLECTOR_TURNED_AWAY.prometheus_name
+    collector = Collector(
+        url="http://c",
+        runs={},
+        samples=(
+            Sample(family, {"what": "run", **constant}, 9_900.0),
+            Sample(family, {"what": "group", **constant}, 1_300.0),
+            Sample(semconv.COLLECTOR_NAMES_FOLDED.prometheus_name, constant, 9_800.0),
+        ),
+        clock=None,
+    )
+    found = {finding.id: finding for finding in subject.check_collector(collector)}
+    assert {name: finding.status for name, finding in found.items()} == {
+        "collector.crowded": "problem",
+        "collector.groups": "problem",
+        "collector.section_names": "warning",
+    }
+    assert "time stamp" in found["collector.crowded"].sentence
+    assert found["collector.crowded"].remedy.startswith("export OTEL_STRAGGLER_RUN_ID=")
+
+
 def test_two_processes_of_one_rank_are_a_problem(
     look: Callable[..., Finding], collector: URLs
 ) -> None:

@@ -263,6 +263,9 @@ test("the age of the data is told in every state", () => {
   assert.match(over("history"), /history: nobody sends/);
   const live = { state: "live", since_ms: 0, clock_s: 0 };
   for (const shown of [picture, null]) {
+    const crowded = connectionTold(shown, live, null, nowMs, null, ["100 runs are watched. Give one name"]);
+    assert.equal(crowded.notice, "100 runs are watched. Give one name.");
+    assert.equal(crowded.kind, "collector-problem");
     const told = connectionTold(shown, live, null, nowMs, "/h.db: no file.");
     assert.equal(told.notice, "Runs of the past cannot be shown: /h.db: no file.");
   }

@@ -86,17 +86,6 @@ def test_a_head_just_under_the_limit_is_read(receiver: Receiver) -> None:
     assert [r.status for r in receiver.send(post(b"", "X: " + "x" * 32_000))] == [200]
 
 
-def test_connections_above_the_limit_are_refused(start: StartReceiver) -> None:
-    receiver = start(connections=1)
-    with receiver.connect() as first:
-        first.sendall(post(b"1"))
-        read_until(first, b"\r\n\r\n")
-        (reply,) = receiver.send(half_close=False)
-        assert (reply.status, reply.headers["retry-after"]) == (503, "1")
-        first.sendall(post(b"2", "Connection: close"))
-        assert split_replies(read_all(first))[0].status == 200
-
-
 def test_bodies_of_all_connections_together_are_bounded(start: StartReceiver) -> None:
     receiver = start(buffered_bytes=1000)
     with receiver.connect() as first:

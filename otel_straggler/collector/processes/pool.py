@@ -66,6 +66,7 @@ class ReceiverPool:
         self._receivers: list[_Receiver] = []
         self._http: Counter[tuple[str, int]] = Counter()
         self._restarts = 0
+        self._cut = 0
         self._lock = threading.Lock()
 
     @property
@@ -73,6 +74,11 @@ class ReceiverPool:
         """Answers by (signal, status), as far as the receivers have told."""
         with self._lock:
             return dict(self._http)
+
+    @property
+    def connections_cut(self) -> int:
+        """Connections that gave way to others, as far as the receivers have told."""
+        return self._cut
 
     @property
     def restarts(self) -> int:
@@ -135,6 +141,7 @@ class ReceiverPool:
         with self._lock:
             for name, status, count in told["http"]:
                 self._http[name, status] += count
+            self._cut += told["cut"]
         self._intake.count_answers(
             {(name, answer): count for name, answer, count in told["answers"]}
         )

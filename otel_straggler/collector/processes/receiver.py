@@ -271,7 +271,7 @@ async def serve(fd: int) -> None:
     server = HttpServer(app, limits)
     await server.start(settings["host"], settings["port"], is_shared=True)
     channel.tell(Kind.READY)
-    told = _Told(channel, relay_http, relay)
+    told = _Told(channel, relay_http, relay, server)
     counting = loop.create_task(told.keep_telling())
     deadline_s = await channel.stopped
     await server.stop(deadline_s)
@@ -284,8 +284,10 @@ async def serve(fd: int) -> None:
 class _Told:
     """Counts of answers, of which the scoring process is told what is new."""
 
-    def __init__(self, channel: Channel, app: RelayHttp, relay: Relay) -> None:
+    def __init__(self, channel: Channel, app: RelayHttp, relay: Relay, server: HttpServer) -> None:
         self._channel = channel
+        self._server = server
+        self._cut = 0
         self._app = app
         self._relay = relay
         self._http: Counter[tuple[str, int]] = Counter()
@@ -299,12 +301,14 @@ class _Told:
     def tell(self) -> None:
         http, answers = Counter(self._app.answers), Counter(self._relay.answers)
         new_http, new_answers = http - self._http, answers - self._answers
-        if not new_http and not new_answers:
+        new_cut = self._server.waiting.cut - self._cut
+        if not new_http and not new_answers and not new_cut:
             return
-        self._http, self._answers = http, answers
+        self._http, self._answers, self._cut = http, answers, self._cut + new_cut
         news = {
             "http": [[*key, count] for key, count in new_http.items()],
             "answers": [[*key, count] for key, count in new_answers.items()],
+            "cut": new_cut,
         }
         self._channel.tell(Kind.COUNTS, dump(news))
 

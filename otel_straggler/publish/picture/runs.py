@@ -45,15 +45,25 @@ def run_entry(groups: Sequence[Seen]) -> Json:
 
 
 def runs_json(
-    entries: Iterable[Json], maker: Maker, now_s: float, history_problem: str | None = None
+    entries: Iterable[Json],
+    maker: Maker,
+    now_s: float,
+    history_problem: str | None = None,
+    problems: Sequence[str] = (),
 ) -> Json:
     """All runs, in the order in which people want to see them.
 
     Args:
         history_problem: why those that only the history knows are not among them.
+        problems: what is wrong with the runs as a whole, each with its remedy.
     """
     found = ordered(entries)
-    return {**maker.head(now_s), "runs": found, "history_problem": history_problem}
+    return {
+        **maker.head(now_s),
+        "runs": found,
+        "history_problem": history_problem,
+        "problems": [*problems],
+    }
 
 
 def ordered(entries: Iterable[Json]) -> list[Json]:

@@ -10,8 +10,8 @@ export function createConnection(container, notice, actions) {
   let last = null;
   const draw = () => {
     if (!last) return;
-    const { picture, connection, problem, historyProblem } = last;
-    const told = connectionTold(picture, connection, problem, Date.now(), historyProblem);
+    const { picture, connection, problem, historyProblem, problems } = last;
+    const told = connectionTold(picture, connection, problem, Date.now(), historyProblem, problems);
     container.dataset.state = last.connection.state;
     container.dataset.old = String(told.isOld);
     patch(
@@ -28,8 +28,8 @@ export function createConnection(container, notice, actions) {
   };
   window.setInterval(draw, 1000);
   return {
-    update(picture, ui, connection, problem, historyProblem = null) {
-      last = { picture, connection, problem, historyProblem };
+    update(picture, ui, connection, problem, historyProblem = null, problems = []) {
+      last = { picture, connection, problem, historyProblem, problems };
       draw();
     },
   };
@@ -39,7 +39,14 @@ export function createConnection(container, notice, actions) {
  * What is said of the connection: `state` and `age` for the pill, `notice` for the line below the
  * bar, null where all is as usual.
  */
-export function connectionTold(picture, connection, problem, nowMs, historyProblem = null) {
+export function connectionTold(
+  picture,
+  connection,
+  problem,
+  nowMs,
+  historyProblem = null,
+  problems = [],
+) {
   const now = nowMs / 1000 + connection.clock_s;
   const heard = picture?.run.heard_at_s;
   const age = isKnown(heard) ? Math.max(0, now - heard) : null;
@@ -51,10 +58,18 @@ export function connectionTold(picture, connection, problem, nowMs, historyProbl
     const notice = `Runs of the past cannot be shown: ${historyProblem}`;
     Object.assign(told, { notice, kind: "history-problem" });
   }
+  if (problems.length) {
+    const notice = [told.notice, ...problems.map(sentenceOf)].filter(Boolean).join(" ");
+    Object.assign(told, { notice, kind: "collector-problem" });
+  }
   if (!picture) return told;
   if (connection.state === "ended") return endedTold(picture, told);
   const isOld = age !== null && age > 30;
   return { ...told, age: `data ${formatAge(age)} ago`, isOld };
+}
+
+function sentenceOf(problem) {
+  return `${problem[0].toUpperCase()}${problem.slice(1)}.`;
 }
 
 function savedTold(picture, told) {

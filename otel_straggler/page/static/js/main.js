@@ -109,7 +109,7 @@ function chosenOf(view, chosen, theme) {
 
 function drawPage(parts, view, ui) {
   const { picture, runs, timeline, rank, connection, problem } = view;
-  parts.connection.update(picture, ui, connection, problem, runs?.history_problem);
+  parts.connection.update(picture, ui, connection, problem, runs?.history_problem, runs?.problems);
   parts.picker.update(picture, ui, runs);
   parts.firstSteps.update(picture, ui, runs);
   layCharts(document.querySelector("[data-part=charts]"), picture);

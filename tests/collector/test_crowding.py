@@ -1,0 +1,124 @@
+"""A job with a new name for each process or step: others are watched as before, memory and pages
+stay bounded, and the user is told which mistake it was."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from otel_straggler import semconv
+from otel_straggler.collector.crowding import LIVE_S, Crowding
+from otel_straggler.collector.settings import ScoringSettings
+from otel_straggler.model.heartbeat import Heartbeat
+from otel_straggler.model.rank import Source
+from otel_straggler.wire.decode_metrics import DecodedMetrics, MetricDecoder
+from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
+
+Start = Callable[..., Any]
+
+
+def crowding(**limits: int) -> Crowding:
+    return Crowding(ScoringSettings(**{"max_runs": 2, "max_groups": 2, **limits}))
+
+
+def beat(run_id: str, group: str = "", rank: int = 0) -> DecodedMetrics:
+    source = Source(run_id=run_id, group=group, rank=rank)
+    return DecodedMetrics(heartbeats=(Heartbeat(source=source),), points={})
+
+
+def is_let_in(its: Crowding, run_id: str, now_s: float, group: str = "") -> bool:
+    left = its.admitted(beat(run_id, group), now_s)
+    assert isinstance(left, DecodedMetrics)
+    return len(left.heartbeats) == 1
+
+
+def test_runs_that_send_keep_their_places() -> None:
+    """10,000 others come and are turned away; what is remembered of them is bounded."""
+    its = crowding()
+    assert is_let_in(its, "a", 0.0)
+    assert is_let_in(its, "b", 0.0)
+    for n in range(10_000):
+        assert not is_let_in(its, f"run-{n}", 1.0)
+    assert is_let_in(its, "a", 2.0)
+    assert its.counts["run"] == 10_000
+    assert len(its._turned_away) == 1_000
+    (told,) = its.problems({})
+    assert "at least 1,000" in told
+    assert "OTEL_STRAGGLER_RUN_ID" in told
+
+
+def test_a_silent_run_gives_way_and_so_does_one_that_has_ended() -> None:
+    """A job that is started again and again, each time with another run id, is watched."""
+    its = crowding()
+    for n in range(10):
+        assert is_let_in(its, f"restart-{n}", float(n))
+        its.end(f"restart-{n}", float(n))
+        its.keep_only([], float(n))
+    assert is_let_in(its, "a", 20.0)
+    assert is_let_in(its, "b", 20.0)
+    assert not is_let_in(its, "c", 20.0 + LIVE_S - 1)
+    assert is_let_in(its, "c", 20.0 + LIVE_S)
+
+
+def test_what_was_turned_away_is_told_while_it_goes_on() -> None:
+    its = crowding(max_runs=1)
+    is_let_in(its, "a", 0.0)
+    is_let_in(its, "b", 0.0)
+    its.keep_only(["a"], LIVE_S)
+    assert len(its.problems({})) == 1
+    its.keep_only(["a"], LIVE_S + 1.0)
+    assert its.problems({}) == ()
+
+
+def test_groups_of_a_run_are_bounded_and_other_runs_have_theirs() -> None:
+    its = crowding()
+    assert [is_let_in(its, "a", 0.0, f"g{n}") for n in range(4)] == [True, True, False, False]
+    assert is_let_in(its, "b", 0.0, "g9")
+    assert is_let_in(its, "a", 0.0, "g1")
+
+
+def test_of_one_request_only_what_is_turned_away_is_left_out(kit: Any) -> None:
+    """Rows, progress, signs of life, histograms."""
+    its = crowding(max_runs=1)
+    is_let_in(its, "run", 0.0)
+    wanted, other = kit.rank(0), kit.rank(1, run_id="other")
+    body = kit.spans_of(wanted, [1, 2]) + kit.spans_of(other, [1, 2, 3])  # messages are joined so
+    left = its.admitted(SpanDecoder().decode(body), 0.0)
+    assert isinstance(left, DecodedSpans)
+    assert len(left.batch) == 2
+    assert [source.run_id for source in left.progress] == ["run"]
+    assert {left.batch.sources[code].run_id for code in left.batch.source.tolist()} == {"run"}
+    beats = kit.beat_of(wanted, sent_at_s=1.0) + kit.beat_of(other, sent_at_s=1.0)
+    signs = its.admitted(MetricDecoder().decode(beats), 0.0)
+    assert isinstance(signs, DecodedMetrics)
+    assert [b.source.run_id for b in signs.heartbeats] == ["run"]
+    assert its.counts["run"] == 2
+
+
+def test_the_mistake_is_told_where_people_look(
+    start: Start, kit: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the log once, in /metrics, and in what the live page shows above the run."""
+    live = start(scoring__max_runs=1, scoring__max_groups=1, scoring__max_section_names=2)
+    good = kit.rank(0, 1)
+    live.post(kit.beat_of(good, sent_at_s=1.0), "metrics")
+    for step in range(6):
+        live.post(kit.spans_of(good, [step], {"forward": 0.1, f"step {step}": 0.2}))
+    for n in range(5):
+        live.post(kit.beat_of(kit.rank(0, 1, run_id=f"1790000{n}"), sent_at_s=1.0), "metrics")
+        live.post(kit.beat_of(kit.rank(0, 1, group=f"g{n}"), sent_at_s=1.0), "metrics")
+    turned_away = semconv.COLLECTOR_TURNED_AWAY
+    kit.eventually(lambda: live.value(turned_away, what="group") == 5)
+    assert live.value(turned_away, what="run") == 5
+    assert live.value(semconv.COLLECTOR_NAMES_FOLDED) == 5
+    problems = kit.eventually(lambda: live.get("/v1/runs").json()["problems"])
+    mistakes = ("run id", "A group is", "'step 5'")
+    assert all(word in told for word, told in zip(mistakes, problems, strict=True)), problems
+    assert [run["run_id"] for run in live.get("/v1/runs").json()["runs"]] == ["run"]
+    assert live.value(semconv.COLLECTOR_RUNS) == 1
+    said = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert sorted(said) == sorted(set(said))
+    assert len(said) == 3
