@@ -146,18 +146,17 @@ class HangJudge:
         return self._idle.total_s
 
     def _count_idle(self, found: Found, signs: Signs, now_s: float) -> None:
-        if found.is_hung:
-            stands = standstill(
-                found.state,
-                found.ranks,
-                found.blame,
-                heard=signs.ranks,
-                silent_s=signs.silent_s,
-                stalled_s=signs.stalled_s,
-                known_since_s=found.hung_since_s,
-                now_s=now_s,
-            )
-            self._idle.take(stands)
+        stands = standstill(
+            found.state,
+            found.ranks,
+            found.blame,
+            heard=signs.ranks,
+            silent_s=signs.silent_s,
+            stalled_s=signs.stalled_s,
+            known_since_s=found.hung_since_s,
+            now_s=now_s,
+        )
+        self._idle.take(stands)
 
     def _settle(self, signs: Signs, states: Codes, now_s: float) -> RunState:
         """The state of the run; those of ranks are changed to what it explains."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ def table(*seconds: float, name: str = "save", runs: int = 1, apart_s: float = 0
         ([20.0] * 39 + [40.0], 120.0),
         ([200.0] * 40, 480.0),  # the ceiling
         ([600.0] * 40, 900.0),  # but what is usual is no hang
+        ([20.0] * 30, 60.0),
         ([20.0] * 29, 480.0),  # too few to know
         ([], 480.0),
     ],
@@ -124,6 +126,38 @@ def test_sections_and_phases_are_learnt_apart_and_so_is_the_time_between_them() 
     assert timeouts.timeout_s("checkpoint/save", 0.0) == pytest.approx(300.0)
     assert timeouts.timeout_s("forward", 0.0) == pytest.approx(30.0)
     assert timeouts.timeout_s(BETWEEN, 0.0) == pytest.approx(45.0)
+
+
+def test_the_time_between_is_what_no_section_took() -> None:
+    """Of several sections all are taken out."""
+    one = table(*[1.0] * 40, apart_s=35.0)
+    two = replace(
+        one,
+        sections=(*one.sections, Section("backward")),
+        seconds=np.concatenate([one.seconds, np.full_like(one.seconds, 20.0)], axis=2),
+        runs=np.repeat(one.runs, 2, axis=2),
+    )
+    timeouts = Timeouts(HangSettings())
+    timeouts.learn(two)
+    assert timeouts.timeout_s(BETWEEN, 0.0) == pytest.approx(45.0)
+    assert timeouts.timeout_s("backward", 0.0) == pytest.approx(60.0)
+
+
+def test_every_ranks_longest_counts_also_of_those_that_are_not_counted() -> None:
+    """Of thousands of ranks some are drawn for the percentiles; a pause of any may come back."""
+    times = np.full((3, 2_000, 1), 20.0)
+    times[1, 1_999] = 100.0
+    many = replace(
+        table(20.0, 20.0, 20.0),
+        sources=tuple(Source(run_id="run", rank=rank) for rank in range(2_000)),
+        seconds=times,
+        runs=np.ones(times.shape, np.int32),
+        start_ns=np.zeros((3, 2_000), np.int64),
+        end_ns=np.zeros((3, 2_000), np.int64),
+    )
+    timeouts = Timeouts(HangSettings())
+    timeouts.learn(many)
+    assert timeouts.timeout_s("save", 0.0) == pytest.approx(120.0)
 
 
 def test_runs_of_microbatches_are_learnt_by_their_mean() -> None:
