@@ -128,6 +128,17 @@ def test_a_low_score_is_kept_over_a_gap() -> None:
     assert ended.ends_at_s == 170
 
 
+def test_what_is_kept_holds_no_other_end_up() -> None:
+    """An older alert that is still told of, and a younger one that ends at once."""
+    evaluation = Evaluation(SETTINGS)
+    both = replace(low(0.5), is_hung=True)
+    for now_s, run in ((0, low(0.5)), (30, both), (45, both)):
+        evaluation.look(watched(now_s, run))
+    alerts = evaluation.look(watched(50, RUN))
+    assert [alert.ends_at_s for alert in named(alerts, LOW)] == [None]
+    assert [alert.ends_at_s for alert in named(alerts, HANG)] == [50]
+
+
 def test_a_run_that_is_no_longer_known_ends_its_alerts() -> None:
     """Once."""
     evaluation = Evaluation(SETTINGS)

@@ -181,6 +181,24 @@ def test_a_quantile_is_right_to_the_width_of_a_bucket(seconds: list[float], q: f
     assert len(durations) == len(seconds)
 
 
+@given(seconds=st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=100))
+def test_a_median_deviation_is_right_to_the_width_of_a_bucket(seconds: list[float]) -> None:
+    """Of the lengths and of their median, each by half a bucket."""
+    durations = Durations()
+    durations.add(np.array(seconds))
+    middle = float(np.quantile(seconds, 0.5, method="inverted_cdf"))
+    apart = np.abs(np.array(seconds) - middle)
+    exact = float(np.quantile(apart, 0.5, method="inverted_cdf"))
+    assert durations.median_deviation_s() == pytest.approx(exact, abs=0.1 * (middle + exact))
+
+
+def test_what_varies_from_run_to_run_gets_ten_deviations_over_its_median() -> None:
+    """Half of the runs are 15 s off: that is more than three times the longest."""
+    timeouts = Timeouts(HangSettings())
+    timeouts.learn(table(*[5.0] * 15, *[20.0] * 10, *[35.0] * 15))
+    assert timeouts.timeout_s("save", 0.0) == pytest.approx(20.0 + 10.0 * 15.0, rel=0.1)
+
+
 def test_what_is_no_time_is_not_counted() -> None:
     """NaN, zero and less."""
     durations = Durations()
