@@ -90,9 +90,9 @@ def test_late_telemetry_of_a_dead_session_changes_nothing() -> None:
     liveness.take_heartbeat(beat(NOW, step=100), NOW)
     liveness.take_heartbeat(beat(NOW + 10, source(session="b"), step=3), NOW + 10)
     late = Progress(step=101, end_ns=int((NOW + 1) * 1e9))
-    liveness.take_progress(source(), late, NOW + 12)
+    liveness.take_progress(source(), late, NOW + 30)
     assert life(liveness).step == 3
-    assert not list(liveness.clashes("run", NOW + 12))
+    assert not list(liveness.clashes("run", NOW + 30))
 
 
 def test_two_live_sessions_of_one_rank_are_a_clash() -> None:
@@ -127,6 +127,20 @@ def test_a_smaller_world_in_the_same_attempt_leaves_no_ghosts() -> None:
     liveness.take_heartbeat(beat(NOW + 4, source(3, "old-3")), NOW + 25)
     world = liveness.worlds("run")[""]
     assert (sorted(world.ranks), world.world_size) == ([0, 1], 2)
+
+
+def test_who_is_left_over_from_a_smaller_world_is_no_rank_of_a_larger_one() -> None:
+    """Four ranks, then two, then eight of which one has come: the fourth of four stays gone."""
+    liveness = Liveness()
+    for rank in range(4):
+        liveness.take_heartbeat(beat_of(rank, f"old-{rank}", 4)(NOW), NOW)
+    for rank in range(2):
+        liveness.take_heartbeat(beat_of(rank, f"mid-{rank}", 2)(NOW + 20), NOW + 20)
+    liveness.take_heartbeat(beat_of(0, "new-0", 8)(NOW + 40), NOW + 40)
+    for tick in range(50, 90, 5):
+        liveness.take_heartbeat(beat_of(3, "old-3", 4)(NOW + tick), NOW + tick)
+    world = liveness.worlds("run")[""]
+    assert (sorted(world.ranks), world.world_size) == ([0, 1], 8)
 
 
 def test_another_job_under_the_name_of_a_run_does_not_hide_its_ranks() -> None:
