@@ -95,3 +95,19 @@ def test_a_host_that_was_always_slower_may_have_other_work_where_nobody_told() -
     assert (verdict.cause, verdict.is_localised, verdict.pages) == ("unknown", False, False)
     told = [replace(source, session_id="") for source in ranks(24)]
     assert ever_confirmed(judged(by_hand(with_waiting(work_s), sources=told))) == {"host/node-1"}
+
+
+def test_how_the_work_is_spread_is_known_after_twenty_steps() -> None:
+    """And looked at anew every twenty, before the run has ended."""
+    tables = by_hand(usual(45, 8))
+    looks = []
+    judge = Judge()
+    for table in tables:
+        judge.take(table)
+        summary = judge.summary()
+        assert summary is not None
+        looks.append(summary.slowdown)
+    assert np.isnan(looks[:3]).all()
+    assert np.isfinite(looks[3:]).all()
+    assert len(set(looks[3:7])) == 1
+    assert looks[7] != looks[6]
