@@ -13,6 +13,7 @@ from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.alerts.watched import Culprit, Score, Scores, Watched, WatchedRun
 from otel_straggler.model.alert import Alert
 from otel_straggler.model.verdict import Verdict
+from otel_straggler.score.hangs.run_state import RunState
 
 SETTINGS = AlertSettings(hang_for_seconds=15.0, score_for_seconds=30.0, keep_firing_seconds=60.0)
 RUN = WatchedRun(run_id="r1", job="llm", group="actor", team="vision")
@@ -128,6 +129,17 @@ def test_a_low_score_is_kept_over_a_gap() -> None:
     assert ended.ends_at_s == 170
 
 
+def test_what_is_kept_holds_no_other_end_up() -> None:
+    """An older alert that is still told of, and a younger one that ends at once."""
+    evaluation = Evaluation(SETTINGS)
+    both = replace(low(0.5), is_hung=True)
+    for now_s, run in ((0, low(0.5)), (30, both), (45, both)):
+        evaluation.look(watched(now_s, run))
+    alerts = evaluation.look(watched(50, RUN))
+    assert [alert.ends_at_s for alert in named(alerts, LOW)] == [None]
+    assert [alert.ends_at_s for alert in named(alerts, HANG)] == [50]
+
+
 def test_a_run_that_is_no_longer_known_ends_its_alerts() -> None:
     """Once."""
     evaluation = Evaluation(SETTINGS)
@@ -221,6 +233,8 @@ def test_a_verdict_is_critical_if_it_pages_and_else_a_warning() -> None:
     assert (found.labels["severity"], found.labels["domain"]) == ("critical", "hardware")
     assert "takes 1.50 times as long" in found.annotations["description"]
     assert "loses 2.00 GPUs" in found.annotations["description"]
+    assert (found.labels["rank"], found.labels["node"]) == (str(verdict().rank), verdict().node)
+    assert found.labels["section"] == verdict().section
     run = replace(RUN, verdicts=(verdict(pages=False),), data_sections=frozenset({"load"}))
     found = firing(run)[name]
     assert (found.labels["severity"], found.labels["domain"]) == ("warning", "data")
@@ -244,6 +258,16 @@ def test_ranks_are_missing_only_of_a_run_that_is_under_way() -> None:
     found = firing(missing)["StragglerRanksMissing"]
     assert found.annotations["description"].startswith("2 expected ranks of run r1, group actor,")
     assert "StragglerRanksMissing" not in firing(replace(missing, state="failed"))
+    assert "StragglerRanksMissing" in firing(replace(missing, ranks={"missing": 1}))
+    for ranks in ({}, {"ok": 8}, {"ok": 8, "missing": 0}):
+        assert "StragglerRanksMissing" not in firing(replace(missing, ranks=ranks))
+
+
+@pytest.mark.parametrize("state", ["training", "lost", "finished", "forgotten"])
+def test_only_a_run_that_was_given_up_is_told_as_that(state: RunState) -> None:
+    """One that has ended is none."""
+    fires = "StragglerRunForgotten" in firing(replace(RUN, state=state))
+    assert fires == (state == "forgotten")
 
 
 @pytest.mark.parametrize(
@@ -292,6 +316,7 @@ def test_a_clash_is_told_once_for_all_groups_of_a_run() -> None:
         alerts = evaluation.look(watched(now_s, *runs))
     [found] = named(alerts, "StragglerIdentityCollision")
     assert "group" not in found.labels
+    assert "StragglerIdentityCollision" not in firing(RUN)
 
 
 def test_links_are_there_where_settings_name_them() -> None:

@@ -90,9 +90,40 @@ def test_late_telemetry_of_a_dead_session_changes_nothing() -> None:
     liveness.take_heartbeat(beat(NOW, step=100), NOW)
     liveness.take_heartbeat(beat(NOW + 10, source(session="b"), step=3), NOW + 10)
     late = Progress(step=101, end_ns=int((NOW + 1) * 1e9))
-    liveness.take_progress(source(), late, NOW + 12)
+    liveness.take_progress(source(), late, NOW + 30)
     assert life(liveness).step == 3
-    assert not list(liveness.clashes("run", NOW + 12))
+    assert not list(liveness.clashes("run", NOW + 30))
+
+
+def test_a_session_that_was_replaced_never_comes_back() -> None:
+    """However long the newer one is silent: it is lost then, and not the older one alive."""
+    liveness = Liveness()
+    liveness.take_heartbeat(beat(NOW), NOW)
+    liveness.take_heartbeat(beat(NOW + 10, source(session="b")), NOW + 10)
+    for late_s in (15.0, 60.0, 600.0):
+        assert not liveness.take_heartbeat(beat(NOW + late_s), NOW + late_s)
+    assert life(liveness).source.session_id == "b"
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_a_session_that_looks_older_takes_over_from_one_that_is_silent(is_silent: bool) -> None:
+    """The clock of its node may be wrong. From one that is alive it does not."""
+    liveness = Liveness()
+    liveness.take_heartbeat(beat(NOW), NOW)
+    for tick in range(5, 60, 5):
+        if not is_silent:
+            liveness.take_heartbeat(beat(NOW + tick), NOW + tick)
+        liveness.take_heartbeat(beat(NOW - 100 + tick / 9, source(session="b")), NOW + tick + 1)
+    assert life(liveness).source.session_id == ("b" if is_silent else "a")
+
+
+def test_a_size_that_is_told_late_is_taken() -> None:
+    """By the same process, that did not know it at first."""
+    liveness = Liveness()
+    liveness.take_heartbeat(beat(NOW, source(world_size=0)), NOW)
+    assert liveness.worlds("run")[""].world_size == 0
+    liveness.take_heartbeat(beat(NOW + 5, source(world_size=4)), NOW + 5)
+    assert liveness.worlds("run")[""].world_size == 4
 
 
 def test_two_live_sessions_of_one_rank_are_a_clash() -> None:
@@ -129,6 +160,20 @@ def test_a_smaller_world_in_the_same_attempt_leaves_no_ghosts() -> None:
     assert (sorted(world.ranks), world.world_size) == ([0, 1], 2)
 
 
+def test_who_is_left_over_from_a_smaller_world_is_no_rank_of_a_larger_one() -> None:
+    """Four ranks, then two, then eight of which one has come: the fourth of four stays gone."""
+    liveness = Liveness()
+    for rank in range(4):
+        liveness.take_heartbeat(beat_of(rank, f"old-{rank}", 4)(NOW), NOW)
+    for rank in range(2):
+        liveness.take_heartbeat(beat_of(rank, f"mid-{rank}", 2)(NOW + 20), NOW + 20)
+    liveness.take_heartbeat(beat_of(0, "new-0", 8)(NOW + 40), NOW + 40)
+    for tick in range(50, 90, 5):
+        liveness.take_heartbeat(beat_of(3, "old-3", 4)(NOW + tick), NOW + tick)
+    world = liveness.worlds("run")[""]
+    assert (sorted(world.ranks), world.world_size) == ([0, 1], 8)
+
+
 def test_another_job_under_the_name_of_a_run_does_not_hide_its_ranks() -> None:
     """An evaluation of one rank beside the training: the training stays watched, whole, and the
     other is a clash."""
@@ -143,6 +188,8 @@ def test_another_job_under_the_name_of_a_run_does_not_hide_its_ranks() -> None:
     assert (sorted(world.ranks), world.world_size) == ([0, 1, 2, 3], 4)
     assert {life.source.session_id[:3] for life in world.ranks.values()} == {"old"}
     assert [s.session_id for s in liveness.clashes("run", NOW + 60)] == ["eval"]
+    liveness.take_heartbeat(beat_of(0, "eval", 1)(NOW + 200), NOW + 200)
+    assert world.ranks[0].source.session_id == "old-0"
 
 
 def test_a_few_left_over_of_a_larger_world_do_not_bring_it_back() -> None:
@@ -180,6 +227,32 @@ def test_ranks_that_send_only_spans_progress_too() -> None:
     assert life(liveness).step == 4
     assert life(liveness).sent_at_s is None
     assert life(liveness).here(life(liveness).progress_at_s) == pytest.approx(NOW + 2)
+
+
+def test_spans_alone_are_as_old_as_they_are() -> None:
+    """By the smallest delay that was seen, whatever the sender's clock; the newest description
+    counts, and a time beyond tomorrow is none."""
+    liveness, ahead_s = Liveness(), 500.0
+    for sent_s, arrived_s in ((0.0, 0.5), (10.0, 10.0), (20.0, 50.0)):
+        progress = Progress(step=int(sent_s), end_ns=int((NOW + sent_s + ahead_s) * 1e9))
+        liveness.take_progress(source(role=f"role {sent_s:.0f}"), progress, NOW + arrived_s)
+    found = life(liveness)
+    assert found.here(found.progress_at_s) == pytest.approx(NOW + 20.0, abs=1e-3)
+    assert (found.step, found.source.role) == (20, "role 20")
+    tomorrow = Progress(step=30, end_ns=int((NOW + 90_000.0 + 51.0) * 1e9))
+    liveness.take_progress(source(), tomorrow, NOW + 51.0)
+    assert found.here(found.progress_at_s) == pytest.approx(NOW + 20.0, abs=1e-3)
+    assert found.step == 30
+
+
+def test_made_up_names_of_folded_sections_are_bounded() -> None:
+    """Of those that are known the largest count stays."""
+    liveness = Liveness()
+    liveness.take_heartbeat(beat(NOW, folded={"forward": 5}), NOW)
+    liveness.take_heartbeat(beat(NOW + 5, folded={f"s{i}": 1 for i in range(500)}), NOW + 5)
+    liveness.take_heartbeat(beat(NOW + 10, folded={"forward": 3, "s500": 1}), NOW + 10)
+    assert len(life(liveness).folded) == 200
+    assert life(liveness).folded["forward"] == 5
 
 
 def test_it_is_known_when_a_run_was_last_heard_of() -> None:

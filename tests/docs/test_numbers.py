@@ -51,7 +51,9 @@ STATED = {
         f"within {CLIENT['exit_deadline_s']:g} s (`exit_deadline_s`)",
         f"requests of up to {MOST_SPANS}",
         f"a ring of {RING_CAPACITY:,} runs",
-        f"together: {SCORING['window_steps']}, or {SCORING['window_seconds']:g} s without steps",
+        f"together: {SCORING['window_steps']}; of long steps "
+        f"those of {SCORING['window_longest_seconds']:g} s, at least {LEAST_STEPS}; "
+        f"{SCORING['window_seconds']:g} s without steps",
         f"or {SCORING['grace_seconds']:g} s after the first did",
         f"under the threshold of {SCORING['threshold']:g}",
     ],

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_straggler.model.observation import BatchBuilder, Kernel, ObservationBatch, Section
+from otel_straggler.model.observation import (
+    BatchBuilder,
+    Ints,
+    Kernel,
+    ObservationBatch,
+    Section,
+)
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
+from otel_straggler.score.layer1 import History, score_window
 from otel_straggler.score.scorer import Scorer, ScoreSettings
 
 NEVER_FADES = 1e300
@@ -203,3 +211,61 @@ def test_scores_do_not_depend_on_the_order_of_rows(window: dict, random: object)
     for a, b in zip(score(batch), score(batch.take(np.array(order, np.intp))), strict=True):
         forward = by_rank_and_section(a, a.section_relative)
         assert_same(by_rank_and_section(b, b.section_relative), forward)
+
+
+@settings(max_examples=40)
+@given(windows())
+def test_the_largest_excess_is_that_of_its_definition(window: dict) -> None:
+    """Median over steps of a rank's time in a section, less the median of its role."""
+    per_step: dict[tuple[int, str], list[float]] = {}
+    for (rank, section, kernel), durations in window.items():
+        if kernel is None and durations:
+            per_step[rank, section] = durations  # a run of it in every step
+    own = {cell: statistics.median(times) for cell, times in per_step.items()}
+    excess = {
+        (r, s): m
+        - statistics.median(
+            m2 for (r2, s2), m2 in own.items() if s2 == s and role_of(r2) == role_of(r)
+        )
+        for (r, s), m in own.items()
+    }
+    scored = score(batch_of(window))
+    found = scored[0].largest_excess if scored else None
+    most = max(excess.values(), default=0.0)
+    if found is None:
+        assert most <= 0.0
+        return
+    cell = found.source.rank, found.section
+    assert math.isclose(found.excess_s, most, abs_tol=1e-9)
+    assert math.isclose(found.excess_s, excess[cell], abs_tol=1e-9)
+    assert math.isclose(found.own_s, own[cell])
+    assert math.isclose(found.own_s - found.role_median_s, found.excess_s, abs_tol=1e-9)
+
+
+def test_counted_kernels_are_asked_for_by_the_times_of_each_rank() -> None:
+    """From the start of its first row to the end of its last, by its own clock; in order of rank.
+    Where the rows hold kernels nobody is asked."""
+    asked = []
+
+    def counted(sources: Sequence[Source], first_ns: Ints, last_ns: Ints) -> None:
+        asked.append(([s.rank for s in sources], first_ns.tolist(), last_ns.tolist()))
+
+    def scored(kernel: Kernel | None) -> WindowScores:
+        builder = BatchBuilder()
+        for rank, start_ns in ((1, 5_000), (0, 200), (1, 3_000), (0, 700)):
+            source = Source(run_id="run", rank=rank)
+            builder.add(source, Section("f"), start_ns=start_ns, duration_s=1e-6, kernel=kernel)
+        return score_window(
+            builder.build(),
+            History.empty(NEVER_FADES),
+            world_size=2,
+            threshold=0.75,
+            min_reference_samples=5,
+            closed_by="end",
+            counted_kernels=counted,
+        )
+
+    assert np.isnan(scored(None).gpu_relative).all()
+    assert asked == [([0, 1], [200, 3_000], [1_700, 6_000])]
+    assert np.isfinite(scored(Kernel("gemm", "compute")).gpu_relative).all()
+    assert len(asked) == 1

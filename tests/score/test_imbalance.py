@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from otel_straggler.model.observation import Floats
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.score.verdicts.expert_imbalance import expert_imbalance, which_expert
-from otel_straggler.score.verdicts.imbalance import sequence_imbalance
+from otel_straggler.score.verdicts.imbalance import sequence_imbalance, strength_of_sequences
 
 from .step_tables import step_table
 
@@ -67,6 +67,27 @@ def test_a_rank_that_is_slow_now_and_then_is_none() -> None:
     seconds = healthy()
     seconds[::2, 5] *= 2.0
     assert not sequence_imbalance(table_of(seconds, 0.15), 0.0).is_present
+
+
+@pytest.mark.parametrize(
+    ("signs", "strength"),
+    [
+        ((0.9, 0.10, 0.0), 0.5),
+        ((0.95, 0.10, 0.49), 0.625),
+        ((0.9, 0.15, float("nan")), 0.625),
+        ((1.0, 0.30, 0.0), 1.0),
+        ((0.89, 0.30, 0.0), 0.0),
+        ((1.0, 0.09, 0.0), 0.0),
+        ((1.0, 0.30, 0.5), 0.0),
+        ((float("nan"), 0.30, 0.0), 0.0),
+        ((1.0, float("nan"), 0.0), 0.0),
+    ],
+)
+def test_the_strength_grows_from_a_half_to_one(
+    signs: tuple[float, float, float], strength: float
+) -> None:
+    """Half of what is above a half for each sign; 0 where one is missing or not known."""
+    assert strength_of_sequences(*signs) == pytest.approx(strength)
 
 
 @pytest.mark.parametrize(("cv", "m_w"), [(0.02, 0.0), (0.4, 0.5), (float("nan"), 0.0)])

@@ -121,6 +121,17 @@ def test_a_leader_heard_in_some_steps_is_compared_in_those() -> None:
     assert line.leader_rank == 1
 
 
+def test_a_typical_time_is_the_median_of_the_means_of_those_who_ran_the_section() -> None:
+    """Over the steps in which each was heard, be it one."""
+    seconds = np.array([[[1.0, 2.0], [3.0, np.nan], [8.0, np.nan]]])
+    first, second = exposed_ledger(step_table(seconds, {"f": "compute", "b": "compute"}, wall_s=0))
+    assert (first.typical_s, second.typical_s) == (3.0, 2.0)
+    more = np.concatenate([seconds, np.full((1, 3, 2), np.nan)])
+    more[1, 0] = [5.0, 4.0]
+    first, second = exposed_ledger(step_table(more, {"f": "compute", "b": "compute"}, wall_s=0))
+    assert (first.typical_s, second.typical_s) == (3.0, 3.0)
+
+
 def test_nothing_told_is_no_ledger() -> None:
     """No step, no rank, nothing known."""
     for shape in ((0, 2, 1), (2, 0, 1), (2, 2, 1)):

@@ -33,6 +33,11 @@ def test_without_noise_known_nothing_is_said_to_be_resolvable() -> None:
     assert math.isnan(resolvable_slowdown(0.1, 20, 0))
 
 
+def test_however_loud_it_is_a_number_can_be_shown() -> None:
+    """Nothing can be resolved then; that is no error."""
+    assert 1e300 < resolvable_slowdown(1e6, 1, 8) < math.inf
+
+
 def test_a_slowdown_of_the_resolvable_size_is_seen_nine_times_of_ten() -> None:
     """The formula, tried on random ranks: the median of 20 steps passes the alarm's threshold."""
     random = np.random.default_rng(1)

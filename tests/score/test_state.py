@@ -23,7 +23,7 @@ def filled() -> References:
     references = References(half_life_s=3600.0)
     for i in range(20):
         subject, name = ("job", "", f"node{i}", i), f"f{i % 3}"
-        references.update([subject], [name], np.array([[i + 1.0]]), ENOUGH, 0)
+        references.update([subject], [name], np.array([[(i + 1.0) / 4.0]]), ENOUGH, 0)
     return references
 
 
@@ -34,7 +34,7 @@ def test_references_go_on_after_a_restart() -> None:
     for i in range(20):
         subject, name = ("job", "", f"node{i}", i), f"f{i % 3}"
         found = restored.update([subject], [name], NOTHING, ENOUGH, HOUR_NS)
-        assert found.item() == 2 * (i + 1)
+        assert found.item() == 2 * (i + 1) / 4.0
 
 
 def test_restored_references_grow() -> None:
@@ -44,15 +44,15 @@ def test_restored_references_grow() -> None:
     restored.update([("new",)], ["other"], np.array([[7.0]]), ENOUGH, 0)
     assert restored.update([("new",)], ["other"], NOTHING, ENOUGH, 0).item() == 7.0
     old = restored.update([("job", "", "node4", 4)], ["f1"], NOTHING, ENOUGH, 0)
-    assert old.item() == 5.0
+    assert old.item() == 5.0 / 4.0
 
 
 def test_a_state_does_not_change_with_what_it_was_taken_from() -> None:
     """It is written by another thread, later."""
     references = filled()
     state = references.state()
-    references.update([("job", "", "node0", 0)], ["f0"], np.array([[0.5]]), ENOUGH, 1)
-    assert state["best_s"][0, 0] == 1.0
+    references.update([("job", "", "node0", 0)], ["f0"], np.array([[0.125]]), ENOUGH, 1)
+    assert state["best_s"][0, 0] == 0.25
 
 
 def test_nothing_known_is_a_state_too() -> None:

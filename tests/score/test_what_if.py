@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -15,6 +15,8 @@ runs = st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(1, 4)).flatma
     lambda shape: arrays(np.float64, shape, elements=st.floats(0.01, 100.0))
 )
 microbatches = st.integers(1, 64)
+
+SEEDS = st.integers(0, 2**32 - 1)
 
 
 def slowdown(seconds: Floats, count: int) -> float:
@@ -145,3 +147,44 @@ def test_every_stage_unknown_in_one_step_is_taken_from_the_others() -> None:
     whole = slowdown(seconds, 4)
     seconds[1, :, 1] = np.nan
     assert slowdown(seconds, 4) == pytest.approx(whole)
+
+
+@pytest.mark.parametrize("count", [1, 8])
+@settings(max_examples=30)
+@given(SEEDS, st.integers(1, 4), st.integers(1, 9), st.integers(1, 8))
+def test_every_number_is_that_of_its_definition(
+    count: int, seed: int, n_steps: int, n_data: int, n_stages: int
+) -> None:
+    """All workers but some take the mean of the step, and the schedule is played through."""
+    a = np.random.default_rng(seed).uniform(0.5, 2.0, (n_steps, n_data, n_stages))
+    found = what_if(a * count, count)
+    mean = np.broadcast_to(a.mean(axis=(1, 2), keepdims=True), a.shape)
+
+    def time_if(mended: np.ndarray) -> float:
+        """Of all steps, with the mean for the workers that are mended (D, P)."""
+        played = np.where(mended, mean, a)
+        rows = (count - 1) * played.max(axis=2) + played.sum(axis=2)
+        return float(rows.max(axis=1).sum())
+
+    nobody, everybody = np.zeros((n_data, n_stages), bool), np.ones((n_data, n_stages), bool)
+    ideal = time_if(everybody)
+    loss = time_if(nobody) - ideal
+    data, stage = np.arange(n_data)[:, None], np.arange(n_stages)[None, :]
+    of_data = [time_if(everybody & (data != d)) / ideal for d in range(n_data)]
+    of_stage = [time_if(everybody & (stage != p)) / ideal for p in range(n_stages)]
+    np.testing.assert_allclose(found.slowdown, time_if(nobody) / ideal)
+    np.testing.assert_allclose(found.of_data_rank, of_data)
+    np.testing.assert_allclose(found.of_stage, of_stage)
+    of_worker = np.minimum.outer(of_data, of_stage)
+    np.testing.assert_allclose(found.of_worker, of_worker)
+    medians = np.median(a.mean(axis=0), axis=0)
+    np.testing.assert_allclose(found.stages, medians / medians.mean())
+    if loss > 1e-6 * ideal:
+        worst = np.argsort(-found.of_worker, axis=None, kind="stable")
+        is_worst = nobody.copy().ravel()
+        is_worst[worst[: max(1, round(0.03 * of_worker.size))]] = True
+        won = (time_if(nobody) - time_if(is_worst.reshape(nobody.shape))) / loss
+        np.testing.assert_allclose(found.m_w, won, atol=1e-9)
+        if n_stages > 1:
+            won = (time_if(nobody) - time_if(nobody | (stage == n_stages - 1))) / loss
+            np.testing.assert_allclose(found.m_s, won, atol=1e-9)

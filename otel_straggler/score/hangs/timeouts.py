@@ -74,8 +74,6 @@ class Timeouts:
             hours = max(now_s - given[1], 0.0) / _HOUR_S
             kept: float = (1.0 - self._settings.most_shrinking_per_h) ** hours
             wanted_s = max(wanted_s, given[0] * kept)
-            if wanted_s > 0.99 * given[0]:
-                return wanted_s  # counted on from when it last was longer
         self._given[section] = (wanted_s, now_s)
         return wanted_s
 
@@ -91,10 +89,10 @@ class Timeouts:
     def _wanted_s(self, section: str) -> float:
         its = self._settings
         known = self._durations.get(section)
-        count = 0 if known is None else len(known)
-        if known is None or count < its.least_samples:
+        if known is None or len(known) < its.least_samples:
             return math.nan
-        tail_s = known.quantile_s(0.999) if count >= its.quantile_samples else known.longest_s
+        is_enough = len(known) >= its.quantile_samples
+        tail_s = known.quantile_s(0.999) if is_enough else known.longest_s
         spread_s = known.quantile_s(0.5) + its.mad_factor * known.median_deviation_s()
         longest_s = its.longest_factor * known.longest_s
         wanted_s = max(its.quantile_factor * tail_s, longest_s, spread_s)

@@ -110,7 +110,7 @@ def strength_of_sequences(correlation: float, microbatch_cv: float, m_w: float) 
 
 def relative_steps(seconds: Floats) -> Floats:
     """(T, R) how much longer a step is than the rank's own median, beyond what is common to all
-    ranks in this step; NaN where a time, or a rank's usual time, is not known or 0.
+    ranks in this step; NaN where a time is not known, or a rank's usual time not known or 0.
 
     >>> relative_steps(np.array([[1.0, 2.0], [1.5, 3.0]])).tolist()
     [[0.0, 0.0], [0.0, 0.0]]

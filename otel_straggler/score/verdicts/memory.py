@@ -144,10 +144,6 @@ class Memory:
         track.g[np.ix_(here[0], there[0])] = g[np.ix_(here[1], there[1])]
 
 
-def _quantities(world: World) -> list[str]:
-    return [LOCAL, *(section.name for section in world.sections), LATE]
-
-
 def _by_track(tracks: Tracks, world: World) -> list[tuple[Track, list[str]]]:
     return [(tracks.ranks, world.rank_subjects), (tracks.hosts, world.host_subjects)]
 

@@ -85,6 +85,26 @@ def test_a_send_waits_for_its_other_end() -> None:
     assert found.missing == (1, 3)
 
 
+def test_a_send_of_which_nobody_knows_the_other_end_accuses_nobody() -> None:
+    """Nor is it a call that all have joined."""
+    alone = Collective(group=FIRST, sequence=2, name="send", peer=None, is_point_to_point=True)
+    found = find_hang([record(r, alone, enqueued={FIRST: 1}) for r in (0, 1)])
+    assert (found.causes, found.waits, found.circles, found.stuck_together) == ((),) * 4
+
+
+def test_two_that_wait_for_each_other_are_a_circle_and_no_call_that_all_have_joined() -> None:
+    """Each has launched another call of their pair first."""
+    found = find_hang(
+        [
+            record(0, call(2, FIRST), enqueued={WORLD: 6, FIRST: 2}),
+            record(1, call(7), enqueued={WORLD: 7, FIRST: 1}),
+            *(record(r, call(7), enqueued={WORLD: 7}) for r in (2, 3)),
+        ]
+    )
+    assert found.circles == ((0, 1),)
+    assert (found.causes, found.stuck_together) == ((), ())
+
+
 def test_a_rank_without_a_dump_is_the_cause_of_those_who_wait_for_it() -> None:
     """It was killed, or cannot write one."""
     found = find_hang([record(r, call(7), enqueued={WORLD: 7}) for r in (0, 1, 2)])

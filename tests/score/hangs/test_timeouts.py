@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ def table(*seconds: float, name: str = "save", runs: int = 1, apart_s: float = 0
         ([20.0] * 39 + [40.0], 120.0),
         ([200.0] * 40, 480.0),  # the ceiling
         ([600.0] * 40, 900.0),  # but what is usual is no hang
+        ([20.0] * 30, 60.0),
         ([20.0] * 29, 480.0),  # too few to know
         ([], 480.0),
     ],
@@ -126,6 +128,38 @@ def test_sections_and_phases_are_learnt_apart_and_so_is_the_time_between_them() 
     assert timeouts.timeout_s(BETWEEN, 0.0) == pytest.approx(45.0)
 
 
+def test_the_time_between_is_what_no_section_took() -> None:
+    """Of several sections all are taken out."""
+    one = table(*[1.0] * 40, apart_s=35.0)
+    two = replace(
+        one,
+        sections=(*one.sections, Section("backward")),
+        seconds=np.concatenate([one.seconds, np.full_like(one.seconds, 20.0)], axis=2),
+        runs=np.repeat(one.runs, 2, axis=2),
+    )
+    timeouts = Timeouts(HangSettings())
+    timeouts.learn(two)
+    assert timeouts.timeout_s(BETWEEN, 0.0) == pytest.approx(45.0)
+    assert timeouts.timeout_s("backward", 0.0) == pytest.approx(60.0)
+
+
+def test_every_ranks_longest_counts_also_of_those_that_are_not_counted() -> None:
+    """Of thousands of ranks some are drawn for the percentiles; a pause of any may come back."""
+    times = np.full((3, 2_000, 1), 20.0)
+    times[1, 1_999] = 100.0
+    many = replace(
+        table(20.0, 20.0, 20.0),
+        sources=tuple(Source(run_id="run", rank=rank) for rank in range(2_000)),
+        seconds=times,
+        runs=np.ones(times.shape, np.int32),
+        start_ns=np.zeros((3, 2_000), np.int64),
+        end_ns=np.zeros((3, 2_000), np.int64),
+    )
+    timeouts = Timeouts(HangSettings())
+    timeouts.learn(many)
+    assert timeouts.timeout_s("save", 0.0) == pytest.approx(120.0)
+
+
 def test_runs_of_microbatches_are_learnt_by_their_mean() -> None:
     """Eight runs of 20 s each in a step: twice the mean stands for the longest."""
     timeouts = Timeouts(HangSettings())
@@ -145,6 +179,24 @@ def test_a_quantile_is_right_to_the_width_of_a_bucket(seconds: list[float], q: f
     assert durations.quantile_s(q) == pytest.approx(exact, rel=0.045)
     assert durations.longest_s == max(seconds)
     assert len(durations) == len(seconds)
+
+
+@given(seconds=st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=100))
+def test_a_median_deviation_is_right_to_the_width_of_a_bucket(seconds: list[float]) -> None:
+    """Of the lengths and of their median, each by half a bucket."""
+    durations = Durations()
+    durations.add(np.array(seconds))
+    middle = float(np.quantile(seconds, 0.5, method="inverted_cdf"))
+    apart = np.abs(np.array(seconds) - middle)
+    exact = float(np.quantile(apart, 0.5, method="inverted_cdf"))
+    assert durations.median_deviation_s() == pytest.approx(exact, abs=0.1 * (middle + exact))
+
+
+def test_what_varies_from_run_to_run_gets_ten_deviations_over_its_median() -> None:
+    """Half of the runs are 15 s off: that is more than three times the longest."""
+    timeouts = Timeouts(HangSettings())
+    timeouts.learn(table(*[5.0] * 15, *[20.0] * 10, *[35.0] * 15))
+    assert timeouts.timeout_s("save", 0.0) == pytest.approx(20.0 + 10.0 * 15.0, rel=0.1)
 
 
 def test_what_is_no_time_is_not_counted() -> None:

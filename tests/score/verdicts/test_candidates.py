@@ -68,6 +68,19 @@ def test_the_section_that_holds_most_of_the_loss_is_named() -> None:
     assert not one.is_late
 
 
+def test_a_candidate_is_as_sure_as_the_surest_of_its_findings() -> None:
+    """And counts from the least that any of them had to reach."""
+    track, prices = tracked({0: 0.2, 2: 0.2, 3: 0.2}), priced()
+    findings = track.evaluate(np.zeros(RANKS))
+    beyond, verified = material(findings, prices, 0.01)
+    found = Found(track=track, findings=findings, beyond=beyond, verified=verified)
+    flagged = (beyond | verified)[SLOW]
+    assert flagged.sum() == 3
+    one = candidate(SLOW, found, prices, SECTIONS)
+    assert one.z == findings.z[SLOW][flagged].max()
+    assert one.floor == findings.floor[SLOW][flagged].min()
+
+
 def test_where_several_sections_lose_the_whole_step_is_named() -> None:
     """With the cause of those that lose most."""
     gpu = named({0: np.log(1.2), 2: np.log(1.2), 3: np.log(1.2)})
@@ -128,6 +141,14 @@ def test_stalls_are_named_by_the_section_that_holds_them() -> None:
     assert (spread.section, spread.cause) == (None, "slow_host")
     late = stalling({4: 0.1})
     assert (late.is_late, late.cause) == (True, "late_arrival")
+
+
+def test_stalls_of_a_job_with_one_section_are_that_sections() -> None:
+    """Where there is one, it holds them."""
+    lost_s = np.array([[0.1, 0.1, 0.0]])
+    spikes = Spikes(beyond=lost_s > 0.0, z=9.0 * np.ones((1, 3)), lost_s=lost_s)
+    prices = Prices(columns_s=np.array([[2.0, 0.1, 2.2]]), step_s=np.array([2.2]))
+    assert spiking(0, spikes, prices, SECTIONS[:1], np.zeros(3)).section == SECTIONS[0]
 
 
 @pytest.mark.parametrize("price", [0.0, np.nan])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_straggler.model.observation import Floats
+from otel_straggler.model.rank import Source
 from otel_straggler.score.verdicts.excess import (
     Excesses,
     excesses,
@@ -23,8 +26,14 @@ STEPS, RANKS = 5, 8
 SECTIONS = (("data", "data"), ("forward", "compute"), ("sync", "wait"), ("save", "checkpoint"))
 
 
-def found(seconds: Floats, equal_s: Floats | None = None, least_peers: int = 3) -> Excesses:
-    (table,) = by_hand(seconds, SECTIONS[: seconds.shape[2]], block_steps=len(seconds))
+def found(
+    seconds: Floats,
+    equal_s: Floats | None = None,
+    least_peers: int = 3,
+    sources: list[Source] | None = None,
+) -> Excesses:
+    sections = SECTIONS[: seconds.shape[2]]
+    (table,) = by_hand(seconds, sections, block_steps=len(seconds), sources=sources)
     world = world_of(table)
     equal_s = seconds if equal_s is None else equal_s
     peers_s, late_s = late_seconds(equal_s, world)
@@ -97,6 +106,28 @@ def test_a_rank_that_lacks_what_its_peers_have_is_not_compared_in_that_step() ->
     assert np.isfinite(one.local_s[1:]).all()
     assert np.isfinite(one.step_s).all()
     assert one.local_s[0, 5] == 1.0
+
+
+def test_what_is_lacking_is_asked_of_the_own_peers_in_the_same_step() -> None:
+    """What another stage runs, or the own one in another step, is no lack."""
+    stages = [replace(rank, parallel=(("pipeline", rank.rank % 2),)) for rank in ranks(RANKS)]
+    seconds = np.ones((STEPS, RANKS, 3))
+    seconds[0, 5, 1] = np.nan  # its three peers have it
+    seconds[1, ::2, 1] = np.nan  # none of the first stage runs it in this step
+    seconds[2:, 1::2, 0] = np.nan  # and none of the second runs that from here on
+    lacking = np.isnan(found(seconds, sources=stages).local_s)
+    assert np.argwhere(lacking).tolist() == [[0, 5]]
+
+
+def test_who_was_dealt_more_work_is_not_late_for_it() -> None:
+    """In two sections; all wait for it, and for nothing that it does slowly."""
+    seconds = np.ones((STEPS, RANKS, 3))
+    seconds[..., 2] = 2.1
+    equal_s = seconds.copy()
+    seconds[:, 3] = [2.0, 2.0, 0.1]
+    equal_s[:, 3] = [1.0, 1.0, 0.1]
+    np.testing.assert_allclose(found(seconds, equal_s).ranks[..., -1], 0.0, atol=1e-12)
+    assert (found(seconds).ranks[:, 3, -1] > 0.3).all()
 
 
 def test_groups_that_are_too_small_have_no_excess() -> None:

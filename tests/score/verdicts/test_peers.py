@@ -8,7 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_straggler.model.rank import Source
-from otel_straggler.score.verdicts.peers import inferred_groups, is_told, peer_groups
+from otel_straggler.score.verdicts.peers import (
+    describe_peers,
+    inferred_groups,
+    is_told,
+    peer_groups,
+)
 
 SEEDS = st.integers(0, 2**32 - 1)
 NOISE = 0.01
@@ -102,3 +107,30 @@ def test_ranks_without_a_section_are_a_role_if_they_are_three(empty: float) -> N
 def test_too_few_for_roles_are_one_group(rows: int) -> None:
     """There is nothing to tell apart."""
     assert len(inferred_groups(np.zeros((rows, 2)), NOISE)) == min(rows, 1)
+
+
+@pytest.mark.parametrize(
+    ("gap", "noise", "groups"), [(0.09, 0.01, 1), (0.11, 0.01, 2), (0.11, 0.02, 1), (0.13, 0.02, 2)]
+)
+def test_roles_lie_a_tenth_apart_and_six_times_the_noise(
+    gap: float, noise: float, groups: int
+) -> None:
+    """Both."""
+    logs = np.array([0.0, 0.0, 0.0, gap, gap, gap])[:, None]
+    assert len(inferred_groups(logs, noise)) == groups
+
+
+def test_a_rank_between_two_roles_goes_to_the_one_that_is_nearest() -> None:
+    """Each of two alone has what one role takes in one section, and the other in the other."""
+    logs = np.array([[0.0, 0.0]] * 3 + [[0.0, 0.5], [1.0, 0.0]] + [[1.0, 0.5]] * 3)
+    assert inferred_groups(logs, NOISE).code.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    logs[3, 0] = logs[4, 0] = np.nan  # what is not known says nothing
+    assert inferred_groups(logs, NOISE).code.tolist() == [0, 0, 0, 1, 0, 1, 1, 1]
+
+
+def test_peers_are_called_by_role_and_place() -> None:
+    """Of the default role the place is enough."""
+    place = (("pipeline", 3), ("tensor", 1))
+    assert describe_peers(("default", place)) == "pipeline 3, tensor 1"
+    assert describe_peers(("actor", place)) == "actor, pipeline 3, tensor 1"
+    assert describe_peers(("default", ())) == "default"

@@ -75,6 +75,36 @@ def test_a_confirmed_fault_ends_only_when_it_is_clear_three_times_in_a_row() -> 
     assert watched.see(9, clear=True) == "recovered"
 
 
+def test_a_finding_in_between_starts_the_count_anew() -> None:
+    """Three in a row without one, of a suspicion and of a confirmed fault."""
+    for sure, quiet, ended in ((False, {}, "ok"), (True, {"clear": True}, "recovered")):
+        watched = Watched()
+        before = watched.see(flagged=True, sure=sure, confirmable=sure)
+        for _ in range(3):
+            assert watched.see(HOLD - 1, **quiet) == before
+            assert watched.see(flagged=True, confirmable=sure) == before
+        assert watched.see(HOLD, **quiet) == ended
+
+
+def test_an_hour_is_an_hour() -> None:
+    """A time that lies a whole hour back no longer counts, and one a moment less does."""
+    for apart_ns, state in ((FLAP_WITHIN_NS, "confirmed"), (FLAP_WITHIN_NS - 1, "flapping")):
+        standing = Standing()
+        for steps, at_ns in ((100, 0), (200, 1), (300, apart_ns)):
+            standing.take(flagged=True, sure=True, clear=False, steps=steps, at_ns=at_ns)
+            after = standing.state
+            for late in range(1, HOLD + 1):
+                standing.take(
+                    flagged=False, sure=False, clear=True, steps=steps + 5 * late, at_ns=at_ns
+                )
+        assert after == state
+    for since_ns, state in ((FLAP_WITHIN_NS - 1, "flapping"), (FLAP_WITHIN_NS, "recovered")):
+        flapping = Standing(state="flapping", confirmed_at_ns=[7])
+        for steps in range(HOLD):
+            flapping.take(flagged=False, sure=False, clear=True, steps=steps, at_ns=7 + since_ns)
+        assert flapping.state == state
+
+
 def test_the_third_time_within_an_hour_is_flapping() -> None:
     """One alarm, not many; and it ends an hour after the last time."""
     watched = Watched()

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_straggler.score.verdicts.resolvable import resolvable_slowdown
 from otel_straggler.score.verdicts.settings import VerdictSettings
-from otel_straggler.score.verdicts.track import Findings, Track
+from otel_straggler.score.verdicts.track import ERROR_OF_BLOCK, Findings, Track
 
 SEEDS = st.integers(0, 2**32 - 1)
 RANKS = 8
@@ -218,3 +219,41 @@ def test_quantities_that_appear_late_leave_the_others_as_they_were() -> None:
         track.take(more[at : at + 5])
     flagged = track.evaluate(NOTHING)
     assert np.argwhere(flagged.beyond | flagged.verified).tolist() == [[3, 3]]
+
+
+@pytest.mark.parametrize(("quiet", "is_lasting"), [([], True), ([1, 3, 5], False)])
+def test_pauses_close_together_are_no_lasting_rise(quiet: list[int], is_lasting: bool) -> None:
+    """Of eight steps five are long: their median has risen, but not their lower quartile."""
+    excess = noise(0, 48, 0.04)
+    excess[40:, 3, 1] = 0.5
+    excess[np.array(quiet, int) + 40, 3, 1] = 0.0
+    findings = found(excess)
+    assert findings.since[3, 1] == 41
+    assert findings.verified[3, 1] == is_lasting
+
+
+@pytest.mark.parametrize("sigma", [0.01, 0.05])
+def test_the_noise_that_is_learnt_is_that_of_the_steps(sigma: float) -> None:
+    """To a tenth: from deviations within blocks, and what can be resolved follows from it."""
+    excess = np.random.default_rng(3).normal(0.0, sigma, (200, 64, 2))
+    track = tracked(excess)
+    np.testing.assert_allclose(track.sigma, sigma, rtol=0.1)
+    np.testing.assert_allclose(track.block_error, ERROR_OF_BLOCK * sigma, rtol=0.1)
+    expected = resolvable_slowdown(sigma, 20, 128)
+    assert np.log(track.resolvable()) == pytest.approx(np.log(expected), rel=0.1)
+
+
+def test_a_rise_that_began_is_counted_from_its_first_step() -> None:
+    """Without noise exactly; what never rose began nowhere."""
+    excess = np.zeros((70, RANKS, 2))
+    excess[60:, 3, 1] = 0.2
+    findings = found(excess)
+    assert findings.since[3, 1] == 61
+    assert (np.delete(findings.since[:, 1], 3) == -1).all()
+
+
+def test_an_excess_that_was_always_there_is_not_verified_where_it_is_common() -> None:
+    """Without a past of its own a rank must stand out from its peers, and not from nothing."""
+    excess = noise(0, 15, 0.002)
+    excess += np.linspace(-0.12, 0.12, RANKS)[:, None]
+    assert not found(excess).verified.any()

@@ -1,0 +1,150 @@
+"""The hang judges of all runs: what each learns, how ranks are put before them, what is kept."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otel_straggler.collector.hangs import Hangs, signs_of
+from otel_straggler.collector.liveness import Liveness
+from otel_straggler.model.heartbeat import Heartbeat
+from otel_straggler.model.observation import NO_STEP, Section
+from otel_straggler.model.rank import Source
+from otel_straggler.model.step_table import StepTable
+from otel_straggler.score.hangs.signs import NO_OPEN_SECTION, NOT_ENDED
+
+NOW = 1_790_000_000.0
+
+
+def source(rank: int = 0, run: str = "run", node: str = "n", **more: Any) -> Source:
+    return Source(run_id=run, rank=rank, node=node, world_size=4, session_id=f"s{rank}", **more)
+
+
+def steps(*names: str, first: int = 0, n: int = 40, run: str = "run", s: float = 20.0) -> StepTable:
+    """Steps of one rank in which each section takes so long."""
+    shape = (n, 1, len(names))
+    return StepTable(
+        steps=np.arange(first, first + n),
+        sources=(source(run=run),),
+        sections=tuple(map(Section, names)),
+        seconds=np.full(shape, s),
+        runs=np.ones(shape, np.int32),
+        run_cv=np.full(shape[1:], np.nan),
+        tokens=np.full(shape[:2], np.nan),
+        start_ns=np.zeros(shape[:2], np.int64),
+        end_ns=np.full(shape[:2], 10**12),
+    )
+
+
+def order_of(hangs: Hangs) -> list[str]:
+    (world,) = hangs.state()["worlds"]
+    found: list[str] = world["order"]
+    return found
+
+
+def heard(*beats: Heartbeat, run: str = "run") -> Liveness:
+    liveness = Liveness()
+    for beat in beats:
+        liveness.take_heartbeat(beat, NOW)
+    return liveness
+
+
+def beat(who: Source, **values: Any) -> Heartbeat:
+    told = {"step": 100, "open_section": "forward", "progress_at_s": NOW, **values}
+    return Heartbeat(source=who, sent_at_s=NOW, **told)
+
+
+def test_sections_stand_in_the_order_in_which_they_run() -> None:
+    """Of the newest steps; what runs now and then follows behind."""
+    hangs = Hangs()
+    hangs.learn(steps("data", "forward", "eval"))
+    assert order_of(hangs) == ["data", "forward", "eval"]
+    hangs.learn(steps("data", "forward"))
+    assert order_of(hangs) == ["data", "forward", "eval"]
+    hangs.learn(steps("forward", "data"))
+    assert order_of(hangs) == ["forward", "data", "eval"]
+    hangs.learn(steps(*(f"s{i}" for i in range(2_000)), n=1))
+    assert order_of(hangs) == ["forward", "data", "eval"]
+
+
+def test_ranks_are_put_as_they_last_spoke() -> None:
+    """Expected ranks that never did are unknown in everything."""
+    two = beat(source(2, node="m"), open_section="", phase="")
+    world = heard(beat(source(0)), two, beat(source(3), step=None)).worlds("run")[""]
+    found = signs_of(world, ("data", "forward"), NOW + 7.0)
+    assert found is not None
+    assert found.ranks.tolist() == [0, 1, 2, 3]
+    np.testing.assert_array_equal(found.silent_s, [7.0, math.nan, 7.0, 7.0])
+    np.testing.assert_array_equal(found.stalled_s, [7.0, math.nan, 7.0, 7.0])
+    np.testing.assert_array_equal(found.began_s, [7.0, math.nan, 7.0, 7.0])
+    assert found.step.tolist() == [100, NO_STEP, 100, NO_STEP]
+    assert found.section.tolist() == [1, NO_OPEN_SECTION, NO_OPEN_SECTION, 1]
+    assert found.is_working.tolist() == [True, False, False, True]
+    assert found.node.tolist() == [0, -1, 1, 0]
+    assert found.ended.tolist() == [NOT_ENDED] * 4
+    assert np.isnan(found.ended_s).all()
+
+
+def test_what_was_learnt_is_kept_over_a_restart() -> None:
+    """Timeouts and order; of other runs nothing is mixed in."""
+    before = Hangs()
+    for table in (steps("forward", n=1), steps("forward", first=5)):
+        before.learn(table)
+    before.learn(steps("other", run="else", s=50.0))
+    after = Hangs()
+    after.restore(json.loads(json.dumps(before.state())))
+    assert after.state() == before.state()
+    world = heard(*(beat(source(rank), step=0) for rank in range(4)))
+    for rank in range(4):  # three steps later all are warm
+        world.take_heartbeat(
+            Heartbeat(
+                source=source(rank),
+                sent_at_s=NOW + 1,
+                step=9,
+                open_section="forward",
+                progress_at_s=NOW + 1,
+            ),
+            NOW + 1,
+        )
+    found = after.look("run", "", world.worlds("run")[""], NOW + 2)
+    assert found is not None
+    assert found.timeout_s.tolist() == pytest.approx([60.0] * 4)
+
+
+def test_of_too_many_worlds_those_that_learnt_last_are_kept() -> None:
+    """A hundred."""
+    hangs = Hangs()
+    for number in range(100):
+        hangs.learn(steps("forward", n=1, run=f"run-{number}"))
+    hangs.learn(steps("forward", n=1, run="run-0"))
+    hangs.learn(steps("forward", n=1, run="new"))
+    kept = [world["run_id"] for world in hangs.state()["worlds"]]
+    assert kept == [*(f"run-{number}" for number in range(2, 100)), "run-0", "new"]
+
+
+def test_a_state_of_another_version_is_refused_whole() -> None:
+    """Nothing has changed then."""
+    hangs = Hangs()
+    with pytest.raises(ValueError, match="version"):
+        hangs.restore({**Hangs().state(), "version": 2})
+    assert hangs.state()["worlds"] == []
+
+
+def test_what_a_hang_costs_is_that_of_its_run() -> None:
+    """And is forgotten with it."""
+    hangs = Hangs()
+    for run in ("run", "else"):
+        liveness = heard(*(beat(source(rank, run)) for rank in range(4)))
+        world = liveness.worlds(run)[""]
+        assert hangs.look(run, "", world, NOW + 1.0) is not None
+    lost = hangs.look("run", "", heard(beat(source(0))).worlds("run")[""], NOW + 100.0)
+    assert lost is not None
+    assert lost.state == "lost"
+    assert list(hangs.hung("run").values()) == [int((NOW + 100.0) * 1e9)]
+    assert hangs.hung("else") == hangs.idle_gpu_s("else") == {}
+    hangs.forget(["run"])
+    assert hangs.hung("run") == {}

@@ -1,0 +1,180 @@
+"""What the alerts are shown of a run: whom it may call, who is to blame, how many are where."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from otel_straggler.alerts.watched import Watched, WatchedRun
+from otel_straggler.collector.hangs import Hangs
+from otel_straggler.collector.liveness import Liveness
+from otel_straggler.collector.watching import RunSeen, Watching
+from otel_straggler.model.heartbeat import Heartbeat
+from otel_straggler.model.rank import Source
+from otel_straggler.model.verdict import RunVerdicts
+
+NOW = 1_790_000_000.0
+EVERYWHERE = frozenset(f"node-{rank}" for rank in range(4))
+
+
+def source(rank: int, session: str = "a") -> Source:
+    return Source(run_id="run", rank=rank, node=f"node-{rank}", world_size=4, session_id=session)
+
+
+def seen(*, silent: tuple[int, ...] = (), absent: tuple[int, ...] = (), **told: Any) -> RunSeen:
+    """A run of four ranks after five minutes; some fell silent four minutes ago."""
+    liveness, hangs = Liveness(), Hangs()
+    for at_s in range(0, 301, 5):
+        for rank in range(4):
+            if rank in absent or (rank in silent and at_s > 60):
+                continue
+            beat = Heartbeat(
+                source=source(rank),
+                sent_at_s=NOW + at_s,
+                progress_at_s=NOW + min(at_s, 60),
+                step=at_s,
+                open_section="forward",
+                **told,
+            )
+            liveness.take_heartbeat(beat, NOW + at_s)
+        world = liveness.worlds("run")[""]
+        found = hangs.look("run", "", world, NOW + at_s)
+    assert found is not None
+    return RunSeen(run_id="run", jobs={"": "llm"}, worlds={"": world}, found={"": found})
+
+
+def watched(
+    run: RunSeen,
+    mode: Any = "page",
+    *,
+    acknowledged: bool = False,
+    nodes: frozenset[str] = frozenset(),
+) -> Watched:
+    watching = Watching(mode, 0.5, lambda run_id, group: acknowledged and run_id == "run")
+    assert (
+        watching.watched((), nodes, NOW).collector,
+        watching.watched((), nodes, NOW).cluster,
+    ) == ("", "")
+    watching.sign("c1", "prod")
+    return watching.watched([run], nodes, NOW + 300)
+
+
+def only(run: RunSeen, **how: Any) -> WatchedRun:
+    (found,) = watched(run, **how).runs
+    return found
+
+
+def test_a_collector_signs_what_it_shows() -> None:
+    shown = watched(seen())
+    assert (shown.collector, shown.cluster, shown.now_s, shown.pages) == (
+        "c1",
+        "prod",
+        NOW + 300,
+        True,
+    )
+    assert (shown.runs[0].job, shown.runs[0].attempt, shown.runs[0].clashes) == ("llm", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("mode", "told", "pages"),
+    [
+        ("page", None, True),
+        ("page", False, False),
+        ("observe", None, False),
+        ("observe", True, False),
+    ],
+)
+def test_a_run_calls_people_if_it_and_its_collector_may(mode: str, told: Any, pages: bool) -> None:
+    """A run that says nothing may."""
+    shown = watched(seen(page=told), mode)
+    assert shown.pages == (mode == "page")
+    assert shown.runs[0].pages == pages
+
+
+def test_ranks_that_are_lost_are_named_with_their_nodes() -> None:
+    """Half of the world is a quorum, a quarter is none."""
+    run = only(seen(silent=(1, 3)))
+    assert [(c.rank, c.node, c.why) for c in run.culprits] == [
+        (1, "node-1", "lost"),
+        (3, "node-3", "lost"),
+    ]
+    assert (run.state, run.is_hung, run.why) == ("partly_lost", True, "lost")
+    assert run.told
+    assert not only(seen(silent=(2,))).is_hung
+
+
+def test_a_hang_of_which_somebody_has_taken_note_is_none_and_names_nobody() -> None:
+    """Why it stands is told all the same."""
+    run = only(seen(silent=(1, 3)), acknowledged=True)
+    assert (run.is_hung, run.culprits, run.why) == (False, (), "lost")
+
+
+def test_nobody_is_to_blame_for_a_run_that_trains() -> None:
+    run = only(seen())
+    assert (run.state, run.is_hung, run.why, run.told, run.culprits) == (
+        "training",
+        False,
+        None,
+        "",
+        (),
+    )
+    assert only(RunSeen(run_id="run", worlds=seen().worlds)).state == "starting"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "pages"),
+    [
+        (frozenset(), True),
+        (frozenset({"node-1"}), True),
+        (frozenset({"node-1", "node-3"}), False),
+        (EVERYWHERE, False),
+    ],
+)
+def test_a_hang_calls_nobody_if_all_it_waits_for_are_under_maintenance(
+    nodes: frozenset[str], pages: bool
+) -> None:
+    """One that is not is enough."""
+    assert only(seen(silent=(1, 3)), nodes=nodes).pages == pages
+
+
+def test_maintenance_hides_nothing_of_a_run_that_waits_for_nobody() -> None:
+    assert only(seen(), nodes=EVERYWHERE).pages
+
+
+@pytest.mark.parametrize(
+    ("silent", "absent", "states"),
+    [
+        ((), (), {"ok": 4}),
+        ((1,), (), {"ok": 3, "lost": 1}),
+        ((), (2, 3), {"ok": 2, "missing": 2}),
+        ((1,), (2,), {"ok": 2, "lost": 1, "missing": 1}),
+    ],
+)
+def test_every_rank_is_counted_once(silent: Any, absent: Any, states: dict[str, int]) -> None:
+    """Who was never heard of is missing, and not starting."""
+    run = seen(silent=silent, absent=absent)
+    counts = {state: n for state, n in only(run).ranks.items() if n}
+    ok = sum(counts.pop(state, 0) for state in ("ok", "late", "stuck"))
+    assert {"ok": ok, **counts} == states
+
+
+def test_what_people_have_silenced_is_not_shown(by_hand: Any) -> None:
+    """Nor a verdict of another group, but under that."""
+    slow, other = by_hand.verdict(), by_hand.verdict(group="actor", subject_id="x")
+    judged = RunVerdicts(changes=(slow, other))
+    shown = watched(replace(seen(), judged=judged)).runs
+    assert {run.group: run.verdicts for run in shown} == {"": (slow,), "actor": (other,)}
+    quiet = replace(judged, silenced=frozenset({slow.subject_id}))
+    assert only_of(watched(replace(seen(), judged=quiet)), "") == ()
+
+
+def only_of(shown: Watched, group: str) -> Any:
+    return next(run.verdicts for run in shown.runs if run.group == group)
+
+
+def test_two_sessions_of_a_rank_are_one_clash() -> None:
+    """However many of them there are."""
+    clashes = (source(1, "a"), source(1, "b"), source(2, "a"))
+    assert only(replace(seen(), clashes=clashes)).clashes == 2

@@ -1,0 +1,230 @@
+"""The hang judge, look by look: what counts as warm, since when it hangs, what a restart keeps."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from otel_straggler.model.observation import NO_STEP, Section
+from otel_straggler.model.rank import Source
+from otel_straggler.model.step_table import StepTable
+from otel_straggler.score.hangs.judge import HangJudge
+
+ALL = range(4)
+START_S, UNKNOWN_S = 3_600.0, 480.0
+BETWEEN_S = 12.0
+
+
+def steps(first: int, *seconds: float, session: str = "s") -> StepTable:
+    """Steps of one rank, with so many seconds of ``backward`` in each, and 12 s of nothing."""
+    times = np.array(seconds)[:, None, None]
+    return StepTable(
+        steps=np.arange(first, first + len(seconds)),
+        sources=(Source(run_id="run", rank=0, session_id=session),),
+        sections=(Section("backward"),),
+        seconds=times,
+        runs=np.ones(times.shape, np.int32),
+        run_cv=np.full((1, 1), np.nan),
+        tokens=np.full((len(seconds), 1), np.nan),
+        start_ns=np.zeros((len(seconds), 1), np.int64),
+        end_ns=((times[:, :, 0] + BETWEEN_S) * 1e9).astype(np.int64),
+    )
+
+
+def taught(*tables: StepTable, attempt: int = 0) -> HangJudge:
+    judge = HangJudge()
+    for table in tables:
+        judge.learn(table, attempt)
+    return judge
+
+
+def timeouts(judge: HangJudge, signs: Any, attempt: int = 0) -> list[float]:
+    found: list[float] = judge.look(signs, attempt, 1_000.0).timeout_s.tolist()
+    return found
+
+
+def at(signs_of: Any, judge: HangJudge, now_s: float, stalled_s: float, **columns: Any) -> Any:
+    """A look at four ranks of which all progressed so long ago."""
+    all_stalled = dict.fromkeys(ALL, stalled_s)
+    return judge.look(signs_of(**{"stalled_s": all_stalled, **columns}), 0, now_s)
+
+
+# --- timeouts -------------------------------------------------------------------------------------
+
+
+def test_a_timeout_is_that_of_the_section_that_is_open(signs_of: Any) -> None:
+    """Three times what it took; what is unknown gets what is unknown."""
+    judge = taught(steps(0, 1.0), steps(10, *[20.0] * 40))
+    found = timeouts(judge, signs_of(section={1: "forward", 2: ""}))
+    assert found == pytest.approx([60.0, UNKNOWN_S, 3.0 * BETWEEN_S, 60.0])
+
+
+@pytest.mark.parametrize(
+    ("again", "timeout_s"),
+    [
+        (steps(10, *[100.0] * 40), 300.0),  # the next steps
+        (steps(10, *[100.0] * 40, session="other"), 60.0),  # a new process compiles
+        (steps(5, *[100.0] * 40), 60.0),  # so does one that goes back
+    ],
+)
+def test_the_first_steps_of_a_session_teach_nothing(
+    signs_of: Any, again: StepTable, timeout_s: float
+) -> None:
+    """Nor those after steps went back; three steps later they do."""
+    judge = taught(steps(0, 1.0), steps(5, *[20.0] * 40), again)
+    assert timeouts(judge, signs_of())[0] == pytest.approx(timeout_s)
+    judge.learn(steps(int(again.steps[0]) + 3, *[100.0] * 40, session=session_of(again)), 0)
+    assert timeouts(judge, signs_of())[0] == pytest.approx(300.0)
+
+
+def session_of(table: StepTable) -> str:
+    return table.sources[0].session_id
+
+
+def test_a_new_attempt_teaches_nothing_at_first_either(signs_of: Any) -> None:
+    """By the same processes."""
+    judge = taught(steps(0, 1.0), steps(5, *[20.0] * 40))
+    judge.learn(steps(50, *[100.0] * 40), 1)
+    assert timeouts(judge, signs_of(), 1)[0] == pytest.approx(60.0)
+
+
+@pytest.mark.parametrize(
+    ("columns", "is_warm"),
+    [
+        ({}, True),
+        ({"first_step": {1: 98}}, False),  # it compiles, and all wait for it
+        ({"first_step": {1: 97}}, True),
+        ({"first_step": {1: NO_STEP}}, False),  # what it told first is what it tells now
+        ({"first_step": {1: 98}, "silent_s": {1: 21.0}}, True),  # nobody waits for the dead
+        ({"first_step": {1: 98}, "ended": {1: "ok"}}, True),
+        ({"step": {1: NO_STEP}, "began_s": {1: 3_599.0}}, False),
+        ({"step": {1: NO_STEP}, "began_s": {1: 3_601.0}}, True),  # it never will tell
+        ({"first_step": {1: 98}, "began_s": {1: 3_601.0}}, False),
+        ({"step": dict.fromkeys(ALL, NO_STEP)}, False),
+    ],
+)
+def test_a_start_lasts_until_all_who_live_have_done_their_first_steps(
+    signs_of: Any, columns: Any, is_warm: bool
+) -> None:
+    """Until then everybody has an hour."""
+    judge = taught(steps(0, 1.0), steps(5, *[20.0] * 40))
+    assert timeouts(judge, signs_of(**columns))[0] == pytest.approx(60.0 if is_warm else START_S)
+
+
+# --- states ---------------------------------------------------------------------------------------
+
+
+def test_a_hang_is_the_same_until_there_was_progress(signs_of: Any) -> None:
+    """Also when it is seen, not seen and seen again."""
+    judge = HangJudge()
+    assert math.isnan(at(signs_of, judge, 1_000.0, 1.0).hung_since_s)
+    assert at(signs_of, judge, 1_500.0, 501.0).hung_since_s == 1_500.0
+    assert at(signs_of, judge, 1_600.0, 601.0).hung_since_s == 1_500.0
+    ended = at(signs_of, judge, 1_610.0, 611.0, ended=dict.fromkeys(ALL, "ok"))
+    assert math.isnan(ended.hung_since_s)
+    assert at(signs_of, judge, 1_620.0, 621.0).hung_since_s == 1_500.0
+    assert math.isnan(at(signs_of, judge, 1_700.0, 1.0).hung_since_s)
+    assert at(signs_of, judge, 2_300.0, 601.0).hung_since_s == 2_300.0
+
+
+def test_a_state_lasts_since_it_began(signs_of: Any) -> None:
+    """Of the run and of each rank; a new attempt begins anew."""
+    judge = HangJudge()
+    at(signs_of, judge, 1_000.0, 1.0)
+    at(signs_of, judge, 1_100.0, 1.0)
+    found = at(signs_of, judge, 1_200.0, 1.0, silent_s={2: 30.0})
+    assert (found.state, found.since_s) == ("partly_lost", 1_200.0)
+    assert found.rank_since_s.tolist() == [1_000.0, 1_000.0, 1_200.0, 1_000.0]
+    later = at(signs_of, judge, 1_300.0, 1.0, silent_s={2: 130.0})
+    assert (later.since_s, later.rank_since_s[2]) == (1_200.0, 1_200.0)
+    again = judge.look(signs_of(), 1, 1_400.0)
+    assert again.rank_since_s.tolist() == [1_400.0] * 4
+
+
+def test_who_was_silent_when_the_run_ended_has_ended_with_it(signs_of: Any) -> None:
+    """Also for those who come back before it; who falls silent afterwards is lost."""
+    judge = HangJudge()
+    ended = {"ended": dict.fromkeys((0, 1, 2), "failed")}
+    found = at(signs_of, judge, 1_000.0, 50.0, silent_s={3: 50.0}, **ended)
+    assert (found.state, found.state_of(3), found.blame) == ("failed", "finished", None)
+    back = at(signs_of, judge, 1_060.0, 1.0, silent_s={3: 110.0})
+    assert (back.state, back.state_of(3)) == ("training", "finished")
+    lost = at(signs_of, judge, 1_100.0, 1.0, silent_s={0: 30.0, 3: 150.0})
+    assert (lost.state_of(0), lost.state_of(3)) == ("lost", "finished")
+
+
+def test_a_run_that_ends_just_now_is_no_hang_unless_it_was_one(signs_of: Any) -> None:
+    """One has said that it failed, one is silent and one still has to say it."""
+    silent = {0: 20.0, 1: 21.0, 2: 6.0, 3: 6.0}
+    ending = {"ended": {0: "failed"}, "ended_s": {0: 20.0}, "silent_s": silent}
+    judge = HangJudge()
+    assert at(signs_of, judge, 1_000.0, 1.0).state == "training"
+    found = at(signs_of, judge, 1_020.0, 20.0, **ending)
+    assert (found.state, found.state_of(1)) == ("training", "late")
+    hung = HangJudge()
+    assert at(signs_of, hung, 1_000.0, 1.0, silent_s={1: 300.0}).state == "partly_lost"
+    assert at(signs_of, hung, 1_020.0, 20.0, **ending).state == "partly_lost"
+
+
+def test_who_fell_silent_before_a_restart_has_two_minutes_to_come_back(signs_of: Any) -> None:
+    """The others have come already, one by one. Unless it was lost before that."""
+    new = {"began_s": {0: 20.0, 1: 10.0, 2: 15.0}, "silent_s": {3: 40.0}}
+    judge = HangJudge()
+    at(signs_of, judge, 900.0, 1.0)
+    assert at(signs_of, judge, 1_000.0, 1.0, **new).state_of(3) == "starting"
+    late = {"began_s": {0: 121.0, 1: 111.0, 2: 116.0}, "silent_s": {3: 141.0}}
+    assert at(signs_of, judge, 1_101.0, 1.0, **late).state_of(3) == "lost"
+    other = HangJudge()
+    assert at(signs_of, other, 980.0, 1.0, silent_s={3: 21.0}).state_of(3) == "lost"
+    assert at(signs_of, other, 1_000.0, 1.0, **new).state_of(3) == "lost"
+
+
+def test_only_a_hang_costs(signs_of: Any) -> None:
+    """From the last progress on, on all GPUs."""
+    judge = HangJudge()
+    at(signs_of, judge, 1_000.0, 200.0)
+    assert judge.idle_gpu_s == 0.0
+    assert at(signs_of, judge, 1_300.0, 500.0).is_hung
+    assert judge.idle_gpu_s == 4 * 500.0
+    at(signs_of, judge, 1_400.0, 1.0)
+    assert judge.idle_gpu_s == 4 * 500.0
+
+
+# --- over a restart of the collector --------------------------------------------------------------
+
+
+def test_a_judge_goes_on_from_what_it_knew(signs_of: Any) -> None:
+    """Timeouts, since when it hangs and what that has cost."""
+    judge = taught(steps(0, 1.0), steps(5, *[20.0] * 40))
+    at(signs_of, judge, 1_000.0, 100.0)
+    again = HangJudge()
+    again.restore(json.loads(json.dumps(judge.state())))
+    assert again.idle_gpu_s == judge.idle_gpu_s == 400.0
+    found = at(signs_of, again, 1_010.0, 110.0)
+    assert found.timeout_s.tolist() == pytest.approx([60.0] * 4)
+    assert found.hung_since_s == 1_000.0
+    assert again.idle_gpu_s == 440.0
+    unused = HangJudge()
+    unused.restore(json.loads(json.dumps(HangJudge().state())))
+    assert math.isnan(at(signs_of, unused, 1_000.0, 1.0).hung_since_s)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "first_step", "timeout_s"), [(0, 100, 60.0), (0, 99, START_S), (1, 100, START_S)]
+)
+def test_ranks_that_go_on_where_they_were_have_compiled_long_ago(
+    signs_of: Any, attempt: int, first_step: int, timeout_s: float
+) -> None:
+    """To a collector that was restarted all steps are first ones. A new attempt compiles again, and
+    so does who has come less far than all had then."""
+    judge = taught(steps(0, 1.0), steps(5, *[20.0] * 40))
+    judge.look(signs_of(step={1: 120}), 0, 900.0)
+    again = HangJudge()
+    again.restore(judge.state())
+    first = {"first_step": {**dict.fromkeys(ALL, 100), 2: first_step}}
+    found = again.look(signs_of(step={2: first_step}, **first), attempt, 1_000.0)
+    assert found.timeout_s[0] == pytest.approx(timeout_s)
