@@ -30,6 +30,7 @@ from otel_straggler.record.recorder import RING_CAPACITY
 from otel_straggler.record.spans import MOST_SPANS
 from otel_straggler.report.collected import LONGEST_S
 from otel_straggler.report.samples import MOST_RUNS, MOST_SECTIONS
+from otel_straggler.score.windows import LEAST_STEPS
 from otel_straggler.transport.response import LONGEST_DELAY_S
 
 from .pages import ROOT, text_of
@@ -51,9 +52,9 @@ STATED = {
         f"within {CLIENT['exit_deadline_s']:g} s (`exit_deadline_s`)",
         f"requests of up to {MOST_SPANS}",
         f"a ring of {RING_CAPACITY:,} runs",
-        f"together: {SCORING['window_steps']}; of long steps "
-        f"those of {SCORING['window_longest_seconds']:g} s, at least {LEAST_STEPS}; "
-        f"{SCORING['window_seconds']:g} s without steps",
+        f"together: {SCORING['window_steps']}; of long steps those of",
+        f"those of {SCORING['window_longest_seconds']:g} s, at least {LEAST_STEPS};",
+        f"at least {LEAST_STEPS}; {SCORING['window_seconds']:g} s without steps",
         f"or {SCORING['grace_seconds']:g} s after the first did",
         f"under the threshold of {SCORING['threshold']:g}",
     ],
