@@ -72,7 +72,7 @@ class HangCourse:
         for column in fields(Signs):
             now, then = getattr(signs, column.name), getattr(before, column.name)
             columns[column.name] = (
-                now if column.name == "sections" else np.where(is_mute, then, now)
+                np.where(is_mute, then, now) if isinstance(now, np.ndarray) else now
             )
         return Signs(**columns)
 
