@@ -24,6 +24,9 @@ QUANTILES: Final = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 MOST_WORST: Final = 20
 """Ranks of a section. Who is among the worst 20 of any moments is so at the moment itself, so 20
 are enough to choose as many over any time; see `dashboards.queries.MOST_LINES`."""
+_MOST_SERIES: Final = 1_000
+"""Of the worst of a group: of more than 50 sections each has fewer, at least one. It is no part of
+a budget, which signs of life of very many ranks may fill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +45,13 @@ def by_group(tables: Iterable[ShownRows]) -> dict[str, list[ShownRows]]:
     return found
 
 
-def most_worst(budget: int, tables: Collection[ShownRows]) -> int:
-    """How many ranks of each section may be told as its worst: a tenth of the budget is for them,
-    and one always is."""
-    names = {name for shown in tables for name, _ in _listed(shown)}
-    return max(1, min(MOST_WORST, budget // 10 // max(len(names), 1)))
-
-
-def worst_families(tables: Iterable[ShownRows], most: int, constant_labels: str) -> Families:
+def worst_families(tables: Collection[ShownRows], constant_labels: str) -> Families:
     """The lowest relative scores of each section of one group, over its tables.
 
     Cost: O(ranks * sections), and a line for each of the few.
     """
+    n_sections = len({name for shown in tables for name, _ in _listed(shown)})
+    most = max(1, min(MOST_WORST, _MOST_SERIES // max(n_sections, 1)))
     found: dict[str, list[tuple[float, int, Source]]] = {}
     for shown in tables:
         for name, column in _listed(shown):

@@ -21,7 +21,6 @@ from otel_straggler.publish.over_ranks import (
     QUANTILES,
     ShownRows,
     by_group,
-    most_worst,
     quantile_families,
     worst_families,
 )
@@ -218,7 +217,7 @@ class RunScores:
         self._add_ranks(families, constant_labels, straggling, life)
         tables = by_group(self.shown_rows())
         for name, its in tables.items():
-            families.extend(worst_families(its, most_worst(budget, its), constant_labels))
+            families.extend(worst_families(its, constant_labels))
             self._add_quantiles(families, name, its, _ALWAYS_OVER, constant_labels)
         shown = self._shown()
         left = budget - len(families) - len(FOLDABLE)

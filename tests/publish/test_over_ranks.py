@@ -56,10 +56,18 @@ def test_who_is_worst_at_any_time_is_told_at_that_time() -> None:
     assert all(lowest[WORST][rank] == lowest[RELATIVE][rank] for rank in worst[WORST])
 
 
-def test_a_small_budget_has_fewer_of_the_worst_and_never_none() -> None:
-    """A tenth of the budget is for them, whatever else is folded."""
+def test_the_worst_are_told_whatever_is_folded() -> None:
+    """Also where signs of life alone fill the budget."""
     scores = run_scores(window(list(range(100)), ("forward", "backward")))
-    assert [len(shown(scores, budget=n)[WORST]) for n in (0, 100, 10_000)] == [2, 10, 40]
+    assert [len(shown(scores, budget=n)[WORST]) for n in (0, 100, 10_000)] == [40, 40, 40]
+
+
+@pytest.mark.parametrize(("sections", "most"), [(50, 20), (100, 10), (1_500, 1)])
+def test_of_very_many_sections_each_has_fewer(sections: int, most: int) -> None:
+    """So that names made at run time do not become series without end."""
+    names = tuple(f"section {n}" for n in range(sections))
+    page = shown(run_scores(window(list(range(25)), names)))
+    assert len(page[WORST]) == sections * most
 
 
 def test_quantiles_are_those_of_the_series_of_ranks() -> None:
