@@ -327,3 +327,11 @@ test("a section that no other rank has is compared with nobody", () => {
   assert.match(told, /no other rank to compare with/);
   assert.doesNotMatch(told, /1\.00/);
 });
+
+test("a run that was there before the collector is not said to be as young as that", () => {
+  const { run } = pictures.healthy;
+  const smallOf = (beganS) =>
+    figuresOf({ ...pictures.healthy, started_at_s: 1000, now_s: 1600, run: { ...run, began_at_s: beganS } })[4].small;
+  assert.match(smallOf(1004), /^training, heard of for 9 min 56 s/);
+  assert.match(smallOf(1100), /^training for 8 min 20 s/);
+});
