@@ -22,6 +22,8 @@ from otel_straggler.simulate.hang_worlds import (
 
 Restart = Literal["attempt", "session", "renumbered", "shrunk", "grown"]
 RESTARTS: tuple[Restart, ...] = ("attempt", "session", "renumbered", "shrunk", "grown")
+_TABLES = ("sections", "nodes")
+"""Of signs, what is no column."""
 _BARELY_S = 8.0
 """Ranks that end without a word are back before anybody calls them lost."""
 
@@ -71,9 +73,7 @@ class HangCourse:
         columns = {}
         for column in fields(Signs):
             now, then = getattr(signs, column.name), getattr(before, column.name)
-            columns[column.name] = (
-                np.where(is_mute, then, now) if isinstance(now, np.ndarray) else now
-            )
+            columns[column.name] = now if column.name in _TABLES else np.where(is_mute, then, now)
         return Signs(**columns)
 
     def tables(self, now_s: float) -> Iterator[StepTable]:

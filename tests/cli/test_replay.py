@@ -114,7 +114,7 @@ def test_people_read_a_table_the_time_recorded_and_the_sentences(
     first, _, row, *rest = output.splitlines()
     assert first.startswith("run job-7, 1")
     assert first.endswith(" min recorded: 1 page")
-    assert row.split()[:4] == ["slow", "GPU", "rank", "1"]
+    assert row.split()[:6] == ["slow", "GPU", "or", "host", "rank", "1"]
     assert rest[0] == "A weekly rate from less than a day is a guess."
     [page] = pages(replayed(call, path))
     assert rest[1].endswith(f" step {page['step']}: {page['sentence']}")

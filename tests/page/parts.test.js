@@ -314,3 +314,27 @@ test("a window is named by its state first", () => {
   assert.equal(titleOf(pictures.straggler), "✕ Rank 21 on node-2 is slow in forward · llama-7b");
   assert.equal(titleOf(null), "otel-straggler");
 });
+
+test("a rank without a GPU is not said to be timed on one", () => {
+  const gpuOf = (gpu) => textOf(panelTree(pictures.healthy, { rank: 5 }, { rank: 5, gpu }, {}));
+  const none = { model: null, uuid: null, tier: "off", reason: "auto" };
+  assert.match(gpuOf(none), /GPUnone that it told of/);
+  assert.match(gpuOf({ ...none, model: "H200" }), /H200.*not timed/);
+  assert.match(gpuOf({ ...none, model: "H200", reason: "no_memory" }), /not timed: no memory/);
+  assert.match(gpuOf({ ...none, tier: "events" }), /timed by CUDA events/);
+});
+
+test("a section that no other rank has is compared with nobody", () => {
+  const lone = { name: "log", kind: "compute", slowdown: 1, step_s: 0.4, peers_step_s: 0.4, n_peers: 0, relative_score: 1 };
+  const told = textOf(panelTree(pictures.healthy, { rank: 5 }, { rank: 5, sections: [lone] }, {}));
+  assert.match(told, /no other rank to compare with/);
+  assert.doesNotMatch(told, /1\.00/);
+});
+
+test("a run that was there before the collector is not said to be as young as that", () => {
+  const { run } = pictures.healthy;
+  const smallOf = (beganS) =>
+    figuresOf({ ...pictures.healthy, started_at_s: 1000, now_s: 1600, run: { ...run, began_at_s: beganS } })[4].small;
+  assert.match(smallOf(1004), /^training, heard of for 9 min 56 s/);
+  assert.match(smallOf(1100), /^training for 8 min 20 s/);
+});

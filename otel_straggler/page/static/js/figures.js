@@ -13,6 +13,7 @@ import {
 } from "./format.js";
 
 const WORST_PART = 0.03; // of the workers count as the worst, at least one
+const SOON_S = 30; // who lives is heard of within that time
 const MUCH_WASTE = 0.1;
 const SOME_WASTE = 0.048; // from there on the answer no longer says that all is well
 
@@ -102,10 +103,18 @@ function progress(picture) {
   const fromS = picture.answer.kind === "hang" ? picture.answer.since_s : run.began_at_s;
   const parts = [hasEnded && run.state === "training" ? "last seen training" : stateWords(run)];
   if (isKnown(fromS) && !isKnown(run.awaited_since_s)) {
-    parts[0] += `${hasEnded ? " after" : " for"} ${formatDuration(Math.max(0, endS - fromS))}`;
+    parts[0] += `${lastingWords(picture, hasEnded, fromS)} ${formatDuration(Math.max(0, endS - fromS))}`;
   }
   if (isKnown(run.attempt) && run.attempt > 0) parts.push(`attempt ${run.attempt}`);
   return { title: "Step", large: formatNumber(run.step), small: parts.join(", ") };
+}
+
+/** A run that was heard of as soon as the collector was there may be older than that. */
+function lastingWords({ run, started_at_s: startedS }, hasEnded, fromS) {
+  if (hasEnded) return " after";
+  const isKnownToLive = run.state !== "unknown";
+  const isOlder = isKnownToLive && isKnown(startedS) && fromS === run.began_at_s && fromS - startedS < SOON_S;
+  return isOlder ? ", heard of for" : " for";
 }
 
 function stateWords(run) {

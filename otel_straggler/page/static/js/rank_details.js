@@ -2,13 +2,14 @@
 
 import { barTree, commandTree, nameTree, nothingTree } from "./bars.js";
 import { el, patch } from "./dom.js";
-import { formatAge, formatNumber, formatSeconds, formatTimes, isKnown } from "./format.js";
+import { formatAge, formatNumber, formatSeconds, formatTimes, isKnown, wordsOf } from "./format.js";
 import { aboutState } from "./rank_states.js";
 import { NOBODY_WORDS } from "./lone_ranks.js";
 import { sparklineTree } from "./sparkline.js";
 import { verdictTree } from "./verdicts.js";
 
 const SLOW_FROM = 1.1;
+const CHOICES = ["auto", "off"];
 
 /** Shown while a rank is chosen; Escape closes it, and the focus goes back to where it was. */
 export function createRankDetails(container, actions) {
@@ -118,8 +119,20 @@ function whereTree(rank) {
 
 function gpuTree(gpu) {
   if (!gpu || !(gpu.model || gpu.uuid || gpu.tier)) return null;
-  const texts = [gpu.model, gpu.uuid, gpu.tier ? `timed by ${gpu.tier}` : null, gpu.reason];
+  const isTold = gpu.model || gpu.uuid || isTimed(gpu);
+  const texts = isTold ? [gpu.model, gpu.uuid, timingText(gpu)] : ["none that it told of"];
   return texts.filter(Boolean).map((text) => el("div", { key: text }, nameTree(text)));
+}
+
+function isTimed({ tier }) {
+  return Boolean(tier) && tier !== "off";
+}
+
+/** What times it, and why not more; a choice is no reason. */
+function timingText(gpu) {
+  if (!gpu.tier) return null;
+  const why = gpu.reason && !CHOICES.includes(gpu.reason) ? `: ${wordsOf(gpu.reason)}` : "";
+  return isTimed(gpu) ? `timed by ${wordsOf(gpu.tier)}${why}` : `not timed${why}`;
 }
 
 function sectionsTree(rank, actions) {
@@ -170,7 +183,7 @@ function sectionTree(section, largest, history, actions) {
       ),
       isLone ? null : sparklineTree(pastOf(history, section.name), `Slowdown of ${section.name}`),
     ),
-    el("p", { class: "card-foot" }, scoreTexts(section).map((text) => el("span", {}, text))),
+    el("p", { class: "card-foot" }, scoreTexts(section, isLone).map((text) => el("span", {}, text))),
   );
 }
 
@@ -179,9 +192,9 @@ function pastOf(history, name) {
   return place === -1 ? [] : history.slowdowns[place];
 }
 
-function scoreTexts(section) {
+function scoreTexts(section, isLone) {
   const scores = [
-    ["score", section.relative_score],
+    ["score", isLone ? null : section.relative_score],
     ["to its own best", section.individual_score],
     ["GPU", section.gpu_relative],
     ["GPU to its own best", section.gpu_individual],
