@@ -49,7 +49,7 @@ def test_many_runs_are_found_by_typing(world: Any, look: Any) -> None:
     for number in range(MANY):
         fault = ("compute:1.6@rank1:step20",) if number == 77 else ()
         feed = world.feed(collector, f"job-{number:03d}", "dp4", *fault, seed=number)
-        feed.advance(140 if fault else 40)
+        feed.advance(140 if fault else 20)
         feed.close()
     eventually(lambda: len(ask(collector, "/v1/runs")["runs"]) == MANY)
     eventually(lambda: ask(collector, "/v1/runs")["runs"][0]["run_id"] == "job-077")

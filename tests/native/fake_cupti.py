@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+
+from .compiling import compiled
 
 SOURCE = Path(__file__).parents[2] / "cuda_ext" / "fake" / "fake_cupti.cpp"
 
@@ -24,8 +25,7 @@ def build(folder: Path, name: str = "libcupti.so.13") -> Path:
         pytest.fail(why) if os.environ.get("CI") else pytest.skip(why)
     path = folder / name
     options = f"-std=c++17 -O1 -fPIC -shared -pthread -Wl,-soname,{path.name}".split()
-    subprocess.run([compiler, *options, str(SOURCE), "-o", str(path)], check=True)
-    return path
+    return compiled(compiler, options, SOURCE, path)
 
 
 class FakeGpu:

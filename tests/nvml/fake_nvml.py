@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ..native.compiling import compiled  # noqa: TID252 - shared by all folders
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "cuda_ext" / "fake" / "fake_nvml.c"
 H200 = {
@@ -37,8 +39,7 @@ def build(folder: Path) -> Path:
         pytest.fail(why) if os.environ.get("CI") else pytest.skip(why)
     path = folder / "libnvidia-ml.so.1"
     options = f"-std=gnu11 -O1 -fPIC -shared -Wl,-soname,{path.name}".split()
-    subprocess.run([compiler, *options, str(SOURCE), "-o", str(path)], check=True)
-    return path
+    return compiled(compiler, options, SOURCE, path)
 
 
 class FakeDriver:

@@ -43,6 +43,7 @@ class Timeouts:
         self._settings = settings
         self._durations: dict[str, Durations] = {}
         self._given: dict[str, tuple[float, float]] = {}
+        self._wanted: dict[str, float] = {}
 
     def learn(self, table: StepTable) -> None:
         """Take the times of all ranks in some steps. Cost: O(steps * ranks * sections).
@@ -60,15 +61,19 @@ class Timeouts:
             self._add(BETWEEN, whole_s - inside_s)
 
     def timeout_s(self, section: str, now_s: float) -> float:
-        """The timeout of ``section``, or ``BETWEEN``. Cost: some tens of microseconds.
+        """The timeout of ``section``, or ``BETWEEN``. Cost: some tens of microseconds when it has
+        learnt since it was asked last, else one.
 
         Args:
             section: as it is scored, with its phase.
             now_s: on any clock that does not go back.
         """
-        wanted_s = self._wanted_s(section)
-        if math.isnan(wanted_s):
-            return max(self._settings.unknown_timeout_s, self._settings.least_timeout_s)
+        wanted_s = self._wanted.get(section)
+        if wanted_s is None:
+            wanted_s = self._wanted_s(section)
+            if math.isnan(wanted_s):
+                return max(self._settings.unknown_timeout_s, self._settings.least_timeout_s)
+            self._wanted[section] = wanted_s
         given = self._given.get(section)
         if given is not None and wanted_s < given[0]:
             hours = max(now_s - given[1], 0.0) / _HOUR_S
@@ -78,6 +83,7 @@ class Timeouts:
         return wanted_s
 
     def _add(self, name: str, seconds: Floats) -> None:
+        self._wanted.pop(name, None)
         known = self._durations.get(name)
         if known is None:
             if len(self._durations) >= _MOST_SECTIONS:
@@ -125,3 +131,4 @@ class Timeouts:
         durations = {str(name): Durations.of(one) for name, one in state["durations"].items()}
         given = {str(name): (float(s), float(at_s)) for name, (s, at_s) in state["given"].items()}
         self._durations, self._given = durations, given
+        self._wanted = {}
