@@ -7,6 +7,7 @@ import dataclasses
 import os
 import sqlite3
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import pytest
 
 from otel_straggler.errors import ConfigError, InputError, UnavailableError
 from otel_straggler.publish.history import REASONS, HistoryReader, schema
+
+from ..waiting import eventually  # noqa: TID252 - shared by all folders
 
 DAY_S = 86_400.0
 MiB = 2**20
@@ -337,6 +340,64 @@ def test_a_full_disk_is_counted_and_verdicts_are_written_once_there_is_room(
     said = [r.message for r in caplog.records if "history.db" in r.message]
     assert [("not kept" in m, "kept again" in m) for m in said] == [(True, False), (False, True)]
     assert "no room on the disk (database or disk is full)" in said[0]
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """No file can be opened until the list is empty; it is tried again all the time."""
+    from otel_straggler.publish.history import file, history
+
+    full = ["full"]
+
+    class NoRoom(file.Database):
+        def __init__(self, path: Path) -> None:
+            if full:
+                raise sqlite3.OperationalError("database or disk is full")
+            super().__init__(path)
+
+    monkeypatch.setattr(file, "Database", NoRoom)
+    monkeypatch.setattr(file, "AGAIN_S", 0.0)
+    monkeypatch.setattr(history, "LOOK_EVERY_S", 0.02)
+    return full
+
+
+def test_a_disk_that_is_full_at_the_start_is_used_once_there_is_room(
+    begin: Any, kit: Any, path: Path, full_disk: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Till then all is counted, and both the trouble and its end are said."""
+    caplog.set_level("INFO")
+    history = begin()
+    history.put(windows=[kit.window()], states={"a": 1})
+    assert lost(history) == {"disk_full": 3}
+    full_disk.clear()
+    eventually(lambda: history._file.off is None)
+    history.put(changes=[kit.verdict(7)], states={"a": 2})
+    history.close()
+    assert lost(history) == {"disk_full": 3}
+    assert begin().restored.states == {"a": 2}
+    assert ranks_of_changes(path) == [7]
+    said = [r.message for r in caplog.records if "history.db" in r.message]
+    assert [("not kept" in m, "kept again" in m) for m in said] == [(True, False), (False, True)]
+
+
+def test_what_was_not_read_at_the_start_is_not_written_over_later(
+    begin: Any, path: Path, full_disk: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """References and verdicts of before are worth more than what came since; a restart goes on
+    from them, which is said."""
+    full_disk.clear()
+    history = begin()
+    history.put(states={"a": 1})
+    history.close()
+    full_disk.append("full")
+    history = begin()
+    full_disk.clear()
+    eventually(lambda: history._file.off == "unread")
+    history.put(states={"a": 2})
+    history.close()
+    assert lost(history) == {"disk_full": 1, "unread": 2}
+    assert "restart the collector" in caplog.text
+    assert begin().restored.states == {"a": 1}
 
 
 def test_verdicts_that_never_found_room_are_counted_at_the_end(begin: Any, kit: Any) -> None:

@@ -12,7 +12,15 @@ from typing import Final, Literal
 _log = logging.getLogger(__name__)
 
 Reason = Literal[
-    "queue_full", "disk_full", "read_only", "locked", "damaged", "too_large", "io_error", "error"
+    "queue_full",
+    "disk_full",
+    "read_only",
+    "locked",
+    "damaged",
+    "too_large",
+    "io_error",
+    "unread",
+    "error",
 ]
 REASONS: Final[dict[Reason, str]] = {
     "queue_full": "the disk was slower than what came",
@@ -22,6 +30,8 @@ REASONS: Final[dict[Reason, str]] = {
     "damaged": "the file, or a part of it, was not what had been written",
     "too_large": "it took more of `history.max_mib` than one may, or did not fit beside the rest",
     "io_error": "the disk failed in another way",
+    "unread": "the file could not be read when this collector began and can now: restart the "
+    "collector, so that it goes on from what is in it",
     "error": "a mistake of this package; see the log",
 }
 _MARKS: Final[tuple[tuple[str, Reason], ...]] = (

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sqlite3
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -22,6 +24,9 @@ from otel_straggler.publish.history.waiting import MOST_CHANGES, Batch
 _log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 60.0
+AGAIN_S: Final = 60.0
+"""From one try to open a file that could not be opened to the next."""
+_MAY_PASS: Final[frozenset[Reason]] = frozenset({"disk_full", "read_only", "io_error", "locked"})
 _SUMMARY_SHARE: Final = 8
 """A summary takes one part in so many of the file at most."""
 _Row = TypeVar("_Row")
@@ -63,6 +68,8 @@ class HistoryFile:
         self._unwritten: list[Verdict] = []
         self._unwritten_because: Reason = "error"
         self._looked_at_s = float("-inf")
+        self._tried_at_s = float("-inf")
+        self._was_restored = False
         self.off: Reason | None = "error"
         self.size_bytes = 0
         self.oldest_at_s: float | None = None
@@ -76,7 +83,9 @@ class HistoryFile:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._lock.take()
-            return self._opened()
+            restored = self._opened()
+            self._was_restored = True
+            return restored
         except (sqlite3.Error, OSError) as error:
             self._give_up(error)
             return Restored()
@@ -91,6 +100,7 @@ class HistoryFile:
         self._unwritten = []
         if self._database is None:
             self._failures.count(self.off or "error", len(batch))
+            self._try_again()
             return
         try:
             if len(batch):
@@ -111,6 +121,36 @@ class HistoryFile:
                 database.close()
             except sqlite3.Error as error:
                 self._failures.count(reason_of(error), 1, str(error))
+        self._lock.release()
+
+    def _try_again(self) -> None:
+        """Open it, if what was in the way may have passed: room on the disk, a folder that is there
+        again. What nobody has read since this process began is not written over."""
+        now_s = time.monotonic()
+        if self.off not in _MAY_PASS or now_s - self._tried_at_s < AGAIN_S:
+            return
+        self._tried_at_s = now_s
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock.take()
+            restored = self._opened()
+        except (sqlite3.Error, OSError, StragglerError) as error:
+            _log.debug("the history %s cannot be opened yet: %s", self._path, error)
+            self._let_go()
+            return
+        if restored.states and not self._was_restored:
+            self._let_go()
+            self.off = "unread"
+            self._failures.count(self.off, 1)
+            return
+        self._was_restored = True
+        self._failures.recovered()
+
+    def _let_go(self) -> None:
+        database, self._database = self._database, None
+        if database is not None:
+            with contextlib.suppress(sqlite3.Error):
+                database.close()
         self._lock.release()
 
     # --- opening ----------------------------------------------------------------------------
@@ -184,8 +224,9 @@ class HistoryFile:
                 self._start_afresh(str(error))
 
     def _give_up(self, error: Exception) -> None:
-        """Nothing more is kept by this process: it must not write over what it could not read."""
+        """Nothing is kept until it can be opened again."""
         self.off = reason_of(error)
+        self._tried_at_s = time.monotonic()
         self._failures.count(self.off, 1, str(error))
         self.close()
 

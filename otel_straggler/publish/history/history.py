@@ -79,8 +79,7 @@ class History:
             ConfigError: it is a database of another program.
         """
         restored = self._file.open()
-        if self._file.off is None:
-            self._thread.start()
+        self._thread.start()
         return restored
 
     def put(
