@@ -222,3 +222,14 @@ def test_expert_imbalance_does_not_depend_on_the_unit_of_time(unit: float) -> No
     found, scaled = (expert_imbalance(moe_table(s)) for s in (seconds, seconds * unit))
     assert scaled.slowdown == pytest.approx(found.slowdown)
     assert scaled.contrast == pytest.approx(found.contrast)
+
+
+def test_two_experts_are_enough_and_a_short_section_before_hides_nothing() -> None:
+    """The section with next to no time is left out, not those behind it."""
+    seconds = np.concatenate([0.001 * moe(seed=3)[..., :1], moe()], axis=2)
+    seconds[:, 1::2, 2] *= 1.4
+    two = tuple((("data", r), ("expert", r % 2)) for r in range(16))
+    sections = {"short": "compute", **MOE}
+    found = expert_imbalance(step_table(seconds, sections, parallel=two, nodes=SPREAD))
+    assert found.is_present
+    assert (found.section, found.worst_expert) == ("experts", 1)

@@ -154,3 +154,21 @@ def test_what_is_too_old_for_any_window_is_forgotten() -> None:
     assert sum(map(len, world.intervals.values())) < 15
     held.forget("r")
     assert not held._worlds
+
+
+def test_an_attempt_is_let_go_without_the_others() -> None:
+    """And a run with all of them."""
+    who: list[dict[str, Any]] = [{}, {"attempt": 1}, {"group": "actor"}]
+    held = store(*(told(0, 0, 10, **each) for each in who))
+
+    def known() -> list[bool]:
+        sources = ((replace(RANKS[0], **each),) for each in who)
+        at = [np.array([s * S]) for s in (0, 20)]
+        return [held.of_window(source, *at) is not None for source in sources]
+
+    assert known() == [True, True, True]
+    held.forget("other")
+    held.forget("r", "", 0)
+    assert known() == [False, True, True]
+    held.forget("r")
+    assert known() == [False, False, False]

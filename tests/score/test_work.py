@@ -164,3 +164,16 @@ def test_a_model_that_changes_is_learnt_anew() -> None:
     for seed in range(400):
         normalised(*job(seed, steps=5, fixed_s=0.0), work)
     assert work.share(GROUPS, ["section-0"]).item() == pytest.approx(1.0, abs=0.03)
+
+
+def test_one_odd_block_does_not_unteach_what_many_have_shown() -> None:
+    """Sums of earlier blocks are kept: half of those of fifty blocks before."""
+    seconds, tokens = job(steps=5 * 50)
+    work = WorkNormaliser()
+    for at in range(0, len(seconds), 5):
+        normalised(seconds[at : at + 5], tokens[at : at + 5], work)
+    share = work.share(GROUPS, ["section-0"]).item()
+    assert share == pytest.approx(0.5, abs=0.05)
+    for _ in range(50):
+        normalised(np.full((5, 16, 1), 0.2), tokens[:5], work)
+    assert work.share(GROUPS, ["section-0"]).item() == pytest.approx(share / 3.0, rel=0.2)

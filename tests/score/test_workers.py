@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -125,3 +127,15 @@ def test_without_a_compute_section_no_worker_is_known() -> None:
     assert workers is not None
     assert np.isnan(worker_seconds(table, workers)).all()
     assert microbatches_of(table, workers) == (1, True)
+
+
+def test_the_commonest_number_of_runs_is_that_of_the_microbatches() -> None:
+    """A step that was cut short, or of which telemetry was lost, does not change it."""
+    table = step_table(np.ones((5, 2, 4)), TRAINING, runs=[8, 8, 1, 1])
+    runs = table.runs.copy()
+    runs[0, 0, :2], runs[1, 1, :2] = 3, 0
+    workers = find_workers(ranks({"data": 0, "pipeline": 0}, {"data": 0, "pipeline": 1}))
+    assert workers is not None
+    assert microbatches_of(replace(table, runs=runs), workers) == (8, True)
+    often = replace(table, runs=np.where(runs > 3, 3, runs + 5).astype(np.int32))
+    assert microbatches_of(often, workers)[0] == 6  # of an optimizer that runs as often

@@ -112,6 +112,21 @@ def test_open_subjects_are_those_in_trouble() -> None:
     assert cases.standing("nobody").state == "ok"
 
 
+def test_of_a_thousand_changes_the_newest_are_kept() -> None:
+    """Of subjects that come and go; who is in trouble from the beginning stays."""
+    cases = Cases(10)
+    confirmed(cases, 1)
+    for number in range(300):
+        draft = replace(DRAFT, subject_id=f"rank/{10 + number}")
+        confirmed(cases, 100 * number + 10, draft)
+        for steps in (20, 30, 40):
+            see(cases, 100 * number + steps, draft, clear=True)
+        assert len(cases.changes) <= 10
+    assert len(cases.changes) >= 5
+    assert cases.changes[0].subject_id == DRAFT.subject_id
+    assert cases.changes[-1].subject_id == "rank/309"
+
+
 @settings(max_examples=30)
 @given(st.integers(1, 8), st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=80))
 def test_memory_is_bounded_and_trouble_is_never_forgotten(

@@ -228,3 +228,40 @@ def test_peers_are_never_compared_by_different_clocks(seed: int, part: float, n_
             else:
                 known = np.isfinite(found.seconds[..., s])
                 np.testing.assert_array_equal(known, gpu.basis[..., s] == basis)
+
+
+@pytest.mark.parametrize(("part", "begins", "stays"), [(0.004, 0, 0), (0.007, 0, 1), (0.02, 1, 1)])
+def test_a_section_has_work_for_the_gpu_from_a_hundredth_of_its_time_on(
+    part: float, begins: int, stays: int
+) -> None:
+    """Half of that where it has been so before. Over all that is remembered, not one block."""
+    little = []
+    for table in by_hand(usual(60, 8)):
+        own = np.zeros_like(table.seconds)
+        own[..., FORWARD] = part * table.seconds[..., FORWARD]
+        little.append(with_gpu(table, own, np.zeros_like(own), CUPTI))
+    assert chosen(learnt(little)[0])[FORWARD] == (CUPTI if begins else HOST)
+    much = [replace(block, gpu=whole.gpu) for block, whole in zip(little, tables(), strict=True)]
+    before, _ = learnt(much[:1])
+    assert chosen(before)[FORWARD] == CUPTI
+    after, _ = learnt(little * 3, before)
+    assert chosen(after)[FORWARD] == (CUPTI if stays else HOST)
+
+
+def test_what_was_told_is_remembered_when_a_section_appears() -> None:
+    """One block in which a rank of eight does not tell its GPU time changes no clock, also if it
+    brings a new section."""
+    blocks = tables()
+    clocks, _ = learnt(blocks[:8])
+    hole = untold(blocks[8], [3])
+    assert hole.gpu is not None
+    more = replace(
+        hole,
+        sections=(*hole.sections, Section("eval", "eval")),
+        seconds=_wider(hole.seconds, 0.5),
+        gpu=type(hole.gpu)(
+            _wider(hole.gpu.basis, HOST), _wider(hole.gpu.own_s, 0), _wider(hole.gpu.nccl_s, 0)
+        ),
+    )
+    clocks.learn(more, world_of(more))
+    assert chosen(clocks) == [HOST, CUPTI, CUPTI, HOST]

@@ -19,6 +19,7 @@ from .worlds import (
     ranks,
     silent,
     slower,
+    take_ranks,
     usual,
     with_waiting,
 )
@@ -111,3 +112,32 @@ def test_how_the_work_is_spread_is_known_after_twenty_steps() -> None:
     assert np.isfinite(looks[3:]).all()
     assert len(set(looks[3:7])) == 1
     assert looks[7] != looks[6]
+
+
+def test_ranks_that_join_have_their_place_in_how_the_work_is_spread() -> None:
+    """Eight of sixteen begin later: the heat map has all of them."""
+    tables = by_hand(usual(120, 16))
+    judge = Judge()
+    for table in (take_ranks(one, range(8)) for one in tables[:12]):
+        judge.take(replace(table, world_size=8))
+    few = judge.summary()
+    for table in tables[12:]:
+        judge.take(table)
+    all_of_them = judge.summary()
+    assert few is not None
+    assert all_of_them is not None
+    assert [len(found.heat) for found in (few, all_of_them)] == [8, 16]
+
+
+def test_a_slow_rank_of_a_smaller_world_is_not_carried_over_by_its_row() -> None:
+    """Where ranks are others, memory by row belongs to nobody; by device it goes on."""
+    tables = by_hand(slower(usual(200, 9), 8, 1.4, 20))
+    judge = Judge()
+    for table in tables[:20]:
+        judge.take(table)
+    assert set(active(judge)) == {"rank/node-1/0"}
+    moved = [replace(rank, rank=8 - rank.rank) for rank in ranks(9)]
+    for table in tables[20:]:
+        judge.take(replace(table, sources=tuple(moved)))
+    assert ever_confirmed(judge) == {"rank/node-1/0"}
+    assert newest(judge)["rank/node-1/0"].rank == 0

@@ -42,11 +42,25 @@ def test_that_a_recording_begins_is_no_warm_up(slow_steps: int) -> None:
     assert let_through(starting(slow_steps)) == list(range(60))
 
 
-def test_a_recording_from_the_middle_of_a_run_begins_at_once() -> None:
+@pytest.mark.parametrize("first_step", [2, 500])
+def test_a_recording_from_the_middle_of_a_run_begins_at_once(first_step: int) -> None:
     """Nobody saw a start, however slow its first steps are."""
-    tables = starting(20, first_step=500)
+    tables = starting(20, first_step=first_step)
     assert Opening(VerdictSettings()).take(tables[0]) == [tables[0]]
-    assert let_through(tables) == list(range(500, 560))
+    assert let_through(tables) == list(range(first_step, first_step + 60))
+
+
+def test_ranks_that_were_not_heard_for_a_while_are_known_all_the_same() -> None:
+    """Half of the ranks say nothing for some steps, and come back as other processes: a restart,
+    although of those that were heard meanwhile nobody is new."""
+    (whole,) = by_hand(usual(5, 8))
+    opening = Opening(VerdictSettings())
+    assert not opening.begins_anew(whole)
+    assert not opening.begins_anew(take_ranks(whole, range(4)))
+    others = take_ranks(whole, range(4, 8))
+    assert not opening.begins_anew(others)
+    assert not opening.begins_anew(take_ranks(whole, range(4)))
+    assert opening.begins_anew(with_sources(others, lambda s: replace(s, session_id="new")))
 
 
 def test_of_a_short_run_only_the_slow_steps_are_left_out() -> None:

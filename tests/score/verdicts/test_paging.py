@@ -1,0 +1,68 @@
+"""Who is called: every part of the rule counts by itself."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from otel_straggler.model.verdict import Verdict
+from otel_straggler.score.verdicts.paging import decided_anew, may_page
+from otel_straggler.score.verdicts.settings import VerdictSettings
+
+PAGES = Verdict(
+    run_id="r",
+    subject_id="rank/3",
+    scope="rank",
+    rank=3,
+    state="confirmed",
+    slowdown=1.10,
+    loss_share=0.01,
+    pages=True,
+)
+SETTINGS = VerdictSettings()
+
+
+@pytest.mark.parametrize(
+    ("change", "pages"),
+    [
+        ({}, True),
+        ({"scope": "host"}, True),
+        ({"scope": "role"}, False),
+        ({"scope": "run"}, False),
+        ({"is_localised": False}, False),
+        ({"is_inferred": True}, False),
+        ({"slowdown": 1.0999}, False),
+        ({"slowdown": math.nan}, False),
+        ({"loss_share": 0.00999}, False),
+        ({"loss_share": math.nan}, False),
+    ],
+)
+def test_somebody_is_called_only_if_everything_speaks_for_it(
+    change: dict[str, Any], pages: bool
+) -> None:
+    """What is not known does not."""
+    assert may_page(replace(PAGES, **change), SETTINGS) is pages
+
+
+@pytest.mark.parametrize(
+    ("change", "pages"),
+    [
+        ({}, True),
+        ({"pages": False}, True),
+        ({"state": "flapping"}, True),
+        ({"state": "suspect"}, False),
+        ({"state": "recovered"}, False),
+        ({"loss_share": 0.001}, False),
+        ({"loss_share": math.nan}, True),
+        ({"loss_share": math.nan, "pages": False}, False),
+        ({"loss_share": math.nan, "slowdown": 1.05}, False),
+    ],
+)
+def test_what_was_recorded_is_decided_anew_by_other_settings(
+    change: dict[str, Any], pages: bool
+) -> None:
+    """Where the lost share was not recorded yet, what it did then counts, and the slowdown."""
+    assert decided_anew(replace(PAGES, **change), SETTINGS).pages is pages
