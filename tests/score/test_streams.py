@@ -212,6 +212,18 @@ def test_a_finished_rank_has_passed_every_window(scorer: Scorer) -> None:
     assert (window.closed_by, window.last_step) == ("complete", 1)
 
 
+def test_a_rank_that_comes_back_after_its_end_is_waited_for_again(scorer: Scorer) -> None:
+    """Its new process has passed nothing yet."""
+    scorer.observe(rows(source(1), range(2)), 0)
+    scorer.finish(source(1), 0)
+    scorer.observe(rows(source(1, "new"), [2]), 0)
+    scorer.observe(rows(source(0), range(5)), 0)
+    assert scorer.close_due(S) == []
+    scorer.observe(rows(source(1, "new"), [3, 4]), S)
+    (window,) = scorer.close_due(S)
+    assert window.closed_by == "complete"
+
+
 def test_the_end_of_an_old_session_does_not_finish_its_successor(scorer: Scorer) -> None:
     """A goodbye that arrives late speaks for its own session only."""
     for rank in (0, 1):
