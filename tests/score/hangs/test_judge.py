@@ -43,8 +43,11 @@ def alone(world: HangWorld) -> HangCourse:
 @pytest.mark.parametrize("seed", range(WORLDS))
 def test_no_pause_no_restart_and_no_end_is_called_a_hang(seed: int) -> None:
     """Checkpoints, evaluations, half an hour of compiling, restarts on other ranks and nodes with
-    and without a launcher's count, every kind of end, last words that were lost."""
-    assert watch(random_course(seed), HangJudge()) is None
+    and without a launcher's count, every kind of end, last words that were lost. Nor is any kept
+    as one that is over."""
+    judge = HangJudge()
+    assert watch(random_course(seed), judge) is None
+    assert not judge.episodes
 
 
 @pytest.mark.parametrize("fault", HANG_FAULTS)
