@@ -68,6 +68,11 @@ class Hangs:
         found = self._newest[key] = self._judge(key).look(signs, world.attempt, now_s)
         return found
 
+    def move(self, by_s: float) -> None:
+        """The collector's clock was set by so much."""
+        for judge in self._judges.values():
+            judge.move(by_s)
+
     def hung(self, run_id: str) -> dict[str, int]:
         """Since when (ns) which worlds of a run are stuck or lost, by subject of a decision."""
         return {
