@@ -113,6 +113,12 @@ class Crowding:
         if run is not None:
             run.heard_at_s = now_s - LIVE_S
 
+    def move(self, by_s: float) -> None:
+        """The collector's clock was set by so much."""
+        for run in self._runs.values():
+            run.heard_at_s += by_s
+        self._turned_away = {key: at_s + by_s for key, at_s in self._turned_away.items()}
+
     def keep_only(self, runs: Collection[str], now_s: float) -> None:
         """Forget the others, but for those that have just come."""
         for run_id in [r for r, run in self._runs.items() if now_s - run.heard_at_s >= LIVE_S]:

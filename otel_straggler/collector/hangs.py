@@ -71,6 +71,11 @@ class Hangs:
         self._newest.setdefault(run_id, {})[group] = found
         return found
 
+    def move(self, by_s: float) -> None:
+        """The collector's clock was set by so much."""
+        for judge in self._judges.values():
+            judge.move(by_s)
+
     def hung(self, run_id: str) -> dict[str, int]:
         """Since when (ns) which worlds of a run are stuck or lost, by subject of a decision."""
         return {

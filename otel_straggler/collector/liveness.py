@@ -59,6 +59,20 @@ class World:
             if reason in self.dropped or len(self.dropped) < MOST_REASONS:
                 self.dropped[reason] = self.dropped.get(reason, 0) + count
 
+    def move(self, by_s: float) -> None:
+        """The collector's clock was set by so much."""
+        self.began_at_s += by_s
+        self.touched_at_s += by_s
+        for life in self.ranks.values():
+            life.move(by_s)
+        for retired in self.retired.values():
+            if retired.clashed_at_s is not None:
+                retired.clashed_at_s += by_s
+        self.outliving = {
+            rank: (since_s + by_s, heard_s + by_s)
+            for rank, (since_s, heard_s) in self.outliving.items()
+        }
+
     @property
     def finished_at_s(self) -> float | None:
         """When the last rank ended (collector's clock); None while one has not. From any thread:
@@ -102,6 +116,11 @@ class Liveness:
         life = self._life_of(source, progress.end_ns * 1e-9, now_s)
         if life is not None:
             life.take_progress(source, progress, now_s)
+
+    def move(self, by_s: float) -> None:
+        """The collector's clock was set by so much."""
+        for world in self._worlds.values():
+            world.move(by_s)
 
     def worlds(self, run_id: str) -> dict[str, World]:
         """The worlds of a run by group; a copy."""

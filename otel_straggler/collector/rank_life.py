@@ -78,6 +78,16 @@ class RankLife:
             return min(sender_time_s, self.arrived_at_s)
         return min(sender_time_s + self.delay_s, self.arrived_at_s)
 
+    def move(self, by_s: float) -> None:
+        """The collector's clock was set by so much; how long ago things were stays as it is."""
+        self.arrived_at_s += by_s
+        self.delay_s += by_s
+        self._newer_delay_s += by_s
+        self._delay_since_s += by_s
+        if self._older is not None:
+            sent_at_s, then_s, count = self._older
+            self._older = sent_at_s, then_s + by_s, count
+
     def take_losses(self, dropped: Mapping[str, int]) -> dict[str, int]:
         """Take what a heartbeat says was lost so far; by how much that is more than the one before
         said. What the first one tells was lost before anybody watched."""

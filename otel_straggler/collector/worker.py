@@ -14,6 +14,7 @@ from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.beside_scores import BesideScores
 from otel_straggler.collector.board import Board, Snapshot
 from otel_straggler.collector.board_report import AlertsOf
+from otel_straggler.collector.clock_steps import ClockSteps
 from otel_straggler.collector.commands import Commands
 from otel_straggler.collector.crowding import WHATS, Crowding
 from otel_straggler.collector.forgetting import Forgetting
@@ -112,6 +113,7 @@ class Worker:
         self._maintenance = maintenance or MaintenanceBook(lambda: int(wall_s() * 1e9))
         self._monotonic_ns = monotonic_ns
         self._wall_s = wall_s
+        self._clock = ClockSteps(monotonic_ns, wall_s)
         self._forgetting = Forgetting(
             forget_s=scoring.forget_run_seconds,
             give_up_s=settings.liveness.give_up_seconds,
@@ -240,7 +242,9 @@ class Worker:
         """Score what was handed over, in order; batches of spans together, where that is the same.
         A failure is logged and counted; what follows goes on."""
         gathering = Gathering()
-        for item in items:
+        self._follow_clock()
+        for taken in items:
+            item = replace(taken, now_s=self._clock.corrected(taken.now_s, taken.now_ns))
             content = self._crowding.admitted(item.content, item.now_s)
             if isinstance(content, DecodedSpans):
                 if not gathering.has_room_for(content.batch):
@@ -289,8 +293,16 @@ class Worker:
             self._scorer.observe_kernels(metrics.kernel_times)
         self._beside.take(metrics, item.now_s)
 
+    def _follow_clock(self) -> None:
+        """Before anything is compared with the wall clock."""
+        step_s = self._clock.step_s()
+        if step_s:
+            for noted in (self._liveness, self._hangs, self._crowding):
+                noted.move(step_s)
+
     def tick(self) -> None:
         """Close the windows that are due, forget what is over, publish what has changed."""
+        self._follow_clock()
         now_ns, now_s = self._monotonic_ns(), self._wall_s()
         self._ticked_at_ns = now_ns
         for rows in self._histograms.due(now_ns):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from otel_straggler.testing import CapturedRequests
-from otel_straggler.transport.http import HttpClient
+from otel_straggler.transport.http import LARGEST_ANSWER_BYTES, HttpClient
 from otel_straggler.transport.response import NO_ANSWER, Response, is_retryable, retry_delay_s
 
 from ..publish.sink import Sink  # noqa: TID252 - shared with the tests of the forwarder
@@ -164,3 +166,56 @@ def test_a_page_can_be_asked_for_in_the_same_way() -> None:
     assert all(head.startswith(b"GET /page HTTP/1.1\r\n") for head in heads)
     assert all(b"authorization: Bearer a" in head for head in heads)
     assert client.get().status == NO_ANSWER
+
+
+def _endless(connection: socket.socket) -> None:
+    """A success with a body of 10 MB, as of a thousand pages of partial success."""
+    size = 10 * 1024 * 1024
+    connection.sendall(f"HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n".encode())
+    connection.sendall(bytes(size))
+
+
+def _cut_off(connection: socket.socket) -> None:
+    """A reset in the middle of the answer."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+
+
+def _drip(connection: socket.socket) -> None:
+    """Byte after byte, so that no single wait is ever long."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for _ in range(10_000):
+        connection.sendall(b"1\r\nx\r\n")
+        threading.Event().wait(0.02)
+
+
+def _nonsense(connection: socket.socket) -> None:
+    connection.sendall(b"\0\xff" * 100_000)
+
+
+@pytest.mark.parametrize("behave", [_endless, _cut_off, _drip, _nonsense])
+def test_whatever_a_collector_answers_costs_little_time_and_memory(
+    behave: Callable[[socket.socket], None],
+) -> None:
+    """It is an answer, a short one, within the deadline; nothing is raised at who sends."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        client = HttpClient(f"http://127.0.0.1:{server.getsockname()[1]}/v1/traces", timeout_s=0.5)
+
+        def answer_all() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    with connection, contextlib.suppress(OSError):
+                        connection.recv(65_536)
+                        behave(connection)
+
+        thread = threading.Thread(target=answer_all, daemon=True)
+        thread.start()
+        response = client.post(b"spans", content_type="text/plain")
+        assert len(response.body) <= LARGEST_ANSWER_BYTES
+        assert response.is_success == (behave is _endless)
+        client.close()
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join(20.0)

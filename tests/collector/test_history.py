@@ -31,7 +31,7 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.decisions import Decisions
-from otel_straggler.publish.history import HistoryReader
+from otel_straggler.publish.history import REASONS, HistoryReader
 from otel_straggler.publish.history.blobs import decode_blob
 from otel_straggler.publish.maintenance_book import MaintenanceBook
 from otel_straggler.score.scorer import ScorerCounts
@@ -117,7 +117,7 @@ def test_windows_are_kept_and_the_metrics_say_how_much(
     assert live.value(semconv.COLLECTOR_HISTORY_SIZE) > 4096
     failures = live.samples(semconv.COLLECTOR_HISTORY_FAILURES.prometheus_name)
     assert set(failures.values()) == {0.0}
-    assert len(failures) == 8
+    assert len(failures) == len(REASONS)
     live.stop()
     assert windows_of(path) == 4
 

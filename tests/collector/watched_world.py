@@ -43,6 +43,8 @@ class WatchedWorld:
         mode: Any = "page",
     ) -> None:
         self.now_s = 1.79e9
+        self.clock_was_set_by_s = 0.0
+        self.senders_clock_was_set_by_s = 0.0
         self.groups = {"": groups} if isinstance(groups, int) else groups
         self.expected = expected
         self.attempt = 0
@@ -51,7 +53,7 @@ class WatchedWorld:
             settings,
             Admission(1 << 30),
             monotonic_ns=lambda: int(self.now_s * 1e9),
-            wall_s=lambda: self.now_s,
+            wall_s=lambda: self.now_s + self.clock_was_set_by_s,
             maintenance=self.book,
             mode=mode,
         )
@@ -108,8 +110,8 @@ class WatchedWorld:
         told: dict[str, Any] = {"step": self.steps[key], "open_section": "forward", **more}
         beat = Heartbeat(
             source=self.source(*key),
-            sent_at_s=self.now_s,
-            progress_at_s=self.progress_at_s[key],
+            sent_at_s=self.now_s + self.senders_clock_was_set_by_s,
+            progress_at_s=self.progress_at_s[key] + self.senders_clock_was_set_by_s,
             open_time_s=1.0,
             **told,
         )

@@ -113,6 +113,13 @@ class HangJudge:
         if step >= self._first_step + self.settings.warm_steps:
             self._timeouts.learn(table)
 
+    def move(self, by_s: float) -> None:
+        """The clock was set by so much; how long states have lasted stays as it is."""
+        self._hung_since_s += by_s
+        self._ended_at_s += by_s
+        self._since_s += by_s
+        self._ranks = {rank: (state, at_s + by_s) for rank, (state, at_s) in self._ranks.items()}
+
     def look(self, signs: Signs, attempt: int, now_s: float) -> Found:
         """The states at ``now_s``. Cost: O(ranks + distinct sections).
 

@@ -1,0 +1,82 @@
+"""The collector's clock is set by an hour, or its machine sleeps, while ranks train: nobody is
+called lost, no age is negative, windows go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from otel_straggler import semconv
+from otel_straggler.collector.clock_steps import ClockSteps
+
+from .watched_world import WatchedWorld
+
+HOUR_S = 3_600.0
+
+
+def ages(world: WatchedWorld) -> list[float]:
+    """Of heartbeats and of progress, on the clock as it is."""
+    now_s = world.now_s + world.clock_was_set_by_s
+    lives = world.worker._liveness.worlds("run")[""].ranks.values()
+    return [
+        now_s - (life.here(at_s) or 0.0)
+        for life in lives
+        for at_s in (life.sent_at_s, life.progress_at_s)
+    ]
+
+
+def states(world: WatchedWorld) -> set[str]:
+    """Of ranks, as alerts and pages see them now."""
+    world.worker.show_soon()
+    world.worker._published_at_ns = 0
+    world.worker.tick()
+    return {labels["state"] for labels, _ in world.samples(semconv.RANK_STATE)}
+
+
+@pytest.mark.parametrize("on_one_machine", [False, True])
+@pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S, 600.0, -30.0])
+def test_ranks_live_on_whatever_the_clock_does(
+    kit: Any, step_s: float, on_one_machine: bool
+) -> None:
+    """At once, and in the twenty minutes for which delays of senders are remembered."""
+    world = WatchedWorld(kit.settings())
+    world.live(60.0)
+    before = states(world)
+    assert len(before) == 1
+    world.clock_was_set_by_s = step_s
+    if on_one_machine:
+        world.senders_clock_was_set_by_s = step_s
+    for _ in range(28):
+        assert states(world) == before
+        assert all(0.0 <= age <= 20.0 for age in ages(world)), ages(world)
+        world.live(45.0)
+    assert "run" in world.worker._liveness.runs()
+
+
+def test_a_rank_that_is_lost_stays_so_and_for_as_long(kit: Any) -> None:
+    """Setting the clock is no way to raise the dead."""
+    world = WatchedWorld(kit.settings())
+    world.live(60.0)
+    world.live(60.0, silent=[3])
+    lost = states(world)
+    assert "lost" in lost
+    world.clock_was_set_by_s = -HOUR_S
+    assert states(world) == lost
+    world.live(10.0, silent=[3])
+    assert states(world) == lost
+    assert 60.0 <= max(ages(world)) <= 90.0
+
+
+def test_what_was_read_before_a_step_is_corrected() -> None:
+    """A request that waited in the queue while the clock was set; and small steps are none."""
+    now = {"wall": 1000.0, "mono": 50.0}
+    steps = ClockSteps(lambda: int(now["mono"] * 1e9), lambda: now["wall"])
+    taken = now["wall"], int(now["mono"] * 1e9)
+    now.update(wall=1000.4, mono=50.1)
+    assert steps.step_s() == 0.0
+    assert steps.corrected(*taken) == 1000.0
+    now.update(wall=4600.5, mono=50.2)
+    assert steps.step_s() == pytest.approx(3600.0)
+    assert steps.corrected(*taken) == pytest.approx(4600.3)
+    assert steps.step_s() == 0.0
