@@ -113,3 +113,14 @@ def test_a_text_of_kept_lines_is_the_one_that_is_made_anew() -> None:
         board._live_lines.clear()
         board._judged_lines.clear()
         assert snapshot.page == board.page(snapshot)
+
+
+def test_one_that_takes_long_by_chance_does_not_count() -> None:
+    """Of the last two the shorter one does; one that goes on to take long counts."""
+    pace = Pace(iter((0, 10, 100, 600, 700, 1_200)).__next__)
+    due = []
+    for now_ns in (0, 1_000, 2_000):
+        with pace.counted(now_ns):
+            pass
+        due.append(pace.is_due(now_ns + 100))
+    assert due == [True, True, False]
