@@ -73,8 +73,9 @@ class Hangs:
 
     def move(self, by_s: float) -> None:
         """The collector's clock was set by so much."""
-        for judge in self._judges.values():
-            judge.move(by_s)
+        for judges in self._judges.values():
+            for judge in judges.values():
+                judge.move(by_s)
 
     def hung(self, run_id: str) -> dict[str, int]:
         """Since when (ns) which worlds of a run are stuck or lost, by subject of a decision."""

@@ -61,6 +61,7 @@ class World:
 
     def move(self, by_s: float) -> None:
         """The collector's clock was set by so much."""
+        self.n_words += 1  # what was made of its times is not kept
         self.began_at_s += by_s
         self.touched_at_s += by_s
         for life in self.ranks.values():
@@ -119,8 +120,9 @@ class Liveness:
 
     def move(self, by_s: float) -> None:
         """The collector's clock was set by so much."""
-        for world in self._worlds.values():
-            world.move(by_s)
+        for worlds in self._runs.values():
+            for world in worlds.values():
+                world.move(by_s)
 
     def worlds(self, run_id: str) -> dict[str, World]:
         """The worlds of a run by group; a copy."""

@@ -9,6 +9,8 @@ import pytest
 
 from otel_straggler import semconv
 from otel_straggler.collector.clock_steps import ClockSteps
+from otel_straggler.collector.pace import Pace
+from otel_straggler.score.hangs.judge import HangJudge
 
 from .watched_world import WatchedWorld
 
@@ -29,7 +31,7 @@ def ages(world: WatchedWorld) -> list[float]:
 def states(world: WatchedWorld) -> set[str]:
     """Of ranks, as alerts and pages see them now."""
     world.worker.show_soon()
-    world.worker._published_at_ns = 0
+    world.worker._publishing, world.worker._paging = Pace(), Pace()
     world.worker.tick()
     return {labels["state"] for labels, _ in world.samples(semconv.RANK_STATE)}
 
@@ -66,6 +68,31 @@ def test_a_rank_that_is_lost_stays_so_and_for_as_long(kit: Any) -> None:
     world.live(10.0, silent=[3])
     assert states(world) == lost
     assert 60.0 <= max(ages(world)) <= 90.0
+
+
+@pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S])
+def test_a_hang_stays_one_hang_and_costs_no_more(kit: Any, step_s: float) -> None:
+    world = WatchedWorld(kit.settings())
+    world.live(60.0)
+    world.stand()
+    (before,) = world.worker._hangs._judges["run"].values()
+    cost_s, (found_s, lasts) = before.idle_gpu_s, since(before)
+    assert cost_s > 0.0
+    world.clock_was_set_by_s = world.senders_clock_was_set_by_s = step_s
+    world.stand(30.0)
+    assert before.idle_gpu_s == pytest.approx(cost_s + 4 * 30.0, rel=0.05)
+    assert since(before) == (pytest.approx(found_s + step_s, abs=1.0), lasts)
+    world.live(60.0)
+    (over,) = before.episodes.before(is_hung=False)
+    assert over.end == "went_on"
+    assert over.duration_s == pytest.approx(cost_s / 4 + 30.0, rel=0.1)
+
+
+def since(judge: HangJudge) -> tuple[float, int]:
+    """When the hang that lasts was found, and how many are over."""
+    last = judge.episodes._lasts
+    assert last is not None
+    return last.found_s, len(judge.episodes._over)
 
 
 def test_what_was_read_before_a_step_is_corrected() -> None:

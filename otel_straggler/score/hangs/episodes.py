@@ -124,6 +124,17 @@ class Episodes:
         last = () if is_hung or self._lasts is None else (self._lasts,)
         return (*self._over, *last)
 
+    def move(self, by_s: float) -> None:
+        """The clock was set by so much: it is still the same hang that lasts."""
+        if self._lasts is not None:
+            last = self._lasts
+            self._lasts = dataclasses.replace(
+                last,
+                since_s=last.since_s + by_s,
+                found_s=last.found_s + by_s,
+                seen_s=last.seen_s + by_s,
+            )
+
     def take(
         self,
         state: RunState,

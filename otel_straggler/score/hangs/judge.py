@@ -118,6 +118,8 @@ class HangJudge:
         self._hung_since_s += by_s
         self._ended_at_s += by_s
         self._since_s += by_s
+        self._idle.move(by_s)
+        self.episodes.move(by_s)
         self._ranks = {rank: (state, at_s + by_s) for rank, (state, at_s) in self._ranks.items()}
 
     def look(self, signs: Signs, attempt: int, now_s: float) -> Found:

@@ -106,6 +106,10 @@ class IdleGpus:
     def total_s(self) -> float:
         return self._before_s + self._newest_s
 
+    def move(self, by_s: float) -> None:
+        """The clock was set by so much."""
+        self._since_s += by_s
+
     def take(self, stands: Standstill | None) -> None:
         """How the world stands now; None: it gets on."""
         if stands is None or stands.how != "idle" or not math.isfinite(stands.since_s):
