@@ -87,3 +87,11 @@ def ask(collector: Collector, path: str) -> Json:
     with urllib.request.urlopen(collector.url + path, timeout=30) as answer:
         found: Json = json.load(answer)
     return found
+
+
+def tone_of(collector: Collector, run_id: str) -> str:
+    """Of the answer about a run; empty while the collector does not show it yet."""
+    known = {run["run_id"] for run in ask(collector, "/v1/runs")["runs"]}
+    if run_id not in known:
+        return ""
+    return str(ask(collector, f"/v1/run?run={run_id}")["answer"]["tone"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import ask, eventually
+from .conftest import ask, eventually, tone_of
 from .live import PARTS, LivePage, expect
 from .probes import FOCUSED, NAMELESS, POOR_CONTRAST
 
@@ -23,12 +23,9 @@ def collector(lasting: Any) -> Any:
     """One run, ``slow``, in which rank 5 is slow in all that it computes."""
     started = lasting.collector()
     lasting.feed(started, "slow", "pp2,dp4", f"compute:1.5@rank{SLOW}:step20").advance(240)
-    eventually(lambda: _is_confirmed(ask(started, "/v1/run?run=slow")))
+    eventually(lambda: tone_of(started, "slow") == "bad")
+    eventually(lambda: ask(started, "/v1/run?run=slow")["answer"]["rank"] == SLOW)
     return started
-
-
-def _is_confirmed(picture: Any) -> bool:
-    return picture["answer"]["rank"] == SLOW and picture["answer"]["tone"] == "bad"
 
 
 def test_the_answer_is_what_the_collector_says(collector: Any, look: Any) -> None:

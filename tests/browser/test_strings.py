@@ -36,7 +36,8 @@ def collector(lasting: Any) -> Any:
         fault = "compute:1.6@rank5:step20"
         feed = lasting.feed(started, run_id, "dp8", fault, change=renamed(ATTACK))
         feed.advance(160)
-    eventually(lambda: all(run["tone"] == "bad" for run in ask(started, "/v1/runs")["runs"]))
+    tones = lambda: [run["tone"] for run in ask(started, "/v1/runs")["runs"]]  # noqa: E731
+    eventually(lambda: tones() == ["bad"] * len(RUNS))
     return started
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import ask, eventually
+from .conftest import eventually, tone_of
 from .live import PARTS, LivePage, expect
 from .probes import FITTING, TOO_WIDE
 
@@ -20,8 +20,8 @@ def collector(lasting: Any) -> Any:
     started = lasting.collector()
     lasting.feed(started, "slow", "pp2,dp4", "compute:1.5@rank5:step20").advance(160)
     lasting.feed(started, "well", "dp8", seed=3).advance(160)
-    eventually(lambda: ask(started, "/v1/run?run=slow")["answer"]["tone"] == "bad")
-    eventually(lambda: ask(started, "/v1/run?run=well")["answer"]["tone"] == "good")
+    eventually(lambda: tone_of(started, "slow") == "bad")
+    eventually(lambda: tone_of(started, "well") == "good")
     return started
 
 

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import otel_straggler
 from otel_straggler.record.gpu.surroundings import Surroundings
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "native"))
-from fake_cupti import FakeGpu
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.native.fake_cupti import FakeGpu
 
 STEP_S = 0.02
 KERNEL_NS = 3_000_000
