@@ -242,10 +242,10 @@ class Worker:
         """Score what was handed over, in order; batches of spans together, where that is the same.
         A failure is logged and counted; what follows goes on."""
         gathering = Gathering()
-        self._follow_clock()
+        self._guarded(self._follow_clock)
         for taken in items:
             item = replace(taken, now_s=self._clock.corrected(taken.now_s, taken.now_ns))
-            content = self._crowding.admitted(item.content, item.now_s)
+            content = self._admitted(item)
             if isinstance(content, DecodedSpans):
                 if not gathering.has_room_for(content.batch):
                     self._score(gathering)
@@ -258,6 +258,15 @@ class Worker:
                 self._admission.release(item.size)
         self._score(gathering)
         self._is_dirty |= bool(items)
+
+    def _admitted(self, item: _Item) -> DecodedSpans | DecodedMetrics:
+        """Who is let in; everybody, where that cannot be told."""
+        try:
+            return self._crowding.admitted(item.content, item.now_s)
+        except Exception:  # noqa: BLE001 - logged and counted; scoring goes on
+            self._failures += 1
+            _log.exception("who is let in could not be told; the whole request is taken")
+            return item.content
 
     def _score(self, gathering: Gathering) -> None:
         """Score what was gathered, and give back the bytes that are reserved for it."""

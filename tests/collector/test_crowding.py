@@ -17,6 +17,8 @@ from otel_straggler.model.rank import Source
 from otel_straggler.wire.decode_metrics import DecodedMetrics, MetricDecoder
 from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
 
+from .watched_world import WatchedWorld
+
 Start = Callable[..., Any]
 
 
@@ -122,3 +124,16 @@ def test_the_mistake_is_told_where_people_look(
     said = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert sorted(said) == sorted(set(said))
     assert len(said) == 3
+
+
+def test_a_mistake_of_ours_keeps_nobody_out(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scoring thread goes on, takes the request, and counts the failure."""
+
+    def fails(*_: object) -> None:
+        raise IndexError
+
+    world = WatchedWorld(kit.settings())
+    monkeypatch.setattr(world.worker._crowding, "admitted", fails)
+    world.live(5.0)
+    assert world.worker._liveness.runs() == ("run",)
+    assert world.worker.counts().failures == len(world.keys())
