@@ -155,6 +155,7 @@ def _certificate(cert_file: str | None, key_file: str | None) -> str | tuple[str
 
 def _read_answer(answer: requests.Response, deadline_s: float) -> bytes:
     """The body, bounded in size and, for a server that drips bytes, in time."""
+    answer.raw.enforce_content_length = True  # urllib3 before 2 takes half an answer for all of it
     parts: list[bytes] = []
     room = LARGEST_ANSWER_BYTES
     for part in answer.iter_content(16_384):

@@ -181,6 +181,11 @@ def _cut_off(connection: socket.socket) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
 
 
+def _half(connection: socket.socket) -> None:
+    """An orderly end in the middle of the answer."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+
+
 def _drip(connection: socket.socket) -> None:
     """Byte after byte, so that no single wait is ever long."""
     connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -193,7 +198,7 @@ def _nonsense(connection: socket.socket) -> None:
     connection.sendall(b"\0\xff" * 100_000)
 
 
-@pytest.mark.parametrize("behave", [_endless, _cut_off, _drip, _nonsense])
+@pytest.mark.parametrize("behave", [_endless, _half, _cut_off, _drip, _nonsense])
 def test_whatever_a_collector_answers_costs_little_time_and_memory(
     behave: Callable[[socket.socket], None],
 ) -> None:
