@@ -1,0 +1,248 @@
+"""Reading the requests of one HTTP/1.1 connection: framing and bodies. It answers nothing.
+
+llhttp (through httptools) parses, strictly; this file decides what is done with what it says. A
+request that cannot be framed for certain is refused and is the last that is read, so that nobody
+can hide a second one inside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import httptools
+
+from otel_straggler.receive.body import BadBodyError, Body, BodyTooLargeError
+from otel_straggler.receive.http_head import problem_of, read_head, without_upgrade
+from otel_straggler.receive.http_messages import Head, Request, Response
+
+if TYPE_CHECKING:
+    from otel_straggler.receive.http1 import HttpServer
+
+_log = logging.getLogger(__name__)
+
+_HEAD_TOO_LARGE = "the request head is too large"
+
+
+@dataclass(slots=True)
+class Due:
+    """A request whose answer is due; ``response`` if it is known already."""
+
+    head: Head | None
+    keep_alive: bool
+    request: Request | None = None
+    response: Response | None = None
+
+
+class Answering(Protocol):
+    """Who answers what was read, in the order in which it is told."""
+
+    def asked(self) -> None:
+        """The head of a request is complete."""
+
+    def take(self, due: Due) -> None:
+        """A request is complete, or refused; nothing more is read if ``reader.is_ended``."""
+
+    def send_continue(self) -> None:
+        """The peer wants to be asked for the body, if its turn has come."""
+
+
+class RequestReader:
+    """Frames what comes. States: between requests, in the head, in the body; at last, ended.
+
+    Attributes:
+        is_ended: no further request is read.
+        has_asked: a head was complete at some time.
+        head: of the request being read, once complete.
+        began_at: when the request being read began (``time.monotonic``); None between two.
+        wants_continue: the peer waits to be asked for the body.
+    """
+
+    def __init__(
+        self, server: HttpServer, answering: Answering, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._server = server
+        self._answering = answering
+        self._loop = loop
+        self._parser = httptools.HttpRequestParser(self)
+        self.is_ended = False
+        self.has_asked = False
+        self.began_at: float | None = None
+        self._has_moved = False  # something was complete in the bytes being parsed
+        self._unseen_bytes = 0
+        self._reset()
+
+    def feed(self, data: bytes) -> None:
+        """Take what came; tells what became complete, before it returns."""
+        if self.began_at is None:
+            self.began_at = time.monotonic()
+        self._has_moved = False
+        try:
+            self._parse(data)
+        except httptools.HttpParserError as error:
+            if not self.is_ended:
+                self.fail(400, f"not HTTP/1.1: {error}")
+        self._check_growth(len(data))
+
+    def fail(self, status: int, message: str) -> None:
+        """Refuse the request being read, and read nothing more."""
+        self._fail_with(self._server.app.failure(status, message, self.head))
+
+    def _fail_with(self, response: Response) -> None:
+        self.end()
+        self._answering.take(Due(self.head, keep_alive=False, response=response))
+
+    def end(self) -> None:
+        """Read nothing more; what was held of a body is let go."""
+        self.is_ended = True
+        self._release_body()
+
+    def _reset(self) -> None:
+        """Be between two requests."""
+        self.began_at = None
+        self._url = b""
+        self._raw_headers: list[tuple[bytes, bytes]] = []
+        self.head: Head | None = None
+        self._body: Body | None = None
+        self._held = 0
+        self._early: Response | None = None
+        self.wants_continue = False
+        self._is_upgrade = False
+
+    def _parse(self, data: bytes) -> None:
+        while True:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                if self.is_ended:
+                    return
+                data = self._ignore_upgrade() + data[upgrade.args[0] :]
+            else:
+                return
+
+    def _check_growth(self, size: int) -> None:
+        """Bound what the parser collects unseen: a header, a trailer or a chunk extension without
+        end calls nothing back."""
+        self._unseen_bytes = 0 if self._has_moved else self._unseen_bytes + size
+        if self._unseen_bytes > self._server.limits.header_bytes and not self.is_ended:
+            self.fail(431, _HEAD_TOO_LARGE)
+
+    # --- what the parser says ----------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._has_moved = True
+        if self.began_at is None:
+            self.began_at = time.monotonic()
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.head is None:  # else a trailer, which means nothing to us
+            self._raw_headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        if self.is_ended:
+            return
+        self._has_moved = self.has_asked = True
+        self._answering.asked()
+        size = len(self._url) + sum(len(n) + len(v) + 4 for n, v in self._raw_headers)
+        self.head = head = read_head(self._parser, self._url, self._raw_headers)
+        problem = problem_of(head, self._raw_headers)
+        if size > self._server.limits.header_bytes:
+            problem = 431, _HEAD_TOO_LARGE
+        if problem is not None:
+            self.fail(*problem)
+            return
+        if self._parser.should_upgrade():
+            self._is_upgrade = True
+            return
+        self._begin_body(head)
+
+    def on_body(self, piece: bytes) -> None:
+        self._has_moved = True
+        if self.is_ended or self._early is not None or self._body is None:
+            return
+        self.wants_continue = False
+        try:
+            self._body.feed(piece)
+        except BodyTooLargeError:
+            self.fail(413, f"the body is larger than {self._server.limits.body_bytes} bytes")
+        except BadBodyError as error:
+            self._refuse_body(400, str(error))
+        else:
+            self._hold(self._body.held_bytes)
+
+    def on_message_complete(self) -> None:
+        if self.is_ended or self._is_upgrade:
+            return
+        self._has_moved = True
+        head, body = self.head, self._body
+        keep_alive = bool(self._parser.should_keep_alive())
+        assert head is not None
+        due = Due(head, keep_alive, response=self._early)
+        if due.response is None and body is not None:
+            try:
+                due.request = Request(head, body.finish(), body.original())
+            except BadBodyError as error:
+                due.response = self._server.app.failure(400, str(error), head)
+        self._release_body()
+        self._reset()
+        self.is_ended = not keep_alive
+        self._answering.take(due)
+
+    # --- bodies --------------------------------------------------------------------------------
+
+    def _begin_body(self, head: Head) -> None:
+        app, limits = self._server.app, self._server.limits
+        expects = head.headers.get("expect", "").lower()
+        refusal = self._refusal_of(head)
+        if refusal is None and int(head.headers.get("content-length", "0")) > limits.body_bytes:
+            refusal = app.failure(413, f"the body is larger than {limits.body_bytes} bytes", head)
+            refusal.close = True
+        if refusal is not None:
+            if refusal.close or expects:  # the body may never come
+                self._fail_with(refusal)
+            self._early = refusal
+            return
+        self._body = Body(limits.body_bytes, is_gzip=app.is_gzip(head), keep_raw=app.keep_raw)
+        if expects and head.version == "1.1":
+            self.wants_continue = True
+            self._loop.call_soon(self._answering.send_continue)
+
+    def _refusal_of(self, head: Head) -> Response | None:
+        try:
+            return self._server.app.refuse(head)
+        except Exception:  # noqa: BLE001 - logged; the connection lives on
+            _log.exception("a request could not be judged")
+            return self._server.app.failure(500, "internal error", head)
+
+    def _hold(self, held: int) -> None:
+        self._server.buffered += held - self._held
+        self._held = held
+        if self._server.buffered > self._server.limits.buffered_bytes:
+            self._refuse_body(503, "too much is being received; send it again later")
+
+    def _refuse_body(self, status: int, message: str) -> None:
+        """Read the rest of the body without keeping it, then answer."""
+        self._early = self._server.app.failure(status, message, self.head)
+        self._release_body()
+
+    def _release_body(self) -> None:
+        self._server.buffered -= self._held
+        self._held = 0
+        self._body = None
+
+    def _ignore_upgrade(self) -> bytes:
+        """Start a new parser; returns the head that it is to read in place of the old one."""
+        assert self.head is not None
+        keep_alive = bool(self._parser.should_keep_alive())
+        head = without_upgrade(self.head, self._url, self._raw_headers, keep_alive=keep_alive)
+        began_at = self.began_at
+        self._reset()
+        self.began_at = began_at
+        self._parser = httptools.HttpRequestParser(self)
+        return head
