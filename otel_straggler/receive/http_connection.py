@@ -248,7 +248,12 @@ class Connection(asyncio.Protocol):
         except OSError:  # the peer was gone before we looked
             self.abort()
             return
-        if self.unsent_bytes == 0:
+        self._part()
+        self._loop.call_soon(self._part)  # uvloop 0.19 sends at the end of its round
+
+    def _part(self) -> None:
+        """Once the answer is out: who lingers gives way."""
+        if not self._transport.is_closing() and self.unsent_bytes == 0:
             self._server.waiting.part(self)
 
     # --- time ----------------------------------------------------------------------------------
@@ -276,6 +281,7 @@ class Connection(asyncio.Protocol):
         is_sending = self._transport.get_write_buffer_size() > 0
         if self._was_sending and not is_sending:
             self._idle_since = now_s
+            self._part()
         self._was_sending = is_sending
         if now_s - self._idle_since > (limits.idle_timeout_s if is_sending else limits.linger_s):
             self.abort()
