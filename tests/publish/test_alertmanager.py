@@ -23,7 +23,9 @@ from ..servers.alertmanager import (  # noqa: TID252 - shared with other folders
 from ..servers.receiver import CLOSE, HANG, Receiver  # noqa: TID252
 
 NOW = 1_790_000_000.0
-QUICK = Access(timeout_s=0.5)
+PATIENT = Access(timeout_s=20.0)
+QUICK = Access(timeout_s=1.0)
+"""Where somebody hangs."""
 
 
 def alert(name: str = "RunHung", ends_at_s: float | None = None, **labels: str) -> Alert:
@@ -46,7 +48,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def begin() -> Iterator[Callable[..., Alertmanagers]]:
     running: list[Alertmanagers] = []
 
-    def make(*urls: str, access: Access = QUICK, **rules: Any) -> Alertmanagers:
+    def make(*urls: str, access: Access = PATIENT, **rules: Any) -> Alertmanagers:
         sender = Alertmanagers(urls, access, SendRules(**rules))
         sender.start()
         running.append(sender)
@@ -125,7 +127,7 @@ def test_three_failures_are_survived(
     """Delivered, counted, and logged once when it began and once when it was over."""
     caplog.set_level(logging.WARNING)
     with Receiver(trouble, trouble, trouble) as receiver:
-        sender = begin(receiver.url)
+        sender = begin(receiver.url, access=QUICK if trouble == HANG else PATIENT)
         sender.take((alert(),), NOW)
         eventually(lambda: receiver.received)
         name = f"127.0.0.1:{receiver.port}"

@@ -18,7 +18,7 @@ from ..servers.alertmanager import (  # noqa: TID252 - shared with other folders
 )
 from ..servers.receiver import Receiver  # noqa: TID252
 
-QUICK = Access(timeout_s=2.0)
+PATIENT = Access(timeout_s=20.0)
 ROUTES = {
     "route": {
         "receiver": "nobody",
@@ -50,14 +50,14 @@ def test_a_real_alertmanager_says_where_it_goes_and_what_stands_before(tmp_path:
     """Receivers, silences, inhibition; and it ends there by itself."""
     with running_alertmanager(tmp_path, ROUTES) as real:
         soon = time.time() + 60
-        (place,) = try_alertmanagers([real.url + "/"], QUICK, made(), soon)
+        (place,) = try_alertmanagers([real.url + "/"], PATIENT, made(), soon)
         assert (place.arrived, place.receivers) == (True, ("pager", "chat"))
-        (place,) = try_alertmanagers([real.url], QUICK, made(mode="observe"), soon)
+        (place,) = try_alertmanagers([real.url], PATIENT, made(mode="observe"), soon)
         assert (place.arrived, place.receivers) == (True, ("nobody",))
         _silence(real, "critical")
 
         def tried(severity: str, ends_at_s: float) -> Place:
-            return try_alertmanagers([real.url], QUICK, made(severity), ends_at_s)[0]
+            return try_alertmanagers([real.url], PATIENT, made(severity), ends_at_s)[0]
 
         eventually(lambda: tried("critical", soon).silenced_by)
         assert tried("critical", soon).arrived
@@ -84,7 +84,7 @@ def test_each_address_is_told_of_by_itself() -> None:
     """One that is away, one that is no Alertmanager."""
     with Receiver(words="hello") as other:
         gone = f"http://{free_address()}"
-        away, wrong = try_alertmanagers([gone, other.url], QUICK, made(), time.time() + 60)
+        away, wrong = try_alertmanagers([gone, other.url], PATIENT, made(), time.time() + 60)
     assert not away.arrived
     assert "nobody listens there" in away.why
     assert not wrong.arrived
@@ -94,8 +94,8 @@ def test_each_address_is_told_of_by_itself() -> None:
 def test_a_webhook_is_told_in_its_words() -> None:
     """Labelled as a test."""
     with Receiver() as receiver, Receiver(500) as broken:
-        assert try_webhook(receiver.url, QUICK, made()).arrived
-        refused = try_webhook(broken.url, QUICK, made())
+        assert try_webhook(receiver.url, PATIENT, made()).arrived
+        refused = try_webhook(broken.url, PATIENT, made())
     assert (refused.arrived, "answered 500" in refused.why) == (False, True)
     (one,) = receiver.received[0].body["alerts"]
     assert one["labels"] == {

@@ -25,7 +25,9 @@ from ..servers.alertmanager import (  # noqa: TID252 - shared with other folders
 )
 from ..servers.receiver import CLOSE, HANG, Receiver  # noqa: TID252
 
-QUICK = Access(timeout_s=0.5)
+PATIENT = Access(timeout_s=20.0)
+QUICK = Access(timeout_s=1.0)
+"""Where somebody hangs."""
 RULES = GroupRules(wait_s=0.05, interval_s=0.05, repeat_s=3600)
 
 
@@ -55,7 +57,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def begin() -> Iterator[Callable[..., Webhook]]:
     running: list[Webhook] = []
 
-    def make(url: str, rules: GroupRules = RULES, access: Access = QUICK) -> Webhook:
+    def make(url: str, rules: GroupRules = RULES, access: Access = PATIENT) -> Webhook:
         one = Webhook(url, access, rules)
         one.start()
         running.append(one)
@@ -93,7 +95,7 @@ def test_a_webhook_that_fails_three_times_gets_the_message_once(
 ) -> None:
     """And is told of what came meanwhile in the same."""
     with Receiver(trouble, trouble, trouble) as receiver:
-        hook = begin(receiver.url)
+        hook = begin(receiver.url, access=QUICK if trouble == HANG else PATIENT)
         hook.take((alert(),))
         eventually(lambda: receiver.tries)
         hook.take((alert(), alert("RankLost")))
@@ -199,7 +201,7 @@ def test_it_says_what_a_real_alertmanager_says(
             "receivers": [{"name": "hook", "webhook_configs": [{"url": theirs.url}]}],
         }
         with running_alertmanager(tmp_path, config) as real:
-            sender = Alertmanagers([real.url], QUICK, SendRules())
+            sender = Alertmanagers([real.url], PATIENT, SendRules())
             sender.start()
             hook = begin(ours.url)
             for ends_at_s, count in ((None, 1), (now_s, 2)):

@@ -57,7 +57,7 @@ def test_a_client_that_sends_drop_by_drop_is_cut_off_all_the_same(
 
 
 def test_an_idle_connection_is_closed_without_a_word(start: StartReceiver) -> None:
-    receiver = start(idle_timeout_s=0.2)
+    receiver = start(idle_timeout_s=1.0)
     assert receiver.send(half_close=False) == []
     assert [r.status for r in receiver.send(post(b"abc"), half_close=False)] == [200]
 
