@@ -17,8 +17,9 @@ from otel_straggler.score.verdicts.work_evidence import EVIDENCE, evidence_of_bl
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 HALF_LIFE_BLOCKS = 50
-LEAST_Z = 4.0
-"""A share that is less surely above 0 is taken as 0: times stay as they are."""
+LEAST_Z = 4.265
+"""A share that is less surely above 0 is taken as 0: times stay as they are. By chance alone it is
+reached once in 100,000 times."""
 SEEN_Z = 6.0
 """A share that would be so sure would have been seen."""
 LASTING = 0.05
