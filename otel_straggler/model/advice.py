@@ -14,7 +14,8 @@ NEXT_ACTION: Final[dict[Cause, str]] = {
     "late_arrival": "put sections around the rest of its step; look for garbage collection and "
     "logging",
     "link": "look at the error counters of the links; cordon the node that has errors",
-    "stage_imbalance": "move layers between the stages; no machine is at fault",
+    "stage_imbalance": "if it was always so, move layers to the other stages; none of its ranks is "
+    "slower than its peers",
     "sequence_imbalance": "pack sequences to equal work; no machine is at fault",
     "expert_imbalance": "look at the balance of the router, or at the placement of an expert that "
     "always takes longest; no machine is at fault",

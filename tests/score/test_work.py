@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from otel_straggler.model.observation import Floats
+from otel_straggler.score.medians import nan_median
+from otel_straggler.score.verdicts.grouping import Groups
 from otel_straggler.score.verdicts.work import WorkNormaliser
+from otel_straggler.score.verdicts.work_evidence import sureness
 
 GROUPS, SECTIONS = ["dp"], ["forward"]
 
@@ -25,7 +28,7 @@ def job(
 
 
 def normalised(seconds: Floats, tokens: Floats, using: WorkNormaliser | None = None) -> Floats:
-    peers = np.zeros(seconds.shape[1], np.int64)
+    peers = Groups.of(GROUPS * seconds.shape[1])
     sections = [f"section-{s}" for s in range(seconds.shape[2])]
     return (using or WorkNormaliser()).normalise(seconds, tokens, peers, GROUPS, sections)
 
@@ -107,7 +110,8 @@ def test_a_time_for_equal_work_lies_between_the_time_and_the_time_per_token(
     seconds, tokens = block
     equal = normalised(seconds, tokens)
     told = np.isfinite(tokens) & (tokens > 0)
-    usual = tokens[told].mean() if told.any() else 1.0
+    of_ranks = nan_median(np.where(told, tokens, np.nan), axis=0)
+    usual = np.nanmedian(of_ranks) if told.any() else 1.0
     per_token = np.where(told, usual / np.where(told, tokens, 1.0), 1.0)[:, :, None]
     low, high = np.minimum(1.0, per_token), np.maximum(1.0, per_token)
     known = np.isfinite(seconds)
@@ -147,7 +151,7 @@ def test_groups_learn_for_themselves() -> None:
     work.normalise(
         np.concatenate([grows, fixed], axis=1),
         np.concatenate([tokens, tokens], axis=1),
-        np.repeat([0, 1], 8),
+        Groups.of(np.repeat([0, 1], 8).tolist()),
         ["stage 0", "stage 1"],
         SECTIONS,
     )
@@ -177,3 +181,141 @@ def test_one_odd_block_does_not_unteach_what_many_have_shown() -> None:
     for _ in range(50):
         normalised(np.full((5, 16, 1), 0.2), tokens[:5], work)
     assert work.share(GROUPS, ["section-0"]).item() == pytest.approx(share / 3.0, rel=0.2)
+
+
+# --- noise is not taken for work ------------------------------------------------------------------
+
+
+def waves(random: np.random.Generator, shape: tuple[int, int]) -> Floats:
+    """Noise that lasts some ten steps."""
+    drawn = random.standard_normal(shape)
+    for t in range(1, len(drawn)):
+        drawn[t] = 0.9 * drawn[t - 1] + 0.44 * drawn[t]
+    return drawn
+
+
+NOISES = {
+    "normal": lambda random, shape: random.standard_normal(shape),
+    "pauses": lambda random, shape: random.standard_t(2.0, shape),
+    "waves": waves,
+    "shared waves": lambda random, shape: waves(random, (shape[0], 1)) + np.zeros(shape),
+}
+LENGTHS = {
+    "free": lambda random, shape: np.exp(0.3 * random.standard_normal(shape)),
+    "sorted": lambda random, shape: np.exp(0.3 * waves(random, shape)),
+    "same for all": lambda random, shape: (
+        np.exp(0.3 * waves(random, (shape[0], 1))) * np.ones(shape)
+    ),
+}
+
+
+def shares_of(seconds: Floats, tokens: Floats, ranks: int) -> Floats:
+    """(blocks, runs) what is told after each block of 5 steps; a run is a group of ``ranks``."""
+    names = [f"run {run}" for run in range(seconds.shape[1] // ranks)]
+    peers = Groups.of(np.repeat(names, ranks).tolist())
+    work, told = WorkNormaliser(), []
+    for at in range(0, len(seconds), 5):
+        block = slice(at, at + 5)
+        work.normalise(seconds[block, :, None], tokens[block], peers, names, SECTIONS)
+        told.append(work.share(names, SECTIONS)[:, 0])
+    return np.array(told)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("noise", NOISES)
+def test_noise_is_not_taken_for_work(noise: str, lengths: str) -> None:
+    """Times that have nothing to do with tokens, from the first block on: 800 blocks of 4 ranks.
+    ``benchmarks.work_share`` counts millions."""
+    random = np.random.default_rng([list(NOISES).index(noise), list(LENGTHS).index(lengths)])
+    shape = (5 * 20, 4 * 40)
+    seconds = np.exp(0.024 * NOISES[noise](random, shape))
+    assert not shares_of(seconds, 2048.0 * LENGTHS[lengths](random, shape), ranks=4).any()
+
+
+def test_what_is_common_to_all_ranks_is_no_evidence() -> None:
+    """A room that warms up while sequences grow."""
+    random = np.random.default_rng(5)
+    rising = np.linspace(1.0, 1.5, 200)[:, None]
+    seconds = rising * np.exp(0.002 * random.standard_normal((200, 64)))
+    assert not shares_of(seconds, 2048.0 * rising + np.zeros((200, 64)), ranks=8).any()
+
+
+@pytest.mark.parametrize(("share", "blocks"), [(1.0, 2), (0.3, 2), (0.05, 8)])
+def test_a_share_is_seen_after_few_blocks(share: float, blocks: int) -> None:
+    """The smaller it is, the more it takes: 8 ranks, noise of 2.4 %, lengths that vary by 30 %."""
+    random = np.random.default_rng(6)
+    tokens = LENGTHS["free"](random, (5 * blocks, 8 * 20))
+    seconds = (1.0 - share + share * tokens) * np.exp(0.024 * random.standard_normal(tokens.shape))
+    newest = shares_of(seconds, tokens, ranks=8)[-1]
+    assert (newest > 0).mean() >= 0.9
+    assert np.median(newest) == pytest.approx(share, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "ratio", "deviates"), [(3, 70.70, 3.54), (5, 13.03, 3.72), (11, 5.694, 3.72)]
+)
+def test_few_pieces_of_evidence_are_less_sure_than_many(
+    pieces: int, ratio: float, deviates: float
+) -> None:
+    """As Student's table has it: with 4 degrees of freedom 13.03 standard errors are as unlikely
+    as 3.72 deviations, 1 in 10,000."""
+    apart = np.linspace(-1.0, 1.0, pieces)
+    error = np.sqrt((apart * apart).sum() / (pieces - 1) / pieces)
+    seen = ratio * error + apart
+    sums = np.array([seen.sum(), pieces, (seen * seen).sum(), seen.sum(), pieces])
+    assert float(sureness(sums)) == pytest.approx(deviates, rel=0.02)
+
+
+def test_one_piece_of_evidence_is_none() -> None:
+    """However clear it looks; and nothing is known of nothing."""
+    assert sureness(np.array([5.0, 5.0, 25.0, 25.0, 25.0])) == 0.0
+    assert sureness(np.zeros(5)) == 0.0
+
+
+# --- who lastingly has more -----------------------------------------------------------------------
+
+
+def with_more(seconds_per_token: float, *, vary: float) -> tuple[Floats, Floats]:
+    """Rank 5 of 8 has 1.5 times the tokens in every step; ten steps."""
+    random = np.random.default_rng(4)
+    tokens = 1000.0 * random.uniform(1.0 - vary, 1.0 + vary, (10, 8))
+    tokens[:, 5] *= 1.5
+    grown = 1.0 + seconds_per_token * (tokens - 1000.0) / 1000.0
+    return (grown * random.lognormal(0.0, 0.01, grown.shape))[:, :, None], tokens
+
+
+def test_who_has_more_tokens_is_not_slow_where_nobody_knows_what_tokens_take() -> None:
+    """Everybody's stay the same from step to step, so nothing can be learnt."""
+    seconds, tokens = with_more(1.0, vary=0.0)
+    assert slowdown_of(seconds, 5) > 1.4
+    assert slowdown_of(normalised(seconds, tokens), 5) == pytest.approx(1.0, abs=0.03)
+
+
+def test_who_takes_longer_per_token_is_slow_whatever_tokens_take() -> None:
+    """1.5 times the tokens, twice the time."""
+    seconds, tokens = with_more(0.0, vary=0.0)
+    seconds[:, 5] *= 2.0
+    assert slowdown_of(normalised(seconds, tokens), 5) > 1.3
+
+
+def test_who_has_more_is_slow_where_tokens_are_known_to_take_no_time() -> None:
+    """Times did not follow the tokens of anybody, though they varied."""
+    random = np.random.default_rng(3)
+    work = WorkNormaliser()
+    for _ in range(20):
+        tokens = random.uniform(900.0, 1100.0, (5, 16))
+        tokens[:, 5] *= 1.5
+        seconds = random.lognormal(0.0, 0.005, (5, 16, 1))
+        seconds[:, 5] *= 1.5
+        equal = normalised(seconds, tokens, work)
+    assert slowdown_of(equal, 5) > 1.4
+
+
+def test_what_an_earlier_version_kept_is_begun_anew() -> None:
+    """It had no evidence."""
+    work = WorkNormaliser()
+    normalised(*job(), work)
+    kept = {name: work.state()[name] for name in ("keys", "names", "zy", "zz")}
+    later = WorkNormaliser()
+    later.restore(kept)
+    assert later.share(GROUPS, ["section-0"]).item() == 0.0

@@ -261,7 +261,14 @@ class Judge:
         )
         changes = self._peers.evaluate(self._tracks, excess, world, now)
         changes += self._run.evaluate(
-            excess, world, self._waiting, counts, self._tracks.numbers, now, self._memory
+            excess,
+            world,
+            self._waiting,
+            counts,
+            self._tracks.numbers,
+            now,
+            self._memory,
+            block.tokens,
         )
         changes += self._structure.take(_as_compared(block, excess.timed), counts, now)
         for waited_s in self._waits(block, excess.timed):

@@ -3,11 +3,13 @@ work of a given size. Restarts of the job and of the collector go on from it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from otel_straggler.model.observation import Floats
+from otel_straggler.score.verdicts.grouping import median_of_rows
 from otel_straggler.score.verdicts.own_history import OwnHistory
 from otel_straggler.score.verdicts.own_past import OwnPast
 from otel_straggler.score.verdicts.peers import describe_peers
@@ -21,6 +23,15 @@ LOCAL, LATE = "(local work)", "(lateness)"
 MAX_SUBJECTS = 300_000
 """Ranks and hosts, over all attempts."""
 RUN_QUANTITIES = ("local", "wait", "step")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MoreWork:
+    """Of each group of peers, logarithms: by how much its own work is longer for the tokens that
+    it has more than at first, and by how much it would be if nothing but tokens took time."""
+
+    local: Floats
+    most: Floats
 
 
 class Memory:
@@ -81,17 +92,29 @@ class Memory:
         told."""
         if not np.isfinite(tokens).any():
             return seconds
-        names = self._sections(world)
-        found = self.work.normalise(
-            seconds[..., local],
-            tokens,
-            world.peers.code,
-            _groups(world),
-            [name for name, is_local in zip(names, local.tolist(), strict=True) if is_local],
-        )
+        names = self._local_sections(world, local)
+        found = self.work.normalise(seconds[..., local], tokens, world.peers, _groups(world), names)
         equal: Floats = seconds.copy()
         equal[..., local] = found
         return equal
+
+    def more_work(self, tokens: Floats, peers_s: Floats, world: World, local: Flags) -> MoreWork:
+        """How much of the time of a block is there because it has more tokens than the first.
+
+        Args:
+            tokens: (T, R); peers_s: (T, G, S) usual times for the usual tokens of the block.
+            local: (S,) sections of own work, as for :meth:`for_equal_work`.
+        """
+        names, groups = self._local_sections(world, local), _groups(world)
+        none = np.zeros(len(groups))
+        if not np.isfinite(tokens).any() or not names:
+            return MoreWork(local=none, most=none)
+        longer, most = self.work.longer_by_work(tokens, world.peers, groups, names)
+        usual_s = np.nan_to_num(median_of_rows(peers_s[..., local]))
+        now_s, then_s = usual_s.sum(axis=1), (usual_s / longer).sum(axis=1)
+        told = (now_s > 0.0) & (then_s > 0.0)
+        more = np.log(np.where(told, now_s, 1.0) / np.where(told, then_s, 1.0))
+        return MoreWork(local=more, most=np.log(np.maximum(most, 1.0)))
 
     # --- over restarts of the collector ---
 
@@ -123,6 +146,10 @@ class Memory:
 
     def _quantities(self, world: World) -> list[str]:
         return [LOCAL + self._meaning, *self._sections(world), LATE + self._meaning]
+
+    def _local_sections(self, world: World, local: Flags) -> list[str]:
+        names = self._sections(world)
+        return [name for name, is_local in zip(names, local.tolist(), strict=True) if is_local]
 
     def _sections(self, world: World) -> list[str]:
         return self._names or [section.name for section in world.sections]

@@ -12,7 +12,7 @@ from otel_straggler.model.observation import Floats
 from otel_straggler.model.verdict import Evidence, Verdict
 from otel_straggler.score.verdicts.cases import Cases, Now
 from otel_straggler.score.verdicts.clocks import Timed
-from otel_straggler.score.verdicts.excess import Excesses
+from otel_straggler.score.verdicts.excess import Excesses, local_sections
 from otel_straggler.score.verdicts.grouping import median_of_rows
 from otel_straggler.score.verdicts.memory import Memory
 from otel_straggler.score.verdicts.own_past import OwnPast, Rises
@@ -51,9 +51,16 @@ class RunJudge:
         steps: StepNumbers,
         now: Now,
         memory: Memory,
+        tokens: Floats,
     ) -> list[Verdict]:
-        """The changes of state that the newest block brings."""
+        """The changes of state that the newest block brings. ``tokens`` (T, R) of its steps."""
+        hidden = _hides(excess, waiting)
+        local = _local(excess, world, waiting)
+        more = memory.more_work(tokens, excess.peers_s, world, local)
         quantities = _quantities(excess)
+        # What more tokens take longer is no slowdown; where work is hidden, all may be tokens.
+        quantities[..., _LOCAL] -= more.local
+        quantities[..., _STEP] -= more.most if hidden else 0.0
         if self.past is None or self.past.shape != quantities.shape[1:]:
             self.past = OwnPast(quantities.shape[1:])
             memory.seed_groups(self.past, world, now.at_ns)
@@ -63,7 +70,6 @@ class RunJudge:
         self._step_s = float(median_of_rows(excess.step_s.reshape(-1, 1))[0])
         of_run = median_of_rows(rises.rise)
         least = median_of_rows(rises.least)
-        hidden = _hides(excess, waiting)
         self._evidence = _evidence(excess.timed)
         blamed = bool(self._cases.open_subjects("rank") or self._cases.open_subjects("host"))
         rises_of_run = of_run >= least
@@ -161,6 +167,11 @@ def _quantities(excess: Excesses) -> Floats:
         logs = np.log(local_s), waited, np.log(excess.peers_step_s)
     stacked = np.array(logs).transpose(1, 2, 0)
     return np.where(np.isfinite(stacked), stacked, np.nan)
+
+
+def _local(excess: Excesses, world: World, waiting: Synchronising) -> Flags:
+    timed = excess.timed
+    return local_sections(world, waiting) if timed is None else np.asarray(timed.local.any(axis=0))
 
 
 def _hides(excess: Excesses, waiting: Synchronising) -> bool:

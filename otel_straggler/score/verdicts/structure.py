@@ -10,13 +10,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.model.observation import Floats
+from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Cause, Verdict
 from otel_straggler.score.verdicts.cases import Cases, Now
 from otel_straggler.score.verdicts.expert_imbalance import expert_imbalance, which_expert
 from otel_straggler.score.verdicts.imbalance import MOST_M_W, sequence_imbalance
 from otel_straggler.score.verdicts.joined import joined
+from otel_straggler.score.verdicts.stages import (
+    LEAST_SLOWDOWN,
+    LongStages,
+    became_long,
+    long_stages,
+    who_else_it_may_be,
+)
 from otel_straggler.score.verdicts.subjects import role_subject, run_subject
 from otel_straggler.score.verdicts.track import Flags
 from otel_straggler.score.verdicts.what_if import WhatIf, what_if
@@ -31,10 +38,6 @@ EVERY_STEPS = 20
 WINDOW_STEPS = 100
 LEAST_STEPS = 5
 MOST_RANKS = 1024
-STAGE_PART = 0.5
-"""The last stage is to blame if mending it wins half of what is lost."""
-LEAST_SLOWDOWN = 1.05
-LEAST_STAGE = 1.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +98,8 @@ class Structure:
         self._workers: Workers | None = None
         self._is_laid_out = False
         self._seconds: list[Floats] = []
+        self._steps: list[Ints] = []
+        self._long_since: dict[int, int | None] = {}
         self._sample = Sample()
         self._since_look = 0
         self.balance = None
@@ -109,8 +114,10 @@ class Structure:
             return []
         seconds = worker_seconds(block, self._workers)[counts]
         self._seconds.append(seconds)
+        self._steps.append(block.steps[counts])
         while sum(map(len, self._seconds)) - len(self._seconds[0]) >= WINDOW_STEPS:
             self._seconds.pop(0)
+            self._steps.pop(0)
         self._sample.take(block, counts)
         self._newest, self._now = block, now
         self._since_look += len(seconds)
@@ -124,10 +131,12 @@ class Structure:
         assert self._workers is not None
         self._since_look = 0
         microbatches, _ = microbatches_of(self._newest, self._workers)
-        told = what_if(np.concatenate(self._seconds), microbatches)
+        seconds = np.concatenate(self._seconds)
+        told = what_if(seconds, microbatches)
         self.balance = Balance(told=told, workers=self._workers)
         sample = self._sample.table()
-        changes = [self._stages(told), self._experts(sample, told), self._sequences(sample, told)]
+        changes = self._stages(seconds, told, long_stages(seconds, microbatches, told))
+        changes += [self._experts(sample, told), self._sequences(sample, told)]
         return [change for change in changes if change is not None]
 
     def _sequences(self, sample: StepTable, told: WhatIf) -> Verdict | None:
@@ -148,17 +157,21 @@ class Structure:
         )
         return self._take(replace(draft, detail=which_expert(found)), found=found.is_present)
 
-    def _stages(self, told: WhatIf) -> Verdict | None:
-        """Whether the last stage has more to do than the others."""
-        workers = self._workers
-        if workers is None or workers.shape[1] < 2:
-            return None
-        found = (
-            told.slowdown >= LEAST_SLOWDOWN
-            and told.m_s >= STAGE_PART
-            and told.stages[-1] >= LEAST_STAGE
-        )
-        return self._take(self._draft(told), found=found)
+    def _stages(self, seconds: Floats, told: WhatIf, found: LongStages) -> list[Verdict | None]:
+        """Whether a stage has more to do than the others; one that is even again recovers."""
+        n_stages = len(told.stages)
+        if n_stages < 2:
+            return []
+        steps = np.concatenate(self._steps)
+        for stage in range(n_stages):
+            if stage not in found.stages:
+                self._long_since.pop(stage, None)
+            elif stage not in self._long_since and not self._newest.is_timed:
+                self._long_since[stage] = became_long(seconds, steps, stage)
+        return [
+            self._take(self._draft(stage, told, found), found=stage in found.stages)
+            for stage in range(n_stages)
+        ]
 
     def _take(self, draft: Verdict, *, found: bool) -> Verdict | None:
         if not found and self._is_well(draft.subject_id):
@@ -170,12 +183,15 @@ class Structure:
     def _is_well(self, subject_id: str) -> bool:
         return self._cases.standing(subject_id).state in ("ok", "recovered")
 
-    def _draft(self, told: WhatIf) -> Verdict:
+    def _draft(self, stage: int, told: WhatIf, found: LongStages) -> Verdict:
         assert self._workers is not None
         source = self._newest.sources[0]
-        role = f"pipeline {self._workers.stages[-1]}"
+        role = f"pipeline {self._workers.stages[stage]}"
         n_ranks = max(self._newest.world_size, len(self._newest.sources))
-        draft = Verdict(
+        part = min(found.part, 1.0)
+        since = self._long_since.get(stage)
+        lost = told.waste * part * n_ranks * 3600.0 / max(1, len(found.stages))
+        return Verdict(
             run_id=source.run_id,
             group=source.group,
             attempt=source.attempt,
@@ -184,12 +200,27 @@ class Structure:
             role=role,
             cause="stage_imbalance",
             state="suspect",
-            slowdown=float(told.stages[-1]),
-            confidence=round(min(0.95, 0.5 + 0.5 * min(told.m_s, 1.0) * told.waste / 0.1), 3),
-            n_peers=self._workers.shape[1] - 1,
+            slowdown=float(told.stages[stage]),
+            since_step=since,
+            began="unknown" if since is None else "became",
+            confidence=round(min(0.95, 0.5 + 0.5 * part * told.waste / 0.1), 3),
+            gpu_seconds_lost_per_hour=float(np.nan_to_num(lost)),
+            n_peers=len(told.stages) - 1,
+            detail=self._detail(stage, found),
         )
-        lost = told.waste * min(max(told.m_s, 0.0), 1.0) * n_ranks * 3600.0
-        return replace(draft, gpu_seconds_lost_per_hour=lost, since_step=None)
+
+    def _detail(self, stage: int, found: LongStages) -> str:
+        """What balance wins, and what speaks against stages that were made unequal."""
+        assert self._workers is not None
+        if stage not in found.stages:
+            return ""
+        others = [str(self._workers.stages[s]) for s in sorted(found.stages) if s != stage]
+        together = f" together with stage {' and '.join(others)}" if others else ""
+        said = [f"to balance it{together} would save {found.saved_s:.2g} s of every step"]
+        if self._long_since.get(stage) is not None:
+            said.append("it was even before: look at what its ranks share, not at its layers")
+        said.append(who_else_it_may_be(stage, self._workers, self._newest.sources))
+        return "; ".join(filter(None, said))
 
     def _of_run(
         self, cause: Cause, slowdown: float, strength: float, waste: float, section: str

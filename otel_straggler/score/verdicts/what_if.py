@@ -84,13 +84,13 @@ def what_if(seconds: Floats, microbatches: int) -> WhatIf:
     >>> round(found.slowdown, 2), found.m_w > 0.9, found.of_worker.argmax().item()
     (1.44, True, 2)
     """
-    a, used = _filled(np.asarray(seconds, np.float64))
+    a, used = filled(np.asarray(seconds, np.float64))
     a = a / max(1, microbatches)
     ideal = a.mean(axis=(1, 2)) if a.size else np.zeros(len(a))
     total_ideal = float(ideal.sum()) * (microbatches - 1 + a.shape[2])
     if not total_ideal > 0.0:
         return _nothing_known(*a.shape[1:])
-    of_data_rank = _row_seconds(a, microbatches)
+    of_data_rank = row_seconds(a, microbatches)
     total = float(of_data_rank.max(axis=1).sum())
     return _result(a, ideal, of_data_rank, total, total_ideal, microbatches, used)
 
@@ -115,7 +115,7 @@ def _result(
         if not loss > 1e-9 * total_ideal:
             return float("nan")
         mended = np.where(workers[None], ideal[:, None, None], a)
-        return (total - float(_row_seconds(mended, microbatches).max(axis=1).sum())) / loss
+        return (total - float(row_seconds(mended, microbatches).max(axis=1).sum())) / loss
 
     slowdown = total / total_ideal
     return WhatIf(
@@ -158,8 +158,8 @@ def stage_structure(seconds: Floats) -> Floats:
 # --- parts ------------------------------------------------------------------------------------
 
 
-def _row_seconds(a: Floats, microbatches: int) -> Floats:
-    """(T, D) time of a step if this data rank were alone."""
+def row_seconds(a: Floats, microbatches: int) -> Floats:
+    """(T, D) time of a step if this data rank were alone; ``a`` (T, D, P) of a microbatch."""
     seconds: Floats = (microbatches - 1) * a.max(axis=2) + a.sum(axis=2)
     return seconds
 
@@ -188,7 +188,7 @@ def _last_stage(shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
     return last
 
 
-def _filled(seconds: Floats) -> tuple[Floats, int]:
+def filled(seconds: Floats) -> tuple[Floats, int]:
     """Steps that enough workers told, unknown cells taken as the mean of their stage: in the
     step, else in all steps, else as the mean of the step."""
     known = np.isfinite(seconds)

@@ -10,55 +10,72 @@ import numpy.typing as npt
 
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.score.medians import nan_median
+from otel_straggler.score.verdicts.comparison import SIGMA_OF_MAD
+from otel_straggler.score.verdicts.grouping import Groups
 from otel_straggler.score.verdicts.keyed import KeyedTables, Place
+from otel_straggler.score.verdicts.work_evidence import EVIDENCE, evidence_of_block, sureness
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 HALF_LIFE_BLOCKS = 50
-LEAST_Z = 4.0
-"""A share that lies fewer standard errors above 0 is taken as 0: times stay as they are."""
+LEAST_Z = 4.265
+"""A share that is less surely above 0 is taken as 0: times stay as they are. By chance alone it is
+reached once in 100,000 times."""
+SEEN_Z = 6.0
+"""A share that would be so sure would have been seen."""
+LASTING = 0.05
+"""Who has so many more tokens than its peers in every step of a block has lastingly more."""
 HUBER = 1.345
 LEAST_FACTOR = 0.25
 MAX_GROUPS = 10_000
 MAX_SECTIONS = 1_000
-_SUMS = ("zy", "zz", "ee", "count")
+_SLOPE = ("zy", "zz")
+_SUMS = (*_SLOPE, *EVIDENCE)
+_TOKENS = "tokens"
 
 
 class WorkNormaliser:
     """Learns, per peer group and section, how time grows with tokens, and divides it out.
 
     Time is taken as x = a n + b (n tokens). With e = a n0 / (a n0 + b), the part of the time that
-    grows with tokens at the usual number n0 (the group's mean in the block), the time for equal
-    work is
+    grows with tokens at the usual number n0 (the group's median in its first block), the time for
+    n0 tokens is
 
-        x' = x / (1 + e (n / n0 - 1)).
+        x / (1 + e (n / n0 - 1)),
 
-    e is the slope of x / median(x) over n / mean(n), both within a rank over the steps of a block:
-    how ranks differ among each other never enters, so a rank that is slow and happens to have more
-    tokens does not teach that tokens make slow. Huber weights keep pauses out; sums of earlier
-    blocks halve in 50 blocks. As 0 <= e <= 1, x' lies between x and the time per token
-    (x n0 / n): a rank that is slow by both stays slow.
+    and what is given is that for the group's median in this block.
+
+    e is the slope of x / median(x) over n / median(n), both within a rank over the steps of a
+    block: how ranks differ among each other never enters, so a rank that is slow and happens to
+    have more tokens does not teach that tokens make slow. Huber weights keep pauses out; sums of
+    earlier blocks halve in 50 blocks. As 0 <= e <= 1, what is given lies between x and the time
+    per token: a rank that is slow by both stays slow. e is 0 until ``work_evidence`` is sure that
+    it is not. Where even e = 1 would not have been seen yet, because hardly a rank's tokens vary,
+    it is 1 for a rank that lastingly has more of them than its peers: who takes no longer per token
+    is not accused.
 
     Only tokens are on the wire; the squares of sequence lengths, with which attention grows, are
     not. What they do stays in the times, and in ``imbalance``.
 
-    State: 32 bytes per group and section, at most 10,000 groups. Cost: O(T R S).
+    State: 64 bytes per group and section, at most 10,000 groups. Cost: O(T R S).
     Source: ours, after the workload model of ResiHP (arXiv 2605.06374).
 
     >>> tokens = np.array([[1.0, 3.0], [2.0, 2.0], [3.0, 1.0]] * 4) * 1000
     >>> seconds = (0.1 + tokens / 10_000)[:, :, None]
-    >>> found = WorkNormaliser().normalise(seconds, tokens, np.zeros(2, int), ["dp"], ["forward"])
+    >>> work, peers = WorkNormaliser(), Groups.of(["dp", "dp"])
+    >>> for _ in range(3):
+    ...     found = work.normalise(seconds, tokens, peers, ["dp"], ["forward"])
     >>> found.round(6)[:2, :, 0].tolist()
     [[0.3, 0.3], [0.3, 0.3]]
     """
 
     def __init__(self) -> None:
-        self._sums = KeyedTables(_SUMS, MAX_GROUPS, MAX_SECTIONS)
+        self._sums = KeyedTables((*_SUMS, _TOKENS), MAX_GROUPS, MAX_SECTIONS)
 
     def normalise(
         self,
         seconds: Floats,
         tokens: Floats,
-        peers: Ints,
+        peers: Groups,
         groups: Sequence[str],
         sections: Sequence[str],
     ) -> Floats:
@@ -67,23 +84,27 @@ class WorkNormaliser:
         Args:
             seconds: (T, R, S), NaN where there is none.
             tokens: (T, R) work done in the step; NaN or 0 where it is not told.
-            peers: (R,) index into ``groups`` of each rank.
+            peers: who is compared with whom.
             groups: G names of peer groups; sections: S names.
 
         Returns:
             (T, R, S); unchanged where tokens are not told, or explain nothing. A time is divided
             by 0.25 at least: a step with next to no tokens says little.
         """
-        is_told = np.isfinite(tokens) & (tokens > 0)
-        if not is_told.any():
+        tokens = _told(tokens)
+        if not np.isfinite(tokens).any():
             return seconds
-        tokens = np.where(is_told, tokens, np.nan)
         place = self._sums.place(groups, sections)
-        self._learn(place, seconds, tokens, peers)
-        share = self._share(place)[peers]
-        usual = _group_mean(tokens, peers, len(groups))[peers]
-        more = np.where(is_told, tokens / usual[None, :] - 1.0, 0.0)
-        factor = 1.0 + share[None, :, :] * more[:, :, None]
+        now = self._of_usual(place, tokens, peers)
+        self._learn(place, seconds, tokens, peers.code, now)
+        share = self._share(place)
+        now = np.where(np.isfinite(now), now, 1.0)[peers.code]
+        of_first = tokens[:, :, None] / self._sums.get(_TOKENS, place)[peers.code]
+        of_first = np.where(np.isfinite(of_first), of_first, now[None])
+        has_more = np.min(of_first, axis=0) >= (1.0 + LASTING) * now
+        doubtful = has_more & (self._most_share(place) == 1.0)[peers.code]
+        share = np.where(doubtful, 1.0, share[peers.code])
+        factor = (1.0 + share * (of_first - 1.0)) / (1.0 + share * (now - 1.0))
         result: Floats = seconds / np.maximum(factor, LEAST_FACTOR)
         return result
 
@@ -91,41 +112,91 @@ class WorkNormaliser:
         """(G, S) part of the time that grows with tokens, 0 to 1; 0 where none is seen."""
         return self._share(self._sums.place(groups, sections))
 
+    def longer_by_work(
+        self, tokens: Floats, peers: Groups, groups: Sequence[str], sections: Sequence[str]
+    ) -> tuple[Floats, Floats]:
+        """(G, S) how many times as long a block takes as it would with the tokens of the first,
+        and (G,) how many times as many tokens it has.
+
+        Where no share is seen, more tokens are taken to explain all they may (a longer sequence
+        is no slowdown), and fewer nothing.
+        """
+        place = self._sums.place(groups, sections)
+        now = np.nan_to_num(self._of_usual(place, _told(tokens), peers), nan=1.0)
+        share = np.where(now > 1.0, self._most_share(place), self._share(place))
+        longer: Floats = np.maximum(1.0 + share * (now - 1.0), LEAST_FACTOR)
+        return longer, now.max(axis=1)
+
     def state(self) -> dict[str, Any]:
         """Lists and arrays, for a restart."""
         return self._sums.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state`."""
-        self._sums.restore(state)
+        """Go on from :meth:`state`; from that of a version that kept less, begin anew."""
+        if all(name in state for name in (*_SUMS, _TOKENS)):
+            self._sums.restore(state)
 
     def _share(self, place: Place) -> Floats:
-        zy, zz, ee, count = (self._sums.get(name, place) for name in _SUMS)
-        error = np.sqrt(ee * zz / np.maximum(count, 1.0))
-        is_clear = (zy > LEAST_Z * error) & (zz > 0)
+        zy, zz = (self._sums.get(name, place) for name in _SLOPE)
+        is_clear = (sureness(self._evidence(place)) >= LEAST_Z) & (zz > 0)
         slope = np.zeros(zy.shape)
         np.divide(zy, zz, out=slope, where=is_clear)
         return np.clip(slope, 0.0, 1.0)
 
-    def _learn(self, place: Place, seconds: Floats, tokens: Floats, peers: Ints) -> None:
+    def _most_share(self, place: Place) -> Floats:
+        """The share where it is seen, else the largest that would not have been."""
+        share, of_all = self._share(place), sureness(self._evidence(place), of_all=True)
+        unseen = SEEN_Z / np.maximum(of_all, SEEN_Z)
+        return np.where(share > 0.0, share, unseen)
+
+    def _evidence(self, place: Place) -> Floats:
+        return np.array([self._sums.get(name, place) for name in EVIDENCE])
+
+    def _of_usual(self, place: Place, tokens: Floats, peers: Groups) -> Floats:
+        """(G, S) the group's median tokens / those of its first block; NaN where none are told."""
+        now = np.broadcast_to(
+            peers.medians(nan_median(tokens, axis=0))[:, None], (place[0].size, place[1].size)
+        )
+        first = self._sums.get(_TOKENS, place)
+        first = np.where((first == 0.0) & np.isfinite(now), now, first)
+        self._sums.put(_TOKENS, place, first)
+        of_usual = np.full(first.shape, np.nan)
+        np.divide(now, first, out=of_usual, where=first > 0.0)
+        return of_usual
+
+    def _learn(
+        self, place: Place, seconds: Floats, tokens: Floats, peers: Ints, now: Floats
+    ) -> None:
         new = {name: np.zeros((place[0].size, place[1].size)) for name in _SUMS}
+        share = self._share(place)
+        # The part that grows with tokens is larger where there are more of them.
+        now = np.where(np.isfinite(now), now, 1.0)
+        stretch = (now / (1.0 + share * (now - 1.0)))[peers]
         for s in range(seconds.shape[2]):
-            found = _block_sums(seconds[:, :, s], tokens, peers, place[0].size)
+            found = _block_sums(seconds[:, :, s], tokens, peers, place[0].size, stretch[:, s])
             for name, values in zip(_SUMS, found, strict=True):
                 new[name][:, s] = values
-        keep = np.where(new["count"] > 0, 0.5 ** (1.0 / HALF_LIFE_BLOCKS), 1.0)
+        keep = np.where(new["zz"] > 0, 0.5 ** (1.0 / HALF_LIFE_BLOCKS), 1.0)
         for name in _SUMS:
-            self._sums.put(name, place, keep * self._sums.get(name, place) + new[name])
+            kept = keep * keep if name in EVIDENCE[2:] else keep
+            self._sums.put(name, place, kept * self._sums.get(name, place) + new[name])
 
 
-def _block_sums(seconds: Floats, tokens: Floats, peers: Ints, n_groups: int) -> list[Floats]:
-    """Weighted sums of z y, z z, residual squares and weights of each group."""
+def _told(tokens: Floats) -> Floats:
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isfinite(tokens) & (tokens > 0), tokens, np.nan)
+
+
+def _block_sums(
+    seconds: Floats, tokens: Floats, peers: Ints, n_groups: int, stretch: Floats
+) -> list[Floats]:
+    """Weighted sums of z y and z z of each group, and its evidence."""
     known = np.isfinite(seconds) & (seconds > 0) & np.isfinite(tokens)
-    seconds = np.where(known, seconds, np.nan)
-    y = np.where(known, _relative_to(nan_median(seconds, axis=0), seconds), 0.0)
-    z = np.where(known, _relative_to(_mean_of_rank(tokens, known), tokens), 0.0)
+    y = np.where(known, _relative(np.where(known, seconds, np.nan)), 0.0)
+    z = np.where(known, stretch * _relative(np.where(known, tokens, np.nan)), 0.0)
+    evidence = evidence_of_block(y, z, known, peers, n_groups)
     used = known & (z != 0.0)
-    weight, rest = used.astype(np.float64), y
+    weight = used.astype(np.float64)
     for _ in range(3):
         zy, zz = (_by_group(weight * z * v, peers, n_groups) for v in (y, z))
         slope = np.zeros(n_groups)
@@ -134,19 +205,12 @@ def _block_sums(seconds: Floats, tokens: Floats, peers: Ints, n_groups: int) -> 
         offset = nan_median(np.where(known, rest, np.nan), axis=0)[None, :]
         y, rest = (np.where(known, v - offset, 0.0) for v in (y, rest))
         weight = _huber(rest, used)
-    return [
-        _by_group(weight * v, peers, n_groups) for v in (z * y, z * z, rest * rest, np.ones_like(z))
-    ]
+    return [*(_by_group(weight * z * v, peers, n_groups) for v in (y, z)), *evidence]
 
 
-def _mean_of_rank(values: Floats, known: Mask) -> Floats:
-    total: Floats = np.where(known, values, 0.0).sum(axis=0)
-    mean: Floats = total / np.maximum(1, known.sum(axis=0))
-    return mean
-
-
-def _relative_to(usual: Floats, values: Floats) -> Floats:
-    """values / usual - 1, (T, R) over (R,); NaN where there is no usual value."""
+def _relative(values: Floats) -> Floats:
+    """(T, R) value / median of the rank - 1; NaN where there is none."""
+    usual = nan_median(values, axis=0)
     ratio = np.full(values.shape, np.nan)
     np.divide(values, usual[None, :], out=ratio, where=(usual > 0)[None, :])
     return ratio - 1.0
@@ -154,7 +218,7 @@ def _relative_to(usual: Floats, values: Floats) -> Floats:
 
 def _huber(rest: Floats, used: Mask) -> Floats:
     off = np.abs(rest)
-    scale = 1.4826 * float(np.median(off[used])) if used.any() else 0.0
+    scale = SIGMA_OF_MAD * float(np.median(off[used])) if used.any() else 0.0
     weight = np.where(used, 1.0, 0.0)
     np.divide(HUBER * scale, off, out=weight, where=used & (off > HUBER * scale) & (scale > 0))
     return weight
@@ -162,12 +226,3 @@ def _huber(rest: Floats, used: Mask) -> Floats:
 
 def _by_group(values: Floats, peers: Ints, n_groups: int) -> Floats:
     return np.bincount(peers, values.sum(axis=0), n_groups).astype(np.float64)
-
-
-def _group_mean(tokens: Floats, peers: Ints, n_groups: int) -> Floats:
-    known = np.isfinite(tokens)
-    total = _by_group(np.where(known, tokens, 0.0), peers, n_groups)
-    count = _by_group(known.astype(np.float64), peers, n_groups)
-    mean = np.ones(n_groups)
-    np.divide(total, count, out=mean, where=count > 0)
-    return mean

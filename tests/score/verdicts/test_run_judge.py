@@ -39,6 +39,50 @@ def test_one_rank_alone_has_its_past_to_be_compared_with() -> None:
     assert set(active(risen(1.3, ranks=1))) == {"run/uniform_slowdown"}
 
 
+def with_tokens(more: object, *, vary: float, slower: float = 1.0, share: float = 1.0) -> Judge:
+    """8 ranks that get so many times the tokens, and take ``slower``, from the 100th step on."""
+    random = np.random.default_rng(7)
+    tokens = 1000.0 * random.uniform(1.0 - vary, 1.0 + vary, (200, 8))
+    tokens[100:] *= more
+    work_s = usual(200, 8)[..., :2]
+    work_s[..., 1] *= 1.0 - share + share * tokens / 1000.0
+    work_s[100:] *= slower
+    return judged(by_hand(with_waiting(work_s), tokens=tokens))
+
+
+ONE_OF_8 = np.where(np.arange(8) == 5, 1.5, 1.0)
+HALF = np.where(np.arange(8) < 4, 1.5, 1.0)
+
+
+@pytest.mark.parametrize("vary", [0.0, 0.05, 0.3])
+@pytest.mark.parametrize("more", [ONE_OF_8, 1.5, 3.0])
+def test_more_tokens_are_no_slowdown(more: object, vary: float) -> None:
+    """Of one rank or of all, a longer sequence: whether it is known what tokens take, or not,
+    because they do not vary from step to step."""
+    assert ever_confirmed(with_tokens(more, vary=vary)) == set()
+
+
+def test_more_tokens_for_half_of_the_ranks_are_no_slowdown() -> None:
+    """The usual number of tokens is between theirs and the others'."""
+    assert ever_confirmed(with_tokens(HALF, vary=0.3)) == set()
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+@pytest.mark.parametrize("vary", [0.0, 0.3])
+def test_who_all_take_longer_for_the_same_tokens_are_slower(vary: float, share: float) -> None:
+    """Whether times grow with tokens or not."""
+    (found,) = active(with_tokens(1.0, vary=vary, slower=1.3, share=share)).values()
+    assert found.subject_id == "run/uniform_slowdown"
+    assert found.slowdown == pytest.approx(1.3, rel=0.05)
+
+
+def test_who_all_take_longer_than_more_tokens_explain_are_slower() -> None:
+    """Half as much again of tokens, and a third more time for each."""
+    (found,) = active(with_tokens(1.5, vary=0.3, slower=1.3)).values()
+    assert found.subject_id == "run/uniform_slowdown"
+    assert found.slowdown == pytest.approx(1.3, rel=0.07)
+
+
 def test_a_uniform_slowdown_ends() -> None:
     """When all are as fast as before."""
     seconds = usual(260, 8)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
 import pytest
 
 from otel_straggler.score.verdicts.judge import Judge
+from otel_straggler.score.verdicts.stages import long_stages
+from otel_straggler.score.verdicts.what_if import what_if
 
 from .worlds import active, ever_confirmed, judged, made, with_seconds, with_sources
 
@@ -22,6 +27,92 @@ def test_a_heavy_last_stage_is_a_stage_imbalance(factor: float) -> None:
     (found,) = active(judge).values()
     scaled = judged(with_seconds(table, 1e-3 * table.seconds) for table in tables)
     assert active(scaled)[found.subject_id].slowdown == pytest.approx(found.slowdown)
+
+
+@pytest.mark.parametrize("timing", ["local", "synchronised"])
+@pytest.mark.parametrize("stage", [0, 1, 2])
+def test_any_long_stage_is_a_stage_imbalance(stage: int, timing: str) -> None:
+    """Its ranks are equal, the other stages wait: no rank is slow, and nobody is called. It costs
+    what balance would save."""
+    judge = judged(made("tp1,pp4,dp4", f"compute:1.3@stage{stage}:step0", timing=timing))
+    assert ever_confirmed(judge) == {f"role/pipeline {stage}/stage_imbalance"}
+    (found,) = active(judge).values()
+    assert found.slowdown == pytest.approx(1.3 / 1.075, abs=0.02)
+    assert (found.pages, found.since_step, found.began) == (False, None, "unknown")
+    told = re.search(r"to balance it would save ([\d.]+) s of every step", found.sentence)
+    assert told is not None
+    # 7 x the longest stage + all of them, of 0.22 s: 2.95 in place of 2.60 s; more with noise.
+    assert float(told[1]) == pytest.approx(0.41, abs=0.06)
+
+
+def test_two_long_stages_are_both_named() -> None:
+    """To balance one of them alone would win nothing."""
+    stages = [f"compute:1.3@stage{stage}:step0" for stage in (1, 2)]
+    judge = judged(made("tp1,pp4,dp4", *stages))
+    found = active(judge)
+    assert set(found) == {f"role/pipeline {stage}/stage_imbalance" for stage in (1, 2)}
+    one, other = found.values()
+    assert "together with stage 2" in one.detail
+    assert one.gpu_seconds_lost_per_hour == pytest.approx(other.gpu_seconds_lost_per_hour)
+    summary = judge.summary()
+    assert summary is not None
+    together = one.gpu_seconds_lost_per_hour + other.gpu_seconds_lost_per_hour
+    assert together <= summary.waste * 16 * 3600.0 * 1.001
+
+
+@pytest.mark.parametrize("factor", [1.03, 1.0])
+def test_stages_that_are_a_little_unequal_are_as_they_should_be(factor: float) -> None:
+    """Embedding and head are never quite a layer's worth."""
+    assert imbalances(judged(made("tp1,pp4,dp4", stage_factor=factor))) == {}
+
+
+def test_where_one_stage_is_short_no_stage_is_long() -> None:
+    """Three of four are not to blame."""
+    assert imbalances(judged(made("tp1,pp4,dp4", stage_factor=0.7))) == {}
+
+
+def test_a_stage_that_becomes_long_says_so() -> None:
+    """Layers do not move while a run goes on: the step is told, and that it is something else."""
+    judge = judged(made("tp1,pp4,dp4", "compute:1.3@stage1:step60", steps=200))
+    (found,) = active(judge).values()
+    assert (found.role, found.began, found.since_step) == ("pipeline 1", "became", 60)
+    assert "since step 60" in found.sentence
+    assert "it was even before: look at what its ranks share" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("layout", "said"),
+    [
+        ("tp1,pp4,dp1", "or rank 1 is slow, which has no peers"),
+        ("tp8,pp4,dp1", "or node-1 is slow, which has all of its ranks and no others"),
+        ("tp2,pp4,dp2", ""),
+    ],
+)
+def test_a_stage_that_is_one_rank_or_node_may_be_that(layout: str, said: str) -> None:
+    """No peer elsewhere can tell; of the last stage, which is often long, it is not said."""
+    (found,) = active(judged(made(layout, "compute:1.3@stage1:step0"))).values()
+    assert found.role == "pipeline 1"
+    assert found.detail.endswith(said)
+    assert ("slow" in found.detail) == bool(said)
+    (last,) = active(judged(made(layout, stage_factor=1.3))).values()
+    assert "slow" not in last.detail
+
+
+def test_a_slow_worker_does_not_make_a_stage_long_nor_hide_one() -> None:
+    """Three quarters of the data ranks must agree."""
+    seconds = np.ones((20, 4, 4))
+    seconds[:, 1, 2] = 2.0
+    assert long_stages(seconds, 8, what_if(seconds, 8)).stages == ()
+    seconds[:, :, 1] *= 3.0
+    assert long_stages(seconds, 8, what_if(seconds, 8)).stages == (1,)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("noise", ["ST", "SE"])
+def test_noise_makes_no_stage_long(noise: str, seed: int) -> None:
+    """``benchmarks.stage_verdicts`` counts more of them."""
+    judge = judged(made("tp1,pp8,dp2", noise=noise, seed=seed))
+    assert not [v for v in judge.changes if v.cause == "stage_imbalance" and v.state != "suspect"]
 
 
 def test_a_heavier_stage_costs_more() -> None:
