@@ -13,7 +13,7 @@ import {
   stepWords,
 } from "./chart_words.js";
 import { bytesAtPlaces, heatDetail, heatLevels } from "./heat_levels.js";
-import { NOBODY_WORDS, isAlone } from "./lone_ranks.js";
+import { NOBODY_WORDS, aloneAmong } from "./lone_ranks.js";
 import { printableText } from "./dom.js";
 import { EMPTY_HEAT_GRID, isHeatHeld } from "./heat_view.js";
 import { RANK_ORDERS, factsOfRanks, flaggedRowsOf, orderOfRanks } from "./rank_order.js";
@@ -200,7 +200,7 @@ function isAloneIn({ timeline, known }, column, rank) {
   const { ranks, bytes } = timeline;
   const start = column * ranks.length;
   const role = ranks.map((each) => known.get(each)?.role);
-  return isAlone({ role }, bytes.subarray(start, start + ranks.length), ranks.indexOf(rank));
+  return aloneAmong({ role }, bytes.subarray(start, start + ranks.length))(ranks.indexOf(rank));
 }
 
 /** What is in sight, as attributes, and as a sentence where lines stand for many ranks. */
