@@ -12,6 +12,7 @@ from rich.text import Text
 
 from otel_straggler.cli.liveness_lines import clock, earlier_line, state_in_words
 from otel_straggler.cli.report_table import digits, duration, printable, rank_ranges
+from otel_straggler.model.lost_time import hours_text
 
 Json = Mapping[str, Any]
 
@@ -31,7 +32,7 @@ _NUMBERS = ("rank", "own time", "of the step", "typical")
 def report_lines(picture: Json) -> Iterator[RenderableType]:
     """All of it, in the order in which it is read."""
     yield _title(picture)
-    yield from _answer(picture["answer"])
+    yield from _answer(picture)
     yield from _figures(picture)
     yield from _verdicts(picture)
     yield from _heat(picture["heat"])
@@ -39,7 +40,7 @@ def report_lines(picture: Json) -> Iterator[RenderableType]:
     yield from _ledger(picture["ledger"])
     yield from _waits(picture["waits"])
     yield from _states(picture["ranks"])
-    yield from _earlier_hangs(picture["hangs"])
+    yield from _earlier_hangs(picture["hangs"], _hours(picture))
     yield from _alerts(picture)
 
 
@@ -73,12 +74,13 @@ def _moments(picture: Json) -> str:
     return f"since {clock(run['began_at_s'])}, {seen}"
 
 
-def _answer(answer: Json) -> Iterator[Text]:
+def _answer(picture: Json) -> Iterator[Text]:
+    answer = picture["answer"]
     yield Text(printable(answer["headline"], _SENTENCE), style=_STYLES.get(answer["tone"], "bold"))
     sentence = printable(answer["sentence"] or "", _SENTENCE)
     if sentence and sentence.rstrip(".") != answer["headline"]:
         yield Text(sentence)
-    facts = [*_since(answer), *_cause(answer), *_peers(answer), *_cost(answer)]
+    facts = [*_since(answer), *_cause(answer), *_peers(answer), *_cost(answer, _hours(picture))]
     if facts:
         yield Text(", ".join(facts))
     for advice in answer["advice"]:
@@ -120,13 +122,18 @@ def _peers(answer: Json) -> Iterator[str]:
         yield f"{own} where {count} {'took' if _is_over(answer) else 'take'} {theirs}"
 
 
-def _cost(answer: Json) -> Iterator[str]:
+def _hours(picture: Json) -> str:
+    """What lost hours are those of. A collector of before does not tell of GPUs."""
+    return hours_text(on_gpu=bool(picture["run"].get("on_gpu")))
+
+
+def _cost(answer: Json, hours: str) -> Iterator[str]:
     cost = answer["cost"]
     if cost and cost["gpu_seconds_lost_per_hour"]:
-        yield f"costs {digits(cost['gpu_seconds_lost_per_hour'] / _HOUR_S)} GPU-hours an hour"
+        yield f"costs {digits(cost['gpu_seconds_lost_per_hour'] / _HOUR_S)} {hours} an hour"
     if cost and cost["gpu_seconds_lost"]:
         so_far = "in all" if _is_over(answer) else "so far"
-        yield f"{digits(cost['gpu_seconds_lost'] / _HOUR_S)} GPU-hours lost {so_far}"
+        yield f"{digits(cost['gpu_seconds_lost'] / _HOUR_S)} {hours} lost {so_far}"
 
 
 def _figures(picture: Json) -> Iterator[Text]:
@@ -253,13 +260,13 @@ def _states(ranks: Json) -> Iterator[Text]:
             yield Text(f"{printable(state)}: rank {printable(rank_ranges(found), 200)}")
 
 
-def _earlier_hangs(worlds: Sequence[Json]) -> Iterator[Text]:
+def _earlier_hangs(worlds: Sequence[Json], hours: str) -> Iterator[Text]:
     """The longest, newest first. Of a collector of before there are none."""
     for world in worlds:
         earlier = world.get("earlier", ())
         by_length = sorted(range(len(earlier)), key=lambda at: -(earlier[at]["duration_s"] or 0.0))
         for at in sorted(by_length[:MOST_LINES]):
-            yield Text(earlier_line(earlier[at]), style="yellow")
+            yield Text(earlier_line(earlier[at], hours), style="yellow")
         more = max(0, len(earlier) - MOST_LINES) + world.get("earlier_left_out", 0)
         if more:
             yield Text(f"and {more:,} shorter hangs", style="dim")

@@ -132,10 +132,14 @@ def test_the_longest_hang_of_before_is_told(call, collector, report) -> None:
     found = json.loads(report("healthy"))
     trains = hanging("training", sentence=None, hung=False, earlier=[short, earlier])
     found["runs"]["simulated"]["liveness"] = [trains]
-    collector.answer = json.dumps(found).encode()
-    output = call("top", "--collector", collector.url, "--once")[1]
+    judged = found["runs"]["simulated"]["run"]["worlds"][""]
+    for on_gpu, hours in ((True, "GPU-hours"), (False, "rank-hours")):
+        found["runs"]["simulated"]["run"]["worlds"] = {"": {**judged, "on_gpu": on_gpu}}
+        collector.answer = json.dumps(found).encode()
+        output = call("top", "--collector", collector.url, "--once")[1]
+        assert f"Rank 5 on node-1 was silent. 5.33 {hours} were" in " ".join(output.split())
     assert " ".join(output.split()).startswith(
-        "hung from 2026-09-21 14:13:20 UTC for 40 min: Rank 5 on node-1 was silent. 5.33 GPU-hours"
+        "hung from 2026-09-21 14:13:20 UTC for 40 min: Rank 5 on node-1 was silent. 5.33 rank-hours"
         " were lost. Then it went on by itself. 1 shorter: otel-straggler report."
     )
 

@@ -40,6 +40,8 @@ test("the answer says who, where, since when, why, what it costs and what to do"
   assert.equal(field(tree, "cause"), "slow GPU");
   assert.match(field(tree, "since"), /^step 17,440, 5 min 6 s ago \(/);
   assert.equal(field(tree, "cost"), "9.2 GPU-h per hour, 2.5 GPU-h so far");
+  const onCpu = { ...pictures.straggler, run: { ...pictures.straggler.run, on_gpu: false } };
+  assert.equal(field(answerTree(onCpu, {}), "cost"), "9.2 rank-h per hour, 2.5 rank-h so far");
   assert.equal(field(tree, "evidence"), "CUDA events, 97 % sure");
   assert.match(field(tree, "advice"), /Compare its clocks/);
   assert.match(field(tree, "peers"), /1.50× as long in forward.*Rank 21.*165 ms.*Its 15 peers.*110 ms/);
@@ -62,14 +64,15 @@ test("hangs that are over are told, newest first", () => {
   };
   const missed = { ...hang, is_end_seen: false, gpu_seconds_lost: null };
   const world = { earlier: [hang, missed, ...Array(10).fill(hang)], earlier_left_out: 3 };
-  const trees = earlierHangsTree({ now_s: 9000, hangs: [world] });
+  const run = { on_gpu: true };
+  const trees = earlierHangsTree({ now_s: 9000, run, hangs: [world] });
   const rows = findTrees(trees, (each) => each.tag === "tr").map(textOf);
   assert.equal(rows.length, 11);
   assert.match(rows[1], /40 min.*Rank 5 on node-1 was silent\..*5.3 GPU-h.*it went on by itself/);
   assert.match(rows[2], /at least 40 min.*not known/);
   assert.match(textOf(trees), /and 5 shorter ones/);
   const long = { ...hang, duration_s: 4800 };
-  const after = earlierHangsTree({ now_s: 9000, hangs: [{ earlier: [...Array(12).fill(hang), long] }] });
+  const after = earlierHangsTree({ now_s: 9000, run, hangs: [{ earlier: [...Array(12).fill(hang), long] }] });
   assert.match(textOf(after), /1 h 20 min/); // what cost most is not pushed out by what came later
   assert.equal(earlierHangsTree({ now_s: 9000, hangs: [{ earlier: [] }] }), null);
   assert.equal(earlierHangsTree({ now_s: 9000, hangs: [{}] }), null); // of an older collector

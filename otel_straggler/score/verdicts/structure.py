@@ -187,6 +187,7 @@ class Structure:
             slowdown=float(told.stages[-1]),
             confidence=round(min(0.95, 0.5 + 0.5 * min(told.m_s, 1.0) * told.waste / 0.1), 3),
             n_peers=self._workers.shape[1] - 1,
+            on_gpu=_tells_gpu(self._newest),
         )
         lost = told.waste * min(max(told.m_s, 0.0), 1.0) * n_ranks * 3600.0
         return replace(draft, gpu_seconds_lost_per_hour=lost, since_step=None)
@@ -208,4 +209,9 @@ class Structure:
             slowdown=slowdown,
             confidence=round(strength, 3),
             gpu_seconds_lost_per_hour=float(np.nan_to_num(waste)) * n_ranks * 3600.0,
+            on_gpu=_tells_gpu(self._newest),
         )
+
+
+def _tells_gpu(block: StepTable) -> bool:
+    return any(source.tells_gpu for source in block.sources)

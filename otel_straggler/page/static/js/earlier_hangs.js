@@ -2,7 +2,7 @@
 
 import { nameTree } from "./bars.js";
 import { el } from "./dom.js";
-import { formatClock, formatCount, formatDuration, formatGpuTime, isKnown } from "./format.js";
+import { formatClock, formatCount, formatDuration, formatLostTime, isKnown } from "./format.js";
 
 const MOST_EARLIER = 10;
 const EARLIER_HEADS = ["Since", "For", "Why", "Cost", "Then"];
@@ -21,7 +21,7 @@ export function earlierHangsTree(picture) {
       { key: "hangs", class: "rows", "data-field": "earlier-hangs" },
       el("caption", { class: "visually-hidden" }, "Hangs that are over, the newest first"),
       el("thead", {}, el("tr", {}, EARLIER_HEADS.map((title) => el("th", { scope: "col", key: title }, title)))),
-      el("tbody", {}, longestOf(hangs).map((hang, place) => rowOfHang(hang, place, picture.now_s))),
+      el("tbody", {}, longestOf(hangs).map((hang, place) => rowOfHang(hang, place, picture))),
     ),
     more ? el("p", { key: "more", class: "nothing" }, `and ${formatCount(more, "shorter one")}`) : null,
   ];
@@ -33,9 +33,9 @@ function longestOf(hangs) {
   return hangs.filter((_, at) => shown.has(at));
 }
 
-function rowOfHang(hang, place, nowS) {
+function rowOfHang(hang, place, { now_s: nowS, run }) {
   const atLeast = hang.is_end_seen ? "" : "at least ";
-  const cost = isKnown(hang.gpu_seconds_lost) ? formatGpuTime(hang.gpu_seconds_lost) : "not known";
+  const cost = isKnown(hang.gpu_seconds_lost) ? formatLostTime(hang.gpu_seconds_lost, run.on_gpu) : "not known";
   return el(
     "tr",
     { key: place },

@@ -3,7 +3,7 @@
 import { el, patch } from "./dom.js";
 import {
   formatDuration,
-  formatGpuTime,
+  formatLostTime,
   formatNumber,
   formatPercent,
   formatSeconds,
@@ -81,7 +81,7 @@ function lostSoFar({ run, heat }, isOver) {
   const isOne = Math.round(WORST_PART * (heat?.cells?.length ?? 0)) <= 1;
   if (isKnown(run.m_w) && run.m_w >= 0.5) why.push(`${formatPercent(Math.min(1, run.m_w))} by the worst worker${isOne ? "" : "s"}`);
   if (isKnown(run.m_s) && run.m_s >= 0.5) why.push(`${formatPercent(Math.min(1, run.m_s))} by the last stage`);
-  return { title: isOver ? "Lost in all" : "Lost so far", large: formatGpuTime(run.gpu_seconds_lost), small: why.join(", ") };
+  return { title: isOver ? "Lost in all" : "Lost so far", large: formatLostTime(run.gpu_seconds_lost, run.on_gpu), small: why.join(", ") };
 }
 
 function reporting(run, isOver) {
