@@ -11,11 +11,12 @@ from rich.text import Text
 from otel_straggler.cli.report_table import digits, printable
 from otel_straggler.cli.run_over import ENDED
 from otel_straggler.model.lost_time import hours_text
+from otel_straggler.publish.earlier_hangs import in_minutes
 
 Json = Mapping[str, Any]
 
 _SENTENCE = 600
-_WORTH_TELLING = 0.001
+WORTH_TELLING_H = 0.001
 """Hours of all ranks."""
 _STANDS = ("stuck", "partly_lost", "lost", "forgotten")
 
@@ -43,23 +44,12 @@ def earlier_line(hang: Json, hours: str) -> str:
         hours: what they are called that it cost.
     """
     lost_h = (hang["gpu_seconds_lost"] or 0.0) / 3600
-    lost = f" {digits(lost_h)} {hours} were lost." if lost_h >= _WORTH_TELLING else ""
+    lost = f" {digits(lost_h)} {hours} were lost." if lost_h >= WORTH_TELLING_H else ""
     lasted = "" if hang["duration_s"] is None else f" for {in_minutes(hang['duration_s'])}"
     at_least = "" if hang["is_end_seen"] else " at least"
     why = printable(hang["sentence"], _SENTENCE)
     then = printable(hang["then"], _SENTENCE)
     return f"hung from {clock(hang['since_s'])}{lasted}{at_least}: {why}{lost} Then {then}."
-
-
-def in_minutes(seconds: float) -> str:
-    """
-    >>> in_minutes(42.0), in_minutes(2400.0), in_minutes(7260.0)
-    ('42 s', '40 min', '2 h 1 min')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _longest_earlier(world: Json, hours: str) -> Iterator[Text]:

@@ -10,7 +10,12 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from otel_straggler.cli.liveness_lines import clock, earlier_line, state_in_words
+from otel_straggler.cli.liveness_lines import (
+    WORTH_TELLING_H,
+    clock,
+    earlier_line,
+    state_in_words,
+)
 from otel_straggler.cli.report_table import digits, duration, printable, rank_ranges
 from otel_straggler.model.lost_time import hours_text
 
@@ -261,15 +266,26 @@ def _states(ranks: Json) -> Iterator[Text]:
 
 
 def _earlier_hangs(worlds: Sequence[Json], hours: str) -> Iterator[Text]:
-    """The longest, newest first. Of a collector of before there are none."""
+    """The longest, newest first, and many brief ones in sum. Of a collector of before there are
+    none."""
     for world in worlds:
-        earlier = world.get("earlier", ())
+        brief = world.get("earlier_brief")
+        earlier = [hang for hang in world.get("earlier", ()) if not hang.get("is_brief")]
         by_length = sorted(range(len(earlier)), key=lambda at: -(earlier[at]["duration_s"] or 0.0))
         for at in sorted(by_length[:MOST_LINES]):
             yield Text(earlier_line(earlier[at], hours), style="yellow")
-        more = max(0, len(earlier) - MOST_LINES) + world.get("earlier_left_out", 0)
+        left_out = 0 if brief else world.get("earlier_left_out", 0)
+        more = max(0, len(earlier) - MOST_LINES) + left_out
         if more:
-            yield Text(f"and {more:,} shorter hangs", style="dim")
+            yield Text(f"and {more:,} shorter hang{'s' * (more > 1)}", style="dim")
+        if brief:
+            yield Text(_brief_line(brief, hours), style="yellow")
+
+
+def _brief_line(brief: Json, hours: str) -> str:
+    lost_h = (brief["gpu_seconds_lost"] or 0.0) / _HOUR_S
+    lost = f" {digits(lost_h)} {hours} were lost." if lost_h >= WORTH_TELLING_H else ""
+    return f"hangs: {printable(brief['sentence'], _SENTENCE)}{lost}"
 
 
 def _alerts(picture: Json) -> Iterator[Text]:

@@ -74,6 +74,13 @@ test("hangs that are over are told, newest first", () => {
   const long = { ...hang, duration_s: 4800 };
   const after = earlierHangsTree({ now_s: 9000, run, hangs: [{ earlier: [...Array(12).fill(hang), long] }] });
   assert.match(textOf(after), /1 h 20 min/); // what cost most is not pushed out by what came later
+  const brief = { sentence: "40 shorter than 2 min, at least 9 min together.", gpu_seconds_lost: 1800, is_all: false };
+  const many = { earlier: [hang, ...Array(9).fill({ ...hang, is_brief: true })], earlier_left_out: 31, earlier_brief: brief };
+  const summed = earlierHangsTree({ now_s: 9000, run, hangs: [many] });
+  assert.equal(findTrees(summed, (each) => each.tag === "tr").length, 2); // the head, and the long one
+  assert.match(textOf(summed), /and 40 shorter than 2 min, at least 9 min together\. Cost at least: 30 GPU-min\.$/);
+  const only = earlierHangsTree({ now_s: 9000, run, hangs: [{ ...many, earlier: many.earlier.slice(1) }] });
+  assert.match(textOf(only), /^Earlier hangs40 shorter/);
   assert.equal(earlierHangsTree({ now_s: 9000, hangs: [{ earlier: [] }] }), null);
   assert.equal(earlierHangsTree({ now_s: 9000, hangs: [{}] }), null); // of an older collector
 });
