@@ -16,8 +16,9 @@ from otel_straggler.cli.liveness_lines import (
     earlier_line,
     state_in_words,
 )
-from otel_straggler.cli.report_table import digits, duration, printable, rank_ranges
+from otel_straggler.cli.report_table import digits, duration, printable
 from otel_straggler.model.lost_time import hours_text
+from otel_straggler.publish.hang_json import ranks_text
 
 Json = Mapping[str, Any]
 
@@ -251,7 +252,7 @@ def _ledger(ledger: Sequence[Json]) -> Iterator[RenderableType]:
 def _waits(waits: Sequence[Json]) -> Iterator[Text]:
     caused = [line for line in waits if (line["caused_s"] or 0.0) > _WORTH_A_LINE_S]
     if caused:
-        told = ", ".join(f"rank {w['rank']} {duration(w['caused_s'])}" for w in caused[:3])
+        told = ", ".join(f"rank {w['rank']} ({duration(w['caused_s'])})" for w in caused[:3])
         yield Text(f"others waited most for: {told}")
 
 
@@ -262,7 +263,7 @@ def _states(ranks: Json) -> Iterator[Text]:
         by_state.setdefault(_named(ranks["states"], state), []).append(rank)
     for state, found in by_state.items():
         if state not in ("ok", "training", "unknown", "finished"):
-            yield Text(f"{printable(state)}: rank {printable(rank_ranges(found), 200)}")
+            yield Text(f"{printable(state)}: {ranks_text(found)}")
 
 
 def _earlier_hangs(worlds: Sequence[Json], hours: str) -> Iterator[Text]:

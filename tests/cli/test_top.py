@@ -164,7 +164,7 @@ def test_another_run_that_hangs_is_named(call, collector, report) -> None:
     collector.answer = json.dumps(found).encode()
     lines = call("top", "--collector", collector.url, "--once")[1].splitlines()
     assert lines[0] == "the run has ended at 2026-09-21 14:13:20 UTC: failed"
-    assert lines[-1] == "of the other runs 1 hang: silent (--run)"
+    assert lines[-1] == "of the other runs 1 hangs: silent (--run)"
 
 
 def test_an_address_as_the_collector_prints_it_will_do(call, collector, report) -> None:

@@ -125,6 +125,25 @@ test("who does not join the others is told apart by how far it has come", () => 
   assert.doesNotMatch(told, /progress/); // which is equally old everywhere
 });
 
+test("a figure's unit is not larger than it needs to be", () => {
+  const [stepTime, , lost] = figuresOf(pictures.straggler);
+  assert.deepEqual([lost.large, lost.unit], ["2.5", "GPU-h"]);
+  assert.match(stepTime.small, /of the slowest rank$/);
+  const one = { ...pictures.straggler, run: { ...pictures.straggler.run, world_size: 1, gpu_seconds_lost: null } };
+  const [alone, , unknown] = figuresOf(one);
+  assert.match(alone.small, /own work$/);
+  assert.deepEqual([unknown.large, unknown.unit], ["–", undefined]);
+});
+
+test("who would be called is said to be only where somebody is", () => {
+  const labels = (mode) => {
+    const picture = { ...pictures.straggler, run: { ...pictures.straggler.run, mode } };
+    const tree = verdictsTree({ ...picture, verdicts: [{ ...picture.verdicts[0], pages: true }] }, true, () => {}, {});
+    return findTrees(tree, (each) => each.props.class === "label strong").map(textOf);
+  };
+  assert.deepEqual([labels("page"), labels("observe")], [["pages"], ["would page"]]);
+});
+
 test("a hang counts from its last progress, and the loss is told once", () => {
   const { now_s: nowS } = pictures.hang;
   const hung = { ...pictures.hang, answer: { ...pictures.hang.answer, since_s: nowS - 42 } };
@@ -152,6 +171,8 @@ test("a healthy run is drawn as the spread of its ranks, with the slowest named"
   assert.match(ofRun("unknown"), /The run.*165 ms.*Before.*110 ms/); // it has no peers
   assert.match(ofRun("stage_imbalance"), /If all did the same work/);
   assert.match(textOf(evidenceTree(pictures.healthy)), /× the slowest of all, rank \d+/);
+  const alone = { ...pictures.healthy, slowdowns: { ...pictures.healthy.slowdowns, overall: [1] } };
+  assert.equal(evidenceTree(alone), null); // who is alone is not the slowest of all
   assert.equal(spreadOf([null, null]), null);
   const spread = spreadOf([1, 1, null, 1.5, 0.95]);
   assert.equal(spread.slowest_place, 3);
@@ -269,7 +290,7 @@ test("the age of the data is told in every state", () => {
   assert.match(told("reconnecting", { told: "/h.db: no file." }).notice, /cannot show this: \/h.db: no file. .*again in 3 s./);
   assert.match(told("saved").notice, /^A report of /);
   const over = (name) => connectionTold(pictures[name], { state: "ended", since_ms: 0, clock_s: 0 }, null, nowMs).notice;
-  assert.match(over("ended"), /^This run ended at .*\(ok\)/);
+  assert.match(over("ended"), /^This run finished at \d\d:\d\d:\d\d\.$/);
   assert.match(over("history"), /history: nobody sends/);
   const live = { state: "live", since_ms: 0, clock_s: 0 };
   for (const shown of [picture, null]) {

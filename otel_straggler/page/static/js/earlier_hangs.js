@@ -21,7 +21,7 @@ export function earlierHangsTree(picture) {
       "table",
       { key: "hangs", class: "rows", "data-field": "earlier-hangs" },
       el("caption", { class: "visually-hidden" }, "Hangs that are over, the newest first"),
-      el("thead", {}, el("tr", {}, EARLIER_HEADS.map((title) => el("th", { scope: "col", key: title }, title)))),
+      el("thead", {}, el("tr", {}, EARLIER_HEADS.map((title) => el("th", { scope: "col", key: title, class: title === "Then" && "spare" }, title)))),
       el("tbody", {}, longestOf(hangs).map((hang, place) => rowOfHang(hang, place, picture))),
     ) : null,
     more ? el("p", { key: "more", class: "nothing" }, `and ${formatCount(more, "shorter one")}`) : null,
@@ -46,10 +46,10 @@ function rowOfHang(hang, place, { now_s: nowS, run }) {
   return el(
     "tr",
     { key: place },
-    el("th", { scope: "row" }, formatClock(hang.since_s, nowS)),
-    el("td", {}, `${atLeast}${formatDuration(hang.duration_s)}`),
+    el("th", { scope: "row", class: "brief" }, formatClock(hang.since_s, nowS)),
+    el("td", { class: "brief" }, `${atLeast}${formatDuration(hang.duration_s)}`),
     el("td", {}, nameTree(hang.sentence)),
-    el("td", {}, cost),
-    el("td", {}, nameTree(hang.then)),
+    el("td", { class: "brief" }, cost),
+    el("td", { class: "spare" }, nameTree(hang.then)),
   );
 }

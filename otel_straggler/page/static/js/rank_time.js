@@ -220,7 +220,7 @@ function said(container, frame, newest, it, heat) {
   const detail = heatDetail(view, heat.ratio);
   const many = detail.rows > 1 ? ` Each line shows the slowest of ${ranksWords(detail.rows)}.` : "";
   const ranksSeen = `${countWords(cells.endRow - cells.firstRow)} of ${ranksWords(keys.length)}`;
-  const windowsSeen = `${cells.endColumn - cells.firstColumn} of ${grid.columns} windows`;
+  const windowsSeen = `${cells.endColumn - cells.firstColumn} of ${grid.columns} window${grid.columns === 1 ? "" : "s"}`;
   const text = keys.length ? `${ranksSeen}, ${windowsSeen}.${many}` : "";
   if (frame.note.textContent !== text) frame.note.textContent = text;
   const isNewest =

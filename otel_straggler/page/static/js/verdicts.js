@@ -54,7 +54,7 @@ export function verdictTree(verdict, picture, actions) {
         { class: "card-title" },
         subjectTree(verdict, actions),
         verdict.silenced ? el("span", { class: "label" }, "silenced") : null,
-        verdict.pages ? el("span", { class: "label strong" }, "pages") : null,
+        verdict.pages ? el("span", { class: "label strong" }, picture.run.mode === "observe" ? "would page" : "pages") : null,
       ),
       el("p", { dir: "auto" }, proseTree(asSentence(verdict.sentence))),
       el("p", { class: "card-foot" }, factsOf(verdict, picture).map((fact) => el("span", {}, nameTree(fact)))),
