@@ -67,6 +67,7 @@ class ByHand:
             "resolvable_slowdown": 1.03,
             "coverage": 1.0,
             "gpu_seconds_lost": 43_200.0,
+            "on_gpu": True,
             "step_s": 0.4,
             "heat": tuple(
                 (s, d, round(1.0 + s / 10 + d / 100, 2)) for s in range(2) for d in range(4)

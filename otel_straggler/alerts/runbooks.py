@@ -11,7 +11,7 @@ from typing import Final
 RUNBOOKS: Final[Mapping[str, str]] = {
     "StragglerRunHung": """\
 The run as a whole makes no progress: its ranks are stuck or lost, or too many of them are. All
-its GPUs are paid for and idle. If the collector that said so is gone, this is the last word on
+its machines are paid for and idle. If the collector that said so is gone, this is the last word on
 the run.
 
 1. `otel-straggler report RUN`, or the live page at the collector's address, says which ranks the
@@ -85,7 +85,7 @@ that.
 2. By the cause: slow GPU: clocks, temperature, XID errors of the GPU (`nvidia-smi -q`). Slow
    host: CPU, disks, data loading on the node. Others: the description has the next step.
 3. Cordon the node and restart the run from its last checkpoint if the loss is worth it; the
-   description says how many GPUs that is.
+   description says how many ranks' time that is.
 
 Quiet: `otel-straggler verdict mute RANK --for 8h --reason WHY` for a time, `otel-straggler
 verdict dismiss RANK --reason WHY` if it is wrong.

@@ -215,7 +215,7 @@ _RANK_RULE: Final = AlertRule(
     description=Sentence(
         "Rank {rank}[ on {node}] of run {run_id}[, group {group},] is slow"
         "[ in section {section}][: it takes {slowdown|ratio} times as long as its peers]. "
-        "The job loses {value|ratio} GPUs to it. " + _ADVICE,
+        "The job loses the time of {value|ratio} ranks to it. " + _ADVICE,
         _SLOWDOWN_OF_RANK,
     ),
 )
@@ -232,7 +232,7 @@ _HOST_RULE: Final = AlertRule(
     description=Sentence(
         "All ranks on node {node} of run {run_id}[, group {group},] are slow[ in section "
         "{section}][: they take {slowdown|ratio} times as long as their peers]. "
-        "The job loses {value|ratio} GPUs to it. " + _ADVICE,
+        "The job loses the time of {value|ratio} ranks to it. " + _ADVICE,
         _SLOWDOWN_OF_HOST,
     ),
 )

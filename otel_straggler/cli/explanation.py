@@ -15,6 +15,7 @@ from rich.text import Text
 from otel_straggler.cli.report_table import printable
 from otel_straggler.cli.run_over import is_over, said_of
 from otel_straggler.cli.verdict_lines import action_of, cause_of, subject
+from otel_straggler.model.lost_time import hours_text
 from otel_straggler.model.rank import Source
 from otel_straggler.score.verdicts.peers import describe_peers, peer_key
 
@@ -114,7 +115,8 @@ class Explanation:
         yield "measured by", _EVIDENCE.get(evidence, evidence)
         yield "confidence", f"{verdict['confidence'] or 0:.2f}"
         lost_hours = (verdict["gpu_seconds_lost_per_hour"] or 0.0) / 3600
-        yield "cost" if self.is_over else "costs", f"{lost_hours:.3g} GPU-hours per hour"
+        hours = hours_text(on_gpu=bool(verdict.get("on_gpu")))
+        yield "cost" if self.is_over else "costs", f"{lost_hours:.3g} {hours} per hour"
         action = action_of(verdict)
         yield "cause", cause_of(verdict) + (f"; do: {action}" if action else "")
 

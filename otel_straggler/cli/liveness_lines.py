@@ -10,12 +10,14 @@ from rich.text import Text
 
 from otel_straggler.cli.report_table import digits, printable
 from otel_straggler.cli.run_over import ENDED
+from otel_straggler.model.lost_time import hours_text
+from otel_straggler.publish.earlier_hangs import in_minutes
 
 Json = Mapping[str, Any]
 
 _SENTENCE = 600
-_WORTH_TELLING = 0.001
-"""GPU-hours."""
+WORTH_TELLING_H = 0.001
+"""Hours of all ranks."""
 _STANDS = ("stuck", "partly_lost", "lost", "forgotten")
 
 
@@ -31,13 +33,18 @@ def liveness_lines(run: Json) -> Iterator[Text]:
             state = state_in_words(world["state"])
             why = printable(world["sentence"] or "nobody says why.", _SENTENCE)
             yield Text(f"{state} since {since}{known}{group}: {why}", style="bold red")
-        yield from _longest_earlier(world)
+        told = run["run"]["worlds"].get(world["group"], {})
+        yield from _longest_earlier(world, hours_text(on_gpu=told.get("on_gpu", False)))
 
 
-def earlier_line(hang: Json) -> str:
-    """One hang of before: when, for how long, because of whom, what it cost, how it was over."""
-    hours = (hang["gpu_seconds_lost"] or 0.0) / 3600
-    lost = f" {digits(hours)} GPU-hours were lost." if hours >= _WORTH_TELLING else ""
+def earlier_line(hang: Json, hours: str) -> str:
+    """One hang of before: when, for how long, because of whom, what it cost, how it was over.
+
+    Args:
+        hours: what they are called that it cost.
+    """
+    lost_h = (hang["gpu_seconds_lost"] or 0.0) / 3600
+    lost = f" {digits(lost_h)} {hours} were lost." if lost_h >= WORTH_TELLING_H else ""
     lasted = "" if hang["duration_s"] is None else f" for {in_minutes(hang['duration_s'])}"
     at_least = "" if hang["is_end_seen"] else " at least"
     why = printable(hang["sentence"], _SENTENCE)
@@ -45,24 +52,13 @@ def earlier_line(hang: Json) -> str:
     return f"hung from {clock(hang['since_s'])}{lasted}{at_least}: {why}{lost} Then {then}."
 
 
-def in_minutes(seconds: float) -> str:
-    """
-    >>> in_minutes(42.0), in_minutes(2400.0), in_minutes(7260.0)
-    ('42 s', '40 min', '2 h 1 min')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def _longest_earlier(world: Json) -> Iterator[Text]:
+def _longest_earlier(world: Json, hours: str) -> Iterator[Text]:
     earlier = world.get("earlier", ())
     if earlier:
         longest = max(earlier, key=lambda hang: hang["duration_s"] or 0.0)
         more = len(earlier) - 1 + world.get("earlier_left_out", 0)
         others = f" {more:,} shorter: otel-straggler report." if more else ""
-        yield Text(f"{earlier_line(longest)}{others}", style="yellow")
+        yield Text(f"{earlier_line(longest, hours)}{others}", style="yellow")
 
 
 def stands_still(run: Json) -> bool:

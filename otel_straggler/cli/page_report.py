@@ -13,6 +13,7 @@ from rich.table import Table
 
 from otel_straggler.cli.recorded_pages import HOUR_S, Recorded, RecordedRun, per_week, total_s
 from otel_straggler.cli.report_table import digits, printable
+from otel_straggler.model.lost_time import hours_text
 from otel_straggler.model.verdict import CAUSES, Verdict, cause_text
 from otel_straggler.score.verdicts.paging import Page
 from otel_straggler.score.verdicts.settings import VerdictSettings
@@ -129,7 +130,9 @@ def _table(runs: Sequence[RecordedRun]) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("cause", "scope"):
         table.add_column(name)
-    for name in ("pages", "per week", "GPU-hours lost"):
+    pages = [page for run in runs for page in run.pages]
+    hours = hours_text(on_gpu=all(page.verdict.is_on_gpu for page in pages))
+    for name in ("pages", "per week", f"{hours} lost"):
         table.add_column(name, justify="right")
     groups: dict[tuple[str, str], list[float]] = {}
     for run in runs:

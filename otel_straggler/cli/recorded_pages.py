@@ -44,7 +44,7 @@ class RecordedRun:
         return (self.ended_ns - self.began_ns) / 1e9
 
     def gpu_hours_lost(self, page: Page) -> float:
-        """GPU time lost while it lasted, at the rate that was known when it began."""
+        """Hours of all ranks lost while it lasted, at the rate that was known when it began."""
         until_ns = self.ended_ns if page.ended_ns is None else page.ended_ns
         lasted_s = max(until_ns - page.at_ns, 0) / 1e9
         return page.verdict.gpu_seconds_lost_per_hour * lasted_s / HOUR_S / HOUR_S

@@ -10,8 +10,15 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from otel_straggler.cli.liveness_lines import clock, earlier_line, state_in_words
-from otel_straggler.cli.report_table import digits, duration, printable, rank_ranges
+from otel_straggler.cli.liveness_lines import (
+    WORTH_TELLING_H,
+    clock,
+    earlier_line,
+    state_in_words,
+)
+from otel_straggler.cli.report_table import digits, duration, printable
+from otel_straggler.model.lost_time import hours_text
+from otel_straggler.publish.hang_json import ranks_text
 
 Json = Mapping[str, Any]
 
@@ -31,7 +38,7 @@ _NUMBERS = ("rank", "own time", "of the step", "typical")
 def report_lines(picture: Json) -> Iterator[RenderableType]:
     """All of it, in the order in which it is read."""
     yield _title(picture)
-    yield from _answer(picture["answer"])
+    yield from _answer(picture)
     yield from _figures(picture)
     yield from _verdicts(picture)
     yield from _heat(picture["heat"])
@@ -39,7 +46,7 @@ def report_lines(picture: Json) -> Iterator[RenderableType]:
     yield from _ledger(picture["ledger"])
     yield from _waits(picture["waits"])
     yield from _states(picture["ranks"])
-    yield from _earlier_hangs(picture["hangs"])
+    yield from _earlier_hangs(picture["hangs"], _hours(picture))
     yield from _alerts(picture)
 
 
@@ -73,12 +80,13 @@ def _moments(picture: Json) -> str:
     return f"since {clock(run['began_at_s'])}, {seen}"
 
 
-def _answer(answer: Json) -> Iterator[Text]:
+def _answer(picture: Json) -> Iterator[Text]:
+    answer = picture["answer"]
     yield Text(printable(answer["headline"], _SENTENCE), style=_STYLES.get(answer["tone"], "bold"))
     sentence = printable(answer["sentence"] or "", _SENTENCE)
     if sentence and sentence.rstrip(".") != answer["headline"]:
         yield Text(sentence)
-    facts = [*_since(answer), *_cause(answer), *_peers(answer), *_cost(answer)]
+    facts = [*_since(answer), *_cause(answer), *_peers(answer), *_cost(answer, _hours(picture))]
     if facts:
         yield Text(", ".join(facts))
     for advice in answer["advice"]:
@@ -120,13 +128,18 @@ def _peers(answer: Json) -> Iterator[str]:
         yield f"{own} where {count} {'took' if _is_over(answer) else 'take'} {theirs}"
 
 
-def _cost(answer: Json) -> Iterator[str]:
+def _hours(picture: Json) -> str:
+    """What lost hours are those of. A collector of before does not tell of GPUs."""
+    return hours_text(on_gpu=bool(picture["run"].get("on_gpu")))
+
+
+def _cost(answer: Json, hours: str) -> Iterator[str]:
     cost = answer["cost"]
     if cost and cost["gpu_seconds_lost_per_hour"]:
-        yield f"costs {digits(cost['gpu_seconds_lost_per_hour'] / _HOUR_S)} GPU-hours an hour"
+        yield f"costs {digits(cost['gpu_seconds_lost_per_hour'] / _HOUR_S)} {hours} an hour"
     if cost and cost["gpu_seconds_lost"]:
         so_far = "in all" if _is_over(answer) else "so far"
-        yield f"{digits(cost['gpu_seconds_lost'] / _HOUR_S)} GPU-hours lost {so_far}"
+        yield f"{digits(cost['gpu_seconds_lost'] / _HOUR_S)} {hours} lost {so_far}"
 
 
 def _figures(picture: Json) -> Iterator[Text]:
@@ -239,7 +252,7 @@ def _ledger(ledger: Sequence[Json]) -> Iterator[RenderableType]:
 def _waits(waits: Sequence[Json]) -> Iterator[Text]:
     caused = [line for line in waits if (line["caused_s"] or 0.0) > _WORTH_A_LINE_S]
     if caused:
-        told = ", ".join(f"rank {w['rank']} {duration(w['caused_s'])}" for w in caused[:3])
+        told = ", ".join(f"rank {w['rank']} ({duration(w['caused_s'])})" for w in caused[:3])
         yield Text(f"others waited most for: {told}")
 
 
@@ -250,19 +263,30 @@ def _states(ranks: Json) -> Iterator[Text]:
         by_state.setdefault(_named(ranks["states"], state), []).append(rank)
     for state, found in by_state.items():
         if state not in ("ok", "training", "unknown", "finished"):
-            yield Text(f"{printable(state)}: rank {printable(rank_ranges(found), 200)}")
+            yield Text(f"{printable(state)}: {ranks_text(found)}")
 
 
-def _earlier_hangs(worlds: Sequence[Json]) -> Iterator[Text]:
-    """The longest, newest first. Of a collector of before there are none."""
+def _earlier_hangs(worlds: Sequence[Json], hours: str) -> Iterator[Text]:
+    """The longest, newest first, and many brief ones in sum. Of a collector of before there are
+    none."""
     for world in worlds:
-        earlier = world.get("earlier", ())
+        brief = world.get("earlier_brief")
+        earlier = [hang for hang in world.get("earlier", ()) if not hang.get("is_brief")]
         by_length = sorted(range(len(earlier)), key=lambda at: -(earlier[at]["duration_s"] or 0.0))
         for at in sorted(by_length[:MOST_LINES]):
-            yield Text(earlier_line(earlier[at]), style="yellow")
-        more = max(0, len(earlier) - MOST_LINES) + world.get("earlier_left_out", 0)
+            yield Text(earlier_line(earlier[at], hours), style="yellow")
+        left_out = 0 if brief else world.get("earlier_left_out", 0)
+        more = max(0, len(earlier) - MOST_LINES) + left_out
         if more:
-            yield Text(f"and {more:,} shorter hangs", style="dim")
+            yield Text(f"and {more:,} shorter hang{'s' * (more > 1)}", style="dim")
+        if brief:
+            yield Text(_brief_line(brief, hours), style="yellow")
+
+
+def _brief_line(brief: Json, hours: str) -> str:
+    lost_h = (brief["gpu_seconds_lost"] or 0.0) / _HOUR_S
+    lost = f" {digits(lost_h)} {hours} were lost." if lost_h >= WORTH_TELLING_H else ""
+    return f"hangs: {printable(brief['sentence'], _SENTENCE)}{lost}"
 
 
 def _alerts(picture: Json) -> Iterator[Text]:

@@ -193,7 +193,8 @@ def _other_runs(runs: Json, shown: str) -> Iterator[Text]:
     )
     if hung := [run for run in others if stands_still(runs[run])]:
         names = ", ".join(printable(run, 30) for run in hung[:6])
-        yield Text(f"of the other runs {len(hung)} hang: {names} (--run)", style="bold red")
+        hang = "hangs" if len(hung) == 1 else "hang"
+        yield Text(f"of the other runs {len(hung)} {hang}: {names} (--run)", style="bold red")
     elif others:
         count = f"{len(others)} other run{'s' * (len(others) != 1)}"
         names = ", ".join(printable(run, 30) for run in others[:6])

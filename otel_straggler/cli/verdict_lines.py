@@ -13,6 +13,7 @@ from rich.text import Text
 from otel_straggler.cli.report_table import printable
 from otel_straggler.cli.run_over import is_over, said_of
 from otel_straggler.model.advice import next_action
+from otel_straggler.model.lost_time import hours_text
 from otel_straggler.model.verdict import CAUSES, cause_text
 from otel_straggler.score.verdicts.what_if import WORST_WORKERS
 
@@ -163,7 +164,8 @@ def _loss(run: Json, told: Json) -> Iterator[str]:
             yield f"{100 * min(part, 1.0):.0f} % of that by {place}"
     if told["gpu_seconds_lost"]:
         so_far = "in all" if has_ended else "so far"
-        yield f"{told['gpu_seconds_lost'] / 3600:.3g} GPU-hours lost {so_far}"
+        of_what = hours_text(on_gpu=bool(told.get("on_gpu")))
+        yield f"{told['gpu_seconds_lost'] / 3600:.3g} {of_what} lost {so_far}"
 
 
 def _worst_workers(told: Json) -> str:

@@ -90,6 +90,11 @@ class World:
         return all(life.page is not False for life in self.ranks.values())
 
     @property
+    def tells_gpu(self) -> bool:
+        """Whether any rank told of a GPU that it computes on. Cost: O(ranks) at most."""
+        return any(life.source.tells_gpu for life in self.ranks.values())
+
+    @property
     def team(self) -> str:
         """Whose it is, by the first rank that says it; empty if none does."""
         return next((life.team for _, life in sorted(self.ranks.items()) if life.team), "")

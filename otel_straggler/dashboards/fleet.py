@@ -67,7 +67,7 @@ def _now() -> list[Panel]:
             2,
             "Hung runs",
             "Runs that do not get on and that nobody has acknowledged. Each costs all of its "
-            "GPUs: go to the run's liveness page first.",
+            "ranks: go to the run's liveness page first.",
             "short",
             f"sum({newest(semconv.RUN_HUNG, RUN)})",
             NONE_IS_GOOD,
@@ -75,18 +75,18 @@ def _now() -> list[Panel]:
         ),
         number(
             3,
-            "GPUs lost now",
-            "So many GPUs' worth of time is lost to ranks that are slower than their peers. "
-            "Start with the run that loses most.",
+            "Time lost now, in ranks",
+            "The time of so many ranks (of GPUs, where each rank has one) is lost to ranks that "
+            "are slower than their peers. Start with the run that loses most.",
             "short",
             f"sum({_LOST})",
             PLAIN,
         ),
         number(
             4,
-            "GPU time lost",
-            "GPU time lost to slow ranks in the range of the page, all runs. Use it to decide "
-            "whether a drain or a repair pays.",
+            "Rank time lost",
+            "Time of all ranks (of their GPUs, where each has one) lost to slow ranks in the range "
+            "of the page, all runs. Use it to decide whether a drain or a repair pays.",
             "s",
             f"sum({growth(semconv.RUN_GPU_TIME_LOST, RUN)})",
             PLAIN,
@@ -101,7 +101,7 @@ def _runs() -> Panel:
         "All runs that a collector knows. A slowdown of 1.15 means that equal ranks would have "
         "saved 13 % of the time. Click a run for its pages.",
         [
-            ("GPUs lost", "short", _LOST, PLAIN),
+            ("time lost, in ranks", "short", _LOST, PLAIN),
             ("slowdown", "short", newest(semconv.RUN_SLOWDOWN, RUN), RUN_SLOWDOWNS),
             ("goodput", "percentunit", newest(semconv.RUN_GOODPUT, RUN), GOODPUTS),
             ("coverage", "percentunit", newest(semconv.RUN_COVERAGE, RUN), SHARES),
@@ -127,7 +127,7 @@ def _lost_over_time() -> Panel:
     chosen = f"topk(10, {growth_to_end(semconv.RUN_GPU_TIME_LOST, RUN)})"
     return lines(
         6,
-        "GPUs lost, by run",
+        "Time lost by run, in ranks",
         "The 10 runs that lost most in the range. A step up that stays is a fault that began "
         "then: open the run at that time.",
         "short",
@@ -147,7 +147,7 @@ def _culprits() -> Panel:
         "The 20 confirmed verdicts that cost most. The cause says what to look at (docs/verdicts.md"
         " has what to do for each); drain a node that is named again and again.",
         [
-            ("GPUs lost", "short", worst, PLAIN),
+            ("time lost, in ranks", "short", worst, PLAIN),
             (
                 "slowdown",
                 "short",

@@ -55,7 +55,7 @@ def _now() -> list[Panel]:
             2,
             "Hung",
             "Yes while the run does not get on and nobody has acknowledged it. Act: every minute "
-            "costs all of its GPUs.",
+            "costs the time of all its ranks.",
             "short",
             newest(semconv.RUN_HUNG, RUN),
             NONE_IS_GOOD,

@@ -33,6 +33,7 @@ def render() -> str:
             ("Is it well", _now()),
             ("In", _incoming()),
             ("Scored", _scored()),
+            ("Left out, because there is too much", _too_much()),
             ("Out", _outgoing()),
         ],
     )
@@ -105,6 +106,7 @@ def _incoming() -> list[Panel]:
             RATE_IS_ODD,
             empty="No rank has told of losses.",
         ),
+        _losing_runs(),
         lines(
             7,
             "Bytes that wait to be scored",
@@ -112,6 +114,72 @@ def _incoming() -> list[Panel]:
             "processes, or split runs over several collectors.",
             "bytes",
             [("{{collector}}", newest(semconv.COLLECTOR_QUEUE, _WHERE, OF_COLLECTORS))],
+            span=24,
+        ),
+    ]
+
+
+def _losing_runs() -> Panel:
+    run = f"{_WHERE}, job_name, run_id, group"
+    lost = series(semconv.RUN_RECORDS_DROPPED, OF_COLLECTORS)
+    most = f"topk(10, sum by ({run}) (increase({lost}[$__range] @ end())) > 0)"
+    return lines(
+        16,
+        "Records lost, by run",
+        "The 10 runs whose ranks lost most in the range. A run among the first whose sections are "
+        "many and short: fold or leave out some of them. All runs alike: the collector was away, "
+        "or does not keep up.",
+        "cps",
+        [
+            (
+                "{{run_id}} {{group}}",
+                f"sum by ({run}) (rate({lost}[$__rate_interval])) and on ({run}) {most}",
+            )
+        ],
+        steps=RATE_IS_ODD,
+        empty="No run has lost records.",
+    )
+
+
+def _too_much() -> list[Panel]:
+    names = total_pace(semconv.COLLECTOR_NAMES_FOLDED, _WHERE, OF_COLLECTORS)
+    times = total_pace(semconv.COLLECTOR_GPU_TIMES_REFUSED, _WHERE, OF_COLLECTORS)
+    return [
+        _pace(
+            17,
+            "Turned away",
+            "Requests of runs, or groups of a run, beyond the most that are watched. Above 0: does "
+            "a job make a new run id for each process or restart? Its log names one. If there are "
+            "so many jobs, raise scoring.max_runs.",
+            semconv.COLLECTOR_TURNED_AWAY,
+            ("what",),
+            RATE_IS_ODD,
+            span=8,
+        ),
+        _pace(
+            18,
+            "Connections cut",
+            "Connections that asked for nothing, or slowly, closed for others because all were "
+            "taken, by address. Above 0 for long: somebody keeps connections open, or there are "
+            "more ranks than connections; split runs over several collectors.",
+            semconv.COLLECTOR_CONNECTIONS_CUT,
+            ("address",),
+            RATE_IS_ODD,
+            span=8,
+        ),
+        lines(
+            19,
+            "Names and GPU times not taken as told",
+            "Section runs scored as <other>, because their run has too many section names: is the "
+            "number of a step or a file part of a name? And GPU times that make no sense, whose "
+            "sections go by the host's clock: please report them.",
+            "cps",
+            [
+                ("{{collector}} runs of <other>", names),
+                ("{{collector}} GPU times refused", times),
+            ],
+            steps=RATE_IS_ODD,
+            span=8,
         ),
     ]
 
@@ -146,6 +214,7 @@ def _scored() -> list[Panel]:
             "short",
             [("{{run_id}} {{family}}", folded)],
             empty="Nothing is folded: every rank shows all of its series.",
+            span=24,
         ),
         _pace(
             11,
@@ -155,6 +224,20 @@ def _scored() -> list[Panel]:
             semconv.COLLECTOR_HISTORY_FAILURES,
             ("reason",),
             RATE_IS_ODD,
+            empty="No collector keeps a history (history.path).",
+        ),
+        lines(
+            20,
+            "Size of the history",
+            "The file and its log. Near the limit (history.max_mib) the oldest goes; near the end "
+            "of the disk nothing can be kept.",
+            "bytes",
+            [
+                (
+                    "{{collector}}",
+                    newest(semconv.COLLECTOR_HISTORY_SIZE, _WHERE, OF_COLLECTORS),
+                )
+            ],
             empty="No collector keeps a history (history.path).",
         ),
     ]
@@ -212,6 +295,7 @@ def _pace(
     *,
     some: bool = False,
     empty: str = "",
+    span: int = 12,
 ) -> Panel:
     """``some``: only those that were above 0 at any time of the range."""
     by = ", ".join((_WHERE, *labels))
@@ -221,4 +305,4 @@ def _pace(
         gained = f"increase({series(metric, OF_COLLECTORS)}[$__range] @ end())"
         expression += f" and on ({by}) sum by ({by}) ({gained}) > 0"
     queries = [(legend, expression)]
-    return lines(id_, title, description, "cps", queries, steps=steps, empty=empty)
+    return lines(id_, title, description, "cps", queries, steps=steps, empty=empty, span=span)

@@ -73,16 +73,16 @@ def _health() -> list[Panel]:
         ),
         number(
             2,
-            "GPUs lost now",
-            "So many GPUs' worth of time is lost to inequality. Weigh it against the cost of a "
-            "restart without the slow node.",
+            "Time lost now, in ranks",
+            "The time of so many ranks (of GPUs, where each rank has one) is lost to inequality. "
+            "Weigh it against the cost of a restart without the slow node.",
             "short",
             pace(semconv.RUN_GPU_TIME_LOST, RUN),
             PLAIN,
         ),
         number(
             3,
-            "GPU time lost",
+            "Rank time lost",
             "The same summed up over the range of the page. Quote it when a node is sent for "
             "repair.",
             "s",

@@ -42,6 +42,11 @@ class Source:
     parallel: tuple[tuple[str, int], ...] = ()
 
     @property
+    def tells_gpu(self) -> bool:
+        """Whether it has told of a GPU that it computes on."""
+        return bool(self.device or self.device_model)
+
+    @property
     def key(self) -> str:
         """The rank as reports print it: ``"3"``, or ``"critic/3"`` within a named group."""
         return f"{self.group}/{self.rank}" if self.group else str(self.rank)

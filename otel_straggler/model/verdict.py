@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -68,7 +68,7 @@ class Verdict:
         confirmed_step: newest step that was seen when the state became confirmed; None before.
         at_step, at_ns: newest step and sender's time when the state changed.
         confidence: 0 to 1.
-        gpu_seconds_lost_per_hour: GPU time that the whole job waits, per hour.
+        gpu_seconds_lost_per_hour: time of all ranks that the whole job waits, per hour.
         loss_share: the same as a part of the step; above 1 where the excess is longer than the
             usual step; NaN if not known, or of a role or a run.
         began: "became" if it was normal before, "born" if it was slow for as long as its device is
@@ -79,7 +79,8 @@ class Verdict:
         is_localised: False if the evidence cannot tell culprit from victims.
         is_inferred: the peers were found by clustering, because nobody told the layout.
         detail: of the cause, in words that follow it; empty if there is nothing more to say.
-        on_gpu: the subject told on which GPU it computes; see :attr:`is_on_gpu`.
+        on_gpu: the subject, of a role or a run any rank, told on which GPU it computes; see
+            :attr:`is_on_gpu`.
         sentence: all of this for a person.
     """
 
@@ -170,7 +171,8 @@ class WorldSummary:
         coverage: ranks reporting / ranks expected.
         gpu_seconds_lost: since the start, over blocks of steps: ranks x time x the larger of
             1 - 1 / slowdown and what the dearest verdict that stands costs, as a part of the time;
-            and in a collector all GPUs of the run while it hung.
+            and in a collector all ranks of the run while it hung.
+        on_gpu: any rank is known to compute on a GPU: what is lost is time of GPUs.
         step_s: median seconds per step.
         slowest_step_s: the same of the slowest rank.
         heat: (stage, data rank, slowdown) of every worker; empty where layout is unknown.
@@ -189,6 +191,7 @@ class WorldSummary:
     resolvable_slowdown: float = float("nan")
     coverage: float = float("nan")
     gpu_seconds_lost: float = 0.0
+    on_gpu: bool = False
     step_s: float = float("nan")
     slowest_step_s: float = float("nan")
     heat: tuple[tuple[int, int, float], ...] = ()
@@ -223,12 +226,15 @@ class RunVerdicts:
         return tuple({verdict.subject_id: verdict for verdict in self.changes}.values())
 
 
-def with_idle(judged: RunVerdicts, run_id: str, idle_gpu_s: Mapping[str, float]) -> RunVerdicts:
-    """With the GPU time that hangs have cost among what is lost; a world of which nothing else is
+def with_idle(
+    judged: RunVerdicts, run_id: str, idle_gpu_s: Mapping[str, float], on_gpu: Collection[str]
+) -> RunVerdicts:
+    """With the time that hangs have cost among what is lost; a world of which nothing else is
     known (:attr:`WorldSummary.is_judged`) is added for it.
 
     Args:
-        idle_gpu_s: seconds by group.
+        idle_gpu_s: seconds of all ranks, by group.
+        on_gpu: the groups in which a rank told of a GPU.
     """
     if not idle_gpu_s:
         return judged
@@ -238,5 +244,8 @@ def with_idle(judged: RunVerdicts, run_id: str, idle_gpu_s: Mapping[str, float])
     ]
     for group in idle_gpu_s.keys() - {world.group for world in worlds}:
         lost_s = idle_gpu_s[group]
-        worlds.append(WorldSummary(run_id=run_id, group=group, gpu_seconds_lost=lost_s))
+        told = WorldSummary(
+            run_id=run_id, group=group, gpu_seconds_lost=lost_s, on_gpu=group in on_gpu
+        )
+        worlds.append(told)
     return replace(judged, worlds=tuple(worlds))

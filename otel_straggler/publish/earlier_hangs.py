@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any, Final
 
 from otel_straggler.score.hangs.episodes import Hang
 from otel_straggler.score.hangs.judge import Found
 
 Json = dict[str, Any]
+BRIEF_S: Final = 120.0
+"""Of a shorter one nobody asks on its own, where there are many."""
+_MOST_BRIEF: Final = 3
 _DID: Final = {
     "lost": ("was silent", "were silent"),
     "left_early": ("had ended before the others", "had ended before the others"),
@@ -21,13 +25,58 @@ _THEN: Final = {
 }
 
 
-def earlier_hangs_json(found: Found) -> list[Json]:
-    """Newest first; times are seconds since 1970."""
-    return [hang_of_before(hang) for hang in reversed(found.before)]
+def earlier_hangs_json(found: Found) -> Json:
+    """Those that are kept, newest first, how many more there were, and the brief ones in sum."""
+    brief = [hang for hang in found.before if hang.duration_s < BRIEF_S]
+    is_summed = len(brief) + found.before_left_out * bool(brief) > _MOST_BRIEF
+    return {
+        "earlier": [
+            hang_of_before(hang) | {"is_brief": is_summed and hang.duration_s < BRIEF_S}
+            for hang in reversed(found.before)
+        ],
+        "earlier_left_out": found.before_left_out,
+        "earlier_brief": _in_sum(brief, found.before_left_out) if is_summed else None,
+    }
+
+
+def _in_sum(brief: list[Hang], left_out: int) -> Json:
+    """Many brief ones, as after each checkpoint, would hide the long one among them. Those that
+    were left out are no longer than any that is kept, so they are among these."""
+    costs = [hang.gpu_seconds_lost for hang in brief if hang.how == "idle"]
+    told: Json = {
+        "n": len(brief) + left_out,
+        "shorter_than_s": BRIEF_S,
+        "duration_s": round(sum(hang.duration_s for hang in brief), 3),
+        "gpu_seconds_lost": round(sum(costs), 3) if costs else None,
+        "is_all": left_out == 0,
+    }
+    at_least = "" if left_out == 0 else "at least "
+    together = f"{at_least}{in_minutes(told['duration_s'])} together"
+    return told | {
+        "sentence": f"{told['n']:,} shorter than {in_minutes(BRIEF_S)}, {together}{_mostly(brief)}."
+    }
+
+
+def _mostly(brief: list[Hang]) -> str:
+    """Who was waited for in most of them; empty if nobody was."""
+    alone = Counter(_who(hang) for hang in brief if hang.n_culprits == 1)
+    who, n = alone.most_common(1)[0] if alone else ("", 0)
+    return f"; {n:,} of them for {who[0].lower()}{who[1:]}" if 2 * n > len(brief) else ""
+
+
+def in_minutes(seconds: float) -> str:
+    """
+    >>> in_minutes(42.0), in_minutes(2400.0), in_minutes(7260.0)
+    ('42 s', '40 min', '2 h 1 min')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def hang_of_before(hang: Hang) -> Json:
-    """One of them."""
+    """One of them; times are seconds since 1970."""
     return {
         "since_s": _known(hang.since_s),
         "until_s": hang.until_s,

@@ -33,8 +33,7 @@ def hang_json(group: str, found: Found, *, is_acknowledged: bool = False) -> Jso
         "culprits": [] if blame is None else found.ranks[blame.culprits].tolist(),
         "victims": 0 if blame is None else int(blame.victims.sum()),
         "sentence": sentence(found),
-        "earlier": earlier_hangs_json(found),
-        "earlier_left_out": found.before_left_out,
+        **earlier_hangs_json(found),
     }
 
 

@@ -93,7 +93,7 @@ def run_json(worlds: Sequence[WorldSummary], coverage: float | None) -> Json:
 
 
 def dearest_world(worlds: Sequence[WorldSummary]) -> WorldSummary | None:
-    """The world that has lost most GPU time; None if there is none."""
+    """The world that has lost most time of its ranks; None if there is none."""
     return max(worlds, key=lambda world: _nullable(world.gpu_seconds_lost) or 0.0, default=None)
 
 
@@ -148,6 +148,7 @@ def _world(world: WorldSummary) -> Json:
         "group": world.group,
         "attempt": world.attempt,
         "gpu_seconds_lost": _nullable(world.gpu_seconds_lost),
+        "on_gpu": world.on_gpu,
         "step_s": _nullable(world.step_s),
         "heat": [[stage, data, _nullable(slowdown)] for stage, data, slowdown in world.heat],
         "ledger": [_cost(cost) for cost in world.ledger],

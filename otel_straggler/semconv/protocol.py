@@ -25,8 +25,9 @@ TRACKER_SCALARS: Final = {
     "takes twice as long",
     "worst_rank": "which rank that is",
     "slowdown": "time of the run / time if all ranks of a role and all stages were equal",
-    "gpu_seconds_lost": "GPU time lost by waiting since the start",
-    "gpu_seconds_lost_per_hour": "GPU time that is lost by waiting now, per hour",
+    "gpu_seconds_lost": "time of all ranks (of GPUs, where each has one) lost by waiting since the "
+    "start",
+    "gpu_seconds_lost_per_hour": "the same that is lost now, per hour",
     "step_s": "median seconds per step",
     "slowest_step_s": "seconds of own work per step, without waiting, of the rank with most of it",
     "ranks_called_slow": "ranks that are called slow, by a verdict on them or on their host",

@@ -130,7 +130,10 @@ RUN_M_S = Metric(
     "where the other stages take less than that, below 0 where it does itself",
 )
 RUN_GPU_TIME_LOST = Metric(
-    "straggler.run.gpu_time_lost", "s", "counter", "GPU time lost to inequality, all ranks"
+    "straggler.run.gpu_time_lost",
+    "s",
+    "counter",
+    "time lost to inequality and hangs, of all ranks together: GPU time where each has a GPU",
 )
 RUN_STEP_TIME = Metric(
     "straggler.run.step_time", "s", "gauge", "time of a step: median over ranks and newest steps"

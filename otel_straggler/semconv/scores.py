@@ -64,7 +64,7 @@ VERDICT_LOSS = Metric(
     "straggler.verdict.gpu_time_lost_rate",
     "{gpu}",
     "gauge",
-    "GPU time that the job waits for the subject, per time: so many GPUs are lost",
+    "time of all ranks that the job waits for the subject, per time: so many ranks (GPUs) are lost",
 )
 VERDICT_PAGES = Metric(
     "straggler.verdict.pages", "{flag}", "gauge", "1 if somebody should be called"

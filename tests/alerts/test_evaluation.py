@@ -232,7 +232,7 @@ def test_a_verdict_is_critical_if_it_pages_and_else_a_warning() -> None:
     found = firing(replace(RUN, verdicts=(verdict(),)))[name]
     assert (found.labels["severity"], found.labels["domain"]) == ("critical", "hardware")
     assert "takes 1.50 times as long" in found.annotations["description"]
-    assert "loses 2.00 GPUs" in found.annotations["description"]
+    assert "loses the time of 2.00 ranks" in found.annotations["description"]
     assert (found.labels["rank"], found.labels["node"]) == (str(verdict().rank), verdict().node)
     assert found.labels["section"] == verdict().section
     run = replace(RUN, verdicts=(verdict(pages=False),), data_sections=frozenset({"load"}))

@@ -13,7 +13,7 @@ import pytest
 
 from otel_straggler.demo.collector import Collector
 
-from ..waiting import eventually  # noqa: F401, TID252 - for the tests of this folder
+from ..waiting import eventually  # noqa: F401 - for the tests of this folder
 from .feeding import Feed
 from .live import LivePage
 

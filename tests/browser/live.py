@@ -11,7 +11,7 @@ from .probes import MEAN_COLOURS, TWO_FRAMES
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
-    from ..servers.chromium import Watched  # noqa: TID252 - shared with other folders
+    from ..servers.chromium import Watched
 
 PARTS = (
     "picker", "connection", "answer", "matrix", "rank-time", "sections", "ledger", "liveness",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ..servers.chromium import running_chromium  # noqa: TID252 - shared with other folders
+from ..servers.chromium import running_chromium
 
 pytestmark = pytest.mark.browser
 

@@ -15,8 +15,8 @@ from otel_straggler.collector.notify_settings import NotifySettings
 from otel_straggler.collector.service import Collector
 from otel_straggler.collector.settings import CollectorSettings, MetricsSettings, ReceiverSettings
 
-from ..servers.alertmanager import free_address, running_alertmanager  # noqa: TID252 - shared
-from ..servers.receiver import Receiver  # noqa: TID252
+from ..servers.alertmanager import free_address, running_alertmanager
+from ..servers.receiver import Receiver
 
 FREE = "127.0.0.1:0"
 

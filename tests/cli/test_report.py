@@ -330,3 +330,22 @@ def test_every_part_may_be_missing() -> None:
     bare = picture_json(Seen(run_id="bare", now_s=0.0), Maker(version="1"))
     first = next(iter(report_lines(bare)))
     assert str(first).startswith("run bare: unknown, 0 of 0")
+
+
+@pytest.mark.parametrize(("on_gpu", "hours"), [(True, "GPU-hours"), (False, "rank-hours")])
+def test_brief_hangs_are_one_line_and_lost_hours_are_of_what_there_is(
+    on_gpu: bool, hours: str
+) -> None:
+    """The ten that were short are not told one by one."""
+    from otel_straggler.publish.picture import Maker, Seen, picture_json
+
+    picture = picture_json(Seen(run_id="bare", now_s=0.0), Maker(version="1"))
+    picture["run"]["on_gpu"] = on_gpu
+    hang = {"is_brief": True, "duration_s": 40.0}
+    sentence = "10 shorter than 2 min, 7 min together."
+    brief = {"sentence": sentence, "gpu_seconds_lost": 36_000.0}
+    picture["hangs"] = [{"sentence": None, "earlier": [hang] * 10, "earlier_brief": brief}]
+    lines = [str(line) for line in report_lines(picture)]
+    assert [line for line in lines if "hang" in line] == [
+        f"hangs: {sentence} 10.0 {hours} were lost."
+    ]

@@ -132,10 +132,14 @@ def test_the_longest_hang_of_before_is_told(call, collector, report) -> None:
     found = json.loads(report("healthy"))
     trains = hanging("training", sentence=None, hung=False, earlier=[short, earlier])
     found["runs"]["simulated"]["liveness"] = [trains]
-    collector.answer = json.dumps(found).encode()
-    output = call("top", "--collector", collector.url, "--once")[1]
+    judged = found["runs"]["simulated"]["run"]["worlds"][""]
+    for on_gpu, hours in ((True, "GPU-hours"), (False, "rank-hours")):
+        found["runs"]["simulated"]["run"]["worlds"] = {"": {**judged, "on_gpu": on_gpu}}
+        collector.answer = json.dumps(found).encode()
+        output = call("top", "--collector", collector.url, "--once")[1]
+        assert f"Rank 5 on node-1 was silent. 5.33 {hours} were" in " ".join(output.split())
     assert " ".join(output.split()).startswith(
-        "hung from 2026-09-21 14:13:20 UTC for 40 min: Rank 5 on node-1 was silent. 5.33 GPU-hours"
+        "hung from 2026-09-21 14:13:20 UTC for 40 min: Rank 5 on node-1 was silent. 5.33 rank-hours"
         " were lost. Then it went on by itself. 1 shorter: otel-straggler report."
     )
 
@@ -160,7 +164,7 @@ def test_another_run_that_hangs_is_named(call, collector, report) -> None:
     collector.answer = json.dumps(found).encode()
     lines = call("top", "--collector", collector.url, "--once")[1].splitlines()
     assert lines[0] == "the run has ended at 2026-09-21 14:13:20 UTC: failed"
-    assert lines[-1] == "of the other runs 1 hang: silent (--run)"
+    assert lines[-1] == "of the other runs 1 hangs: silent (--run)"
 
 
 def test_an_address_as_the_collector_prints_it_will_do(call, collector, report) -> None:

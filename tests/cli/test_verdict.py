@@ -21,7 +21,7 @@ from otel_straggler.collector.settings import (
 )
 from otel_straggler.publish.report_json import RunReport, report_json
 
-from ..waiting import eventually  # noqa: TID252 - shared by all folders
+from ..waiting import eventually
 
 FREE = "127.0.0.1:0"
 RUN = ["--ranks", "16", "--layout", "tp2,pp2,dp4", "--fault", "compute:1.3@rank5:step60",

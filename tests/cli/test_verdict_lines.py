@@ -125,6 +125,8 @@ def test_what_the_run_loses_is_one_line(by_hand: Any) -> None:
         " stage, 12 GPU-hours lost so far, smallest slowdown that can be shown 3 %"
     )
     assert line.style == "bold"
+    [of_cpus] = run_line(run_of(by_hand.judged(worlds=(by_hand.world(on_gpu=False),))))
+    assert "12 rank-hours lost so far" in of_cpus.plain
 
 
 def test_a_run_line_leaves_out_what_is_not_known(by_hand: Any) -> None:

@@ -23,7 +23,7 @@ from otel_straggler.transport import grpc as transport
 from otel_straggler.transport.grpc import EXPORT_METHODS, GrpcClient
 from otel_straggler.transport.response import NO_ANSWER, Response, is_retryable
 
-from ..servers.certificate import make_certificate  # noqa: TID252 - shared with other folders
+from ..servers.certificate import make_certificate
 
 TRACES = EXPORT_METHODS["traces"]
 TYPE = "application/x-protobuf"

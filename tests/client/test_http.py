@@ -14,7 +14,7 @@ from otel_straggler.testing import CapturedRequests
 from otel_straggler.transport.http import LARGEST_ANSWER_BYTES, HttpClient
 from otel_straggler.transport.response import NO_ANSWER, Response, is_retryable, retry_delay_s
 
-from ..publish.sink import Sink  # noqa: TID252 - shared with the tests of the forwarder
+from ..publish.sink import Sink
 
 TYPE = "application/x-protobuf"
 

@@ -18,7 +18,7 @@ from otel_straggler.record.kernel_feed import KernelFeed
 from otel_straggler.testing import CapturedRequests, FakeClock
 from otel_straggler.wire.decode_metrics import MetricDecoder
 
-from ..kernels_made import Script  # noqa: TID252  shared by several folders
+from ..kernels_made import Script
 
 Make = Callable[..., KernelExport]
 SECTIONS = {1: "forward", 2: "backward"}

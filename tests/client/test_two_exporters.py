@@ -27,7 +27,7 @@ from otel_straggler.session import Session
 from otel_straggler.testing import CapturedPoint, CapturedRequests
 from otel_straggler.wire.decode_metrics import MetricDecoder
 
-from ..kernels_made import Script  # noqa: TID252  shared by several folders
+from ..kernels_made import Script
 
 Begin = Callable[..., Session]
 

@@ -28,7 +28,7 @@ from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
 from otel_straggler.wire.encode_metrics import encode_heartbeat
 
-from ..waiting import eventually  # noqa: TID252 - shared by all folders
+from ..waiting import eventually
 
 FREE = "127.0.0.1:0"
 PROTOBUF = "application/x-protobuf"

@@ -14,8 +14,8 @@ from otel_straggler import semconv
 from otel_straggler.collector.alerts_settings import AlertsSettings
 from otel_straggler.collector.notify_settings import NotifySettings
 
-from ..servers.alertmanager import running_alertmanager  # noqa: TID252 - shared
-from ..servers.receiver import Receiver  # noqa: TID252
+from ..servers.alertmanager import running_alertmanager
+from ..servers.receiver import Receiver
 
 NOW = {"hang_for_seconds": 0.0, "evaluation_seconds": 0.1}
 

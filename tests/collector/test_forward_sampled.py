@@ -13,8 +13,8 @@ from otel_straggler import semconv
 from otel_straggler.simulate.writers import as_json_line
 from otel_straggler.wire.ids import is_sampled, root_span_id, step_trace_id
 
-from ..publish.sink import Sink  # noqa: TID252 - shared with the tests of the forwarder
-from ..publish.test_sampling import body_of  # noqa: TID252 - the same spans
+from ..publish.sink import Sink
+from ..publish.test_sampling import body_of
 
 STEPS = range(40)
 ONE_IN = 4

@@ -10,7 +10,7 @@ import pytest
 
 from otel_straggler import semconv
 
-from ..publish.sink import Sink  # noqa: TID252 - shared with the tests of the forwarder
+from ..publish.sink import Sink
 from .foreign import lens
 from .ways import WAYS, Way
 

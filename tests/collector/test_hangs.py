@@ -42,6 +42,7 @@ class World:
         }
         self.progress_at_s = dict.fromkeys(range(RANKS), self.now_s)
         self.attempt = 0
+        self.model = ""
 
     def source(self, rank: int) -> Source:
         return Source(
@@ -51,6 +52,7 @@ class World:
             node=f"node-{rank}",
             session_id=f"{self.attempt}-{rank}",
             attempt=self.attempt,
+            device_model=self.model,
         )
 
     def live(self, seconds: float, *, moving: Any = (), silent: Any = ()) -> None:
@@ -115,6 +117,7 @@ class World:
         )
         (sample,) = (s for s in family.samples if s.name.endswith("_total"))
         report = json.loads(self.worker.snapshot.report.body)["runs"]["run"]["run"]
+        assert report["worlds"][""]["on_gpu"] is bool(self.model)
         (told,) = self.worker.snapshot.seen[0].judged.worlds
         assert sample.value == report["gpu_seconds_lost"] == told.gpu_seconds_lost
         return float(told.gpu_seconds_lost)
@@ -340,9 +343,11 @@ def test_a_rank_killed_before_its_launcher_ends_the_others_is_lost(world: World)
     assert world.series(semconv.RANK_STATE)["2"] == "lost"
 
 
-def test_what_a_hang_has_cost_stays_lost(world: World) -> None:
-    """All GPUs from the last progress to the next one, in series, report and verdicts; a second
+@pytest.mark.parametrize("model", ["", "NVIDIA H200"])
+def test_what_a_hang_has_cost_stays_lost(world: World, model: str) -> None:
+    """All ranks from the last progress to the next one, in series, report and verdicts; a second
     hang comes on top, and nothing that happens takes any of it away."""
+    world.model = model
     world.live(5.0, moving=range(RANKS))
     began_s = world.now_s
     world.live(600.0)

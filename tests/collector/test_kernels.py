@@ -17,7 +17,7 @@ from otel_straggler.cli.history import command as history
 from otel_straggler.cli.score import command
 from otel_straggler.wire.encode_kernels import encode_kernel_times
 
-from ..kernels_made import tally  # noqa: TID252  shared by three folders
+from ..kernels_made import tally
 from .conftest import DAY_NS, rank, resource_of, spans_of
 from .ways import WAYS, Way, as_otlp_json
 

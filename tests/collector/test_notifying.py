@@ -15,11 +15,11 @@ from otel_straggler.collector.notify_settings import NotifySettings
 from otel_straggler.collector.notifying import Notifying
 from otel_straggler.model.alert import Alert
 
-from ..servers.alertmanager import (  # noqa: TID252 - shared with other folders
+from ..servers.alertmanager import (
     eventually,
     running_alertmanager,
 )
-from ..servers.receiver import Receiver  # noqa: TID252
+from ..servers.receiver import Receiver
 
 
 class Scene:

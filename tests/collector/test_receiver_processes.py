@@ -23,7 +23,7 @@ from otel_straggler.publish.report_json import window_json
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import as_json_line, encode_requests
 
-from ..publish.sink import Sink  # noqa: TID252 - shared with the tests of the forwarder
+from ..publish.sink import Sink
 
 HEADERS = {"Content-Type": "application/x-protobuf"}
 

@@ -17,7 +17,7 @@ from otel_straggler.dashboards.preview.boxes import Box
 from otel_straggler.dashboards.preview.build import Settings, preview_pages
 from otel_straggler.dashboards.preview.pages import read
 
-from ..servers.chromium import Pages  # noqa: TID252 - shared with other folders
+from ..servers.chromium import Pages
 from .live_feed import HOT_NODE, LOSSY, SLOW_RANK, STEADY, STUCK, STUCK_RANK, Feed, running_feed
 
 pytest.importorskip("plotly", reason="would show that pages are drawn")

@@ -15,7 +15,7 @@ from otel_straggler.score.scorer import Scorer, ScoreSettings
 from otel_straggler.wire.decode_metrics import MetricDecoder
 from otel_straggler.wire.encode_kernels import encode_kernel_times
 
-from ..kernels_made import Taken, cell, taken  # noqa: TID252  shared by several folders
+from ..kernels_made import Taken, cell, taken
 
 RANKS, SLOW = 4, 2
 S = 10**9

@@ -33,7 +33,7 @@ from otel_straggler.publish.report_json import of_one_rank
 from otel_straggler.simulate.scenarios import SCENARIOS, Plan, Scenario, simulate
 from otel_straggler.simulate.writers import encode_requests
 
-from ..waiting import eventually  # noqa: TID252 - shared by all folders
+from ..waiting import eventually
 
 STEPS = 20
 FREE = "127.0.0.1:0"

@@ -39,7 +39,7 @@ from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import encode_requests
 from otel_straggler.testing import CapturedRequests
 
-from ..waiting import eventually  # noqa: TID252 - shared by all folders
+from ..waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 FREE = "127.0.0.1:0"

@@ -16,7 +16,7 @@ import pytest
 from otel_straggler.doctor.findings import Finding
 from otel_straggler.testing import CapturedRequests
 
-from ..servers.certificate import make_certificate  # noqa: TID252 - shared with other folders
+from ..servers.certificate import make_certificate
 
 Examine = Callable[..., dict[str, Finding]]
 Serve = Callable[..., str]

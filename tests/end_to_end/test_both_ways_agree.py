@@ -39,7 +39,7 @@ from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import encode_requests
 from otel_straggler.wire.encode_metrics import encode_heartbeat
 
-from ..servers.alertmanager import (  # noqa: TID252 - shared with other folders
+from ..servers.alertmanager import (
     Alertmanager,
     free_address,
     running_alertmanager,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from processes import Training
 
-from ..waiting import eventually  # noqa: TID252 - shared by all folders
+from ..waiting import eventually
 
 STEPS = 160
 LONGEST_S = 150

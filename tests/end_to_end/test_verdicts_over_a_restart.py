@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..waiting import eventually  # noqa: TID252 - shared by all folders
+from ..waiting import eventually
 
 COMMAND = (sys.executable, "-m", "otel_straggler.cli")
 LONGEST_S = 60

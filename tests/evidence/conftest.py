@@ -18,7 +18,7 @@ import pytest
 from otel_straggler.model.stacks import StacksDump
 from otel_straggler.receive.stacks_files import read_stacks_file
 
-from ..waiting import eventually  # noqa: TID252 - shared by all folders
+from ..waiting import eventually
 
 PROGRAM = Path(__file__).with_name("stuck_program.py")
 

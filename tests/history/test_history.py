@@ -17,7 +17,7 @@ import pytest
 from otel_straggler.errors import ConfigError, InputError, UnavailableError
 from otel_straggler.publish.history import REASONS, HistoryReader, schema
 
-from ..waiting import eventually  # noqa: TID252 - shared by all folders
+from ..waiting import eventually
 
 DAY_S = 86_400.0
 MiB = 2**20

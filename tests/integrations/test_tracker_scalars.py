@@ -22,7 +22,7 @@ from otel_straggler.integrations.scalars import scalars_of_report
 from otel_straggler.report.types import Report
 from otel_straggler.semconv import TRACKER_PREFIX, TRACKER_SCALARS
 
-from ..waiting import eventually  # noqa: TID252 - shared by all folders
+from ..waiting import eventually
 
 PATIENCE_S = 60.0
 SCALARS = {

@@ -23,7 +23,7 @@ from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import encode_requests
 from otel_straggler.wire.decode_spans import SpanDecoder
 
-from ..collector.conftest import kit, live, start  # noqa: F401, TID252 - fixtures
+from ..collector.conftest import kit, live, start  # noqa: F401 - fixtures
 
 WINDOW_STEPS = 10
 PLAN = Plan(ranks=4, steps=WINDOW_STEPS + 3, slow_rank=2, slowdown=1.6, run_id="job")

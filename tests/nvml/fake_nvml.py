@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ..native.compiling import compiled  # noqa: TID252 - shared by all folders
+from ..native.compiling import compiled
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "cuda_ext" / "fake" / "fake_nvml.c"

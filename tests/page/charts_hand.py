@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..servers.chromium import Watched  # noqa: TID252 - shared with other folders
+from ..servers.chromium import Watched
 from .charts_fixtures import Story
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { byteOf } from "./js/bytes.js";
-import { isAlone } from "./js/lone_ranks.js";
+import { aloneAmong } from "./js/lone_ranks.js";
 import { byteWords, countWords, slowdownFigure, stepWords } from "./js/chart_words.js";
 import {
   bytesAtPlaces,
@@ -279,10 +279,12 @@ test("the table has flagged ranks first, then the slowest, at most so many", () 
 
 test("who has no peers is compared with nobody", () => {
   const ranks = { role: [0, 0, 1] };
-  assert.equal(isAlone(ranks, [1, 1, 1], 2), true); // the only one of its role
-  assert.equal(isAlone(ranks, [1, null, null], 0), true); // the only one that has the section
-  assert.equal(isAlone(ranks, [1, 1.2, 1], 0), false);
-  assert.equal(isAlone(ranks, [null, 1, 1], 0), false); // it has none itself
+  const alone = (values) => [0, 1, 2].filter(aloneAmong(ranks, values));
+  assert.deepEqual(alone([1, 1, 1]), [2]); // the only one of its role
+  assert.deepEqual(alone([1, null, null]), [0]); // the only one that has the section
+  assert.deepEqual(alone([1, 1.2, 0]), []); // bytes: 0 is no value
+  assert.deepEqual(alone([null, 1, 1]), [1, 2]); // 0 has none itself, and leaves 1 alone
+  assert.deepEqual([0, 1].filter(aloneAmong({}, [1, 1])), []); // nobody told a role
 });
 
 test("a cell is told in words", () => {

@@ -7,7 +7,7 @@ import {
   formatClock,
   formatCount,
   formatDuration,
-  formatGpuTime,
+  formatLostTime,
   formatNumber,
   formatPercent,
   formatSeconds,
@@ -15,7 +15,7 @@ import {
   wordsOf,
 } from "./js/format.js";
 
-const FORMATS = [formatNumber, formatSeconds, formatDuration, formatGpuTime, formatPercent, formatTimes, formatClock];
+const FORMATS = [formatNumber, formatSeconds, formatDuration, formatLostTime, formatPercent, formatTimes, formatClock];
 
 function told(format, cases) {
   for (const [value, text] of cases) assert.equal(format(value), text, `of ${value}`);
@@ -59,7 +59,8 @@ test("ages are whole seconds, and one that was never heard is said so", () => {
 });
 
 test("GPU time grows through its units", () => {
-  told(formatGpuTime, [[0, "0 GPU-s"], [45, "45 GPU-s"], [1800, "30 GPU-min"], [3960, "1.1 GPU-h"], [33120, "9.2 GPU-h"], [115200, "32 GPU-h"], [1.2e7, "3,333 GPU-h"]]);
+  told((seconds) => formatLostTime(seconds, true), [[0, "0 GPU-s"], [45, "45 GPU-s"], [1800, "30 GPU-min"], [3960, "1.1 GPU-h"], [33120, "9.2 GPU-h"], [115200, "32 GPU-h"], [1.2e7, "3,333 GPU-h"]]);
+  told(formatLostTime, [[0, "0 rank-s"], [1800, "30 rank-min"], [3960, "1.1 rank-h"]]); // of no GPU is known
 });
 
 test("parts are percent, factors have two digits", () => {

@@ -40,6 +40,8 @@ test("the answer says who, where, since when, why, what it costs and what to do"
   assert.equal(field(tree, "cause"), "slow GPU");
   assert.match(field(tree, "since"), /^step 17,440, 5 min 6 s ago \(/);
   assert.equal(field(tree, "cost"), "9.2 GPU-h per hour, 2.5 GPU-h so far");
+  const onCpu = { ...pictures.straggler, run: { ...pictures.straggler.run, on_gpu: false } };
+  assert.equal(field(answerTree(onCpu, {}), "cost"), "9.2 rank-h per hour, 2.5 rank-h so far");
   assert.equal(field(tree, "evidence"), "CUDA events, 97 % sure");
   assert.match(field(tree, "advice"), /Compare its clocks/);
   assert.match(field(tree, "peers"), /1.50× as long in forward.*Rank 21.*165 ms.*Its 15 peers.*110 ms/);
@@ -62,15 +64,23 @@ test("hangs that are over are told, newest first", () => {
   };
   const missed = { ...hang, is_end_seen: false, gpu_seconds_lost: null };
   const world = { earlier: [hang, missed, ...Array(10).fill(hang)], earlier_left_out: 3 };
-  const trees = earlierHangsTree({ now_s: 9000, hangs: [world] });
+  const run = { on_gpu: true };
+  const trees = earlierHangsTree({ now_s: 9000, run, hangs: [world] });
   const rows = findTrees(trees, (each) => each.tag === "tr").map(textOf);
   assert.equal(rows.length, 11);
   assert.match(rows[1], /40 min.*Rank 5 on node-1 was silent\..*5.3 GPU-h.*it went on by itself/);
   assert.match(rows[2], /at least 40 min.*not known/);
   assert.match(textOf(trees), /and 5 shorter ones/);
   const long = { ...hang, duration_s: 4800 };
-  const after = earlierHangsTree({ now_s: 9000, hangs: [{ earlier: [...Array(12).fill(hang), long] }] });
+  const after = earlierHangsTree({ now_s: 9000, run, hangs: [{ earlier: [...Array(12).fill(hang), long] }] });
   assert.match(textOf(after), /1 h 20 min/); // what cost most is not pushed out by what came later
+  const brief = { sentence: "40 shorter than 2 min, at least 9 min together.", gpu_seconds_lost: 1800, is_all: false };
+  const many = { earlier: [hang, ...Array(9).fill({ ...hang, is_brief: true })], earlier_left_out: 31, earlier_brief: brief };
+  const summed = earlierHangsTree({ now_s: 9000, run, hangs: [many] });
+  assert.equal(findTrees(summed, (each) => each.tag === "tr").length, 2); // the head, and the long one
+  assert.match(textOf(summed), /and 40 shorter than 2 min, at least 9 min together\. Cost at least: 30 GPU-min\.$/);
+  const only = earlierHangsTree({ now_s: 9000, run, hangs: [{ ...many, earlier: many.earlier.slice(1) }] });
+  assert.match(textOf(only), /^Earlier hangs40 shorter/);
   assert.equal(earlierHangsTree({ now_s: 9000, hangs: [{ earlier: [] }] }), null);
   assert.equal(earlierHangsTree({ now_s: 9000, hangs: [{}] }), null); // of an older collector
 });
@@ -115,6 +125,25 @@ test("who does not join the others is told apart by how far it has come", () => 
   assert.doesNotMatch(told, /progress/); // which is equally old everywhere
 });
 
+test("a figure's unit is not larger than it needs to be", () => {
+  const [stepTime, , lost] = figuresOf(pictures.straggler);
+  assert.deepEqual([lost.large, lost.unit], ["2.5", "GPU-h"]);
+  assert.match(stepTime.small, /of the slowest rank$/);
+  const one = { ...pictures.straggler, run: { ...pictures.straggler.run, world_size: 1, gpu_seconds_lost: null } };
+  const [alone, , unknown] = figuresOf(one);
+  assert.match(alone.small, /own work$/);
+  assert.deepEqual([unknown.large, unknown.unit], ["–", undefined]);
+});
+
+test("who would be called is said to be only where somebody is", () => {
+  const labels = (mode) => {
+    const picture = { ...pictures.straggler, run: { ...pictures.straggler.run, mode } };
+    const tree = verdictsTree({ ...picture, verdicts: [{ ...picture.verdicts[0], pages: true }] }, true, () => {}, {});
+    return findTrees(tree, (each) => each.props.class === "label strong").map(textOf);
+  };
+  assert.deepEqual([labels("page"), labels("observe")], [["pages"], ["would page"]]);
+});
+
 test("a hang counts from its last progress, and the loss is told once", () => {
   const { now_s: nowS } = pictures.hang;
   const hung = { ...pictures.hang, answer: { ...pictures.hang.answer, since_s: nowS - 42 } };
@@ -142,6 +171,8 @@ test("a healthy run is drawn as the spread of its ranks, with the slowest named"
   assert.match(ofRun("unknown"), /The run.*165 ms.*Before.*110 ms/); // it has no peers
   assert.match(ofRun("stage_imbalance"), /If all did the same work/);
   assert.match(textOf(evidenceTree(pictures.healthy)), /× the slowest of all, rank \d+/);
+  const alone = { ...pictures.healthy, slowdowns: { ...pictures.healthy.slowdowns, overall: [1] } };
+  assert.equal(evidenceTree(alone), null); // who is alone is not the slowest of all
   assert.equal(spreadOf([null, null]), null);
   const spread = spreadOf([1, 1, null, 1.5, 0.95]);
   assert.equal(spread.slowest_place, 3);
@@ -259,7 +290,7 @@ test("the age of the data is told in every state", () => {
   assert.match(told("reconnecting", { told: "/h.db: no file." }).notice, /cannot show this: \/h.db: no file. .*again in 3 s./);
   assert.match(told("saved").notice, /^A report of /);
   const over = (name) => connectionTold(pictures[name], { state: "ended", since_ms: 0, clock_s: 0 }, null, nowMs).notice;
-  assert.match(over("ended"), /^This run ended at .*\(ok\)/);
+  assert.match(over("ended"), /^This run finished at \d\d:\d\d:\d\d\.$/);
   assert.match(over("history"), /history: nobody sends/);
   const live = { state: "live", since_ms: 0, clock_s: 0 };
   for (const shown of [picture, null]) {

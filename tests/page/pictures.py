@@ -108,6 +108,7 @@ def picture(world: World, group: str = "") -> Json:
         "m_s": None,
         "cause": None,
         "resolvable_slowdown": 1.017,
+        "on_gpu": True,
         "gpu_seconds_lost": 6100.0,
         "gpu_seconds_lost_per_hour": 2760.0,
         "time_basis": "host",

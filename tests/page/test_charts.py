@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ..servers.chromium import OpenPage  # noqa: TID252 - shared with other folders
+from ..servers.chromium import OpenPage
 from .charts_fixtures import STORIES, Story, without_layout
 from .charts_hand import LEFT, MATRIX_LEFT, MATRIX_TOP, ROW, SECTIONS_TOP, TOP, Hand, is_hot
 from .charts_server import served

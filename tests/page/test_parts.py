@@ -118,7 +118,7 @@ def test_a_run_that_is_over_says_so(show: Any, world: Any) -> None:
     """When, and whether anybody still sends."""
     page, _ = show(world())
     expect(part(page, "connection")).to_have_attribute("data-state", "ended")
-    told = "This run ended" if world is ended else "history"
+    told = "This run finished" if world is ended else "history"
     expect(part(page, "notice")).to_contain_text(told)
 
 

@@ -16,11 +16,11 @@ from otel_straggler.publish import alertmanager
 from otel_straggler.publish.alertmanager import PATH, Alertmanagers, Replica, SendRules
 from otel_straggler.publish.posting import Access, Poster
 
-from ..servers.alertmanager import (  # noqa: TID252 - shared with other folders
+from ..servers.alertmanager import (
     eventually,
     running_alertmanager,
 )
-from ..servers.receiver import CLOSE, HANG, Receiver  # noqa: TID252
+from ..servers.receiver import CLOSE, HANG, Receiver
 
 NOW = 1_790_000_000.0
 PATIENT = Access(timeout_s=20.0)

@@ -7,8 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from otel_straggler.publish.earlier_hangs import hang_of_before, what_came_then, why_it_hung
+from otel_straggler.publish.earlier_hangs import (
+    earlier_hangs_json,
+    hang_of_before,
+    what_came_then,
+    why_it_hung,
+)
 from otel_straggler.score.hangs.episodes import Hang
+
+from .picture import made
 
 LOST = Hang(
     since_s=1_790_000_000.0,
@@ -69,3 +76,31 @@ def test_what_nobody_saw_is_not_claimed() -> None:
     assert what_came_then(open_end) == "its end was not seen"
     assert hang_of_before(open_end)["is_end_seen"] is False
     assert hang_of_before(replace(LOST, how="unheard"))["gpu_seconds_lost"] is None
+
+
+def test_many_brief_hangs_are_told_in_sum() -> None:
+    """Of saves that take a bit longer than the timeout; the hour among them stands alone. Who is
+    waited for in most of them is said."""
+    brief = replace(LOST, until_s=LOST.since_s + 45.0, gpu_seconds_lost=360.0)
+    alike = replace(brief, kind="joined_but_stuck", culprits=(), nodes=(), n_culprits=0)
+    found = replace(made.found_of(), before=(brief, alike, brief, LOST, brief))
+    told = json.loads(json.dumps(earlier_hangs_json(found), allow_nan=False))
+    assert [hang["is_brief"] for hang in told["earlier"]] == [True, False, True, True, True]
+    in_sum = told["earlier_brief"]
+    assert in_sum["sentence"] == (
+        "4 shorter than 2 min, 3 min together; 3 of them for rank 5 on node-1."
+    )
+    assert (in_sum["n"], in_sum["duration_s"], in_sum["gpu_seconds_lost"]) == (4, 180.0, 1440.0)
+    more = earlier_hangs_json(replace(found, before_left_out=70))["earlier_brief"]
+    assert more["sentence"].startswith("74 shorter than 2 min, at least 3 min together")
+    assert more["is_all"] is False
+
+
+def test_a_few_brief_hangs_stand_each_for_itself() -> None:
+    """Nor are those that were left out called brief where none that is kept is."""
+    brief = replace(LOST, until_s=LOST.since_s + 45.0)
+    for before, left_out in (((brief,) * 3, 0), ((LOST,) * 30, 9), ((), 0)):
+        told = earlier_hangs_json(replace(made.found_of(), before=before, before_left_out=left_out))
+        assert told["earlier_brief"] is None
+        assert not any(hang["is_brief"] for hang in told["earlier"])
+        assert told["earlier_left_out"] == left_out

@@ -9,7 +9,7 @@ import pytest
 from otel_straggler.publish import forward
 from otel_straggler.publish.forward import Forwardable, Forwarder
 
-from ..waiting import eventually  # noqa: TID252 - shared by all folders
+from ..waiting import eventually
 from .sink import Sink
 
 

@@ -14,7 +14,7 @@ from otel_straggler.publish.posting import Access, Poster
 from otel_straggler.publish.refusals import judged
 from otel_straggler.transport.response import Response
 
-from ..servers.receiver import Receiver  # noqa: TID252 - shared with other folders
+from ..servers.receiver import Receiver
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,12 @@ from otel_straggler.model.alert import Alert
 from otel_straggler.publish.posting import Access
 from otel_straggler.publish.trial import Place, trial_alert, try_alertmanagers, try_webhook
 
-from ..servers.alertmanager import (  # noqa: TID252 - shared with other folders
+from ..servers.alertmanager import (
     eventually,
     free_address,
     running_alertmanager,
 )
-from ..servers.receiver import Receiver  # noqa: TID252
+from ..servers.receiver import Receiver
 
 PATIENT = Access(timeout_s=20.0)
 ROUTES = {

@@ -19,11 +19,11 @@ from otel_straggler.publish.grouping import GroupRules
 from otel_straggler.publish.posting import Access
 from otel_straggler.publish.webhook import Webhook, calls
 
-from ..servers.alertmanager import (  # noqa: TID252 - shared with other folders
+from ..servers.alertmanager import (
     eventually,
     running_alertmanager,
 )
-from ..servers.receiver import CLOSE, HANG, Receiver  # noqa: TID252
+from ..servers.receiver import CLOSE, HANG, Receiver
 
 PATIENT = Access(timeout_s=20.0)
 QUICK = Access(timeout_s=1.0)

@@ -17,7 +17,7 @@ from otel_straggler.receive import http_waiting
 from otel_straggler.receive.grpc import GrpcServer
 from otel_straggler.receive.places import places
 
-from ..waiting import eventually  # noqa: TID252 - shared by all folders
+from ..waiting import eventually
 from .conftest import (
     CLIENT_S,
     Receiver,

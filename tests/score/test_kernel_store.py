@@ -13,7 +13,7 @@ from otel_straggler.model.kernel_times import KernelTimes
 from otel_straggler.model.rank import Source
 from otel_straggler.score.kernel_store import KernelStore
 
-from ..kernels_made import tally  # noqa: TID252  shared by three folders
+from ..kernels_made import tally
 
 S = 10**9
 RANKS = tuple(Source(run_id="r", rank=n, session_id=f"s{n}") for n in range(3))

@@ -25,7 +25,7 @@ from otel_straggler.testing import CapturedRequests, CapturedSpan
 from otel_straggler.wire.decode_spans import SpanDecoder
 from otel_straggler.wire.ids import step_trace_id
 
-from ..waiting import eventually  # noqa: TID252 - shared by all folders
+from ..waiting import eventually
 from .conftest import Application, MakeApplication
 
 ALL = 1_000_000

@@ -17,7 +17,7 @@ import pytest
 from otel_straggler.demo.alertmanager import find_alertmanager
 from otel_straggler.demo.server import free_address
 
-from ..waiting import eventually  # noqa: TID252 - shared by all folders
+from ..waiting import eventually
 
 
 def alertmanager_program() -> str:

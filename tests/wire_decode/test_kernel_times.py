@@ -30,7 +30,7 @@ from otel_straggler.score.kernel_medians import group_histograms
 from otel_straggler.wire.decode_metrics import DecodedMetrics, MetricDecoder
 from otel_straggler.wire.encode_kernels import encode_kernel_times
 
-from ..kernels_made import cell, taken, tally  # noqa: TID252  shared by three folders
+from ..kernels_made import cell, taken, tally
 
 WHO = Source(run_id="r", rank=3, session_id="s", node="n")
 RESOURCE = {

@@ -29,7 +29,7 @@ HANG_TEXTS: Final[dict[HangKind, str]] = {
 }
 HANG_ADVICE: Final[dict[HangKind, tuple[str, ...]]] = {
     "lost": (
-        "Look at its node: is the host there, the process, its GPU (dmesg, nvidia-smi)?",
+        "Look at its node: are the host, the process and any GPU there (dmesg, nvidia-smi)?",
         "Restart the run without that node, or let the launcher restart the rank.",
     ),
     "left_early": (
@@ -41,7 +41,7 @@ HANG_ADVICE: Final[dict[HangKind, tuple[str, ...]]] = {
         "Restart the run once that is known.",
     ),
     "joined_but_stuck": (
-        "Look at the network, the GPUs (XID errors) and the storage that all ranks share.",
+        "Look at the network, the storage that all ranks share, and GPUs (XID errors).",
         "Read the flight records of the ranks: otel-straggler hang DIR.",
     ),
 }
@@ -121,7 +121,7 @@ def _culprits(found: Found) -> list[int]:
 
 
 def _cost(seen: Seen, stands: Standstill | None) -> Json:
-    """All GPUs of the run while it stands still; what that has cost is in the total."""
+    """All ranks of the run while it stands still; what that has cost is in the total."""
     is_idle = stands is not None and stands.how == "idle"
     return cost(seen, 3600.0 * stands.n_idle if stands is not None and is_idle else None)
 
@@ -144,7 +144,8 @@ def _standing(seen: Seen, stands: Standstill) -> str:
     if stands.how == "unheard":
         return f"So it has been for {lasting}: it is dead, or cut off from this collector."
     if stands.n_idle > 1:
-        return f"{stands.n_idle:,} GPUs have stood idle for {lasting}."
+        who = "GPUs have" if seen.on_gpu else "ranks have"
+        return f"{stands.n_idle:,} {who} stood idle for {lasting}."
     return f"Nothing has got on for {lasting}."
 
 

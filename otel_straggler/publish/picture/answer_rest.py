@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from otel_straggler.model.lost_time import time_text
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.hang_json import ranks_text
 from otel_straggler.publish.picture.answer_hang import OTHER_ADVICE, hang_facts, hang_headline
@@ -101,7 +102,7 @@ def _incomplete(seen: Seen) -> Json:
 
 
 def _loses(seen: Seen, waste: float) -> Json:
-    head = f"Ranks wait for each other: {percent(waste)} of the GPU time is lost"
+    head = f"Ranks wait for each other: {percent(waste)} of the time is lost"
     return answer(
         seen,
         "watch",
@@ -247,7 +248,7 @@ def ended_answer(seen: Seen, verdict: Verdict | None) -> Json:
         head = f"{head}; {of_that}"
     lost = cost(seen, None)["gpu_seconds_lost"]
     if lost and lost >= 1.0:
-        said += f" In all it lost {duration(lost)} of GPU time to waiting."
+        said += f" In all it lost {duration(lost)} of {time_text(on_gpu=seen.on_gpu)} to waiting."
     costs = {"gpu_seconds_lost_per_hour": None, "gpu_seconds_lost": lost}
     return answer(seen, "ended", "ended", head, **facts | {"sentence": said, "cost": costs})
 

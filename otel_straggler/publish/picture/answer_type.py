@@ -49,7 +49,7 @@ def answer(seen: Seen, tone: Tone, kind: AnswerKind, headline: str, **more: Any)
 
 
 def cost(seen: Seen, per_hour: float | None) -> Json:
-    """GPU seconds that are lost, per hour now and since the start."""
+    """Seconds of all ranks that are lost, per hour now and since the start."""
     return {
         "gpu_seconds_lost_per_hour": number(per_hour),
         "gpu_seconds_lost": lost_so_far(seen),

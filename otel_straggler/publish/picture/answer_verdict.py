@@ -166,8 +166,8 @@ def _advice(seen: Seen, verdict: Verdict) -> list[str]:
         said.insert(0, "Wait for it to be confirmed; nothing needs to be done yet.")
     if not verdict.is_localised:
         said.append(
-            "The times at hand do not tell culprit from victims: time the GPU "
-            "(--gpu-timing), or put sections around what waits."
+            "The times at hand do not tell culprit from victims: time GPUs (--gpu-timing), or put "
+            "sections around what waits."
         )
     if verdict.subject_id in seen.judged.silenced and not seen.has_ended:
         said.append("Somebody has silenced it: nobody is called.")

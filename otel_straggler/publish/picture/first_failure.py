@@ -61,7 +61,7 @@ class FirstFailure:
         where = f"the kernel log of {self.node}" if self.node else "the kernel log of the host"
         silent = (
             f"Look for the exit code in {log}, and in {where} for the reason: out of memory, a "
-            "fault of the GPU (Xid), a signal."
+            "fault of a GPU (Xid), a signal."
         )
         said = f"Read the traceback of {self.who}: those of the others mostly follow from it."
         return {

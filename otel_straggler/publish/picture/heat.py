@@ -35,7 +35,7 @@ _ELSEWHERE: Final = frozenset({"late_arrival", "link"})
 """Causes that lie in no section of own work."""
 CANNOT_TELL: Final = (
     "Who is slow cannot be told from these times: they are those of launches, or hold the waiting "
-    "for others, so all workers look alike. Time the GPUs (--gpu-timing) to tell them apart."
+    "for others, so all workers look alike. On GPUs, their times (--gpu-timing) tell them apart."
 )
 ALIKE_AT_WORK: Final = "In the work that is measured all workers are alike."
 NOBODY_ELSE: Final = "One rank: there is nobody to compare it with."
@@ -121,7 +121,7 @@ def heat_of(seen: Seen) -> Heat | None:
         slowdown=world.slowdown if world is not None and seen.is_judged else float("nan"),
         moves=bool(judged & _MOVING_CAUSES),
     )
-    text = text_of(pattern, cells, n_silent=len(silent))
+    text = text_of(pattern, cells, n_silent=len(silent), on_gpu=seen.on_gpu)
     if section and pattern != "silent":
         text = f"In {section}: {text}"
     if pattern == "even":

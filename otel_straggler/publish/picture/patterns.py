@@ -18,7 +18,7 @@ Bools = npt.NDArray[np.bool_]
 
 PATTERN_TEXTS: Final[dict[Pattern, str]] = {
     "even": "All workers are alike.",
-    "hot_cell": "One worker is hot: its GPU, its host or its data.",
+    "hot_cell": "One worker is hot: its host or its data.",
     "hot_row": "One pipeline stage is hot: it has more work than the others.",
     "hot_column": "One data rank is hot in all its stages: its data, or the host that its stages "
     "share.",
@@ -89,15 +89,21 @@ def pattern_of(
     return _of_hot(hot, np.isfinite(cells))
 
 
-def text_of(pattern: Pattern, cells: Floats, *, n_silent: int) -> str:
+def text_of(pattern: Pattern, cells: Floats, *, n_silent: int, on_gpu: bool) -> str:
     """The word as a sentence, of as many workers as there are.
 
-    >>> text_of("hot_cell", np.array([[1.0, 1.4, 1.0, 1.3, 1.0, 1.0]]), n_silent=0)
+    Args:
+        on_gpu: workers are known to have GPUs.
+
+    >>> text_of("hot_cell", np.array([[1.0, 1.4, 1.0, 1.3, 1.0, 1.0]]), n_silent=0, on_gpu=True)
     '2 workers are hot: their GPUs, a host they share, or their data.'
     """
     n_hot = int(hot_cells(cells).sum())
     if pattern == "hot_cell" and n_hot > 1:
-        return f"{n_hot:,} workers are hot: their GPUs, a host they share, or their data."
+        gpus = "their GPUs, " if on_gpu else ""
+        return f"{n_hot:,} workers are hot: {gpus}a host they share, or their data."
+    if pattern == "hot_cell" and on_gpu:
+        return "One worker is hot: its GPU, its host or its data."
     if pattern == "silent" and n_silent == 0:
         return "All workers wait, and none of them stands out."
     if pattern == "silent" and n_silent == cells.size:

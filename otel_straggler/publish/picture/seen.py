@@ -239,6 +239,19 @@ class Seen:
         """Whether it was said of an attempt before this one: nothing in this one has renewed it."""
         return verdict.attempt < self.attempt
 
+    @cached_property
+    def on_gpu(self) -> bool:
+        """Whether any rank told of a GPU, or was timed on one. Cost: O(ranks), once."""
+        if self.world is not None and self.world.on_gpu:
+            return True
+        if self.table is not None and any(self.table.devices):
+            return True
+        signs = self.signs
+        if signs is None:
+            return False
+        is_timed = any(tier in ("events", "cupti") for tier in signs.gpu_tier)
+        return is_timed or any(signs.devices) or any(signs.models)
+
     @property
     def has_ended(self) -> bool:
         """Whether nothing more is to come of it."""

@@ -29,7 +29,7 @@ def standing(current: Iterable[Verdict]) -> list[Verdict]:
 
 
 def cost_of(verdict: Verdict) -> float:
-    """GPU seconds lost per hour, 0 if not known."""
+    """Seconds of all ranks lost per hour, 0 if not known."""
     lost = verdict.gpu_seconds_lost_per_hour
     return lost if math.isfinite(lost) else 0.0
 

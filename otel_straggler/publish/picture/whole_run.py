@@ -57,6 +57,7 @@ def run_json(seen: Seen) -> Json:
         "m_s": number(world.m_s),
         "cause": world.cause or None,
         "resolvable_slowdown": number(world.resolvable_slowdown),
+        "on_gpu": seen.on_gpu,
         "gpu_seconds_lost": number(lost_s),
         "gpu_seconds_lost_per_hour": None
         if seen.has_ended
@@ -71,7 +72,8 @@ def as_told(seen: Seen) -> WorldSummary:
     him: the balance of the work leaves out what is no work, such as the loading of data."""
     world = seen.world or WorldSummary(run_id=seen.run_id)
     if not seen.is_judged:  # of the attempt before only what was lost counts
-        return WorldSummary(run_id=seen.run_id, gpu_seconds_lost=world.gpu_seconds_lost)
+        lost_s = world.gpu_seconds_lost
+        return WorldSummary(run_id=seen.run_id, gpu_seconds_lost=lost_s, on_gpu=world.on_gpu)
     called = (verdict for verdict in seen.current if verdict.state in CALLED)
     dearest = max(map(cost_of, called), default=0.0)
     share = min(dearest / 3600.0 / max(seen.expected, 1), 0.99)

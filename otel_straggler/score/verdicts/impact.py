@@ -1,4 +1,4 @@
-"""What a slow subject costs: GPU time that the whole job waits."""
+"""What a slow subject costs: time of all ranks, and of their GPUs, that the whole job waits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ SECONDS_PER_HOUR = 3600.0
 
 
 def gpu_seconds_per_hour(excess_s: float, step_s: float, n_ranks: int) -> float:
-    """GPU time that all ranks wait, per hour of training.
+    """Time that all ranks wait, per hour of training.
 
     excess_s / step_s x n_ranks x 3600. The excess is part of ``step_s``, so it is never more than
     all of it. It is what the subject takes beyond its peers: what is lost once all others that are

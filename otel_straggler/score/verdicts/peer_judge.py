@@ -286,7 +286,7 @@ class PeerJudge:
             own_s=one.own_s,
             peers_s=one.peers_s,
             is_inferred=world.is_inferred,
-            on_gpu=bool(source.device or source.device_model),
+            on_gpu=source.tells_gpu,
         )
         if self._timed is not None:
             draft = self._by_clock(draft, one, int(world.peers.code[row]), self._timed)

@@ -156,6 +156,7 @@ class RunJudge:
             own_s=self._step_s,
             peers_s=self._step_s * math.exp(-rise),
             is_localised=is_localised,
+            on_gpu=self._world.on_gpu,
         )
 
 

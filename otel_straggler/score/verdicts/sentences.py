@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from otel_straggler.model.lost_time import time_text
 from otel_straggler.model.verdict import Verdict, cause_text
 
 _UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
@@ -35,7 +36,8 @@ job loses 24 min of GPU time per hour.'
         )
     if verdict.gpu_seconds_lost_per_hour >= 1.0:
         lost = _duration(verdict.gpu_seconds_lost_per_hour)
-        parts.append(f"The job {'lost' if is_over else 'loses'} {lost} of GPU time per hour.")
+        what = time_text(on_gpu=verdict.is_on_gpu)
+        parts.append(f"The job {'lost' if is_over else 'loses'} {lost} of {what} per hour.")
     return " ".join(parts)
 
 

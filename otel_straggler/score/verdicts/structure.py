@@ -207,6 +207,7 @@ class Structure:
             gpu_seconds_lost_per_hour=float(np.nan_to_num(lost)),
             n_peers=len(told.stages) - 1,
             detail=self._detail(stage, found),
+            on_gpu=_tells_gpu(self._newest),
         )
 
     def _detail(self, stage: int, found: LongStages) -> str:
@@ -239,4 +240,9 @@ class Structure:
             slowdown=slowdown,
             confidence=round(strength, 3),
             gpu_seconds_lost_per_hour=float(np.nan_to_num(waste)) * n_ranks * 3600.0,
+            on_gpu=_tells_gpu(self._newest),
         )
+
+
+def _tells_gpu(block: StepTable) -> bool:
+    return any(source.tells_gpu for source in block.sources)

@@ -79,6 +79,7 @@ class SummingUp:
             resolvable_slowdown=resolvable,
             coverage=reporting / _ranks_of(world),
             gpu_seconds_lost=self.gpu_seconds_lost,
+            on_gpu=world.on_gpu or any(verdict.is_on_gpu for verdict in current),
             step_s=float(median_of_rows(median_of_rows(step_s.T)[:, None])[0]),
             slowest_step_s=float(np.nanmax(of_rank_s)) if reporting else math.nan,
             ledger=self._ledger,

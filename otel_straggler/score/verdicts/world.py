@@ -34,6 +34,7 @@ class World:
             may have other work; -1 if there is none.
         is_told: somebody said what the ranks do.
         expected: ranks of the run.
+        on_gpu: any rank told of a GPU.
         rank_subjects, host_subjects: what verdicts call them.
         row_of_rank, row_of_host: where they stand.
     """
@@ -48,6 +49,7 @@ class World:
         self.doubtful_host = -1
         self.is_told = False
         self.expected = 0
+        self.on_gpu = False
         self.rank_subjects: list[str] = []
         self.host_subjects: list[str] = []
         self.row_of_rank: dict[str, int] = {}
@@ -122,6 +124,7 @@ class World:
             elif self.sources[row] != source:
                 changed |= _place(self.sources[row]) != _place(source)
                 self.sources[row] = source
+            self.on_gpu |= source.tells_gpu
         if changed:
             self.peers = peer_groups(self.sources)
             self.is_told = is_told(self.sources)

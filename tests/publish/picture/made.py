@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,14 @@ def signs_of(table: RankTable, **changes: Any) -> RankSigns:
         **changes,
     }
     return RankSigns(**values)
+
+
+def without_gpus(seen: Seen) -> Seen:
+    """The same of ranks that have told of no GPU."""
+    nothing = [""] * seen.reporting
+    table = None if seen.table is None else replace(seen.table, devices=nothing)
+    signs = seen.signs and replace(seen.signs, devices=nothing, models=nothing)
+    return replace(seen, table=table, signs=signs)
 
 
 def found_of(

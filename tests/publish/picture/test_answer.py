@@ -239,7 +239,7 @@ def test_missing_ranks_are_no_health() -> None:
 def test_a_loss_that_nobody_is_to_blame_for_is_said() -> None:
     found = answer_of(made.seen(world=made.summary(slowdown=1.25, waste=0.2)))
     assert kinds(found) == ("healthy", "watch")
-    assert found["headline"] == "Ranks wait for each other: 20 % of the GPU time is lost"
+    assert found["headline"] == "Ranks wait for each other: 20 % of the time is lost"
 
 
 def test_two_ranks_are_too_few_to_call_one_slow_and_the_slower_is_told() -> None:

@@ -101,6 +101,23 @@ def test_the_matrix_shows_what_a_rank_was_called_slow_for() -> None:
     assert (heat["pattern"], heat["section"]) == ("even", None)
 
 
+def test_lost_time_is_of_gpus_where_a_rank_told_of_one() -> None:
+    """By its name, its model, what times it, or what layer 2 knows."""
+    on_gpu = made.seen(table=made.table_of(8, slow={2: 1.4}))
+    on_cpu = made.without_gpus(on_gpu)
+    texts = {True: "One worker is hot: its GPU, its host or its data.",
+             False: "One worker is hot: its host or its data."}  # fmt: skip
+    for seen, told in ((on_gpu, True), (on_cpu, False)):
+        found = picture(seen)
+        assert (found["run"]["on_gpu"], found["heat"]["pattern_text"]) == (told, texts[told])
+    signs = on_cpu.signs
+    assert signs is not None
+    for changes in ({"gpu_tier": ["off"] * 7 + ["events"]}, {"models": ["H200"] + [""] * 7}):
+        assert picture(replace(on_cpu, signs=replace(signs, **changes)))["run"]["on_gpu"]
+    judged = made.seen(world=made.summary(on_gpu=True))
+    assert picture(made.without_gpus(judged))["run"]["on_gpu"]
+
+
 def test_an_even_matrix_beside_a_verdict_is_no_all_clear() -> None:
     """Times of launches, and times that hold the waiting, are alike whoever is slow."""
     cannot = made.verdict(is_localised=False, state="suspect", pages=False)

@@ -46,6 +46,9 @@ def test_a_hang_counts_from_the_last_progress_and_not_from_when_it_was_judged() 
     answer = answer_of(seen)
     assert answer["since_s"] == made.NOW_S - 120
     assert answer["sentence"].endswith("8 GPUs have stood idle for 2 min.")
+    assert answer_of(made.without_gpus(seen))["sentence"].endswith(
+        "8 ranks have stood idle for 2 min."
+    )
 
 
 def test_what_it_costs_is_told_alike_everywhere() -> None:

@@ -95,6 +95,10 @@ def test_who_comes_late_with_a_gpu_that_is_not_slow_is_told_so() -> None:
 def test_a_rank_that_told_of_no_gpu_may_have_none() -> None:
     """A training on CPUs has no slow GPU; one that was timed on its GPU has one, told or not."""
     assert sentence(replace(VERDICT, on_gpu=False)).endswith(": slow GPU or host.")
+    dear = replace(VERDICT, gpu_seconds_lost_per_hour=1440.0)
+    assert sentence(dear).endswith("The job loses 24 min of GPU time per hour.")
+    of_cpus = sentence(replace(dear, on_gpu=False), is_over=True)
+    assert of_cpus.endswith("The job lost 24 min of rank time per hour.")
     timed = replace(VERDICT, on_gpu=False, evidence="events")
     assert sentence(timed).endswith(": slow GPU (events).")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,6 +28,19 @@ def test_a_heavy_last_stage_is_a_stage_imbalance(factor: float) -> None:
     (found,) = active(judge).values()
     scaled = judged(with_seconds(table, 1e-3 * table.seconds) for table in tables)
     assert active(scaled)[found.subject_id].slowdown == pytest.approx(found.slowdown)
+    assert "of rank time per hour" in found.sentence
+
+
+def test_a_run_loses_gpu_time_if_any_rank_told_of_a_gpu() -> None:
+    """Its imbalances and its summary say so."""
+    tables = [with_sources(table, lambda s: replace(s, device_model="H200" * (s.rank == 9)))
+              for table in made("tp1,pp4,dp4", stage_factor=2.0)]  # fmt: skip
+    judge = judged(tables)
+    (found,) = active(judge).values()
+    assert "of GPU time per hour" in found.sentence
+    summary = judge.summary()
+    assert summary is not None
+    assert summary.on_gpu
 
 
 @pytest.mark.parametrize("timing", ["local", "synchronised"])

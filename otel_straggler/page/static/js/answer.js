@@ -7,7 +7,7 @@ import {
   asSentence,
   formatClock,
   formatDuration,
-  formatGpuTime,
+  formatLostTime,
   formatNumber,
   formatPercent,
   isKnown,
@@ -115,13 +115,13 @@ function isOver(picture) {
 }
 
 function costText(picture) {
-  const { cost } = picture.answer;
+  const { answer: { cost }, run } = picture;
   if (!cost) return "";
   const perHour = cost.gpu_seconds_lost_per_hour;
   const parts = [];
-  if (isKnown(perHour) && perHour >= 1) parts.push(`${formatGpuTime(perHour)} per hour`);
+  if (isKnown(perHour) && perHour >= 1) parts.push(`${formatLostTime(perHour, run.on_gpu)} per hour`);
   if (isKnown(cost.gpu_seconds_lost) && cost.gpu_seconds_lost >= 1) {
-    parts.push(`${formatGpuTime(cost.gpu_seconds_lost)} ${isOver(picture) ? "in all" : "so far"}`);
+    parts.push(`${formatLostTime(cost.gpu_seconds_lost, run.on_gpu)} ${isOver(picture) ? "in all" : "so far"}`);
   }
   return parts.join(", ");
 }

@@ -3,6 +3,7 @@
 import { el, patch } from "./dom.js";
 import { formatAge, formatClock, isKnown, wordsOf } from "./format.js";
 
+const ENDS = { ok: "finished", failed: "failed", cancelled: "was cancelled", preempted: "was preempted" };
 const DOT_OF_STATE = { live: "●", ended: "■", saved: "▣", reconnecting: "○", connecting: "○" };
 
 /** The pill in the top bar, and the notice below it when something is not as usual. */
@@ -103,9 +104,8 @@ function endedTold(picture, told) {
     const notice = `From the collector's history: nobody sends for this run now. Last heard ${heard}.`;
     return { ...told, state: "history", age: heard, notice, kind: "history" };
   }
-  const how = run.outcome ? ` (${wordsOf(run.outcome)})` : "";
   const at = formatClock(run.finished_at_s, picture.now_s);
-  return { ...told, state: "ended", age: at, notice: `This run ended at ${at}${how}.`, kind: "ended" };
+  return { ...told, state: "ended", age: at, notice: `This run ${ENDS[run.outcome] ?? "ended"} at ${at}.`, kind: "ended" };
 }
 
 /** The collector was restarted, and knows only what it had kept. */

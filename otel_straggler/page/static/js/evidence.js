@@ -145,7 +145,7 @@ function medianOf(values) {
 function spreadTree({ ranks, slowdowns }) {
   const overall = slowdowns?.overall ?? [];
   const spread = spreadOf(overall);
-  if (!spread) return null;
+  if (!spread || spread.count < 2) return null;
   const slowest = ranks.rank[spread.slowest_place];
   const highest = Math.max(...spread.bins);
   const label = `${formatCount(spread.count, "rank")} from ${formatTimes(spread.low)} to ${formatTimes(spread.high)}`;

@@ -3,7 +3,7 @@
 import { el, patch } from "./dom.js";
 import {
   formatDuration,
-  formatGpuTime,
+  formatLostTime,
   formatNumber,
   formatPercent,
   formatSeconds,
@@ -41,19 +41,21 @@ export function figuresOf(picture) {
   ];
 }
 
-function figureTree({ title, large, of, small, tone }) {
+function figureTree({ title, large, of, unit, small, tone }) {
+  const rest = of ? `of ${of}` : unit;
   return el(
     "div",
     { class: "figure", key: title, "data-tone": tone || false },
     el("dt", {}, title),
-    el("dd", { class: "figure-large" }, large, of && el("span", { class: "figure-of" }, ` of ${of}`)),
+    el("dd", { class: "figure-large" }, large, rest && el("span", { class: "figure-of" }, ` ${rest}`)),
     el("dd", { class: "figure-small" }, small || " "),
   );
 }
 
 function stepTime(run) {
   const own = run.slowest_step_s;
-  const most = isKnown(own) ? `of it ${formatSeconds(own)} own work of the slowest rank` : "";
+  const whose = run.world_size === 1 ? "" : " of the slowest rank";
+  const most = isKnown(own) ? `of it ${formatSeconds(own)} own work${whose}` : "";
   return { title: "Step time", large: formatSeconds(run.step_s), small: most };
 }
 
@@ -81,7 +83,8 @@ function lostSoFar({ run, heat }, isOver) {
   const isOne = Math.round(WORST_PART * (heat?.cells?.length ?? 0)) <= 1;
   if (isKnown(run.m_w) && run.m_w >= 0.5) why.push(`${formatPercent(Math.min(1, run.m_w))} by the worst worker${isOne ? "" : "s"}`);
   if (isKnown(run.m_s) && run.m_s >= 0.5) why.push(`${formatPercent(Math.min(1, run.m_s))} by the last stage`);
-  return { title: isOver ? "Lost in all" : "Lost so far", large: formatGpuTime(run.gpu_seconds_lost), small: why.join(", ") };
+  const [large, unit] = formatLostTime(run.gpu_seconds_lost, run.on_gpu).split(" ");
+  return { title: isOver ? "Lost in all" : "Lost so far", large, unit, small: why.join(", ") };
 }
 
 function reporting(run, isOver) {

@@ -56,14 +56,15 @@ export function formatAge(seconds) {
   return seconds < 1.5 ? "1 s" : formatDuration(Math.round(seconds));
 }
 
-/** GPU time that is lost: `48 GPU-min`, `3.2 GPU-h`. */
-export function formatGpuTime(seconds) {
+/** Time that is lost by all ranks: `48 GPU-min`, `3.2 GPU-h`; `3.2 rank-h` where none told of a GPU. */
+export function formatLostTime(seconds, isOnGpu) {
+  const whose = isOnGpu ? "GPU" : "rank";
   if (!isKnown(seconds)) return UNKNOWN_TEXT;
-  if (seconds < 1) return "0 GPU-s";
-  if (seconds < 59.5) return `${formatNumber(seconds, 2)} GPU-s`;
-  if (seconds < 3600) return `${formatNumber(seconds / 60, 2)} GPU-min`;
+  if (seconds < 1) return `0 ${whose}-s`;
+  if (seconds < 59.5) return `${formatNumber(seconds, 2)} ${whose}-s`;
+  if (seconds < 3600) return `${formatNumber(seconds / 60, 2)} ${whose}-min`;
   const hours = seconds / 3600; // as sentences of verdicts have it
-  return `${formatNumber(hours < 9.95 ? hours : Math.round(hours), 2)} GPU-h`;
+  return `${formatNumber(hours < 9.95 ? hours : Math.round(hours), 2)} ${whose}-h`;
 }
 
 /** A part of a whole: `12 %`, `0.4 %`. */

@@ -15,6 +15,7 @@ import {
 } from "./rank_states.js";
 
 const MOST_NAMED_RANKS = 8;
+const SPARE = ["Heartbeat", "Step"]; // columns that go where there is little room
 const HIGHEST_STRIP = 132;
 
 /** Counts, the strip, and a table of ranks that are lost, stuck or late. */
@@ -163,7 +164,7 @@ function namedTree(picture, actions) {
           "tr",
           {},
           ["Rank", "State", "Heartbeat", "Progress", "Step", "Open section"].map((title) =>
-            el("th", { scope: "col" }, title),
+            el("th", { scope: "col", class: SPARE.includes(title) && "spare" }, title),
           ),
         ),
       ),
@@ -181,10 +182,10 @@ function namedRow(ranks, place, culprits, actions) {
     "tr",
     { key: ranks.rank[place] },
     el("th", { scope: "row" }, rankTree(ranks.rank[place], actions), " ", el("small", {}, nameTree(nodeOf(ranks, place))), culprits.has(ranks.rank[place]) && el("span", { class: "label strong" }, "the others wait for it")),
-    el("td", { "data-rank-state": tone }, el("span", { class: "state-mark", "aria-hidden": "true" }, mark), ` ${state}`),
-    el("td", { class: "number" }, agoText(ranks.heartbeat_age_s[place])),
+    el("td", { class: "brief", "data-rank-state": tone }, el("span", { class: "state-mark", "aria-hidden": "true" }, mark), ` ${state}`),
+    el("td", { class: "number spare" }, agoText(ranks.heartbeat_age_s[place])),
     el("td", { class: "number" }, agoText(ranks.progress_age_s[place])),
-    el("td", { class: "number" }, formatNumber(ranks.step[place])),
+    el("td", { class: "number spare" }, formatNumber(ranks.step[place])),
     el("td", {}, section === null || section === undefined ? "none" : nameTree(ranks.open_sections[section])),
   );
 }

@@ -3,13 +3,15 @@
 export const NOBODY_WORDS = "no other rank to compare with";
 
 /**
- * Whether no other rank of its role has a value, though the one at `place` has.
- * `values` are slowdowns or bytes, one for each rank of `ranks`. Cost: O(ranks) at most.
+ * A function of a place: whether no other rank of its role has a value, though the one there has.
+ * `values` are slowdowns or bytes, one for each rank of `ranks`. Cost: O(ranks), once.
  */
-export function isAlone(ranks, values, place) {
-  if (!(values[place] > 0)) return false;
-  const role = ranks.role?.[place];
-  for (let other = 0; other < values.length; other += 1)
-    if (other !== place && values[other] > 0 && ranks.role?.[other] === role) return false;
-  return true;
+export function aloneAmong(ranks, values) {
+  const known = new Map();
+  for (let place = 0; place < values.length; place += 1) {
+    if (!(values[place] > 0)) continue;
+    const role = ranks.role?.[place];
+    known.set(role, (known.get(role) ?? 0) + 1);
+  }
+  return (place) => values[place] > 0 && known.get(ranks.role?.[place]) === 1;
 }

@@ -11,7 +11,7 @@ export const HEAT_PATTERNS = [
   {
     name: "hot_cell",
     words: "one hot cell",
-    meaning: "its GPU, its host or its data",
+    meaning: "its hardware or its data",
     isHot: (row, column) => row === 1 && column === 2,
   },
   {

@@ -1,7 +1,7 @@
 // Which ranks a chart shows, in which order, and which of them are marked.
 
 import { printableText } from "./dom.js";
-import { isAlone } from "./lone_ranks.js";
+import { aloneAmong } from "./lone_ranks.js";
 
 /** Windows that "worst first" looks at: one alone would shuffle ranks that are alike. */
 const WORST_OF_WINDOWS = 10;
@@ -136,13 +136,14 @@ export function flaggedRowsOf(keys, flagged) {
 export function worstRanks(picture, known, flagged, most = 20) {
   const slowdownAt = picture.slowdowns?.overall ?? [];
   const { rank: ranks } = picture.ranks;
+  const isAlone = aloneAmong(picture.ranks, slowdownAt);
   const badness = ranks.map((rank, i) => (flagged.has(rank) ? 1e6 : 0) + (slowdownAt[i] ?? -1));
   const places = ranks.map((_, i) => i).filter((i) => badness[i] >= 0);
   places.sort((a, b) => badness[b] - badness[a] || a - b);
   return places.slice(0, most).map((i) => ({
     rank: ranks[i],
     slowdown: slowdownAt[i] ?? null,
-    isLone: isAlone(picture.ranks, slowdownAt, i),
+    isLone: isAlone(i),
     node: known.get(ranks[i]).node,
     state: known.get(ranks[i]).state,
     why: flagged.get(ranks[i])?.why ?? null,

@@ -13,7 +13,7 @@ import {
   stepWords,
 } from "./chart_words.js";
 import { bytesAtPlaces, heatDetail, heatLevels } from "./heat_levels.js";
-import { NOBODY_WORDS, isAlone } from "./lone_ranks.js";
+import { NOBODY_WORDS, aloneAmong } from "./lone_ranks.js";
 import { printableText } from "./dom.js";
 import { EMPTY_HEAT_GRID, isHeatHeld } from "./heat_view.js";
 import { RANK_ORDERS, factsOfRanks, flaggedRowsOf, orderOfRanks } from "./rank_order.js";
@@ -200,7 +200,7 @@ function isAloneIn({ timeline, known }, column, rank) {
   const { ranks, bytes } = timeline;
   const start = column * ranks.length;
   const role = ranks.map((each) => known.get(each)?.role);
-  return isAlone({ role }, bytes.subarray(start, start + ranks.length), ranks.indexOf(rank));
+  return aloneAmong({ role }, bytes.subarray(start, start + ranks.length))(ranks.indexOf(rank));
 }
 
 /** What is in sight, as attributes, and as a sentence where lines stand for many ranks. */
@@ -220,7 +220,7 @@ function said(container, frame, newest, it, heat) {
   const detail = heatDetail(view, heat.ratio);
   const many = detail.rows > 1 ? ` Each line shows the slowest of ${ranksWords(detail.rows)}.` : "";
   const ranksSeen = `${countWords(cells.endRow - cells.firstRow)} of ${ranksWords(keys.length)}`;
-  const windowsSeen = `${cells.endColumn - cells.firstColumn} of ${grid.columns} windows`;
+  const windowsSeen = `${cells.endColumn - cells.firstColumn} of ${grid.columns} window${grid.columns === 1 ? "" : "s"}`;
   const text = keys.length ? `${ranksSeen}, ${windowsSeen}.${many}` : "";
   if (frame.note.textContent !== text) frame.note.textContent = text;
   const isNewest =

@@ -7,7 +7,7 @@ import { countWords, rankWords, ranksWords, slowdownWords } from "./chart_words.
 import { bytesAtPlaces, heatDetail, heatLevels } from "./heat_levels.js";
 import { printableText } from "./dom.js";
 import { EMPTY_HEAT_GRID } from "./heat_view.js";
-import { NOBODY_WORDS, isAlone } from "./lone_ranks.js";
+import { NOBODY_WORDS, aloneAmong } from "./lone_ranks.js";
 import { RANK_ORDERS, factsOfRanks, flaggedRowsOf, orderOfRanks } from "./rank_order.js";
 import { visibleCells } from "./viewport.js";
 
@@ -47,8 +47,8 @@ export function createSectionHeat(container, actions) {
   frame.tools.append(order.element, ...zoomButtons(frame.heat.actions, "ranks"));
   const update = (picture, ui) => {
     it.last = [picture, ui];
-    frame.table.update(factsOfRanks(picture).worst, (rank) => slowestInWords(picture, rank));
     redo();
+    frame.table.update(factsOfRanks(picture).worst, (rank) => slowestInWords(it.shown, rank));
   };
   return { update, destroy: frame.destroy };
 }
@@ -63,6 +63,7 @@ function columnsOfPicture(picture) {
     kind: printableText(kind),
     values,
     bytes: bytesOfSlowdowns(values, n),
+    isAlone: aloneAmong(picture.ranks, values),
   });
   const each = (picture.sections ?? []).map(({ name, kind }, i) =>
     column(name, kind, bySection?.[i] ?? []),
@@ -107,7 +108,7 @@ function shownOf(picture, order, ui) {
   };
 }
 
-function sectionGrid({ picture, keys, places, columns, levels, flagged, known, order }, ui) {
+function sectionGrid({ keys, places, columns, levels, flagged, known, order }, ui) {
   const rowOf = keys.indexOf(ui.rank ?? null);
   const columnOf = ui.section
     ? columns.findIndex(({ name }, i) => i > 0 && name === ui.section)
@@ -124,7 +125,7 @@ function sectionGrid({ picture, keys, places, columns, levels, flagged, known, o
       order === "node" && nodeAt(row) ? `${nodeAt(row)} · ${keys[row]}` : `rank ${keys[row]}`,
     columnName: (column) => columns[column].words,
     columnKind: (column) => (column === 0 ? "own work" : columns[column].kind),
-    exactAt: (row, column) => exactOf(picture, columns[column].values, places[row]),
+    exactAt: (row, column) => exactOf(columns[column], places[row]),
     ...flaggedRowsOf(keys, flagged),
     selectedRow: rowOf < 0 ? null : rowOf,
     selectedColumn: columnOf < 0 ? null : columnOf,
@@ -137,20 +138,20 @@ function sectionGrid({ picture, keys, places, columns, levels, flagged, known, o
 }
 
 /** What a cell shows as a number: nothing where there is nobody to be compared with. */
-function exactOf({ ranks }, values, place) {
-  return isAlone(ranks, values, place) ? null : values[place];
+function exactOf({ values, isAlone }, place) {
+  return isAlone(place) ? null : values[place];
 }
 
 /** "forward, 1.49x its peers": its own work that is farthest behind; waiting is no work. */
-function slowestInWords({ ranks, sections, slowdowns }, rank) {
-  const place = ranks.rank.indexOf(rank);
-  const own = (sections ?? [])
-    .map(({ name, kind }, i) => ({ name, kind, values: slowdowns?.by_section?.[i] ?? [] }))
-    .filter(({ kind, values }) => kind !== "wait" && !isAlone(ranks, values, place))
-    .map(({ name, values }) => ({ name, slowdown: values[place] ?? null }))
+function slowestInWords({ picture, columns }, rank) {
+  const place = picture.ranks.rank.indexOf(rank);
+  const own = columns
+    .slice(1)
+    .filter(({ kind, isAlone }) => kind !== "wait" && !isAlone(place))
+    .map(({ words, values }) => ({ words, slowdown: values[place] ?? null }))
     .filter(({ slowdown }) => slowdown !== null)
     .sort((one, other) => other.slowdown - one.slowdown);
-  return own.length ? `${printableText(own[0].name)}, ${slowdownWords(own[0].slowdown)}` : "not known";
+  return own.length ? `${own[0].words}, ${slowdownWords(own[0].slowdown)}` : "not known";
 }
 
 /** Names stand upright where the longest has room. */
@@ -161,10 +162,10 @@ function guttersFor(columns, width, isByNode) {
   return { ...(isFlat ? GUTTERS : SLANTED), left };
 }
 
-function wordsOfSection({ picture, keys, places, columns, known, flagged }, { row, column, ranks }) {
+function wordsOfSection({ keys, places, columns, known, flagged }, { row, column, ranks }) {
   const rank = keys[row];
-  const { words, kind, values } = columns[column];
-  const isLone = ranks === 1 && isAlone(picture.ranks, values, places[row]);
+  const { words, kind, values, isAlone } = columns[column];
+  const isLone = ranks === 1 && isAlone(places[row]);
   const times = isLone ? NOBODY_WORDS : slowdownWords(values[places[row]]);
   const where = column === 0 ? "all sections" : words;
   return [

@@ -7,7 +7,7 @@ import {
   asSentence,
   formatClock,
   formatCount,
-  formatGpuTime,
+  formatLostTime,
   formatNumber,
   formatPercent,
   formatTimes,
@@ -54,7 +54,7 @@ export function verdictTree(verdict, picture, actions) {
         { class: "card-title" },
         subjectTree(verdict, actions),
         verdict.silenced ? el("span", { class: "label" }, "silenced") : null,
-        verdict.pages ? el("span", { class: "label strong" }, "pages") : null,
+        verdict.pages ? el("span", { class: "label strong" }, picture.run.mode === "observe" ? "would page" : "pages") : null,
       ),
       el("p", { dir: "auto" }, proseTree(asSentence(verdict.sentence))),
       el("p", { class: "card-foot" }, factsOf(verdict, picture).map((fact) => el("span", {}, nameTree(fact)))),
@@ -79,7 +79,7 @@ function factsOf(verdict, picture) {
   if (isKnown(verdict.since_s)) facts.push(formatClock(verdict.since_s, picture.now_s));
   const perHour = verdict.stands ? verdict.gpu_seconds_lost_per_hour : null;
   if (isKnown(perHour) && perHour >= 1) {
-    facts.push(`${formatGpuTime(perHour)} per hour`);
+    facts.push(`${formatLostTime(perHour, picture.run.on_gpu)} per hour`);
   }
   if (isKnown(verdict.n_peers) && verdict.n_peers > 0) facts.push(formatCount(verdict.n_peers, "peer"));
   if (isKnown(verdict.confidence) && verdict.stands) facts.push(`${formatPercent(verdict.confidence)} sure`);
