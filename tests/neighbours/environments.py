@@ -33,6 +33,12 @@ COLLECTOR_TOOLS = (
 BASE_FACTS = ("neighbours/base_facts.py",)
 OF_THE_CLIENT = ("client", "native", "sdk_sink", "wire_decode")
 OWN_TESTS = (*OF_THE_CLIENT, "score", "simulate", "receive_files")
+# Scores by their definitions, verdicts and hangs: that they are computed there at all.
+SCORES_IN_SHORT = (
+    "score/test_definitions.py",
+    "score/verdicts/test_judge_behaviour.py",
+    "score/hangs/test_judge.py",
+)
 COLLECTOR_TESTS = ("cli", "collector/test_cli_collector.py", "receive")
 
 
@@ -63,7 +69,14 @@ TABLE = (
     Environment("newest", "3.11", NEWEST, own_tests=(), has_collector=True),
     # What is between the floor and the newest concerns the client, which lives beside others.
     Environment("between", "3.12", HERE / "between.txt", own_tests=OF_THE_CLIENT),
-    Environment("offline", "3.13", NEWEST, is_offline=True),
+    # Another Python, and the numpy with which all of score/ passes on that of the row above.
+    Environment(
+        "offline",
+        "3.13",
+        NEWEST,
+        own_tests=(*OF_THE_CLIENT, *SCORES_IN_SHORT, "simulate", "receive_files"),
+        is_offline=True,
+    ),
 )
 PYTHONS = tuple(sorted(e.python for e in TABLE))
 
@@ -176,7 +189,7 @@ def _install_offline(
 
 def _pytest(name: str, tests: Sequence[str], folder: Path) -> Step:
     """Tests of ours with the environment's own pytest, from outside of the source tree."""
-    env = _outside() | {"HYPOTHESIS_PROFILE": "neighbours"}
+    env = _outside() | {"HYPOTHESIS_PROFILE": "neighbours", "OTEL_STRAGGLER_TEST_DOSE": "few"}
     options = ["-q", "--strict-markers", "--import-mode=importlib", "-p", "no:cacheprovider"]
     command = [
         *(folder / "env" / "bin" / "pytest", "-c", ROOT / "pyproject.toml", "--rootdir", ROOT),
