@@ -39,7 +39,7 @@ SCORES_IN_SHORT = (
     "score/verdicts/test_judge_behaviour.py",
     "score/hangs/test_judge.py",
 )
-COLLECTOR_TESTS = ("cli", "collector/test_cli_collector.py", "receive")
+COLLECTOR_TESTS = ("cli", "collector/test_cli_collector.py")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Environment:
         python: which interpreter, "3.10".
         constraints: file with the exact versions.
         own_tests: which of the package's own tests run there, as far as they need no torch.
-        has_collector: whether the extras are installed and tested too, after the base.
+        collector_tests: which run with the extras, installed after the base; empty: no extras.
         is_offline: whether the base comes from a folder of wheels, with no index.
     """
 
@@ -59,14 +59,17 @@ class Environment:
     python: str
     constraints: Path
     own_tests: tuple[str, ...] = OWN_TESTS
-    has_collector: bool = False
+    collector_tests: tuple[str, ...] = ()
     is_offline: bool = False
 
 
 TABLE = (
-    Environment("oldest", "3.10", HERE / "oldest.txt", has_collector=True),
-    # The own tests run in a development environment too, and that is the one of this row.
-    Environment("newest", "3.11", NEWEST, own_tests=(), has_collector=True),
+    Environment(
+        "oldest", "3.10", HERE / "oldest.txt", collector_tests=(*COLLECTOR_TESTS, "receive")
+    ),
+    # The own tests run in a development environment too, and that is the one of this row: what it
+    # adds is that the extras bring all that a collector needs.
+    Environment("newest", "3.11", NEWEST, own_tests=(), collector_tests=COLLECTOR_TESTS),
     # What is between the floor and the newest concerns the client, which lives beside others.
     Environment("between", "3.12", HERE / "between.txt", own_tests=OF_THE_CLIENT),
     # Another Python, and the numpy with which all of score/ passes on that of the row above.
@@ -167,10 +170,10 @@ def _steps(environment: Environment, wheel: Path, folder: Path, interpreter: str
     if environment.own_tests:
         yield run("own tools", [*pip, *OWN_TOOLS])
         yield _pytest("own tests", environment.own_tests, folder)
-    if environment.has_collector:
+    if environment.collector_tests:
         yield run("extras", [*pip, f"{wheel}[collector,cli]", *COLLECTOR_TOOLS])
         yield run("conflicts with extras", [*_pip(python), "check"])
-        yield _pytest("collector tests", COLLECTOR_TESTS, folder)
+        yield _pytest("collector tests", environment.collector_tests, folder)
 
 
 def _install_offline(

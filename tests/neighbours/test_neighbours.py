@@ -66,7 +66,7 @@ def test_the_own_tests_pass(reports: Reports, environment: Environment) -> None:
     check(report_of(environment, reports), "own tests")
 
 
-@only_where("has_collector")
+@only_where("collector_tests")
 @pytest.mark.parametrize("step", ["extras", "conflicts with extras", "collector tests"])
 def test_the_collector_and_the_command_line_work(
     reports: Reports, environment: Environment, step: str
