@@ -8,6 +8,8 @@ ROTEL := rotel==0.0.1a15
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
+# Tests start hundreds of processes of ours: none of them shall compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help dev servers check format cpp-test test neighbours wheel demo bench bench-detection bench-peers soak fuzz examples clean
 
 help: ## list the targets
@@ -48,11 +50,16 @@ check: dev ## format, lint, types, import contracts, reference pages
 cpp-test: ## the C++ tests: plain, under ASan, UBSan and TSan, and for arm64 under qemu-user
 	$(MAKE) --no-print-directory --jobs=$$(nproc) --output-sync=target -C cuda_ext test
 
-# Much of a test is waiting: three at a time keep two cores busy. A file stays in one process. The
-# environments of the neighbours come after that: they are busy enough by themselves.
+# The environments of the neighbours are built and tried beside the other tests: each alone leaves a
+# core idle towards its end.
 test: dev servers check cpp-test ## all that CI runs
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile -m 'not neighbours'
-	$(BIN)/python -m pytest -m neighbours tests/neighbours
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target py-test neighbours
+
+# Much of a test is waiting: four at a time keep two cores busy. A file stays in one process. Files
+# go out in their order: by the number of their tests those with few long ones would come last.
+.PHONY: py-test
+py-test: dev ## the Python tests, but for those of the neighbours
+	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder -m 'not neighbours'
 
 neighbours: dev ## the package beside old and new libraries, on Python 3.10 to 3.13
 	$(BIN)/python -m pytest -m neighbours tests/neighbours

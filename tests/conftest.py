@@ -1,7 +1,7 @@
 """What all tests share: how many random examples are tried.
 
-`make test` tries a few hundred, `make fuzz` very many (HYPOTHESIS_PROFILE=fuzz; FUZZ_EXAMPLES for
-another number than 20,000), and `make neighbours` few in each of its environments.
+`make test` tries sixty, others each time; `make fuzz` very many (HYPOTHESIS_PROFILE=fuzz;
+FUZZ_EXAMPLES for another number than 20,000), and `make neighbours` few in each environment.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 settings.register_profile(
-    "test", max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "test", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 # CI tries the same examples each time; others are found where one can look at them.
 settings.register_profile("ci", settings.get_profile("test"), derandomize=True, database=None)

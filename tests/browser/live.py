@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .probes import MEAN_COLOURS, TWO_FRAMES
+from .probes import MEAN_COLOURS, TOLD_AT_POINTER
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -18,6 +19,9 @@ PARTS = (
     "alerts", "verdicts",
 )  # fmt: skip
 """What is there of every run; the details of a rank only where one is chosen."""
+FINE, COARSE = (20, 12), (60, 24)
+"""Pixels between the places in a chart that are pointed at, along and down: in every cell, and in
+every row."""
 
 
 class LivePage:
@@ -41,22 +45,23 @@ class LivePage:
         """The canvas of a part, which may be the part itself."""
         return self.page.locator(f"[data-part={name}] canvas, canvas[data-part={name}]").first
 
-    def places_in_chart(self, name: str) -> Iterator[tuple[str, float, float]]:
+    def places_in_chart(
+        self, name: str, apart: tuple[int, int] = FINE
+    ) -> Iterator[tuple[str, float, float]]:
         """What the pointer is told on its way over the canvas of a part, and where."""
         canvas = self.canvas(name)
         canvas.scroll_into_view_if_needed()
         box = canvas.bounding_box()
         assert box is not None
-        tooltip = self.part(name).get_by_role("tooltip")
-        for y in range(4, int(box["height"]), 12):
-            for x in range(70, int(box["width"]), 20):
+        for y in range(4, int(box["height"]), apart[1]):
+            for x in range(70, int(box["width"]), apart[0]):
                 self.page.mouse.move(box["x"] + x, box["y"] + y)
-                canvas.evaluate(TWO_FRAMES)  # the tooltip follows the pointer in the next one
-                yield tooltip.text_content() if tooltip.is_visible() else "", x, y
+                yield canvas.evaluate(TOLD_AT_POINTER), x, y
 
     def click_in_chart(self, name: str, words: str) -> None:
         """Where the pointer is told the words."""
-        for text, _, _ in self.places_in_chart(name):
+        ways = [self.places_in_chart(name, apart) for apart in (COARSE, FINE)]
+        for text, _, _ in itertools.chain(*ways):
             if re.search(rf"{re.escape(words)}\b", text):
                 self.page.mouse.down()  # the pointer is there
                 self.page.mouse.up()

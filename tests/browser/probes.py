@@ -108,6 +108,9 @@ MEAN_COLOURS = """(canvas, places) => {
 }"""
 """Mean red, green and blue of squares of ten pixels of the page."""
 
-TWO_FRAMES = """() => new Promise(done =>
-    requestAnimationFrame(() => requestAnimationFrame(done)))"""
-"""Ends when what was under way has been drawn."""
+TOLD_AT_POINTER = """async canvas => {
+    await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+    const tooltip = canvas.closest("[data-part]").querySelector("[role=tooltip]");
+    return tooltip.checkVisibility() ? tooltip.textContent : "";
+}"""
+"""What the tooltip of a chart says once it has followed the pointer; empty while it is hidden."""

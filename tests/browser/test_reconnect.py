@@ -12,7 +12,7 @@ from .conftest import ask, eventually
 from .live import LivePage, expect
 
 pytestmark = pytest.mark.browser
-TRY_NOW = "() => document.querySelector('[data-part=connection] button')?.click()"
+TRY_NOW = "() => document.querySelector('[data-part=notice] button')?.click()"
 """The page may have tried by itself, and the button is gone."""
 NOT_AWAY = re.compile("^(live|ended)$")
 

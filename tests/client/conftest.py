@@ -33,8 +33,9 @@ def _clean_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     shutdown()
     RECORDER.disable()
-    while RECORDER.open_here():
-        RECORDER.open_here()[-1][0].__exit__(None, None, None)
+    while still_open := RECORDER.open_here():
+        for timer, *_ in reversed(still_open):
+            timer.__exit__(None, None, None)
     RECORDER.drain()
     TOPOLOGY.forget()
     GUARD.begin(is_strict=False)

@@ -220,9 +220,7 @@ def test_groups_have_pictures_of_their_own(start: Any, kit: Any) -> None:
 _QUERY_TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 
 
-@hypothesis_settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@hypothesis_settings(suppress_health_check=list(HealthCheck))
 @given(
     path=st.sampled_from(["/v1/runs", "/v1/run", "/v1/rank", "/v1/timeline", "/v1/scalars"]),
     fields=st.lists(

@@ -33,7 +33,13 @@ COLLECTOR_TOOLS = (
 BASE_FACTS = ("neighbours/base_facts.py",)
 OF_THE_CLIENT = ("client", "native", "sdk_sink", "wire_decode")
 OWN_TESTS = (*OF_THE_CLIENT, "score", "simulate", "receive_files")
-COLLECTOR_TESTS = ("cli", "collector/test_cli_collector.py", "receive")
+# Scores by their definitions, verdicts and hangs: that they are computed there at all.
+SCORES_IN_SHORT = (
+    "score/test_definitions.py",
+    "score/verdicts/test_judge_behaviour.py",
+    "score/hangs/test_judge.py",
+)
+COLLECTOR_TESTS = ("cli", "collector/test_cli_collector.py")
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class Environment:
         python: which interpreter, "3.10".
         constraints: file with the exact versions.
         own_tests: which of the package's own tests run there, as far as they need no torch.
-        has_collector: whether the extras are installed and tested too, after the base.
+        collector_tests: which run with the extras, installed after the base; empty: no extras.
         is_offline: whether the base comes from a folder of wheels, with no index.
     """
 
@@ -53,17 +59,27 @@ class Environment:
     python: str
     constraints: Path
     own_tests: tuple[str, ...] = OWN_TESTS
-    has_collector: bool = False
+    collector_tests: tuple[str, ...] = ()
     is_offline: bool = False
 
 
 TABLE = (
-    Environment("oldest", "3.10", HERE / "oldest.txt", has_collector=True),
-    # The own tests run in a development environment too, and that is the one of this row.
-    Environment("newest", "3.11", NEWEST, own_tests=(), has_collector=True),
+    Environment(
+        "oldest", "3.10", HERE / "oldest.txt", collector_tests=(*COLLECTOR_TESTS, "receive")
+    ),
+    # The own tests run in a development environment too, and that is the one of this row: what it
+    # adds is that the extras bring all that a collector needs.
+    Environment("newest", "3.11", NEWEST, own_tests=(), collector_tests=COLLECTOR_TESTS),
     # What is between the floor and the newest concerns the client, which lives beside others.
     Environment("between", "3.12", HERE / "between.txt", own_tests=OF_THE_CLIENT),
-    Environment("offline", "3.13", NEWEST, is_offline=True),
+    # Another Python, and the numpy with which all of score/ passes on that of the row above.
+    Environment(
+        "offline",
+        "3.13",
+        NEWEST,
+        own_tests=(*OF_THE_CLIENT, *SCORES_IN_SHORT, "simulate", "receive_files"),
+        is_offline=True,
+    ),
 )
 PYTHONS = tuple(sorted(e.python for e in TABLE))
 
@@ -154,10 +170,10 @@ def _steps(environment: Environment, wheel: Path, folder: Path, interpreter: str
     if environment.own_tests:
         yield run("own tools", [*pip, *OWN_TOOLS])
         yield _pytest("own tests", environment.own_tests, folder)
-    if environment.has_collector:
+    if environment.collector_tests:
         yield run("extras", [*pip, f"{wheel}[collector,cli]", *COLLECTOR_TOOLS])
         yield run("conflicts with extras", [*_pip(python), "check"])
-        yield _pytest("collector tests", COLLECTOR_TESTS, folder)
+        yield _pytest("collector tests", environment.collector_tests, folder)
 
 
 def _install_offline(
@@ -176,7 +192,7 @@ def _install_offline(
 
 def _pytest(name: str, tests: Sequence[str], folder: Path) -> Step:
     """Tests of ours with the environment's own pytest, from outside of the source tree."""
-    env = _outside() | {"HYPOTHESIS_PROFILE": "neighbours"}
+    env = _outside() | {"HYPOTHESIS_PROFILE": "neighbours", "OTEL_STRAGGLER_TEST_DOSE": "few"}
     options = ["-q", "--strict-markers", "--import-mode=importlib", "-p", "no:cacheprovider"]
     command = [
         *(folder / "env" / "bin" / "pytest", "-c", ROOT / "pyproject.toml", "--rootdir", ROOT),

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 pytestmark = [pytest.mark.neighbours, pytest.mark.timeout(2_000)]
-AT_ONCE = 3
+AT_ONCE = 2
 Reports = dict[str, Future[Report]]
 
 
@@ -28,7 +28,7 @@ each_environment = only_where("")
 
 @pytest.fixture(scope="module")
 def reports(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reports]:
-    """All environments are begun at once, so that waiting in one is work in another."""
+    """Some are built at once, so that waiting in one is work in another."""
     folder = tmp_path_factory.mktemp("environments")
     with ThreadPoolExecutor(AT_ONCE) as pool:
         yield {e.name: pool.submit(build_and_test, e, wheel, folder / e.name) for e in TABLE}
@@ -66,7 +66,7 @@ def test_the_own_tests_pass(reports: Reports, environment: Environment) -> None:
     check(report_of(environment, reports), "own tests")
 
 
-@only_where("has_collector")
+@only_where("collector_tests")
 @pytest.mark.parametrize("step", ["extras", "conflicts with extras", "collector tests"])
 def test_the_collector_and_the_command_line_work(
     reports: Reports, environment: Environment, step: str

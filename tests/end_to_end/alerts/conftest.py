@@ -16,7 +16,7 @@ AT_ONCE = 8
 """Stories: some forty ranks, which two cores can bear."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """Prometheus, an Alertmanager, a webhook, a collector; under CI they must be installed."""
     try:
@@ -29,7 +29,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     built.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def told(stage: Stage, request: pytest.FixtureRequest) -> Iterator[dict[Story, Future[Outcome]]]:
     """The outcome of every story that a chosen test is about."""
     chosen = [getattr(item, "callspec", None) for item in request.session.items]

@@ -16,7 +16,7 @@ from otel_straggler.simulate.hang_worlds import (
     HangWorld,
 )
 
-WORLDS = 1_000 if os.environ.get("OTEL_STRAGGLER_TEST_DOSE") == "full" else 50
+WORLDS = {"full": 1_000, "few": 10}.get(os.environ.get("OTEL_STRAGGLER_TEST_DOSE", ""), 50)
 LOOK_S = 5.0
 
 
