@@ -55,11 +55,11 @@ cpp-test: ## the C++ tests: plain, under ASan, UBSan and TSan, and for arm64 und
 test: dev servers check cpp-test ## all that CI runs
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target py-test neighbours
 
-# Much of a test is waiting: four at a time keep two cores busy. A file stays in one process. Files
+# Much of a test is waiting: three at a time keep two cores busy. A file stays in one process. Files
 # go out in their order: by the number of their tests those with few long ones would come last.
 .PHONY: py-test
 py-test: dev ## the Python tests, but for those of the neighbours
-	$(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder -m 'not neighbours'
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder -m 'not neighbours'
 
 neighbours: dev ## the package beside old and new libraries, on Python 3.10 to 3.13
 	$(BIN)/python -m pytest -m neighbours tests/neighbours

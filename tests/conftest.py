@@ -1,7 +1,8 @@
 """What all tests share: how many random examples are tried.
 
-`make test` tries sixty, others each time; `make fuzz` very many (HYPOTHESIS_PROFILE=fuzz;
-FUZZ_EXAMPLES for another number than 20,000), and `make neighbours` few in each environment.
+`make test` tries sixty, others each time, but in CI the same; `make fuzz` very many
+(HYPOTHESIS_PROFILE=fuzz; FUZZ_EXAMPLES for another number than 20,000), and `make neighbours` few
+in each environment.
 """
 
 from __future__ import annotations
