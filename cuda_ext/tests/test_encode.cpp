@@ -1,8 +1,10 @@
 #include <doctest/doctest.h>
 
+#include <cstring>
 #include <random>
 #include <string>
 
+#include "dose.hpp"
 #include "encode_made.hpp"
 
 using namespace otel_straggler;
@@ -115,14 +117,17 @@ TEST_CASE("of many epochs the newest are kept") {
 }
 
 TEST_CASE("any bytes are a block of records") {
+  const long rounds = inputs_of_one_thread(2'000);
   std::mt19937_64 random(3);
-  for (int round = 0; round < 2'000; ++round) {
+  for (long round = 0; round < rounds; ++round) {
     SpanEncoder encoder = made::encoder(round % 3 == 0 ? 0 : 20);
     for (int block = 0; block < 3; ++block) {
       std::vector<Record> records(random() % 50);
       auto* const bytes = reinterpret_cast<std::uint8_t*>(records.data());
-      for (std::size_t at = 0; at < records.size() * sizeof(Record); ++at) {
-        bytes[at] = static_cast<std::uint8_t>(random());
+      static_assert(sizeof(Record) % sizeof(std::uint64_t) == 0);
+      for (std::size_t at = 0; at < records.size() * sizeof(Record); at += sizeof(std::uint64_t)) {
+        const std::uint64_t eight = random();
+        std::memcpy(bytes + at, &eight, sizeof eight);
       }
       for (Record& record : records) {  // most of them close to sense, so that they get far
         if (random() % 8 != 0) record.section %= 4;

@@ -249,7 +249,7 @@ TEST_CASE("spans wait for their numbers of the GPU; a flush sends them all the s
   CHECK(made.lost(kGpuMissingReason) == 0);
   timer.set_fast(false);
   made.run_now(10);
-  CHECK(made.flush("", 0.2));
+  CHECK(made.flush());
   CHECK(made.spans_sent() == 2 * 110);
   CHECK(made.lost(kGpuMissingReason) == 10);
   timer.lose(5);

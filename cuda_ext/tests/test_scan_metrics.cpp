@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "dose.hpp"
 #include "metric_requests.hpp"
 #include "otel_straggler/scan_metrics.hpp"
 
@@ -326,9 +327,7 @@ TEST_CASE("threads that scan metrics and answer at once get the same columns") {
 }
 
 TEST_CASE("mangled metrics are read alike by a scanner that has learnt and by a new one") {
-  // A fixed dose; `make fuzz` gives FUZZ_INPUTS=1000000.
-  const char* wanted = std::getenv("FUZZ_INPUTS");
-  const long inputs = wanted == nullptr ? 20'000 : std::atol(wanted);
+  const long inputs = inputs_of_one_thread(20'000);
   std::mt19937_64 random(1);
   auto learnt = std::make_unique<MetricScanner>(rules());
   MetricColumns columns;

@@ -296,8 +296,8 @@ class Scanner {
   double tokens_of(const Judgement& shape) const {
     if (shape.tokens_slot < 0) return shape.tokens;
     const double size = facts_.numbers[static_cast<std::size_t>(shape.tokens_slot)].real;
-    constexpr double kNotTold = std::numeric_limits<double>::quiet_NaN();
-    return size >= 0.0 && std::isfinite(size) ? size : kNotTold;
+    constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+    return size >= 0.0 && std::isfinite(size) ? size : kUnknown;
   }
 
   std::int32_t code_of(std::int32_t number, Renumbered& codes, std::vector<std::int32_t>& table) {
