@@ -8,6 +8,7 @@ in each environment.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
 # gRPC reads it when it is loaded, and the client refuses a gRPC that was loaded without it.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+# A shell has what it starts in the background ignore Ctrl-C, and so would all that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "test", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
