@@ -32,7 +32,7 @@ def _matrix() -> Panel:
         1,
         "Slowdown by data rank and pipeline stage",
         "Slowdown of the run if only this cell were as it is; the 2,048 slowest. One hot cell: a "
-        "bad worker, drain it. A hot last row: the last stage has too much work, move layers. "
+        "bad worker, drain it. A hot row: that stage has too much work, move layers. "
         "Heat all over: uneven sequences or pauses of the garbage collector.",
         ("pipeline_stage", "data_rank"),
         f"topk({_MOST_CELLS}, {cells})",
