@@ -246,6 +246,7 @@ def test_a_tracker_that_fails_does_not_stop_training(
         calls.append(step)
         raise RuntimeError("run is finished")
 
+    monkeypatch.setattr("otel_straggler.instrument.guard.GUARD.is_strict", False)
     each = scalars(broken)
     with caplog.at_level(logging.WARNING, "otel_straggler"):
         eventually(lambda: each.log(7) or calls)
