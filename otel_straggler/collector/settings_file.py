@@ -13,6 +13,7 @@ from otel_straggler.collector.commands_settings import with_token
 from otel_straggler.collector.notify_settings import check_notify
 from otel_straggler.collector.setting_rules import ADDRESSES, RULES
 from otel_straggler.collector.settings import CollectorSettings, parse_address
+from otel_straggler.collector.yaml_keys import refuse_repeated_keys
 from otel_straggler.errors import ConfigError, UnavailableError, describe
 
 Rule: TypeAlias = tuple[str, Callable[[Any], Any]]
@@ -23,6 +24,7 @@ _TYPE_NAMES = {
     str: "text",
     tuple: "a list of text",
 }
+_ADDRESS = "HOST:PORT, such as 127.0.0.1:9464"
 
 
 def load_settings(path: str | Path | None, flags: Mapping[str, Any]) -> CollectorSettings:
@@ -137,7 +139,7 @@ def _typed(where: str, name: str, value: Any, default: Any, expected: str) -> An
         describe(
             where=where,
             value=value,
-            expected=expected or _TYPE_NAMES[kind],
+            expected=expected or (_ADDRESS if name in ADDRESSES else _TYPE_NAMES[kind]),
             remedy="Correct it, or remove the line for the default.",
         )
     )
@@ -181,7 +183,9 @@ def _read(path: Path) -> dict[str, Any]:
         )
         raise UnavailableError(msg) from error
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        refuse_repeated_keys(text, str(path))
+        document = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             describe(
@@ -194,6 +198,8 @@ def _read(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         line = getattr(getattr(error, "problem_mark", None), "line", -1) + 1
         problem = getattr(error, "problem", None) or "cannot be read"
+        if "'\\t'" in problem:
+            problem += " (indent with blanks, not with tabs)"
         raise ConfigError(
             f"{path}:{line}: not YAML: {problem}; expected 'key: value' lines. "
             "See docs/collector.yaml for every setting."

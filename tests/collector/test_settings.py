@@ -200,7 +200,17 @@ WRONG = {
         ["alerts.notify.username", "token_file"],
     ),
     "no YAML": ("scoring: {\n", ["c.yaml:2", "not YAML"]),
-    "a tab": ("scoring:\n\tthreshold: 1\n", ["c.yaml:2", "not YAML"]),
+    "a tab": ("scoring:\n\tthreshold: 1\n", ["c.yaml:2", "not YAML", "not with tabs"]),
+    "a port alone": ("metrics:\n  listen: 9464\n", ["metrics.listen", "9464", "HOST:PORT"]),
+    "a part twice, as by pasting two examples": (
+        "metrics:\n  listen: 0.0.0.0:9464\nscoring:\nmetrics:\n  cluster: a\n",
+        ["c.yaml:4", "'metrics'", "line 1 has it"],
+    ),
+    "a key twice": (
+        "scoring:\n  threshold: 0.8\n  threshold: 0.7\n",
+        ["c.yaml:3", "'threshold'", "line 2 has it"],
+    ),
+    "a key twice within a list": ("alerts: [{a: 1, a: 2}]\n", ["c.yaml:1", "each key once"]),
 }
 
 
