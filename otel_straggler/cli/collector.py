@@ -49,7 +49,8 @@ def command(
     """Receive OTLP from every rank, score it, serve metrics and reports.
 
     The first line on standard output, once all ports are open, is a JSON object with the
-    addresses. Port 0 picks a free one. SIGTERM and SIGINT score what was received, then end.
+    addresses. Port 0 picks a free one. SIGTERM, SIGINT and SIGHUP (a terminal that closes; not
+    with nohup) score what was received, then end.
     """
     settings = load_settings(
         config,
@@ -69,7 +70,7 @@ def command(
     from otel_straggler.collector.service import Collector
 
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in signals_that_end():
         signal.signal(number, lambda *_: stop.set())
     take_file_descriptors()
     collector = Collector(settings)
@@ -80,6 +81,15 @@ def command(
     sys.stdout.flush()
     stop.wait()
     collector.stop()
+
+
+def signals_that_end() -> list[signal.Signals]:
+    """A terminal that closes ends in order as well, unless the process was told to outlive it."""
+    found = [signal.SIGTERM, signal.SIGINT]
+    hang_up = getattr(signal, "SIGHUP", None)  # Windows has none
+    if hang_up is not None and signal.getsignal(hang_up) != signal.SIG_IGN:
+        found.append(hang_up)
+    return found
 
 
 def page_url(address: str) -> str:

@@ -15,7 +15,11 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.cli.collector import spare_the_garbage_collector, take_file_descriptors
+from otel_straggler.cli.collector import (
+    signals_that_end,
+    spare_the_garbage_collector,
+    take_file_descriptors,
+)
 
 COMMAND = [sys.executable, "-m", "otel_straggler.cli", "collector"]
 FREE = ["--otlp-http", "127.0.0.1:0", "--otlp-grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
@@ -38,11 +42,15 @@ def process() -> Iterator[Any]:
             started.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_it_serves_until_a_signal_and_ends_with_zero(
     process: Any, kit: Any, number: signal.Signals
 ) -> None:
     """The first line has the addresses; logs, and where to look, go to standard error."""
+    if signal.getsignal(number) is signal.SIG_IGN:
+        pytest.skip(
+            "the tests were started so as to ignore it, as by nohup; so does what they start"
+        )
     addresses = process.addresses
     assert sorted(addresses) == ["metrics", "otlp_grpc", "otlp_http"]
     headers = {"Content-Type": "application/x-protobuf"}
@@ -62,6 +70,17 @@ def test_it_serves_until_a_signal_and_ends_with_zero(
     last = json.loads(err.rpartition("counts at the end: ")[2])
     assert last["spans"]["row"] == last["rows"]["scored"] == 8
     assert "Traceback" not in err
+
+
+def test_a_process_that_ignores_hanging_up_goes_on() -> None:
+    """As nohup starts it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert signal.SIGHUP not in signals_that_end()
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        assert signal.SIGHUP in signals_that_end()
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("flag", ["--otlp-http", "--otlp-grpc", "--metrics"])

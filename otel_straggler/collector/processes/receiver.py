@@ -315,8 +315,9 @@ class _Told:
 
 def main() -> None:
     """The process. Signals are the business of the scoring process, which then says stop."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):  # Windows has no SIGHUP
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
     loop = new_loop()
     asyncio.set_event_loop(loop)
     try:
