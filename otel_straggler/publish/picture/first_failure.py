@@ -26,7 +26,8 @@ class FirstFailure:
         ranks: ascending; several if nobody knows which of them.
         node: of all of them; empty if they are on several, or it is not known.
         is_silent: they ended without a word: killed, crashed or cut off. Else they recorded that
-            they failed.
+            they failed, or has_left.
+        has_left: their programs ended before that without saying how, as by ``sys.exit()``.
         n_later: ranks that failed after them.
     """
 
@@ -34,6 +35,7 @@ class FirstFailure:
     node: str
     is_silent: bool
     n_later: int
+    has_left: bool = False
 
     @property
     def who(self) -> str:
@@ -45,6 +47,8 @@ class FirstFailure:
 
     @property
     def headline(self) -> str:
+        if self.has_left:
+            return f"{self.who} ended first, without saying how"
         return f"{self.who} {'died without a word' if self.is_silent else 'failed'} first"
 
     @property
@@ -63,12 +67,16 @@ class FirstFailure:
             f"Look for the exit code in {log}, and in {where} for the reason: out of memory, a "
             "fault of a GPU (Xid), a signal."
         )
+        left = (
+            f"Read the log of {self.who}: the program ended without a traceback and without "
+            "shutdown(), as by sys.exit()."
+        )
         said = f"Read the traceback of {self.who}: those of the others mostly follow from it."
         return {
             "scope": "rank" if is_one else None,
             "rank": self.ranks[0] if is_one else None,
             "node": self.node or None,
-            "advice": [silent if self.is_silent else said],
+            "advice": [left if self.has_left else silent if self.is_silent else said],
         }
 
 
@@ -76,7 +84,9 @@ def first_failure(signs: RankSigns) -> FirstFailure | None:
     """From the last words of all ranks; None if nobody failed, or who went first is not known.
 
     A rank that was killed says nothing: it was last heard before anybody failed. One that its
-    launcher killed because another had failed was heard after that. Cost: O(R).
+    launcher killed because another had failed was heard after that. A program that ended without
+    saying how may have exited because of an error; the others then fail because it is gone.
+    Cost: O(R).
     """
     if not len(signs.ended_age_s):
         return None
@@ -89,6 +99,14 @@ def first_failure(signs: RankSigns) -> FirstFailure | None:
     if died.any():
         found = _named(signs, died, is_silent=True, n_later=int(has_failed.sum()))
         return found if found.node or len(found.ranks) <= _MOST_NAMED else None
+    unsaid = outcomes == "unknown"
+    left = unsaid & (signs.ended_age_s > first_age_s + _TIE_S)
+    if left.any():
+        n_later = int(has_failed.sum())
+        found = _named(signs, left, is_silent=False, n_later=n_later, has_left=True)
+        return found if len(found.ranks) <= _MOST_NAMED else None
+    if (unsaid & (signs.ended_age_s > first_age_s - _TIE_S)).any():
+        return None
     is_first = has_failed & (signs.ended_age_s > first_age_s - _TIE_S)
     if is_first.sum() > max(1, min(_MOST_NAMED, has_failed.sum() // 2)):
         return None
@@ -96,7 +114,9 @@ def first_failure(signs: RankSigns) -> FirstFailure | None:
     return _named(signs, is_first, is_silent=False, n_later=n_later)
 
 
-def _named(signs: RankSigns, chosen: Bools, *, is_silent: bool, n_later: int) -> FirstFailure:
+def _named(
+    signs: RankSigns, chosen: Bools, *, is_silent: bool, n_later: int, has_left: bool = False
+) -> FirstFailure:
     nodes = {signs.nodes[at] for at in np.flatnonzero(chosen).tolist()}
     node = nodes.pop() if len(nodes) == 1 else ""
-    return FirstFailure(signs.ranks[chosen].tolist(), node, is_silent, n_later)
+    return FirstFailure(signs.ranks[chosen].tolist(), node, is_silent, n_later, has_left)

@@ -48,6 +48,25 @@ def test_a_lost_node_is_named() -> None:
     assert (found.who, found.n_later) == ("ranks 8 to 15 on node-1", 8)
 
 
+def ends_of(unsaid_s: float) -> RankSigns:
+    """Rank 0 failed 50 s ago, rank 1 ended without saying how."""
+    outcomes = ["failed", "unknown"]
+    return failed_signs([50.0, unsaid_s], [49.0, 49.0], outcomes=outcomes)
+
+
+def test_a_rank_that_exits_before_others_fail_went_first() -> None:
+    """As by sys.exit(1): the others fail because it is gone. Later it is no cause, and ends that
+    lie close together have no order."""
+    found = first_failure(ends_of(51.0))
+    assert found == FirstFailure([1], "node-0", is_silent=False, n_later=1, has_left=True)
+    assert found.sentence == (
+        "rank 1 on node-0 ended first, without saying how; after that 1 rank failed."
+    )
+    assert "sys.exit()" in found.facts()["advice"][0]
+    assert first_failure(ends_of(50.1)) is None
+    assert first_failure(ends_of(49.0)) == FirstFailure([0], "node-0", is_silent=False, n_later=0)
+
+
 @pytest.mark.parametrize(
     ("ends", "heard"),
     [
