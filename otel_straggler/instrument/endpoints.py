@@ -108,7 +108,17 @@ def _own_headers(
     if headers is not None:
         return _checked_headers(headers, "configure(headers=...)")
     text = env.get("OTEL_STRAGGLER_HEADERS")
-    return None if text is None else _checked_headers(parse_pairs(text), "OTEL_STRAGGLER_HEADERS")
+    if text is None:
+        return None
+    if any(item.strip() and "=" not in item for item in text.split(",")):
+        message = describe(
+            where="OTEL_STRAGGLER_HEADERS",
+            value="a part without '='",
+            expected="name=value,name=value with %2C for a comma in it (values are not shown here)",
+            remedy="Use for example authorization=Bearer%20TOKEN.",
+        )
+        raise ConfigError(message)
+    return _checked_headers(parse_pairs(text), "OTEL_STRAGGLER_HEADERS")
 
 
 def _checked_headers(headers: object, where: str) -> dict[str, str]:

@@ -164,6 +164,7 @@ def test_a_wrong_header_value_is_not_shown() -> None:
         ({"OTEL_STRAGGLER_ENDPOINT": "grpc://x"}, "OTEL_STRAGGLER_ENDPOINT: got 'grpc://x'"),
         ({"OTEL_STRAGGLER_HEARTBEAT_S": "often"}, "OTEL_STRAGGLER_HEARTBEAT_S: got 'often'"),
         ({"OTEL_STRAGGLER_PAGE": "nobody"}, "OTEL_STRAGGLER_PAGE: got 'nobody'"),
+        ({"OTEL_STRAGGLER_HEADERS": "a=1,s3cret"}, 'OTEL_STRAGGLER_HEADERS: got "a part without'),
     ],
 )
 def test_a_wrong_variable_of_ours_is_an_error(env: dict[str, str], where: str) -> None:
