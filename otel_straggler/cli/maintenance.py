@@ -147,7 +147,7 @@ def _collector(url: str) -> Server:
     return Server(
         url=base_url(url, "--collector", DEFAULT_COLLECTOR),
         expected="a collector that takes maintenance there",
-        remedy="Is this its --metrics address, is it an older one, or is metrics.decisions off?",
+        remedy="Is it running, is this its --metrics address, or is metrics.decisions off?",
     )
 
 

@@ -45,7 +45,7 @@ def check_clock(bounds: ClockBounds | None, whose: str) -> Finding:
     """Windows of spans without steps, and traces, are put together by the ranks' clocks."""
     if bounds is None:
         sentence = (
-            "The other side's clock is not known: it sent no Date. "
+            "The other side's clock is not known: no answer had a Date. "
             "--collector URL asks the collector's own address."
         )
         return info("clock.skew", sentence)

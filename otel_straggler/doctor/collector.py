@@ -43,7 +43,8 @@ def check_run(collector: Collector, wanted: str | None, own_run_id: str) -> Find
             "otel-straggler doctor --run NAME   # or start the training; is its endpoint right?"
         )
         return warning("collector.run", sentence, remedy, known)
-    sentence = f"{collector.url} knows several runs, or none: {listed}."
+    count = f"{len(known):,} runs: {listed}" if known else "no run yet"
+    sentence = f"{collector.url} knows {count}."
     return info("collector.run", sentence, known, "otel-straggler doctor --run NAME")
 
 

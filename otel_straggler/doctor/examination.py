@@ -21,7 +21,13 @@ from otel_straggler.doctor.identity import Identity, check_identity, find_identi
 from otel_straggler.doctor.network import check_way, proxy_for, proxy_remedy
 from otel_straggler.doctor.recording import check_exporter, check_recording
 from otel_straggler.doctor.scrape import Collector, look
-from otel_straggler.doctor.settings import Target, check_switches, check_target, settle
+from otel_straggler.doctor.settings import (
+    Target,
+    check_evidence,
+    check_switches,
+    check_target,
+    settle,
+)
 from otel_straggler.doctor.versions import check_versions
 from otel_straggler.doctor.volume import Volume, assumed, check_volume, measured
 from otel_straggler.transport.response import NO_ANSWER
@@ -57,6 +63,7 @@ def examine(options: Options, env: Mapping[str, str]) -> Iterator[Finding]:
     yield from check_recording(env)
     yield from check_identity(identity, env)
     yield from check_switches(env)
+    yield from check_evidence(env)
     target, of_settings = settle(env, options.endpoint, options.protocol, identity)
     yield from of_settings
     clock: ClockBounds | None = None

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import difflib
 import logging
+import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -133,6 +136,27 @@ def check_switches(env: Mapping[str, str]) -> Iterator[Finding]:
         yield info("settings.config_file", sentence, env["OTEL_CONFIG_FILE"])
     for name in sorted(n for n in env if n.startswith(_PREFIX) and n not in VARIABLES):
         yield _unknown(name)
+
+
+def check_evidence(env: Mapping[str, str]) -> Iterator[Finding]:
+    """What a rank that is stuck leaves behind: nothing, if its folder cannot be written."""
+    for name, what in (("EVIDENCE_DIR", "stacks are written"), ("RING_DIR", "rings are kept")):
+        folder = env.get(f"{_PREFIX}{name}", "").strip()
+        if folder and not _may_write(Path(folder)):
+            sentence = f"{folder} cannot be made, or not be written to, so no {what} there."
+            remedy = f"mkdir -p {shlex.quote(folder)}   # or name another in {_PREFIX}{name}"
+            yield warning(f"settings.{name.lower()}", sentence, remedy, folder)
+    is_asking = env.get(f"{_PREFIX}COMMANDS", "").strip().lower() == "on"
+    if is_asking and not env.get(f"{_PREFIX}COMMANDS_TOKEN", "").strip():
+        sentence = f"{_PREFIX}COMMANDS is on, but {_PREFIX}COMMANDS_TOKEN is not set: none come."
+        remedy = f"export {_PREFIX}COMMANDS_TOKEN=...   # that of the collector"
+        yield warning("settings.commands", sentence, remedy)
+
+
+def _may_write(folder: Path) -> bool:
+    """Whether it can be written to, or made within the nearest folder above that is there."""
+    there = next((place for place in (folder, *folder.parents) if place.exists()), Path.cwd())
+    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
 
 def _unknown(name: str) -> Finding:

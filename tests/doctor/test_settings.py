@@ -41,6 +41,28 @@ def test_a_misspelt_variable_is_told_with_the_right_one(examined: Examine) -> No
     assert finding.remedy == "unset OTEL_STRAGGLER_QQQ"
 
 
+def test_a_folder_for_evidence_that_cannot_be_made_is_told(
+    examined: Examine, tmp_path: Path
+) -> None:
+    """Before the hang of which nothing would be left; doctor itself makes none."""
+    (tmp_path / "file").touch()
+    below_a_file, new = str(tmp_path / "file" / "a"), str(tmp_path / "new" / "a")
+    for name in ("EVIDENCE_DIR", "RING_DIR"):
+        found = examined({f"OTEL_STRAGGLER_{name}": below_a_file})[f"settings.{name.lower()}"]
+        assert found.status == "warning"
+        assert below_a_file in found.sentence
+        assert f"settings.{name.lower()}" not in examined({f"OTEL_STRAGGLER_{name}": new})
+    assert not (tmp_path / "new").exists()
+
+
+def test_commands_without_a_token_are_told(examined: Examine) -> None:
+    """Nothing is asked for then, and only the log of the training says so."""
+    env = {"OTEL_STRAGGLER_COMMANDS": "on"}
+    assert "TOKEN" in examined(env)["settings.commands"].remedy
+    told = examined({**env, "OTEL_STRAGGLER_COMMANDS_TOKEN": "t"})
+    assert "settings.commands" not in told
+
+
 def test_every_variable_that_is_read_is_known() -> None:
     """The list follows the code."""
     package = Path(otel_straggler.__file__).parent
