@@ -136,10 +136,16 @@ def _hours(picture: Json) -> str:
 def _cost(answer: Json, hours: str) -> Iterator[str]:
     cost = answer["cost"]
     if cost and cost["gpu_seconds_lost_per_hour"]:
-        yield f"costs {digits(cost['gpu_seconds_lost_per_hour'] / _HOUR_S)} {hours} an hour"
+        yield f"costs {_in_hours(cost['gpu_seconds_lost_per_hour'])} {hours} an hour"
     if cost and cost["gpu_seconds_lost"]:
         so_far = "in all" if _is_over(answer) else "so far"
-        yield f"{digits(cost['gpu_seconds_lost'] / _HOUR_S)} {hours} lost {so_far}"
+        yield f"{_in_hours(cost['gpu_seconds_lost'])} {hours} lost {so_far}"
+
+
+def _in_hours(seconds: float) -> str:
+    """Some seconds are not "0.00" hours."""
+    hours = seconds / _HOUR_S
+    return digits(hours) if hours >= 0.01 else f"{hours:.2g}"
 
 
 def _figures(picture: Json) -> Iterator[Text]:

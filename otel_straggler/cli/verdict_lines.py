@@ -31,6 +31,9 @@ _SILENCED = {"dismiss": ", dismissed", "mute": ", muted"}
 _SLOW_RUN = 1.1
 _WORTH_A_WORD = 0.5
 """Part of the loss from which on its place is told."""
+_CALLED = ("confirmed", "flapping")
+_SAME = 0.01
+"""Parts of the time of all ranks that differ by less are one loss, measured in two ways."""
 
 
 def verdict_lines(run: Json, most: int = MOST_VERDICTS) -> Iterator[Text]:
@@ -62,7 +65,7 @@ def current_verdicts(run: Json) -> list[Json]:
 
 def run_line(run: Json) -> Iterator[Text]:
     """What the run loses, and the smallest slowdown that could be shown; nothing if unknown."""
-    told = run["run"]
+    told = _by_the_dearest(run, run["run"])
     lost = told["slowdown"] or 0.0
     parts = [*_loss(run, told), *_resolvable(run, told)]
     if parts:
@@ -166,6 +169,26 @@ def _loss(run: Json, told: Json) -> Iterator[str]:
         so_far = "in all" if has_ended else "so far"
         of_what = hours_text(on_gpu=bool(told.get("on_gpu")))
         yield f"{told['gpu_seconds_lost'] / 3600:.3g} {of_what} lost {so_far}"
+
+
+def _by_the_dearest(run: Json, told: Json) -> Json:
+    """As the page tells it: where somebody who is called slow costs more than unequal work does,
+    by him. The balance of work does not see a loss that hides in waiting, as within DDP's
+    backward, or in the loading of data; the two lines would contradict each other."""
+    sizes = (w["world_size"] for w in run.get("windows", ()) if w["group"] == told["group"])
+    n_ranks = next(filter(None, sizes), 0)
+    dearest = max(
+        (
+            verdict["gpu_seconds_lost_per_hour"] or 0.0
+            for verdict in current_verdicts(run)
+            if verdict["state"] in _CALLED and verdict["group"] == told["group"]
+        ),
+        default=0.0,
+    )
+    share = min(dearest / 3600.0 / n_ranks, 0.99) if n_ranks else 0.0
+    if share <= (told["waste"] or 0.0) + _SAME:
+        return told
+    return {**told, "slowdown": 1.0 / (1.0 - share), "m_w": None, "m_s": None}
 
 
 def _worst_workers(told: Json) -> str:

@@ -332,6 +332,16 @@ def test_every_part_may_be_missing() -> None:
     assert str(first).startswith("run bare: unknown, 0 of 0")
 
 
+def test_some_seconds_lost_are_not_no_hours() -> None:
+    """Six seconds of four ranks, in a run of minutes."""
+    from otel_straggler.publish.picture import Maker, Seen, picture_json
+
+    picture = picture_json(Seen(run_id="short", now_s=0.0), Maker(version="1"))
+    picture["answer"]["cost"] = {"gpu_seconds_lost_per_hour": 18.0, "gpu_seconds_lost": 6.0}
+    told = "\n".join(str(line) for line in report_lines(picture))
+    assert "costs 0.005 rank-hours an hour, 0.0017 rank-hours lost" in told
+
+
 @pytest.mark.parametrize(("on_gpu", "hours"), [(True, "GPU-hours"), (False, "rank-hours")])
 def test_brief_hangs_are_one_line_and_lost_hours_are_of_what_there_is(
     on_gpu: bool, hours: str

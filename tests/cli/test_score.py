@@ -27,7 +27,7 @@ def test_verdicts_stand_below_the_table_dearest_first(call, recorded, by_hand, m
     """Sentences, what the run loses, then the scores; the same in the JSON."""
     judged = by_hand.judged(
         by_hand.verdict("suspect", subject_id="s", sentence="rank 3 may be slow"),
-        by_hand.verdict(),
+        by_hand.verdict(gpu_seconds_lost_per_hour=3600.0),
         worlds=(by_hand.world(),),
     )
     monkeypatch.setattr(Scorer, "judged", lambda *_: judged)

@@ -86,7 +86,7 @@ def test_verdicts_are_the_first_lines(call, collector, report, by_hand) -> None:
     """Dearest first, then what the run loses, then the table."""
     judged = by_hand.judged(
         by_hand.verdict("suspect", subject_id="s", sentence="rank 3 may be slow"),
-        by_hand.verdict(),
+        by_hand.verdict(gpu_seconds_lost_per_hour=3600.0),
         worlds=(by_hand.world(),),
     )
     collector.answer = judged_report(report("healthy"), judged)
