@@ -8,10 +8,10 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from otel_straggler.config import ClientSettings
+from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.native import check_wish
 from otel_straggler.record.active import RECORDER
@@ -267,16 +267,27 @@ def _close(outcome: Outcome | None, *, otherwise: Outcome) -> None:
 
 
 def _already_configured(now: ClientSettings, wanted: ClientSettings) -> str:
-    names = [n for n in ClientSettings.__slots__ if getattr(now, n) != getattr(wanted, n)]
     return describe(
         where="configure()",
-        value=", ".join(n if n in _SECRET else f"{n}={getattr(wanted, n)!r}" for n in names),
+        value=", ".join(_differences(now, wanted)),
         expected="the settings of the first call",
-        remedy="Call shutdown() before configuring anew.",
+        remedy="Leave the second call out, or call shutdown() before it.",
     )
 
 
-_SECRET = frozenset({"traces", "metrics", "commands_token"})  # their headers may hold tokens
+def _differences(now: ClientSettings, wanted: ClientSettings) -> Iterator[str]:
+    """What the second call asked for, in the words of its arguments; no headers, no tokens."""
+    for name in ClientSettings.__slots__:
+        before, after = getattr(now, name), getattr(wanted, name)
+        if before == after:
+            continue
+        if isinstance(after, Endpoint):
+            is_elsewhere = before.url != after.url and "@" not in after.url
+            yield f"{name} to {after.url}" if is_elsewhere else f"{name} sent otherwise"
+        elif name == "is_trusted":
+            yield "an endpoint" if after else "no endpoint"
+        else:
+            yield name if name == "commands_token" else f"{name}={after!r}"
 
 
 def _forget_in_child() -> None:

@@ -48,11 +48,24 @@ def test_one_thread_and_none_after_shutdown(sink: CapturedRequests) -> None:
 def test_other_settings_need_a_shutdown_first(sink: CapturedRequests) -> None:
     """Two halves of a program that disagree are told so, without their secrets."""
     configure(endpoint=sink.url, rank=0, world_size=2)
-    with pytest.raises(ConfigError, match=r"rank=1.*Call shutdown\(\) before"):
+    with pytest.raises(ConfigError, match=r"rank=1.*call shutdown\(\) before"):
         configure(endpoint=sink.url, rank=1, world_size=2)
     with pytest.raises(ConfigError) as caught:
         configure(endpoint=sink.url, rank=0, world_size=2, headers={"authorization": "s3cret"})
     assert "s3cret" not in str(caught.value)
+    assert "traces sent otherwise" in str(caught.value)
+
+
+def test_a_second_call_to_elsewhere_names_the_addresses(
+    sink: CapturedRequests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the words of its arguments, not by names of fields that nobody gave."""
+    configure(endpoint=sink.url, rank=0, world_size=2)
+    with pytest.raises(ConfigError, match=r"traces to http://127.0.0.1:1/v1/traces, metrics to"):
+        configure(endpoint="http://127.0.0.1:1", rank=0, world_size=2)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", sink.url)
+    with pytest.raises(ConfigError, match=r"got 'no endpoint'; .*Leave the second call out"):
+        configure(rank=0, world_size=2)
 
 
 def test_a_second_session_is_a_new_one(sink: CapturedRequests) -> None:
