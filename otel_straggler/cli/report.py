@@ -105,7 +105,7 @@ def _write(path: str, page: str) -> None:
         _replace(Path(path), content)
     except OSError as error:
         expected = "a file that can be written"
-        remedy = "Is there its folder, room on the disk, and may you write there?"
+        remedy = "Does its folder exist, is there room on the disk, and may you write there?"
         value = error.strerror or str(error)
         raise UnavailableError(
             describe(where=path, value=value, expected=expected, remedy=remedy)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from otel_straggler.transport.response import NO_ANSWER, Response
+from otel_straggler.transport.root_cause import root_cause
 
 if TYPE_CHECKING:
     import requests
@@ -89,7 +90,7 @@ class HttpClient:
             return self._exchange(method, url, body, headers, max(limit_s, 0.001))
         except (requests.RequestException, OSError, ValueError) as error:
             self.close()
-            return Response(NO_ANSWER, error=f"{type(error).__name__}: {error}")
+            return Response(NO_ANSWER, error=f"{type(error).__name__}: {root_cause(error)}")
 
     def _exchange(
         self, method: str, url: str, body: bytes | None, headers: dict[str, str], limit_s: float

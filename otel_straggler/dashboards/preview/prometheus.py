@@ -10,6 +10,7 @@ import requests
 
 from otel_straggler.dashboards.preview.ranges import TimeRange
 from otel_straggler.errors import UnavailableError, describe
+from otel_straggler.transport.root_cause import root_cause
 
 _TIMEOUT_S: Final = 60.0
 Labels = dict[str, str]
@@ -51,7 +52,7 @@ class Prometheus:
                     where="--prometheus",
                     value=without_password(self._url),
                     expected="the address of a Prometheus that answers",
-                    remedy=f"It said: {error}",
+                    remedy=f"What came of asking it: {root_cause(error)}.",
                 )
             ) from error
 
