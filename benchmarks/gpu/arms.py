@@ -16,6 +16,8 @@ from typing import Any
 from benchmarks.gpu.endings import last_lines, words_of
 
 ROOT = Path(__file__).parents[2]
+GONE_S = 10.0
+"""A process that was killed while the driver holds it may stay for ever."""
 
 
 class ArmFailedError(Exception):
@@ -74,7 +76,8 @@ class Arm:
             self._process.wait(5)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(GONE_S)
         if self._process.stdout is not None:
             self._process.stdout.close()
         self._errors.close()
