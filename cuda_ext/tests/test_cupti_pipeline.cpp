@@ -100,6 +100,19 @@ TEST_CASE("of runs that share a place the newer is known, and not what the older
   CHECK(directory.launched(RunDirectory::kPlaces - 1) == 0);
 }
 
+TEST_CASE("a run whose number ends in 32 zeros is missing: its kernels were not told from nobody's") {
+  constexpr std::uint64_t kSpan = std::uint64_t{7} << 32;
+  Made made;
+  made.enter(kSpan, 1, kStart);
+  made.deliver(made.launch(10, 20), kStart + 30);
+  const Record run = made.record(kSpan, kNoSpan, kStart, kStart + 50);
+  made.pipeline.add(&run, 1);
+  const std::vector<Record> out = made.ready(kStart + 60);
+  REQUIRE(out.size() == 1);
+  CHECK(out[0].gpu.state == GpuState::kMissing);
+  CHECK(made.pipeline.counts().outside == 1);
+}
+
 TEST_CASE("a run without kernels is timed: there were none") {
   Made made;
   made.enter(1, 1, kStart);

@@ -245,6 +245,7 @@ class Pipeline {
     const Record& record = waiting.record;
     const bool is_before = record.start_ns >= idle_since_ns_ && record.end_ns <= traced_since_ns_;
     if (is_before || record.start_ns >= traced_until_ns_) return GpuState::kOff;
+    if (run_of(record.span) == kNoRun) return GpuState::kMissing;  // one in four billion
     if (way_ == Way::kMarks && directory_->is_elsewhere(run_of(record.span))) return GpuState::kOff;
     if (record.start_ns < traced_since_ns_ || record.end_ns > traced_until_ns_ ||
         record.start_ns < flawed_until_ns_) {
@@ -303,7 +304,7 @@ class Pipeline {
     } else if (state == GpuState::kMissing) {
       ++counts_.missing_runs;
     }
-    if (state != GpuState::kOff) {
+    if (state != GpuState::kOff && run != kNoRun) {
       runs_.pass_on(run, run_of(record.parent));
       const bool is_inside = record.parent != kNoSpan && state == GpuState::kMissing;
       if (is_inside) runs_.at(run_of(record.parent)).is_in_doubt = true;
