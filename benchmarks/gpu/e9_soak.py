@@ -27,7 +27,7 @@ def measure(notebook: Notebook) -> None:
     """One arm after the other: each wants the whole GPU."""
     wanted = 200_000 if notebook.is_quick else RECORDS
     for at, name in enumerate(ARMS):
-        share_s = min(SHARE_S, notebook.left_s() / (len(ARMS) - at) - BESIDE_S)
+        share_s = max(5.0, min(SHARE_S, notebook.left_s() / (len(ARMS) - at) - BESIDE_S))
         with arms_of(__name__, (name,), {}) as arms:
             order = {"records": wanted, "seconds": share_s}
             told = arms.round(0, share_s + BESIDE_S / 2, {name: order}).get(name)

@@ -11,6 +11,7 @@ MODULES = (
     "e0_load",
     "e2_order",
     "e4_attribution",
+    "e13_delay",
     "e3_steps",
     "e7_kineto",
     "e6_residue",
