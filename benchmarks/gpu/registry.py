@@ -14,6 +14,7 @@ MODULES = (
     "e13_delay",
     "e3_steps",
     "e7_kineto",
+    "e14_product",
     "e6_residue",
     "e5_costs",
     "e1_launches",
