@@ -21,6 +21,7 @@ from benchmarks.gpu import (
     environment,
     figures,
     kernel_medians,
+    native,
     page,
     presence,
     table,
@@ -143,6 +144,24 @@ def test_a_gpu_that_was_held_back_meanwhile_is_said():
     assert sentence == "The GPU was throttled for 20 % of the window, by its temperature."
     assert environment.throttled(state(100, 7), state(110, 7)) == ""
     assert environment.throttled({}, state(110, 9)) == ""
+
+
+def test_a_driver_without_a_compiler_gets_kernels_that_ptxas_has_made(tmp_path, monkeypatch):
+    """For the GPU's architecture; without a ptxas, or where it refuses, the reason is said."""
+    ptxas = tmp_path / "ptxas"
+    ptxas.write_text(
+        '#!/bin/sh\n[ "$1" = -arch=sm_90 ] && cp "$2" "$4" || { echo no >&2; exit 1; }'
+    )
+    ptxas.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert native.assembled("sm_90") == native.KERNELS.read_bytes()
+    with pytest.raises(native.NoProbeError, match="refused our kernels: no"):
+        native.assembled("sm_10")
+    monkeypatch.setattr(native.shutil, "which", lambda _: None)
+    monkeypatch.setattr(native, "find_spec", lambda _: None)
+    if not Path("/usr/local/cuda/bin/ptxas").exists():
+        with pytest.raises(native.NoProbeError, match="there is no ptxas"):
+            native.assembled("sm_90")
 
 
 def test_a_sensor_that_breaks_costs_no_result(monkeypatch):
