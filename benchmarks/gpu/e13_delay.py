@@ -50,6 +50,7 @@ class Arm:
         self._probe = self._cuda.probe()
         self._probe.open_launcher(self._cuda.driver)
         self._way.start()
+        self._launched = 0
 
     def turn(self, rate: int, seconds: float) -> dict[str, Any]:
         """Of runs that had their time to become ready: how many, how many were timed, and the
@@ -68,9 +69,8 @@ class Arm:
         self._launched = 0
         self._cuda.synchronize()
         self._way.end_turn()
-        return self._judged(taken, time.monotonic() - PATIENCE_S - AHEAD_S)
-
-    _launched = 0
+        until_s = time.monotonic() - PATIENCE_S - AHEAD_S
+        return self._judged([one for one in taken if began_s <= one[1] < until_s])
 
     def _section(self, ticks: int) -> None:
         self._way.begin(1)
@@ -86,8 +86,7 @@ class Arm:
         now_s = time.monotonic()
         return [(state, end_ns / 1e9, now_s - end_ns / 1e9) for state, end_ns in ready]
 
-    def _judged(self, taken: list[tuple[int, float, float]], until_s: float) -> dict[str, Any]:
-        due = [one for one in taken if one[1] < until_s]
+    def _judged(self, due: list[tuple[int, float, float]]) -> dict[str, Any]:
         delays = [delay_s for state, _, delay_s in due if state == TIMED]
         return {
             "runs": len(due),
