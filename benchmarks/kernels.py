@@ -6,8 +6,9 @@ CPU time to process a kernel's record off the training thread, from the full buf
 of its run and its kernel (the fake's walk and flush, zeroing the buffer and busy time included), in
 the rhythm of 50,000 kernels a second, and of a second's worth at once; own code at a section's
 boundary, by itself and in a real ``with section``, and at a launch, without what CUPTI and the
-driver do there; memory with 10,000 distinct kernels. What CUPTI itself costs only a GPU can tell.
-Prints JSON.
+driver do there; the worst case, where marks are lost so often that the queue of kernels that wait
+for theirs (65,536) is full for ever; memory with 10,000 distinct kernels. What CUPTI itself costs
+only a GPU can tell. Prints JSON.
 """
 
 from __future__ import annotations
@@ -64,6 +65,9 @@ def main() -> None:
                 max(best["percent_of_core_marks"], best["percent_of_core_launches"]),
                 CORE_PERCENT,
                 "%",
+            ),
+            "kernels: percent of a core, every 50th mark lost": judge(
+                best["percent_of_core_lost_marks"], CORE_PERCENT, "%"
             ),
             "kernels: statistics of 10,000 kernels": judge(mib, CELL_MIB, "MiB"),
         },

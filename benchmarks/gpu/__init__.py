@@ -4,7 +4,8 @@
     python -m benchmarks.gpu --soak [--json FILE]
 
 It needs an NVIDIA GPU, PyTorch for CUDA, NumPy, g++, and nothing to download; no package of
-OpenTelemetry. The extension has to be built first, on that machine, from the root of a checkout:
+OpenTelemetry, but for E14, which says so. The extension has to be built first, on that machine,
+from the root of a checkout:
 
     python -c 'from setuptools import setup; setup()' build_ext --inplace
 

@@ -30,9 +30,9 @@ def check(given: argparse.Namespace) -> bool:
     known = _known(path)
     until_s = time.monotonic() + (given.seconds or (SOAK_S if given.soak else CHECK_S))
     measured_on = environment()
+    before = measured_on.pop("gpu")
     for experiment in chosen:
         print(f"{experiment.key}: {experiment.question}", file=sys.stderr, flush=True)
-        before = gpu_now()
         result = run_experiment(
             experiment,
             given.experiments,
@@ -47,6 +47,7 @@ def check(given: argparse.Namespace) -> bool:
             "dose": "quick" if given.quick else "full",
             "measured_on": {**measured_on, "gpu": before, "gpu_after": after},
         }
+        before = after
         known["experiments"] = dict(sorted(known["experiments"].items(), key=_order))
         known["acceptance"] = decide(known["experiments"], has_governor=_has_governor())
         if path is not None:
@@ -82,7 +83,8 @@ def _known(path: Path | None) -> dict[str, Any]:
 def _write(path: Path, known: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(".new")
-    new.write_text(json.dumps(_finite(known), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    found = json.dumps(_finite(known), indent=2, allow_nan=False, default=str)
+    new.write_text(found + "\n", encoding="utf-8")
     new.replace(path)
 
 

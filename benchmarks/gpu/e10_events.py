@@ -24,14 +24,14 @@ def measure(notebook: Notebook) -> None:
     rounds = 3 if notebook.is_quick else 9
     costs: dict[str, list[float]] = {}
     with arms_of(__name__, ("costs", "truth"), {}) as arms:
-        for at in range(rounds):
+        for at in notebook.rounds(rounds):
             answers = arms.round(at, 20, {"costs": {}, "truth": {}})
             for told in answers.values():
                 for name, value in told.items():
                     costs.setdefault(name, []).append(value)
-        notebook.failures(arms.failures)
-    for name, values in costs.items():
-        notebook.figure(name, spread(values))
+            notebook.failures(arms.failures)
+            for name, values in costs.items():
+                notebook.figure(name, spread(values))
 
 
 class Arm:

@@ -44,7 +44,7 @@ LOADS = (
 def measure(notebook: Notebook) -> None:
     """In one process: a quiet GPU is the peer, the same GPU with a neighbour the slow rank."""
     with arms_of(__name__, ("m1",), {"size": asdict(SIZE)}) as arms:
-        told = arms.round(0, 60, {"m1": {}}).get("m1")
+        told = arms.round(0, 45, {"m1": {}}).get("m1")
         notebook.failures(arms.failures)
     if told is None:
         return
@@ -94,17 +94,24 @@ class Arm:
         }
 
     def _search(self, peer: Kernels) -> tuple[Load, list[Any]]:
-        """The first load that slows kernels as wanted; else the lightest beyond, or the last."""
+        """The first load that slows kernels as wanted; else the lightest beyond, or the last. What
+        the driver refuses is left out."""
         tried: list[tuple[Load, float]] = []
         for load in LOADS:
-            with _Neighbour(self._probe, self._stream, load):
-                self._window(2)
-                tried.append((load, percent_slower(self._window(6), peer)))
+            try:
+                with _Neighbour(self._probe, self._stream, load):
+                    self._window(2)
+                    tried.append((load, percent_slower(self._window(6), peer)))
+            except RefusedError:
+                continue
+            finally:
+                self._cuda.synchronize()  # slices that wait are not the next load's
             if WANTED[0] <= tried[-1][1] <= WANTED[1]:
                 break
         fitting = [t for t in tried if WANTED[0] <= t[1] <= WANTED[1]]
         beyond = sorted((t for t in tried if t[1] > WANTED[1]), key=lambda t: t[1])
-        return (fitting or beyond or tried[-1:])[0][0], [[asdict(t[0]), t[1]] for t in tried]
+        chosen = (fitting or beyond or tried[-1:] or [(LOADS[0], 0.0)])[0][0]
+        return chosen, [[asdict(t[0]), t[1]] for t in tried]
 
     def _window(self, steps: int = WINDOW) -> Kernels:
         for _ in range(steps):
@@ -123,6 +130,10 @@ def percent_slower(own: Kernels, peer: Kernels) -> float:
     weight = sum(peer[name][1] for name in common)
     slower = sum(peer[name][1] * own[name][0] / peer[name][0] for name in common)
     return 100 * (slower / weight - 1) if weight else float("nan")
+
+
+class RefusedError(RuntimeError):
+    """The driver refused a neighbour; the message has its result."""
 
 
 class _Neighbour:
@@ -144,7 +155,7 @@ class _Neighbour:
         self._ends.set()
         self._thread.join()
         if self._code:
-            raise RuntimeError(f"the driver refused the neighbour with {self._code}")
+            raise RefusedError(f"the driver refused the neighbour with {self._code}")
 
     def _run(self) -> None:
         """A slice every ``SLICE_S``, about as long as that."""
@@ -179,6 +190,6 @@ EXPERIMENT = Experiment(
         Expected(figure="score while slow", most=MOVED, is_requirement=True),
         Expected(figure="steps until the score has moved", most=50, is_requirement=True),
     ),
-    limit_s=60,
+    limit_s=75,
     measure=measure,
 )

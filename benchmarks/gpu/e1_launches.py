@@ -23,7 +23,7 @@ def measure(notebook: Notebook) -> None:
     rounds, batches = (2, 5) if notebook.is_quick else (10, 20)
     with arms_of(__name__, ARMS, {}) as arms:
         orders = {name: {"batches": batches} for name in ARMS}
-        found = [arms.round(at, 30, orders) for at in range(rounds)]
+        found = [arms.round(at, 30, orders) for at in notebook.rounds(rounds)]
         facts = arms.round(0, 30, {name: {"finish": True} for name in ARMS})
         notebook.failures(arms.failures)
         notebook.fact("seen", facts)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,41 +17,59 @@ from benchmarks.gpu.experiment import Expected, Experiment, Notebook
 from benchmarks.gpu.native import CUSTOM2, DRIVER, EXTERNAL, KEEP, KERNEL, RUNTIME
 
 THREADS, LAUNCHES = 4, 25
+KINDS = {
+    "marks": (EXTERNAL, KERNEL),
+    "calls": (RUNTIME, DRIVER, KERNEL),
+    "cheap": (EXTERNAL, DRIVER),
+}
 GET_VERSION = 2
+CHEAP_CALLS = {
+    "cuDriverGetVersion": 1,
+    "cuDeviceGetCount": 1,
+    "cuCtxGetCurrent": 1,
+    "cuCtxGetDevice": 1,
+    "cuCtxGetFlags": 1,
+    "cuCtxGetStreamPriorityRange": 2,
+}
+"""Driver calls that a mark could be made of, with how many answers each writes: which of them CUPTI
+records at all is a fact for whoever must choose another."""
+TIMES = 200
 
 
 def measure(notebook: Notebook) -> None:
-    """Two arms: marks among launches of threads; and PyTorch's calls with all records."""
-    with arms_of(__name__, ("marks", "calls"), {}) as arms:
+    """Arms: marks among launches of threads; PyTorch's calls with all records; cheap calls."""
+    with arms_of(__name__, ("marks", "calls", "cheap"), {}) as arms:
         rounds = 100 if notebook.is_quick else 1_000
-        found = arms.round(0, 60, {"marks": {"rounds": rounds}, "calls": {"rounds": 50}})
+        for name, times in (("marks", rounds), ("calls", 50)):
+            figures = arms.round(0, 25, {name: {"rounds": times}}).get(name, {})
+            notebook.failures(arms.failures)
+            notebook.fact(name, figures)
+            for figure, value in figures.items():
+                notebook.figure(figure, value)
+        notebook.fact("cheap calls", arms.round(0, 20, {"cheap": {"rounds": TIMES}}).get("cheap"))
         notebook.failures(arms.failures)
-    notebook.fact("found", found)
-    for figures in found.values():
-        for name, value in figures.items():
-            notebook.figure(name, value)
 
 
 class Arm:
-    """One of the two."""
+    """One of the three."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         del options
-        self._is_marks = name == "marks"
+        self._name = name
         self._cuda = cuda()
         self._cuda.begin()
         self._probe = self._cuda.probe()
         self._probe.reading(KEEP)
         self._probe.open_launcher(self._cuda.driver)
         self._probe.register()
-        kinds = (EXTERNAL, KERNEL) if self._is_marks else (RUNTIME, DRIVER, KERNEL)
-        for kind in kinds:
+        for kind in KINDS[name]:
             if code := self._probe.enable(kind):
                 raise RuntimeError(f"cuptiActivityEnable({kind}) gave {code}")
 
-    def turn(self, rounds: int) -> dict[str, float]:
-        """Figures by name."""
-        return self._marks(rounds) if self._is_marks else self._calls(rounds)
+    def turn(self, rounds: int) -> dict[str, Any]:
+        """Figures by name; of cheap calls, facts."""
+        ways = {"marks": self._marks, "calls": self._calls, "cheap": self._cheap}
+        return ways[self._name](rounds)
 
     def _marks(self, rounds: int) -> dict[str, float]:
         if code := self._probe.driver_call(GET_VERSION, 1):
@@ -63,6 +84,9 @@ class Arm:
 
     def _calls(self, rounds: int) -> dict[str, float]:
         x = self._cuda.torch.ones(16, device=self._cuda.device)
+        self._cuda.synchronize()
+        self._probe.flush(0)
+        self._probe.take()  # to fill it was a kernel too
         with self._cuda.launches():
             for _ in range(rounds):
                 x.add_(1)
@@ -83,6 +107,32 @@ class Arm:
             ),
             "inversions of ids in time": inversions(np.concatenate([calls, runtime])),
         }
+
+    def _cheap(self, rounds: int) -> dict[str, Any]:
+        """By call: its result, ns, and how many records there were of which number; "marked": how
+        many had the id that was pushed around them."""
+        driver = ctypes.CDLL(self._cuda.driver)
+        return {
+            name: self._recorded(getattr(driver, name), answers, rounds)
+            for name, answers in CHEAP_CALLS.items()
+            if hasattr(driver, name)
+        }
+
+    def _recorded(self, call: Any, answers: int, rounds: int) -> dict[str, Any]:
+        out = [ctypes.byref(ctypes.c_uint64()) for _ in range(answers)]
+        self._probe.flush(0)
+        self._probe.take()
+        began_ns = time.perf_counter_ns()
+        for at in range(rounds):
+            self._probe.push(CUSTOM2, at)
+            result = call(*out)
+            self._probe.pop(CUSTOM2)
+        taken_ns = time.perf_counter_ns() - began_ns
+        self._probe.flush(0)
+        records = self._probe.take()
+        numbers = Counter(records[records["kind"] == DRIVER]["call"].tolist())
+        marked = int((records["kind"] == EXTERNAL).sum())
+        return {"result": result, "ns": taken_ns / rounds, "records": numbers, "marked": marked}
 
     def finish(self) -> dict[str, Any]:
         return {}
@@ -136,6 +186,6 @@ EXPERIMENT = Experiment(
         Expected(figure="kernels with the id of a driver call", least=50),
         Expected(figure="inversions of ids in time", most=0),
     ),
-    limit_s=60,
+    limit_s=75,
     measure=measure,
 )

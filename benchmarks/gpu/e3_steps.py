@@ -28,19 +28,21 @@ def measure(notebook: Notebook) -> None:
     if find_spec("nvrx_cupti_module") is None:
         notebook.note("nvrx is emulated: kernel records on and off at each section, and its parser")
     names = list(ARMS)
-    for label, size, steps in (
-        ("small", SMALL, notebook.steps(40)),
-        ("large", large, notebook.steps(20)),
-    ):
-        found: list[dict[str, Any]] = []
-        for number in range(sets):
+    models = {
+        "large": (large, notebook.steps(20)),  # whose figures are needed first
+        "small": (SMALL, notebook.steps(40)),
+    }
+    found: dict[str, list[dict[str, Any]]] = {label: [] for label in models}
+    for number in notebook.rounds(sets):
+        for label, (size, steps) in models.items():
             with arms_of(__name__, names, {"size": asdict(size)}) as arms:
-                found += [arms.round(at, 20, _orders(at, steps)) for at in range(rounds)]
+                for at in notebook.rounds(rounds):
+                    found[label].append(arms.round(at, 20, _orders(at, steps)))
+                    _write(notebook, label, found[label])
                 notebook.failures(arms.failures)
                 seen = arms.round(0, 30, {name: {"finish": True} for name in ARMS})
                 notebook.fact(f"{label} seen {number}", seen)
                 names = arms.names()  # what has failed once would only cost time again
-            _write(notebook, label, found)
 
 
 def _orders(at: int, steps: int) -> dict[str, dict[str, int]]:

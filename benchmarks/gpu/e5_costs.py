@@ -29,11 +29,11 @@ def measure(notebook: Notebook) -> None:
     with arms_of(__name__, ("calls",), {}) as arms:
         for name in TIMES:
             order = {"calls": {"call": name}}
-            told = [arms.round(at, 10, order).get("calls") for at in range(rounds)]
+            told = [arms.round(at, 10, order).get("calls") for at in notebook.rounds(rounds)]
             values = [one["ns"] for one in told if one is not None]
             if values:
                 notebook.figure(name, spread(values))
-        notebook.failures(arms.failures)
+            notebook.failures(arms.failures)
 
 
 class Arm:

@@ -15,6 +15,8 @@ from benchmarks.gpu.workloads import Turns
 KERNELS = 200
 ARMS = ("off", "nodes_before", "nodes_after", "graph_before", "graph_after")
 """Kernel records or one record a graph; switched on before or after the capture."""
+COMPILE_S = 40.0
+"""What torch.compile takes at least, the first time on a machine."""
 
 
 def measure(notebook: Notebook) -> None:
@@ -22,7 +24,7 @@ def measure(notebook: Notebook) -> None:
     rounds = 2 if notebook.is_quick else 10
     with arms_of(__name__, ARMS, {}) as arms:
         orders = {name: {"steps": notebook.steps(100)} for name in ARMS}
-        found = [arms.round(at, 30, orders) for at in range(rounds)]
+        found = [arms.round(at, 30, orders) for at in notebook.rounds(rounds, spare_s=15)]
         facts = arms.round(0, 30, {name: {"finish": True} for name in ARMS})
         notebook.failures(arms.failures)
     notebook.fact("seen", facts)
@@ -31,7 +33,7 @@ def measure(notebook: Notebook) -> None:
         notebook.figure(f"replay {name}", percent_over(walls, name, "off"))
         if name in facts:
             notebook.figure(f"records {name}", facts[name]["records_per_replay"])
-    if not notebook.is_quick:
+    if not notebook.is_quick and notebook.left_s() > COMPILE_S:
         _compiled(notebook)
 
 
@@ -137,6 +139,6 @@ EXPERIMENT = Experiment(
         Expected(figure="replay graph_after", unit="%", most=0.5),
         Expected(figure="records compiled", least=1),
     ),
-    limit_s=110,
+    limit_s=120,
     measure=measure,
 )

@@ -47,7 +47,11 @@ def gpu_now() -> dict[str, Any]:
     """Clocks, temperature and throttle reasons of the first GPU, by ``nvidia-smi`` and by our own
     reader of NVML; without either, why."""
     found = _from_nvidia_smi()
-    return {**found, "nvml": _from_nvml(found.get("uuid", ""))}
+    try:
+        sensors = _from_nvml(found.get("uuid", ""))
+    except Exception as error:  # noqa: BLE001 - no sensor is worth a run's results
+        sensors = {"failed": f"{type(error).__name__}: {error}"}
+    return {**found, "nvml": sensors}
 
 
 def throttled(before: dict[str, Any], after: dict[str, Any]) -> str:

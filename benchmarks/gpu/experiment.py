@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,13 +80,29 @@ class Notebook:
     Args:
         path: of the lines.
         is_quick: fewer rounds, for a look.
-        limit_s: how long the experiment has.
+        limit_s: how long the experiment has from now on.
     """
 
     def __init__(self, path: Path, *, is_quick: bool = False, limit_s: float = 60) -> None:
         self._path = path
         self.is_quick = is_quick
-        self.limit_s = limit_s
+        self._until_s = time.monotonic() + limit_s
+        self._noted: set[str] = set()
+
+    def left_s(self) -> float:
+        """Until it is ended, whatever it does."""
+        return self._until_s - time.monotonic()
+
+    def rounds(self, wanted: int, spare_s: float = 8.0) -> Iterator[int]:
+        """0, 1, ...; fewer where the time ends ``spare_s`` after the next one, and then a note."""
+        longest_s = 0.0
+        for at in range(wanted):
+            if at > 0 and self.left_s() < longest_s + spare_s:
+                self.note(f"Time was left for {at} of {wanted} rounds.")
+                return
+            began_s = time.monotonic()
+            yield at
+            longest_s = max(longest_s, time.monotonic() - began_s)
 
     def figure(self, name: str, value: float | Mapping[str, Any] | None, **more: Any) -> None:
         """A number, or what ``figures.spread()`` gives. None and NaN are left out."""
@@ -97,9 +114,11 @@ class Notebook:
         self._write({"figure": name, **figure, **more})
 
     def failures(self, by_arm: Mapping[str, str]) -> None:
-        """Arms that were dropped; they stand below the table."""
+        """Arms that were dropped; they stand below the table, once each."""
         for words in by_arm.values():
-            self.note(words)
+            if words not in self._noted:
+                self.note(words)
+            self._noted.add(words)
 
     def steps(self, wanted: int) -> int:
         """So many, or a few where the GPU is only faked."""

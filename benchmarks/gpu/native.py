@@ -6,6 +6,7 @@ import ctypes
 import os
 import shutil
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ import numpy.typing as npt
 
 ROOT = Path(__file__).parents[2]
 SOURCES = Path(__file__).parent / "probe"
+KERNELS = SOURCES / "kernels.ptx"
+NO_COMPILER = (218, 221, 222)
+"""The driver's answers where it cannot compile PTX, or not this version of it."""
 BUILD = ROOT / "build" / "gpu-probe"
 FAKE_SOURCE = ROOT / "cuda_ext" / "fake" / "fake_cupti.cpp"
 KERNEL, DRIVER, RUNTIME, MEMCPY, MEMSET, EXTERNAL, GRAPH = 10, 4, 5, 1, 2, 39, 51
@@ -126,8 +130,10 @@ class Probe:
         Raises:
             NoProbeError: the driver refuses.
         """
-        kernels = (SOURCES / "kernels.ptx").read_bytes()
-        if code := self._c.launcher_open(driver.encode(), kernels):
+        code = self._c.launcher_open(driver.encode(), KERNELS.read_bytes())
+        if code in NO_COMPILER:
+            code = self._c.launcher_open(driver.encode(), assembled(_architecture()))
+        if code:
             raise NoProbeError(
                 f"the driver refused our kernels with {code} (-1: a function is missing)"
             )
@@ -159,6 +165,37 @@ class Probe:
         if code := self._c.launcher_time_events(times, ctypes.c_void_p(stream), out):
             raise NoProbeError(f"the driver refused events with {code}")
         return out[0] / times, out[1] / times
+
+
+def assembled(architecture: str) -> bytes:
+    """Our kernels for a GPU such as ``sm_90``, by the ``ptxas`` of CUDA or of Triton.
+
+    Raises:
+        NoProbeError: there is none, or it refuses.
+    """
+    triton = find_spec("triton")
+    folders = (triton.submodule_search_locations or ()) if triton else ()
+    places = [shutil.which("ptxas"), "/usr/local/cuda/bin/ptxas"]
+    places += [f"{folder}/backends/nvidia/bin/ptxas" for folder in folders]
+    found = next((place for place in places if place and Path(place).exists()), None)
+    if found is None:
+        raise NoProbeError("the driver compiles no PTX, and there is no ptxas to do it")
+    made = BUILD / f"kernels.{architecture}.{os.getpid()}"
+    made.parent.mkdir(parents=True, exist_ok=True)
+    command = [found, f"-arch={architecture}", str(KERNELS), "-o", str(made)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    if answer.returncode:
+        raise NoProbeError(f"{found} refused our kernels: {answer.stderr.strip()[-300:]}")
+    kernels = made.read_bytes()
+    made.unlink()
+    return kernels
+
+
+def _architecture() -> str:
+    import torch
+
+    major, minor = torch.cuda.get_device_capability()
+    return f"sm_{major}{minor}"
 
 
 def _declare(c: Any) -> None:

@@ -106,6 +106,15 @@ class Timed(Off):
             ready = self.timer.take_ready(time.monotonic_ns())
         self.states.update(_states(ready))
 
+    def take_ready(self) -> list[tuple[int, int]]:
+        """The same, without asking CUPTI: state and end in ns of each run that waits no longer."""
+        self.timer.add(b"".join(self._ended))
+        self._ended.clear()
+        ready = self.timer.take_ready(time.monotonic_ns())
+        self.states.update(_states(ready))
+        runs = (_RECORD.unpack_from(ready, at) for at in range(0, len(ready), _RECORD.size))
+        return [(run[-1], run[5]) for run in runs]
+
     def stop(self) -> None:
         self.cuda.synchronize()
         self.hand_over(is_complete=True)

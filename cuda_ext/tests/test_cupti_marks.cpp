@@ -59,6 +59,17 @@ TEST_CASE("where a mark was lost nobody is guessed, and what follows is known ag
   CHECK(marks.find(35).run == 13);
 }
 
+TEST_CASE("a mark that was never made, because another client pushed the id, changes nothing") {
+  Marks marks;
+  marks.learn(marks.issue(11), 10, kSoon);
+  marks.learn(0x7F12'3456'7890U, 20, kSoon);
+  marks.tend(kMuchLater);
+  CHECK(marks.lost() == 0);
+  CHECK(marks.find(25).run == 11);
+  marks.learn(marks.issue(12), 30, kMuchLater);
+  CHECK(marks.find(35).run == 12);
+}
+
 TEST_CASE("ids start again at 0, and long pauses between marks, change nothing") {
   Marks marks;
   std::uint32_t id = 0xFFFF'FFF0U;

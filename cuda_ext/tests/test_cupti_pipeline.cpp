@@ -100,6 +100,19 @@ TEST_CASE("of runs that share a place the newer is known, and not what the older
   CHECK(directory.launched(RunDirectory::kPlaces - 1) == 0);
 }
 
+TEST_CASE("a run whose number ends in 32 zeros is missing: its kernels were not told from nobody's") {
+  constexpr std::uint64_t kSpan = std::uint64_t{7} << 32;
+  Made made;
+  made.enter(kSpan, 1, kStart);
+  made.deliver(made.launch(10, 20), kStart + 30);
+  const Record run = made.record(kSpan, kNoSpan, kStart, kStart + 50);
+  made.pipeline.add(&run, 1);
+  const std::vector<Record> out = made.ready(kStart + 60);
+  REQUIRE(out.size() == 1);
+  CHECK(out[0].gpu.state == GpuState::kMissing);
+  CHECK(made.pipeline.counts().outside == 1);
+}
+
 TEST_CASE("a run without kernels is timed: there were none") {
   Made made;
   made.enter(1, 1, kStart);
@@ -230,10 +243,10 @@ TEST_CASE("where a mark was lost, kernels are nobody's and runs are missing unti
   made.mark_events.erase(made.mark_events.begin() + 1);
   made.pipeline.process(made.mark_events.data(), 2, kernels.data(), 3, kStart + 10);
   CHECK(made.pipeline.counts().lost == 0);
-  CHECK(made.pipeline.parked() == 3);
+  CHECK(made.pipeline.parked().size() == 3);
   made.pipeline.tend(kStart + 3 * kSecond);
   CHECK(made.pipeline.counts().lost == 2);  // each may be of the first run or of the second
-  CHECK(made.pipeline.parked() == 0);
+  CHECK(made.pipeline.parked().size() == 0);
   const Record run = made.record(1, kNoSpan, kStart, kStart + 5);
   made.pipeline.add(&run, 1);
   CHECK(made.ready(kStart + 3 * kSecond).at(0).gpu.state == GpuState::kMissing);
@@ -256,12 +269,37 @@ TEST_CASE("a worker that was held up for long finds the section of every kernel"
   for (std::size_t run = 0; run < 300; ++run) {  // all in one go, without a moment between
     made.pipeline.process(&marks[run], 1, &kernels[run * 1'000], 1'000, kStart + 10);
   }
+  CHECK(made.pipeline.parked().size() > 0);
   made.pipeline.process(&marks[300], 1, nullptr, 0, kStart + 10);
-  CHECK(made.pipeline.parked() > 0);
   made.pipeline.tend(kStart + 20);
-  CHECK(made.pipeline.parked() == 0);
+  CHECK(made.pipeline.parked().size() == 0);
   CHECK(made.pipeline.counts().lost == 0);
   CHECK(made.pipeline.counts().events == 300'000);
+}
+
+TEST_CASE("a queue that is full for ever is not looked through with every mark") {
+  constexpr std::uint64_t kSeconds = 6;
+  constexpr std::uint64_t kMarks = 400;  // a second, of which every fiftieth is lost
+  Made made(Way::kMarks);
+  made.pipeline_way = Way::kMarks;
+  std::uint64_t events = 0;
+  std::size_t most_parked = 0;
+  for (std::uint64_t span = 1; span <= kSeconds * kMarks; ++span) {
+    const std::int64_t now_ns = kStart + static_cast<std::int64_t>(span) * kSecond / kMarks;
+    made.current.set(true, span, 1);
+    const MarkEvent mark{made.marks.issue(run_of(span)), ++made.id};
+    std::vector<GpuEvent> kernels;
+    for (int at = 0; at < 125; ++at) kernels.push_back(made.launch(10, 15));
+    made.pipeline.process(&mark, span % 50 == 0 ? 0 : 1, kernels.data(), kernels.size(), now_ns);
+    if (span % 40 == 0) made.pipeline.tend(now_ns);
+    events += kernels.size();
+    most_parked = std::max(most_parked, made.pipeline.parked().size());
+  }
+  CHECK(most_parked == Pipeline::kMostParked);
+  CHECK(made.pipeline.counts().events == events);
+  CHECK(made.pipeline.parked().looks() < 4 * events);
+  made.pipeline.tend(kStart + static_cast<std::int64_t>(kSeconds + 9) * kSecond);
+  CHECK(made.pipeline.parked().size() == 0);
 }
 
 TEST_CASE("a run that began before tracing, or ended after it, is never half timed") {

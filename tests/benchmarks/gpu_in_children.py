@@ -79,7 +79,7 @@ def main(keys: str, folder: str) -> None:
     arms.subprocess = SimpleNamespace(Popen=Forked, PIPE=subprocess.PIPE, TimeoutExpired=expired)
     for key in keys.split(","):
         experiment = experiments()[key]
-        notebook = Notebook(Path(folder) / key, is_quick=True)
+        notebook = Notebook(Path(folder) / key, is_quick=True, limit_s=3_600)
         experiment.measure(notebook)
 
 

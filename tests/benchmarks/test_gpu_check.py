@@ -15,11 +15,13 @@ import pytest
 from benchmarks.gpu import (
     e4_attribution,
     e6_residue,
+    e7_kineto,
     e9_soak,
     endings,
     environment,
     figures,
     kernel_medians,
+    native,
     page,
     presence,
     table,
@@ -28,10 +30,10 @@ from benchmarks.gpu.acceptance import decide, rules
 from benchmarks.gpu.e2_order import inversions, marks_found
 from benchmarks.gpu.e4_attribution import attributed, by_external
 from benchmarks.gpu.e6_residue import residue
-from benchmarks.gpu.e7_kineto import lost
+from benchmarks.gpu.e7_kineto import CLEAN, lost
 from benchmarks.gpu.e9_soak import flaws, growth_mib
 from benchmarks.gpu.e11_detection import percent_slower
-from benchmarks.gpu.experiment import Expected
+from benchmarks.gpu.experiment import Expected, Notebook, read_notebook
 from benchmarks.gpu.figures import more_than, percent_over, spread
 from benchmarks.gpu.kernel_medians import kernels_of, median_of, score_beside
 from benchmarks.gpu.native import CUSTOM2, DRIVER, EXTERNAL, KERNEL, SEEN
@@ -142,6 +144,67 @@ def test_a_gpu_that_was_held_back_meanwhile_is_said():
     assert sentence == "The GPU was throttled for 20 % of the window, by its temperature."
     assert environment.throttled(state(100, 7), state(110, 7)) == ""
     assert environment.throttled({}, state(110, 9)) == ""
+
+
+def test_a_driver_without_a_compiler_gets_kernels_that_ptxas_has_made(tmp_path, monkeypatch):
+    """For the GPU's architecture; without a ptxas, or where it refuses, the reason is said."""
+    ptxas = tmp_path / "ptxas"
+    ptxas.write_text(
+        '#!/bin/sh\n[ "$1" = -arch=sm_90 ] && cp "$2" "$4" || { echo no >&2; exit 1; }'
+    )
+    ptxas.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert native.assembled("sm_90") == native.KERNELS.read_bytes()
+    with pytest.raises(native.NoProbeError, match="refused our kernels: no"):
+        native.assembled("sm_10")
+    monkeypatch.setattr(native.shutil, "which", lambda _: None)
+    monkeypatch.setattr(native, "find_spec", lambda _: None)
+    if not Path("/usr/local/cuda/bin/ptxas").exists():
+        with pytest.raises(native.NoProbeError, match="there is no ptxas"):
+            native.assembled("sm_90")
+
+
+def test_a_sensor_that_breaks_costs_no_result(monkeypatch):
+    """Whatever NVML throws stands where its readings would."""
+
+    def broken(_uuid):
+        raise KeyError("no such field")
+
+    monkeypatch.setattr(environment, "_from_nvidia_smi", lambda: {"uuid": "GPU-1"})
+    monkeypatch.setattr(environment, "NvmlSensors", broken)
+    assert environment.gpu_now() == {
+        "uuid": "GPU-1",
+        "nvml": {"failed": "KeyError: 'no such field'"},
+    }
+
+
+def test_where_time_is_short_there_are_fewer_rounds_and_it_is_said(tmp_path):
+    """What was measured so far is better than an experiment that is ended in its last round."""
+    short = Notebook(tmp_path / "short", limit_s=1)
+    assert list(short.rounds(5)) == [0]
+    assert read_notebook(tmp_path / "short")["notes"] == ["Time was left for 1 of 5 rounds."]
+    assert list(Notebook(tmp_path / "long", limit_s=1e6).rounds(5)) == [0, 1, 2, 3, 4]
+    assert read_notebook(tmp_path / "long")["notes"] == []
+
+
+def test_an_arm_that_failed_is_noted_once(tmp_path):
+    """However often its experiment writes down what it has."""
+    notebook = Notebook(tmp_path / "notebook")
+    for _ in range(3):
+        notebook.failures({"m1": "arm m1 has ended"})
+    assert read_notebook(tmp_path / "notebook")["notes"] == ["arm m1 has ended"]
+
+
+def test_what_the_profiler_scenarios_lost_is_said_once_all_were_asked(tmp_path):
+    """One that failed counts as all lost; one that was not begun makes no figure."""
+    notebook = Notebook(tmp_path / "notebook")
+    sound = {"ours": [e7_kineto.LAUNCHES], "profiler": e7_kineto.LAUNCHES}
+    found = {f"{CLEAN[0]} m1": sound, f"{CLEAN[1]} m1": sound}
+    e7_kineto._write(notebook, found, set(found))
+    assert read_notebook(tmp_path / "notebook")["figures"] == {}
+    e7_kineto._write(notebook, found, {f"{scenario} m1" for scenario in CLEAN})
+    figures = read_notebook(tmp_path / "notebook")["figures"]
+    assert figures["lost m1"]["value"] == e7_kineto.LAUNCHES
 
 
 @pytest.mark.parametrize(
@@ -343,7 +406,7 @@ def test_the_page_says_what_nobody_has_run(tmp_path, monkeypatch):
     """Every experiment stands there with what is expected of it."""
     monkeypatch.setattr(page, "RESULTS", tmp_path / "absent.json")
     text = page.page()
-    assert text.count("Nobody has run this yet") == 13
+    assert text.count("Nobody has run this yet") == 15
     assert "| large m1 | ≤ 0.5 % |" in text
 
 
@@ -357,7 +420,7 @@ def test_the_page_shows_results_with_where_they_were_measured(tmp_path, monkeypa
     assert "It failed: ended by SIGSEGV." in text
     assert "the last thing it did" in text
     assert "unknown GPU, driver unknown" in text
-    assert text.count("Nobody has run this yet") == 10
+    assert text.count("Nobody has run this yet") == 12
 
 
 class Event:

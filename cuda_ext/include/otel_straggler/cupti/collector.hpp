@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -195,7 +196,7 @@ class Collector final : public GpuTimer {
   void round(std::int64_t now_ns) {
     if (is_tracing() && now_ns >= next_flush_ns_) {
       next_flush_ns_ = now_ns + settings_.flush_ns;
-      flush();
+      flush(now_ns);
     } else {
       drain(now_ns);
     }
@@ -203,10 +204,11 @@ class Collector final : public GpuTimer {
   }
 
   // Asks CUPTI for all records that are whole, and takes them. Does not wait for the GPU.
-  void flush() {
+  // now_ns: for a world whose time is ahead of the clock.
+  void flush(std::int64_t now_ns = 0) {
     if (is_forked_.load()) return;
     tracing_.api().flush_all(0);
-    const bool is_drained = drain_in_turn();
+    const bool is_drained = drain_in_turn(now_ns);
     count_dropped();
     if (!is_drained) return;
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -345,9 +347,9 @@ class Collector final : public GpuTimer {
   }
 
   // Waits for a thread that is at it, but not for ever: it may be one that was stopped.
-  bool drain_in_turn() {
+  bool drain_in_turn(std::int64_t now_ns) {
     for (int tries = 0; tries < 200; ++tries) {
-      if (drain(monotonic_ns())) return true;
+      if (drain(std::max(now_ns, monotonic_ns()))) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return false;

@@ -45,6 +45,8 @@ class Marks {
   void learn(std::uint64_t id, std::uint32_t correlation, std::int64_t now_ns) {
     const auto number = static_cast<std::uint32_t>(id >> 32);
     if (static_cast<std::int32_t>(number - known_) <= 0) return;  // of before a restart
+    // Another client's, which pushed an id of the same kind around a call like ours.
+    if (static_cast<std::int32_t>(number - issued()) > 0) return;
     if (number == known_ + 1) {
       append(number, correlation, run_of(id));
     } else {
@@ -69,6 +71,17 @@ class Marks {
     }
     if (!is_after(last_, id)) last_ = is_after(last_ + 1, id) ? last_ + 1 : place_before(id);
     return answer(marks_[last_]);
+  }
+
+  // Up to here kernels have an answer, in terms of place_of(); those of later ones are kNotYet.
+  WideId reach() const {
+    if (issued() == known_) return UINT64_MAX;
+    return marks_.empty() ? 0 : marks_.back().id;
+  }
+
+  // Where a launch stands among the marks; 1 as long as there is none to count from.
+  WideId place_of(std::uint32_t correlation) const {
+    return marks_.empty() ? 1 : widen(correlation);
   }
 
   // Gives up marks that have not come for too long, and forgets the oldest.

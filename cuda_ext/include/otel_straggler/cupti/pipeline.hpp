@@ -12,6 +12,7 @@
 #include "otel_straggler/cupti/kernel_stats.hpp"
 #include "otel_straggler/cupti/launches.hpp"
 #include "otel_straggler/cupti/marks.hpp"
+#include "otel_straggler/cupti/parked.hpp"
 #include "otel_straggler/cupti/progress.hpp"
 #include "otel_straggler/cupti/run_totals.hpp"
 #include "otel_straggler/cupti/walk.hpp"
@@ -37,7 +38,7 @@ struct PipelineCounts {
 class Pipeline {
  public:
   static constexpr std::int64_t kPatienceNs = 2'000'000'000;
-  static constexpr std::size_t kMostParked = 65'536;
+  static constexpr std::size_t kMostParked = ParkedKernels::kMost;
   static constexpr std::size_t kMostWaiting = 65'536;
 
   Pipeline(Way way, RunDirectory& directory, Marks& marks, Launches& launches)
@@ -70,10 +71,8 @@ class Pipeline {
     for (std::size_t at = 0; at < mark_count; ++at) {
       marks_->learn(marks[at].id, marks[at].correlation, now_ns);
     }
-    if (mark_count > 0 && parked_.size() >= retry_at_) {  // a worker that was held up reads much
-      retry(now_ns);
-      retry_at_ = std::min(kMostParked, std::max(kMostParked / 2, parked_.size() + kMostParked / 8));
-    }
+    // A worker that was held up reads much before the next tend().
+    if (mark_count > 0 && parked_.size() >= kMostParked / 2) retry(now_ns);
     for (std::size_t at = 0; at < event_count; ++at) take(events[at], now_ns);
   }
 
@@ -82,7 +81,6 @@ class Pipeline {
     progress_.note(now_ns, newest());
     marks_->tend(now_ns);
     retry(now_ns);
-    retry_at_ = kMostParked / 2;
     const std::uint64_t forgotten = runs_.forgotten();
     if (std::exchange(forgotten_, forgotten) != forgotten) flawed_until_ns_ = now_ns;
   }
@@ -133,7 +131,7 @@ class Pipeline {
   }
 
   std::size_t waiting() const { return waiting_.size(); }
-  std::size_t parked() const { return parked_.size(); }
+  const ParkedKernels& parked() const { return parked_; }
   const PipelineCounts& counts() const { return counts_; }
   KernelStats& stats() { return stats_; }
   const KernelNames& names() const { return names_; }
@@ -146,12 +144,6 @@ class Pipeline {
   struct Waiting {
     Record record;
     std::uint64_t ready_after_flush;  // kNever until the GPU is seen to be beyond the run
-  };
-  struct Parked {
-    GpuEvent event;
-    std::uint32_t kernel;
-    bool is_valid;
-    std::int64_t since_ns;
   };
 
   // --- events ------------------------------------------------------------------------------------
@@ -168,27 +160,27 @@ class Pipeline {
     }
     const std::uint32_t kernel = number_of(event);
     const Answer answer = find(event.correlation);
-    if (answer.knowledge == Knowledge::kNotYet && parked_.size() < kMostParked) {
-      parked_.push_back({event, kernel, is_valid, now_ns});
+    if (answer.knowledge == Knowledge::kNotYet && !parked_.is_full()) {
+      parked_.push({event, marks_->place_of(event.correlation), kernel, is_valid, now_ns});
     } else {
       count(event, kernel, is_valid, answer, now_ns);
     }
   }
 
   void retry(std::int64_t now_ns) {
-    std::size_t kept = 0;
-    for (std::size_t at = 0; at < parked_.size(); ++at) {
-      const Parked parked = parked_[at];
-      const Answer answer = find(parked.event.correlation);
-      const bool is_waiting = answer.knowledge == Knowledge::kNotYet &&
-                              now_ns - parked.since_ns < kPatienceNs;
-      if (is_waiting) {
-        parked_[kept++] = parked;
-      } else {
-        count(parked.event, parked.kernel, parked.is_valid, answer, now_ns);
-      }
+    parked_.look(marks_->reach(), now_ns - kPatienceNs,
+                 [this, now_ns](ParkedKernel& one) { return settle(one, now_ns); });
+  }
+
+  // Whether it waits no longer.
+  bool settle(ParkedKernel& parked, std::int64_t now_ns) {
+    const Answer answer = find(parked.event.correlation);
+    if (answer.knowledge == Knowledge::kNotYet && now_ns - parked.since_ns < kPatienceNs) {
+      parked.id = marks_->place_of(parked.event.correlation);
+      return false;
     }
-    parked_.resize(kept);
+    count(parked.event, parked.kernel, parked.is_valid, answer, now_ns);
+    return true;
   }
 
   Answer find(std::uint32_t correlation) {
@@ -253,6 +245,7 @@ class Pipeline {
     const Record& record = waiting.record;
     const bool is_before = record.start_ns >= idle_since_ns_ && record.end_ns <= traced_since_ns_;
     if (is_before || record.start_ns >= traced_until_ns_) return GpuState::kOff;
+    if (run_of(record.span) == kNoRun) return GpuState::kMissing;  // one in four billion
     if (way_ == Way::kMarks && directory_->is_elsewhere(run_of(record.span))) return GpuState::kOff;
     if (record.start_ns < traced_since_ns_ || record.end_ns > traced_until_ns_ ||
         record.start_ns < flawed_until_ns_) {
@@ -311,7 +304,7 @@ class Pipeline {
     } else if (state == GpuState::kMissing) {
       ++counts_.missing_runs;
     }
-    if (state != GpuState::kOff) {
+    if (state != GpuState::kOff && run != kNoRun) {
       runs_.pass_on(run, run_of(record.parent));
       const bool is_inside = record.parent != kNoSpan && state == GpuState::kMissing;
       if (is_inside) runs_.at(run_of(record.parent)).is_in_doubt = true;
@@ -335,8 +328,7 @@ class Pipeline {
   KernelStats stats_;
   RunTable runs_;
   Progress progress_;
-  std::vector<Parked> parked_;  // kernels whose mark has not come back
-  std::size_t retry_at_ = kMostParked / 2;
+  ParkedKernels parked_;
   std::deque<Waiting> waiting_;
   PipelineCounts counts_;
   WideId newest_ = kFirstWideId;

@@ -75,7 +75,7 @@ class RunTable {
 
   // Made if it is not there. The answer holds until the next call.
   RunTotals& at(Run run) {
-    if (run == last_run_) return *last_;
+    if (last_ != nullptr && run == last_run_) return *last_;
     auto found = runs_.find(run);
     if (found == runs_.end()) {
       make_room();
@@ -142,7 +142,7 @@ class RunTable {
     const auto found = runs_.find(order_.front());
     const bool is_of_late = now_ns_ - found->second.since_ns < kOfLateNs;
     forgotten_ += is_of_late && !found->second.is_taken ? 1U : 0U;
-    if (last_run_ == order_.front()) last_run_ = kNoRun;
+    if (last_run_ == order_.front()) last_ = nullptr;
     runs_.erase(found);
     order_.pop_front();
   }
