@@ -11,8 +11,10 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.score.verdicts.judge import Judge
 from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.semconv import SectionKind
 
 from .worlds import (
+    USUAL,
     active,
     by_hand,
     ever_confirmed,
@@ -70,6 +72,18 @@ def test_under_synchronous_collectives_the_culprit_is_named_and_no_victim(fault:
     verdict = only(judged(made("dp8", f"{fault}:1.3@rank2:step60", timing="synchronised")))
     assert (verdict.subject_id, verdict.section) == ("rank/node-0/2", "forward")
     assert verdict.slowdown == pytest.approx(1.3, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", ["wait", "compute"])
+def test_who_is_slow_stays_so_where_steps_begin_with_waiting_for_the_step_before(
+    kind: SectionKind,
+) -> None:
+    """As where the loop calls step() between forward and the collective."""
+    seconds = slower(usual(200, 8), 3, 1.3, 60)
+    turned = np.concatenate([seconds[:-1, :, 2:], seconds[1:, :, :2]], axis=2)
+    sections = (("sync", kind), *USUAL[:2])
+    verdict = active(judged(by_hand(turned, sections=sections)))["rank/node-0/3"]
+    assert (verdict.section, verdict.cause) == ("forward", "slow_gpu")
 
 
 @pytest.mark.parametrize("seed", range(3))
