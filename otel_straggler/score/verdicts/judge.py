@@ -259,7 +259,7 @@ class Judge:
             step=None if block.is_timed else int(block.steps[-1]),
             at_ns=int(block.end_ns.max()),
         )
-        changes = self._peers.evaluate(self._tracks, excess, world, now)
+        changes = self._peers.evaluate(self._tracks, excess, world, now, block.tokens)
         changes += self._run.evaluate(
             excess,
             world,

@@ -21,6 +21,7 @@ from otel_straggler.score.verdicts.standing import ACTIVE
 from otel_straggler.score.verdicts.track import Flags
 from otel_straggler.score.verdicts.tracks import Tracks
 from otel_straggler.score.verdicts.view import View
+from otel_straggler.score.verdicts.work_classes import tokens_of_peers
 from otel_straggler.score.verdicts.world import World
 from otel_straggler.semconv import DEFAULT_ROLE
 
@@ -49,9 +50,12 @@ class PeerJudge:
         self._settings = settings
         self._cases = cases
 
-    def evaluate(self, tracks: Tracks, excess: Excesses, world: World, now: Now) -> list[Verdict]:
-        """The changes of state that the newest block brings."""
+    def evaluate(
+        self, tracks: Tracks, excess: Excesses, world: World, now: Now, tokens: Floats
+    ) -> list[Verdict]:
+        """The changes of state that the newest block brings. ``tokens`` (T, R) of its steps."""
         self._world, self._steps, self._now = world, tracks.numbers, now
+        self._tokens = tokens
         self._shared = excess.shared
         self._timed = excess.timed
         assert tracks.newest_prices is not None
@@ -287,10 +291,18 @@ class PeerJudge:
             peers_s=one.peers_s,
             is_inferred=world.is_inferred,
             on_gpu=source.tells_gpu,
+            detail=self._of_work(row),
         )
         if self._timed is not None:
             draft = self._by_clock(draft, one, int(world.peers.code[row]), self._timed)
         return replace(draft, pages=may_page(draft, self._settings))
+
+    def _of_work(self, row: int) -> str:
+        """Of a rank that lastingly has more tokens than its peers, that it is slow beyond that."""
+        times = tokens_of_peers(self._tokens, self._world.peers, row)
+        if not times > 1.0:
+            return ""
+        return f"beyond what {times:.2f}x as many tokens as theirs explain"
 
     def _by_clock(self, draft: Verdict, one: Candidate, group: int, timed: Timed) -> Verdict:
         """With what the times rest on. A GPU that was not looked at is not called slow where

@@ -62,9 +62,29 @@ def test_more_tokens_are_no_slowdown(more: object, vary: float) -> None:
     assert ever_confirmed(with_tokens(more, vary=vary)) == set()
 
 
-def test_more_tokens_for_half_of_the_ranks_are_no_slowdown() -> None:
-    """The usual number of tokens is between theirs and the others'."""
-    assert ever_confirmed(with_tokens(HALF, vary=0.3)) == set()
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("vary", [0.0, 0.02, 0.3])
+def test_more_tokens_for_half_of_the_ranks_are_no_slowdown(vary: float, share: float) -> None:
+    """The usual number of tokens is between theirs and the others'; neither those are slow who
+    have more, nor those who take as long with fewer."""
+    assert ever_confirmed(with_tokens(HALF, vary=vary, share=share)) == set()
+
+
+@pytest.mark.parametrize("slow", [1, 6])
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_slow_rank_is_seen_among_those_with_as_many_tokens(slow: int, share: float) -> None:
+    """Half of the ranks have half as many again in every step, so that nobody can learn what
+    tokens take: one that takes 1.3 times as long as its likes is named, and what it has more."""
+    tokens = np.broadcast_to(1000.0 * HALF, (160, 8)).copy()
+    work_s = usual(160, 8)[..., :2]
+    work_s[..., 1] *= 1.0 - share + share * tokens / 1000.0
+    work_s[60:, slow, 1] *= 1.3
+    judge = judged(by_hand(with_waiting(work_s), tokens=tokens))
+    (found,) = active(judge).values()
+    assert (found.rank, found.cause, found.pages) == (slow, "slow_gpu", True)
+    assert found.slowdown == pytest.approx(1.3, rel=0.05)
+    more = ", beyond what 1.50x as many tokens as theirs explain."
+    assert (more in found.sentence) == (slow == 1)
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
