@@ -269,6 +269,7 @@ class Judge:
             now,
             self._memory,
             block.tokens,
+            self._peers.held(world)[0],
         )
         changes += self._structure.take(_as_compared(block, excess.timed), counts, now)
         for waited_s in self._waits(block, excess.timed):
