@@ -21,6 +21,7 @@ from otel_straggler.score.verdicts.excess import (
     local_sections,
     medians_by_step,
 )
+from otel_straggler.score.verdicts.findings import Flags
 from otel_straggler.score.verdicts.grouping import median_of_rows
 from otel_straggler.score.verdicts.inner import Inner
 from otel_straggler.score.verdicts.intervals import Intervals
@@ -33,16 +34,17 @@ from otel_straggler.score.verdicts.run_judge import RunJudge
 from otel_straggler.score.verdicts.settings import VerdictSettings
 from otel_straggler.score.verdicts.structure import Structure
 from otel_straggler.score.verdicts.summing_up import SummingUp
-from otel_straggler.score.verdicts.track import Flags
 from otel_straggler.score.verdicts.tracks import Tracks
 from otel_straggler.score.verdicts.waits import Synchronising
 from otel_straggler.score.verdicts.world import World
 
 LOOK_BLOCKS = 4
+"""So often (20 steps) what is normal goes into the memory that outlives the world."""
 COMMON_MODE = 1.5
 """A step that takes all ranks so many times the usual is left out: a checkpoint nobody declared,
 an evaluation, a new compilation."""
 USUAL_STEPS = 40
+"""Steps whose median is the usual; of fewer than ten nothing is left out."""
 
 
 class Judge:

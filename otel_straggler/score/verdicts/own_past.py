@@ -18,11 +18,15 @@ from otel_straggler.score.verdicts.comparison import SIGMA_OF_MAD
 from otel_straggler.score.verdicts.grouping import median_of_rows
 
 LEAST_RISES = np.array([0.05, 0.03, 0.05])
-"""Of local work, of waiting (a part of the work), and of the step."""
+"""Of local work, of waiting (a part of the work), and of the step; logarithms."""
 LEAST_BLOCKS = 8
+"""Blocks (40 steps) before there is a past, ..."""
 MOST_BLOCKS = 400
+"""... and after which older ones fade."""
 NEWEST = 4
+"""Blocks (20 steps) whose median is compared with it."""
 SIGMAS = 4.0
+"""A rise below so many standard errors does not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

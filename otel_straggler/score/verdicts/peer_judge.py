@@ -13,12 +13,12 @@ from otel_straggler.score.verdicts.candidates import NEWEST_STEPS, Candidate, sp
 from otel_straggler.score.verdicts.cases import Cases, Now
 from otel_straggler.score.verdicts.clocks import Timed
 from otel_straggler.score.verdicts.excess import Excesses
+from otel_straggler.score.verdicts.findings import Flags
 from otel_straggler.score.verdicts.grouping import Groups, median_of_rows
 from otel_straggler.score.verdicts.impact import gpu_seconds_per_hour
 from otel_straggler.score.verdicts.paging import may_page
 from otel_straggler.score.verdicts.settings import VerdictSettings
 from otel_straggler.score.verdicts.standing import ACTIVE
-from otel_straggler.score.verdicts.track import Flags
 from otel_straggler.score.verdicts.tracks import Tracks
 from otel_straggler.score.verdicts.view import View
 from otel_straggler.score.verdicts.work_classes import tokens_of_peers
@@ -150,7 +150,8 @@ class PeerJudge:
     def _take_rank(
         self, one: Candidate, ranks: View, slow_hosts: dict[int, Candidate]
     ) -> tuple[str, Verdict | None] | None:
-        """The subject and its change of state; None if the host answers for the rank."""
+        """The subject and its change of state; None if the host answers for the rank, or may do so
+        soon, or if the rank was always like this."""
         host = int(self._world.hosts.code[one.row])
         if host == self._world.doubtful_host or _is_its_nature(one):
             return None

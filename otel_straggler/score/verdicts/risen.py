@@ -12,8 +12,8 @@ import numpy as np
 
 from otel_straggler.model.rank import Source
 from otel_straggler.score.medians import median_of
+from otel_straggler.score.verdicts.findings import Flags
 from otel_straggler.score.verdicts.own_past import Rises
-from otel_straggler.score.verdicts.track import Flags
 
 NOT_ALL = 0.1
 """A slowdown is not of all if so many of the ranks are surely as fast as before."""

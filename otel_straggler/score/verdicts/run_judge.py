@@ -14,6 +14,7 @@ from otel_straggler.model.verdict import Evidence, Verdict
 from otel_straggler.score.verdicts.cases import Cases, Now
 from otel_straggler.score.verdicts.clocks import Timed
 from otel_straggler.score.verdicts.excess import Excesses, local_sections
+from otel_straggler.score.verdicts.findings import Flags
 from otel_straggler.score.verdicts.grouping import median_of_rows
 from otel_straggler.score.verdicts.memory import Memory
 from otel_straggler.score.verdicts.own_past import LEAST_RISES, OwnPast, Rises
@@ -21,7 +22,6 @@ from otel_straggler.score.verdicts.peers import describe_peers
 from otel_straggler.score.verdicts.risen import OnlySome, in_words, only_some
 from otel_straggler.score.verdicts.step_numbers import StepNumbers
 from otel_straggler.score.verdicts.subjects import role_subject, run_subject
-from otel_straggler.score.verdicts.track import Flags
 from otel_straggler.score.verdicts.waits import Synchronising
 from otel_straggler.score.verdicts.world import World
 

@@ -9,11 +9,12 @@ import numpy as np
 from otel_straggler.model.observation import Floats
 from otel_straggler.score.verdicts.candidates import Prices
 from otel_straggler.score.verdicts.excess import Excesses, host_excesses
+from otel_straggler.score.verdicts.findings import Flags
 from otel_straggler.score.verdicts.grouping import Groups, median_of_rows
 from otel_straggler.score.verdicts.intermittent import Intermittent, Spikes
 from otel_straggler.score.verdicts.settings import VerdictSettings
 from otel_straggler.score.verdicts.step_numbers import StepNumbers
-from otel_straggler.score.verdicts.track import Flags, Track
+from otel_straggler.score.verdicts.track import Track
 from otel_straggler.score.verdicts.world import World
 
 
