@@ -261,7 +261,9 @@ class Judge:
             step=None if block.is_timed else int(block.steps[-1]),
             at_ns=int(block.end_ns.max()),
         )
-        changes = self._peers.evaluate(self._tracks, excess, world, now, block.tokens)
+        changes = self._peers.evaluate(
+            self._tracks, excess, world, now, block.tokens, local_sections(world, self._waiting)
+        )
         changes += self._run.evaluate(
             excess,
             world,

@@ -13,6 +13,7 @@ from otel_straggler.score.verdicts.candidates import NEWEST_STEPS, Candidate, sp
 from otel_straggler.score.verdicts.cases import Cases, Now
 from otel_straggler.score.verdicts.clocks import Timed
 from otel_straggler.score.verdicts.excess import Excesses
+from otel_straggler.score.verdicts.extra_work import extra_work
 from otel_straggler.score.verdicts.findings import Flags
 from otel_straggler.score.verdicts.grouping import Groups, median_of_rows
 from otel_straggler.score.verdicts.impact import gpu_seconds_per_hour
@@ -51,12 +52,17 @@ class PeerJudge:
         self._cases = cases
 
     def evaluate(
-        self, tracks: Tracks, excess: Excesses, world: World, now: Now, tokens: Floats
+        self, tracks: Tracks, excess: Excesses, world: World, now: Now, tokens: Floats, local: Flags
     ) -> list[Verdict]:
-        """The changes of state that the newest block brings. ``tokens`` (T, R) of its steps."""
+        """The changes of state that the newest block brings.
+
+        Args:
+            tokens: (T, R) of its steps.
+            local: (S,) which sections hold the ranks' own work and nothing else.
+        """
         self._world, self._steps, self._now = world, tracks.numbers, now
-        self._tokens = tokens
-        self._shared = excess.shared
+        self._tokens, self._local = tokens, local
+        self._excess, self._shared = excess, excess.shared
         self._timed = excess.timed
         assert tracks.newest_prices is not None
         rank_prices, host_prices = tracks.newest_prices
@@ -162,7 +168,7 @@ class PeerJudge:
         is_active = self._cases.standing(subject).state in ACTIVE
         if named is None and not is_active and self._may_be_host(one, ranks):
             return None
-        draft = self._draft(one, subject, one.row, ranks)
+        draft = self._with_extra_work(self._draft(one, subject, one.row, ranks), one)
         agrees = self._others_wait(one, ranks)
         if self._is_one_of_a_group(one, ranks):
             agrees = False
@@ -297,6 +303,13 @@ class PeerJudge:
         if self._timed is not None:
             draft = self._by_clock(draft, one, int(world.peers.code[row]), self._timed)
         return replace(draft, pages=may_page(draft, self._settings))
+
+    def _with_extra_work(self, draft: Verdict, one: Candidate) -> Verdict:
+        """Where the time lies in a section that its peers do not run, it says so, and no cause."""
+        if one.section is not None or one.is_late:
+            return draft
+        found = extra_work(self._excess, self._world, self._local, one.row, one.lost_s)
+        return replace(draft, cause="unknown", evidence="host", detail=found) if found else draft
 
     def _of_work(self, row: int) -> str:
         """Of a rank that lastingly has more tokens than its peers, that it is slow beyond that."""

@@ -107,7 +107,7 @@ def _why(verdict: Verdict) -> str:
         "uniform_slowdown": "all ranks alike",
         "unknown": "cause unknown",
     }
-    if verdict.scope == "run" and verdict.cause == "unknown" and verdict.detail:
+    if verdict.cause == "unknown" and verdict.detail:
         return verdict.detail
     basis = f" ({verdict.evidence})" if verdict.evidence in ("events", "cupti") else ""
     if verdict.cause == "late_arrival" and verdict.evidence == "cupti":

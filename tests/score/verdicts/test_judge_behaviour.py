@@ -26,6 +26,7 @@ from .worlds import (
     slower,
     take_sections,
     usual,
+    with_log,
     with_sources,
     with_waiting,
 )
@@ -58,6 +59,20 @@ def test_where_one_section_holds_the_loss_it_is_named() -> None:
     data = only(judged(made("dp8", "data:0.3@rank3:step60")))
     assert (forward.section, forward.cause) == ("forward", "slow_gpu")
     assert (data.section, data.cause) == ("data_loading", "slow_host")
+
+
+@pytest.mark.parametrize("kind", ["other", "compute", "data"])
+def test_a_section_that_peers_do_not_run_is_no_slow_gpu(kind: SectionKind) -> None:
+    """As where one rank writes the log. It is named, because all wait for it; and if its own
+    forward is slow as well, that is the more."""
+    sections = (*USUAL[:2], ("logging", kind), USUAL[2])
+    for factor, cause in ((1.0, "unknown"), (2.0, "slow_gpu")):
+        work_s = usual(120, 8)[..., :2]
+        work_s[:, 0, 1] *= factor
+        verdict = only(judged(by_hand(with_log(work_s), sections=sections)))
+        assert (verdict.rank, verdict.cause) == (0, cause)
+        said = "0.3 s of each step in logging, which most of its peers do not run."
+        assert (said in verdict.sentence) == (cause == "unknown")
 
 
 def test_a_rank_that_is_late_without_a_reason_is_late() -> None:
