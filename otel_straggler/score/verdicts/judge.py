@@ -150,6 +150,8 @@ class Judge:
             self._memory.set_meaning(self._waiting)
             self._memory.seed(self._tracks, self._world, int(block.end_ns.max()))
         self._tracks.widen(len(self._world.sections))
+        timed = excess.timed
+        self._tracks.resolution.learn(block.seconds if timed is None else timed.seconds)
         self._tracks.take(excess, self._world, counts)
         if not block.is_timed:
             self._tracks.numbers.add(block.steps)

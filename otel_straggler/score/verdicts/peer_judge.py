@@ -66,8 +66,8 @@ class PeerJudge:
         self._timed = excess.timed
         assert tracks.newest_prices is not None
         rank_prices, host_prices = tracks.newest_prices
-        least = self._least_effects(world)
-        hosts_least = _nan_min(world.hosts.gather(least))
+        least = self._least_effects(world, tracks.resolution.least_effects(rank_prices.columns_s))
+        hosts_least = _nan_min(world.hosts.gather(least.T)).T
         by_gpu = self._timed is not None
         ranks = View(tracks.ranks, least, rank_prices, world, self._settings, only_known=by_gpu)
         hosts = View(
@@ -102,9 +102,11 @@ class PeerJudge:
                 ranks[world.row_of_rank[verdict.subject_id]] = True
         return ranks, hosts
 
-    def _least_effects(self, world: World) -> Floats:
+    def _least_effects(self, world: World, by_clock: Floats) -> Floats:
+        """(R, C) ``by_clock``, and in a small group as much as it needs."""
         size = world.peers.size[world.peers.code]
-        return np.where(size < SMALL_GROUP, math.log(SMALL_GROUP_SLOWDOWN), 0.0)
+        in_small = np.where(size < SMALL_GROUP, math.log(SMALL_GROUP_SLOWDOWN), 0.0)
+        return np.maximum(in_small[:, None], by_clock)
 
     # --- hosts ---------------------------------------------------------------------------------
 

@@ -176,12 +176,15 @@ class Track:
         """Who is beyond its peers now.
 
         Args:
-            least_effect: (R,) an excess below it never counts (small peer groups).
+            least_effect: (R,) or (R, C), an excess below it never counts (small peer groups, clocks
+                that tell time coarsely).
 
         Cost: O(R C log R).
         """
         settings = self._settings
         rows, columns = self.shape
+        least = least_effect if least_effect.ndim == 2 else least_effect[:, None]
+        least = np.broadcast_to(least, self.shape)
         z_limit = least_z(rows, columns, settings.least_z)
         recent = self.recent()
         block_error = self.block_error
@@ -198,9 +201,9 @@ class Track:
                 error = block_error / math.sqrt(length)
             else:
                 continue
-            floor = np.maximum(self.floor(error)[None, :], least_effect[:, None])
+            floor = np.maximum(self.floor(error)[None, :], least)
             self._compare(found, past, effect, error, floor, z_limit)
-        verified = self._verified(found, least_effect, z_limit)
+        verified = self._verified(found, least, z_limit)
         since = np.where(self.g > 0.0, self._zero_at + 1, -1)
         return Findings(
             beyond=found.beyond,
@@ -268,13 +271,13 @@ class Track:
         z = np.where(enough, risen / np.sqrt(error**2 + past.error**2 + LEAST_SIGMA**2), np.nan)
         found.take(risen, z, floor, z_limit)
 
-    def _verified(self, found: Strongest, least_effect: Floats, z_limit: float) -> Flags:
+    def _verified(self, found: Strongest, least: Floats, z_limit: float) -> Flags:
         """Alarms whose excess since the onset is large enough for so many steps."""
         verified = np.zeros(self.shape, bool)
         rows, columns = (self.g > self._h).nonzero()
         for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
             effect, error = self._since_onset(row, column)
-            floor = max(float(self.floor(error[None])[0]), float(least_effect[row]))
+            floor = max(float(self.floor(error[None])[0]), float(least[row, column]))
             if self._reference_blocks[row, column] < LEAST_REFERENCE:
                 # Nobody knows how slow it always was: it must stand out from its peers.
                 floor = max(floor, z_limit * float(found.spread[column]))
