@@ -12,6 +12,7 @@ from otel_straggler.model.observation import Floats
 from otel_straggler.score.medians import nan_median
 from otel_straggler.score.verdicts.grouping import Groups
 from otel_straggler.score.verdicts.work import WorkNormaliser
+from otel_straggler.score.verdicts.work_classes import tokens_of_peers
 from otel_straggler.score.verdicts.work_evidence import sureness
 
 GROUPS, SECTIONS = ["dp"], ["forward"]
@@ -289,6 +290,33 @@ def test_who_has_more_tokens_is_not_slow_where_nobody_knows_what_tokens_take() -
     seconds, tokens = with_more(1.0, vary=0.0)
     assert slowdown_of(seconds, 5) > 1.4
     assert slowdown_of(normalised(seconds, tokens), 5) == pytest.approx(1.0, abs=0.03)
+
+
+@pytest.mark.parametrize("longer", [1.0, 1.2, 1.5, 2.0])
+def test_classes_of_ranks_differ_by_what_more_tokens_do_not_explain(longer: float) -> None:
+    """Half of the ranks have 1.5 times the tokens, in one odd step fewer; each half keeps its own
+    slow rank."""
+    random = np.random.default_rng(4)
+    tokens = np.where(np.arange(8) < 4, 1500.0, 1000.0) * np.ones((10, 8))
+    tokens[3, 2] = 100.0
+    seconds = random.lognormal(0.0, 0.01, (10, 8, 1))
+    seconds[:, :4] *= longer
+    seconds[:, [1, 6]] *= 1.3
+    usual = np.median(normalised(seconds, tokens)[..., 0], axis=0)
+    assert usual[1] / usual[0] == pytest.approx(1.3, rel=0.03)
+    assert usual[6] / usual[7] == pytest.approx(1.3, rel=0.03)
+    assert usual[3] / usual[7] == pytest.approx(max(1.0, longer / 1.5), rel=0.03)
+
+
+def test_how_many_times_the_tokens_of_its_peers_a_rank_has() -> None:
+    """Only where it is so in nearly every step; nothing is known where none are told."""
+    tokens = np.where(np.arange(8) < 4, 1500.0, 1000.0) * np.ones((5, 8))
+    peers = Groups.of(GROUPS * 8)
+    assert [tokens_of_peers(tokens, peers, row) for row in (0, 7)] == [1.5, pytest.approx(2 / 3)]
+    tokens[:3, 0] = 900.0
+    assert tokens_of_peers(tokens, peers, 0) == 1.0
+    tokens[:, 0] = np.nan
+    assert np.isnan(tokens_of_peers(tokens, peers, 0))
 
 
 def test_who_takes_longer_per_token_is_slow_whatever_tokens_take() -> None:

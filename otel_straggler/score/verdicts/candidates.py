@@ -9,17 +9,20 @@ import numpy as np
 
 from otel_straggler.model.observation import Floats, Section
 from otel_straggler.model.verdict import Beginning, Cause
+from otel_straggler.score.verdicts.findings import Findings, Flags
 from otel_straggler.score.verdicts.intermittent import Spikes
 from otel_straggler.score.verdicts.own_history import how_it_began
 from otel_straggler.score.verdicts.subjects import cause_of_section
-from otel_straggler.score.verdicts.track import Findings, Flags, Track
+from otel_straggler.score.verdicts.track import Track
 
 NAMED = 0.75
 """A section is named if it holds this part of what is lost, else the whole step is."""
 MOST_OF_IT = 0.5
 """Late is who has this part of what he costs in no measured section."""
 NEWEST_STEPS = 20
+"""A rise that began later is measured since it began, ..."""
 LEAST_STEPS = 5
+"""... over so many steps at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,8 @@ from otel_straggler.model.gpu_times import BASIS_NAMES, CUPTI, EVENTS, HOST, Bas
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Evidence
+from otel_straggler.score.verdicts.findings import Flags
 from otel_straggler.score.verdicts.grouping import Groups
-from otel_straggler.score.verdicts.track import Flags
 from otel_straggler.score.verdicts.waits import ENOUGH_RANKS, Synchronising
 from otel_straggler.score.verdicts.world import World
 from otel_straggler.semconv import LISTED_KINDS

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from otel_straggler.model.observation import Floats
 from otel_straggler.score.verdicts.grouping import Groups
@@ -79,11 +78,3 @@ def least_z(rows: int, columns: int, floor: float) -> float:
     (3.59, 5.31)
     """
     return max(floor, math.sqrt(2.0 * math.log(max(rows * columns, 1) / FALSE_ALARMS)))
-
-
-def is_beyond(
-    effect: Floats, spread: Floats, z: float, floor: Floats | float
-) -> npt.NDArray[np.bool_]:
-    """(R, C) whether an excess is both unlikely and large. NaN is neither."""
-    with np.errstate(invalid="ignore"):
-        return (effect >= z * spread) & (effect >= floor)

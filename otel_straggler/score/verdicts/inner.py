@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from otel_straggler.model.observation import Floats
+from otel_straggler.score.verdicts.findings import Flags
 from otel_straggler.score.verdicts.grouping import Groups
-from otel_straggler.score.verdicts.track import Flags
 from otel_straggler.score.verdicts.waits import Synchronising
 from otel_straggler.score.verdicts.world import World
 

@@ -21,6 +21,7 @@ from otel_straggler.score.verdicts.excess import (
     local_sections,
     medians_by_step,
 )
+from otel_straggler.score.verdicts.findings import Flags
 from otel_straggler.score.verdicts.grouping import median_of_rows
 from otel_straggler.score.verdicts.inner import Inner
 from otel_straggler.score.verdicts.intervals import Intervals
@@ -33,16 +34,17 @@ from otel_straggler.score.verdicts.run_judge import RunJudge
 from otel_straggler.score.verdicts.settings import VerdictSettings
 from otel_straggler.score.verdicts.structure import Structure
 from otel_straggler.score.verdicts.summing_up import SummingUp
-from otel_straggler.score.verdicts.track import Flags
 from otel_straggler.score.verdicts.tracks import Tracks
 from otel_straggler.score.verdicts.waits import Synchronising
 from otel_straggler.score.verdicts.world import World
 
 LOOK_BLOCKS = 4
+"""So often (20 steps) what is normal goes into the memory that outlives the world."""
 COMMON_MODE = 1.5
 """A step that takes all ranks so many times the usual is left out: a checkpoint nobody declared,
 an evaluation, a new compilation."""
 USUAL_STEPS = 40
+"""Steps whose median is the usual; of fewer than ten nothing is left out."""
 
 
 class Judge:
@@ -148,6 +150,8 @@ class Judge:
             self._memory.set_meaning(self._waiting)
             self._memory.seed(self._tracks, self._world, int(block.end_ns.max()))
         self._tracks.widen(len(self._world.sections))
+        timed = excess.timed
+        self._tracks.resolution.learn(block.seconds if timed is None else timed.seconds)
         self._tracks.take(excess, self._world, counts)
         if not block.is_timed:
             self._tracks.numbers.add(block.steps)
@@ -259,7 +263,9 @@ class Judge:
             step=None if block.is_timed else int(block.steps[-1]),
             at_ns=int(block.end_ns.max()),
         )
-        changes = self._peers.evaluate(self._tracks, excess, world, now)
+        changes = self._peers.evaluate(
+            self._tracks, excess, world, now, block.tokens, local_sections(world, self._waiting)
+        )
         changes += self._run.evaluate(
             excess,
             world,
@@ -269,6 +275,7 @@ class Judge:
             now,
             self._memory,
             block.tokens,
+            self._peers.held(world)[0],
         )
         changes += self._structure.take(_as_compared(block, excess.timed), counts, now)
         for waited_s in self._waits(block, excess.timed):

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from otel_straggler.model.observation import Floats
+from otel_straggler.score.verdicts.findings import Flags
 from otel_straggler.score.verdicts.grouping import median_of_rows
 from otel_straggler.score.verdicts.own_history import OwnHistory
 from otel_straggler.score.verdicts.own_past import OwnPast
 from otel_straggler.score.verdicts.peers import describe_peers
-from otel_straggler.score.verdicts.track import Flags, Track
+from otel_straggler.score.verdicts.track import Track
 from otel_straggler.score.verdicts.tracks import Tracks
 from otel_straggler.score.verdicts.waits import Synchronising
 from otel_straggler.score.verdicts.work import WorkNormaliser

@@ -18,27 +18,39 @@ from otel_straggler.score.verdicts.comparison import SIGMA_OF_MAD
 from otel_straggler.score.verdicts.grouping import median_of_rows
 
 LEAST_RISES = np.array([0.05, 0.03, 0.05])
-"""Of local work, of waiting (a part of the work), and of the step."""
+"""Of local work, of waiting (a part of the work), and of the step; logarithms."""
 LEAST_BLOCKS = 8
+"""Blocks (40 steps) before there is a past, ..."""
 MOST_BLOCKS = 400
+"""... and after which older ones fade."""
 NEWEST = 4
+"""Blocks (20 steps) whose median is compared with it."""
 SIGMAS = 4.0
+"""A rise below so many standard errors does not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Rises:
-    """(G, C) rise of the newest 20 steps over the past; its least that counts; who is beyond."""
+    """(G, C) rise of the newest 20 steps over the past; its least that counts; who is beyond; (C,)
+    the standard error of a rise."""
 
     rise: Floats
     least: Floats
     beyond: npt.NDArray[np.bool_]
+    error: Floats
 
 
 class OwnPast:
-    """Memory of G groups and three quantities: local work, least wait, step."""
+    """Memory of G groups (or ranks) and C quantities.
 
-    def __init__(self, shape: tuple[int, int]) -> None:
+    Args:
+        shape: (G, C).
+        least_rises: (C,) as far as given; of local work, least wait and step.
+    """
+
+    def __init__(self, shape: tuple[int, int], least_rises: Floats = LEAST_RISES) -> None:
         self.shape = shape
+        self._least_rises = least_rises
         self.reference = np.full(shape, np.nan)
         self.blocks = np.zeros(shape, np.int64)
         self._sigma = np.full(shape[1], np.nan)
@@ -68,9 +80,9 @@ class OwnPast:
         newest = median_of_rows(np.array(self._newest))
         rise = np.where(self.blocks >= LEAST_BLOCKS, newest - self.reference, np.nan)
         error = np.nan_to_num(self._sigma, nan=1.0) / math.sqrt(len(self._newest))
-        least = np.broadcast_to(np.maximum(LEAST_RISES, SIGMAS * error), self.shape)
+        least = np.broadcast_to(np.maximum(self._least_rises, SIGMAS * error), self.shape)
         with np.errstate(invalid="ignore"):
-            return Rises(rise=rise, least=least, beyond=rise >= least)
+            return Rises(rise=rise, least=least, beyond=rise >= least, error=error)
 
     def _learn(self, block: Floats, rises: Rises) -> None:
         is_past = self.blocks >= LEAST_BLOCKS

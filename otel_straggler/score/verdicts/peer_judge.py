@@ -13,14 +13,16 @@ from otel_straggler.score.verdicts.candidates import NEWEST_STEPS, Candidate, sp
 from otel_straggler.score.verdicts.cases import Cases, Now
 from otel_straggler.score.verdicts.clocks import Timed
 from otel_straggler.score.verdicts.excess import Excesses
+from otel_straggler.score.verdicts.extra_work import extra_work
+from otel_straggler.score.verdicts.findings import Flags
 from otel_straggler.score.verdicts.grouping import Groups, median_of_rows
 from otel_straggler.score.verdicts.impact import gpu_seconds_per_hour
 from otel_straggler.score.verdicts.paging import may_page
 from otel_straggler.score.verdicts.settings import VerdictSettings
 from otel_straggler.score.verdicts.standing import ACTIVE
-from otel_straggler.score.verdicts.track import Flags
 from otel_straggler.score.verdicts.tracks import Tracks
 from otel_straggler.score.verdicts.view import View
+from otel_straggler.score.verdicts.work_classes import tokens_of_peers
 from otel_straggler.score.verdicts.world import World
 from otel_straggler.semconv import DEFAULT_ROLE
 
@@ -49,15 +51,23 @@ class PeerJudge:
         self._settings = settings
         self._cases = cases
 
-    def evaluate(self, tracks: Tracks, excess: Excesses, world: World, now: Now) -> list[Verdict]:
-        """The changes of state that the newest block brings."""
+    def evaluate(
+        self, tracks: Tracks, excess: Excesses, world: World, now: Now, tokens: Floats, local: Flags
+    ) -> list[Verdict]:
+        """The changes of state that the newest block brings.
+
+        Args:
+            tokens: (T, R) of its steps.
+            local: (S,) which sections hold the ranks' own work and nothing else.
+        """
         self._world, self._steps, self._now = world, tracks.numbers, now
-        self._shared = excess.shared
+        self._tokens, self._local = tokens, local
+        self._excess, self._shared = excess, excess.shared
         self._timed = excess.timed
         assert tracks.newest_prices is not None
         rank_prices, host_prices = tracks.newest_prices
-        least = self._least_effects(world)
-        hosts_least = _nan_min(world.hosts.gather(least))
+        least = self._least_effects(world, tracks.resolution.least_effects(rank_prices.columns_s))
+        hosts_least = _nan_min(world.hosts.gather(least.T)).T
         by_gpu = self._timed is not None
         ranks = View(tracks.ranks, least, rank_prices, world, self._settings, only_known=by_gpu)
         hosts = View(
@@ -92,9 +102,11 @@ class PeerJudge:
                 ranks[world.row_of_rank[verdict.subject_id]] = True
         return ranks, hosts
 
-    def _least_effects(self, world: World) -> Floats:
+    def _least_effects(self, world: World, by_clock: Floats) -> Floats:
+        """(R, C) ``by_clock``, and in a small group as much as it needs."""
         size = world.peers.size[world.peers.code]
-        return np.where(size < SMALL_GROUP, math.log(SMALL_GROUP_SLOWDOWN), 0.0)
+        in_small = np.where(size < SMALL_GROUP, math.log(SMALL_GROUP_SLOWDOWN), 0.0)
+        return np.maximum(in_small[:, None], by_clock)
 
     # --- hosts ---------------------------------------------------------------------------------
 
@@ -146,7 +158,8 @@ class PeerJudge:
     def _take_rank(
         self, one: Candidate, ranks: View, slow_hosts: dict[int, Candidate]
     ) -> tuple[str, Verdict | None] | None:
-        """The subject and its change of state; None if the host answers for the rank."""
+        """The subject and its change of state; None if the host answers for the rank, or may do so
+        soon, or if the rank was always like this."""
         host = int(self._world.hosts.code[one.row])
         if host == self._world.doubtful_host or _is_its_nature(one):
             return None
@@ -157,7 +170,7 @@ class PeerJudge:
         is_active = self._cases.standing(subject).state in ACTIVE
         if named is None and not is_active and self._may_be_host(one, ranks):
             return None
-        draft = self._draft(one, subject, one.row, ranks)
+        draft = self._with_extra_work(self._draft(one, subject, one.row, ranks), one)
         agrees = self._others_wait(one, ranks)
         if self._is_one_of_a_group(one, ranks):
             agrees = False
@@ -287,10 +300,25 @@ class PeerJudge:
             peers_s=one.peers_s,
             is_inferred=world.is_inferred,
             on_gpu=source.tells_gpu,
+            detail=self._of_work(row),
         )
         if self._timed is not None:
             draft = self._by_clock(draft, one, int(world.peers.code[row]), self._timed)
         return replace(draft, pages=may_page(draft, self._settings))
+
+    def _with_extra_work(self, draft: Verdict, one: Candidate) -> Verdict:
+        """Where the time lies in a section that its peers do not run, it says so, and no cause."""
+        if one.section is not None or one.is_late:
+            return draft
+        found = extra_work(self._excess, self._world, self._local, one.row, one.lost_s)
+        return replace(draft, cause="unknown", evidence="host", detail=found) if found else draft
+
+    def _of_work(self, row: int) -> str:
+        """Of a rank that lastingly has more tokens than its peers, that it is slow beyond that."""
+        times = tokens_of_peers(self._tokens, self._world.peers, row)
+        if not times > 1.0:
+            return ""
+        return f"beyond what {times:.2f}x as many tokens as theirs explain"
 
     def _by_clock(self, draft: Verdict, one: Candidate, group: int, timed: Timed) -> Verdict:
         """With what the times rest on. A GPU that was not looked at is not called slow where

@@ -4,6 +4,7 @@ link, and slowness that the times at hand cannot localise."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,13 +14,14 @@ from otel_straggler.model.verdict import Evidence, Verdict
 from otel_straggler.score.verdicts.cases import Cases, Now
 from otel_straggler.score.verdicts.clocks import Timed
 from otel_straggler.score.verdicts.excess import Excesses, local_sections
+from otel_straggler.score.verdicts.findings import Flags
 from otel_straggler.score.verdicts.grouping import median_of_rows
 from otel_straggler.score.verdicts.memory import Memory
-from otel_straggler.score.verdicts.own_past import OwnPast, Rises
+from otel_straggler.score.verdicts.own_past import LEAST_RISES, OwnPast, Rises
 from otel_straggler.score.verdicts.peers import describe_peers
+from otel_straggler.score.verdicts.risen import OnlySome, in_words, only_some
 from otel_straggler.score.verdicts.step_numbers import StepNumbers
 from otel_straggler.score.verdicts.subjects import role_subject, run_subject
-from otel_straggler.score.verdicts.track import Flags
 from otel_straggler.score.verdicts.waits import Synchronising
 from otel_straggler.score.verdicts.world import World
 
@@ -37,10 +39,12 @@ class RunJudge:
     def __init__(self, cases: Cases) -> None:
         self._cases = cases
         self.past: OwnPast | None = None
+        self._past_of_ranks: OwnPast | None = None
 
     def reset(self) -> None:
         """The groups are others now; what they took before says nothing."""
         self.past = None
+        self._past_of_ranks = None
 
     def evaluate(
         self,
@@ -52,8 +56,14 @@ class RunJudge:
         now: Now,
         memory: Memory,
         tokens: Floats,
+        accused: Flags,
     ) -> list[Verdict]:
-        """The changes of state that the newest block brings. ``tokens`` (T, R) of its steps."""
+        """The changes of state that the newest block brings.
+
+        Args:
+            tokens: (T, R) of its steps.
+            accused: (R,) who is called slow, or suspected, or on a host that is.
+        """
         hidden = _hides(excess, waiting)
         local = _local(excess, world, waiting)
         more = memory.more_work(tokens, excess.peers_s, world, local)
@@ -65,6 +75,7 @@ class RunJudge:
             self.past = OwnPast(quantities.shape[1:])
             memory.seed_groups(self.past, world, now.at_ns)
         rises = self.past.take(np.where(counts[:, None, None], quantities, np.nan))
+        of_ranks = self._rises_of_ranks(excess, world, counts, more.local)
         self._world, self._now = world, now
         self._began = steps[len(steps) - 20] if len(steps) else None
         self._step_s = float(median_of_rows(excess.step_s.reshape(-1, 1))[0])
@@ -73,11 +84,14 @@ class RunJudge:
         self._evidence = _evidence(excess.timed)
         blamed = bool(self._cases.open_subjects("rank") or self._cases.open_subjects("host"))
         rises_of_run = of_run >= least
+        is_slower = bool(rises_of_run[_LOCAL]) and not hidden
+        some = None if hidden else only_some(of_ranks, float(of_run[_LOCAL]))
+        cannot_tell = bool(rises_of_run[_STEP]) and hidden and not blamed
         changes = [
-            self._uniform(float(of_run[_LOCAL]), found=bool(rises_of_run[_LOCAL]) and not hidden),
-            self._unknown(
-                float(of_run[_STEP]), found=bool(rises_of_run[_STEP]) and hidden and not blamed
-            ),
+            self._uniform(float(of_run[_LOCAL]), found=is_slower and some is None, some=some),
+            self._unknown(float(of_run[_STEP]), found=cannot_tell, is_all=is_slower)
+            if some is None
+            else self._of_some(float(of_run[_LOCAL]), some, accused, is_slower=is_slower),
         ]
         is_longer = bool(of_run[_STEP] >= 0.5 * least[_STEP])
         free = is_longer and not (hidden or blamed)
@@ -87,12 +101,32 @@ class RunJudge:
         changes += self._links(rises, of_run, least, free=free)
         return [change for change in changes if change is not None]
 
-    def _uniform(self, rise: float, *, found: bool) -> Verdict | None:
-        return self._take(self._draft("uniform_slowdown", rise), found=found)
+    def _rises_of_ranks(self, excess: Excesses, world: World, counts: Flags, more: Floats) -> Rises:
+        """(R, 1) of each rank's own work over its own past; ``more`` (G,) as for the groups."""
+        if self._past_of_ranks is None or self._past_of_ranks.shape[0] != world.n_ranks:
+            self._past_of_ranks = OwnPast((world.n_ranks, 1), LEAST_RISES[:1])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            own = np.log(excess.local_s) - more[world.peers.code]
+        usable = np.isfinite(own) & counts[:, None]
+        return self._past_of_ranks.take(np.where(usable, own, np.nan)[..., None])
 
-    def _unknown(self, rise: float, *, found: bool) -> Verdict | None:
+    def _uniform(self, rise: float, *, found: bool, some: OnlySome | None) -> Verdict | None:
+        draft = self._draft("uniform_slowdown", rise)
+        return self._take(draft, found=found, is_over=some is not None)
+
+    def _of_some(
+        self, rise: float, some: OnlySome, accused: Flags, *, is_slower: bool
+    ) -> Verdict | None:
+        """Not all ranks are slower, but so many, or of so few, that their peers cannot tell. Who is
+        called slow by peers needs no word of the run."""
+        is_told = bool(accused[some.slower].all())
+        detail = in_words(some, self._world.sources)
+        draft = replace(self._draft("unknown", rise), detail=detail)
+        return self._take(draft, found=is_slower and not is_told, is_over=is_told)
+
+    def _unknown(self, rise: float, *, found: bool, is_all: bool) -> Verdict | None:
         draft = self._draft("unknown", rise, is_localised=False, evidence_is_shared=True)
-        return self._take(draft, found=found, confirmable=False)
+        return self._take(draft, found=found, confirmable=False, is_over=is_all)
 
     def _links(
         self, rises: Rises, of_run: Floats, least: Floats, *, free: bool
@@ -109,11 +143,13 @@ class RunJudge:
             changes.append(self._take(draft, found=found))
         return changes
 
-    def _take(self, draft: Verdict, *, found: bool, confirmable: bool = True) -> Verdict | None:
+    def _take(
+        self, draft: Verdict, *, found: bool, confirmable: bool = True, is_over: bool = False
+    ) -> Verdict | None:
         state = self._cases.standing(draft.subject_id).state
         if not found and state in ("ok", "recovered"):
             return None
-        clear = math.log(draft.slowdown) < CLEAR_RISE
+        clear = is_over or math.log(draft.slowdown) < CLEAR_RISE
         return self._cases.take(
             draft,
             flagged=found,

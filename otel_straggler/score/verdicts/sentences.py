@@ -107,6 +107,8 @@ def _why(verdict: Verdict) -> str:
         "uniform_slowdown": "all ranks alike",
         "unknown": "cause unknown",
     }
+    if verdict.cause == "unknown" and verdict.detail:
+        return verdict.detail
     basis = f" ({verdict.evidence})" if verdict.evidence in ("events", "cupti") else ""
     if verdict.cause == "late_arrival" and verdict.evidence == "cupti":
         return f"late arrival{basis}, its own work on the GPU is not slow"

@@ -15,6 +15,7 @@ from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Cause, Verdict
 from otel_straggler.score.verdicts.cases import Cases, Now
 from otel_straggler.score.verdicts.expert_imbalance import expert_imbalance, which_expert
+from otel_straggler.score.verdicts.findings import Flags
 from otel_straggler.score.verdicts.imbalance import MOST_M_W, sequence_imbalance
 from otel_straggler.score.verdicts.joined import joined
 from otel_straggler.score.verdicts.stages import (
@@ -25,7 +26,6 @@ from otel_straggler.score.verdicts.stages import (
     who_else_it_may_be,
 )
 from otel_straggler.score.verdicts.subjects import role_subject, run_subject
-from otel_straggler.score.verdicts.track import Flags
 from otel_straggler.score.verdicts.what_if import WhatIf, what_if
 from otel_straggler.score.verdicts.workers import (
     Workers,

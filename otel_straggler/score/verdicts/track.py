@@ -8,7 +8,6 @@ that they cost the same however long they are. CUSUM runs on single steps.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,10 @@ from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.score.medians import median_of
 from otel_straggler.score.verdicts import onset
 from otel_straggler.score.verdicts.comparison import SIGMA_OF_MAD, least_z, spread_of
+from otel_straggler.score.verdicts.findings import Findings, Flags, Past, Strongest
 from otel_straggler.score.verdicts.grouping import low_median_of_rows, median_of_rows
 from otel_straggler.score.verdicts.resolvable import Z_POWER, resolvable_slowdown
 from otel_straggler.score.verdicts.settings import VerdictSettings
-
-Flags = npt.NDArray[np.bool_]
 
 SIGMA_OF_BLOCK_DEVIATION = 2.04
 """Standard deviation of a step / median distance of a step from the median of its block of 5."""
@@ -44,31 +42,6 @@ VERIFY_STEPS = 8
 MOST_VERIFIED_BLOCKS = 20
 LOW_QUANTILE, LASTING = 0.25, 0.4
 """Of the steps since an onset also the lower quartile must lie so high, as a part of the median."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Findings:
-    """Of one evaluation; all (R, C).
-
-    Attributes:
-        beyond: in one window at least, the excess is unlikely and large.
-        verified: CUSUM alarms, and what has passed since its onset is large enough.
-        effect: the excess: of the shortest window that is beyond, else of the newest 20 steps.
-        z: its distance from the peers, in robust standard deviations.
-        floor: the least excess that counts in that window.
-        recent: of the newest 20 steps at most.
-        recent_error: (C,) its standard error.
-        since: observed step (a count) at which the present rise began, -1 if there is none.
-    """
-
-    beyond: Flags
-    verified: Flags
-    effect: Floats
-    z: Floats
-    floor: Floats
-    recent: Floats
-    recent_error: Floats
-    since: Ints
 
 
 class Track:
@@ -203,17 +176,20 @@ class Track:
         """Who is beyond its peers now.
 
         Args:
-            least_effect: (R,) an excess below it never counts (small peer groups).
+            least_effect: (R,) or (R, C), an excess below it never counts (small peer groups, clocks
+                that tell time coarsely).
 
         Cost: O(R C log R).
         """
         settings = self._settings
         rows, columns = self.shape
+        least = least_effect if least_effect.ndim == 2 else least_effect[:, None]
+        least = np.broadcast_to(least, self.shape)
         z_limit = least_z(rows, columns, settings.least_z)
         recent = self.recent()
         block_error = self.block_error
         recent_error = ERROR_OF_SHORT * block_error * _short_of(self.steps, 20)
-        found, past = _Best(self.shape, recent), self._past(block_error)
+        found, past = Strongest(self.shape, recent), self._past(block_error)
         for window in settings.windows_steps:
             if window == settings.windows_steps[0]:
                 effect, error = recent, recent_error
@@ -225,9 +201,9 @@ class Track:
                 error = block_error / math.sqrt(length)
             else:
                 continue
-            floor = np.maximum(self.floor(error)[None, :], least_effect[:, None])
+            floor = np.maximum(self.floor(error)[None, :], least)
             self._compare(found, past, effect, error, floor, z_limit)
-        verified = self._verified(found, least_effect, z_limit)
+        verified = self._verified(found, least, z_limit)
         since = np.where(self.g > 0.0, self._zero_at + 1, -1)
         return Findings(
             beyond=found.beyond,
@@ -272,15 +248,15 @@ class Track:
         """The newest 20 steps: median of their blocks (fewer, where there are not so many)."""
         return median_of_rows(self._newest_blocks[: min(self.blocks, NEWEST_BLOCKS)])
 
-    def _past(self, block_error: Floats) -> _Past:
+    def _past(self, block_error: Floats) -> Past:
         blocks = self._reference_blocks
         reference = np.where(blocks >= LEAST_REFERENCE, self.reference, np.nan)
-        return _Past(reference, block_error / np.sqrt(np.maximum(blocks, 1)))
+        return Past(reference, block_error / np.sqrt(np.maximum(blocks, 1)))
 
     def _compare(
         self,
-        found: _Best,
-        past: _Past,
+        found: Strongest,
+        past: Past,
         effect: Floats,
         error: Floats,
         floor: Floats,
@@ -295,13 +271,13 @@ class Track:
         z = np.where(enough, risen / np.sqrt(error**2 + past.error**2 + LEAST_SIGMA**2), np.nan)
         found.take(risen, z, floor, z_limit)
 
-    def _verified(self, found: _Best, least_effect: Floats, z_limit: float) -> Flags:
+    def _verified(self, found: Strongest, least: Floats, z_limit: float) -> Flags:
         """Alarms whose excess since the onset is large enough for so many steps."""
         verified = np.zeros(self.shape, bool)
         rows, columns = (self.g > self._h).nonzero()
         for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
             effect, error = self._since_onset(row, column)
-            floor = max(float(self.floor(error[None])[0]), float(least_effect[row]))
+            floor = max(float(self.floor(error[None])[0]), float(least[row, column]))
             if self._reference_blocks[row, column] < LEAST_REFERENCE:
                 # Nobody knows how slow it always was: it must stand out from its peers.
                 floor = max(floor, z_limit * float(found.spread[column]))
@@ -338,34 +314,6 @@ class Track:
         usable = usable and middle >= 0.5 * float(self.floor(np.asarray([error]))[0])
         risen = max(middle, middle - normal) if usable else middle
         return risen, np.asarray(error)
-
-
-@dataclass(frozen=True, slots=True)
-class _Past:
-    """(R, C) what is normal for each subject, NaN where nobody knows, and its standard error."""
-
-    reference: Floats
-    error: Floats
-
-
-class _Best:
-    """The strongest finding per cell over windows; the shortest window that is beyond wins."""
-
-    def __init__(self, shape: tuple[int, int], effect: Floats) -> None:
-        self.beyond = np.zeros(shape, bool)
-        self.effect = effect.copy()
-        self.z = np.zeros(shape)
-        self.floor = np.full(shape, np.inf)
-        self.spread = np.full(shape[1], np.inf)
-
-    def take(self, effect: Floats, z: Floats, floor: Floats, z_limit: float) -> None:
-        with np.errstate(invalid="ignore"):
-            is_beyond = (z >= z_limit) & (effect >= floor)
-        new = is_beyond & ~self.beyond
-        self.effect[new] = effect[new]
-        self.floor[new] = floor[new]
-        self.z = np.fmax(self.z, z)
-        self.beyond |= is_beyond
 
 
 def _slide(

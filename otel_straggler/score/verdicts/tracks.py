@@ -9,11 +9,13 @@ import numpy as np
 from otel_straggler.model.observation import Floats
 from otel_straggler.score.verdicts.candidates import Prices
 from otel_straggler.score.verdicts.excess import Excesses, host_excesses
+from otel_straggler.score.verdicts.findings import Flags
 from otel_straggler.score.verdicts.grouping import Groups, median_of_rows
 from otel_straggler.score.verdicts.intermittent import Intermittent, Spikes
+from otel_straggler.score.verdicts.resolution import Resolution
 from otel_straggler.score.verdicts.settings import VerdictSettings
 from otel_straggler.score.verdicts.step_numbers import StepNumbers
-from otel_straggler.score.verdicts.track import Flags, Track
+from otel_straggler.score.verdicts.track import Track
 from otel_straggler.score.verdicts.world import World
 
 
@@ -25,6 +27,7 @@ class Tracks:
     hosts: Track
     spikes: Intermittent
     numbers: StepNumbers
+    resolution: Resolution
     newest_spikes: Spikes | None = None
     newest_prices: tuple[Prices, Prices] | None = None
 
@@ -36,6 +39,7 @@ class Tracks:
             Track((len(world.hosts), columns), settings),
             Intermittent((world.n_ranks, columns)),
             StepNumbers(),
+            Resolution(),
         )
 
     def widen(self, sections: int) -> None:

@@ -14,8 +14,9 @@ from otel_straggler.score.verdicts.candidates import (
     candidate,
     material,
 )
+from otel_straggler.score.verdicts.findings import Flags
 from otel_straggler.score.verdicts.settings import VerdictSettings
-from otel_straggler.score.verdicts.track import Flags, Track
+from otel_straggler.score.verdicts.track import Track
 from otel_straggler.score.verdicts.world import World
 
 

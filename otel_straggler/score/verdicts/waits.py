@@ -9,6 +9,10 @@ A section waits if it says so (kind ``wait``) or if it behaves so: what a rank a
 stays shorter. Regressing the time in the section on the time since the last waiting, over ranks
 and steps, gives a slope of -1 then, and explains most of what ranks differ by; for local work the
 slope is 0.
+
+That alone would take work for waiting where a step begins with the waiting for the step before: who
+is slow for good has waited little there, and then takes long. So the slope must be seen as well in
+what changes from step to step on a rank, where that shows anything.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from __future__ import annotations
 import itertools
 import operator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +40,7 @@ LEAST_T = 6.0
 """The slope must be so many standard errors from 0."""
 LEAST_SIZE = 0.01
 """Arrivals must differ by this part of what the section differs by, or nothing can be said."""
+_Moments: TypeAlias = npt.NDArray[np.float64]
 ENOUGH_RANKS = 2048
 """More of them make the slope no clearer."""
 _FADE = 0.9
@@ -50,7 +56,8 @@ class Synchronising:
     """
 
     behaves: set[str] = field(default_factory=set)
-    _moments: dict[str, npt.NDArray[np.float64]] = field(default_factory=dict)
+    _moments: dict[str, _Moments] = field(default_factory=dict)
+    _of_changes: dict[str, _Moments] = field(default_factory=dict)
 
     def waits(self, section: Section) -> bool:
         return section.kind == "wait" or section.name in self.behaves
@@ -76,34 +83,51 @@ class Synchronising:
         arrival = np.cumsum(here, axis=1) - here
         if carried_s is not None:
             arrival += carried_s[:, None, ::every]
-        for name in self._moments:
-            self._moments[name] *= _FADE
+        changed, changed_arrival = (v - v.mean(axis=0) for v in (here, arrival))
         for s, section in enumerate(sections):
             if section.kind in LISTED_KINDS:
-                self._add(section.name, arrival[:, s].ravel(), here[:, s].ravel())
+                of = section.name
+                _add(self._moments, of, arrival[:, s], here[:, s])
+                _add(self._of_changes, of, changed_arrival[:, s], changed[:, s])
         return self._decide()
-
-    def _add(self, name: str, arrival: Floats, here: Floats) -> None:
-        """Sums of x x, x y, y y and the count, outliers drawn in."""
-        known = arrival != 0.0
-        x, y = _drawn_in(arrival[known]), _drawn_in(here[known])
-        # Not "x @ y": for a few thousand numbers a BLAS that starts threads is far slower.
-        sums = np.array([(x * x).sum(), (x * y).sum(), (y * y).sum(), float(len(x))])
-        self._moments[name] = self._moments.get(name, np.zeros(4)) + sums
 
     def _decide(self) -> bool:
         before = set(self.behaves)
-        for name, (xx, xy, yy, n) in self._moments.items():
-            if n < 16 or yy <= 0.0 or xx <= LEAST_SIZE**2 * yy:
+        for name, moments in self._moments.items():
+            told = _line(moments)
+            if told is None:
                 continue
-            slope = xy / xx
-            error = float(np.sqrt(max(yy - slope * xy, 0.0) / (n - 1.0) / xx))
-            explained = slope * xy / yy
-            if slope < WAITS_BELOW and slope < -LEAST_T * error and explained > WAITS_ABOVE:
-                self.behaves.add(name)
-            elif slope > LOCAL_ABOVE or explained < LOCAL_BELOW:
+            slope, error, explained = told
+            if slope > LOCAL_ABOVE or explained < LOCAL_BELOW or self._is_lasting_only(name):
                 self.behaves.discard(name)
+            elif slope < WAITS_BELOW and slope < -LEAST_T * error and explained > WAITS_ABOVE:
+                self.behaves.add(name)
         return before != self.behaves
+
+    def _is_lasting_only(self, name: str) -> bool:
+        """Whether what changes from step to step surely does not even out what comes late."""
+        told = _line(self._of_changes[name])
+        return told is not None and told[0] - LEAST_T * told[1] > LOCAL_ABOVE
+
+
+def _add(sums: dict[str, _Moments], name: str, arrival: Floats, here: Floats) -> None:
+    """A block more: sums of x x, x y, y y and the count, outliers drawn in; earlier ones fade."""
+    known = arrival != 0.0
+    x, y = _drawn_in(arrival[known]), _drawn_in(here[known])
+    # Not "x @ y": for a few thousand numbers a BLAS that starts threads is far slower.
+    new = np.array([(x * x).sum(), (x * y).sum(), (y * y).sum(), float(len(x))])
+    sums[name] = _FADE * sums.get(name, np.zeros(4)) + new
+
+
+def _line(moments: _Moments) -> tuple[float, float, float] | None:
+    """Slope of time over arrival, its standard error, and the part of the variance that it
+    explains; None where too little is known, or arrivals hardly differ."""
+    xx, xy, yy, n = moments
+    if n < 16 or yy <= 0.0 or xx <= LEAST_SIZE**2 * yy:
+        return None
+    slope = xy / xx
+    error = float(np.sqrt(max(yy - slope * xy, 0.0) / (n - 1.0) / xx))
+    return slope, error, slope * xy / yy
 
 
 def _drawn_in(values: Floats) -> Floats:

@@ -13,6 +13,7 @@ from otel_straggler.score.medians import nan_median
 from otel_straggler.score.verdicts.comparison import SIGMA_OF_MAD
 from otel_straggler.score.verdicts.grouping import Groups
 from otel_straggler.score.verdicts.keyed import KeyedTables, Place
+from otel_straggler.score.verdicts.work_classes import for_equal_classes
 from otel_straggler.score.verdicts.work_evidence import EVIDENCE, evidence_of_block, sureness
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -22,8 +23,6 @@ LEAST_Z = 4.265
 reached once in 100,000 times."""
 SEEN_Z = 6.0
 """A share that would be so sure would have been seen."""
-LASTING = 0.05
-"""Who has so many more tokens than its peers in every step of a block has lastingly more."""
 HUBER = 1.345
 LEAST_FACTOR = 0.25
 MAX_GROUPS = 10_000
@@ -49,9 +48,9 @@ class WorkNormaliser:
     have more tokens does not teach that tokens make slow. Huber weights keep pauses out; sums of
     earlier blocks halve in 50 blocks. As 0 <= e <= 1, what is given lies between x and the time
     per token: a rank that is slow by both stays slow. e is 0 until ``work_evidence`` is sure that
-    it is not. Where even e = 1 would not have been seen yet, because hardly a rank's tokens vary,
-    it is 1 for a rank that lastingly has more of them than its peers: who takes no longer per token
-    is not accused.
+    it is not. Until then who has lastingly more of them than its peers is compared as
+    ``work_classes`` says: while even e = 1 would not have been seen, because hardly a rank's tokens
+    vary, who takes no longer per token is not accused.
 
     Only tokens are on the wire; the squares of sequence lengths, with which attention grows, are
     not. What they do stays in the times, and in ``imbalance``.
@@ -101,12 +100,11 @@ class WorkNormaliser:
         now = np.where(np.isfinite(now), now, 1.0)[peers.code]
         of_first = tokens[:, :, None] / self._sums.get(_TOKENS, place)[peers.code]
         of_first = np.where(np.isfinite(of_first), of_first, now[None])
-        has_more = np.min(of_first, axis=0) >= (1.0 + LASTING) * now
-        doubtful = has_more & (self._most_share(place) == 1.0)[peers.code]
-        share = np.where(doubtful, 1.0, share[peers.code])
+        unseen = np.where(share > 0.0, 0.0, self._most_share(place))
+        share = share[peers.code]
         factor = (1.0 + share * (of_first - 1.0)) / (1.0 + share * (now - 1.0))
-        result: Floats = seconds / np.maximum(factor, LEAST_FACTOR)
-        return result
+        equal: Floats = seconds / np.maximum(factor, LEAST_FACTOR)
+        return for_equal_classes(equal, tokens, peers, unseen)
 
     def share(self, groups: Sequence[str], sections: Sequence[str]) -> Floats:
         """(G, S) part of the time that grows with tokens, 0 to 1; 0 where none is seen."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.score.verdicts.comparison import SIGMA_OF_MAD
-from otel_straggler.score.verdicts.track import Flags
+from otel_straggler.score.verdicts.findings import Flags
 
 EVIDENCE = ("seen", "full", "seen_seen", "seen_full", "full_full")
 """Sums over pieces of evidence: ``seen``, what a piece shows; ``full``, what it would show if all

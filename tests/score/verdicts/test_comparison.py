@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from otel_straggler.score.verdicts.comparison import (
     centred,
-    is_beyond,
     least_z,
     spread_of,
 )
@@ -89,13 +88,6 @@ def test_the_limit_of_chance_grows_with_those_who_are_compared() -> None:
     assert limits == sorted(limits)
     assert limits[0] == 3.5
     assert least_z(0, 0, 3.5) == 3.5
-
-
-def test_beyond_is_unlikely_and_large() -> None:
-    """Either alone is nothing; unknown is neither."""
-    effect = np.array([[0.1], [0.1], [0.02], [np.nan]])
-    found = is_beyond(effect, np.array([0.02]), 4.0, np.array([[0.03], [0.2], [0.03], [0.03]]))
-    assert found[:, 0].tolist() == [True, False, False, False]
 
 
 def test_nobody_and_nothing_known_have_a_spread_too() -> None:

@@ -14,7 +14,18 @@ from otel_straggler.model.verdict import Verdict
 from otel_straggler.score.verdicts.judge import Judge
 
 from .gpu_worlds import reordered, scaled, timed, untold, with_gpu, with_holes
-from .worlds import active, by_hand, ever_confirmed, judged, newest, slower, story, usual
+from .worlds import (
+    USUAL,
+    active,
+    by_hand,
+    ever_confirmed,
+    judged,
+    newest,
+    slower,
+    story,
+    usual,
+    with_log,
+)
 
 FEW = settings(max_examples=6)
 SEEDS = st.integers(0, 2**16)
@@ -45,6 +56,21 @@ def test_a_slow_gpu_behind_asynchronous_launches_is_named_by_its_kernels() -> No
     host = judged(timed("dp8", SLOW, gpu_timing="off"))
     assert not active(host)
     assert [v.is_localised for v in newest(host).values()] == [False]
+
+
+def test_a_section_that_peers_do_not_run_is_no_slow_gpu_by_its_kernels_either() -> None:
+    """One rank writes the log, by the host's clock; the kernels of all are alike."""
+    sections = (*USUAL[:2], ("logging", "other"), USUAL[2])
+    forward = np.arange(4) == 1
+    tables = [
+        with_gpu(
+            t, np.where(forward, t.seconds, np.nan), np.where(forward, 0.0 * t.seconds, np.nan)
+        )
+        for t in by_hand(with_log(usual(120, 8)[..., :2]), sections=sections)
+    ]
+    verdict = only(judged(tables))
+    assert (verdict.rank, verdict.cause, verdict.evidence) == (0, "unknown", "host")
+    assert "logging, which most of its peers do not run" in verdict.sentence
 
 
 def test_a_kernel_that_runs_beside_and_costs_ten_per_cent_is_confirmed_within_fifty_steps() -> None:

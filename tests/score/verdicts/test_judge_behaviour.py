@@ -11,8 +11,10 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.score.verdicts.judge import Judge
 from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.semconv import SectionKind
 
 from .worlds import (
+    USUAL,
     active,
     by_hand,
     ever_confirmed,
@@ -24,6 +26,7 @@ from .worlds import (
     slower,
     take_sections,
     usual,
+    with_log,
     with_sources,
     with_waiting,
 )
@@ -58,6 +61,20 @@ def test_where_one_section_holds_the_loss_it_is_named() -> None:
     assert (data.section, data.cause) == ("data_loading", "slow_host")
 
 
+@pytest.mark.parametrize("kind", ["other", "compute", "data"])
+def test_a_section_that_peers_do_not_run_is_no_slow_gpu(kind: SectionKind) -> None:
+    """As where one rank writes the log. It is named, because all wait for it; and if its own
+    forward is slow as well, that is the more."""
+    sections = (*USUAL[:2], ("logging", kind), USUAL[2])
+    for factor, cause in ((1.0, "unknown"), (2.0, "slow_gpu")):
+        work_s = usual(120, 8)[..., :2]
+        work_s[:, 0, 1] *= factor
+        verdict = only(judged(by_hand(with_log(work_s), sections=sections)))
+        assert (verdict.rank, verdict.cause) == (0, cause)
+        said = "0.3 s of each step in logging, which most of its peers do not run."
+        assert (said in verdict.sentence) == (cause == "unknown")
+
+
 def test_a_rank_that_is_late_without_a_reason_is_late() -> None:
     """The time lies in no section; only the waiting of the others shows it."""
     verdict = only(judged(made("dp8", "late:0.5@rank2:step60")))
@@ -70,6 +87,18 @@ def test_under_synchronous_collectives_the_culprit_is_named_and_no_victim(fault:
     verdict = only(judged(made("dp8", f"{fault}:1.3@rank2:step60", timing="synchronised")))
     assert (verdict.subject_id, verdict.section) == ("rank/node-0/2", "forward")
     assert verdict.slowdown == pytest.approx(1.3, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", ["wait", "compute"])
+def test_who_is_slow_stays_so_where_steps_begin_with_waiting_for_the_step_before(
+    kind: SectionKind,
+) -> None:
+    """As where the loop calls step() between forward and the collective."""
+    seconds = slower(usual(200, 8), 3, 1.3, 60)
+    turned = np.concatenate([seconds[:-1, :, 2:], seconds[1:, :, :2]], axis=2)
+    sections = (("sync", kind), *USUAL[:2])
+    verdict = active(judged(by_hand(turned, sections=sections)))["rank/node-0/3"]
+    assert (verdict.section, verdict.cause) == ("forward", "slow_gpu")
 
 
 @pytest.mark.parametrize("seed", range(3))

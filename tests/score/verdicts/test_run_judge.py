@@ -39,6 +39,52 @@ def test_one_rank_alone_has_its_past_to_be_compared_with() -> None:
     assert set(active(risen(1.3, ranks=1))) == {"run/uniform_slowdown"}
 
 
+def partly(slow: int, ranks: int, *, noise: float = 0.02, steps: int = 160) -> Judge:
+    """The first ranks take 1.3 times as long from the 60th step on."""
+    work_s = usual(steps, ranks, noise=noise)[..., :2]
+    work_s[60:, :slow, 1] *= 1.3
+    return judged(by_hand(with_waiting(work_s)))
+
+
+@pytest.mark.parametrize(
+    ("slow", "ranks", "said"),
+    [
+        (1, 2, "1 of its 2 ranks takes longer than before (0), the others do not."),
+        (2, 3, "2 of its 3 ranks take longer than before (0, 1), the others do not."),
+        (2, 4, "2 of its 4 ranks take longer than before (0, 1), the others do not."),
+        (6, 8, "6 of its 8 ranks take longer than before, the others do not (6, 7)."),
+    ],
+)
+def test_some_ranks_are_not_all_ranks(slow: int, ranks: int, said: str) -> None:
+    """So many, or among so few, that no peer tells who is slow: their own pasts do."""
+    (found,) = active(partly(slow, ranks)).values()
+    assert (found.scope, found.cause, found.pages) == ("run", "unknown", False)
+    assert said in found.sentence
+
+
+def test_half_of_the_ranks_that_are_called_slow_are_not_also_all_ranks() -> None:
+    """One thing is told once."""
+    names = {f"rank/node-0/{rank}" for rank in range(4)}
+    assert ever_confirmed(partly(4, 8)) == names
+    assert ever_confirmed(partly(8, 16)) == {"host/node-0"}
+
+
+def test_all_ranks_are_all_ranks_however_noisy() -> None:
+    """Whether a single one has risen is not known then."""
+    assert set(active(partly(32, 32, noise=0.12))) == {"run/uniform_slowdown"}
+
+
+def test_the_others_follow() -> None:
+    """First half of two ranks is slower, then all of them, then half again, then none."""
+    work_s = usual(400, 2)[..., :2]
+    work_s[60:310, 0, 1] *= 1.3
+    work_s[140:230, 1, 1] *= 1.3
+    judge = judged(by_hand(with_waiting(work_s)))
+    told = [v.cause for v in judge.changes if v.state == "confirmed"]
+    assert told == ["unknown", "uniform_slowdown", "unknown"]
+    assert active(judge) == {}
+
+
 def with_tokens(more: object, *, vary: float, slower: float = 1.0, share: float = 1.0) -> Judge:
     """8 ranks that get so many times the tokens, and take ``slower``, from the 100th step on."""
     random = np.random.default_rng(7)
@@ -62,9 +108,29 @@ def test_more_tokens_are_no_slowdown(more: object, vary: float) -> None:
     assert ever_confirmed(with_tokens(more, vary=vary)) == set()
 
 
-def test_more_tokens_for_half_of_the_ranks_are_no_slowdown() -> None:
-    """The usual number of tokens is between theirs and the others'."""
-    assert ever_confirmed(with_tokens(HALF, vary=0.3)) == set()
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("vary", [0.0, 0.02, 0.3])
+def test_more_tokens_for_half_of_the_ranks_are_no_slowdown(vary: float, share: float) -> None:
+    """The usual number of tokens is between theirs and the others'; neither those are slow who
+    have more, nor those who take as long with fewer."""
+    assert ever_confirmed(with_tokens(HALF, vary=vary, share=share)) == set()
+
+
+@pytest.mark.parametrize("slow", [1, 6])
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_slow_rank_is_seen_among_those_with_as_many_tokens(slow: int, share: float) -> None:
+    """Half of the ranks have half as many again in every step, so that nobody can learn what
+    tokens take: one that takes 1.3 times as long as its likes is named, and what it has more."""
+    tokens = np.broadcast_to(1000.0 * HALF, (160, 8)).copy()
+    work_s = usual(160, 8)[..., :2]
+    work_s[..., 1] *= 1.0 - share + share * tokens / 1000.0
+    work_s[60:, slow, 1] *= 1.3
+    judge = judged(by_hand(with_waiting(work_s), tokens=tokens))
+    (found,) = active(judge).values()
+    assert (found.rank, found.cause, found.pages) == (slow, "slow_gpu", True)
+    assert found.slowdown == pytest.approx(1.3, rel=0.05)
+    more = ", beyond what 1.50x as many tokens as theirs explain."
+    assert (more in found.sentence) == (slow == 1)
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])

@@ -59,6 +59,22 @@ def test_a_section_that_waits_no_more_is_local_again() -> None:
     assert observe(seconds).behaves == set()
 
 
+@settings(max_examples=20)
+@given(SEEDS, st.integers(0, 7), st.floats(1.05, 3.0))
+def test_the_work_of_a_slow_rank_does_not_wait_although_it_waited_little_before(
+    seed: int, rank: int, factor: float
+) -> None:
+    """A step that begins with the waiting for the one before: short there, long afterwards."""
+    seconds = work(seed, 60)
+    seconds[:, rank, 1] *= factor
+    total = seconds.sum(axis=2)
+    waited = total.max(axis=1, keepdims=True) - total
+    seconds = np.stack([0.1 + waited[:-1], seconds[1:, :, 0], seconds[1:, :, 1]], axis=2)
+    for kind in ("wait", "compute"):
+        sections = [Section("sync", kind), FORWARD, BACKWARD]
+        assert not observe(seconds, sections).behaves & {"forward", "backward"}
+
+
 def test_a_section_waits_if_it_says_so() -> None:
     """And a checkpoint never does, whatever its times are."""
     found = observe(meeting(work(0)), [FORWARD, Section("backward", "checkpoint")])

@@ -110,6 +110,15 @@ def with_waiting(work_s: Floats) -> Floats:
     return np.concatenate([work_s, waited_s[..., None]], axis=2)
 
 
+def with_log(work_s: Floats) -> Floats:
+    """(T, R, 4): data, forward, 0.3 s of logging on rank 0 alone, and the waiting for it."""
+    log_s = np.full((*work_s.shape[:2], 1), np.nan)
+    log_s[:, 0] = 0.3
+    own_s = np.concatenate([work_s, log_s], axis=2)
+    waited_s = with_waiting(np.nan_to_num(own_s))[..., -1:]
+    return np.concatenate([own_s, waited_s], axis=2)
+
+
 def slower(seconds: Floats, rank: int, factor: float, onset: int = 0) -> Floats:
     """The same with one rank slower in forward, and the others waiting for it."""
     work_s = seconds[..., :2].copy()
