@@ -29,15 +29,15 @@ HANG_TEXTS: Final[dict[HangKind, str]] = {
 }
 HANG_ADVICE: Final[dict[HangKind, tuple[str, ...]]] = {
     "lost": (
-        "Look at its node: are the host, the process and any GPU there (dmesg, nvidia-smi)?",
-        "Restart the run without that node, or let the launcher restart the rank.",
+        "Look at its host: are it, the process and any GPU still there (dmesg, nvidia-smi)?",
+        "Restart the run without that host, or let the launcher restart the rank.",
     ),
     "left_early": (
         "Read the log of the rank that has ended: did its data run out, or another branch end it?",
         "Restart the run once that is known.",
     ),
     "never_joined": (
-        "Take its stack, with the command below or py-spy dump on its node: what does it wait in?",
+        "Take its stack, with the command below or py-spy dump on its host: what does it wait in?",
         "Restart the run once that is known.",
     ),
     "joined_but_stuck": (
@@ -47,11 +47,11 @@ HANG_ADVICE: Final[dict[HangKind, tuple[str, ...]]] = {
 }
 OTHER_ADVICE: Final[dict[How, tuple[str, ...]]] = {
     "goes_on": (
-        "It is probably only cut off from this collector: run otel-straggler doctor on its node.",
+        "It is probably only cut off from this collector: run otel-straggler doctor on its host.",
     ),
     "unheard": (
         "Ask the scheduler whether the job still runs.",
-        "If it does, run otel-straggler doctor on one of its nodes: nothing of it arrives here.",
+        "If it does, run otel-straggler doctor on one of its hosts: nothing of it arrives here.",
     ),
 }
 """Where it is not known that all wait."""

@@ -121,7 +121,13 @@ def heat_of(seen: Seen) -> Heat | None:
         slowdown=world.slowdown if world is not None and seen.is_judged else float("nan"),
         moves=bool(judged & _MOVING_CAUSES),
     )
-    text = text_of(pattern, cells, n_silent=len(silent), on_gpu=seen.on_gpu)
+    text = text_of(
+        pattern,
+        cells,
+        n_silent=len(silent),
+        on_gpu=seen.on_gpu,
+        is_awaited=_has_victims(seen),
+    )
     if section and pattern != "silent":
         text = f"In {section}: {text}"
     if pattern == "even":
@@ -308,6 +314,12 @@ def _silent(seen: Seen, layout: Layout) -> list[list[int]]:
     if found.blame is not None:
         ranks.update(found.ranks[found.blame.culprits].tolist())
     return _distinct(layout.place(rank) for rank in sorted(ranks))
+
+
+def _has_victims(seen: Seen) -> bool:
+    """Whether ranks are seen waiting for those that a hang is put down to."""
+    blame = None if seen.found is None else seen.found.blame
+    return blame is not None and bool(blame.victims.any())
 
 
 def _distinct(places: Iterable[tuple[int, int] | None]) -> list[list[int]]:
