@@ -393,3 +393,29 @@ test("in the ledger of a single rank nobody is last, and nobody is typical", () 
   assert.ok(isAlone({ ranks: one, slowdowns: { overall: [] } }));
   assert.ok(!isAlone(pictures.straggler));
 });
+
+test("many alerts stand by name, the gravest open, all within reach", () => {
+  const [one] = pictures.hang.alerts;
+  const of = (name, severity, ranks) =>
+    Array.from({ length: ranks }, (_, rank) => ({
+      ...one,
+      name,
+      labels: { ...one.labels, alertname: name, severity, rank: String(rank) },
+      annotations: { summary: `${name} of rank ${rank}` },
+    }));
+  const alerts = [...of("Slow", "warning", 12), ...of("Lost", "critical", 8)];
+  const opened = new Map();
+  const tree = () => alertsTree({ ...pictures.hang, alerts }, {}, opened, (name, how) => opened.set(name, how));
+  const buttons = () => findTrees(tree(), (each) => each.tag === "button" && "aria-expanded" in each.props);
+  const told = () => buttons().map((each) => `${textOf(each)} ${each.props["aria-expanded"]}`);
+  assert.deepEqual(told(), ["Lost true", "Show all 8 false", "Slow false"]);
+  assert.equal(textOf(tree()).split("Lost of rank").length - 1, 3);
+  assert.equal(textOf(tree()).split("Slow of rank").length - 1, 1);
+  buttons()[1].props.onclick();
+  assert.equal(textOf(tree()).split("Lost of rank").length - 1, 8);
+  buttons().at(-1).props.onclick();
+  buttons().at(-1).props.onclick();
+  assert.equal(textOf(tree()).split("Slow of rank").length - 1, 12);
+  buttons()[0].props.onclick();
+  assert.deepEqual(told(), ["Lost false", "Slow true", "Show fewer true"]);
+});
