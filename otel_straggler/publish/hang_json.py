@@ -52,6 +52,8 @@ def sentence(found: Found) -> str | None:
         "never_joined": f"{who}: behind all others, and no progress",
         "joined_but_stuck": "all ranks have come equally far, and none gets on",
     }[blame.kind]
+    if len(found.ranks) == 1 and blame.kind == "joined_but_stuck":
+        return f"Rank {found.ranks[0]} does not get on."  # nobody else is there to wait
     text = f"{said}; {waits}." if victims else f"{said}."
     return text[0].upper() + text[1:]
 

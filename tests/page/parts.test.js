@@ -419,3 +419,21 @@ test("many alerts stand by name, the gravest open, all within reach", () => {
   buttons()[0].props.onclick();
   assert.deepEqual(told(), ["Lost false", "Slow true", "Show fewer true"]);
 });
+
+test("a rank that is lost does not report any more", () => {
+  const told = (picture) => figuresOf(picture).find(({ title }) => title === "Ranks reporting");
+  const { hang } = pictures;
+  const all = { ...hang.ranks, states: ["lost"], state: hang.ranks.rank.map(() => 0) };
+  const none = told({ ...hang, ranks: all, run: { ...hang.run, ranks_reporting: 64 } });
+  assert.deepEqual([none.large, none.of, none.small, none.tone], ["0", "64", "64 lost", "bad"]);
+  assert.deepEqual([told(hang).large, told(hang).small], ["63", "1 lost"]);
+  assert.equal(told(pictures.healthy).small, "all of them");
+});
+
+test("of alerts as grave as each other that of the run comes first", () => {
+  const [one] = pictures.hang.alerts;
+  const { rank: _, ...ofRun } = one.labels;
+  const run = { ...one, name: "Run", labels: ofRun, since_ns: one.since_ns - 60e9 };
+  const [first] = findTrees(alertsTree({ ...pictures.hang, alerts: [one, run] }, {}), (each) => each.tag === "li");
+  assert.match(textOf(first), /^✕Run/);
+});

@@ -78,7 +78,7 @@ def hang_facts(seen: Seen, found: Found) -> Json:
         "since_step": _step(seen, culprits),
         "since_s": None if stands is None else seconds(stands.since_s),
         "cause": kind,
-        "cause_text": None if kind is None else HANG_TEXTS[kind],
+        "cause_text": _cause_text(found),
         "cost": _cost(seen, stands),
         "evidence": "heartbeats",
         "is_localised": bool(culprits),
@@ -88,13 +88,20 @@ def hang_facts(seen: Seen, found: Found) -> Json:
     return told
 
 
+def _cause_text(found: Found) -> str | None:
+    if found.blame is None:
+        return None
+    is_alone = found.blame.kind == "joined_but_stuck" and len(found.ranks) == 1
+    return "its only rank does not get on" if is_alone else HANG_TEXTS[found.blame.kind]
+
+
 def hang_headline(seen: Seen, found: Found, *, is_over: bool = False) -> str:
     """Who keeps the run waiting, or kept it when it was last heard of."""
     kind = None if found.blame is None else found.blame.kind
     culprits = _culprits(found)
     if found.state == "lost":
         return "The whole run was silent" if is_over else "The whole run is silent"
-    if kind is None:
+    if kind is None or (kind == "joined_but_stuck" and len(found.ranks) == 1):
         return "The run made no progress" if is_over else "The run makes no progress"
     if kind == "joined_but_stuck":
         if is_over:

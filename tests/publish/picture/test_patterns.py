@@ -110,6 +110,22 @@ def test_silent_workers_are_placed() -> None:
     assert heat_json(made.seen(table=table, found=joined))["pattern"] == "silent"
 
 
+def test_many_hot_workers_of_a_slow_host_are_no_work_that_moves() -> None:
+    """Nearly half of them are hot: together they are one thing, and the host is named."""
+    seen = made.seen(
+        made.verdict(scope="host", rank=None, node="node-1"),
+        table=made.table_of(20, slow=dict.fromkeys(range(8, 16), 1.4)),
+    )
+    found = heat_json(seen)
+    assert found["pattern"] == "hot_cell"
+    assert found["pattern_text"] == "All that are hot are on node-1."
+    elsewhere = made.seen(
+        made.verdict(scope="host", rank=None, node="node-2"),
+        table=made.table_of(20, slow=dict.fromkeys(range(8, 16), 1.4)),
+    )
+    assert heat_json(elsewhere)["pattern"] == "spread"
+
+
 def test_only_who_is_waited_for_is_said_to_be() -> None:
     """Others may go on, as far as anybody sees."""
     waited = made.found_of(8, "partly_lost", "lost", [6])

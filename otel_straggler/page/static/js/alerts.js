@@ -118,7 +118,8 @@ function summaryOf({ annotations }) {
 
 function sortedAlerts(alerts) {
   const place = (alert) => (SEVERITIES.indexOf(alert.labels.severity) + 4) % 4;
-  return [...alerts].sort((a, b) => place(a) - place(b) || b.since_ns - a.since_ns);
+  const isOfRank = ({ labels }) => ("rank" in labels ? 1 : 0); // what is of the whole run says most
+  return [...alerts].sort((a, b) => place(a) - place(b) || isOfRank(a) - isOfRank(b) || b.since_ns - a.since_ns);
 }
 
 /** One alert; `isUnderName`: its name and mark stand above it. */
