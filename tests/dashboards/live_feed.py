@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -59,7 +59,11 @@ _RUNS = {
         *("--steps", "100"),
     ),
 }  # fmt: skip
-_QUIET = ("--microbatches", "2", "--speed", "10")
+_QUIET = ("--microbatches", "2")
+FAST = ("--speed", "10")
+"""Ten seconds of a run in one: whatever is lost in a second is ten times as much as it could be."""
+AS_IN_LIFE = ("--speed", "1", "--step-s", "0.2", "--steps", "2000")
+"""As many steps in a second, each of them short: for people to look at."""
 _SETTINGS: dict[str, Any] = {
     "scoring": {"window_steps": 10, "grace_seconds": 0.5},
     "liveness": {
@@ -93,16 +97,17 @@ class Feed:
 
     Args:
         folder: for files of the servers.
+        pace: of all runs, as options of ``simulate``.
 
     Raises:
         FileNotFoundError: Prometheus is not installed.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, pace: Sequence[str] = FAST) -> None:
         program = shutil.which("prometheus")
         if program is None:
             raise FileNotFoundError("prometheus is not installed (make servers)")
-        self._folder = folder
+        self._folder, self._pace = folder, pace
         self._closing = contextlib.ExitStack()
         self.began_s = time.time()
         with self._closing:
@@ -139,7 +144,7 @@ class Feed:
             collector = self._small if run_id == HOT_NODE else self._main
             command = [
                 *(sys.executable, "-m", "otel_straggler.cli", "simulate", "--run-id", run_id),
-                *("--send", collector.endpoint, *_QUIET, *flags),
+                *("--send", collector.endpoint, *_QUIET, *flags, *self._pace),
             ]
             process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
             self._closing.callback(_end, process)

@@ -88,7 +88,7 @@ function nameOfAlertsTree(name, alerts, how, untilS, open, actions) {
         el("small", {}, ` ${severityOf(first)}, ${alerts.length > 1 ? "newest " : ""}for ${ageOf(first, untilS)}`),
       ),
       isOpen
-        ? el("ul", { class: "cards" }, shown.map((alert) => alertTree(alert, untilS, actions, true)))
+        ? el("ul", { class: "cards" }, shown.map((alert) => alertTree(alert, untilS, actions, alerts.length > 1 ? "of some" : "alone")))
         : el("p", { class: "one-line muted", dir: "auto" }, proseTree(asSentence(summaryOf(first)))),
       isOpen ? moreTree(alerts.length, FEW_OF_NAME, how === "all", more) : null,
     ),
@@ -122,23 +122,25 @@ function sortedAlerts(alerts) {
   return [...alerts].sort((a, b) => place(a) - place(b) || isOfRank(a) - isOfRank(b) || b.since_ns - a.since_ns);
 }
 
-/** One alert; `isUnderName`: its name and mark stand above it. */
-function alertTree(alert, untilS, actions, isUnderName = false) {
+/** One alert; `under` a name that stands above it, with its age if it is "alone" there. */
+function alertTree(alert, untilS, actions, under = "") {
   const { labels, annotations } = alert;
   const rank = /^\d{1,9}$/.test(labels.rank ?? "") ? Number(labels.rank) : null;
   return el(
     "li",
     { key: JSON.stringify(labels), "data-tone": toneOf(alert) },
-    isUnderName ? null : markTree(alert),
+    under ? null : markTree(alert),
     el(
       "div",
       {},
-      el(
-        "p",
-        { class: "card-title" },
-        isUnderName ? null : nameTree(alert.name),
-        el("small", {}, ` ${severityOf(alert)}, for ${ageOf(alert, untilS)}`),
-      ),
+      under === "alone"
+        ? null
+        : el(
+            "p",
+            { class: "card-title" },
+            under ? null : nameTree(alert.name),
+            el("small", {}, ` ${severityOf(alert)}, for ${ageOf(alert, untilS)}`),
+          ),
       el("p", { dir: "auto" }, proseTree(asSentence(summaryOf(alert)))),
       annotations.summary && annotations.description && annotations.description !== annotations.summary
         ? el("p", { class: "muted", dir: "auto" }, annotations.description)
