@@ -79,7 +79,7 @@ promql-parser), and asks `promtool` and `amtool` where they are installed.
 Every alert has a label `mode`. It is the collector's setting `alerts.mode`. With `observe`, the \
 default, everything is computed and shown, and the example routes it to nobody. With `page` it \
 goes where its severity says. A run that says `training.run.page=false`, and a hang whose culprits \
-are all on nodes under maintenance, are observed as well. Rules read the mode from \
+are all on hosts under maintenance, are observed as well. Rules read the mode from \
 `straggler_run_pages` and `straggler_collector_pages`, so nothing has to be rendered anew.
 
 ## The alerts

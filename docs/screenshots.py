@@ -100,9 +100,11 @@ def take_stories(browser: Browser, stories: list[Story]) -> None:
 def take_grafana(browser: Browser, names: list[str]) -> None:
     """Previews of Grafana's pages, of a run in which one GPU is slow."""
     from otel_straggler.dashboards.preview.build import preview_page
-    from tests.dashboards.live_feed import SLOW_RANK, STEADY, Feed
+    from tests.dashboards.live_feed import AS_IN_LIFE, SLOW_RANK, STEADY, Feed
 
-    with tempfile.TemporaryDirectory() as folder, contextlib.closing(Feed(Path(folder))) as feed:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        feed = stack.enter_context(contextlib.closing(Feed(Path(folder), AS_IN_LIFE)))
         feed.begin()
         time.sleep(GRAFANA_S)
         for name in names:

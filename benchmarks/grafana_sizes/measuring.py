@@ -22,7 +22,7 @@ from otel_straggler.demo.server import Server, free_address
 POINTS = 300
 """Of a line: pages ask for 200, and Grafana rounds the step to a usual length, which may be 1.5
 times shorter."""
-_SCRAPE_S = 5
+SCRAPE_S = 5
 _PAGES = Path(__file__).parents[2] / "dashboards"
 
 
@@ -60,7 +60,7 @@ class Prometheus:
         FileNotFoundError: it is not installed.
     """
 
-    def __init__(self, folder: Path, pages: list[bytes]) -> None:
+    def __init__(self, folder: Path, pages: list[bytes], scrape_s: int = SCRAPE_S) -> None:
         program = shutil.which("prometheus")
         if program is None:
             raise FileNotFoundError("prometheus is not installed (make servers)")
@@ -72,7 +72,7 @@ class Prometheus:
             target = self._serve(list(pages))
             address = free_address()
             config = folder / "prometheus.yml"
-            seconds = f"{_SCRAPE_S}s"
+            seconds = f"{scrape_s}s"
             scrape = {"job_name": "straggler", "static_configs": [{"targets": [target]}]}
             config.write_text(
                 json.dumps(
@@ -124,6 +124,11 @@ class Prometheus:
             told = dict(line.rsplit(b" ", 1) for line in answer if not line.startswith(b"#"))
         return float(told[b"process_cpu_seconds_total"])
 
+    def lost(self) -> int:
+        """Pages that were served and came too late to be kept: what follows is too small."""
+        [kept] = self._ask("sum_over_time(up[1h])")
+        return self._n_pages - int(float(kept["value"][1]))
+
     def _ask(self, query: str) -> Any:
         url = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
         with urllib.request.urlopen(url, timeout=60) as answer:
@@ -155,18 +160,19 @@ class Prometheus:
         return f"127.0.0.1:{server.server_address[1]}"
 
 
-def measure(run: LargeRun, folder: Path) -> tuple[list[Answer], int]:
-    """Every query of every page, with all that a page can show; and series of the run."""
-    prometheus = Prometheus(folder, run.pages)
+def measure(run: LargeRun, folder: Path, scrape_s: int = SCRAPE_S) -> tuple[list[Answer], int, int]:
+    """Every query of every page, with all that a page can show; series of the run; and how many of
+    its pages Prometheus lost, because taking one in took longer than ``scrape_s``."""
+    prometheus = Prometheus(folder, run.pages, scrape_s)
     try:
         prometheus.wait()
-        found = list(_answers(run, prometheus))
-        return found, prometheus.series()
+        found = list(_answers(run, prometheus, scrape_s))
+        return found, prometheus.series(), prometheus.lost()
     finally:
         prometheus.close()
 
 
-def _answers(run: LargeRun, prometheus: Prometheus) -> Iterator[Answer]:
+def _answers(run: LargeRun, prometheus: Prometheus, scrape_s: int) -> Iterator[Answer]:
     told = {"run_id": RUN_ID, "group": "", "rank": str(run.slow_rank)}
     end_s = prometheus.ended_s
     for path in sorted(_PAGES.glob("*.json")):
@@ -176,7 +182,7 @@ def _answers(run: LargeRun, prometheus: Prometheus) -> Iterator[Answer]:
             page,
             end_s=end_s,
             range_s=max(1, int(end_s - prometheus.began_s)),
-            scrape_s=_SCRAPE_S,
+            scrape_s=scrape_s,
             points=POINTS,
         )
         known = {name: value for name, value in told.items() if name in grafana.variables}

@@ -146,11 +146,11 @@ HANG_RULES: Final = (
         predicate=_hung_runs,
         for_s=_hang_for,
         keep_firing_s=at_once,
-        summary=Sentence("Run {run_id} stands still[ (job {job_name})]"),
+        summary=Sentence("No progress is seen of run {run_id}[ (job {job_name})]"),
         description=Sentence(
-            "Run {run_id}[, group {group},] does not get on.[ {told}] It stays so until it gets "
-            "on, says how it ended, or somebody acknowledges it; that nothing more is heard is no "
-            "recovery.",
+            "Nothing shows that run {run_id}[, group {group},] gets on.[ {told}] It stays so "
+            "until it gets on, says how it ended, or somebody acknowledges it; that nothing more "
+            "is heard is no recovery.",
             _TOLD,
         ),
     ),
@@ -163,7 +163,7 @@ HANG_RULES: Final = (
         predicate=_culprit_ranks("lost"),
         for_s=_hang_for,
         keep_firing_s=at_once,
-        summary=Sentence("Rank {rank} of run {run_id} is lost[ (node {node})]"),
+        summary=Sentence("Rank {rank} of run {run_id} is lost[ (host {node})]"),
         description=Sentence(
             "The process of rank {rank}[ on {node}] of run {run_id}[, group {group},] has crashed "
             "or is stopped, or its host is cut off.[ {told}]",

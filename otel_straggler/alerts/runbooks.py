@@ -10,16 +10,17 @@ from typing import Final
 
 RUNBOOKS: Final[Mapping[str, str]] = {
     "StragglerRunHung": """\
-The run as a whole makes no progress: its ranks are stuck or lost, or too many of them are. All
-its machines are paid for and idle. If the collector that said so is gone, this is the last word on
-the run.
+The run as a whole shows no progress: its ranks are stuck or lost, or too many of them are, and its
+machines are paid for and idle. Where all ranks are lost nobody knows: the job was ended, or the
+network between it and the collector is cut and it trains on. Ask the scheduler first. If the
+collector that said so is gone, this is the last word on the run.
 
 1. `otel-straggler report RUN`, or the live page at the collector's address, says which ranks the
    others wait for, and why. The alerts on these ranks are inhibited, not absent.
-2. Look at the node of the culprit: is the process there (`ps`), stopped, out of memory (`dmesg`),
+2. Look at the host of the culprit: is the process there (`ps`), stopped, out of memory (`dmesg`),
    its GPU gone (`nvidia-smi`)? If all have joined and none gets on: `otel-straggler hang
    /shared/dumps` on the flight records.
-3. Restart the run from its last checkpoint, without the node if it is at fault. With the same run
+3. Restart the run from its last checkpoint, without the host if it is at fault. With the same run
    id the alert ends as soon as ranks get on.
 
 Quiet: Silence `run_id`; the alert of the next run is another.
@@ -29,20 +30,20 @@ A rank that took part sends no heartbeats any more and has not said how it ended
 from a thread of their own, so a busy or blocked training loop is no reason: the process, its host
 or the way to the collector is gone.
 
-1. Is the host there (`ping`, the scheduler's view of the node)? If several ranks of one node are
-   lost, it is the node.
+1. Is the host there (`ping`, the scheduler's view of it)? If several ranks of one host are
+   lost, it is the host.
 2. Is the process there? `ps`, `dmesg` (out of memory, XID), the job's log; state `T` means
    stopped. `OTEL_STRAGGLER_RING_DIR` keeps what a dead process did last.
-3. Cordon the node and restart the run without it; or let the launcher restart the rank.
+3. Cordon the host and restart the run without it; or let the launcher restart the rank.
 
-Quiet: `otel-straggler maintenance add --node NODE --for 4h --reason WHY` if the node is being
+Quiet: `otel-straggler maintenance add --node NODE --for 4h --reason WHY` if the host is being
 worked on; else silence `run_id` and `rank`.
 """,
     "StragglerRankStuck": """\
 The other ranks wait in something, most often a collective, that this rank has not reached (it is
 behind them and does not get on) or never will (it has ended).
 
-1. What does it do? `py-spy dump --pid PID` on its node; `straggler_rank_step` and the report's
+1. What does it do? `py-spy dump --pid PID` on its host; `straggler_rank_step` and the report's
    `liveness` say how far it came.
 2. `otel-straggler hang /shared/dumps` says from PyTorch's flight records which ranks did not join
    which collective.
@@ -83,21 +84,21 @@ that.
 1. `otel-straggler verdict explain RANK` says what the verdict rests on: the numbers of the rank
    and of its peers, since when, and whether it was ever faster.
 2. By the cause: slow GPU: clocks, temperature, XID errors of the GPU (`nvidia-smi -q`). Slow
-   host: CPU, disks, data loading on the node. Others: the description has the next step.
-3. Cordon the node and restart the run from its last checkpoint if the loss is worth it; the
+   host: CPU, disks, data loading on the host. Others: the description has the next step.
+3. Cordon the host and restart the run from its last checkpoint if the loss is worth it; the
    description says how many ranks' time that is.
 
 Quiet: `otel-straggler verdict mute RANK --for 8h --reason WHY` for a time, `otel-straggler
 verdict dismiss RANK --reason WHY` if it is wrong.
 """,
     "StragglerHostSlow": """\
-The ranks of one node are slow together, so what they share is at fault: CPU, memory, disks,
+The ranks of one host are slow together, so what they share is at fault: CPU, memory, disks,
 power, cooling, the network card. Alerts on its single ranks are inhibited.
 
 1. `otel-straggler verdict explain NODE` says what the verdict rests on.
-2. On the node: load and memory of other processes (`top`), power and temperature limits
+2. On the host: load and memory of other processes (`top`), power and temperature limits
    (`nvidia-smi -q -d PERFORMANCE`), errors (`dmesg`).
-3. Cordon the node and restart the run from its last checkpoint if the loss is worth it.
+3. Cordon the host and restart the run from its last checkpoint if the loss is worth it.
 
 Quiet: `otel-straggler verdict mute NODE --for 8h --reason WHY`, or `otel-straggler maintenance
 add --node NODE --for 4h --reason WHY`.
@@ -120,8 +121,8 @@ Quiet: Silence `run_id` with this alert's name, or render the rules with another
 The rank has become slow against its own past in this section. If all ranks have, it is what they
 share (storage, fabric, the data), or the work has grown.
 
-1. `otel-straggler top`: is it one rank, one node, or all of them?
-2. One rank or node: clocks, temperature and power limits of its GPU (`nvidia-smi -q -d
+1. `otel-straggler top`: is it one rank, one host, or all of them?
+2. One rank or host: clocks, temperature and power limits of its GPU (`nvidia-smi -q -d
    PERFORMANCE`), other processes on the host.
 3. All ranks: the last change of data, batch size or sequence length; storage; fabric.
 
@@ -134,7 +135,7 @@ of waiting, so this is the GPU: clocks, heat, power, memory errors; or another p
 
 1. `nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER` there and on a peer: is it throttled?
 2. `dmesg | grep -i xid` and `nvidia-smi -q -d ECC,ROW_REMAPPER`: is it ill?
-3. `nvidia-smi` : does another process use it? Else cordon the node and have the GPU tested.
+3. `nvidia-smi` : does another process use it? Else cordon the host and have the GPU tested.
 
 Quiet: Silence `run_id` with this alert's name, or render the rules with another `gpu_threshold`.
 """,

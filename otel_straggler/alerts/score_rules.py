@@ -228,9 +228,9 @@ _HOST_RULE: Final = AlertRule(
     predicate=_slow_subjects("host", pages=True),
     for_s=_straggling_for,
     keep_firing_s=_keep_firing,
-    summary=Sentence("Node {node} slows down run {run_id}"),
+    summary=Sentence("Host {node} slows down run {run_id}"),
     description=Sentence(
-        "All ranks on node {node} of run {run_id}[, group {group},] are slow[ in section "
+        "All ranks on host {node} of run {run_id}[, group {group},] are slow[ in section "
         "{section}][: they take {slowdown|ratio} times as long as their peers]. "
         "The job loses the time of {value|ratio} ranks to it. " + _ADVICE,
         _SLOWDOWN_OF_HOST,
@@ -313,11 +313,11 @@ SCORE_RULES: Final = (
         for_s=_run_slow_for,
         keep_firing_s=_keep_firing,
         summary=Sentence(
-            "Run {run_id} is slow, and no rank or node is to blame[ (job {job_name})]"
+            "Run {run_id} is slow, and no rank or host is to blame[ (job {job_name})]"
         ),
         description=Sentence(
             "Run {run_id}[, group {group},] takes {value|ratio} times what it would take if all "
-            "ranks of a role and all stages were equal, and no rank or node is called slow."
+            "ranks of a role and all stages were equal, and no rank or host is called slow."
         ),
     ),
 )

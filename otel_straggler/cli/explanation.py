@@ -134,8 +134,8 @@ class Explanation:
         yield Text(f"Newest window{steps}, {self.peers}, median per step in {section}", "bold")
         middle = statistics.median(t.seconds for t in self.times if not t.is_subject or self._only)
         table = Table(box=None, pad_edge=False)
-        for name in ("", "rank", "node", "time", "of the peers' median"):
-            table.add_column(name, justify="left" if name in ("", "node") else "right")
+        for name in ("", "rank", "host", "time", "of the peers' median"):
+            table.add_column(name, justify="left" if name in ("", "host") else "right")
         for time in _shown(self.times):
             ratio = f"{time.seconds / middle:.3f}x" if middle else ""
             mark = ">" if time.is_subject else ""

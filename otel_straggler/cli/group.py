@@ -16,7 +16,7 @@ VERBS = {
     "doctor": "Say what stands between a training process and its scores.",
     "hang": "Say which ranks did not join which collective, and what they did.",
     "history": "List what a collector has kept: runs, windows, verdicts.",
-    "maintenance": "Say which nodes are being worked on, so that nobody is called.",
+    "maintenance": "Say which hosts are being worked on, so that nobody is called.",
     "replay": "Say what settings would have done on what was recorded.",
     "report": "Show a run, or keep it as one HTML file that opens offline.",
     "score": "Score a recorded run: CSV, OTLP-JSON lines or OTLP protobuf.",

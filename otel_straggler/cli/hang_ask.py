@@ -30,7 +30,7 @@ _SAID = {
     "refused": "refused: OTEL_STRAGGLER_EVIDENCE_DIR is not set there",
     "expired": "did not fetch it in time",
     "waiting": "has not answered: commands are off there, or it holds the GIL or is stopped "
-    "(try 'otel-straggler hang stacks' on its node)",
+    "(try 'otel-straggler hang stacks' on its host)",
 }
 
 

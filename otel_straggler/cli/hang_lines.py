@@ -91,7 +91,7 @@ _WHAT = {
 
 def _remedy(cause: Cause) -> str:
     if cause.why == "not_through":
-        return "Its GPU does not get on: look for XID errors there, and take the node out."
+        return "Its GPU does not get on: look for XID errors there, and take the host out."
     if cause.is_silent:
         return "It had launched nothing: look at its Python stack (py-spy), or whether it lives."
     return "It was busy elsewhere: look at its Python stack (py-spy) and its last section."

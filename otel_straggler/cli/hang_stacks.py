@@ -1,4 +1,4 @@
-"""``otel-straggler hang stacks``: the stacks of ranks on this node, taken from outside."""
+"""``otel-straggler hang stacks``: the stacks of ranks on this host, taken from outside."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from otel_straggler.score.hangs.stacks import own_frame
 _DIR = "OTEL_STRAGGLER_EVIDENCE_DIR"
 
 
-@click.command(short_help="Take the stacks of ranks on this node, from outside.")
+@click.command(short_help="Take the stacks of ranks on this host, from outside.")
 @click.option("--pid", type=int, help="Of this process.")
 @click.option("--rank", "ranks", type=int, multiple=True, help="Several may be given; all if none.")
 @click.option("--run", "run_id", metavar="ID", help="Of which run, if there are several.")
@@ -32,7 +32,7 @@ def stacks(
     native: bool,
     signal_only: bool,
 ) -> None:
-    """Take stacks of ranks on this node, also of one that holds the GIL.
+    """Take stacks of ranks on this host, also of one that holds the GIL.
 
     py-spy takes them if it is installed (pip install py-spy) and may trace the process; without it
     the process is sent the signal that it has announced in its file of stacks, and writes them by a
@@ -80,7 +80,7 @@ def _targets(
         describe(
             where="hang stacks",
             value=", ".join(map(str, ranks)) if ranks else str(folder or "no folder"),
-            expected=f"one of: {some}" if some else "files of living ranks of this node",
+            expected=f"one of: {some}" if some else "files of living ranks of this host",
             remedy=f"Name the folder with --dir or {_DIR}, or a process with --pid.",
         )
     )

@@ -1,4 +1,4 @@
-"""``otel-straggler maintenance``: which nodes are being worked on, so that nobody is called."""
+"""``otel-straggler maintenance``: which hosts are being worked on, so that nobody is called."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _PATH = "/v1/maintenance"
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 
-@click.group(short_help="Say which nodes are being worked on, so that nobody is called.")
+@click.group(short_help="Say which hosts are being worked on, so that nobody is called.")
 def command() -> None:
-    """Say which nodes are being worked on: nobody is called because their ranks are lost or stuck.
+    """Say which hosts are being worked on: nobody is called because their ranks are lost or stuck.
 
     A collector goes on scoring them. A silence in Alertmanager (--alertmanager) covers all alerts
-    that name the node.
+    that name the host.
     """
 
 
@@ -52,7 +52,7 @@ def _to_alertmanagers(what: str) -> Callable[[_Command], _Command]:
 @click.option("--reason", required=True, help="Why; it is kept and shown.")
 @click.option("--by", help="Who says so.  [default: your user name]")
 @_to_collectors
-@_to_alertmanagers("Silence the node there too; one of a cluster will do.")
+@_to_alertmanagers("Silence the host there too; one of a cluster will do.")
 def add(
     node: str,
     length: str,
@@ -61,7 +61,7 @@ def add(
     collectors: tuple[str, ...],
     alertmanagers: tuple[str, ...],
 ) -> None:
-    """Begin maintenance of a node, or change its end."""
+    """Begin maintenance of a host, or change its end."""
     seconds = seconds_of(length, "--for")
     by = _me() if by is None else by
     servers = [_collector(url) for url in collectors]
@@ -85,7 +85,7 @@ def add(
 @_to_collectors
 @_to_alertmanagers("End there what maintenance has silenced.")
 def end(node: str, collectors: tuple[str, ...], alertmanagers: tuple[str, ...]) -> None:
-    """End maintenance of a node."""
+    """End maintenance of a host."""
     servers = [_collector(url) for url in collectors]
     silencing = [Alertmanager(url) for url in alertmanagers]
 
@@ -119,7 +119,7 @@ def list_(collectors: tuple[str, ...], as_json: bool) -> None:
 
     def lines(server: Server) -> str:
         known = _listed(server)
-        told = [_line(each) for each in known] or ["no node is under maintenance"]
+        told = [_line(each) for each in known] or ["no host is under maintenance"]
         return "\n".join([f"{server.url}:", *(f"  {line}" for line in told)])
 
     _each([partial(lines, server) for server in servers])

@@ -194,7 +194,7 @@ def _slowest(picture: Json) -> Iterator[RenderableType]:
     known.sort(key=lambda at: -slowdowns["overall"][at])
     if not known:
         return
-    table = _table("rank", "node", "role", "state", "own time", "slowest in")
+    table = _table("rank", "host", "role", "state", "own time", "slowest in")
     for at in known[:MOST_RANKS]:
         table.add_row(
             str(ranks["rank"][at]),

@@ -186,7 +186,7 @@ class ScoreTable:
         columns, left_out = self._columns(options.max_width)
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
         table.add_column("rank", justify="right", no_wrap=True, min_width=4)
-        table.add_column("node", no_wrap=True, max_width=_MOST_NODE, overflow="ellipsis")
+        table.add_column("host", no_wrap=True, max_width=_MOST_NODE, overflow="ellipsis")
         units = {name: self._unit(name) for name in columns}
         for name in columns:
             kind = self.window["sections"][name]
@@ -314,7 +314,7 @@ def run_lines(run: Json, window: Json) -> Iterator[Text]:
 def run_title(run_id: str, window: Json) -> Text:
     """Which run, how many ranks on how many nodes, which steps."""
     nodes = {rank["node"] for rank in window["ranks"].values() if rank["node"]}
-    where = f" on {len(nodes):,} node{'s' * (len(nodes) != 1)}" if nodes else ""
+    where = f" on {len(nodes):,} host{'s' * (len(nodes) != 1)}" if nodes else ""
     count = len(window["ranks"])
     attempt = f", attempt {window['attempt']}" if window["attempt"] else ""
     group = f", group {printable(window['group'])}" if window["group"] else ""

@@ -167,7 +167,7 @@ def _append(path: Path, text: str) -> None:
 
 def _head(target: Target, by: str) -> StacksHead:
     at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    head = replace(target.head, at=at, why="asked on its node", by=by)
+    head = replace(target.head, at=at, why="asked on its host", by=by)
     return replace(head, pid=head.pid or str(target.pid))
 
 

@@ -30,7 +30,7 @@ _Command = TypeVar("_Command", bound=Callable[..., None])
 def command() -> None:
     """Say what a verdict rests on; dismiss or mute it.
 
-    SUBJECT is the subject_id of the report, such as rank/node-1/1; a rank's number or a node's name
+    SUBJECT is the subject_id of the report, such as rank/node-1/1; a rank's number or a host's name
     will do where it fits one verdict only. "hang", or "hang:GROUP", is a run that is stuck or lost.
     """
 

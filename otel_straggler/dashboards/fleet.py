@@ -145,7 +145,7 @@ def _culprits() -> Panel:
         7,
         "Current culprits",
         "The 20 confirmed verdicts that cost most. The cause says what to look at (docs/verdicts.md"
-        " has what to do for each); drain a node that is named again and again.",
+        " has what to do for each); drain a host that is named again and again.",
         [
             ("time lost, in ranks", "short", worst, PLAIN),
             (

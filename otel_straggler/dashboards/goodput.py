@@ -26,7 +26,7 @@ def what_for() -> list[Panel]:
             17,
             "Time that was not useful",
             "By reason, in the range. checkpoint: write fewer, or in the background; redone: write "
-            "more; restart and start_up: images and data near the nodes; stragglers: see above.",
+            "more; restart and start_up: images and data near the hosts; stragglers: see above.",
             "s",
             "{{reason}} {{group}}",
             f"{growth(semconv.RUN_LOST, f'{RUN}, reason')} > 0",

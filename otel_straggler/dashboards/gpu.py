@@ -62,7 +62,7 @@ def sensors() -> list[Panel]:
             15,
             "Temperature",
             "Above about 85 degrees GPUs begin to hold themselves back. One hot GPU: its cooler; "
-            "all of a node: fans or air; all of a rack: the room.",
+            "all of a host: fans or air; all of a rack: the room.",
             "celsius",
             [
                 (part, newest(semconv.HW_TEMPERATURE, _PART, OF_RANK)),
@@ -76,7 +76,7 @@ def sensors() -> list[Panel]:
             16,
             "Held back",
             "Share of time in which the GPU lowered its clocks, by reason. thermal: cool it. "
-            "power: look at its limit. board or reliability: have the node looked at.",
+            "power: look at its limit. board or reliability: have the host looked at.",
             "percentunit",
             [("{{reason}} {{group}}", pace(semconv.GPU_THROTTLED, f"{_GPU}, reason", OF_RANK))],
             steps=PART_IS_ODD,
@@ -117,7 +117,7 @@ def _faults() -> Panel:
         19,
         "Faults of the GPU",
         "Since its driver was loaded. xid_79, xid_48, xid_94 and uncorrected errors: drain the "
-        "node and see NVIDIA's list of Xid errors. Corrected ones alone need nothing.",
+        "host and see NVIDIA's list of Xid errors. Corrected ones alone need nothing.",
         [
             ("faults", "short", f"{newest(semconv.HW_ERRORS, kind, OF_RANK)} > 0", PLAIN),
             ("last XID, DCGM", "short", f"{from_dcgm(XID)} > 0", NONE_IS_GOOD),

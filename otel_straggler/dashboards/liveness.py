@@ -109,7 +109,7 @@ def _not_well() -> Panel:
     return rows(
         6,
         "Ranks that are late, stuck or lost",
-        "50 at most. All on one node: look at the node. In a hang nearly all are stuck; the "
+        "50 at most. All on one host: look at the host. In a hang nearly all are stuck; the "
         "table beside it says who is to blame.",
         [("is so", "short", f"topk(50, {states})", PLAIN)],
         links=[_ROW_TO_RANK],
@@ -125,7 +125,7 @@ def _silent() -> Panel:
         7,
         "Longest without a heartbeat",
         "The 20 ranks that were not heard for longest, without those that have finished. A few "
-        "far ahead: their processes or nodes are gone. All alike: the network or the collector.",
+        "far ahead: their processes or hosts are gone. All alike: the network or the collector.",
         "s",
         "rank {{rank}} {{node}} {{group}}",
         f"topk({MOST_LINES}, {_age(semconv.LAST_HEARTBEAT)})",
@@ -171,7 +171,7 @@ def _states() -> Panel:
         9,
         "Ranks by state",
         "How many ranks are in each state. Late, then stuck, all at once: a collective hangs. "
-        "Lost ranks: processes or nodes are gone.",
+        "Lost ranks: processes or hosts are gone.",
         "short",
         [("{{state}} {{group}}", newest(semconv.RUN_RANKS, f"{RUN}, state"))],
         stacked=True,

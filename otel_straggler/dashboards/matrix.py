@@ -102,14 +102,14 @@ def _flagged() -> list[Panel]:
         ),
         timeline(
             6,
-            "Flagged nodes",
-            "How slow nodes are while a confirmed verdict stands, the 30 slowest of the range. "
-            "Drain the node if it stays; its ranks need not be looked at one by one.",
+            "Flagged hosts",
+            "How slow hosts are while a confirmed verdict stands, the 30 slowest of the range. "
+            "Drain the host if it stays; its ranks need not be looked at one by one.",
             "short",
             "{{node}}",
             _slowest("host", f"{RUN}, node"),
             steps=SLOWDOWNS,
-            empty="No node was called slow in this range.",
+            empty="No host was called slow in this range.",
         ),
     ]
 

@@ -19,6 +19,19 @@ from otel_straggler.dashboards.queries import (
 from otel_straggler.semconv import Metric
 
 _WHERE = "cluster, collector"
+_LOSSES: tuple[tuple[str, Metric, str], ...] = (
+    ("records lost by ranks", semconv.RUN_RECORDS_DROPPED, ""),
+    ("spans rejected", semconv.COLLECTOR_SPANS, 'fate="rejected"'),
+    ("requests refused", semconv.COLLECTOR_HTTP_ANSWERS, 'status=~"4..|5.."'),
+    ("requests turned away", semconv.COLLECTOR_TURNED_AWAY, ""),
+    ("section runs not scored", semconv.COLLECTOR_ROWS, 'fate=~"late|superseded"'),
+    ("kernel points over the limit", semconv.COLLECTOR_KERNEL_TIMES, 'fate="over_limit"'),
+    ("section points over the limit", semconv.COLLECTOR_SECTION_TIMES, 'fate="over_limit"'),
+    ("not kept in the history", semconv.COLLECTOR_HISTORY_FAILURES, ""),
+    ("not forwarded", semconv.COLLECTOR_FORWARDED, 'outcome=~"refused|dropped"'),
+    ("spans without room to wait", semconv.COLLECTOR_FORWARD_SPANS, 'reason=~"no_room|unreadable"'),
+)
+"""Everything that should be there and is not, and how it is called."""
 _NO_FORWARDING = "No collector forwards (forward.url)."
 
 
@@ -64,6 +77,7 @@ def _now() -> list[Panel]:
             span=8,
             is_count=True,
         ),
+        _losses(),
         number(
             3,
             "Runs in memory",
@@ -77,6 +91,31 @@ def _now() -> list[Panel]:
     ]
 
 
+def _losses() -> Panel:
+    """One line for each kind of loss of each collector, if there is any in the range."""
+    every = [_loss(*loss) for loss in _LOSSES]
+    return lines(
+        21,
+        "What is lost, and where",
+        "Begin here: since when, at which collector, and what. Only what was lost in the range is "
+        "drawn; its panel below has the reasons and says what to do. Lost by ranks: the collector "
+        "was away or does not keep up. Refused or turned away: by the collector, see Requests. Not "
+        "scored: clocks. Not kept: the disk. Not forwarded: the backend.",
+        "cps",
+        [("{{collector}} {{loss}}", "\nor\n".join(every))],
+        steps=RATE_IS_ODD,
+        empty="Nothing was lost in this range.",
+        span=24,
+    )
+
+
+def _loss(name: str, metric: Metric, more: str) -> str:
+    of = series(metric, OF_COLLECTORS, more)
+    pace = f"sum by ({_WHERE}) (rate({of}[$__rate_interval]))"
+    has_any = f"sum by ({_WHERE}) (increase({of}[$__range] @ end())) > 0"
+    return f'label_replace({pace} and on ({_WHERE}) {has_any}, "loss", "{name}", "", "")'
+
+
 def _incoming() -> list[Panel]:
     return [
         _pace(
@@ -88,14 +127,24 @@ def _incoming() -> list[Panel]:
             ("fate", "reason"),
             some=True,
         ),
-        _pace(
+        lines(
             5,
             "Requests",
-            "By signal and answer. Answers that refuse for long: senders keep what they can and "
-            "then drop; give the collector room, or a second one.",
-            semconv.COLLECTOR_REQUESTS,
-            ("signal", "answer"),
+            "By signal and answer, and by HTTP status. 429 and 503 for long: senders keep what "
+            "they can and then drop; give the collector room, or a second one. 400 and 415: what "
+            "is sent is no OTLP, its log names the sender. 401 and 403: tokens differ.",
+            "cps",
+            [
+                (
+                    "{{collector}} {{signal}} {{answer}}",
+                    total_pace(
+                        semconv.COLLECTOR_REQUESTS, f"{_WHERE}, signal, answer", OF_COLLECTORS
+                    ),
+                ),
+                ("{{collector}} {{signal}} HTTP {{status}}", _refusals()),
+            ],
         ),
+        _points(),
         _pace(
             6,
             "Records that ranks lost",
@@ -117,6 +166,41 @@ def _incoming() -> list[Panel]:
             span=24,
         ),
     ]
+
+
+def _refusals() -> str:
+    """Answers that take nothing; those that do are counted by signal."""
+    refused = series(semconv.COLLECTOR_HTTP_ANSWERS, OF_COLLECTORS, 'status!~"2.."')
+    return f"sum by ({_WHERE}, signal, status) (rate({refused}[$__rate_interval]))"
+
+
+def _histograms() -> str:
+    """Points of both kinds of histograms, as series of one query: many a run sends neither."""
+    kinds = {
+        "sections": semconv.COLLECTOR_SECTION_TIMES,
+        "kernels": semconv.COLLECTOR_KERNEL_TIMES,
+    }
+    return "\nor\n".join(
+        f'label_replace({_some(metric, "fate")}, "of", "{name}", "", "")'
+        for name, metric in kinds.items()
+    )
+
+
+def _points() -> Panel:
+    """Data points, and what became of those that are scored; only what there was in the range."""
+    return lines(
+        22,
+        "Data points received",
+        "By use, and by fate those of section and kernel histograms. spans_win: the same sections "
+        "come as spans, switch one off. repeated: sent twice, count on none. over_limit: too many "
+        "names, see docs/wire.md. Points whose use is none: nobody here needs them.",
+        "cps",
+        [
+            ("{{collector}} used: {{use}}", _some(semconv.COLLECTOR_POINTS, "use")),
+            ("{{collector}} {{of}}: {{fate}}", _histograms()),
+        ],
+        empty="No data points came in this range.",
+    )
 
 
 def _losing_runs() -> Panel:
@@ -225,6 +309,7 @@ def _scored() -> list[Panel]:
             ("reason",),
             RATE_IS_ODD,
             empty="No collector keeps a history (history.path).",
+            span=8,
         ),
         lines(
             20,
@@ -239,6 +324,23 @@ def _scored() -> list[Panel]:
                 )
             ],
             empty="No collector keeps a history (history.path).",
+            span=8,
+        ),
+        lines(
+            23,
+            "The history goes back",
+            "Age of its oldest window or verdict. Grows up to history.keep_days; far below that "
+            "the file is too small (history.max_mib). Back to 0: it was begun anew, look at the "
+            "log.",
+            "s",
+            [
+                (
+                    "{{collector}}",
+                    f"time() - {newest(semconv.COLLECTOR_HISTORY_OLDEST, _WHERE, OF_COLLECTORS)}",
+                )
+            ],
+            empty="No collector keeps a history (history.path).",
+            span=8,
         ),
     ]
 
@@ -259,10 +361,37 @@ def _outgoing() -> list[Panel]:
             13,
             "Bytes that wait to be forwarded",
             "Grows while the backend is away or slow. When it is full, requests are dropped and "
-            "counted beside.",
+            "counted beside. Held: until the steps are scored, by sampled forwarding; near "
+            "forward.max_held_bytes spans go by without being looked at.",
             "bytes",
-            [("{{collector}}", waiting)],
+            [
+                ("{{collector}}", waiting),
+                (
+                    "{{collector}} held",
+                    newest(semconv.COLLECTOR_FORWARD_HELD, _WHERE, OF_COLLECTORS),
+                ),
+            ],
             empty=_NO_FORWARDING,
+        ),
+        _pace(
+            24,
+            "Sampled forwarding",
+            "Spans kept and left out, by reason. not_sampled is the saving; no_room and unreadable "
+            "are losses: raise forward.max_held_bytes, look at the log.",
+            semconv.COLLECTOR_FORWARD_SPANS,
+            ("fate", "reason"),
+            some=True,
+            empty="No collector samples what it forwards (forward.mode).",
+        ),
+        _pace(
+            25,
+            "Decisions of people",
+            "Verdicts dismissed, muted or restored, by cause. Many dismissals of one cause: its "
+            "threshold is too low for these runs, or a silence hides a fault. The live page "
+            "of the run has who and why.",
+            semconv.COLLECTOR_DECISIONS,
+            ("action", "cause"),
+            empty="Nobody has decided anything since the collectors started.",
         ),
         _pace(
             14,
@@ -298,11 +427,16 @@ def _pace(
     span: int = 12,
 ) -> Panel:
     """``some``: only those that were above 0 at any time of the range."""
-    by = ", ".join((_WHERE, *labels))
     legend = " ".join(f"{{{{{name}}}}}" for name in ("collector", *labels))
-    expression = total_pace(metric, by, OF_COLLECTORS)
-    if some:
-        gained = f"increase({series(metric, OF_COLLECTORS)}[$__range] @ end())"
-        expression += f" and on ({by}) sum by ({by}) ({gained}) > 0"
-    queries = [(legend, expression)]
+    by = ", ".join((_WHERE, *labels))
+    told = _some(metric, *labels) if some else total_pace(metric, by, OF_COLLECTORS)
+    queries = [(legend, told)]
     return lines(id_, title, description, "cps", queries, steps=steps, empty=empty, span=span)
+
+
+def _some(metric: Metric, *labels: str) -> str:
+    """Paces of a counter by its labels; of those only that grew in the range."""
+    by = ", ".join((_WHERE, *labels))
+    gained = f"increase({series(metric, OF_COLLECTORS)}[$__range] @ end())"
+    pace = total_pace(metric, by, OF_COLLECTORS)
+    return f"{pace} and on ({by}) sum by ({by}) ({gained}) > 0"

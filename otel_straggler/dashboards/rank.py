@@ -73,7 +73,7 @@ def _now() -> list[Panel]:
             2,
             "Last heartbeat",
             "How long ago the rank was heard. Longer than a few intervals: is its process alive, "
-            "and is its node reachable?",
+            "and is its host reachable?",
             "s",
             f"(time() - {beat}) unless on ({RANK}) {ended}",
             HEARD,
@@ -113,7 +113,7 @@ def _sections() -> list[Panel]:
             5,
             "Score against the best rank",
             "Best rank's median / own median; the 20 lowest sections. One section falls: look at "
-            "what it does. All fall together: the GPU or the node is slow.",
+            "what it does. All fall together: the GPU or the host is slow.",
             "percentunit",
             [(_LEGEND, lowest(semconv.SECTION_RELATIVE, SECTION_OF_RANK, _OF_SECTIONS))],
             steps=SCORES,
@@ -185,7 +185,7 @@ def _states() -> Panel:
         11,
         "State",
         "A row for each state that the rank was in. Late or stuck before lost: it hung; lost at "
-        "once: its process or its node died.",
+        "once: its process or its host died.",
         "short",
         "{{state}} {{node}} {{group}}",
         newest(semconv.RANK_STATE, f"{RUN}, node, state", OF_RANK),

@@ -75,7 +75,7 @@ def _health() -> list[Panel]:
             2,
             "Time lost now, in ranks",
             "The time of so many ranks (of GPUs, where each rank has one) is lost to inequality. "
-            "Weigh it against the cost of a restart without the slow node.",
+            "Weigh it against the cost of a restart without the slow host.",
             "short",
             pace(semconv.RUN_GPU_TIME_LOST, RUN),
             PLAIN,
@@ -83,7 +83,7 @@ def _health() -> list[Panel]:
         number(
             3,
             "Rank time lost",
-            "The same summed up over the range of the page. Quote it when a node is sent for "
+            "The same summed up over the range of the page. Quote it when a host is sent for "
             "repair.",
             "s",
             growth(semconv.RUN_GPU_TIME_LOST, RUN),
@@ -125,7 +125,7 @@ def _slowdown_over_time() -> Panel:
     return lines(
         7,
         "Slowdown of the run over time",
-        "When it began. A step up at a restart points at the new nodes, a slow rise at heat or "
+        "When it began. A step up at a restart points at the new hosts, a slow rise at heat or "
         "at a leak, a sawtooth at data or at evaluation.",
         "short",
         [("slowdown {{group}}", newest(semconv.RUN_SLOWDOWN, RUN))],
@@ -154,8 +154,8 @@ def _worst_over_time() -> Panel:
         "Worst 20 sections of ranks over time",
         "Best rank's median / own median, of the 20 that were lowest at any time of the range; "
         "sections in which ranks wait for others are left out. Gaps: a large run folds scores of "
-        "ranks that are well. One rank in red throughout: look at its page. Rows of one node: look "
-        "at the node.",
+        "ranks that are well. One rank in red throughout: look at its page. Rows of one host: look "
+        "at the host.",
         "percentunit",
         "rank {{rank}} {{section}} {{node}} {{group}}",
         worst_over_time(),

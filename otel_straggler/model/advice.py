@@ -7,13 +7,13 @@ from typing import Final
 from otel_straggler.model.verdict import Cause
 
 NEXT_ACTION: Final[dict[Cause, str]] = {
-    "slow_gpu": "compare clocks, temperature and XID errors of its GPU, or load and clocks of its "
-    "CPU, with a peer's; cordon the node if they differ",
-    "slow_host": "look at its data loading, disks and CPU; cordon the node if all its sections are "
+    "slow_gpu": "compare load and clocks of its CPU with a peer's, and, if it has a GPU, that "
+    "one's clocks, temperature and XID errors; cordon the host if they differ",
+    "slow_host": "look at its data loading, disks and CPU; cordon the host if all its sections are "
     "slow",
     "late_arrival": "put sections around the rest of its step; look for garbage collection and "
     "logging",
-    "link": "look at the error counters of the links; cordon the node that has errors",
+    "link": "look at the error counters of the links; cordon the host that has errors",
     "stage_imbalance": "if it was always so, move layers to the other stages; none of its ranks is "
     "slower than its peers",
     "sequence_imbalance": "pack sequences to equal work; no machine is at fault",
@@ -24,7 +24,7 @@ NEXT_ACTION: Final[dict[Cause, str]] = {
 }
 """Where nothing more is known than the cause; see :func:`next_action`."""
 _OF_A_GPU: Final = (
-    "compare its clocks, temperature and XID errors with a peer's; cordon the node if they differ"
+    "compare its clocks, temperature and XID errors with a peer's; cordon the host if they differ"
 )
 
 

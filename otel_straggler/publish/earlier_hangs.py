@@ -104,7 +104,7 @@ def why_it_hung(hang: Hang) -> str:
     if hang.kind is None:
         return "Nothing got on."
     if hang.kind == "joined_but_stuck":
-        return "All ranks waited, and none got on."
+        return "No rank got on."
     was, were = _DID[hang.kind]
     others = "; the others went on." if hang.how == "goes_on" else "."
     return f"{_who(hang)} {was if hang.n_culprits == 1 else were}{others}"

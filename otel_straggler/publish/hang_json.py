@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from otel_straggler.publish.earlier_hangs import earlier_hangs_json
+from otel_straggler.score.hangs.culprits import Blame
 from otel_straggler.score.hangs.judge import Found
 from otel_straggler.score.hangs.signs import RANK_STATES
 
@@ -42,7 +43,7 @@ def sentence(found: Found) -> str | None:
     blame = found.blame
     if blame is None:
         return None
-    who = ranks_text(found.ranks[blame.culprits].tolist())
+    who = _who(found, blame)
     victims = int(blame.victims.sum())
     waits = f"{victims} {'rank waits' if victims == 1 else 'ranks wait'}"
     said = {
@@ -51,8 +52,17 @@ def sentence(found: Found) -> str | None:
         "never_joined": f"{who}: behind all others, and no progress",
         "joined_but_stuck": "all ranks have come equally far, and none gets on",
     }[blame.kind]
+    if len(found.ranks) == 1 and blame.kind == "joined_but_stuck":
+        return f"Rank {found.ranks[0]} does not get on."  # nobody else is there to wait
     text = f"{said}; {waits}." if victims else f"{said}."
     return text[0].upper() + text[1:]
+
+
+def _who(found: Found, blame: Blame) -> str:
+    """The culprits; of a run of which nothing is heard nobody in particular."""
+    if found.state == "lost" and len(found.ranks) > 1 and blame.culprits.all():
+        return f"all {len(found.ranks):,} ranks"
+    return ranks_text(found.ranks[blame.culprits].tolist())
 
 
 def ranks_text(ranks: list[int]) -> str:

@@ -82,6 +82,6 @@ def _full(node: str) -> str:
     return describe(
         where="maintenance",
         value=node,
-        expected=f"at most {MOST_NODES} nodes under maintenance at a time",
+        expected=f"at most {MOST_NODES} hosts under maintenance at a time",
         remedy="End what is over: 'otel-straggler maintenance end --node N'.",
     )

@@ -78,7 +78,7 @@ RUN_RECORDS_DROPPED = Metric(
 )
 RUN_INFO = Metric("straggler.run.info", "{info}", "gauge", "team and attempt; always 1")
 MAINTENANCE_UNTIL = Metric(
-    "straggler.maintenance.until.timestamp", "s", "gauge", "when maintenance of the node ends"
+    "straggler.maintenance.until.timestamp", "s", "gauge", "when maintenance of the host ends"
 )
 RUN_STARTED = Metric(
     "straggler.run.start.timestamp",

@@ -46,7 +46,7 @@ HOST_STRAGGLING = Metric(
     "straggler.host.straggling",
     "{flag}",
     "gauge",
-    "1 if the verdict on the node is confirmed or flapping",
+    "1 if the verdict on the host is confirmed or flapping",
 )
 VERDICT_INFO = Metric(
     "straggler.verdict.info",

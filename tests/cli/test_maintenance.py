@@ -91,7 +91,7 @@ def test_a_node_is_put_under_maintenance_listed_and_taken_out(
     assert call("maintenance", "end", "--node", "n1", "--collector", urls[0])[1] == (
         f"n1 was not under maintenance at {urls[0]}\n"
     )
-    assert "no node is under maintenance" in call("maintenance", "list", "--collector", urls[0])[1]
+    assert "no host is under maintenance" in call("maintenance", "list", "--collector", urls[0])[1]
 
 
 def test_who_says_so_is_the_user_unless_told(call: Any, begin: Begin, add: Any) -> None:
@@ -150,7 +150,7 @@ def test_one_collector_that_is_away_does_not_keep_the_others_from_it(
 
 
 @pytest.mark.parametrize(
-    "url", ["127.0.0.1:9464", "ftp://x", "http://[", "http://a b", "http://127.0.0.1:x"]
+    "url", ["127.0.0.1:1", "ftp://x", "http://[", "http://a b", "http://127.0.0.1:x"]
 )
 def test_what_is_no_url_is_refused(add: Any, url: str) -> None:
     """In one line."""

@@ -68,7 +68,7 @@ def test_the_newest_window_is_shown_worst_rank_first(call, collector, report) ->
     collector.answer = report()
     code, output, _ = call("top", "--collector", collector.url, "--once")
     assert code == 0
-    assert "run simulated: 8 ranks on 2 nodes, steps 0 to 99" in output
+    assert "run simulated: 8 ranks on 2 hosts, steps 0 to 99" in output
     _, _, rows = output.partition("───\n")
     assert rows.split()[:2] == ["5", "node-1"]
     assert "rank 5 on node-1: forward takes 1.5" in output

@@ -3,8 +3,10 @@
 =========  =============================================================================
 steady     64 ranks in 4 stages; rank 37's GPU is slow; kernels, sensors, checkpoints
 stuck      16 ranks; after 45 steps rank 5 does not come to the collective
-hot-node   16 ranks, 4 on a node; node-2 is slow; its collector has a small budget
-(strange)  one rank that has lost records; its names have all that could break a query
+hot-node   16 ranks, 4 on a host; node-2 is slow; its collector has a small budget, and forwards
+           samples; its verdict is muted for a second
+(strange)  one rank that has lost records; its names have all that could break a query; beside
+           it somebody sends what is no OTLP
 =========  =============================================================================
 """
 
@@ -19,7 +21,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -57,7 +59,11 @@ _RUNS = {
         *("--steps", "100"),
     ),
 }  # fmt: skip
-_QUIET = ("--microbatches", "2", "--speed", "10")
+_QUIET = ("--microbatches", "2")
+FAST = ("--speed", "10")
+"""Ten seconds of a run in one: whatever is lost in a second is ten times as much as it could be."""
+AS_IN_LIFE = ("--speed", "1", "--step-s", "0.2", "--steps", "2000")
+"""As many steps in a second, each of them short: for people to look at."""
 _SETTINGS: dict[str, Any] = {
     "scoring": {"window_steps": 10, "grace_seconds": 0.5},
     "liveness": {
@@ -91,16 +97,17 @@ class Feed:
 
     Args:
         folder: for files of the servers.
+        pace: of all runs, as options of ``simulate``.
 
     Raises:
         FileNotFoundError: Prometheus is not installed.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, pace: Sequence[str] = FAST) -> None:
         program = shutil.which("prometheus")
         if program is None:
             raise FileNotFoundError("prometheus is not installed (make servers)")
-        self._folder = folder
+        self._folder, self._pace = folder, pace
         self._closing = contextlib.ExitStack()
         self.began_s = time.time()
         with self._closing:
@@ -123,7 +130,11 @@ class Feed:
                     "notify": {"webhook": self._behind, "group_wait_seconds": 1.0},
                 },
             )
-            self._small = self._collector("small", metrics={"series_budget": 150})
+            self._small = self._collector(
+                "small",
+                metrics={"series_budget": 150},
+                forward={"url": self._behind, "mode": "sampled"},
+            )
             self._scrape()
             self._closing = self._closing.pop_all()
 
@@ -133,7 +144,7 @@ class Feed:
             collector = self._small if run_id == HOT_NODE else self._main
             command = [
                 *(sys.executable, "-m", "otel_straggler.cli", "simulate", "--run-id", run_id),
-                *("--send", collector.endpoint, *_QUIET, *flags),
+                *("--send", collector.endpoint, *_QUIET, *flags, *self._pace),
             ]
             process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
             self._closing.callback(_end, process)
@@ -147,7 +158,11 @@ class Feed:
         self._closing.close()
 
     def _lose(self) -> None:
-        """A rank that loses some records a second, and says so."""
+        """A rank that loses some records a second, and says so; a sender of something else, and
+        somebody who mutes a verdict for a second once there is one."""
+        main, has_muted = f"{self._main.endpoint}/v1", False
+        mute = {"action": "mute", "run_id": HOT_NODE, "subject_id": "host/node-2"}
+        muting = json.dumps({**mute, "reason": "tried", "seconds": 1.0}).encode()
         source = Source(run_id=LOSSY, rank=0, job=LOSSY, node=STRANGE_NODE, world_size=1)
         began_s = time.time()
         while not self._stopping.wait(1.0):
@@ -157,13 +172,10 @@ class Feed:
             body = encode_heartbeat(
                 beat, resource=resource_of(source), info={}, started_at_s=began_s
             )
-            headers = {"Content-Type": "application/x-protobuf"}
-            url = f"{self._main.endpoint}/v1/metrics"
-            with (
-                contextlib.suppress(OSError),
-                urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=10),
-            ):
-                pass
+            _post(f"{main}/metrics", body)
+            _post(f"{main}/traces", b"no OTLP")
+            if not has_muted:
+                has_muted = _post(f"{self._small.url}/v1/decisions", muting, "json")
 
     def _collector(self, name: str, **changes: dict[str, Any]) -> Collector:
         settings = {**_SETTINGS, **changes}
@@ -190,6 +202,16 @@ class Feed:
         self._closing.callback(server.server_close)
         self._closing.callback(server.shutdown)
         return f"http://127.0.0.1:{server.server_address[1]}"
+
+
+def _post(url: str, body: bytes, kind: str = "x-protobuf") -> bool:
+    """Whether it was taken."""
+    request = urllib.request.Request(url, body, {"Content-Type": f"application/{kind}"})
+    try:
+        with urllib.request.urlopen(request, timeout=10):
+            return True
+    except OSError:
+        return False
 
 
 class _Anything(BaseHTTPRequestHandler):

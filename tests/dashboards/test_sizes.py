@@ -26,7 +26,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> list[Answer]:
     """Of every query, about a run with more slow ranks than any panel shows."""
     assert SLOW_RANKS > MOST_SERIES
     try:
-        found, _ = measure(LargeRun(*RUN), tmp_path_factory.mktemp("sizes"))
+        found, _, _ = measure(LargeRun(*RUN), tmp_path_factory.mktemp("sizes"))
     except FileNotFoundError as missing:
         sentence = f"{missing}: nobody saw how large the pages' answers are"
         pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)

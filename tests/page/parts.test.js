@@ -11,8 +11,8 @@ import { earlierHangsTree } from "./js/earlier_hangs.js";
 import { evidenceTree, spreadOf } from "./js/evidence.js";
 import { figuresOf } from "./js/figures.js";
 import { firstStepsTree } from "./js/first_steps.js";
-import { ledgerTree } from "./js/ledger.js";
-import { countsTree, rankText } from "./js/liveness.js";
+import { isAlone, ledgerTree } from "./js/ledger.js";
+import { countsTree, namedTree, rankText } from "./js/liveness.js";
 import { foundRuns } from "./js/picker.js";
 import { panelTree } from "./js/rank_details.js";
 import { agesOf, countedStates, awaitedRanks, graveRanks, tilesOfStrip } from "./js/rank_states.js";
@@ -242,7 +242,7 @@ test("the panel shows sections beside peers, the past and what to run", () => {
   const tree = panelTree(pictures.straggler, { rank: 21 }, CASES.rank, {});
   const text = textOf(tree);
   assert.match(text, /^Rank 21/);
-  assert.match(text, /Nodenode-2/);
+  assert.match(text, /Hostnode-2/);
   assert.match(text, /forward compute1.5\d×16\d ms110 ms/);
   assert.match(text, /otel-straggler verdict explain 21/);
   assert.equal(findTrees(tree, (each) => each.tag === "svg").length, 5);
@@ -368,4 +368,72 @@ test("a run that was there before the collector is not said to be as young as th
     figuresOf({ ...pictures.healthy, started_at_s: 1000, now_s: 1600, run: { ...run, began_at_s: beganS } })[4].small;
   assert.match(smallOf(1004), /^training, heard of for 9 min 56 s/);
   assert.match(smallOf(1100), /^training for 8 min 20 s/);
+});
+
+test("nobody waits for ranks of a run that is lost altogether", () => {
+  const { hang } = pictures;
+  const waited = textOf(namedTree(hang, {}));
+  assert.equal(waited.split("the others wait for it").length, 2);
+  const [told] = hang.hangs;
+  const lost = { ...told, state: "lost", culprits: hang.ranks.rank, victims: 0 };
+  const all = { ...hang, hangs: [lost], ranks: { ...hang.ranks, states: ["lost"], state: hang.ranks.rank.map(() => 0) } };
+  assert.match(textOf(namedTree(all, {})), /rank 0/);
+  assert.doesNotMatch(textOf(namedTree(all, {})), /wait/);
+});
+
+test("in the ledger of a single rank nobody is last, and nobody is typical", () => {
+  const { ledger } = pictures.straggler;
+  const lines = ledger.map((line) => ({ ...line, leader_rank: null }));
+  const texts = [false, true].map((isLone) => textOf(ledgerTree(lines, {}, isLone)));
+  assert.match(texts[0], /Last one.*varies/);
+  assert.doesNotMatch(texts[1], /Last one|Typical|varies/);
+  const one = { rank: [0] };
+  assert.ok(isAlone({ ranks: one, slowdowns: { overall: [1] } }));
+  assert.ok(isAlone({ ranks: { rank: [0, 1] }, slowdowns: { overall: [1, null] } }));
+  assert.ok(isAlone({ ranks: one, slowdowns: { overall: [] } }));
+  assert.ok(!isAlone(pictures.straggler));
+});
+
+test("many alerts stand by name, the gravest open, all within reach", () => {
+  const [one] = pictures.hang.alerts;
+  const of = (name, severity, ranks) =>
+    Array.from({ length: ranks }, (_, rank) => ({
+      ...one,
+      name,
+      labels: { ...one.labels, alertname: name, severity, rank: String(rank) },
+      annotations: { summary: `${name} of rank ${rank}` },
+    }));
+  const alerts = [...of("Slow", "warning", 12), ...of("Lost", "critical", 8)];
+  const opened = new Map();
+  const tree = () => alertsTree({ ...pictures.hang, alerts }, {}, opened, (name, how) => opened.set(name, how));
+  const buttons = () => findTrees(tree(), (each) => each.tag === "button" && "aria-expanded" in each.props);
+  const told = () => buttons().map((each) => `${textOf(each)} ${each.props["aria-expanded"]}`);
+  assert.deepEqual(told(), ["Lost true", "Show all 8 false", "Slow false"]);
+  assert.equal(textOf(tree()).split("Lost of rank").length - 1, 3);
+  assert.equal(textOf(tree()).split("Slow of rank").length - 1, 1);
+  buttons()[1].props.onclick();
+  assert.equal(textOf(tree()).split("Lost of rank").length - 1, 8);
+  buttons().at(-1).props.onclick();
+  buttons().at(-1).props.onclick();
+  assert.equal(textOf(tree()).split("Slow of rank").length - 1, 12);
+  buttons()[0].props.onclick();
+  assert.deepEqual(told(), ["Lost false", "Slow true", "Show fewer true"]);
+});
+
+test("a rank that is lost does not report any more", () => {
+  const told = (picture) => figuresOf(picture).find(({ title }) => title === "Ranks reporting");
+  const { hang } = pictures;
+  const all = { ...hang.ranks, states: ["lost"], state: hang.ranks.rank.map(() => 0) };
+  const none = told({ ...hang, ranks: all, run: { ...hang.run, ranks_reporting: 64 } });
+  assert.deepEqual([none.large, none.of, none.small, none.tone], ["0", "64", "64 lost", "bad"]);
+  assert.deepEqual([told(hang).large, told(hang).small], ["63", "1 lost"]);
+  assert.equal(told(pictures.healthy).small, "all of them");
+});
+
+test("of alerts as grave as each other that of the run comes first", () => {
+  const [one] = pictures.hang.alerts;
+  const { rank: _, ...ofRun } = one.labels;
+  const run = { ...one, name: "Run", labels: ofRun, since_ns: one.since_ns - 60e9 };
+  const [first] = findTrees(alertsTree({ ...pictures.hang, alerts: [one, run] }, {}), (each) => each.tag === "li");
+  assert.match(textOf(first), /^✕Run/);
 });

@@ -66,7 +66,7 @@ def test_there_is_room_for_so_many_nodes_and_no_more(book: MaintenanceBook, cloc
     """One more is refused with a sentence; those that are over make room."""
     for number in range(MOST_NODES):
         book.take(work(f"n{number}", 1_100.0 if number else 1_050.0))
-    with pytest.raises(InputError, match=r"got 'one-more'; expected at most 1000 nodes .*end"):
+    with pytest.raises(InputError, match=r"got 'one-more'; expected at most 1000 hosts .*end"):
         book.take(work("one-more"))
     assert book.take(work("n5")) is True  # it has its place already
     clock.now_ns = 1_060 * S

@@ -29,15 +29,15 @@ HANG_TEXTS: Final[dict[HangKind, str]] = {
 }
 HANG_ADVICE: Final[dict[HangKind, tuple[str, ...]]] = {
     "lost": (
-        "Look at its node: are the host, the process and any GPU there (dmesg, nvidia-smi)?",
-        "Restart the run without that node, or let the launcher restart the rank.",
+        "Look at its host: are it, the process and any GPU still there (dmesg, nvidia-smi)?",
+        "Restart the run without that host, or let the launcher restart the rank.",
     ),
     "left_early": (
         "Read the log of the rank that has ended: did its data run out, or another branch end it?",
         "Restart the run once that is known.",
     ),
     "never_joined": (
-        "Take its stack, with the command below or py-spy dump on its node: what does it wait in?",
+        "Take its stack, with the command below or py-spy dump on its host: what does it wait in?",
         "Restart the run once that is known.",
     ),
     "joined_but_stuck": (
@@ -47,11 +47,11 @@ HANG_ADVICE: Final[dict[HangKind, tuple[str, ...]]] = {
 }
 OTHER_ADVICE: Final[dict[How, tuple[str, ...]]] = {
     "goes_on": (
-        "It is probably only cut off from this collector: run otel-straggler doctor on its node.",
+        "It is probably only cut off from this collector: run otel-straggler doctor on its host.",
     ),
     "unheard": (
         "Ask the scheduler whether the job still runs.",
-        "If it does, run otel-straggler doctor on one of its nodes: nothing of it arrives here.",
+        "If it does, run otel-straggler doctor on one of its hosts: nothing of it arrives here.",
     ),
 }
 """Where it is not known that all wait."""
@@ -78,7 +78,7 @@ def hang_facts(seen: Seen, found: Found) -> Json:
         "since_step": _step(seen, culprits),
         "since_s": None if stands is None else seconds(stands.since_s),
         "cause": kind,
-        "cause_text": None if kind is None else HANG_TEXTS[kind],
+        "cause_text": _cause_text(found),
         "cost": _cost(seen, stands),
         "evidence": "heartbeats",
         "is_localised": bool(culprits),
@@ -88,13 +88,20 @@ def hang_facts(seen: Seen, found: Found) -> Json:
     return told
 
 
+def _cause_text(found: Found) -> str | None:
+    if found.blame is None:
+        return None
+    is_alone = found.blame.kind == "joined_but_stuck" and len(found.ranks) == 1
+    return "its only rank does not get on" if is_alone else HANG_TEXTS[found.blame.kind]
+
+
 def hang_headline(seen: Seen, found: Found, *, is_over: bool = False) -> str:
     """Who keeps the run waiting, or kept it when it was last heard of."""
     kind = None if found.blame is None else found.blame.kind
     culprits = _culprits(found)
     if found.state == "lost":
         return "The whole run was silent" if is_over else "The whole run is silent"
-    if kind is None:
+    if kind is None or (kind == "joined_but_stuck" and len(found.ranks) == 1):
         return "The run made no progress" if is_over else "The run makes no progress"
     if kind == "joined_but_stuck":
         if is_over:

@@ -131,7 +131,7 @@ def _who(verdict: Verdict) -> str:
     if verdict.scope == "rank":
         return f"Rank {verdict.rank}" + (f" on {verdict.node}" if verdict.node else "")
     if verdict.scope == "host":
-        return f"Node {verdict.node}"
+        return f"Host {verdict.node}"
     stage = verdict.role.removeprefix("pipeline ")
     return f"Pipeline stage {stage}" if stage != verdict.role else f"Role {verdict.role}"
 

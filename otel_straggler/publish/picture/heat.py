@@ -121,7 +121,18 @@ def heat_of(seen: Seen) -> Heat | None:
         slowdown=world.slowdown if world is not None and seen.is_judged else float("nan"),
         moves=bool(judged & _MOVING_CAUSES),
     )
-    text = text_of(pattern, cells, n_silent=len(silent), on_gpu=seen.on_gpu)
+    host = _host_of_all(seen, layout, cells) if pattern == "spread" else ""
+    if host:
+        pattern = "hot_cell"  # many cells, and one cause
+    text = text_of(
+        pattern,
+        cells,
+        n_silent=len(silent),
+        on_gpu=seen.on_gpu,
+        is_awaited=_has_victims(seen),
+    )
+    if host:
+        text = f"All that are hot are on {host}."
     if section and pattern != "silent":
         text = f"In {section}: {text}"
     if pattern == "even":
@@ -308,6 +319,31 @@ def _silent(seen: Seen, layout: Layout) -> list[list[int]]:
     if found.blame is not None:
         ranks.update(found.ranks[found.blame.culprits].tolist())
     return _distinct(layout.place(rank) for rank in sorted(ranks))
+
+
+def _host_of_all(seen: Seen, layout: Layout, cells: Floats) -> str:
+    """The host that is called slow, if all hot workers have a rank on it; else empty."""
+    workers, table = layout.workers, seen.table
+    hot = {tuple(place) for place in np.argwhere(hot_cells(cells)).tolist()}
+    if table is None or not hot:
+        return ""
+    for verdict in standing(seen.current):
+        if verdict.scope != "host" or verdict.state not in CALLED:
+            continue
+        rows = [
+            layout.row_of[rank]
+            for rank, node in zip(table.ranks.tolist(), table.nodes, strict=True)
+            if node == verdict.node and rank in layout.row_of
+        ]
+        if hot <= {(int(workers.stage[row]), int(workers.data[row])) for row in rows}:
+            return verdict.node
+    return ""
+
+
+def _has_victims(seen: Seen) -> bool:
+    """Whether ranks are seen waiting for those that a hang is put down to."""
+    blame = None if seen.found is None else seen.found.blame
+    return blame is not None and bool(blame.victims.any())
 
 
 def _distinct(places: Iterable[tuple[int, int] | None]) -> list[list[int]]:

@@ -89,10 +89,14 @@ def pattern_of(
     return _of_hot(hot, np.isfinite(cells))
 
 
-def text_of(pattern: Pattern, cells: Floats, *, n_silent: int, on_gpu: bool) -> str:
+def text_of(
+    pattern: Pattern, cells: Floats, *, n_silent: int, on_gpu: bool, is_awaited: bool = True
+) -> str:
     """The word as a sentence, of as many workers as there are.
 
     Args:
+        n_silent: workers that are silent, or for whom a hang waits.
+        is_awaited: others are seen waiting for these.
         on_gpu: workers are known to have GPUs.
 
     >>> text_of("hot_cell", np.array([[1.0, 1.4, 1.0, 1.3, 1.0, 1.0]]), n_silent=0, on_gpu=True)
@@ -108,6 +112,10 @@ def text_of(pattern: Pattern, cells: Floats, *, n_silent: int, on_gpu: bool) -> 
         return "All workers wait, and none of them stands out."
     if pattern == "silent" and n_silent == cells.size:
         return "All workers are silent or stuck." if n_silent > 1 else "It is silent or stuck."
+    if pattern == "silent" and not is_awaited:
+        one = n_silent == 1
+        who = "A worker is" if one else f"{n_silent:,} workers are"
+        return f"{who} silent or stuck; nobody is seen waiting for {'it' if one else 'them'}."
     if pattern == "silent" and n_silent > 1:
         return f"{n_silent:,} workers are silent or stuck, and the others wait for them."
     return PATTERN_TEXTS[pattern]

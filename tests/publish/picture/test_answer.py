@@ -118,7 +118,7 @@ def test_a_rank_goes_before_an_imbalance_unless_that_costs_far_more() -> None:
         (
             made.verdict(scope="host", rank=None, section="", cause="slow_host"),
             "straggler",
-            "Node node-0 is slow",
+            "Host node-0 is slow",
         ),
         (made.verdict(cause="late_arrival", section=""), "straggler", "Rank 5 on node-0 is late"),
         (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -106,6 +108,35 @@ def test_silent_workers_are_placed() -> None:
     assert heat_json(made.seen(table=table, found=stuck))["silent"] == [[0, 1]]
     joined = made.found_of(8, "stuck", "joined_but_stuck")
     assert heat_json(made.seen(table=table, found=joined))["pattern"] == "silent"
+
+
+def test_many_hot_workers_of_a_slow_host_are_no_work_that_moves() -> None:
+    """Nearly half of them are hot: together they are one thing, and the host is named."""
+    seen = made.seen(
+        made.verdict(scope="host", rank=None, node="node-1"),
+        table=made.table_of(20, slow=dict.fromkeys(range(8, 16), 1.4)),
+    )
+    found = heat_json(seen)
+    assert found["pattern"] == "hot_cell"
+    assert found["pattern_text"] == "All that are hot are on node-1."
+    elsewhere = made.seen(
+        made.verdict(scope="host", rank=None, node="node-2"),
+        table=made.table_of(20, slow=dict.fromkeys(range(8, 16), 1.4)),
+    )
+    assert heat_json(elsewhere)["pattern"] == "spread"
+
+
+def test_only_who_is_waited_for_is_said_to_be() -> None:
+    """Others may go on, as far as anybody sees."""
+    waited = made.found_of(8, "partly_lost", "lost", [6])
+    assert waited.blame is not None
+    alone = replace(waited, blame=replace(waited.blame, victims=np.zeros(8, bool)))
+    told = {
+        found: heat_json(made.seen(table=made.table_of(8, 2), found=found))["pattern_text"]
+        for found in (waited, alone)
+    }
+    assert told[waited].endswith("the others wait for it.")
+    assert told[alone] == "A worker is silent or stuck; nobody is seen waiting for it."
 
 
 def test_sequences_of_unequal_length_are_spread_whatever_the_cells_say() -> None:

@@ -183,6 +183,10 @@ def test_one_rank_and_ranks_that_are_all_silent_have_words_of_their_own() -> Non
     assert picture(made.seen(found=lost))["heat"]["pattern_text"] == (
         "All workers are silent or stuck."
     )
+    stuck = picture(made.seen(found=made.found_of(1, "stuck", "joined_but_stuck")))["answer"]
+    assert stuck["headline"] == "The run makes no progress"
+    assert stuck["sentence"].startswith("Rank 0 does not get on. Nothing has got on for")
+    assert stuck["cause_text"] == "its only rank does not get on"
 
 
 def test_verdicts_of_a_run_that_has_ended_are_told_in_the_past() -> None:

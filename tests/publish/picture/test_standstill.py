@@ -98,6 +98,7 @@ def test_of_a_run_that_is_silent_altogether_nobody_knows_whether_it_waits() -> N
     seen = hung("lost", "lost", tuple(range(8)), heartbeat_age_s=ages(30.0, r3=29.0))
     answer = answer_of(seen)
     assert answer["since_s"] == made.NOW_S - 29
+    assert answer["sentence"].startswith("All 8 ranks: no sign of life. So it has been for 29 s")
     assert "dead, or cut off" in answer["sentence"]
     assert answer["cost"]["gpu_seconds_lost_per_hour"] is None
 

@@ -117,7 +117,8 @@ function othersOf({ scope, cause }, count) {
 
 function whoAnswered(answer) {
   if (answer.scope === "run") return "the run";
-  return isKnown(answer.rank) ? `rank ${answer.rank}` : answer.node || "this";
+  if (isKnown(answer.rank)) return `rank ${answer.rank}`;
+  return answer.node ? `host ${answer.node}` : "this";
 }
 
 function evidenceFigure(caption, ...shown) {

@@ -35,7 +35,7 @@ export function figuresOf(picture) {
     stepTime(run),
     timeLost(run, isOver),
     lostSoFar(picture, isOver),
-    reporting(run, isOver),
+    reporting(picture, isOver),
     progress(picture),
     resolvable(run),
   ];
@@ -87,14 +87,19 @@ function lostSoFar({ run, heat }, isOver) {
   return { title: isOver ? "Lost in all" : "Lost so far", large, unit, small: why.join(", ") };
 }
 
-function reporting(run, isOver) {
-  const missing = isKnown(run.world_size) ? run.world_size - run.ranks_reporting : 0;
+/** Ranks of the newest window report until they are lost. */
+function reporting({ run, ranks }, isOver) {
+  const code = isOver ? -1 : ranks.states.indexOf("lost");
+  const lost = code === -1 ? 0 : ranks.state.filter((state) => state === code).length;
+  const heard = lost ? Math.min(run.ranks_reporting, ranks.rank.length - lost) : run.ranks_reporting;
+  const missing = isKnown(run.world_size) ? Math.max(0, run.world_size - heard - lost) : 0;
+  const words = [lost && `${formatNumber(lost)} lost`, missing && `${formatNumber(missing)} missing`];
   return {
     title: isOver ? "Ranks that reported" : "Ranks reporting",
-    large: formatNumber(run.ranks_reporting),
+    large: formatNumber(heard),
     of: isKnown(run.world_size) ? formatNumber(run.world_size) : null,
-    small: missing > 0 ? `${formatNumber(missing)} missing` : "all of them",
-    tone: missing > 0 ? "bad" : null,
+    small: words.filter(Boolean).join(", ") || "all of them",
+    tone: lost || missing ? "bad" : null,
   };
 }
 

@@ -10,13 +10,19 @@ const MOST_SHADES = 8;
 export function createLedger(container, actions) {
   return {
     update(picture) {
-      patch(container, picture ? ledgerTree(picture.ledger || [], actions) : null);
+      patch(container, picture ? ledgerTree(picture.ledger || [], actions, isAlone(picture)) : null);
     },
   };
 }
 
-/** The ledger as a tree. */
-export function ledgerTree(ledger, actions) {
+/** Whether one rank did all the steps: nobody is last of one. */
+export function isAlone({ ranks, slowdowns }) {
+  const count = (slowdowns?.overall ?? []).filter(isKnown).length || ranks.rank.length;
+  return count === 1;
+}
+
+/** The ledger as a tree; `isLone`: of a single rank. */
+export function ledgerTree(ledger, actions, isLone = false) {
   const known = ledger.filter((line) => isKnown(line.exposed_s));
   if (!known.length) return nothingTree("No step has been taken apart yet.");
   const whole = known.reduce((sum, line) => sum + Math.max(0, line.exposed_s), 0);
@@ -36,11 +42,11 @@ export function ledgerTree(ledger, actions) {
           el("th", { scope: "col" }, "Section"),
           el("th", { scope: "col", class: "wide" }, "Adds to the step"),
           el("th", { scope: "col", class: "number" }, "Exposed"),
-          el("th", { scope: "col", class: "number spare" }, "Typical rank"),
-          el("th", { scope: "col" }, "Last one"),
+          isLone ? null : el("th", { scope: "col", class: "number spare" }, "Typical rank"),
+          isLone ? null : el("th", { scope: "col" }, "Last one"),
         ),
       ),
-      el("tbody", {}, known.map((line, place) => lineTree(line, place, whole, largest, actions))),
+      el("tbody", {}, known.map((line, place) => lineTree(line, place, whole, largest, isLone, actions))),
     ),
   ];
 }
@@ -64,7 +70,7 @@ function stackTree(ledger, whole) {
   );
 }
 
-function lineTree(line, place, whole, largest, actions) {
+function lineTree(line, place, whole, largest, isLone, actions) {
   return el(
     "tr",
     { key: line.section },
@@ -90,7 +96,7 @@ function lineTree(line, place, whole, largest, actions) {
       formatSeconds(line.exposed_s),
       el("small", {}, ` ${formatPercent(whole > 0 ? line.exposed_s / whole : null)}`),
     ),
-    el("td", { class: "number spare" }, formatSeconds(line.typical_s)),
-    el("td", {}, isKnown(line.leader_rank) ? rankTree(line.leader_rank, actions) : el("span", { class: "muted" }, "varies")),
+    isLone ? null : el("td", { class: "number spare" }, formatSeconds(line.typical_s)),
+    isLone ? null : el("td", {}, isKnown(line.leader_rank) ? rankTree(line.leader_rank, actions) : el("span", { class: "muted" }, "varies")),
   );
 }

@@ -147,7 +147,8 @@ function hangTree(hang) {
   );
 }
 
-function namedTree(picture, actions) {
+/** The ranks to look at, as a tree; null where all are well. */
+export function namedTree(picture, actions) {
   const { ranks } = picture;
   const culprits = awaitedRanks(picture.hangs);
   const { places, left_out: leftOut } = graveRanks(ranks, MOST_NAMED_RANKS, culprits);

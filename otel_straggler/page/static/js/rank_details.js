@@ -101,7 +101,7 @@ function whereTree(rank) {
   const places = Object.entries(rank.parallel || {}).map(([name, value]) => `${name} ${value}`);
   const facts = [
     ["State", el("span", { "data-rank-state": tone }, el("span", { class: "state-mark", "aria-hidden": "true" }, mark), ` ${rank.state ?? "not known"}`)],
-    ["Node", rank.node ? nameTree(rank.node) : null],
+    ["Host", rank.node ? nameTree(rank.node) : null],
     ["Role", rank.role ? nameTree(rank.role) : null],
     ["Place", places.length ? places.join(", ") : null],
     ["Step", isKnown(rank.step) ? formatNumber(rank.step) : null],

@@ -11,7 +11,7 @@ const STATES_OF_SILENCE = ["lost", "missing"];
 /** What people can choose, with the words for it. */
 export const RANK_ORDERS = [
   { name: "rank", words: "by rank" },
-  { name: "node", words: "by node" },
+  { name: "node", words: "by host" },
   { name: "worst", words: "worst first" },
   { name: "flagged", words: "only flagged" },
 ];
@@ -62,8 +62,10 @@ export function flaggedRanks(picture) {
     if (!flagged.has(rank) || (isSure && !flagged.get(rank).isSure))
       flagged.set(rank, { why, isSure });
   };
-  for (const hang of picture.hangs ?? [])
+  for (const hang of picture.hangs ?? []) {
+    if (hang.state === "lost") continue; // nobody knows whether anybody waits: their state says it
     (hang.culprits ?? []).forEach((rank) => flag(rank, "hang"));
+  }
   for (const verdict of picture.verdicts ?? []) {
     if (!verdict.stands || verdict.silenced) continue;
     const isSure = verdict.state !== "suspect";

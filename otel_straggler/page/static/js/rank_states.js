@@ -39,9 +39,12 @@ function graveness(name) {
   return place === -1 ? RANK_STATES.length : place;
 }
 
-/** The ranks for whom the others wait, as numbers. */
+/**
+ * The ranks for whom the others wait, as numbers. Where all are lost, or the rest goes on, nobody is
+ * seen waiting, and nobody is in the set.
+ */
 export function awaitedRanks(hangs) {
-  return new Set((hangs || []).flatMap((hang) => hang.culprits || []));
+  return new Set((hangs || []).flatMap((hang) => (hang.victims > 0 && hang.culprits) || []));
 }
 
 /**

@@ -2,6 +2,7 @@
 
 import { barTree, nameTree, nothingTree, rankTree } from "./bars.js";
 import { el } from "./dom.js";
+import { isAlone } from "./ledger.js";
 import { createFolding, moreTree } from "./folding.js";
 import { formatSeconds, isKnown } from "./format.js";
 
@@ -9,7 +10,7 @@ const FEW_WAITS = 8;
 
 /** Two bars a rank: to the left what it waited, to the right what it made others wait. */
 export function createWaits(container, actions) {
-  return createFolding(container, (picture, isLong, more) => waitsTree(picture.waits || [], isLong, more, actions));
+  return createFolding(container, (picture, isLong, more) => waitsTree((!isAlone(picture) && picture.waits) || [], isLong, more, actions));
 }
 
 /** The waits as a tree; those who cause most come first. */
