@@ -52,6 +52,10 @@ _AT_ONCE = 256
 """Items taken from the queue before due windows are looked for."""
 _REFRESH_S = 1.0
 _STALLED_S = 60.0
+_STOP_S = 12.0
+_SCORING_SHARE = 0.6
+"""Of the time to stop in, for what waits; the rest is for the windows and the state."""
+UNSCORED = "unscored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,9 @@ class Worker:
         self._paging = Pace()
         self._ticked_at_ns = monotonic_ns()
         self._failures = 0
+        self._give_up_at_ns: int | None = None
+        self._unscored_rows = 0
+        self._unscored_requests = 0
         self.problems: tuple[str, ...] = ()
         self.snapshot = Snapshot()
 
@@ -176,10 +183,25 @@ class Worker:
         self._board.sign(collector_id, self._cluster)
         self._watching.sign(collector_id, self._cluster)
 
-    def stop(self) -> None:
-        """Score all that was handed over, close every window, publish, end."""
+    def stop(self, within_s: float = _STOP_S) -> bool:
+        """Score what was handed over, close every window, publish, save, end.
+
+        Args:
+            within_s: what is not scored after the larger part of it is given up and counted.
+
+        Returns:
+            Whether all has ended within the time: if not, what has come since the state was last
+            saved does not survive.
+        """
+        self._give_up_at_ns = self._monotonic_ns() + int(within_s * _SCORING_SHARE * 1e9)
         self._queue.put(None)
-        self._thread.join()
+        self._thread.join(within_s)
+        return not self._thread.is_alive()
+
+    @property
+    def given_up(self) -> tuple[int, int]:
+        """Requests, and section runs in them, for which there was no time left when stopping."""
+        return self._unscored_requests, self._unscored_rows
 
     @property
     def is_alive(self) -> bool:
@@ -194,6 +216,7 @@ class Worker:
             "duplicate": counts.duplicates,
             "superseded": counts.superseded,
             "late": counts.late,
+            UNSCORED: self._unscored_rows,
         }
         return WorkerCounts(
             rows=rows,
@@ -244,6 +267,9 @@ class Worker:
         gathering = Gathering()
         self._guarded(self._follow_clock)
         for taken in items:
+            if self._is_out_of_time():
+                self._give_up(taken)
+                continue
             item = replace(taken, now_s=self._clock.corrected(taken.now_s, taken.now_ns))
             content = self._admitted(item)
             if isinstance(content, DecodedSpans):
@@ -258,6 +284,16 @@ class Worker:
                 self._admission.release(item.size)
         self._score(gathering)
         self._is_dirty |= bool(items)
+
+    def _is_out_of_time(self) -> bool:
+        return self._give_up_at_ns is not None and self._monotonic_ns() >= self._give_up_at_ns
+
+    def _give_up(self, item: _Item) -> None:
+        """It is not scored, because whoever stops the collector waits no longer."""
+        self._unscored_requests += 1
+        if isinstance(item.content, DecodedSpans):
+            self._unscored_rows += len(item.content.batch)
+        self._admission.release(item.size)
 
     def _admitted(self, item: _Item) -> DecodedSpans | DecodedMetrics:
         """Who is let in; everybody, where that cannot be told."""
@@ -331,12 +367,16 @@ class Worker:
     def finish(self) -> None:
         """Close every window and publish a last time."""
         now_ns, now_s = self._monotonic_ns(), self._wall_s()
+        self._guarded(lambda: self._close_all(now_ns, now_s))
+        self._guarded(lambda: self._publish(now_ns, now_s, is_last=True))
+        self._guarded(
+            lambda: self._keeper.save(self._scorer, self._hangs, self._new_summaries(now_s))
+        )
+
+    def _close_all(self, now_ns: int, now_s: float) -> None:
         for rows in self._histograms.all(now_ns):
             self._scorer.observe(rows, now_ns)
         self._show(self._scorer.close_all(), now_s)
-        self._guarded(lambda: self._publish(now_ns, now_s, is_last=True))
-        summaries = self._new_summaries(now_s)
-        self._guarded(lambda: self._keeper.save(self._scorer, self._hangs, summaries))
 
     def _new_summaries(self, now_s: float) -> list[Summary]:
         return self._summaries.take(self.snapshot, now_s)
