@@ -137,7 +137,7 @@ class Collector:
 
     def _is_ready(self) -> bool:
         is_receiving = self._servers.is_receiving
-        return self._worker.is_alive and is_receiving and not self._intake.is_busy()
+        return self._worker.is_alive and is_receiving and not self._intake.is_busy("traces")
 
     def _deciding(self) -> Callable[[bytes], Decision]:
         deciding = Deciding(

@@ -28,7 +28,7 @@ class ReceiverSettings:
         otlp_grpc: OTLP over gRPC.
         max_body_bytes: of one request, after decompression; larger ones are refused.
         max_waiting_bytes: of requests not yet scored; beyond it senders are told to come back
-            later.
+            later. An eighth is for metrics alone, so that a flood of spans makes no rank lost.
         processes: that take OTLP/HTTP and decode it, where one core is not enough for that; all
             feed one scorer. 1 = within the collector's own process. OTLP/gRPC is always there.
     """

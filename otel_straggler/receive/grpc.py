@@ -107,7 +107,7 @@ class GrpcServer:
 
     def _export(self, signal: Signal, message: bytes, context: grpc.ServicerContext) -> bytes:
         context.send_initial_metadata(((semconv.SCORER_HEADER, semconv.WIRE_VERSION),))
-        if self._handler.is_busy():
+        if self._handler.is_busy(signal):
             _refuse(context, _BUSY)
         is_gzip = message.startswith(_GZIP_MAGIC)
         try:

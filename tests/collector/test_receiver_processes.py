@@ -156,13 +156,17 @@ def test_one_budget_says_later_for_all(start: Callable[..., Any], kit: Any) -> N
     live = start(receivers__processes=2)
     admission = live.collector._admission
     size = 256 * 1024 * 1024
-    assert admission.reserve(size)
+    assert admission.reserve(size, "traces")
     body = kit.spans_of(kit.rank(0, 1), [0])
     for _ in range(8):
         answer = live.post(body)
         assert answer.status == 503
         assert int(answer.headers["retry-after"]) >= 1
-    admission.release(size)
+    admission.release(size // 8)
+    beat = kit.beat_of(kit.rank(0, 1), sent_at_s=1.0)
+    assert [live.post(beat, "metrics").status for _ in range(8)] == [200] * 8
+    assert live.post(body).status == 503
+    admission.release(size - size // 8)
     kit.eventually(lambda: live.post(body).status == 200)
     kit.eventually(lambda: live.spans().get("scored"))
 

@@ -46,7 +46,7 @@ def test_what_there_is_no_time_for_is_given_up_and_counted(kit: Any) -> None:
 
     def take_some() -> None:
         for content in [spans, beat] * 3:
-            assert admission.reserve(10)
+            assert admission.reserve(10, "traces")
             worker.take(content, 10)
 
     worker._give_up_at_ns = 1_000
