@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from otel_straggler import semconv
+from otel_straggler.collector.processes import pool
 from otel_straggler.errors import UnavailableError
 from otel_straggler.publish.report_json import window_json
 from otel_straggler.simulate.scenarios import Plan, simulate
@@ -38,6 +39,14 @@ def sink() -> Iterator[Sink]:
 def pids(live: Any) -> list[int]:
     """Of the receiver processes."""
     return [receiver._process.pid for receiver in live.collector._servers._pool._receivers]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 class Senders:
@@ -188,6 +197,24 @@ def test_a_receiver_that_dies_is_started_again_and_counted(
             continue  # a connection that the dead process had not yet taken
     assert taken >= 35
     kit.eventually(lambda: live.spans().get("scored", 0) >= taken)
+
+
+def test_a_receiver_that_hangs_is_killed_at_the_end_and_that_is_no_mistake_of_ours(
+    start: Callable[..., Any],
+    kit: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One that was stopped answers nobody: the collector ends without it, and says so in a line."""
+    monkeypatch.setattr(pool, "_GRACE_S", 0.1)
+    live = start(receivers__processes=2)
+    before = pids(live)
+    os.kill(before[0], signal.SIGSTOP)
+    live.is_stopped = True
+    live.collector.stop(within_s=1.0)
+    assert "a receiver process did not end in time and is killed" in caplog.text
+    kit.eventually(lambda: not any(is_alive(pid) for pid in before))
+    assert "is given up" not in caplog.text
 
 
 def test_a_mistake_of_ours_costs_one_request(start: Callable[..., Any], kit: Any) -> None:
