@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import os
 import signal
 import sys
 import threading
@@ -14,6 +15,7 @@ import click
 from otel_straggler.collector.settings_file import load_settings
 
 _log = logging.getLogger(__name__)
+_END_S = 2.0
 _DESCRIPTORS = 8_192
 """4,096 connections of ranks, 512 of pages, those that are told that there are too many, files."""
 
@@ -50,7 +52,7 @@ def command(
 
     The first line on standard output, once all ports are open, is a JSON object with the
     addresses. Port 0 picks a free one. SIGTERM, SIGINT and SIGHUP (a terminal that closes; not
-    with nohup) score what was received, then end.
+    with nohup) score what was received and end, within 20 s.
     """
     settings = load_settings(
         config,
@@ -81,6 +83,7 @@ def command(
     sys.stdout.flush()
     stop.wait()
     collector.stop()
+    end_without_waiting()
 
 
 def signals_that_end() -> list[signal.Signals]:
@@ -114,6 +117,17 @@ def take_file_descriptors() -> None:
     wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def end_without_waiting() -> None:
+    """Who still decodes a large request is not waited for: nobody was told that it was taken."""
+    from otel_straggler.collector.stopping import has_ended
+
+    others = [t for t in threading.enumerate() if t is not threading.current_thread()]
+    if not has_ended([t for t in others if not t.daemon], _END_S):
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(0)
 
 
 def spare_the_garbage_collector() -> None:

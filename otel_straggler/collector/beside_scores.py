@@ -44,6 +44,10 @@ class BesideScores:
         for each in (self._told, self._kernels, self._checkpoints):
             each.forget(gone)
 
+    def forget_group(self, run_id: str, group: str) -> None:
+        for each in (self._told, self._kernels, self._checkpoints):
+            each.forget_group(run_id, group)
+
     def drop_old(self, now_s: float) -> None:
         self._told.drop_old(now_s)
 
@@ -97,6 +101,9 @@ class Checkpoints:
     def forget(self, run_ids: Iterable[str]) -> None:
         for run_id in run_ids:
             self._newest.pop(run_id, None)
+
+    def forget_group(self, run_id: str, group: str) -> None:
+        self._newest.get(run_id, {}).pop(group, None)
 
     def _take(self, source: Source, step: int, end_s: float) -> None:
         groups = self._newest.setdefault(source.run_id, {})

@@ -112,6 +112,13 @@ class Board:
             self._live_lines.pop(run_id, None)
             self._have_changed(run_id)
 
+    def forget_group(self, run_id: str, group: str) -> None:
+        scores = self._runs.get(run_id)
+        if scores is not None:
+            scores.forget_group(group)
+        self._live_lines.pop(run_id, None)
+        self._have_changed(run_id)
+
     def _have_changed(self, run_id: str) -> None:
         """The scores of a run."""
         self._rendered.pop(run_id, None)

@@ -157,6 +157,9 @@ class Commands:
         for key in [key for key in self._asked_in_hang if key[0] in gone]:
             del self._asked_in_hang[key]
 
+    def forget_group(self, run_id: str, group: str) -> None:
+        self._asked_in_hang.pop((run_id, group), None)
+
     # --- with the lock held -------------------------------------------------------------------
 
     def _put(self, source: Source, verb: str) -> str:

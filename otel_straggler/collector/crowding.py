@@ -33,7 +33,7 @@ _WHY: Final[dict[What, str]] = {
     "group": "{most} groups of a run are being watched (scoring.max_groups); further ones are "
     "turned away, {name!r} among them ({count} in the last two minutes). A group is a world of "
     "ranks within a run; does the job make a new name for each process or each restart? Give them "
-    "lasting names; this run's places are free again once it is forgotten",
+    "lasting names; a place is free again once its group has ended, or is silent for two minutes",
 }
 
 
@@ -47,7 +47,8 @@ _NAMES: Final = (
 @dataclass(slots=True)
 class _Run:
     heard_at_s: float
-    groups: set[str] = field(default_factory=set)
+    groups: dict[str, float] = field(default_factory=dict)
+    """When each was heard of."""
 
 
 class Crowding:
@@ -107,23 +108,37 @@ class Crowding:
             kernel_times=kernels,
         )
 
-    def end(self, run_id: str, now_s: float) -> None:
+    def end(self, run_id: str, group: str, now_s: float) -> None:
         """A rank of it has ended: unless another speaks, its place is free."""
         run = self._runs.get(run_id)
         if run is not None:
             run.heard_at_s = now_s - LIVE_S
+            run.groups[group] = now_s - LIVE_S
 
     def move(self, by_s: float) -> None:
         """The collector's clock was set by so much."""
         for run in self._runs.values():
             run.heard_at_s += by_s
+            run.groups = {group: heard_s + by_s for group, heard_s in run.groups.items()}
         self._turned_away = {key: at_s + by_s for key, at_s in self._turned_away.items()}
 
-    def keep_only(self, runs: Collection[str], now_s: float) -> None:
-        """Forget the others, but for those that have just come."""
+    def keep_only(self, runs: Mapping[str, Collection[str]], now_s: float) -> None:
+        """Forget the others, but for those that have just come.
+
+        Args:
+            runs: those that are kept, each with its groups.
+        """
         for run_id in [r for r, run in self._runs.items() if now_s - run.heard_at_s >= LIVE_S]:
             if run_id not in runs:
                 del self._runs[run_id]
+        for run_id, groups in runs.items():
+            run = self._runs.get(run_id)
+            if run is not None and len(run.groups) > len(groups):
+                run.groups = {
+                    group: heard_s
+                    for group, heard_s in run.groups.items()
+                    if group in groups or now_s - heard_s < LIVE_S
+                }
         limit_s = now_s - LIVE_S
         self._turned_away = {k: at_s for k, at_s in self._turned_away.items() if at_s >= limit_s}
 
@@ -144,23 +159,16 @@ class Crowding:
     def _admits(self, source: Source, now_s: float) -> bool:
         run = self._runs.get(source.run_id)
         if run is None:
-            if not self._has_room(now_s):
+            times = {known: each.heard_at_s for known, each in self._runs.items()}
+            if not _has_room(times, self._most["run"], now_s):
                 return self._turn_away("run", source.run_id, now_s)
             run = self._runs[source.run_id] = _Run(now_s)
         run.heard_at_s = now_s
-        if source.group not in run.groups:
-            if len(run.groups) >= self._most["group"]:
-                return self._turn_away("group", source.group, now_s)
-            run.groups.add(source.group)
+        is_known = source.group in run.groups
+        if not is_known and not _has_room(run.groups, self._most["group"], now_s):
+            return self._turn_away("group", source.group, now_s)
+        run.groups[source.group] = now_s
         return True
-
-    def _has_room(self, now_s: float) -> bool:
-        """Silent runs give way; they are let go when the next picture is made."""
-        most = self._most["run"]
-        if len(self._runs) < most:
-            return True
-        live = sum(now_s - run.heard_at_s < LIVE_S for run in self._runs.values())
-        return live < most and len(self._runs) < 2 * most
 
     def _turn_away(self, what: What, name: str, now_s: float) -> bool:
         self.counts[what] += 1
@@ -183,3 +191,11 @@ class Crowding:
         more = "at least " if len(self._turned_away) >= _MOST_REMEMBERED else ""
         count = f"{more}{len(names):,}"
         return _WHY[what].format(most=self._most[what], count=count, name=names[-1][:60])
+
+
+def _has_room(heard: Mapping[str, float], most: int, now_s: float) -> bool:
+    """Silent ones give way; they are let go when the next picture is made."""
+    if len(heard) < most:
+        return True
+    live = sum(now_s - heard_s < LIVE_S for heard_s in heard.values())
+    return live < most and len(heard) < 2 * most

@@ -5,7 +5,7 @@ that is stuck or lost stays for days, and is then called ``forgotten`` for an ho
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -26,8 +26,7 @@ class Forgetting:
     Args:
         forget_s: a run goes so long after its last sign of life.
         give_up_s: one that hangs stays so long.
-        max_runs: the most that are kept; of those that are silent the ones that hang go last, and
-            after them those that are heard of.
+        max_runs: the most that are kept; see :func:`least_missed`.
     """
 
     def __init__(self, *, forget_s: float, give_up_s: float, max_runs: int) -> None:
@@ -37,21 +36,26 @@ class Forgetting:
         self._forgotten: dict[str, float] = {}
 
     def gone(
-        self, heard: Mapping[str, float], hangs: Callable[[str], bool], now_s: float
+        self,
+        heard: Mapping[str, float],
+        hangs: Callable[[str], bool],
+        now_s: float,
+        has_ended: Callable[[str], bool] = lambda _: False,
     ) -> tuple[str, ...]:
         """The runs that go now. Cost: O(runs), and a sort where there are too many.
 
         Args:
             heard: when each run was last heard of.
             hangs: whether it is stuck or lost, and nobody has acknowledged that.
+            has_ended: whether all its ranks said that they end.
         """
         self._forgotten = {run: at_s for run, at_s in self._forgotten.items() if run in heard}
         gone = {run for run, at_s in heard.items() if self._goes(run, now_s - at_s, hangs, now_s)}
         left = [run for run in heard if run not in gone]
         if len(left) > self._max_runs:
             stays = {run: run not in self._forgotten and hangs(run) for run in left}
-            left.sort(key=lambda run: (now_s - heard[run] < LIVE_S, stays[run], heard[run]))
-            gone.update(left[: len(left) - self._max_runs])
+            times = {run: heard[run] for run in left}
+            gone.update(least_missed(times, self._max_runs, stays.__getitem__, has_ended, now_s))
         return tuple(gone)
 
     def shown(self, run_id: str, found: Found) -> Found:
@@ -90,3 +94,26 @@ class Forgetting:
                 idle_s / 3_600.0,
             )
         return False
+
+
+def least_missed(
+    heard: Mapping[str, float],
+    most: int,
+    hangs: Callable[[str], bool],
+    has_ended: Callable[[str], bool],
+    now_s: float,
+) -> Iterable[str]:
+    """What goes where there is more than is kept: first what has ended or is silent, the one that
+    was heard of first; of that what hangs goes last, and after it what is heard of. Something that
+    ended a moment ago is not live: else a rank that is between two heartbeats would go for it.
+
+    >>> heard = {"trains": 90.0, "ended": 99.0, "new": 100.0}
+    >>> list(least_missed(heard, 2, lambda _: False, lambda name: name == "ended", 100.0))
+    ['ended']
+    """
+
+    def rank(name: str) -> tuple[bool, bool, float]:
+        is_live = now_s - heard[name] < LIVE_S and not has_ended(name)
+        return is_live, hangs(name), heard[name]
+
+    return sorted(heard, key=rank)[: max(0, len(heard) - most)]

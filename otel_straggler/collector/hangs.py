@@ -96,12 +96,19 @@ class Hangs:
     def forget(self, run_ids: Iterable[str]) -> None:
         """A run that comes back, as another attempt, still has its earlier hangs."""
         for run_id in run_ids:
+            for group in [*self._judges.get(run_id, ())]:
+                self.forget_group(run_id, group)
             self._newest.pop(run_id, None)
-            for group, judge in self._judges.pop(run_id, {}).items():
-                self._orders.pop((run_id, group), None)
-                self._learnt.pop((run_id, group), None)
-                if judge.episodes:
-                    self._past[run_id, group] = judge.episodes
+            self._judges.pop(run_id, None)
+
+    def forget_group(self, run_id: str, group: str) -> None:
+        """The same for one world."""
+        self._newest.get(run_id, {}).pop(group, None)
+        self._orders.pop((run_id, group), None)
+        self._learnt.pop((run_id, group), None)
+        judge = self._judges.get(run_id, {}).pop(group, None)
+        if judge is not None and judge.episodes:
+            self._past[run_id, group] = judge.episodes
         while len(self._past) > _MOST_KEPT:
             self._past.pop(next(iter(self._past)))
 

@@ -62,6 +62,10 @@ class Histograms:
         self._rounds.forget(run_ids)
         self._spans.forget(run_ids)
 
+    def forget_group(self, run_id: str, group: str) -> None:
+        for each in (self._deltas, self._rounds, self._spans):
+            each.forget_group(run_id, group)
+
     def counts(self) -> dict[str, int]:
         """Data points by what became of them."""
         counts: Counter[str] = Counter(self._deltas.counts)
@@ -98,6 +102,12 @@ class SectionsInSpans:
             self._processes -= len(self._of.pop(run_id, ()))
         if not self._of:
             self._bits = {}
+
+    def forget_group(self, run_id: str, group: str) -> None:
+        known = self._of.get(run_id, {})
+        for process in [process for process in known if process[0] == group]:
+            del known[process]
+            self._processes -= 1
 
     def _make_room(self, is_new_process: bool, is_new_name: bool) -> None:
         too_many = is_new_process and self._processes >= _MOST_PROCESSES

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from otel_straggler.collector.admission import Admission
 from otel_straggler.errors import InputError
-from otel_straggler.receive.handler import JSON, Answer, Request
+from otel_straggler.receive.handler import JSON, Answer, Request, Signal
 from otel_straggler.wire.decode_metrics import DecodedMetrics, MetricDecoder
 from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
 from otel_straggler.wire.identity import Aliases
@@ -76,8 +76,8 @@ class Intake:
         """Refuse everything from now on: the collector is about to stop."""
         self._is_open = False
 
-    def is_busy(self) -> bool:
-        return not self._is_open or self._admission.is_full
+    def is_busy(self, signal: Signal) -> bool:
+        return not self._is_open or self._admission.is_full(signal)
 
     def handle(self, request: Request) -> Answer:
         """Take one request; never raises for what is in it."""
@@ -96,7 +96,7 @@ class Intake:
         """
         if not self._is_open:
             answer = Answer(status="stopping", message="the collector is shutting down")
-        elif not self._admission.reserve(size):
+        elif not self._admission.reserve(size, request.signal):
             answer = Answer(status="busy", message=_BUSY)
         else:
             self._count_spans(spans)
@@ -128,7 +128,7 @@ class Intake:
         if not self._is_open:
             return Answer(status="stopping", message="the collector is shutting down")
         size = len(request.body)
-        if not self._admission.reserve(size):
+        if not self._admission.reserve(size, request.signal):
             return Answer(status="busy", message=_BUSY)
         try:
             answer, spans = self._hand_over(request, size)

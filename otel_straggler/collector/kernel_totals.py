@@ -87,6 +87,11 @@ class KernelTotals:
         for run_id in run_ids:
             self._runs.pop(run_id, None)
 
+    def forget_group(self, run_id: str, group: str) -> None:
+        ranks = self._runs.get(run_id, {})
+        for key in [key for key in ranks if key[0] == group]:
+            del ranks[key]
+
     def _of(self, source: Source) -> KernelsOfRank | None:
         ranks = self._runs.setdefault(source.run_id, {})
         key = source.group, source.rank

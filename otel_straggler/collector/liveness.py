@@ -170,6 +170,14 @@ class Liveness:
         for run_id in run_ids:
             self._runs.pop(run_id, None)
 
+    def forget_group(self, run_id: str, group: str) -> None:
+        self._runs.get(run_id, {}).pop(group, None)
+
+    def has_ended(self, run_id: str) -> bool:
+        """Whether all worlds of it have. Cost: O(ranks)."""
+        worlds = self._runs.get(run_id, {}).values()
+        return all(world.finished_at_s is not None for world in worlds)
+
     # --- whose word counts -------------------------------------------------------------------
 
     def _life_of(self, source: Source, said_at_s: float, now_s: float) -> RankLife | None:

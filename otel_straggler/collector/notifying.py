@@ -92,12 +92,13 @@ class Notifying:
 
     def stop(self, deadline_s: float) -> None:
         """A last look, and what waits is sent, for at most ``deadline_s``. Nothing is resolved."""
+        until_s = time.monotonic() + deadline_s
         self._stopping.set()
         if self._thread.is_alive():
-            self._thread.join(deadline_s + 1.0)
+            self._thread.join(deadline_s)
         for receiver in (self._alertmanagers, self._webhook):
             if receiver is not None:
-                receiver.stop(deadline_s)
+                receiver.stop(max(0.0, until_s - time.monotonic()))
         self._guarded(self._keep_state)
 
     def of_run(self, run_id: str) -> tuple[Alert, ...]:

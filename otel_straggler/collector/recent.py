@@ -123,6 +123,10 @@ class Recent:
             for key in [key for key in self._rings if key[0] in gone]:
                 del self._rings[key]
 
+    def forget_group(self, run_id: str, group: str) -> None:
+        with self._lock:
+            self._rings.pop((run_id, group), None)
+
     @property
     def size(self) -> int:
         """Bytes of all columns."""

@@ -95,6 +95,10 @@ class Rounds:
         for key in [key for key in self._rounds if key[0] in run_ids]:
             del self._rounds[key]
 
+    def forget_group(self, run_id: str, group: str) -> None:
+        for key in [key for key in self._rounds if key[:2] == (run_id, group)]:
+            del self._rounds[key]
+
     def _is_due(self, held: _Round, now_ns: int) -> bool:
         if not held.times:
             return False

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from otel_straggler import semconv
 from otel_straggler.collector.histograms import SPANS_WIN
 from otel_straggler.collector.intake import IntakeCounts
-from otel_straggler.collector.worker import WorkerCounts
+from otel_straggler.collector.worker import UNSCORED, WorkerCounts
 from otel_straggler.publish.history import HistoryCounts
 from otel_straggler.publish.prometheus import Families, constant_labels, labels
 from otel_straggler.publish.sampling import KEPT, LEFT_OUT, SamplingCounts
@@ -18,7 +18,7 @@ from otel_straggler.wire.histogram_deltas import BASELINE, EMPTY, OVER_LIMIT, RE
 
 _FATE_OF = {ROW: "scored", STEP: "step", NO_RANK: "no_rank"}
 _SECTION_TIMES = ("scored", SPANS_WIN, BASELINE, REPEATED, EMPTY, OVER_LIMIT)
-_ROW_FATES = ("scored", "duplicate", "superseded", "late")
+_ROW_FATES = ("scored", "duplicate", "superseded", "late", UNSCORED)
 
 
 def self_families(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Coroutine, Mapping
 from importlib import import_module
 from typing import Any, TypeVar
@@ -18,6 +19,8 @@ from otel_straggler.receive.tokens import POLLS, TokenGuard
 
 _Result = TypeVar("_Result")
 _START_S = 30.0
+_PATIENCE_S = 1.0
+"""With a loop that decodes a request, or threads that do, when the deadline is over."""
 _MOST_ASKED_BYTES = 8_192
 MOST_PAGE_CONNECTIONS = 512
 """Of the metrics address, which must not take the descriptors that ranks need; six a browser."""
@@ -112,18 +115,26 @@ class Servers:
             raise
 
     def stop_receiving(self, deadline_s: float) -> None:
-        """Accept no more telemetry; requests that have begun are finished."""
+        """Accept no more telemetry; requests that have begun are finished, within the deadline for
+        all ways together."""
+        until_s = time.monotonic() + deadline_s
         if self._pool is not None:
             self._pool.stop(deadline_s)
-        self._call(self._http.stop(deadline_s))
-        self._grpc.stop(deadline_s)
+        left_s = max(0.0, until_s - time.monotonic())
+        try:
+            self._call(self._http.stop(left_s), left_s + _PATIENCE_S)
+        finally:
+            self._grpc.stop(max(0.0, until_s - time.monotonic()))
 
     def stop(self) -> None:
-        """Stop the metrics address and the loop."""
-        self._call(self._metrics.stop(1.0))
-        self._api.close()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        """Stop the metrics address and the loop. A large request that is still being decoded is not
+        waited for: its sender was not answered, and has it."""
+        try:
+            self._call(self._metrics.stop(1.0), 1.0 + _PATIENCE_S)
+        finally:
+            self._api.close()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_PATIENCE_S)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -133,8 +144,8 @@ class Servers:
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()
 
-    def _call(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_START_S)
+    def _call(self, work: Coroutine[Any, Any, _Result], wait_s: float = _START_S) -> _Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(wait_s)
 
     def _listen(self, server: Any, address: str, flag: str) -> str:
         host, port = parse_address(address, where=flag)

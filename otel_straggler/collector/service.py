@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from otel_straggler._version import __version__
+from otel_straggler.collector import stopping
 from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.alert_trial import AlertTrial
 from otel_straggler.collector.asking import GuardedAsking
@@ -28,6 +29,7 @@ from otel_straggler.collector.run_wishes import mode_of
 from otel_straggler.collector.self_metrics import self_families
 from otel_straggler.collector.servers import Servers, require_packages
 from otel_straggler.collector.settings import CollectorSettings
+from otel_straggler.collector.stopping import Stopping
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.decision import Decision
 from otel_straggler.publish.decisions import Decisions
@@ -41,7 +43,7 @@ from otel_straggler.receive.tokens import ASKS, TokenGuard
 from otel_straggler.wire.decode_metrics import DecodedMetrics
 from otel_straggler.wire.decode_spans import DecodedSpans
 
-STOP_DEADLINE_S = 5.0
+_LET_GO_S = 5.0
 _METRICS_SHARE = 0.2, 0.5
 """Part of a core that goes into the text of /metrics, and seconds of it at once."""
 _log = logging.getLogger(__name__)
@@ -135,7 +137,7 @@ class Collector:
 
     def _is_ready(self) -> bool:
         is_receiving = self._servers.is_receiving
-        return self._worker.is_alive and is_receiving and not self._intake.is_busy()
+        return self._worker.is_alive and is_receiving and not self._intake.is_busy("traces")
 
     def _deciding(self) -> Callable[[bytes], Decision]:
         deciding = Deciding(
@@ -183,7 +185,7 @@ class Collector:
         try:
             addresses = self._servers.start()
         except BaseException:
-            self._keeper.close(STOP_DEADLINE_S)
+            self._keeper.close(_LET_GO_S)
             raise
         if not self._id:
             self._id = f"{socket.gethostname()}:{_port_of(addresses['metrics'])}"
@@ -197,23 +199,40 @@ class Collector:
             self._sampler.start()
         return addresses
 
-    def stop(self, deadline_s: float = STOP_DEADLINE_S) -> None:
+    def stop(self, within_s: float = stopping.WITHIN_S) -> None:
         """Accept nothing more, score what was accepted, close the windows, pass on what waits.
 
         Args:
-            deadline_s: for what depends on others: open requests, the forwarder's sink, the disk.
+            within_s: for all of it. What there is no time for is lost, counted and said; what the
+                history has is whole all the same.
         """
-        self._servers.stop_receiving(deadline_s)
+        stop = Stopping(within_s)
+        stop.step("receiving", stopping.RECEIVING, self._servers.stop_receiving)
         self._intake.close()
-        self._worker.stop()
-        self._notifying.stop(deadline_s)
-        self._keeper.close(deadline_s)
+        stop.step("scoring", stopping.SCORING, self._stop_scoring)
+        stop.step("alerts", stopping.TELLING, self._notifying.stop)
+        stop.step("the history", stopping.KEEPING, self._keeper.close)
         if self._sampler is not None:
-            self._sampler.stop(deadline_s)
+            stop.step("sampling", stopping.PASSING_ON, self._sampler.stop)
         if self._forwarder is not None:
-            self._forwarder.stop(deadline_s)
-        self._servers.stop()
+            stop.step("passing on", stopping.PASSING_ON, self._forwarder.stop)
+        stop.step("the pages", stopping.PASSING_ON, lambda _: self._servers.stop())
         _log.info("stopped; counts at the end: %s", json.dumps(self._last_counts()))
+
+    def _stop_scoring(self, within_s: float) -> None:
+        if not self._worker.stop(within_s):
+            _log.warning(
+                "scoring did not end in time: what has come since the history was last written "
+                "(history.save_every_seconds) does not survive"
+            )
+        requests, rows = self._worker.given_up
+        if requests:
+            _log.warning(
+                "there was no time left to score %d requests with %d section runs that were taken; "
+                "they are counted as unscored",
+                requests,
+                rows,
+            )
 
     def _last_counts(self) -> dict[str, dict[str, int]]:
         """What nobody can scrape any more: spans, rows and forwarded requests by fate."""

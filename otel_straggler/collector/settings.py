@@ -28,7 +28,7 @@ class ReceiverSettings:
         otlp_grpc: OTLP over gRPC.
         max_body_bytes: of one request, after decompression; larger ones are refused.
         max_waiting_bytes: of requests not yet scored; beyond it senders are told to come back
-            later.
+            later. An eighth is for metrics alone, so that a flood of spans makes no rank lost.
         processes: that take OTLP/HTTP and decode it, where one core is not enough for that; all
             feed one scorer. 1 = within the collector's own process. OTLP/gRPC is always there.
     """
@@ -84,9 +84,9 @@ class ScoringSettings:
         min_reference_samples: a median of fewer runs never becomes a rank's own best.
         reference_half_life_seconds: a best that is not met again doubles in this time.
         max_section_names: per run; further ones count as ``<other>``.
-        max_runs: runs kept; the one idle longest is forgotten first. Further ones are turned away
-            while all are heard of.
-        max_groups: of one run; further ones are turned away.
+        max_runs: runs kept; of those that have ended or are silent the one heard of first is
+            forgotten first. Further ones are turned away while all are heard of.
+        max_groups: of one run, kept and turned away like runs.
         forget_run_seconds: a run that is silent for so long is forgotten.
     """
 
@@ -114,7 +114,7 @@ class ScoringSettings:
             min_reference_samples=self.min_reference_samples,
             reference_half_life_s=self.reference_half_life_seconds,
             max_names=self.max_section_names,
-            max_runs=self.max_runs,
+            max_runs=2 * self.max_runs,  # as many as may be there until the next picture
             forget_s=self.forget_run_seconds,
         )
 

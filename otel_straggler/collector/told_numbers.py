@@ -62,6 +62,11 @@ class ToldNumbers:
         for run_id in run_ids:
             self._runs.pop(run_id, None)
 
+    def forget_group(self, run_id: str, group: str) -> None:
+        ranks = self._runs.get(run_id, {})
+        for key in [key for key in ranks if key[0] == group]:
+            del ranks[key]
+
     def hardware(self, run_id: str) -> list[OfRank]:
         """Ranks that tell of their GPU, by group and number."""
         found = sorted(self._runs.get(run_id, {}).items())

@@ -6,7 +6,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -17,12 +17,12 @@ from otel_straggler.collector.board_report import AlertsOf
 from otel_straggler.collector.clock_steps import ClockSteps
 from otel_straggler.collector.commands import Commands
 from otel_straggler.collector.crowding import WHATS, Crowding
-from otel_straggler.collector.forgetting import Forgetting
+from otel_straggler.collector.forgetting import Forgetting, least_missed
 from otel_straggler.collector.gathering import Gathering
 from otel_straggler.collector.hangs import Hangs
 from otel_straggler.collector.histograms import Histograms
 from otel_straggler.collector.keeper import Keeper
-from otel_straggler.collector.liveness import Liveness
+from otel_straggler.collector.liveness import Liveness, World
 from otel_straggler.collector.pace import Pace
 from otel_straggler.collector.recent import Recent
 from otel_straggler.collector.settings import CollectorSettings, HistorySettings, MiB
@@ -52,6 +52,10 @@ _AT_ONCE = 256
 """Items taken from the queue before due windows are looked for."""
 _REFRESH_S = 1.0
 _STALLED_S = 60.0
+_STOP_S = 12.0
+_SCORING_SHARE = 0.6
+"""Of the time to stop in, for what waits; the rest is for the windows and the state."""
+UNSCORED = "unscored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +124,7 @@ class Worker:
             max_runs=scoring.max_runs,
         )
         self._crowding = Crowding(scoring)
+        self._max_groups = scoring.max_groups
         self._cluster = settings.metrics.cluster
         judging = settings.liveness.for_judge()
         self._hangs = Hangs(judging)
@@ -146,6 +151,9 @@ class Worker:
         self._paging = Pace()
         self._ticked_at_ns = monotonic_ns()
         self._failures = 0
+        self._give_up_at_ns: int | None = None
+        self._unscored_rows = 0
+        self._unscored_requests = 0
         self.problems: tuple[str, ...] = ()
         self.snapshot = Snapshot()
 
@@ -176,10 +184,25 @@ class Worker:
         self._board.sign(collector_id, self._cluster)
         self._watching.sign(collector_id, self._cluster)
 
-    def stop(self) -> None:
-        """Score all that was handed over, close every window, publish, end."""
+    def stop(self, within_s: float = _STOP_S) -> bool:
+        """Score what was handed over, close every window, publish, save, end.
+
+        Args:
+            within_s: what is not scored after the larger part of it is given up and counted.
+
+        Returns:
+            Whether all has ended within the time: if not, what has come since the state was last
+            saved does not survive.
+        """
+        self._give_up_at_ns = self._monotonic_ns() + int(within_s * _SCORING_SHARE * 1e9)
         self._queue.put(None)
-        self._thread.join()
+        self._thread.join(within_s)
+        return not self._thread.is_alive()
+
+    @property
+    def given_up(self) -> tuple[int, int]:
+        """Requests, and section runs in them, for which there was no time left when stopping."""
+        return self._unscored_requests, self._unscored_rows
 
     @property
     def is_alive(self) -> bool:
@@ -194,6 +217,7 @@ class Worker:
             "duplicate": counts.duplicates,
             "superseded": counts.superseded,
             "late": counts.late,
+            UNSCORED: self._unscored_rows,
         }
         return WorkerCounts(
             rows=rows,
@@ -244,6 +268,9 @@ class Worker:
         gathering = Gathering()
         self._guarded(self._follow_clock)
         for taken in items:
+            if self._is_out_of_time():
+                self._give_up(taken)
+                continue
             item = replace(taken, now_s=self._clock.corrected(taken.now_s, taken.now_ns))
             content = self._admitted(item)
             if isinstance(content, DecodedSpans):
@@ -258,6 +285,16 @@ class Worker:
                 self._admission.release(item.size)
         self._score(gathering)
         self._is_dirty |= bool(items)
+
+    def _is_out_of_time(self) -> bool:
+        return self._give_up_at_ns is not None and self._monotonic_ns() >= self._give_up_at_ns
+
+    def _give_up(self, item: _Item) -> None:
+        """It is not scored, because whoever stops the collector waits no longer."""
+        self._unscored_requests += 1
+        if isinstance(item.content, DecodedSpans):
+            self._unscored_rows += len(item.content.batch)
+        self._admission.release(item.size)
 
     def _admitted(self, item: _Item) -> DecodedSpans | DecodedMetrics:
         """Who is let in; everybody, where that cannot be told."""
@@ -293,7 +330,7 @@ class Worker:
                 self._scorer.alive(beat.source, item.now_ns)
             else:
                 self._scorer.finish(beat.source, item.now_ns)
-                self._crowding.end(beat.source.run_id, item.now_s)
+                self._crowding.end(beat.source.run_id, beat.source.group, item.now_s)
         for times in metrics.section_times:
             if self._histograms.take(times, item.now_ns):
                 progress = Progress(end_ns=times.end_ns)
@@ -331,12 +368,16 @@ class Worker:
     def finish(self) -> None:
         """Close every window and publish a last time."""
         now_ns, now_s = self._monotonic_ns(), self._wall_s()
+        self._guarded(lambda: self._close_all(now_ns, now_s))
+        self._guarded(lambda: self._publish(now_ns, now_s, is_last=True))
+        self._guarded(
+            lambda: self._keeper.save(self._scorer, self._hangs, self._new_summaries(now_s))
+        )
+
+    def _close_all(self, now_ns: int, now_s: float) -> None:
         for rows in self._histograms.all(now_ns):
             self._scorer.observe(rows, now_ns)
         self._show(self._scorer.close_all(), now_s)
-        self._guarded(lambda: self._publish(now_ns, now_s, is_last=True))
-        summaries = self._new_summaries(now_s)
-        self._guarded(lambda: self._keeper.save(self._scorer, self._hangs, summaries))
 
     def _new_summaries(self, now_s: float) -> list[Summary]:
         return self._summaries.take(self.snapshot, now_s)
@@ -423,8 +464,16 @@ class Worker:
         return self._decisions.applied(judged, run_id, hung)
 
     def _forget(self, now_s: float) -> None:
-        self._crowding.keep_only(self._liveness.runs(), now_s)
-        gone = self._forgetting.gone(self._liveness.heard(), self._needs_somebody, now_s)
+        runs = {run_id: self._liveness.worlds(run_id) for run_id in self._liveness.runs()}
+        self._crowding.keep_only(runs, now_s)
+        for run_id, worlds in runs.items():
+            if len(worlds) > self._max_groups:
+                self._forget_groups(run_id, worlds, now_s)
+        heard, ended = self._liveness.heard(), self._liveness.has_ended
+        gone = self._forgetting.gone(heard, self._needs_somebody, now_s, ended)
+        for run_id in gone:
+            self._scorer.forget(run_id)
+        self._show(self._scorer.take_forgotten(), now_s)  # while the run is known
         self._histograms.forget(gone)
         self._liveness.forget(gone)
         self._hangs.forget(gone)
@@ -432,6 +481,30 @@ class Worker:
         self._beside.forget(gone)
         self._board.forget(gone)
         self.recent.forget(gone)
+
+    def _forget_groups(self, run_id: str, worlds: Mapping[str, World], now_s: float) -> None:
+        """Of more groups of a run than are watched those go that nobody misses."""
+        heard = {group: world.touched_at_s for group, world in worlds.items()}
+        hung = self._hangs.hung(run_id)
+        for group in least_missed(
+            heard,
+            self._max_groups,
+            lambda group: hang_subject(group) in hung,
+            lambda group: worlds[group].finished_at_s is not None,
+            now_s,
+        ):
+            self._scorer.forget_group(run_id, group)
+            self._show(self._scorer.take_forgotten(), now_s)
+            for each in (
+                self._histograms,
+                self._liveness,
+                self._hangs,
+                self.commands,
+                self._beside,
+                self._board,
+                self.recent,
+            ):
+                each.forget_group(run_id, group)
 
     def _clashes(self, run_id: str, now_ns: int, now_s: float) -> tuple[Source, ...]:
         found = (

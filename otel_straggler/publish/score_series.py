@@ -138,6 +138,10 @@ class RunScores:
             del table[rank]
         return bool(gone)
 
+    def forget_group(self, group_name: str) -> None:
+        self._groups.pop(group_name, None)
+        self._scored_at_s.pop(group_name, None)
+
     def expire(self, now_s: float) -> bool:
         """Drop scores that nothing has renewed for long; True on a change."""
         limit_s = now_s - self._keep_s

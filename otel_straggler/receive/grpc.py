@@ -37,6 +37,8 @@ _HANDSHAKE_S = 5.0
 would hold all connections."""
 _IDLE_S = 300.0
 """Longer than any pause between two requests of a rank; a client connects again without a word."""
+_HAND_OVER_S = 1.0
+"""Beyond a deadline, for calls that were broken off to be gone."""
 _BUSY = Answer(status="busy", message="not able to take requests now; send it again later")
 
 
@@ -101,11 +103,11 @@ class GrpcServer:
         """Accept nothing more and let the calls that run finish. Safe to call twice."""
         server, self._server = self._server, None
         if server is not None:
-            server.stop(deadline_s).wait()
+            server.stop(deadline_s).wait(deadline_s + _HAND_OVER_S)
 
     def _export(self, signal: Signal, message: bytes, context: grpc.ServicerContext) -> bytes:
         context.send_initial_metadata(((semconv.SCORER_HEADER, semconv.WIRE_VERSION),))
-        if self._handler.is_busy():
+        if self._handler.is_busy(signal):
             _refuse(context, _BUSY)
         is_gzip = message.startswith(_GZIP_MAGIC)
         try:

@@ -54,6 +54,6 @@ class Handler(Protocol):
         """Take one request. Called on the receiver's loop thread or on a gRPC thread."""
         ...
 
-    def is_busy(self) -> bool:
+    def is_busy(self, signal: Signal) -> bool:
         """Say whether a request would be refused now; asked before a body is read."""
         ...

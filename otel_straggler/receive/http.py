@@ -81,7 +81,7 @@ class OtlpHttp:
             return self.failure(415, f"Content-Type must be {PROTOBUF} or {JSON}", head)
         if _coding(head) not in IDENTITY | GZIP:
             return self.failure(415, "Content-Encoding must be gzip or identity", head)
-        if self._handler.is_busy():
+        if self._handler.is_busy(_SIGNAL_OF[head.path]):
             return self.failure(503, "not able to take requests now; send it again later", head)
         return None
 

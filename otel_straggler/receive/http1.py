@@ -115,6 +115,16 @@ class HttpServer:
             _log.warning(_FULL, self.limits.connections, self.address)
         return has_room
 
+    def bound_bodies(self) -> None:
+        """Where more is held of bodies in the making than may be, the largest are let go, of equals
+        the newest. So a few clients that send large ones and never the end of them keep no rank
+        from telling that it lives. Cost: O(connections), only then."""
+        while self.buffered > self.limits.buffered_bytes:
+            largest = max(self.connections, key=lambda each: each.body_size, default=None)
+            if largest is None or largest.body_size[0] == 0:
+                return
+            largest.give_up_body()
+
     def has_much_unsent(self) -> bool:
         """Whether peers do not read more than may wait. Cost: O(connections), for large answers."""
         unsent = sum(connection.unsent_bytes for connection in self.connections)

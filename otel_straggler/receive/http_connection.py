@@ -292,6 +292,16 @@ class Connection(asyncio.Protocol):
         return int(self._transport.get_write_buffer_size())
 
     @property
+    def body_size(self) -> tuple[int, float]:
+        """Bytes held of the body being read, and since when it is: the largest and newest gives
+        way where there is too much of all."""
+        return self._reader.held_bytes, self._reader.began_at or 0.0
+
+    def give_up_body(self) -> None:
+        """What was held of the body being read is let go; its sender is told to come again."""
+        self._reader.give_up_body()
+
+    @property
     def has_asked_nothing(self) -> bool:
         """Whether it is open, and no head of a request was ever complete."""
         reader = self._reader

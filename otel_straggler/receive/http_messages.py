@@ -16,7 +16,8 @@ class HttpLimits:
         header_bytes: request line and headers together; trailers likewise.
         connections: open at once; for a further one that gives way which has asked for nothing for
             longest, and where all are busy it is refused.
-        buffered_bytes: bodies in the making, over all connections.
+        buffered_bytes: bodies in the making, over all connections; beyond it the largest is
+            refused.
         unsent_bytes: of answers that peers have not read yet, over all connections; above it large
             answers are refused.
         header_timeout_s: from the first byte of a request to the end of its headers.

@@ -223,8 +223,16 @@ class RequestReader:
     def _hold(self, held: int) -> None:
         self._server.buffered += held - self._held
         self._held = held
-        if self._server.buffered > self._server.limits.buffered_bytes:
-            self._refuse_body(503, "too much is being received; send it again later")
+        self._server.bound_bodies()
+
+    @property
+    def held_bytes(self) -> int:
+        """Of the body being read."""
+        return self._held
+
+    def give_up_body(self) -> None:
+        """Too much is held of all bodies together: let this one go."""
+        self._refuse_body(503, "too much is being received; send it again later")
 
     def _refuse_body(self, status: int, message: str) -> None:
         """Read the rest of the body without keeping it, then answer."""

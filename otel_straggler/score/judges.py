@@ -91,6 +91,12 @@ class Judges:
             self._newest_attempt.pop((run_id, group), None)
         self._without_rows_since_ns.pop(run_id, None)
 
+    def forget_group(self, run_id: str, group: str) -> None:
+        """Drop one world of a run."""
+        if self._judges.pop((run_id, group), None) is not None:
+            self._groups[run_id].remove(group)
+        self._newest_attempt.pop((run_id, group), None)
+
     def forget_all_but(self, runs: Collection[str], now_ns: int, limit_ns: int) -> None:
         """Drop the runs of an earlier process for which no rows came for so long."""
         for run_id in list(self._groups):

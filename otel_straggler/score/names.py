@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from otel_straggler.model.observation import (
     NO_KERNEL,
@@ -92,27 +91,39 @@ class Names:
         source_codes = np.array(codes_of_sources, np.int32)
         kernels = [self.kernel_code.setdefault(k, len(self.kernel_code)) for k in batch.kernels]
         kernel_codes = np.array([*kernels, NO_KERNEL], np.int32)  # code -1 picks the last
+        used = np.bincount(batch.section, minlength=len(batch.sections))
         section_codes = np.zeros(len(batch.sections), np.int32)
-        seq = batch.seq
-        for code in np.flatnonzero(np.bincount(batch.section)).tolist():
+        marks = np.zeros(len(batch.sections), np.int64)
+        for code in np.flatnonzero(used).tolist():
             section = batch.sections[code]
             section_codes[code] = self.code_of_section(section, max_names)
             if section.name not in self.section_code:
-                is_folded = batch.section == code
-                self.folded += int(is_folded.sum())
+                self.folded += int(used[code])
                 self.folded_name = section.name
-                seq = _keep_apart(seq, is_folded, section.name)
+                marks[code] = _mark_of(section.name)
         return replace(
             batch,
             source=source_codes[batch.source],
             section=section_codes[batch.section],
             kernel=kernel_codes[batch.kernel],
-            seq=seq,
+            seq=_keep_apart(batch, marks) if marks.any() else batch.seq,
         )
 
 
-def _keep_apart(seq: Ints, folded: npt.NDArray[np.bool_], name: str) -> Ints:
+def _mark_of(folded_name: str) -> int:
+    """Never 0; the bits above those that a count of runs reaches."""
+    return (zlib.crc32(folded_name.encode()) or 1) << 31
+
+
+def _keep_apart(batch: ObservationBatch, marks: Ints) -> Ints:
     """Sections folded into one name count their runs apart; mix the name in, so that two of
-    their runs are not taken for one that was delivered twice."""
-    mixed = seq ^ (np.int64(zlib.crc32(name.encode())) << np.int64(31))
-    return np.where(folded & (seq != NO_SEQ), mixed, seq)
+    their runs are not taken for one that was delivered twice.
+
+    All names at once: with a pass over the rows for each, a flood of names kept the scoring thread
+    busy for minutes, and with it whoever wanted to end the collector.
+
+    Args:
+        batch: its rows have the codes of the batch.
+        marks: by code of a section; 0 of those that have a name of their own.
+    """
+    return np.where(batch.seq != NO_SEQ, batch.seq ^ marks[batch.section], batch.seq)

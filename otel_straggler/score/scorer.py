@@ -106,8 +106,7 @@ class Scorer:
     def close_due(self, now_ns: int) -> list[WindowScores]:
         """Close and score the windows that all ranks have passed, or whose wait is over; judge the
         steps for which the same holds."""
-        due = [*self._forgotten]
-        self._forgotten.clear()
+        due = self.take_forgotten()
         newest = self._newest_streams()
         for stream in self._all_streams():
             for rows, cause in stream.take_due(now_ns, replaced=id(stream) not in newest):
@@ -119,8 +118,7 @@ class Scorer:
 
     def close_all(self) -> list[WindowScores]:
         """Close and score every open window, and judge all steps that are left (end of input)."""
-        closed = [*self._forgotten]
-        self._forgotten.clear()
+        closed = self.take_forgotten()
         for stream in self._all_streams():
             closed += [self._score(rows, stream, "end") for rows in stream.take_all()]
         for worlds in self._attempts():
@@ -173,6 +171,26 @@ class Scorer:
     def runs(self) -> tuple[str, ...]:
         """The runs in memory, in the order in which they were first seen."""
         return tuple(dict.fromkeys(key[0] for key in self._worlds))
+
+    def forget(self, run_id: str) -> None:
+        """Let a run go, if it is known; its open windows are given by :meth:`take_forgotten`."""
+        self._forget(run_id)
+
+    def take_forgotten(self) -> list[WindowScores]:
+        """The windows that were open when their run or group was let go; a close method gives them
+        as well."""
+        taken, self._forgotten = self._forgotten, []
+        return taken
+
+    def forget_group(self, run_id: str, group: str) -> None:
+        """The same for one group of a run."""
+        self._routes.clear()
+        for key in [key for key in self._worlds if key[:2] == (run_id, group)]:
+            self._close_world(key)
+            self._clashes.forget(*key)
+            self._kernels.forget(*key)
+        self._retired_attempt.pop((run_id, group), None)
+        self._judges.forget_group(run_id, group)
 
     # --- where rows belong -----------------------------------------------------------------
 
@@ -331,14 +349,17 @@ class Scorer:
         """Score what is open (given by the next call of a close method), then drop the run."""
         self._routes.clear()
         for world_key in [key for key in self._worlds if key[0] == run_id]:
-            for stream in self._worlds.pop(world_key).streams:
-                self._forgotten += [self._score(rows, stream, "idle") for rows in stream.take_all()]
+            self._close_world(world_key)
         for key in [key for key in self._retired_attempt if key[0] == run_id]:
             del self._retired_attempt[key]
         self.late_by_run.pop(run_id, None)
         self._clashes.forget(run_id)
         self._kernels.forget(run_id)
         self._judges.forget(run_id)
+
+    def _close_world(self, key: _WorldKey) -> None:
+        for stream in self._worlds.pop(key).streams:
+            self._forgotten += [self._score(rows, stream, "idle") for rows in stream.take_all()]
 
 
 def _world_key(source: Source) -> _WorldKey:

@@ -56,6 +56,12 @@ class HistogramDeltas:
         for run_id in run_ids:
             self._series -= len(self._newest.pop(run_id, ()))
 
+    def forget_group(self, run_id: str, group: str) -> None:
+        known = self._newest.get(run_id, {})
+        for key in [key for key in known if key[0][1] == group]:
+            del known[key]
+            self._series -= 1
+
     def _take(self, times: SectionTimes) -> tuple[str, SectionTimes | None]:
         known = self._newest.setdefault(times.source.run_id, {})
         key = process_of(times.source), times.section.name

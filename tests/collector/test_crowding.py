@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from otel_straggler import semconv
+from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.crowding import LIVE_S, Crowding
 from otel_straggler.collector.settings import ScoringSettings
+from otel_straggler.collector.worker import Worker
 from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
 from otel_straggler.wire.decode_metrics import DecodedMetrics, MetricDecoder
@@ -57,8 +59,8 @@ def test_a_silent_run_gives_way_and_so_does_one_that_has_ended() -> None:
     its = crowding()
     for n in range(10):
         assert is_let_in(its, f"restart-{n}", float(n))
-        its.end(f"restart-{n}", float(n))
-        its.keep_only([], float(n))
+        its.end(f"restart-{n}", "", float(n))
+        its.keep_only({}, float(n))
     assert is_let_in(its, "a", 20.0)
     assert is_let_in(its, "b", 20.0)
     assert not is_let_in(its, "c", 20.0 + LIVE_S - 1)
@@ -69,9 +71,9 @@ def test_what_was_turned_away_is_told_while_it_goes_on() -> None:
     its = crowding(max_runs=1)
     is_let_in(its, "a", 0.0)
     is_let_in(its, "b", 0.0)
-    its.keep_only(["a"], LIVE_S)
+    its.keep_only({"a": [""]}, LIVE_S)
     assert len(its.problems({})) == 1
-    its.keep_only(["a"], LIVE_S + 1.0)
+    its.keep_only({"a": [""]}, LIVE_S + 1.0)
     assert its.problems({}) == ()
 
 
@@ -80,6 +82,94 @@ def test_groups_of_a_run_are_bounded_and_other_runs_have_theirs() -> None:
     assert [is_let_in(its, "a", 0.0, f"g{n}") for n in range(4)] == [True, True, False, False]
     assert is_let_in(its, "b", 0.0, "g9")
     assert is_let_in(its, "a", 0.0, "g1")
+
+
+def test_a_group_that_has_ended_or_is_silent_gives_its_place_to_one_that_was_turned_away() -> None:
+    """A run of weeks in which an evaluation of its own name begins again and again: the trainer
+    keeps its place, and every evaluation has one."""
+    its = crowding()
+    for n in range(10):
+        now_s = float(n)
+        assert is_let_in(its, "run", now_s, "trainer")
+        assert is_let_in(its, "run", now_s, f"eval-{n}")
+        assert not is_let_in(its, "run", now_s, f"eval-{n + 1}")
+        its.end("run", f"eval-{n}", now_s)
+        its.keep_only({"run": ["trainer"]}, now_s)
+    assert is_let_in(its, "run", 10.0, "silent")
+    its.move(-3_600.0)  # the clock was set back by an hour, and no place is free for it
+    assert is_let_in(its, "run", 10.0 - 3_600.0 + LIVE_S - 1, "trainer")
+    assert not is_let_in(its, "run", 10.0 - 3_600.0 + LIVE_S - 1, "new")
+    assert is_let_in(its, "run", 10.0 - 3_600.0 + LIVE_S, "new")
+
+
+class Days:
+    """A worker whose clock a test moves, and heartbeats for it."""
+
+    def __init__(self, kit: Any, **limits: int) -> None:
+        self.now_s = 1.79e9
+        settings = kit.settings(**{f"scoring__{name}": most for name, most in limits.items()})
+        self.worker = Worker(
+            settings,
+            Admission(1 << 30),
+            monotonic_ns=lambda: int(self.now_s * 1e9),
+            wall_s=lambda: self.now_s,
+        )
+        self.worker.sign("c")
+        self._kit = kit
+        self._decoder = SpanDecoder()
+
+    def hear(self, run_id: str, group: str = "", *, is_end: bool = False) -> None:
+        """A step of one rank, and its sign of life, a second later."""
+        self.now_s += 1.0
+        source = self._kit.rank(0, 1, run_id=run_id, group=group)
+        spans = self._decoder.decode(self._kit.spans_of(source, [int(self.now_s)]))
+        beat = Heartbeat(
+            source=source, sent_at_s=self.now_s, finished_at_s=self.now_s if is_end else None
+        )
+        for content in (spans, DecodedMetrics(heartbeats=(beat,), points={})):
+            self.worker.take(content, 0)
+        self.worker.process_queued()
+        self.worker.tick()
+
+    def scored(self) -> set[tuple[str, str]]:
+        """The worlds of which the scorer has anything."""
+        return {key[:2] for key in self.worker._scorer._worlds}
+
+    def watched(self) -> set[tuple[str, str]]:
+        """Those that are shown."""
+        return {(each.run_id, each.group) for each in self.worker.snapshot.watched.runs}
+
+
+def test_run_101_takes_the_place_of_one_that_has_ended_not_of_one_that_trains(kit: Any) -> None:
+    """Though the one that trains was heard of less recently. In the scorer too: what it has learnt
+    of a run would be gone."""
+    its = Days(kit, max_runs=2)
+    its.hear("trains")
+    for n in range(5):
+        its.hear(f"short-{n}")
+        its.hear(f"short-{n}", is_end=True)
+        its.now_s += 2.0
+        its.worker.tick()
+        assert its.watched() == its.scored() == {("trains", ""), (f"short-{n}", "")}
+    assert its.worker.counts().turned_away["run"] == 0
+
+
+def test_a_group_that_is_let_go_is_let_go_everywhere(kit: Any) -> None:
+    """What is kept stays within the limit, and the groups that are heard of stay whole."""
+    its = Days(kit, max_groups=2)
+    its.hear("run", "trainer")
+    for n in range(5):
+        its.hear("run", f"eval-{n}")
+        its.hear("run", f"eval-{n}", is_end=True)
+        its.now_s += 2.0
+        its.worker.tick()
+        assert its.watched() == its.scored() == {("run", "trainer"), ("run", f"eval-{n}")}
+    assert its.worker.counts().turned_away["group"] == 0
+    hangs = its.worker._hangs
+    kept = {"trainer", "eval-4"}
+    assert set(hangs._judges["run"]) <= kept
+    assert {group for _, group in its.worker.recent._rings} <= kept
+    assert {process[0] for process in its.worker._histograms._spans._of["run"]} == kept
 
 
 def test_of_one_request_only_what_is_turned_away_is_left_out(kit: Any) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from otel_straggler import semconv
+from otel_straggler.collector.processes import pool
 from otel_straggler.errors import UnavailableError
 from otel_straggler.publish.report_json import window_json
 from otel_straggler.simulate.scenarios import Plan, simulate
@@ -38,6 +39,14 @@ def sink() -> Iterator[Sink]:
 def pids(live: Any) -> list[int]:
     """Of the receiver processes."""
     return [receiver._process.pid for receiver in live.collector._servers._pool._receivers]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 class Senders:
@@ -156,13 +165,17 @@ def test_one_budget_says_later_for_all(start: Callable[..., Any], kit: Any) -> N
     live = start(receivers__processes=2)
     admission = live.collector._admission
     size = 256 * 1024 * 1024
-    assert admission.reserve(size)
+    assert admission.reserve(size, "traces")
     body = kit.spans_of(kit.rank(0, 1), [0])
     for _ in range(8):
         answer = live.post(body)
         assert answer.status == 503
         assert int(answer.headers["retry-after"]) >= 1
-    admission.release(size)
+    admission.release(size // 8)
+    beat = kit.beat_of(kit.rank(0, 1), sent_at_s=1.0)
+    assert [live.post(beat, "metrics").status for _ in range(8)] == [200] * 8
+    assert live.post(body).status == 503
+    admission.release(size - size // 8)
     kit.eventually(lambda: live.post(body).status == 200)
     kit.eventually(lambda: live.spans().get("scored"))
 
@@ -184,6 +197,24 @@ def test_a_receiver_that_dies_is_started_again_and_counted(
             continue  # a connection that the dead process had not yet taken
     assert taken >= 35
     kit.eventually(lambda: live.spans().get("scored", 0) >= taken)
+
+
+def test_a_receiver_that_hangs_is_killed_at_the_end_and_that_is_no_mistake_of_ours(
+    start: Callable[..., Any],
+    kit: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One that was stopped answers nobody: the collector ends without it, and says so in a line."""
+    monkeypatch.setattr(pool, "_GRACE_S", 0.1)
+    live = start(receivers__processes=2)
+    before = pids(live)
+    os.kill(before[0], signal.SIGSTOP)
+    live.is_stopped = True
+    live.collector.stop(within_s=1.0)
+    assert "a receiver process did not end in time and is killed" in caplog.text
+    kit.eventually(lambda: not any(is_alive(pid) for pid in before))
+    assert "is given up" not in caplog.text
 
 
 def test_a_mistake_of_ours_costs_one_request(start: Callable[..., Any], kit: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.receive.handler import Answer, Request
+from otel_straggler.receive.handler import Answer, Request, Signal
 from otel_straggler.receive.http import OtlpHttp
 from otel_straggler.receive.http1 import HttpLimits, HttpServer
 
@@ -35,7 +35,7 @@ class Sink:
         self.requests.append(request)
         return self.answer
 
-    def is_busy(self) -> bool:
+    def is_busy(self, signal: Signal) -> bool:
         return self.busy
 
 

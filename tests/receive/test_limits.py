@@ -98,6 +98,22 @@ def test_bodies_of_all_connections_together_are_bounded(start: StartReceiver) ->
     assert [r.status for r in receiver.send(post(b"x" * 900))] == [200]
 
 
+def test_large_bodies_that_never_end_keep_no_heartbeat_out(start: StartReceiver) -> None:
+    """Clients that hold all the bytes there are for bodies give way to who sends little."""
+    receiver = start(buffered_bytes=1000)
+    with receiver.connect() as first, receiver.connect() as second:
+        first.sendall(post(b"x" * 600)[:-1])
+        second.sendall(post(b"x" * 398)[:-1])
+        while receiver.server.buffered < 996:
+            time.sleep(0.005)
+        assert [r.status for r in receiver.send(post(b"x" * 20))] == [200]
+        first.sendall(b"x")
+        second.sendall(b"x")
+        assert split_replies(read_until(first, b"later"))[0].status == 503
+        assert split_replies(read_until(second, b"\r\n\r\n"))[0].status == 200
+    assert receiver.server.buffered == 0
+
+
 class Pages:
     """An app with large pages, counted."""
 

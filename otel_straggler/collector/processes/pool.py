@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import socket
@@ -12,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from otel_straggler.collector.intake import Intake
@@ -232,7 +232,8 @@ class _Receiver:
                 self._send(frame(Kind.SETTINGS, 0, self._settings))
                 if self._stop.is_set():  # told before there was a socket
                     self._send(frame(Kind.STOP, 0, dump({"deadline_s": self._deadline_s})))
-                with ours.makefile("rb", _READ_BYTES) as stream:
+                # Reset: it was killed before it had read all that it was told.
+                with ours.makefile("rb", _READ_BYTES) as stream, suppress(ConnectionError):
                     self._listen(stream)
             finally:
                 with self._lock:
@@ -280,7 +281,7 @@ class _Receiver:
         self._send(frame(Kind.ANSWER, number, encode_answer(answer)))
 
     def _send(self, data: bytes) -> None:
-        with self._lock, contextlib.suppress(OSError):  # that it is gone is seen when reading
+        with self._lock, suppress(OSError):  # that it is gone is seen when reading
             if self._socket is not None:
                 self._socket.sendall(data)
 

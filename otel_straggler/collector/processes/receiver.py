@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
+from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.loops import new_loop
 from otel_straggler.collector.processes.frames import (
     HEAD,
@@ -34,7 +35,7 @@ from otel_straggler.collector.processes.frames import (
 )
 from otel_straggler.collector.settings import AttributeSettings, CollectorSettings, SpanSettings
 from otel_straggler.errors import InputError
-from otel_straggler.receive.handler import JSON, Answer, Request
+from otel_straggler.receive.handler import JSON, Answer, Request, Signal
 from otel_straggler.receive.http import OtlpHttp, Polls
 from otel_straggler.receive.http1 import HttpLimits, HttpServer
 from otel_straggler.receive.http_messages import Request as HttpRequest
@@ -78,18 +79,17 @@ class Relay:
         attributes = AttributeSettings(**_tuples(settings["attributes"]))
         names = SpanSettings(**_tuples(settings["spans"]))
         self._decoder = SpanDecoder(attributes.aliases(), names.names())
-        self._limit = int(settings["waiting_bytes"])
         self._original = settings["original"]
         self._channel = channel
-        self._asked_bytes = 0
-        self._busy_until_s = 0.0
+        self._asked = Admission(int(settings["waiting_bytes"]))
+        self._busy_until_s: dict[Signal, float] = {}
         self.answers: Counter[tuple[str, str]] = Counter()
 
-    def is_busy(self) -> bool:
+    def is_busy(self, signal: Signal) -> bool:
         return (
             self._channel.is_closed
-            or self._asked_bytes >= self._limit
-            or time.monotonic() < self._busy_until_s
+            or self._asked.is_full(signal)
+            or time.monotonic() < self._busy_until_s.get(signal, 0.0)
         )
 
     def handle(self, request: Request) -> Answer:
@@ -98,15 +98,14 @@ class Relay:
     async def ask(self, request: Request) -> Answer:
         """The scoring process's answer."""
         size = len(request.body)
-        if self._asked_bytes and self._asked_bytes + size > self._limit:
+        if not self._asked.reserve(size, request.signal):
             return self._own(request, "busy", "too much waits to be scored; send it again later")
-        self._asked_bytes += size
         try:
             return await self._ask(request)
         except InputError as error:
             return self._own(request, "malformed", str(error))
         finally:
-            self._asked_bytes -= size
+            self._asked.release(size)
 
     async def _ask(self, request: Request) -> Answer:
         if request.signal == "traces":
@@ -119,7 +118,7 @@ class Relay:
         if told is None:
             return self._own(request, "stopping", "the collector is shutting down")
         if told.status == "busy":
-            self._busy_until_s = time.monotonic() + _BUSY_S
+            self._busy_until_s[request.signal] = time.monotonic() + _BUSY_S
         return told
 
     async def _decode(self, request: Request) -> DecodedSpans:

@@ -116,6 +116,8 @@ class History:
             self._thread.join(timeout_s)
         if not self._thread.is_alive():
             self._file.close()
+        elif waiting := len(self._waiting):
+            self._failures.count("queue_full", waiting, "there was no time left to write it")
 
     def counts(self) -> HistoryCounts:
         """From any thread."""

@@ -81,6 +81,11 @@ class Waiting:
             self._is_idle = not len(taken)
             return taken
 
+    def __len__(self) -> int:
+        """Things that nobody has taken yet."""
+        with self._changed:
+            return len(self._batch)
+
     def close(self) -> None:
         with self._changed:
             self._is_closed = True

@@ -1,0 +1,192 @@
+"""A collector that is told to end does so in a stated time, whatever waits; what is lost is
+counted, and what its history has is whole."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_straggler import semconv
+from otel_straggler.collector.admission import Admission
+from otel_straggler.collector.stopping import Stopping, has_ended
+from otel_straggler.collector.worker import Worker
+from otel_straggler.publish.history import History, HistoryReader
+from otel_straggler.wire.decode_metrics import MetricDecoder
+from otel_straggler.wire.decode_spans import SpanDecoder
+
+Start = Callable[..., Any]
+LONG_S = 120.0
+
+
+def kept(path: Path) -> tuple[list[str], int]:
+    """Runs of the windows, and parts of the state, that a collector that starts now would find."""
+    with HistoryReader(path) as reader:
+        runs = [run.run_id for run in reader.runs()]
+    history = History(path)
+    try:
+        return runs, len(history.open().states)
+    finally:
+        history.close()
+
+
+def test_what_there_is_no_time_for_is_given_up_and_counted(kit: Any) -> None:
+    """What was taken before the time was over is scored, what is left is not; the bytes of all are
+    given back, and the thread ends."""
+    admission = Admission(1 << 30)
+    now_ns = [0]
+    worker = Worker(kit.settings(), admission, monotonic_ns=lambda: now_ns[0])
+    worker.sign("c")
+    spans = SpanDecoder().decode(kit.spans_of(kit.rank(0, 1), range(8)))
+    beat = MetricDecoder().decode(kit.beat_of(kit.rank(0, 1), sent_at_s=1.0))
+
+    def take_some() -> None:
+        for content in [spans, beat] * 3:
+            assert admission.reserve(10, "traces")
+            worker.take(content, 10)
+
+    worker._give_up_at_ns = 1_000
+    take_some()
+    worker.process_queued()
+    now_ns[0] = 1_000
+    take_some()
+    assert admission.waiting_bytes == 60
+    worker._queue.put(None)
+    worker._thread.start()
+    worker._thread.join(LONG_S)
+    assert worker.given_up == (6, 24)
+    assert admission.waiting_bytes == 0
+    rows = worker.counts().rows
+    assert rows.pop("unscored") == 24
+    assert sum(rows.values()) == 24
+
+
+def test_a_scoring_thread_that_does_not_end_is_not_waited_for(
+    start: Start,
+    kit: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is said, everything else is stopped, and what was written before is there."""
+    path = tmp_path / "history.db"
+    live = start(history__path=str(path))
+    live.post(kit.spans_of(kit.rank(0, 1), range(16)))
+    kit.eventually(live.windows)  # which are handed to the history before they are shown
+    assert live.collector._keeper._history.flush(LONG_S)
+    let_go, is_stuck = threading.Event(), threading.Event()
+
+    def sticks(_: object) -> None:
+        is_stuck.set()
+        let_go.wait()
+
+    monkeypatch.setattr(live.collector._worker, "_process", sticks)
+    live.post(kit.spans_of(kit.rank(0, 1), range(16, 24)))
+    assert is_stuck.wait(LONG_S)
+    live.is_stopped = True
+    live.collector.stop(within_s=1.0)
+    assert "scoring did not end in time" in caplog.text
+    live.collector._keeper.close(LONG_S)  # on a busy machine its part of a second is short
+    assert kept(path)[0] == ["run"]
+    let_go.set()
+    live.collector._worker._thread.join(LONG_S)
+
+
+def test_what_fails_when_stopping_takes_nothing_else_with_it(
+    start: Start, kit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Receivers that cannot be stopped and windows that cannot be closed: the state is saved."""
+    path = tmp_path / "history.db"
+    live = start(history__path=str(path))
+    live.post(kit.spans_of(kit.rank(0, 1), range(16)))
+    kit.eventually(live.windows)
+
+    stop_receiving = live.collector._servers.stop_receiving
+
+    def stops_and_fails(within_s: float) -> None:
+        stop_receiving(within_s)
+        raise TimeoutError
+
+    def fails() -> None:
+        raise IndexError
+
+    monkeypatch.setattr(live.collector._servers, "stop_receiving", stops_and_fails)
+    monkeypatch.setattr(live.collector._worker._scorer, "close_all", fails)
+    live.is_stopped = True
+    live.collector.stop(LONG_S)
+    runs, states = kept(path)
+    assert runs == ["run"]
+    assert states
+
+
+def test_parts_share_the_time_and_what_one_leaves_the_next_one_has(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whatever the first ones take, the last one ends in time."""
+    now_s = [100.0]
+    stopping = Stopping(20.0, lambda: now_s[0])
+    given = []
+
+    def takes(seconds: float) -> Callable[[float], None]:
+        def stop(within_s: float) -> None:
+            given.append(within_s)
+            now_s[0] += min(within_s, seconds)
+
+        return stop
+
+    def fails(_: float) -> None:
+        raise OSError("it does not stop")
+
+    for share, seconds in [(0.25, 1.0), (0.6, 99.0), (0.7, 99.0), (1.0, 99.0)]:
+        stopping.step("a part", share, takes(seconds))
+    stopping.step("the last", 1.0, fails)
+    assert given == [5.0, 11.0, 2.0, 6.0]
+    assert now_s == [120.0]
+    assert "the last could not be stopped in order" in caplog.text
+
+
+def test_who_is_still_at_work_is_known() -> None:
+    """So that a process ends although a thread decodes a large request for another minute."""
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    assert not has_ended([thread], 0.0)
+    done.set()
+    assert has_ended([thread], LONG_S)
+
+
+def test_unscored_rows_are_shown_from_the_beginning(start: Start) -> None:
+    """As a series that is 0, so that a rate of it is defined."""
+    assert start().value(semconv.COLLECTOR_ROWS, fate="unscored") == 0
+
+
+def test_a_flood_of_names_does_not_delay_the_end(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is folded into <other> is gone through once a batch, not once a name: with 2,000 names
+    in each request a stop took minutes."""
+    from otel_straggler.score import names
+
+    passes = []
+    keep_apart = names._keep_apart
+
+    def counted(*arguments: Any) -> Any:
+        passes.append(1)
+        return keep_apart(*arguments)
+
+    monkeypatch.setattr(names, "_keep_apart", counted)
+    worker = Worker(kit.settings(), Admission(1 << 30))
+    decoder = SpanDecoder()
+    for step in range(4):
+        flood = {f"{step}-{n}": 0.1 for n in range(300)}
+        worker.take(decoder.decode(kit.spans_of(kit.rank(0, 1), [step], flood)), 0)
+        worker.process_queued()
+    assert worker.counts().names_folded == 4 * 300 - 200
+    assert len(passes) == 4
+
+
+@pytest.fixture(autouse=True)
+def _info(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
