@@ -150,7 +150,7 @@ def test_one_collector_that_is_away_does_not_keep_the_others_from_it(
 
 
 @pytest.mark.parametrize(
-    "url", ["127.0.0.1:9464", "ftp://x", "http://[", "http://a b", "http://127.0.0.1:x"]
+    "url", ["127.0.0.1:1", "ftp://x", "http://[", "http://a b", "http://127.0.0.1:x"]
 )
 def test_what_is_no_url_is_refused(add: Any, url: str) -> None:
     """In one line."""
