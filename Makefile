@@ -6,6 +6,7 @@ TORCH := torch==2.13.0
 NVRX := nvidia-resiliency-ext==0.4.1
 ROTEL := rotel==0.0.1a15
 STAMP := $(VENV)/.installed
+PIP_INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 # Tests start hundreds of processes of ours: none of them shall compile the package again.
@@ -15,11 +16,13 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
+# Of all packages but torch little is imported: Python compiles that when it is. torch is compiled
+# here, or four ranks that start at once would each do it.
 $(STAMP): pyproject.toml constraints-dev.txt $(wildcard cuda_ext/*/*.[ch]pp cuda_ext/*/*/*.hpp cuda_ext/*/*/*/*.hpp)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints-dev.txt -e '.[dev]'
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps $(NVRX) || \
+	$(PIP_INSTALL) $(TORCH)
+	$(PIP_INSTALL) --no-compile -c constraints-dev.txt -e '.[dev]'
+	$(PIP_INSTALL) --no-compile --no-deps $(NVRX) || \
 	    echo 'no wheel of $(NVRX) for this Python: the comparison with it is skipped'
 	touch $@
 
@@ -47,12 +50,14 @@ check: dev ## format, lint, types, import contracts, reference pages
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/generate.py --check
 
-cpp-test: ## the C++ tests: plain, under ASan, UBSan and TSan, and for arm64 under qemu-user
+cpp-test: $(CPP_AFTER) ## the C++ tests: plain, under ASan, UBSan and TSan, and for arm64 under qemu-user
 	$(MAKE) --no-print-directory --jobs=$$(nproc) --output-sync=target -C cuda_ext test
 
-# The environments of the neighbours are built and tried beside the other tests: each alone leaves a
-# core idle towards its end.
-test: dev servers check cpp-test ## all that CI runs
+# pip needs one core for most of its time: the C++ tests, which need nothing that it installs, have
+# the other. The environments of the neighbours are built and tried beside the other tests: each
+# alone leaves a core idle towards its end.
+test: ## all that CI runs
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target CPP_AFTER=servers check cpp-test
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target py-test neighbours
 
 # Much of a test is waiting: three at a time keep two cores busy. A file stays in one process. Files

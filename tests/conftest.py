@@ -21,7 +21,7 @@ from .by_hand import ByHand
 from .native.fake_cuda import FakeCuda
 from .native.fake_cuda import build as build_driver
 from .native.fake_cupti import FakeGpu, build
-from .servers.chromium import Pages, running_chromium
+from .servers.chromium import Contexts, Pages, running_chromium
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -89,11 +89,19 @@ def chromium() -> Iterator[Browser]:
         yield browser
 
 
+@pytest.fixture(scope="module")
+def kept_contexts(chromium: Browser) -> Contexts:
+    """Contexts of the running Chromium that go from test to test."""
+    return Contexts(chromium)
+
+
 @pytest.fixture
-def open_page(chromium: Browser, request: pytest.FixtureRequest) -> Iterator[Pages]:
+def open_page(
+    chromium: Browser, kept_contexts: Contexts, request: pytest.FixtureRequest
+) -> Iterator[Pages]:
     """Opens pages; at the end none of them may have had an error or asked another origin."""
     failed_before = request.session.testsfailed
-    pages = Pages(chromium, request.node.name)
+    pages = Pages(chromium, request.node.name, kept_contexts)
     yield pages
     trouble = pages.close(has_failed=request.session.testsfailed > failed_before)
     assert not trouble, trouble

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from ..servers.chromium import Pages
+
 pytestmark = pytest.mark.browser
 
 PAGES = {
@@ -71,3 +73,18 @@ def test_another_origin_is_never_forgiven(open_page: Any, site: str) -> None:
     watched.expects_trouble = True
     assert watched.trouble() == ["asked another origin: http://127.0.0.1:9/x.png"]
     watched.foreign = []
+
+
+def test_a_page_finds_nothing_of_an_earlier_test(
+    chromium: Any, kept_contexts: Any, site: str
+) -> None:
+    """Neither what was stored nor a cookie, though the context is the same."""
+    found = []
+    for name in ("first", "second"):
+        pages = Pages(chromium, name, kept_contexts)
+        page = pages(f"{site}/good", viewport={"width": 500, "height": 500}).page
+        found.append((page.context, page.evaluate("[localStorage.length, document.cookie]")))
+        page.evaluate("localStorage.setItem('theme', 'dark'); document.cookie = 'a=b'")
+        assert page.evaluate("[localStorage.length, document.cookie]") == [1, "a=b"]
+        assert pages.close(has_failed=False) == []
+    assert found[0] == found[1] == (found[0][0], [0, ""])

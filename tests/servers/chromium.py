@@ -1,13 +1,14 @@
 """A real headless Chromium for tests, and pages that remember what went wrong in them.
 
 The fixtures are in tests/conftest.py: ``chromium`` (one for each file of tests: playwright's loop
-would be in the way of other files that use asyncio) and ``open_page`` (a fresh context for each
-page, which must be without trouble at the end of the test).
+would be in the way of other files that use asyncio) and ``open_page`` (a context for each page,
+fresh or as good as that; the page must be without trouble at the end of the test).
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -95,6 +96,18 @@ class Watched:
         self.page.goto(url)
         return self
 
+    @property
+    def is_at_home(self) -> bool:
+        """Whether it is open, where it was sent first, on a server."""
+        url = "" if self.page.is_closed() else self.page.url
+        return url.startswith("http") and _origin(url) == self._origin
+
+    def forget(self) -> None:
+        """Nothing of its origin stays stored in its context."""
+        session = self.page.context.new_cdp_session(self.page)
+        of_all = {"origin": self._origin.rstrip("/"), "storageTypes": "all"}
+        session.send("Storage.clearDataForOrigin", of_all)
+
     def trouble(self) -> list[str]:
         """What must not be at the end of a test."""
         told = [] if self.expects_trouble else [*self.errors, *self.failed]
@@ -125,18 +138,56 @@ class Watched:
             self.failed.append(f"{response.request.method} {response.url}: {response.status}")
 
 
+class Contexts:
+    """Contexts of a browser, for one test after the other: in one that was there already a page
+    opens for half of the processor time, for a blank page keeps its process alive.
+
+    One is kept only if no test after this could tell it from a new one: its pages were all still
+    open, each at its first origin, of which nothing is stored then.
+    """
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._free: dict[str, list[BrowserContext]] = {}
+
+    def take(self, options: dict[str, Any]) -> BrowserContext:
+        """One that no other has, with these options."""
+        if free := self._free.get(_key(options)):
+            return free.pop()
+        context = self._browser.new_context(**options)
+        context.new_page()
+        return context
+
+    def give_back(
+        self, context: BrowserContext, options: dict[str, Any], opened: list[Watched]
+    ) -> None:
+        """Close the pages of a test; keep the context if all is well with them."""
+        pages = [watched.page for watched in opened]
+        is_known = context.pages[1:] == pages and all(watched.is_at_home for watched in opened)
+        if not is_known:
+            context.close()
+            return
+        for watched in opened:
+            watched.forget()
+            watched.page.close()
+        context.clear_cookies()
+        self._free.setdefault(_key(options), []).append(context)
+
+
 class Pages:
     """Opens pages of one browser for one test, and judges them at its end.
 
     Args:
         browser: that is running.
         name: of the test, for pictures of its failure.
+        contexts: kept from test to test; None: each is new.
     """
 
-    def __init__(self, browser: Browser, name: str) -> None:
+    def __init__(self, browser: Browser, name: str, contexts: Contexts | None = None) -> None:
         self.browser = browser
         self._name = name
-        self._contexts: list[BrowserContext] = []
+        self._kept = contexts or Contexts(browser)
+        self._contexts: list[tuple[BrowserContext, dict[str, Any]]] = []
         self.opened: list[Watched] = []
 
     def __call__(
@@ -161,15 +212,24 @@ class Pages:
             if (has_failed or found) and not watched.page.is_closed():
                 with contextlib.suppress(Exception):
                     watched.keep(f"failed-{self._name}-{number}")
-        for context in self._contexts:
-            context.close()
+        for context, options in self._contexts:
+            if has_failed or found:
+                context.close()
+            else:
+                of_context = [each for each in self.opened if each.page.context is context]
+                self._kept.give_back(context, options, of_context)
         return found
 
     def _new_context(self, options: dict[str, Any]) -> BrowserContext:
         chosen = {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light", **options}
-        context = self.browser.new_context(**chosen)
-        self._contexts.append(context)
+        context = self._kept.take(chosen)
+        self._contexts.append((context, chosen))
         return context
+
+
+def _key(options: dict[str, Any]) -> str:
+    """The same for the same options."""
+    return json.dumps(options, sort_keys=True)
 
 
 def _origin(url: str) -> str:
