@@ -65,6 +65,7 @@ class Judge:
         self._sums = SummingUp()
         self._summary: WorldSummary | None = None
         self._newest_step_s: Floats | None = None  # of a block that is not summed up yet
+        self._ended_step_s: Floats | None = None  # of the newest steps of this world
         self._begin_world()
 
     def _begin_world(self) -> None:
@@ -75,6 +76,7 @@ class Judge:
         self._structure.reset()
         self._tracks: Tracks | None = None
         self._usual_s: list[float] = []
+        self._ended_step_s = None
 
     def take(self, table: StepTable) -> tuple[Verdict, ...]:
         """Take the next steps in; returns the changes of state that they bring."""
@@ -139,6 +141,7 @@ class Judge:
             self._run.reset()
             self._clocks.reset()
             self._structure.reset()
+            self._ended_step_s = None
             self._sums.waits.keep_only(self._world.rank_subjects)
         block = self._world.align(table)
         excess = self._excesses(block)
@@ -158,8 +161,18 @@ class Judge:
         changes = self._evaluate(block, excess, counts)
         self._learn(block)
         self._sums.add(excess.step_s, self._world, self._structure.balance, self._cases.latest())
-        self._newest_step_s = excess.step_s
+        self._newest_step_s = self._with_steps_before(excess.step_s)
         return changes
+
+    def _with_steps_before(self, step_s: Floats) -> Floats:
+        """(T, R) of a block and, if it is shorter than others, as the last one of a run may be, of
+        the steps before it: one step alone, in which no data came any more, is not how long steps
+        take."""
+        if self._ended_step_s is not None:
+            with_before = np.concatenate([self._ended_step_s, step_s])
+            step_s = with_before[-max(len(step_s), self._settings.block_steps) :]
+        self._ended_step_s = step_s[-self._settings.block_steps :]
+        return step_s
 
     def _excesses(self, block: StepTable) -> Excesses:
         if self._clocks.sees(block):

@@ -141,3 +141,18 @@ def test_a_slow_rank_of_a_smaller_world_is_not_carried_over_by_its_row() -> None
         judge.take(replace(table, sources=tuple(moved)))
     assert ever_confirmed(judge) == {"rank/node-1/0"}
     assert newest(judge)["rank/node-1/0"].rank == 0
+
+
+def test_a_last_step_without_data_is_not_how_long_steps_take() -> None:
+    """A loop that calls step() and then finds no more data ends in a step of microseconds, which
+    may stand alone in the last block."""
+    seconds = usual(141, 4, noise=0.005)
+    seconds[-1] = 2e-5
+    judge = Judge()
+    for table in by_hand(seconds):
+        judge.take(table)
+    judge.finish()
+    summary = judge.summary()
+    assert summary is not None
+    assert summary.step_s == pytest.approx(STEP_S, rel=0.02)
+    assert summary.slowest_step_s == pytest.approx(STEP_S, rel=0.02)
