@@ -14,6 +14,7 @@ import click
 from otel_straggler.cli.explanation import explanation
 from otel_straggler.cli.lengths import seconds_of
 from otel_straggler.cli.report_table import printable, report_console
+from otel_straggler.cli.run_over import is_over
 from otel_straggler.cli.top import DEFAULT_COLLECTOR, TIMEOUT_S, fetch_report, report_url
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
 from otel_straggler.model.decision import hang_subject, hung_group
@@ -31,7 +32,8 @@ def command() -> None:
     """Say what a verdict rests on; dismiss or mute it.
 
     SUBJECT is the subject_id of the report, such as rank/node-1/1; a rank's number or a host's name
-    will do where it fits one verdict only. "hang", or "hang:GROUP", is a run that is stuck or lost.
+    will do where it fits one verdict only, or one only of a run that is not over. "hang", or
+    "hang:GROUP", is a run that is stuck or lost.
     """
 
 
@@ -52,7 +54,8 @@ def _about_one(function: _Command) -> _Command:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(subject: str, run_id: str | None, collector: str, as_json: bool) -> None:
     """Say what a verdict rests on: the numbers of the subject and of its peers."""
-    run_id, run, verdict = _found(fetch_report(report_url(collector)), subject, run_id)
+    report = fetch_report(report_url(collector))
+    run_id, run, verdict = _found(report, subject, run_id, or_newest=True)
     told = explanation(run_id, run, verdict)
     if as_json:
         click.echo(json.dumps(told.as_json()))
@@ -140,8 +143,14 @@ def _why(url: str, error: urllib.error.HTTPError) -> str:
     )
 
 
-def _found(report: Json, subject: str, run_id: str | None) -> tuple[str, Json, Json]:
-    """Run, and the newest verdict on the subject.
+def _found(
+    report: Json, subject: str, run_id: str | None, *, or_newest: bool = False
+) -> tuple[str, Json, Json]:
+    """Run, and the newest verdict on the subject: of a run that is not over, if there is one.
+
+    Args:
+        or_newest: where all runs that fit are over, take the verdict that changed last: enough to
+            read it, not to decide about it.
 
     Raises:
         ConfigError: there is none, or more than one.
@@ -155,8 +164,11 @@ def _found(report: Json, subject: str, run_id: str | None) -> tuple[str, Json, J
     ]
     exact = [one for one in found if one[2]["subject_id"] == subject]
     found = exact or found
-    if len(found) == 1:
-        return found[0]
+    likely = [one for one in found if not is_over(one[1], one[2]["group"])]
+    if or_newest and not likely and len({name for name, _, _ in found}) == len(found) > 1:
+        likely = [max(found, key=lambda one: one[2]["at_ns"] or 0)]
+    if len(likely or found) == 1:
+        return (likely or found)[0]
     known = found or [(n, r, v) for n, r in runs.items() for v in r.get("verdicts", ())]
     names = dict.fromkeys(f"{v['subject_id']} (run {n})" for n, _, v in known)
     some = ", ".join(printable(name, 120) for name in list(names)[:10])

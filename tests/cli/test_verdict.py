@@ -154,6 +154,25 @@ def test_a_name_of_two_verdicts_must_be_told_apart(call: Any, by_hand: Any) -> N
     assert _found(report, "5", "b")[0] == "b"
 
 
+def test_of_several_runs_the_one_that_trains_is_meant_or_to_read_it_the_newest(
+    by_hand: Any,
+) -> None:
+    """As in the second hour with a collector: the runs of before are still known."""
+    from otel_straggler.cli.verdict import _found
+    from otel_straggler.errors import ConfigError
+
+    at_ns = {"old": 1, "new": 3, "now": 2}
+    judged = {name: by_hand.judged(by_hand.verdict(at_ns=ns)) for name, ns in at_ns.items()}
+    report = report_json({name: RunReport(judged=told) for name, told in judged.items()})
+    for name in ("old", "new"):
+        report["runs"][name]["liveness"] = [{"group": "", "state": "finished"}]
+    assert _found(report, "5", None)[0] == "now"
+    del report["runs"]["now"]
+    assert _found(report, "5", None, or_newest=True)[0] == "new"
+    with pytest.raises(ConfigError, match="Name one of them, and its --run"):
+        _found(report, "5", None)
+
+
 def test_a_host_a_role_and_a_verdict_without_a_window_are_explained(by_hand: Any) -> None:
     """What is not known is left out."""
     told = {"subject_id": "host:node-1", "scope": "host", "rank": None, "own_s": float("nan")}
