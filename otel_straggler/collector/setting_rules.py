@@ -19,6 +19,11 @@ def _are_words(values: tuple[str, ...]) -> bool:
     return all(value and value == value.strip() for value in values)
 
 
+def _is_base_url(value: str) -> bool:
+    of_a_signal = value.rstrip("/").endswith(("/v1/traces", "/v1/metrics", "/v1/logs"))
+    return value.startswith(("http://", "https://")) and not of_a_signal
+
+
 RULES: dict[str, tuple[str, Any]] = {
     "max_body_bytes": ("an integer of at least 1024", lambda v: v >= 1024),
     "max_waiting_bytes": ("an integer of at least 1048576", lambda v: v >= MiB),
@@ -72,8 +77,8 @@ RULES: dict[str, tuple[str, Any]] = {
     "max_held_bytes": ("an integer of at least 1048576", lambda v: v >= MiB),
     "hold_seconds": ("a number above 0", lambda v: v > 0),
     "url": (
-        "an http:// or https:// URL without a path of its own, e.g. http://gateway:4318",
-        lambda v: not v or v.startswith(("http://", "https://")),
+        "an http:// or https:// URL to which /v1/traces can be added, e.g. http://gateway:4318",
+        lambda v: not v or _is_base_url(v),
     ),
 }
 ADDRESSES = frozenset({"otlp_http", "otlp_grpc", "listen"})

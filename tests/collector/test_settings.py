@@ -133,6 +133,10 @@ WRONG = {
     "not a list": ("metrics:\n  allowed_hosts: a\n", ["allowed_hosts", "list"]),
     "not a mapping": ("scoring: 5\n", ["scoring", "5", "mapping"]),
     "a list": ("- 5\n", ["c.yaml", "mapping"]),
+    "url of a signal": (
+        "forward:\n  url: http://gateway:4318/v1/traces/\n",
+        ["forward.url", "http://gateway:4318/v1/traces/", "can be added"],
+    ),
     "no url": ("forward:\n  url: gateway:4318\n", ["forward.url", "gateway:4318", "http://"]),
     "no list of keys": (
         "attributes:\n  rank: mpi.rank\n",
