@@ -6,7 +6,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -17,12 +17,13 @@ from otel_straggler.collector.board_report import AlertsOf
 from otel_straggler.collector.clock_steps import ClockSteps
 from otel_straggler.collector.commands import Commands
 from otel_straggler.collector.crowding import WHATS, Crowding
-from otel_straggler.collector.forgetting import Forgetting, least_missed
+from otel_straggler.collector.forgetting import Forgetting
 from otel_straggler.collector.gathering import Gathering
 from otel_straggler.collector.hangs import Hangs
 from otel_straggler.collector.histograms import Histograms
 from otel_straggler.collector.keeper import Keeper
-from otel_straggler.collector.liveness import Liveness, World
+from otel_straggler.collector.letting_go import LettingGo
+from otel_straggler.collector.liveness import Liveness
 from otel_straggler.collector.pace import Pace
 from otel_straggler.collector.recent import Recent
 from otel_straggler.collector.settings import CollectorSettings, HistorySettings, MiB
@@ -124,7 +125,6 @@ class Worker:
             max_runs=scoring.max_runs,
         )
         self._crowding = Crowding(scoring)
-        self._max_groups = scoring.max_groups
         self._cluster = settings.metrics.cluster
         judging = settings.liveness.for_judge()
         self._hangs = Hangs(judging)
@@ -143,6 +143,18 @@ class Worker:
             beside=self._beside,
         )
         self.recent = Recent(settings.metrics.timeline_mib * MiB)
+        keeping = self._histograms, self._hangs, self.commands, self._beside, self._board
+        self._letting_go = LettingGo(
+            self._crowding,
+            self._forgetting,
+            self._scorer,
+            self._liveness,
+            (*keeping, self.recent),
+            max_groups=scoring.max_groups,
+            hung=self._hangs.hung,
+            needs_somebody=self._needs_somebody,
+            show=self._show,
+        )
         self._summaries = Summaries(alerts, mode)
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="straggler-scorer", daemon=True)
@@ -412,7 +424,7 @@ class Worker:
 
     def _new_snapshot(self, now_ns: int, now_s: float) -> Snapshot:
         """All as it is now, with the last text of /metrics."""
-        self._forget(now_s)
+        self._letting_go.look(now_s)
         self._board.follow(self._liveness, now_s)
         self._board.drop_unshown()
         self._beside.drop_old(now_s)
@@ -462,49 +474,6 @@ class Worker:
         on_gpu = {group for group in idle if group in worlds and worlds[group].tells_gpu}
         judged = with_idle(self._scorer.judged(run_id), run_id, idle, on_gpu)
         return self._decisions.applied(judged, run_id, hung)
-
-    def _forget(self, now_s: float) -> None:
-        runs = {run_id: self._liveness.worlds(run_id) for run_id in self._liveness.runs()}
-        self._crowding.keep_only(runs, now_s)
-        for run_id, worlds in runs.items():
-            if len(worlds) > self._max_groups:
-                self._forget_groups(run_id, worlds, now_s)
-        heard, ended = self._liveness.heard(), self._liveness.has_ended
-        gone = self._forgetting.gone(heard, self._needs_somebody, now_s, ended)
-        for run_id in gone:
-            self._scorer.forget(run_id)
-        self._show(self._scorer.take_forgotten(), now_s)  # while the run is known
-        self._histograms.forget(gone)
-        self._liveness.forget(gone)
-        self._hangs.forget(gone)
-        self.commands.forget(gone)
-        self._beside.forget(gone)
-        self._board.forget(gone)
-        self.recent.forget(gone)
-
-    def _forget_groups(self, run_id: str, worlds: Mapping[str, World], now_s: float) -> None:
-        """Of more groups of a run than are watched those go that nobody misses."""
-        heard = {group: world.touched_at_s for group, world in worlds.items()}
-        hung = self._hangs.hung(run_id)
-        for group in least_missed(
-            heard,
-            self._max_groups,
-            lambda group: hang_subject(group) in hung,
-            lambda group: worlds[group].finished_at_s is not None,
-            now_s,
-        ):
-            self._scorer.forget_group(run_id, group)
-            self._show(self._scorer.take_forgotten(), now_s)
-            for each in (
-                self._histograms,
-                self._liveness,
-                self._hangs,
-                self.commands,
-                self._beside,
-                self._board,
-                self.recent,
-            ):
-                each.forget_group(run_id, group)
 
     def _clashes(self, run_id: str, now_ns: int, now_s: float) -> tuple[Source, ...]:
         found = (
