@@ -129,7 +129,7 @@ def test_too_many_nodes_are_refused(live: Any, tell: Any) -> None:
     for number in range(MOST_NODES):
         live.collector._maintenance.take(_work(f"n{number}"))
     answer = tell(live, node="one-more")
-    assert (answer.status, "at most 1000 nodes" in answer.json()["error"]) == (400, True)
+    assert (answer.status, "at most 1000 hosts" in answer.json()["error"]) == (400, True)
 
 
 def _work(node: str) -> Any:

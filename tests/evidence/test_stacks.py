@@ -1,4 +1,4 @@
-"""A stuck rank tells what it is in: by itself, and when it is asked on its node."""
+"""A stuck rank tells what it is in: by itself, and when it is asked on its host."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_rank_is_asked_on_its_node_by_its_signal(
     assert f"the main thread is in {way} (stuck_program.py" in capsys.readouterr().out
     dump = stuck.dumps()[-1]
     assert functions(dump)[0] == way
-    assert (dump.head.why, dump.head.by) == ("asked on its node", "signal")
+    assert (dump.head.why, dump.head.by) == ("asked on its host", "signal")
     assert stuck.process.poll() is None
 
 
@@ -141,7 +141,7 @@ def test_a_file_of_a_process_that_is_gone_names_nobody(
     assert stuck.line() == "stuck"
     stuck.close()
     assert main(["hang", "stacks", "--dir", str(tmp_path)]) == 2
-    assert "living ranks of this node" in capsys.readouterr().err
+    assert "living ranks of this host" in capsys.readouterr().err
 
 
 def test_a_forked_child_answers_for_nobody(start: Any, wait: Any, tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_the_same_provider_again_changes_nothing_and_another_is_refused(
     """As with every other argument of configure()."""
     application.configure()
     application.configure()
-    with pytest.raises(ConfigError, match=r"shutdown\(\) before configuring anew"):
+    with pytest.raises(ConfigError, match=r"call shutdown\(\) before it"):
         application.configure(tracer_provider=TracerProvider())
 
 
