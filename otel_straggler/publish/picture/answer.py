@@ -17,6 +17,7 @@ from otel_straggler.publish.picture.answer_rest import (
     forgotten_answer,
     healthy_answer,
     no_data_answer,
+    silent_answer,
     waiting_answer,
 )
 from otel_straggler.publish.picture.answer_type import Json
@@ -43,6 +44,8 @@ def answer_of(seen: Seen) -> Json:
     if seen.table is None and seen.signs is None:
         return no_data_answer(seen)
     verdict = told_first(seen)
+    if seen.silent_s is not None:
+        return silent_answer(seen, seen.silent_s, verdict)
     if verdict is not None and (seen.is_judged or verdict.attempt >= seen.attempt):
         return verdict_answer(seen, verdict)
     if seen.table is None or not seen.is_judged:

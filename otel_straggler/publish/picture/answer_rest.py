@@ -194,6 +194,31 @@ def awaited_answer(seen: Seen, awaited: Awaited, before: str) -> Json:
     return answer(seen, "watch", "waiting", head, sentence=said, advice=advice)
 
 
+def silent_answer(seen: Seen, silent_s: float, verdict: Verdict | None) -> Json:
+    """Spans came, and come no more, of ranks that send no signs of life: no all-clear, and no
+    accusation that would go on for ever.
+
+    Args:
+        verdict: that stood when it was last heard of; None if none did.
+    """
+    head = "Nothing comes of this run any more"
+    said = f"Nothing has come of this run for {duration(silent_s)}: it has ended, hangs or is cut "
+    said += "off. Its ranks send no signs of life, which would tell."
+    of_that = ""
+    if verdict is not None:
+        of_that = headline(verdict, is_over=True)
+        said += f" When it was last heard of, {_lower(of_that)}."
+    return answer(
+        seen,
+        "unknown",
+        "waiting",
+        f"{head}; {_lower(of_that)}" if of_that else head,
+        sentence=said,
+        since_s=seen.heard_at_s,
+        advice=list(OTHER_ADVICE["unheard"]),
+    )
+
+
 def no_data_answer(seen: Seen) -> Json:
     """Nothing is known but the name."""
     return answer(

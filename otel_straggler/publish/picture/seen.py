@@ -25,6 +25,8 @@ from otel_straggler.score.hangs.run_state import ENDS
 
 Json: TypeAlias = dict[str, Any]
 Parallel: TypeAlias = tuple[tuple[str, int], ...]
+_SILENT_S = 120.0
+_SILENT_STEPS = 10.0
 TimeBasis = Literal["host", "events", "cupti", "mixed"]
 
 
@@ -260,6 +262,17 @@ class Seen:
         if not self.is_live or self.finished_at_s is not None:
             return True
         return self.found is not None and self.found.state in ENDS
+
+    @cached_property
+    def silent_s(self) -> float | None:
+        """For how long nothing has come of a run of which no rank sends signs of life; None where
+        one does, where it has ended, and as long as that may be a step, or a batch on its way."""
+        if self.found is not None or self.has_ended or self.heard_at_s is None:
+            return None
+        step_s = 0.0 if self.world is None else self.world.step_s
+        silent_s = self.now_s - self.heard_at_s
+        is_long = silent_s >= _SILENT_S and not silent_s < _SILENT_STEPS * step_s
+        return silent_s if is_long else None
 
     @property
     def reporting(self) -> int:

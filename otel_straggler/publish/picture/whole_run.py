@@ -60,7 +60,7 @@ def run_json(seen: Seen) -> Json:
         "on_gpu": seen.on_gpu,
         "gpu_seconds_lost": number(lost_s),
         "gpu_seconds_lost_per_hour": None
-        if seen.has_ended
+        if seen.has_ended or seen.silent_s is not None
         else number(waste * 3600.0 * max(expected, 1)),
         "time_basis": time_basis(seen),
         "mode": seen.mode,
@@ -83,14 +83,15 @@ def as_told(seen: Seen) -> WorldSummary:
 
 
 def state_of(seen: Seen) -> str:
-    """As the hang judge calls it; without signs of life "ended" or "unknown"."""
+    """As the hang judge calls it; without signs of life "ended", "training" while data come, and
+    else "unknown"."""
     if seen.awaited is not None:
         return "lost" if seen.awaited.is_overdue else "unknown"
     if seen.found is not None:
         return seen.found.state
     if seen.finished_at_s is not None or not seen.is_live:
         return "ended"
-    return "training" if seen.table is not None else "unknown"
+    return "training" if seen.table is not None and seen.silent_s is None else "unknown"
 
 
 def slowest_own_s(table: RankTable | None) -> float | None:

@@ -15,6 +15,7 @@ from otel_straggler.model.verdict import RunVerdicts, cause_text
 from otel_straggler.publish.picture import Maker, picture_json
 from otel_straggler.publish.picture.answer import answer_of
 from otel_straggler.publish.picture.answer_type import TONES
+from otel_straggler.publish.picture.whole_run import state_of
 from otel_straggler.score.hangs.run_state import ENDS
 
 from . import made
@@ -271,6 +272,37 @@ def test_before_the_first_verdicts_one_waits() -> None:
     assert (*kinds(early), early["headline"]) == ("waiting", "unknown", "Too early for a verdict")
     assert "nobody stands out" in early["sentence"]
     assert kinds(answer_of(made.seen(table=None, judged=nothing))) == ("no_data", "unknown")
+
+
+def test_silence_of_ranks_without_signs_of_life_is_no_health() -> None:
+    """Plain spans come until they do not: nobody can tell an end from a hang."""
+    quiet = made.seen(heard_at_s=made.NOW_S - 300, found=None)
+    found = answer_of(quiet)
+    assert (*kinds(found), found["headline"]) == (
+        "waiting",
+        "unknown",
+        "Nothing comes of this run any more",
+    )
+    assert "Nothing has come of this run for 5 min: it has ended, hangs or is" in found["sentence"]
+    assert found["since_s"] == made.NOW_S - 300
+    assert state_of(quiet) == "unknown"
+    slow = answer_of(made.seen(made.verdict(), heard_at_s=made.NOW_S - 300, found=None))
+    assert slow["headline"].endswith("any more; rank 5 on node-0 was slow in forward")
+    assert slow["cost"] == {"gpu_seconds_lost_per_hour": None, "gpu_seconds_lost": 3.0}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"heard_at_s": made.NOW_S - 60, "found": None},
+        {"heard_at_s": made.NOW_S - 300, "found": None, "world": made.summary(step_s=60.0)},
+        {"heard_at_s": made.NOW_S - 300, "found": made.found_of(8)},
+    ],
+    ids=["may be a batch on its way", "steps take as long", "heartbeats tell"],
+)
+def test_a_pause_is_no_silence(changes: Any) -> None:
+    seen = made.seen(**changes)
+    assert (kinds(answer_of(seen)), state_of(seen)) == (("healthy", "good"), "training")
 
 
 @pytest.mark.parametrize("state", ENDS)
