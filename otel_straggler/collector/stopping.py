@@ -26,7 +26,7 @@ PASSING_ON: Final = 1.0
 
 
 class Stopping:
-    """One stop. What fails is logged and counted, and what comes after it is stopped all the same.
+    """One stop. What fails is logged, and what comes after it is stopped all the same.
 
     >>> clock = iter([0.0, 1.0, 9.0])
     >>> stopping = Stopping(10.0, lambda: next(clock))
