@@ -52,7 +52,8 @@ struct Process {
     open.pop_back();
     run.end_ns = monotonic_ns();
     const bool is_inside = !open.empty();
-    gpu.boundary(true, is_inside ? open.back().span : kNoSpan, is_inside ? open.back().section : 0);
+    gpu.ended(true, run.span, is_inside ? open.back().span : kNoSpan,
+              is_inside ? open.back().section : 0);
     gpu.add(&run, 1);
   }
 

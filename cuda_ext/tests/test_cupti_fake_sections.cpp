@@ -210,6 +210,38 @@ TEST_CASE("all kernels of a graph count in the section that launched the graph")
   }
 }
 
+TEST_CASE("before a long pause only the last run has no numbers: nothing was launched after it") {
+  const Fresh fresh;
+  Process process(false);
+  for (std::uint64_t span = 1; span <= 5; ++span) {  // all since the worker looked last
+    process.begin(span, 1);
+    fake_launch("gemm", 1'000, 0, 7);
+    process.end();
+  }
+  process.gpu.flush();
+  process.gpu.flush();
+  CHECK(process.ready().size() == 4);
+  const std::vector<Record> last = process.ready(kLong);
+  REQUIRE(last.size() == 1);
+  CHECK(last[0].gpu.state == GpuState::kMissing);
+}
+
+TEST_CASE("a run with a graph in it is done once something launched after it is") {
+  const Fresh fresh;
+  Process process(true);
+  const char* const names[] = {"gemm", "softmax"};
+  for (std::uint64_t span = 1; span <= 2; ++span) {
+    process.begin(span, 1);
+    fake_launch_graph(names, 2, 100, 0, 7);
+    process.end();
+  }
+  process.gpu.flush();
+  process.gpu.flush();
+  const std::vector<Record> records = process.ready();
+  REQUIRE(records.size() == 1);
+  CHECK(records[0].gpu.kernel_count == 2);
+}
+
 TEST_CASE("a graph of one kernel is not taken for a launch of one kernel") {
   const Fresh fresh;
   Process process(true);

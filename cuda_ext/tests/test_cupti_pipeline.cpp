@@ -95,6 +95,13 @@ TEST_CASE("of runs that share a place the newer is known, and not what the older
   directory.put(kOld, 1);  // it is current again
   CHECK(directory.section_of(kOld) == 1);
   CHECK(directory.launched(kOld) == RunDirectory::kHasGraphs);
+  std::uint32_t newest = 0;
+  directory.note_end(kNew, 9);  // whose place is the older one's again
+  CHECK_FALSE(directory.newest_at_end(kOld, newest));
+  directory.note_end(kOld, 9);
+  REQUIRE(directory.newest_at_end(kOld, newest));
+  CHECK(newest == 9);
+  CHECK_FALSE(directory.newest_at_end(kNew, newest));
   directory.put(0xFFFF'FFFFU, 3);
   directory.put(RunDirectory::kPlaces - 1, 4);  // numbers start again
   CHECK(directory.launched(RunDirectory::kPlaces - 1) == 0);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import threading
 import time
@@ -197,15 +198,19 @@ def test_a_section_without_kernels_says_so(training: Training) -> None:
 
 
 def test_spans_go_out_with_their_numbers_while_training_goes_on(training: Training) -> None:
-    """Nobody flushes; the GPU is behind the host."""
+    """Nobody flushes; the GPU is behind the host.
+
+    The last run before a pause of the training thread has no numbers, as is documented: by marks, a
+    run's are known once something was launched after it, and flushed. Where the machine makes such
+    a pause, the run before it is left out.
+    """
     training.begin()
-    launched = 0
+    launched_s: list[float] = []
 
     def train() -> int:
-        nonlocal launched
-        with step(launched), section("forward"):
-            launched += 1
+        with step(len(launched_s)), section("forward"):
             training.gpu.launch("gemm", 1_000)
+            launched_s.append(time.monotonic())
         time.sleep(0.01)
         return sum(span.name == "forward" for span in training.sink.spans())
 
@@ -213,8 +218,11 @@ def test_spans_go_out_with_their_numbers_while_training_goes_on(training: Traini
     while train() < 50:
         assert time.monotonic() < end_s
     forward = [span for span in training.sink.spans() if span.name == "forward"]
-    assert {gpu_of(span) for span in forward} == {(1_000, 1_000, 0, 1)}
     assert [span.attributes[semconv.SEQ] for span in forward] == list(range(len(forward)))
+    of_runs = zip(forward, itertools.pairwise(launched_s), strict=False)
+    measured = [gpu_of(span) for span, (at_s, next_s) in of_runs if next_s - at_s < 1]
+    assert len(measured) > 40
+    assert set(measured) == {(1_000, 1_000, 0, 1)}
 
 
 def test_without_a_timer_spans_wait_for_nothing(training: Training) -> None:

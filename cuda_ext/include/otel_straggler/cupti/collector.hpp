@@ -109,9 +109,11 @@ class Collector final : public GpuTimer {
     boundary(is_ambient, span, section);
   }
 
-  void ended(bool is_ambient, std::uint64_t /*span*/, std::uint64_t now_span,
+  void ended(bool is_ambient, std::uint64_t span, std::uint64_t now_span,
              std::uint32_t now_section) noexcept override {
     boundary(is_ambient, now_span, now_section);
+    current_.directory().note_end(run_of(span),
+                                  way_ == Way::kMarks ? marks_.issued() : launches_.newest());
   }
 
   void add(const Record* records, std::size_t count) override {

@@ -44,6 +44,7 @@ class RunDirectory {
     const bool is_newer = static_cast<std::int32_t>(run - static_cast<Run>(before >> 32)) > 0;
     const bool is_first = before == 0;
     place.launched.store(is_newer || is_first ? 0 : kHasGraphs, std::memory_order_relaxed);
+    place.newest_at_end.store(0, std::memory_order_relaxed);
     place.run_section.store(now, std::memory_order_release);
   }
 
@@ -59,6 +60,18 @@ class RunDirectory {
   // It is current, in a thread that marks know nothing of.
   void note_elsewhere(Run run) noexcept {
     at(run).launched.fetch_or(kElsewhere, std::memory_order_relaxed);
+  }
+
+  // It has ended. newest: the newest mark or launch of the process by then.
+  void note_end(Run run, std::uint32_t newest) noexcept {
+    if (section_of(run) == kNoSection) return;  // its place was taken
+    at(run).newest_at_end.store(newest, std::memory_order_release);
+  }
+
+  // False where that is not known.
+  bool newest_at_end(Run run, std::uint32_t& newest) const noexcept {
+    newest = at(run).newest_at_end.load(std::memory_order_acquire);
+    return newest != 0 && section_of(run) != kNoSection;
   }
 
   bool is_elsewhere(Run run) const noexcept {
@@ -82,6 +95,7 @@ class RunDirectory {
   struct Place {
     std::atomic<std::uint64_t> run_section{0};
     std::atomic<std::uint32_t> launched{0};
+    std::atomic<std::uint32_t> newest_at_end{0};  // 0: it has not ended, or nobody said so
   };
 
   Place& at(Run run) const { return places_[run % kPlaces]; }

@@ -288,7 +288,8 @@ class Pipeline {
 
   bool is_beyond(const Record& record) {
     std::uint32_t newest = 0;
-    if (!progress_.newest_at(record.end_ns, newest)) return false;
+    const bool is_noted = directory_->newest_at_end(run_of(record.span), newest);
+    if (!is_noted && !progress_.newest_at(record.end_ns, newest)) return false;
     WideId id = widen_near(newest_, newest);
     if (way_ == Way::kMarks && !marks_->id_of(newest, id)) return false;
     return progress_.is_beyond(id);
