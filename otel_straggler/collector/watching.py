@@ -26,9 +26,10 @@ from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.publish.hang_json import sentence
 from otel_straggler.score.hangs.culprits import HangKind
-from otel_straggler.score.hangs.hung import is_hung
+from otel_straggler.score.hangs.hung import HungRun
 from otel_straggler.score.hangs.judge import Found
 from otel_straggler.score.hangs.run_state import ENDS
+from otel_straggler.score.hangs.settings import HangSettings
 from otel_straggler.score.hangs.signs import RANK_STATES, STARTING
 
 MISSING = "missing"
@@ -65,17 +66,17 @@ class Watching:
 
     Args:
         mode: of the alerts of this collector.
-        lost_quorum: of ``HangSettings``.
+        judging: what the hangs are judged by.
         is_acknowledged: whether somebody has taken note of the hang of a run and group.
     """
 
     def __init__(
-        self, mode: Mode, lost_quorum: float, is_acknowledged: Callable[[str, str], bool]
+        self, mode: Mode, judging: HangSettings, is_acknowledged: Callable[[str, str], bool]
     ) -> None:
         self._mode = mode
-        self._lost_quorum = lost_quorum
+        self._judging = judging
         self._is_acknowledged = is_acknowledged
-        self._places: dict[tuple[str, str], CulpritPlaces] = {}
+        self._known: dict[tuple[str, str], _Known] = {}
         self._collector = self._cluster = ""
 
     def sign(self, collector_id: str, cluster: str) -> None:
@@ -86,9 +87,9 @@ class Watching:
         self, runs: Iterable[RunSeen], under_maintenance: frozenset[str], now_s: float
     ) -> Watched:
         """Everything at ``now_s``. Cost: see above."""
-        places, self._places = self._places, {}
+        known, self._known = self._known, {}
         found = [
-            self._run(seen, group, under_maintenance, places)
+            self._run(seen, group, under_maintenance, known, now_s)
             for seen in runs
             for group in _groups(seen)
         ]
@@ -106,7 +107,8 @@ class Watching:
         seen: RunSeen,
         group: str,
         under_maintenance: frozenset[str],
-        places: Mapping[tuple[str, str], CulpritPlaces],
+        known: Mapping[tuple[str, str], _Known],
+        now_s: float,
     ) -> WatchedRun:
         world = seen.worlds.get(group, _NOBODY)
         found = seen.found.get(group)
@@ -115,7 +117,8 @@ class Watching:
         is_taken = self._is_acknowledged(seen.run_id, group)
         waited_for = _no_ranks() if blame is None or is_taken else blame.ranks
         key = seen.run_id, group
-        place = self._places[key] = places.get(key) or CulpritPlaces()
+        its = self._known[key] = known.get(key) or _Known(HungRun(self._judging))
+        hangs = found is not None and its.hung.look(found, now_s)
         return WatchedRun(
             run_id=seen.run_id,
             job=seen.jobs.get(group, ""),
@@ -125,10 +128,10 @@ class Watching:
             pages=self._may_page(world) and not _are_all_on(world, waited_for, under_maintenance),
             state="starting" if found is None else found.state,
             since_s=None if found is None else found.since_s,
-            is_hung=found is not None and not is_taken and is_hung(found, self._lost_quorum),
+            is_hung=hangs and not is_taken,
             why=None if blame is None else blame.why,
             told="" if blame is None else blame.sentence,
-            culprits=_named(blame, world, place.take(waited_for)),
+            culprits=_named(blame, world, its.places.take(waited_for)),
             ranks={} if found is None else _counts(found, world),
             last_scored_at_s=scores.at_s,
             scores=scores.lowest,
@@ -150,6 +153,14 @@ class _Blame:
     why: HangKind
     sentence: str
     ranks: Ints
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is kept of a run and group from look to look."""
+
+    hung: HungRun
+    places: CulpritPlaces = field(default_factory=CulpritPlaces)
 
 
 _NOBODY = World(attempt=0)

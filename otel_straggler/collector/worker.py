@@ -128,7 +128,7 @@ class Worker:
         self._cluster = settings.metrics.cluster
         judging = settings.liveness.for_judge()
         self._hangs = Hangs(judging)
-        self._watching = Watching(mode, judging.lost_quorum, self.is_acknowledged)
+        self._watching = Watching(mode, judging, self.is_acknowledged)
         self._scorer = Scorer(
             scoring.for_scorer(), settings.verdicts.for_judge(), self._hangs.learn
         )

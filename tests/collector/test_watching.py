@@ -14,6 +14,7 @@ from otel_straggler.collector.watching import RunSeen, Watching
 from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import RunVerdicts
+from otel_straggler.score.hangs.settings import HangSettings
 
 NOW = 1_790_000_000.0
 EVERYWHERE = frozenset(f"node-{rank}" for rank in range(4))
@@ -52,7 +53,9 @@ def watched(
     acknowledged: bool = False,
     nodes: frozenset[str] = frozenset(),
 ) -> Watched:
-    watching = Watching(mode, 0.5, lambda run_id, group: acknowledged and run_id == "run")
+    watching = Watching(
+        mode, HangSettings(), lambda run_id, group: acknowledged and run_id == "run"
+    )
     assert (
         watching.watched((), nodes, NOW).collector,
         watching.watched((), nodes, NOW).cluster,
