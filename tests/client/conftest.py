@@ -19,6 +19,7 @@ from otel_straggler.testing import FakeClock
 
 from .sinks import GrpcSink, HttpSink
 
+EXIT_DEADLINE = "OTEL_STRAGGLER_EXIT_DEADLINE_S"
 MakeExporter = Callable[..., Exporter]
 
 
@@ -29,6 +30,8 @@ def _clean_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         for name in [n for n in os.environ if n.startswith(prefix)]:
             if name != VARIABLE:
                 monkeypatch.delenv(name)
+    # Two seconds by default: less than a busy machine may stand still.
+    monkeypatch.setenv(EXIT_DEADLINE, "20")
     TOPOLOGY.forget()
     yield
     shutdown()

@@ -16,6 +16,8 @@ import pytest
 from otel_straggler import semconv
 from otel_straggler.testing import CapturedRequests
 
+from .conftest import EXIT_DEADLINE
+
 SIGTERMED = -signal.SIGTERM
 BOUND_S = 60
 INHERITED = ("OTEL_STRAGGLER_PROTOCOL", "PYTHONPATH")
@@ -157,8 +159,11 @@ def test_sigterm_ends_the_process_by_the_signal_after_a_flush(
 
 
 @pytest.mark.parametrize("busy", ["asleep", "blocked in C for ever"])
-def test_sigterm_does_not_wait_for_a_collector_that_never_answers(busy: str) -> None:
+def test_sigterm_does_not_wait_for_a_collector_that_never_answers(
+    busy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The time-out of a request is a thousand seconds here; the deadline is 2."""
+    monkeypatch.delenv(EXIT_DEADLINE)
     body = STUCK_IN_A_REQUEST + "ready()\n" + WAYS_TO_BE_BUSY[busy]
     with black_hole() as url, process(body, url, timeout_ms=1_000_000) as child:
         wait_ready(child)
@@ -167,8 +172,11 @@ def test_sigterm_does_not_wait_for_a_collector_that_never_answers(busy: str) -> 
 
 
 @pytest.mark.parametrize("last", ["", "o.shutdown()", "o.flush(timeout_s=0.1)"])
-def test_the_exit_does_not_wait_for_a_collector_that_never_answers(last: str) -> None:
+def test_the_exit_does_not_wait_for_a_collector_that_never_answers(
+    last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither does an explicit end."""
+    monkeypatch.delenv(EXIT_DEADLINE)
     with black_hole() as url:
         assert run(STUCK_IN_A_REQUEST + last, url, timeout_ms=1_000_000).returncode == 0
 

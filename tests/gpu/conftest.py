@@ -26,6 +26,8 @@ WITHOUT_CUPTI = "the extension was not built: it would show that kernels of the 
 def _clean_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in [n for n in os.environ if n.startswith("OTEL_") and n != "OTEL_STRAGGLER_NATIVE"]:
         monkeypatch.delenv(name)
+    # Two seconds by default: less than a busy machine may stand still.
+    monkeypatch.setenv("OTEL_STRAGGLER_EXIT_DEADLINE_S", "20")
     yield
     shutdown()
     RECORDER.disable()
