@@ -368,3 +368,24 @@ TEST_CASE("a hundred thousand runs that nobody asks for cost bounded memory") {
   CHECK(made.pipeline.runs().size() <= RunTable::kMostRuns);
   CHECK(made.pipeline.waiting() <= Pipeline::kMostWaiting);
 }
+
+TEST_CASE("runs whose numbers share an entry of the table are kept apart, and the oldest forgotten") {
+  constexpr Run kApart = RunTable::kMostRuns;
+  RunTable runs;
+  runs.set_now(kStart);
+  for (const Run run : {5U, 5U + kApart, 5U + 2 * kApart}) runs.at(run).kernels = run;
+  for (Run run = 3; run < kApart; ++run) runs.at(10 * kApart + run);  // now it is full
+  for (const Run run : {5U, 5U + kApart, 5U + 2 * kApart}) CHECK(runs.at(run).kernels == run);
+  CHECK(runs.forgotten() == 0);
+  runs.at(7);
+  CHECK(runs.find(5) == nullptr);
+  runs.at(8);
+  CHECK(runs.find(5 + kApart) == nullptr);
+  CHECK(runs.find(5 + 2 * kApart)->kernels == 5 + 2 * kApart);
+  CHECK(runs.at(5).kernels == 0);  // in the place of the third
+  CHECK(runs.find(5 + 2 * kApart) == nullptr);
+  CHECK(runs.find(5) != nullptr);
+  CHECK(runs.find(7) != nullptr);
+  CHECK(runs.size() == RunTable::kMostRuns);
+  CHECK(runs.forgotten() == 3);
+}

@@ -228,7 +228,6 @@ class Collector final : public GpuTimer {
   struct Batch {
     Collector* collector;
     std::int64_t now_ns;
-    bool is_first = true;  // of its buffer
     std::size_t marks = 0;
     std::size_t events = 0;
     MarkEvent mark[kBatch];
@@ -244,7 +243,6 @@ class Collector final : public GpuTimer {
     }
     void give() {
       const std::lock_guard<std::mutex> lock(collector->mutex_);
-      if (std::exchange(is_first, false)) collector->pipeline_.begin_buffer();
       collector->pipeline_.process(mark, marks, event, events, now_ns);
       marks = events = 0;
     }
@@ -363,6 +361,7 @@ class Collector final : public GpuTimer {
     if (!turn.is_ours) return false;
     completed_.clear();
     pool_.take_completed(completed_);
+    begin_look();
     for (const CompletedBuffer& buffer : completed_) {
       read(buffer, now_ns);
       pool_.give_back(buffer);
@@ -372,10 +371,14 @@ class Collector final : public GpuTimer {
     return true;
   }
 
+  void begin_look() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    pipeline_.begin_look();
+  }
+
   void read(const CompletedBuffer& buffer, std::int64_t now_ns) {
     batch_.collector = this;
     batch_.now_ns = now_ns;
-    batch_.is_first = true;
     const Result end =
         walk(tracing_.api().get_next_record, buffer.bytes, buffer.valid_bytes, batch_);
     batch_.give();

@@ -61,8 +61,8 @@ class Pipeline {
     if (traced_until_ns_ == kOpen) traced_until_ns_ = now_ns;
   }
 
-  // What follows is of another buffer.
-  void begin_buffer() { names_.begin_buffer(); }
+  // What follows had all come back by now.
+  void begin_look() { names_.begin_look(); }
 
   // Some of what CUPTI gave back, the marks first.
   void process(const MarkEvent* marks, std::size_t mark_count, const GpuEvent* events,
@@ -73,7 +73,10 @@ class Pipeline {
     }
     // A worker that was held up reads much before the next tend().
     if (mark_count > 0 && parked_.size() >= kMostParked / 2) retry(now_ns);
-    for (std::size_t at = 0; at < event_count; ++at) take(events[at], now_ns);
+    for (std::size_t at = 0; at < event_count; ++at) {
+      if (at + kAhead < event_count) names_.prefetch(events[at + kAhead].name);
+      take(events[at], now_ns);
+    }
   }
 
   // A moment has passed: once all that had come back was processed.
@@ -140,6 +143,7 @@ class Pipeline {
  private:
   static constexpr std::int64_t kOpen = INT64_MAX;
   static constexpr std::uint64_t kNever = UINT64_MAX;
+  static constexpr std::size_t kAhead = 8;  // events; until memory that is asked for is there
 
   struct Waiting {
     Record record;
