@@ -231,15 +231,14 @@ class Pipeline {
 
   void put_into_run(const GpuEvent& event, std::uint32_t kernel, bool is_valid, Run run) {
     bool is_late = false;
-    const Run receiver = runs_.receiver(run, is_late);
+    RunTotals* const totals = runs_.receiver(run, is_late);
     counts_.late += is_late ? 1U : 0U;
-    if (receiver == kNoRun) return;
-    RunTotals& totals = runs_.at(receiver);
-    if (!is_late && event.kind == kConcurrentKernel) ++totals.seen;
+    if (totals == nullptr) return;
+    if (!is_late && event.kind == kConcurrentKernel) ++totals->seen;
     if (is_valid) {
-      totals.add(names_.class_of(kernel), event.device, {event.start_ns, event.end_ns});
+      totals->add(names_.class_of(kernel), event.device, {event.start_ns, event.end_ns});
     } else {
-      totals.is_flawed = true;
+      totals->is_flawed = true;
     }
   }
 

@@ -73,10 +73,8 @@ class RunTable {
 
   // Made if it is not there. The answer holds until the next call.
   RunTotals& at(Run run) {
-    if (last_ < rows_.size() && rows_[last_].run == run) return rows_[last_].totals;
-    last_ = place_of(run);
-    if (last_ == kNowhere) last_ = make(run);
-    return rows_[last_].totals;
+    if (last_ != kNowhere && rows_[last_].run == run) return rows_[last_].totals;
+    return another(run);
   }
 
   RunTotals* find(Run run) {
@@ -85,16 +83,16 @@ class RunTable {
   }
 
   // Who is to get a kernel of this run: itself, or the next run around it that was not handed out;
-  // kNoRun if there is none. Whether it is too late for the run itself is told by `is_late`.
-  Run receiver(Run run, bool& is_late) {
+  // null if there is none. Whether it is too late for the run itself is told by `is_late`.
+  RunTotals* receiver(Run run, bool& is_late) {
     is_late = false;
     for (unsigned depth = 0; depth < kDeepest && run != kNoRun; ++depth) {
-      const RunTotals& it = at(run);
-      if (!it.is_taken) return run;
+      RunTotals& it = at(run);
+      if (!it.is_taken) return &it;
       is_late = true;
       run = it.around;
     }
-    return kNoRun;
+    return nullptr;
   }
 
   // The run's numbers have been handed out; from now on they are those of the run around it.
@@ -132,6 +130,13 @@ class RunTable {
     if (devices[0].busy.bytes() <= kMostSpareBytes) spare_.push_back(std::move(devices));
   }
 
+  // Not the one that was asked for last, as with most kernels.
+  __attribute__((noinline)) RunTotals& another(Run run) {
+    last_ = place_of(run);
+    if (last_ == kNowhere) last_ = make(run);
+    return rows_[last_].totals;
+  }
+
   std::uint32_t place_of(Run run) const {
     std::uint32_t place = firsts_[run % kMostRuns];
     while (place != kNowhere && rows_[place].run != run) place = rows_[place].next;
@@ -155,6 +160,7 @@ class RunTable {
     if (!spare_.empty()) {
       row.totals.devices = std::move(spare_.back());
       spare_.pop_back();
+      if (!spare_.empty()) __builtin_prefetch(spare_.back().data(), 1);
     }
     return place;
   }
