@@ -83,7 +83,7 @@ class Collector final : public GpuTimer {
     take_down();
     while (pool_.out() > 0 && monotonic_ns() < deadline_ns) {
       tracing_.api().flush_all(0);  // not flush(): it takes streams without kernels for idle ones
-      drain(monotonic_ns());
+      drain();
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
   }
@@ -343,24 +343,25 @@ class Collector final : public GpuTimer {
 
   void take_down() {
     tracing_.take_down();
-    drain(monotonic_ns());
+    drain();
   }
 
   // Waits for a thread that is at it, but not for ever: it may be one that was stopped.
   bool drain_in_turn(std::int64_t now_ns) {
     for (int tries = 0; tries < 200; ++tries) {
-      if (drain(std::max(now_ns, monotonic_ns()))) return true;
+      if (drain(now_ns)) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return false;
   }
 
-  // False if another thread is at it.
-  bool drain(std::int64_t now_ns) {
+  // False if another thread is at it. now_ns: as in flush().
+  bool drain(std::int64_t now_ns = 0) {
     const Turn turn(is_draining_);
     if (!turn.is_ours) return false;
     completed_.clear();
     pool_.take_completed(completed_);
+    now_ns = std::max(now_ns, monotonic_ns());  // what has come was launched before
     begin_look();
     for (const CompletedBuffer& buffer : completed_) {
       read(buffer, now_ns);

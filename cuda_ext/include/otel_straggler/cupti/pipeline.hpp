@@ -64,7 +64,7 @@ class Pipeline {
   // What follows had all come back by now.
   void begin_look() { names_.begin_look(); }
 
-  // Some of what CUPTI gave back, the marks first.
+  // Some of what CUPTI gave back, the marks first. now_ns: not before all of it had come.
   void process(const MarkEvent* marks, std::size_t mark_count, const GpuEvent* events,
                std::size_t event_count, std::int64_t now_ns) {
     runs_.set_now(now_ns);
@@ -183,7 +183,7 @@ class Pipeline {
       parked.id = marks_->place_of(parked.event.correlation);
       return false;
     }
-    count(parked.event, parked.kernel, parked.is_valid, answer, now_ns);
+    count(parked.event, parked.kernel, parked.is_valid, answer, parked.since_ns);
     return true;
   }
 
@@ -211,8 +211,9 @@ class Pipeline {
     }
   }
 
+  // back_ns: when it had come back; the run that launched it began before.
   void count(const GpuEvent& event, std::uint32_t kernel, bool is_valid, const Answer& answer,
-             std::int64_t now_ns) {
+             std::int64_t back_ns) {
     progress_.saw(event.device, event.stream, widen(event.correlation));
     std::uint32_t section = kNoSection;
     if (answer.knowledge == Knowledge::kKnown) {
@@ -222,7 +223,7 @@ class Pipeline {
       ++counts_.outside;
     } else {
       ++counts_.lost;
-      flawed_until_ns_ = now_ns;
+      flawed_until_ns_ = std::max(flawed_until_ns_, back_ns);
     }
     if (!is_valid) return;
     const KernelClass its = names_.class_of(kernel);
@@ -295,7 +296,8 @@ class Pipeline {
     if (!is_noted && !progress_.newest_at(record.end_ns, newest)) return false;
     WideId id = widen_near(newest_, newest);
     if (way_ == Way::kMarks && !marks_->id_of(newest, id)) return false;
-    return progress_.is_beyond(id);
+    // A mark may have come, and with it kernels of after it, but those parked for it not been asked.
+    return parked_.first() > id && progress_.is_beyond(id);
   }
 
   void hand_out(Record& record, GpuState state, std::vector<Record>& out) {
