@@ -1,6 +1,7 @@
 // Whose kernels are whose, from the launch to the numbers of a run, in both ways.
 #include <doctest/doctest.h>
 
+#include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
@@ -295,4 +296,24 @@ TEST_CASE("names of any length, and none, are kernels too") {
   REQUIRE(records.size() == 1);
   CHECK(records[0].gpu.kernel_count == 4);
   CHECK(process.gpu.take_kernels().size() == 4);
+}
+
+TEST_CASE("a place that holds another kernel's name by the next look is read anew") {
+  const Fresh fresh;
+  Process process(false);
+  process.begin(1, 1);
+  char place[16] = "softmax";
+  fake_launch(place, 1'000, 0, 7);
+  process.gpu.flush();
+  std::strcpy(place, "layer_norm");
+  fake_launch(place, 1'000, 0, 7);
+  process.gpu.flush();
+  process.end();
+  const std::vector<KernelSummary> kernels = process.gpu.take_kernels();
+  for (const char* name : {"softmax", "layer_norm"}) {
+    CAPTURE(name);
+    const KernelSummary* found = find(kernels, name, 1);
+    REQUIRE(found != nullptr);
+    CHECK(found->cell.count == 1);
+  }
 }

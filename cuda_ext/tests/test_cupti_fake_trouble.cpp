@@ -326,3 +326,40 @@ TEST_CASE("a forked child is left alone") {
   CHECK(WEXITSTATUS(status) == 0);
   process.gpu.stop_thread();
 }
+
+TEST_CASE("a lost mark costs the runs until its kernels are back, and no run is given too few") {
+  constexpr std::int64_t kGivenUp = 2'500'000'000;
+  constexpr std::uint32_t kKernels = 100;
+  const Fresh fresh;
+  CollectorSettings settings;
+  settings.buffer_bytes = 4'096;  // so that a run fills several, which come back without a flush
+  Process process(false, settings);
+  const auto run = [&](std::uint64_t span) {
+    process.begin(span, 1);
+    for (std::uint32_t at = 0; at < kKernels; ++at) fake_launch("gemm", 1'000, 0, 7);
+    process.end();
+  };
+  const Api api = load_library(wish()).api;
+  const std::int64_t start_ns = monotonic_ns();
+  process.gpu.round(start_ns);
+  run(1);
+  api.disable(kExternalCorrelation);
+  run(2);  // both its marks are lost
+  api.enable(kExternalCorrelation);
+  run(3);
+  process.gpu.round(start_ns);  // a look that began before what it finds was launched
+  for (const std::uint64_t span : {4U, 5U, 6U, 7U}) run(span);
+  process.gpu.flush(monotonic_ns() + kGivenUp);
+  const std::vector<Record> records = process.ready(kGivenUp);
+  REQUIRE(records.size() == 7);
+  CHECK(process.gpu.state().marks_lost == 2);
+  CHECK(process.gpu.state().counts.lost == kKernels);
+  for (const Record& record : records) {
+    CAPTURE(record.span);
+    // Not the last one: nothing was launched after it.
+    const bool is_timed = record.span > 3 && record.span < 7;
+    CHECK(record.gpu.state == (is_timed ? GpuState::kTimed : GpuState::kMissing));
+    CHECK(record.gpu.kernel_count == (is_timed ? kKernels : 0));
+    CHECK(record.gpu.kernel_time_ns == (is_timed ? kKernels * 1'000 : 0));
+  }
+}

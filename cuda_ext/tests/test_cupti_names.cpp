@@ -24,11 +24,11 @@ TEST_CASE("a place that holds another name now is noticed") {
   char place[16] = "softmax";
   const std::uint32_t before = names.number_of(place);
   std::strcpy(place, "layer_norm");
-  names.begin_buffer();
+  names.begin_look();
   const std::uint32_t after = names.number_of(place);
   CHECK(names.text(after) == "layer_norm");
   std::strcpy(place, "softmax");
-  names.begin_buffer();
+  names.begin_look();
   CHECK(names.number_of(place) == before);
 }
 

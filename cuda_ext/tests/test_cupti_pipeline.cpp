@@ -259,6 +259,54 @@ TEST_CASE("where a mark was lost, kernels are nobody's and runs are missing unti
   CHECK(made.ready(kStart + 3 * kSecond).at(0).gpu.state == GpuState::kMissing);
 }
 
+TEST_CASE("a run that begins once the kernels around a lost mark are back is timed") {
+  Made made(Way::kMarks);
+  made.pipeline_way = Way::kMarks;
+  std::vector<GpuEvent> kernels;
+  for (const std::uint64_t span : {1U, 2U, 3U}) {
+    made.enter(span, 1, kStart);
+    kernels.push_back(made.launch(10 * span, 10 * span + 5));
+  }
+  made.mark_events.erase(made.mark_events.begin() + 1);
+  made.pipeline.process(made.mark_events.data(), 2, kernels.data(), 3, kStart + 100);
+  made.mark_events.clear();
+  made.enter(4, 1, kStart + 110);
+  kernels = {made.launch(140, 145), made.launch(150, 157)};
+  made.enter(5, 1, kStart + 120);
+  kernels.push_back(made.launch(160, 165));
+  made.pipeline.process(made.mark_events.data(), 2, kernels.data(), 3, kStart + 200);
+  const Record runs[] = {made.record(3, kNoSpan, kStart + 90, kStart + 105),
+                         made.record(4, kNoSpan, kStart + 110, kStart + 120)};
+  made.pipeline.add(runs, 2);
+  made.pipeline.tend(kStart + 3 * kSecond);
+  CHECK(made.pipeline.counts().lost == 2);
+  const std::vector<Record> out = made.ready(kStart + 3 * kSecond);
+  REQUIRE(out.size() == 2);
+  CHECK(out[0].gpu.state == GpuState::kMissing);  // what is lost might have been launched by it
+  CHECK(out[1].gpu.state == GpuState::kTimed);
+  CHECK(out[1].gpu.kernel_count == 2);
+  CHECK(out[1].gpu.kernel_time_ns == 12);
+}
+
+TEST_CASE("a run whose kernels are parked still is not done, however far the GPU is seen to be") {
+  Made made(Way::kMarks);
+  made.pipeline_way = Way::kMarks;
+  made.enter(1, 1, kStart);
+  const GpuEvent own = made.launch(10, 20);
+  made.enter(2, 1, kStart + 50);
+  const GpuEvent next = made.launch(40, 50);
+  made.enter(3, 1, kStart + 60);
+  made.pipeline.process(made.mark_events.data(), 1, &own, 1, kStart + 70);
+  CHECK(made.pipeline.parked().size() == 1);
+  made.pipeline.process(made.mark_events.data() + 1, 2, &next, 1, kStart + 2 * kSecond);
+  const Record run = made.record(1, kNoSpan, kStart, kStart + 50);
+  made.current.directory().note_end(1, 2);
+  made.pipeline.add(&run, 1);
+  const std::vector<Record> out = made.ready(kStart + 50 + 2 * kSecond);  // before the next tend()
+  REQUIRE(out.size() == 1);
+  CHECK(out[0].gpu.state == GpuState::kMissing);
+}
+
 TEST_CASE("a worker that was held up for long finds the section of every kernel") {
   Made made(Way::kMarks);
   made.pipeline_way = Way::kMarks;
@@ -367,4 +415,25 @@ TEST_CASE("a hundred thousand runs that nobody asks for cost bounded memory") {
   CHECK(made.ready(kStart + 2).size() == 100'000 - Pipeline::kMostWaiting);  // but none is lost
   CHECK(made.pipeline.runs().size() <= RunTable::kMostRuns);
   CHECK(made.pipeline.waiting() <= Pipeline::kMostWaiting);
+}
+
+TEST_CASE("runs whose numbers share an entry of the table are kept apart, and the oldest forgotten") {
+  constexpr Run kApart = RunTable::kMostRuns;
+  RunTable runs;
+  runs.set_now(kStart);
+  for (const Run run : {5U, 5U + kApart, 5U + 2 * kApart}) runs.at(run).kernels = run;
+  for (Run run = 3; run < kApart; ++run) runs.at(10 * kApart + run);  // now it is full
+  for (const Run run : {5U, 5U + kApart, 5U + 2 * kApart}) CHECK(runs.at(run).kernels == run);
+  CHECK(runs.forgotten() == 0);
+  runs.at(7);
+  CHECK(runs.find(5) == nullptr);
+  runs.at(8);
+  CHECK(runs.find(5 + kApart) == nullptr);
+  CHECK(runs.find(5 + 2 * kApart)->kernels == 5 + 2 * kApart);
+  CHECK(runs.at(5).kernels == 0);  // in the place of the third
+  CHECK(runs.find(5 + 2 * kApart) == nullptr);
+  CHECK(runs.find(5) != nullptr);
+  CHECK(runs.find(7) != nullptr);
+  CHECK(runs.size() == RunTable::kMostRuns);
+  CHECK(runs.forgotten() == 3);
 }

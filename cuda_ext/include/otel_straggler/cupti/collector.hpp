@@ -83,7 +83,7 @@ class Collector final : public GpuTimer {
     take_down();
     while (pool_.out() > 0 && monotonic_ns() < deadline_ns) {
       tracing_.api().flush_all(0);  // not flush(): it takes streams without kernels for idle ones
-      drain(monotonic_ns());
+      drain();
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
   }
@@ -228,7 +228,6 @@ class Collector final : public GpuTimer {
   struct Batch {
     Collector* collector;
     std::int64_t now_ns;
-    bool is_first = true;  // of its buffer
     std::size_t marks = 0;
     std::size_t events = 0;
     MarkEvent mark[kBatch];
@@ -244,7 +243,6 @@ class Collector final : public GpuTimer {
     }
     void give() {
       const std::lock_guard<std::mutex> lock(collector->mutex_);
-      if (std::exchange(is_first, false)) collector->pipeline_.begin_buffer();
       collector->pipeline_.process(mark, marks, event, events, now_ns);
       marks = events = 0;
     }
@@ -345,24 +343,26 @@ class Collector final : public GpuTimer {
 
   void take_down() {
     tracing_.take_down();
-    drain(monotonic_ns());
+    drain();
   }
 
   // Waits for a thread that is at it, but not for ever: it may be one that was stopped.
   bool drain_in_turn(std::int64_t now_ns) {
     for (int tries = 0; tries < 200; ++tries) {
-      if (drain(std::max(now_ns, monotonic_ns()))) return true;
+      if (drain(now_ns)) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return false;
   }
 
-  // False if another thread is at it.
-  bool drain(std::int64_t now_ns) {
+  // False if another thread is at it. now_ns: as in flush().
+  bool drain(std::int64_t now_ns = 0) {
     const Turn turn(is_draining_);
     if (!turn.is_ours) return false;
     completed_.clear();
     pool_.take_completed(completed_);
+    now_ns = std::max(now_ns, monotonic_ns());  // what has come was launched before
+    begin_look();
     for (const CompletedBuffer& buffer : completed_) {
       read(buffer, now_ns);
       pool_.give_back(buffer);
@@ -372,10 +372,14 @@ class Collector final : public GpuTimer {
     return true;
   }
 
+  void begin_look() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    pipeline_.begin_look();
+  }
+
   void read(const CompletedBuffer& buffer, std::int64_t now_ns) {
     batch_.collector = this;
     batch_.now_ns = now_ns;
-    batch_.is_first = true;
     const Result end =
         walk(tracing_.api().get_next_record, buffer.bytes, buffer.valid_bytes, batch_);
     batch_.give();

@@ -45,7 +45,8 @@ class KernelNames {
       : marks_(marks), places_(kPlaces) {
     for (const KernelClass each :
          {KernelClass::kCompute, KernelClass::kNccl, KernelClass::kMemory}) {
-      texts_.push_back({kOther, each});
+      texts_.push_back(kOther);
+      classes_.push_back(each);
     }
     memcpy_ = add("[memcpy]", KernelClass::kMemory);
     memset_ = add("[memset]", KernelClass::kMemory);
@@ -56,20 +57,20 @@ class KernelNames {
   std::uint32_t of_memset() const { return memset_; }
   std::uint32_t of_graph() const { return graph_; }
 
-  // Another buffer is read: what lies where names lay may have changed since the last one, because
-  // a module that is loaded later may use the same place.
-  void begin_buffer() { ++buffer_; }
+  // More has come back: what lies where names lay may have changed since, because a module that is
+  // loaded later may use the same place.
+  void begin_look() { ++look_; }
 
   // The number of the name that lies at `name`; null: it has none. The place is remembered, and
-  // what lies there is compared once a buffer.
+  // what lies there is compared once a look.
   std::uint32_t number_of(const char* name) {
     if (name == nullptr) return static_cast<std::uint32_t>(KernelClass::kCompute);
     std::size_t at = place_of(name);
     for (; places_[at].name != nullptr; at = (at + 1) & (kPlaces - 1)) {
       Place& place = places_[at];
       if (place.name != name) continue;
-      if (place.buffer == buffer_) return place.number;
-      place.buffer = buffer_;
+      if (place.look == look_) return place.number;
+      place.look = look_;
       if (!is_still(place.number, name)) place.number = number_of_text(name);
       return place.number;
     }
@@ -79,12 +80,15 @@ class KernelNames {
       used_ = 1;
       at = place_of(name);
     }
-    places_[at] = {name, number, buffer_};
+    places_[at] = {name, number, look_};
     return number;
   }
 
-  KernelClass class_of(std::uint32_t number) const { return texts_[number].kernel_class; }
-  const std::string& text(std::uint32_t number) const { return texts_[number].text; }
+  // This name will be asked for soon.
+  void prefetch(const char* name) const { __builtin_prefetch(&places_[place_of(name)]); }
+
+  KernelClass class_of(std::uint32_t number) const { return classes_[number]; }
+  const std::string& text(std::uint32_t number) const { return texts_[number]; }
   std::size_t size() const { return texts_.size(); }
   std::uint64_t left_out() const { return left_out_; }  // times a name met a full table
 
@@ -95,11 +99,7 @@ class KernelNames {
   struct Place {
     const char* name = nullptr;
     std::uint32_t number = 0;
-    std::uint32_t buffer = 0;  // when it was last compared
-  };
-  struct Text {
-    std::string text;
-    KernelClass kernel_class;
+    std::uint32_t look = 0;  // when it was last compared
   };
 
   static std::size_t place_of(const char* name) {
@@ -111,7 +111,7 @@ class KernelNames {
   // Names that found no room are not kept, so they cannot be compared.
   bool is_still(std::uint32_t number, const char* name) const {
     if (number < kKernelClasses) return true;
-    const std::string& text = texts_[number].text;
+    const std::string& text = texts_[number];
     if (text.size() == kMostNameBytes) return text == shortened(name);
     return std::strcmp(text.c_str(), name) == 0;
   }
@@ -130,8 +130,9 @@ class KernelNames {
 
   std::uint32_t add(const std::string& text, KernelClass its) {
     const auto number = static_cast<std::uint32_t>(texts_.size());
-    texts_.push_back({text, its});
-    numbers_.emplace(texts_.back().text, number);
+    texts_.push_back(text);
+    classes_.push_back(its);
+    numbers_.emplace(texts_.back(), number);
     return number;
   }
 
@@ -161,8 +162,10 @@ class KernelNames {
   std::vector<std::string> marks_;
   std::vector<Place> places_;
   std::size_t used_ = 0;
-  std::uint32_t buffer_ = 1;
-  std::deque<Text> texts_;  // the first ones are <other>, one for each class
+  std::uint32_t look_ = 1;
+  // By number; the first ones are <other>, one for each class.
+  std::deque<std::string> texts_;
+  std::vector<KernelClass> classes_;
   std::unordered_map<std::string_view, std::uint32_t> numbers_;
   std::uint64_t left_out_ = 0;
   std::uint32_t memcpy_ = 0;

@@ -14,14 +14,19 @@
 
 namespace otel_straggler::cupti {
 
-struct KernelCell {
-  std::uint32_t kernel = 0;   // its name's number
-  std::uint32_t section = 0;  // kNoSection: in none, or nobody knows
+// What each kernel writes to, in one line of the processor's cache.
+struct alignas(64) KernelTimes {
   std::uint64_t count = 0;
   std::uint64_t sum_ns = 0;
   std::uint64_t min_ns = UINT64_MAX;
   std::uint64_t max_ns = 0;
   Histogram histogram;
+};
+static_assert(sizeof(KernelTimes) == 64);
+
+struct KernelCell : KernelTimes {
+  std::uint32_t kernel = 0;   // its name's number
+  std::uint32_t section = 0;  // kNoSection: in none, or nobody knows
 };
 
 // Cells of (kernel, section), a bounded number. Further ones are counted under the kernel `<other>`
@@ -37,7 +42,7 @@ class KernelStats {
   void add(std::uint32_t kernel, std::uint32_t other, std::uint32_t section,
            std::uint64_t duration_ns) {
     const std::uint32_t cell = cell_of(kernel, other, section);
-    __builtin_prefetch(&cells_[cell], 1);
+    __builtin_prefetch(&times_[cell], 1);
     const Duration next = std::exchange(durations_[turn_], {cell, duration_ns});
     if (next.cell != kEmpty) count(next);
     turn_ = (turn_ + 1) % kAhead;
@@ -46,19 +51,27 @@ class KernelStats {
   // All cells; counting begins anew.
   std::vector<KernelCell> take() {
     settle();
+    std::vector<KernelCell> cells;
+    cells.reserve(times_.size());
+    for (std::size_t at = 0; at < times_.size(); ++at) {
+      cells.push_back({std::move(times_[at]), keys_[at].kernel, keys_[at].section});
+    }
     rows_.clear();
     last_row_ = nullptr;
-    return std::exchange(cells_, {});
+    times_ = {};
+    keys_ = {};
+    return cells;
   }
 
-  std::size_t size() const { return cells_.size(); }
+  std::size_t size() const { return times_.size(); }
   std::uint64_t left_out() const { return left_out_; }
 
   std::size_t bytes() const {
     std::size_t bytes = 0;
     for (const auto& [section, row] : rows_) bytes += row.capacity() * sizeof(row[0]);
-    for (const KernelCell& cell : cells_) {
-      bytes += sizeof(KernelCell) + cell.histogram.buckets.capacity() * sizeof(std::uint32_t);
+    for (const KernelTimes& times : times_) {
+      bytes += sizeof(KernelTimes) + sizeof(Key);
+      bytes += times.histogram.buckets.capacity() * sizeof(std::uint32_t);
     }
     return bytes;
   }
@@ -70,6 +83,10 @@ class KernelStats {
   static constexpr std::uint32_t kEmpty = UINT32_MAX;
 
   using Row = std::vector<std::uint16_t>;  // by kernel: one more than its cell, or 0
+  struct Key {
+    std::uint32_t kernel;
+    std::uint32_t section;
+  };
   struct Duration {
     std::uint32_t cell = kEmpty;
     std::uint64_t ns = 0;
@@ -80,7 +97,7 @@ class KernelStats {
   };
 
   void count(const Duration& it) {
-    KernelCell& cell = cells_[it.cell];
+    KernelTimes& cell = times_[it.cell];
     ++cell.count;
     cell.sum_ns += it.ns;
     cell.min_ns = std::min(cell.min_ns, it.ns);
@@ -95,7 +112,7 @@ class KernelStats {
   }
 
   void count(const Bucket& it) {
-    if (it.cell != kEmpty) cells_[it.cell].histogram.add(it.index);
+    if (it.cell != kEmpty) times_[it.cell].histogram.add(it.index);
   }
 
   // Counts what was put off.
@@ -110,14 +127,13 @@ class KernelStats {
     Row& row = row_of(section);
     if (kernel >= row.size()) row.resize(kernel + 1, 0);
     if (row[kernel] != 0) return row[kernel] - 1U;
-    if (cells_.size() >= kMostCells && kernel != other) {
+    if (times_.size() >= kMostCells && kernel != other) {
       ++left_out_;
       return cell_of(other, other, section);
     }
-    const auto cell = static_cast<std::uint32_t>(cells_.size());
-    cells_.emplace_back();
-    cells_.back().kernel = kernel;
-    cells_.back().section = last_section_;
+    const auto cell = static_cast<std::uint32_t>(times_.size());
+    times_.emplace_back();
+    keys_.push_back({kernel, last_section_});
     row[kernel] = static_cast<std::uint16_t>(cell + 1);
     return cell;
   }
@@ -136,7 +152,8 @@ class KernelStats {
   Row* last_row_ = nullptr;
   std::uint32_t asked_section_ = 0;
   std::uint32_t last_section_ = 0;
-  std::vector<KernelCell> cells_;
+  std::vector<KernelTimes> times_;  // by cell
+  std::vector<Key> keys_;           // the same
   std::array<Duration, kAhead> durations_{};  // to be counted, the next one at turn_
   std::array<Bucket, kAhead> buckets_{};
   std::size_t turn_ = 0;

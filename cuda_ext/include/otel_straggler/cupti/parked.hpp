@@ -32,6 +32,8 @@ class ParkedKernels {
   bool is_full() const { return size_ >= kMost; }
   std::size_t size() const { return size_; }
   std::size_t lots() const { return lots_.size(); }
+  // No kernel has a smaller id.
+  WideId first() const { return first_; }
   // How often a kernel was looked at again, in all.
   std::uint64_t looks() const { return looks_; }
 

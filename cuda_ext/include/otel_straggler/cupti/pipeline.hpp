@@ -61,10 +61,10 @@ class Pipeline {
     if (traced_until_ns_ == kOpen) traced_until_ns_ = now_ns;
   }
 
-  // What follows is of another buffer.
-  void begin_buffer() { names_.begin_buffer(); }
+  // What follows had all come back by now.
+  void begin_look() { names_.begin_look(); }
 
-  // Some of what CUPTI gave back, the marks first.
+  // Some of what CUPTI gave back, the marks first. now_ns: not before all of it had come.
   void process(const MarkEvent* marks, std::size_t mark_count, const GpuEvent* events,
                std::size_t event_count, std::int64_t now_ns) {
     runs_.set_now(now_ns);
@@ -73,7 +73,10 @@ class Pipeline {
     }
     // A worker that was held up reads much before the next tend().
     if (mark_count > 0 && parked_.size() >= kMostParked / 2) retry(now_ns);
-    for (std::size_t at = 0; at < event_count; ++at) take(events[at], now_ns);
+    for (std::size_t at = 0; at < event_count; ++at) {
+      if (at + kAhead < event_count) names_.prefetch(events[at + kAhead].name);
+      take(events[at], now_ns);
+    }
   }
 
   // A moment has passed: once all that had come back was processed.
@@ -140,6 +143,7 @@ class Pipeline {
  private:
   static constexpr std::int64_t kOpen = INT64_MAX;
   static constexpr std::uint64_t kNever = UINT64_MAX;
+  static constexpr std::size_t kAhead = 8;  // events; until memory that is asked for is there
 
   struct Waiting {
     Record record;
@@ -179,7 +183,7 @@ class Pipeline {
       parked.id = marks_->place_of(parked.event.correlation);
       return false;
     }
-    count(parked.event, parked.kernel, parked.is_valid, answer, now_ns);
+    count(parked.event, parked.kernel, parked.is_valid, answer, parked.since_ns);
     return true;
   }
 
@@ -207,8 +211,9 @@ class Pipeline {
     }
   }
 
+  // back_ns: when it had come back; the run that launched it began before.
   void count(const GpuEvent& event, std::uint32_t kernel, bool is_valid, const Answer& answer,
-             std::int64_t now_ns) {
+             std::int64_t back_ns) {
     progress_.saw(event.device, event.stream, widen(event.correlation));
     std::uint32_t section = kNoSection;
     if (answer.knowledge == Knowledge::kKnown) {
@@ -218,7 +223,7 @@ class Pipeline {
       ++counts_.outside;
     } else {
       ++counts_.lost;
-      flawed_until_ns_ = now_ns;
+      flawed_until_ns_ = std::max(flawed_until_ns_, back_ns);
     }
     if (!is_valid) return;
     const KernelClass its = names_.class_of(kernel);
@@ -227,15 +232,14 @@ class Pipeline {
 
   void put_into_run(const GpuEvent& event, std::uint32_t kernel, bool is_valid, Run run) {
     bool is_late = false;
-    const Run receiver = runs_.receiver(run, is_late);
+    RunTotals* const totals = runs_.receiver(run, is_late);
     counts_.late += is_late ? 1U : 0U;
-    if (receiver == kNoRun) return;
-    RunTotals& totals = runs_.at(receiver);
-    if (!is_late && event.kind == kConcurrentKernel) ++totals.seen;
+    if (totals == nullptr) return;
+    if (!is_late && event.kind == kConcurrentKernel) ++totals->seen;
     if (is_valid) {
-      totals.add(names_.class_of(kernel), event.device, {event.start_ns, event.end_ns});
+      totals->add(names_.class_of(kernel), event.device, {event.start_ns, event.end_ns});
     } else {
-      totals.is_flawed = true;
+      totals->is_flawed = true;
     }
   }
 
@@ -292,7 +296,8 @@ class Pipeline {
     if (!is_noted && !progress_.newest_at(record.end_ns, newest)) return false;
     WideId id = widen_near(newest_, newest);
     if (way_ == Way::kMarks && !marks_->id_of(newest, id)) return false;
-    return progress_.is_beyond(id);
+    // A mark may have come, and with it kernels of after it, but those parked for it not been asked.
+    return parked_.first() > id && progress_.is_beyond(id);
   }
 
   void hand_out(Record& record, GpuState state, std::vector<Record>& out) {

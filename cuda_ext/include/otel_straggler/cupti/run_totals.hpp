@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <utility>
-#include <unordered_map>
 #include <vector>
 
 #include "otel_straggler/cupti/busy_time.hpp"
@@ -75,38 +73,26 @@ class RunTable {
 
   // Made if it is not there. The answer holds until the next call.
   RunTotals& at(Run run) {
-    if (last_ != nullptr && run == last_run_) return *last_;
-    auto found = runs_.find(run);
-    if (found == runs_.end()) {
-      make_room();
-      found = runs_.emplace(run, RunTotals()).first;
-      found->second.since_ns = now_ns_;
-      if (!spare_.empty()) {
-        found->second.devices = std::move(spare_.back());
-        spare_.pop_back();
-      }
-      order_.push_back(run);
-    }
-    last_run_ = run;
-    return *(last_ = &found->second);
+    if (last_ != kNowhere && rows_[last_].run == run) return rows_[last_].totals;
+    return another(run);
   }
 
   RunTotals* find(Run run) {
-    const auto found = runs_.find(run);
-    return found == runs_.end() ? nullptr : &found->second;
+    const std::uint32_t place = place_of(run);
+    return place == kNowhere ? nullptr : &rows_[place].totals;
   }
 
   // Who is to get a kernel of this run: itself, or the next run around it that was not handed out;
-  // kNoRun if there is none. Whether it is too late for the run itself is told by `is_late`.
-  Run receiver(Run run, bool& is_late) {
+  // null if there is none. Whether it is too late for the run itself is told by `is_late`.
+  RunTotals* receiver(Run run, bool& is_late) {
     is_late = false;
     for (unsigned depth = 0; depth < kDeepest && run != kNoRun; ++depth) {
-      const RunTotals& it = at(run);
-      if (!it.is_taken) return run;
+      RunTotals& it = at(run);
+      if (!it.is_taken) return &it;
       is_late = true;
       run = it.around;
     }
-    return kNoRun;
+    return nullptr;
   }
 
   // The run's numbers have been handed out; from now on they are those of the run around it.
@@ -120,15 +106,22 @@ class RunTable {
     keep(std::move(inner.devices));
   }
 
-  std::size_t size() const { return runs_.size(); }
+  std::size_t size() const { return rows_.size(); }
   // Runs of late that were given up before they were handed out.
   std::uint64_t forgotten() const { return forgotten_; }
 
  private:
   static constexpr unsigned kDeepest = 64;
+  static constexpr std::uint32_t kNowhere = UINT32_MAX;
   static constexpr std::int64_t kOfLateNs = 10'000'000'000;
   static constexpr std::size_t kMostSpare = 4'096;
   static constexpr std::size_t kMostSpareBytes = 1'024;
+
+  struct Row {
+    Run run;
+    std::uint32_t next;  // the row before with the same entry in firsts_
+    RunTotals totals;
+  };
 
   // Memory that the next runs need not ask for.
   void keep(std::vector<RunTotals::Device> devices) {
@@ -137,20 +130,55 @@ class RunTable {
     if (devices[0].busy.bytes() <= kMostSpareBytes) spare_.push_back(std::move(devices));
   }
 
-  void make_room() {
-    if (runs_.size() < kMostRuns) return;
-    const auto found = runs_.find(order_.front());
-    const bool is_of_late = now_ns_ - found->second.since_ns < kOfLateNs;
-    forgotten_ += is_of_late && !found->second.is_taken ? 1U : 0U;
-    if (last_run_ == order_.front()) last_ = nullptr;
-    runs_.erase(found);
-    order_.pop_front();
+  // Not the one that was asked for last, as with most kernels.
+  __attribute__((noinline)) RunTotals& another(Run run) {
+    last_ = place_of(run);
+    if (last_ == kNowhere) last_ = make(run);
+    return rows_[last_].totals;
   }
 
-  std::unordered_map<Run, RunTotals> runs_;
-  std::deque<Run> order_;  // the oldest first
-  Run last_run_ = kNoRun;
-  RunTotals* last_ = nullptr;
+  std::uint32_t place_of(Run run) const {
+    std::uint32_t place = firsts_[run % kMostRuns];
+    while (place != kNowhere && rows_[place].run != run) place = rows_[place].next;
+    return place;
+  }
+
+  // In the place of the oldest, once there is no room.
+  std::uint32_t make(Run run) {
+    const std::uint32_t place = oldest_;
+    if (place < rows_.size()) {
+      forget(place);
+    } else {
+      rows_.emplace_back();  // may throw: before anything has changed
+    }
+    oldest_ = (oldest_ + 1) % kMostRuns;
+    Row& row = rows_[place];
+    row.run = run;
+    row.next = std::exchange(firsts_[run % kMostRuns], place);
+    row.totals = RunTotals();
+    row.totals.since_ns = now_ns_;
+    if (!spare_.empty()) {
+      row.totals.devices = std::move(spare_.back());
+      spare_.pop_back();
+      if (!spare_.empty()) __builtin_prefetch(spare_.back().data(), 1);
+    }
+    return place;
+  }
+
+  void forget(std::uint32_t place) {
+    const Row& row = rows_[place];
+    const bool is_of_late = now_ns_ - row.totals.since_ns < kOfLateNs;
+    forgotten_ += is_of_late && !row.totals.is_taken ? 1U : 0U;
+    std::uint32_t* link = &firsts_[row.run % kMostRuns];
+    while (*link != place) link = &rows_[*link].next;
+    *link = row.next;
+  }
+
+  // Numbers of runs follow each other, so their rows and firsts lie side by side.
+  std::vector<Row> rows_;  // the oldest first, from oldest_ on and round
+  std::vector<std::uint32_t> firsts_ = std::vector<std::uint32_t>(kMostRuns, kNowhere);
+  std::uint32_t oldest_ = 0;  // the place of the next row
+  std::uint32_t last_ = kNowhere;
   std::vector<std::vector<RunTotals::Device>> spare_;
   std::int64_t now_ns_ = 0;
   std::uint64_t forgotten_ = 0;

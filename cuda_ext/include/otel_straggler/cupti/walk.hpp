@@ -1,6 +1,7 @@
 // From a buffer of CUPTI's to events of ours. Reads what the buffer holds, follows no pointer.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -27,11 +28,24 @@ struct MarkEvent {
 
 namespace walking {
 
+template <typename Field>
+Field field(const void* record, std::size_t offset) {
+  Field field;
+  std::memcpy(&field, static_cast<const std::uint8_t*>(record) + offset, sizeof(field));
+  return field;
+}
+
+// Field by field: a prefix is much longer than what is wanted of it.
 template <typename Prefix>
-Prefix read(const void* record) {
-  Prefix prefix;
-  std::memcpy(&prefix, record, sizeof(prefix));
-  return prefix;
+GpuEvent event_of(Kind kind, const void* record) {
+  GpuEvent event{};
+  event.kind = kind;
+  event.correlation = field<std::uint32_t>(record, offsetof(Prefix, correlation));
+  event.start_ns = field<std::uint64_t>(record, offsetof(Prefix, start));
+  event.end_ns = field<std::uint64_t>(record, offsetof(Prefix, end));
+  event.device = field<std::uint32_t>(record, offsetof(Prefix, device));
+  event.stream = field<std::uint32_t>(record, offsetof(Prefix, stream));
+  return event;
 }
 
 inline std::size_t smallest(Kind kind) {
@@ -43,22 +57,21 @@ inline std::size_t smallest(Kind kind) {
 template <typename Sink>
 void give(const void* record, std::size_t left, Sink& sink) {
   if (left < sizeof(Kind)) return;
-  const auto kind = read<Kind>(record);
+  const auto kind = field<Kind>(record, 0);
   if (left < smallest(kind)) return;
   if (kind == kConcurrentKernel) {
-    const auto it = read<KernelPrefix>(record);
-    sink.take(GpuEvent{kind, it.correlation, it.start, it.end, it.device, it.stream, it.name});
+    GpuEvent event = event_of<KernelPrefix>(kind, record);
+    event.name = field<const char*>(record, offsetof(KernelPrefix, name));
+    sink.take(event);
   } else if (kind == kExternalCorrelation) {
-    const auto it = read<ExternalCorrelation>(record);
-    if (it.external_kind == kExternalKindCustom2) {
-      sink.take(MarkEvent{it.external_id, it.correlation});
-    }
+    using Its = ExternalCorrelation;
+    if (field<std::uint32_t>(record, offsetof(Its, external_kind)) != kExternalKindCustom2) return;
+    sink.take(MarkEvent{field<std::uint64_t>(record, offsetof(Its, external_id)),
+                        field<std::uint32_t>(record, offsetof(Its, correlation))});
   } else if (kind == kMemcpy || kind == kMemset) {
-    const auto it = read<MemoryPrefix>(record);
-    sink.take(GpuEvent{kind, it.correlation, it.start, it.end, it.device, it.stream, nullptr});
+    sink.take(event_of<MemoryPrefix>(kind, record));
   } else if (kind == kGraphTrace) {
-    const auto it = read<GraphPrefix>(record);
-    sink.take(GpuEvent{kind, it.correlation, it.start, it.end, it.device, it.stream, nullptr});
+    sink.take(event_of<GraphPrefix>(kind, record));
   }
 }
 
