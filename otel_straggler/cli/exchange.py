@@ -12,6 +12,7 @@ from typing import Any
 
 from otel_straggler.cli.report_table import printable
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
+from otel_straggler.transport.tls_advice import tls_advice
 
 TIMEOUT_S = 5.0
 _REFUSED = 400
@@ -52,8 +53,10 @@ class Server:
         except urllib.error.HTTPError as error:
             raise InputError(self._why(where, error)) from error
         except OSError as error:
-            reason = getattr(error, "reason", None) or error
-            raise UnavailableError(self._wrong(where, str(reason))) from error
+            reason = str(getattr(error, "reason", None) or error)
+            remedy = remedy_of(where, reason, self.remedy)
+            message = describe(where=where, value=reason, expected=self.expected, remedy=remedy)
+            raise UnavailableError(message) from error
         except (ValueError, http.client.HTTPException) as error:
             raise ConfigError(self._wrong(where, printable(str(error)))) from error
         return self._read(where, content)
@@ -82,6 +85,16 @@ class Server:
 
     def _wrong(self, where: str, value: str) -> str:
         return describe(where=where, value=value, expected=self.expected, remedy=self.remedy)
+
+
+def remedy_of(url: str, reason: str, usual: str) -> str:
+    """What to do where nobody answers a command: ``usual``, unless TLS is in the way."""
+    ca = "Who signed its certificate is named in a file: export SSL_CERT_FILE=/path/to/ca.pem"
+    own = "commands have none of their own; ask an address that wants none, or --history."
+    advice = tls_advice(url, reason, ca=ca, own=own)
+    if not advice or not url.startswith("https://"):
+        return f"{usual} {advice}".rstrip()  # a server that dies cuts connections, too
+    return advice
 
 
 def base_url(url: str, option: str, example: str) -> str:
