@@ -154,7 +154,8 @@ def show_live(watch: Watch, training: Training, console: Console, steps: int) ->
     with Live(Text("starting four ranks ..."), console=console, auto_refresh=False) as live:
         for _ in looks(watch, training, steps):
             if watch.windows:
-                told = Text(f"\ntraining: {training.last_line}", style="dim")
+                line = training.last_line  # none in the first steps
+                told = Text(f"\ntraining: {line}" if line else "", style="dim")
                 view = View(watch.report, RUN, "the collector")
                 live.update(Group(view, told), refresh=True)
 

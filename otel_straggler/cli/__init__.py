@@ -5,6 +5,7 @@ This file loads neither click nor rich, so that it can say in one line how to ge
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
@@ -25,6 +26,7 @@ READER_WENT_AWAY = 141
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``otel-straggler``; the answer is the exit code."""
+    _print_any_name()
     try:
         exit_code = _run(arguments)
     except BrokenPipeError:  # of what was wrong
@@ -80,6 +82,13 @@ def _sentence(error: click.UsageError) -> str:
 def _say(message: str, exit_code: int = MISSING_EXTRA) -> int:
     print(f"otel-straggler: error: {message}", file=sys.stderr)
     return exit_code
+
+
+def _print_any_name() -> None:
+    """Names of others may have letters that the terminal has not: ``?`` stands for them."""
+    encoding = (sys.stdout.encoding or "").lower().replace("-", "")
+    if encoding != "utf8" and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _give_up_output() -> None:

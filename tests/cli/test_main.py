@@ -160,6 +160,19 @@ def test_output_to_a_full_disk_is_one_line(recorded) -> None:
         )
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_a_name_that_the_terminal_has_no_letters_for_is_printed(
+    encoding: str, recorded, monkeypatch
+) -> None:
+    """As question marks, without a traceback."""
+    path = recorded(ranks=4, steps=5, slow_rank=1, run_id="запуск-日本")
+    printed = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(printed, encoding=encoding))
+    assert main(["score", str(path)]) == 0
+    sys.stdout.flush()
+    assert b"run ??????-??: 4 ranks on 1 host" in printed.getvalue()
+
+
 def test_ctrl_c_ends_quietly_with_130() -> None:
     """As every program that was interrupted."""
     # A shell's background job ignores the signal, and so would its children.
