@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from otel_straggler.cli.report_table import printable
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
@@ -97,6 +98,14 @@ def remedy_of(url: str, reason: str, usual: str) -> str:
     return advice
 
 
+def _has_place(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port beyond all, or half of an IPv6 address
+        return False
+
+
 def base_url(url: str, option: str, example: str) -> str:
     """Without a slash at its end; HOST:PORT alone, as a collector prints it, is taken for HTTP.
 
@@ -105,6 +114,10 @@ def base_url(url: str, option: str, example: str) -> str:
     """
     if _HOST_AND_PORT.fullmatch(url):
         url = f"http://{url}"
+    if url.startswith(("http://", "https://")) and not _has_place(url):
+        expected = f"a host and a port of 1 to 65535, as in {example}"
+        remedy = f"Correct {option}."
+        raise ConfigError(describe(where=option, value=url, expected=expected, remedy=remedy))
     if not url.startswith(("http://", "https://")):
         expected = f"a URL such as {example}"
         remedy = f"Give {option} with http:// or https:// before it."
