@@ -137,15 +137,15 @@ def conclude(options: argparse.Namespace, watch: Watch, seconds: float) -> bool:
 
 def keep_running(collector: Collector, console: Console) -> None:
     """Until Ctrl-C, for people who look at the page; training has ended."""
-    console.print(f"\n{collector.url}/ stays until Ctrl-C.")
-    with contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(KeyboardInterrupt):  # from the moment in which it is told
+        console.print(f"\n{collector.url}/ stays until Ctrl-C.")
         threading.Event().wait()
 
 
 def keep_until_enter(collector: Collector, console: Console) -> None:
     """Else the page would go in the moment in which it has something to show."""
-    console.print(f"\nThe page stays for you to look at: {collector.url}/\nEnter ends it.")
     with contextlib.suppress(KeyboardInterrupt, EOFError):
+        console.print(f"\nThe page stays for you to look at: {collector.url}/\nEnter ends it.")
         input()
 
 

@@ -80,8 +80,8 @@ def command(
         if as_json:
             click.echo(json.dumps(as_told(fault, chosen, arrival, demo)))
         if keep:
-            show.say(f"{demo.collector.url}/ stays until Ctrl-C.", "bold")
-            with contextlib.suppress(KeyboardInterrupt):
+            with contextlib.suppress(KeyboardInterrupt):  # from the moment in which it is told
+                show.say(f"{demo.collector.url}/ stays until Ctrl-C.", "bold")
                 threading.Event().wait()
     return 0 if arrival.is_right else 1
 
