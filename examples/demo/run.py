@@ -137,7 +137,7 @@ def conclude(options: argparse.Namespace, watch: Watch, seconds: float) -> bool:
 
 def keep_running(collector: Collector, console: Console) -> None:
     """Until Ctrl-C, for people who look at the page; training has ended."""
-    with contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(KeyboardInterrupt):  # from the moment in which it is told
         console.print(f"\n{collector.url}/ stays until Ctrl-C.")
         threading.Event().wait()
 
@@ -154,7 +154,8 @@ def show_live(watch: Watch, training: Training, console: Console, steps: int) ->
     with Live(Text("starting four ranks ..."), console=console, auto_refresh=False) as live:
         for _ in looks(watch, training, steps):
             if watch.windows:
-                told = Text(f"\ntraining: {training.last_line}", style="dim")
+                line = training.last_line  # none in the first steps
+                told = Text(f"\ntraining: {line}" if line else "", style="dim")
                 view = View(watch.report, RUN, "the collector")
                 live.update(Group(view, told), refresh=True)
 

@@ -17,6 +17,7 @@ _QUERY: Final = re.compile(r"printf `([^`]*)`[^|]*\| query")
 _LABEL: Final = re.compile(r"\$labels\.(\w+)")
 _TOLD: Final = re.compile(r'label "(\w+)"')
 TIMEOUT_S: Final = 120.0
+_MOST_SHOWN: Final = 80
 
 
 def read_file(path: Path) -> Mapping[str, Any]:
@@ -47,7 +48,7 @@ def read_file(path: Path) -> Mapping[str, Any]:
         raise InputError(
             describe(
                 where=str(path),
-                value=document,
+                value=_in_short(document),
                 expected="a mapping with groups of rules, or with a route",
                 remedy="Name a file of rules or a configuration of Alertmanager.",
             )
@@ -133,3 +134,9 @@ def _of_route(route: Mapping[str, Any]) -> Iterator[str]:
     yield from route.get("matchers", ())
     for below in route.get("routes", ()):
         yield from _of_route(below)
+
+
+def _in_short(document: object) -> object:
+    """Of a whole file that is something else, the beginning."""
+    text = document if isinstance(document, str) else repr(document)
+    return document if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."

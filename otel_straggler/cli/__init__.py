@@ -5,6 +5,7 @@ This file loads neither click nor rich, so that it can say in one line how to ge
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
@@ -19,10 +20,23 @@ if TYPE_CHECKING:
 
 MISSING_EXTRA = 2
 INTERRUPTED = 130
+READER_WENT_AWAY = 141
+"""As of a program that SIGPIPE ended. 1 would be an answer: doctor's of a problem, for one."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``otel-straggler``; the answer is the exit code."""
+    _print_any_name()
+    try:
+        exit_code = _run(arguments)
+    except BrokenPipeError:  # of what was wrong
+        exit_code = READER_WENT_AWAY
+    if exit_code == READER_WENT_AWAY:
+        _give_up_output()
+    return exit_code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         import click
 
@@ -70,6 +84,17 @@ def _say(message: str, exit_code: int = MISSING_EXTRA) -> int:
     return exit_code
 
 
+def _print_any_name() -> None:
+    """Names of others may have letters that the terminal has not: ``?`` stands for them."""
+    encoding = (sys.stdout.encoding or "").lower().replace("-", "")
+    if encoding != "utf8" and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
 def _give_up_output() -> None:
-    """What is still in the buffer cannot be written either; the interpreter must not try."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """What is still in a buffer cannot be written either; the interpreter must not try."""
+    for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

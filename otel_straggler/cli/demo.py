@@ -80,7 +80,7 @@ def command(
         if as_json:
             click.echo(json.dumps(as_told(fault, chosen, arrival, demo)))
         if keep:
-            with contextlib.suppress(KeyboardInterrupt):
+            with contextlib.suppress(KeyboardInterrupt):  # from the moment in which it is told
                 show.say(f"{demo.collector.url}/ stays until Ctrl-C.", "bold")
                 threading.Event().wait()
     return 0 if arrival.is_right else 1

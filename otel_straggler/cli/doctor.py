@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from otel_straggler.cli.exchange import base_url
 from otel_straggler.cli.report_table import printable, report_console
+from otel_straggler.cli.top import DEFAULT_COLLECTOR
 from otel_straggler.doctor.examination import Options, examine
 from otel_straggler.doctor.findings import Finding, Status, findings_json
 from otel_straggler.errors import ConfigError, describe
@@ -73,7 +75,7 @@ def command(
     options = Options(
         endpoint=endpoint,
         protocol=protocol,
-        collector=_checked_url(collector),
+        collector=collector and base_url(collector, "--collector", DEFAULT_COLLECTOR),
         run=run_id,
         timeout_s=_checked("--timeout", timeout_s),
         sections_per_step=_checked("--sections-per-step", sections_per_step),
@@ -108,7 +110,7 @@ def _shown(console: Console, findings: Iterable[Finding], rank: int | None) -> I
 
 def _print(console: Console, finding: Finding, before: str = "") -> None:
     mark, style = _MARKS[finding.status]
-    told = Text(before + printable(finding.sentence, _MOST_TEXT))
+    told = Text(before + printable(finding.sentence, _MOST_TEXT), overflow="fold")
     if finding.remedy:
         told.append(f"\n{printable(finding.remedy, _MOST_TEXT)}", style="cyan")
     row = Table.grid(padding=(0, 2, 0, 0))
@@ -139,11 +141,3 @@ def _checked(flag: str, value: float) -> float:
     raise ConfigError(
         describe(where=flag, value=value, expected=expected, remedy="Leave it out for the default.")
     )
-
-
-def _checked_url(url: str | None) -> str | None:
-    if url is None or url.startswith(("http://", "https://")):
-        return url
-    expected = "a URL such as http://127.0.0.1:9464"
-    remedy = "Give the address that the collector prints as 'metrics'."
-    raise ConfigError(describe(where="--collector", value=url, expected=expected, remedy=remedy))

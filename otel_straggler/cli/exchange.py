@@ -9,9 +9,11 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from otel_straggler.cli.report_table import printable
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
+from otel_straggler.transport.tls_advice import tls_advice
 
 TIMEOUT_S = 5.0
 _REFUSED = 400
@@ -52,8 +54,10 @@ class Server:
         except urllib.error.HTTPError as error:
             raise InputError(self._why(where, error)) from error
         except OSError as error:
-            reason = getattr(error, "reason", None) or error
-            raise UnavailableError(self._wrong(where, str(reason))) from error
+            reason = str(getattr(error, "reason", None) or error)
+            remedy = remedy_of(where, reason, self.remedy)
+            message = describe(where=where, value=reason, expected=self.expected, remedy=remedy)
+            raise UnavailableError(message) from error
         except (ValueError, http.client.HTTPException) as error:
             raise ConfigError(self._wrong(where, printable(str(error)))) from error
         return self._read(where, content)
@@ -84,6 +88,24 @@ class Server:
         return describe(where=where, value=value, expected=self.expected, remedy=self.remedy)
 
 
+def remedy_of(url: str, reason: str, usual: str) -> str:
+    """What to do where nobody answers a command: ``usual``, unless TLS is in the way."""
+    ca = "Who signed its certificate is named in a file: export SSL_CERT_FILE=/path/to/ca.pem"
+    own = "commands have none of their own; ask an address that wants none, or --history."
+    advice = tls_advice(url, reason, ca=ca, own=own)
+    if not advice or not url.startswith("https://"):
+        return f"{usual} {advice}".rstrip()  # a server that dies cuts connections, too
+    return advice
+
+
+def _has_place(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port beyond all, or half of an IPv6 address
+        return False
+
+
 def base_url(url: str, option: str, example: str) -> str:
     """Without a slash at its end; HOST:PORT alone, as a collector prints it, is taken for HTTP.
 
@@ -92,6 +114,10 @@ def base_url(url: str, option: str, example: str) -> str:
     """
     if _HOST_AND_PORT.fullmatch(url):
         url = f"http://{url}"
+    if url.startswith(("http://", "https://")) and not _has_place(url):
+        expected = f"a host and a port of 1 to 65535, as in {example}"
+        remedy = f"Correct {option}."
+        raise ConfigError(describe(where=option, value=url, expected=expected, remedy=remedy))
     if not url.startswith(("http://", "https://")):
         expected = f"a URL such as {example}"
         remedy = f"Give {option} with http:// or https:// before it."

@@ -12,6 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from otel_straggler.cli.fitting_table import Column, FittingTable
 from otel_straggler.cli.report_table import printable
 from otel_straggler.cli.run_over import is_over, said_of
 from otel_straggler.cli.verdict_lines import action_of, cause_of, subject
@@ -22,6 +23,13 @@ from otel_straggler.score.verdicts.peers import describe_peers, peer_key
 Json = Mapping[str, Any]
 MOST_PEERS = 16
 """Peers that are listed one by one: the fastest and the slowest."""
+_PEER_COLUMNS = (
+    Column(""),
+    Column("rank", is_number=True),
+    Column("host", gives_way=1),
+    Column("time", is_number=True),
+    Column("of the peers' median", is_number=True),
+)
 _EVIDENCE = {
     "host": "the host's clock",
     "events": "CUDA events",
@@ -86,7 +94,7 @@ class Explanation:
         yield Text(printable(self.sentence, 600) or subject(self.verdict), style="bold")
         facts = Table.grid(padding=(0, 2))
         for name, value in self._facts():
-            facts.add_row(Text(name, style="dim"), Text(value))
+            facts.add_row(Text(name, style="dim"), Text(value, overflow="fold"))
         yield facts
         yield from self._peer_lines()
         yield Text("Changes of state", style="bold")
@@ -133,14 +141,17 @@ class Explanation:
         section = printable(self.verdict["section"] or "all sections but those that wait", 100)
         yield Text(f"Newest window{steps}, {self.peers}, median per step in {section}", "bold")
         middle = statistics.median(t.seconds for t in self.times if not t.is_subject or self._only)
-        table = Table(box=None, pad_edge=False)
-        for name in ("", "rank", "host", "time", "of the peers' median"):
-            table.add_column(name, justify="left" if name in ("", "host") else "right")
-        for time in _shown(self.times):
-            ratio = f"{time.seconds / middle:.3f}x" if middle else ""
-            mark = ">" if time.is_subject else ""
-            table.add_row(mark, time.rank, printable(time.node, 60), _ms(time.seconds), ratio)
-        yield table
+        rows = [
+            (
+                ">" if time.is_subject else "",
+                time.rank,
+                printable(time.node, 60),
+                _ms(time.seconds),
+                f"{time.seconds / middle:.3f}x" if middle else "",
+            )
+            for time in _shown(self.times)
+        ]
+        yield FittingTable(_PEER_COLUMNS, rows, is_ruled=False)
         since, last = self.verdict["since_step"], self.window["last_step"]
         is_before = since is not None and last is not None and last < since
         if is_before and not self.is_over:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from importlib import import_module
+from typing import Any
 
 import click
 
 from otel_straggler._version import __version__
+from otel_straggler.cli import READER_WENT_AWAY
 
 VERBS = {
     "alerts": "Render alert rules, check them, read the runbook.",
@@ -26,8 +30,30 @@ VERBS = {
 }
 
 
+@contextlib.contextmanager
+def _quiet_where_nobody_reads() -> Iterator[None]:
+    """``| head`` is no error, whether click or rich notices; both would end with 1."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise click.exceptions.Exit(READER_WENT_AWAY) from error
+    except SystemExit as end:
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        raise click.exceptions.Exit(READER_WENT_AWAY) from end
+
+
 class LazyGroup(click.Group):
     """Each verb lives in ``otel_straggler/cli/<verb>.py`` as ``command``."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        """Prints the help, too."""
+        with _quiet_where_nobody_reads():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _quiet_where_nobody_reads():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         return list(VERBS)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from otel_straggler.cli.fitting_table import Column, FittingTable
 from otel_straggler.cli.liveness_lines import (
     WORTH_TELLING_H,
     clock,
@@ -32,7 +31,20 @@ _HOUR_S = 3600.0
 _OLD_S = 2.0
 """A history is written every some seconds: its picture is not of now."""
 _WORTH_A_LINE_S = 1e-6
-_NUMBERS = ("rank", "own time", "of the step", "typical")
+_RANK_COLUMNS = (
+    Column("rank", is_number=True),
+    Column("host", gives_way=3),
+    Column("role", gives_way=1),
+    Column("state", gives_way=2),
+    Column("own time", is_number=True),
+    Column("slowest in", wraps=True),
+)
+_LEDGER_COLUMNS = (
+    Column("section", wraps=True),
+    Column("of the step", is_number=True),
+    Column("typical", is_number=True, gives_way=2),
+    Column("last of all", gives_way=1),
+)
 
 
 def report_lines(picture: Json) -> Iterator[RenderableType]:
@@ -194,9 +206,8 @@ def _slowest(picture: Json) -> Iterator[RenderableType]:
     known.sort(key=lambda at: -slowdowns["overall"][at])
     if not known:
         return
-    table = _table("rank", "host", "role", "state", "own time", "slowest in")
-    for at in known[:MOST_RANKS]:
-        table.add_row(
+    rows = [
+        (
             str(ranks["rank"][at]),
             printable(_named(ranks["nodes"], ranks["node"][at]), _NAME),
             printable(_named(ranks["roles"], ranks["role"][at]), _NAME),
@@ -204,7 +215,9 @@ def _slowest(picture: Json) -> Iterator[RenderableType]:
             _own_time(picture, at),
             _slowest_section(picture, at),
         )
-    yield table
+        for at in known[:MOST_RANKS]
+    ]
+    yield FittingTable(_RANK_COLUMNS, rows)
     if len(known) > MOST_RANKS:
         more = f"{len(known) - MOST_RANKS:,} more ranks, none of them slower than these"
         yield Text(more, style="dim")
@@ -243,16 +256,16 @@ def _ledger(ledger: Sequence[Json]) -> Iterator[RenderableType]:
     lines = [line for line in ledger if (line["exposed_s"] or 0.0) > _WORTH_A_LINE_S]
     if not lines:
         return
-    table = _table("section", "of the step", "typical", "last of all")
-    for line in sorted(lines, key=lambda line: -line["exposed_s"])[:MOST_LINES]:
-        leader = line["leader_rank"]
-        table.add_row(
+    rows = [
+        (
             printable(line["section"], _NAME),
             duration(line["exposed_s"]),
             "" if line["typical_s"] is None else duration(line["typical_s"]),
-            "" if leader is None else f"rank {leader}",
+            "" if line["leader_rank"] is None else f"rank {line['leader_rank']}",
         )
-    yield table
+        for line in sorted(lines, key=lambda line: -line["exposed_s"])[:MOST_LINES]
+    ]
+    yield FittingTable(_LEDGER_COLUMNS, rows)
 
 
 def _waits(waits: Sequence[Json]) -> Iterator[Text]:
@@ -301,13 +314,6 @@ def _alerts(picture: Json) -> Iterator[Text]:
         told = alert["annotations"].get("summary") or alert["annotations"].get("description") or ""
         text = f"alert {printable(alert['name'])}{fired}: {printable(told, _SENTENCE)}"
         yield Text(text, style="bold yellow")
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for name in columns:
-        table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
-    return table
 
 
 def _named(table: Sequence[str], place: int | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,7 @@ from otel_straggler.cli.simulate_plan import (
     read_noise,
 )
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
+from otel_straggler.instrument.endpoints import resolve_endpoints
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.publish.refusals import judged, tried_once
 from otel_straggler.simulate.faults import HANG_KINDS
@@ -37,6 +39,11 @@ from otel_straggler.simulate.writers import (
     write_csv_of,
 )
 from otel_straggler.transport.http import HttpClient
+from otel_straggler.transport.response import Response
+from otel_straggler.transport.tls_advice import tls_advice
+
+_CA = "Who signed its certificate is named by export OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/ca.pem"
+_OWN = "export OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY, PEM files."
 
 _DEFAULT = Plan()
 
@@ -265,13 +272,27 @@ def _replay(chosen: _Chosen, url: str, pace: _Pace) -> int:
     return count
 
 
+def _why(answer: Response, url: str) -> str:
+    """Why it was not taken; of TLS with the variables that are read here."""
+    if advice := tls_advice(url, answer.error, ca=_CA, own=_OWN):
+        return describe(where=url, value=answer.error, expected="a collector", remedy=advice)
+    return f"{tried_once(judged(answer, url).why)} A collector is expected there."
+
+
 class _Poster:
     """Sends requests to a collector over HTTP, one connection for each signal."""
 
     def __init__(self, url: str) -> None:
         target = url.rstrip("/").removesuffix("/v1/traces")
+        told = resolve_endpoints(os.environ, url, is_used=False)
         self._clients = {
-            signal: HttpClient(f"{target}/v1/{signal}") for signal in ("traces", "metrics")
+            signal: HttpClient(
+                f"{target}/v1/{signal}",
+                ca_file=endpoint.ca_file or None,
+                client_cert_file=endpoint.client_cert_file or None,
+                client_key_file=endpoint.client_key_file or None,
+            )
+            for signal, endpoint in (("traces", told.traces), ("metrics", told.metrics))
         }
 
     def post(self, signal: str, body: bytes) -> None:
@@ -279,8 +300,7 @@ class _Poster:
         client = self._clients[signal]
         answer = client.post(body, content_type="application/x-protobuf")
         if not answer.is_success:
-            why = tried_once(judged(answer, client.url).why)
-            raise UnavailableError(f"--send: {why} A collector is expected there.")
+            raise UnavailableError(f"--send: {_why(answer, client.url)}")
 
     def close(self) -> None:
         """Drop the connections."""

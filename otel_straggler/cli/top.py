@@ -15,7 +15,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
 from rich.text import Text
 
-from otel_straggler.cli.exchange import base_url
+from otel_straggler.cli.exchange import base_url, remedy_of
 from otel_straggler.cli.liveness_lines import liveness_lines, stands_still
 from otel_straggler.cli.report_table import (
     ScoreTable,
@@ -86,11 +86,12 @@ def fetch_report(url: str) -> Json:
     except ValueError as error:
         raise _no_collector(url, "no JSON") from error
     except OSError as error:
-        reason = getattr(error, "reason", None) or error
+        reason = str(getattr(error, "reason", None) or error)
         remedy = "Is it running, and is this its --metrics address?"
+        remedy = remedy_of(url, reason, remedy)
         expected = "the report of a collector"
         raise UnavailableError(
-            describe(where=url, value=str(reason), expected=expected, remedy=remedy)
+            describe(where=url, value=reason, expected=expected, remedy=remedy)
         ) from error
     if not isinstance(report, dict) or not isinstance(report.get("runs"), dict):
         raise _no_collector(url, "JSON without runs")

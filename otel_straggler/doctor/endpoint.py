@@ -11,9 +11,11 @@ from otel_straggler import semconv
 from otel_straggler.config import Endpoint
 from otel_straggler.doctor.clock import ClockBounds, clock_bounds
 from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
+from otel_straggler.doctor.network import CA_REMEDY, OWN_REMEDY
 from otel_straggler.errors import ConfigError
 from otel_straggler.transport.client import Signal, client_for
 from otel_straggler.transport.response import NO_ANSWER, Response
+from otel_straggler.transport.tls_advice import tls_advice
 
 _PROTOBUF = "application/x-protobuf"
 _HEADERS_REMEDY = "export OTEL_STRAGGLER_HEADERS='authorization=Bearer%20TOKEN'"
@@ -90,7 +92,8 @@ def _silence(
         remedy = f"export OTEL_STRAGGLER_PROTOCOL={other.protocol}"
         return problem(f"endpoint.{signal}", sentence, remedy, value)
     sentence = f"{endpoint.url} did not answer{words}."
-    remedy = "otel-straggler collector   # does it run there? is it behind a firewall?"
+    usual = "otel-straggler collector   # does it run there? is it behind a firewall?"
+    remedy = tls_advice(endpoint.url, words, ca=CA_REMEDY, own=OWN_REMEDY) or usual
     return problem(f"endpoint.{signal}", sentence, remedy, value)
 
 

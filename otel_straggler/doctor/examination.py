@@ -31,6 +31,7 @@ from otel_straggler.doctor.settings import (
 from otel_straggler.doctor.versions import check_versions
 from otel_straggler.doctor.volume import Volume, assumed, check_volume, measured
 from otel_straggler.transport.response import NO_ANSWER
+from otel_straggler.transport.tls_advice import tls_advice
 
 METRICS_PORT = 9464
 
@@ -153,7 +154,10 @@ def _usual_address(target: Target | None) -> str:
 
 
 def _no_collector(url: str, trouble: str, *, is_asked: bool) -> Finding:
-    remedy = "otel-straggler doctor --collector URL   # URL: what it prints as 'metrics'"
+    usual = "otel-straggler doctor --collector URL   # URL: what it prints as 'metrics'"
+    ca = "export SSL_CERT_FILE=/path/to/ca.pem   # whoever signed its certificate"
+    own = "commands have none of their own; ask an address that wants none."
+    remedy = tls_advice(url, trouble, ca=ca, own=own) or usual
     sentence = f"No report of a collector at {url}: {trouble}."
     if is_asked:
         return problem("collector.reachable", sentence, remedy, trouble)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import threading
@@ -13,7 +14,16 @@ from urllib.parse import urlsplit
 
 from otel_straggler.config import Endpoint
 from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
+from otel_straggler.transport.tls_advice import tls_advice
 
+CA_REMEDY = (
+    "export OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/ca.pem   # whoever signed its certificate"
+)
+_KEY_REMEDY = "export OTEL_EXPORTER_OTLP_CLIENT_KEY=/path/to/own.key   # of the own certificate"
+OWN_REMEDY = (
+    "export OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE=/path/to/own.pem "
+    "OTEL_EXPORTER_OTLP_CLIENT_KEY=/path/to/own.key   # signed by whom it trusts"
+)
 _SOON_DAYS = 14
 _PROXY_VARIABLES = {
     "grpc": ("grpc_proxy", "https_proxy", "http_proxy"),
@@ -126,25 +136,54 @@ def _no_connection(host: str, port: int, error: OSError) -> Finding:
 
 def check_tls(connection: socket.socket, host: str, endpoint: Endpoint) -> Finding:
     """Whether the other side's certificate is trusted, and for how long."""
-    remedy = (
-        "export OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/ca.pem   # whoever signed its certificate"
-    )
+    missing = _missing_file(endpoint)
+    if missing is not None:
+        file, remedy = missing
+        return problem("endpoint.tls", f"A file for TLS cannot be read: {file}.", remedy, file)
     try:
-        context = ssl.create_default_context(cafile=endpoint.ca_file or None)
-        if endpoint.client_cert_file:
-            key_file = endpoint.client_key_file or None
-            context.load_cert_chain(endpoint.client_cert_file, key_file)
+        context = _context(endpoint)
+    except (ssl.SSLError, OSError) as error:
+        return _not_usable(endpoint, error)
+    try:
         with context.wrap_socket(connection, server_hostname=host) as secured:
             return _certificate(secured.getpeercert() or {}, str(secured.version()), host)
     except ssl.SSLError as error:
         if getattr(error, "reason", "") == "WRONG_VERSION_NUMBER":
             sentence = f"{host} does not speak TLS on that port."
             return problem("endpoint.tls", sentence, "Begin the endpoint with http://", "plain")
-        reason = getattr(error, "verify_message", "") or error.reason or str(error)
+        reason = (getattr(error, "verify_message", "") or error.reason or str(error)).rstrip(".")
+        remedy = tls_advice(endpoint.url, f"{error}", ca=CA_REMEDY, own=OWN_REMEDY) or CA_REMEDY
         return problem("endpoint.tls", f"No TLS with {host}: {reason}.", remedy, reason)
-    except FileNotFoundError as error:
-        sentence = f"A file for TLS is missing: {error.filename or endpoint.ca_file}."
-        return problem("endpoint.tls", sentence, remedy, str(error.filename or endpoint.ca_file))
+
+
+def _context(endpoint: Endpoint) -> ssl.SSLContext:
+    """Raises: ssl.SSLError, OSError where a file is not what it should be."""
+    context = ssl.create_default_context(cafile=endpoint.ca_file or None)
+    if endpoint.client_cert_file:
+        context.load_cert_chain(endpoint.client_cert_file, endpoint.client_key_file or None)
+    return context
+
+
+def _missing_file(endpoint: Endpoint) -> tuple[str, str] | None:
+    """The first file that cannot be read, and how to name it."""
+    named = (
+        (endpoint.ca_file, CA_REMEDY),
+        (endpoint.client_cert_file, OWN_REMEDY),
+        (endpoint.client_key_file, _KEY_REMEDY),
+    )
+    return next(((file, how) for file, how in named if file and not os.access(file, os.R_OK)), None)
+
+
+def _not_usable(endpoint: Endpoint, error: OSError) -> Finding:
+    """The files are there, and cannot be used."""
+    reason = str(getattr(error, "reason", None) or error)
+    if "KEY_VALUES_MISMATCH" in reason:
+        files = f"{endpoint.client_key_file} is not the key of {endpoint.client_cert_file}"
+        return problem("endpoint.tls", f"No TLS: {files}.", _KEY_REMEDY, reason)
+    files = ", ".join(filter(None, (endpoint.ca_file, endpoint.client_cert_file)))
+    sentence = f"No TLS: {files}: {reason}. Certificates in PEM are expected."
+    remedy = f"openssl x509 -noout -subject -in {endpoint.ca_file or endpoint.client_cert_file}"
+    return problem("endpoint.tls", sentence, remedy, reason)
 
 
 def _certificate(certificate: Mapping[str, Any], version: str, host: str) -> Finding:

@@ -56,6 +56,19 @@ def test_what_is_wrong_is_said_in_one_line(
     assert error.count("\n") == 1
 
 
+def test_a_file_of_something_else_is_not_poured_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its beginning tells which one it is."""
+    file = tmp_path / "run.csv"
+    file.write_text("run_id,rank\n" + "simulated,0\n" * 5_000)
+    assert main(["alerts", "check", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert "got 'run_id,rank simulated,0 " in error
+    assert "...'; expected a mapping" in error
+    assert len(error) < 400 + len(str(file))
+
+
 def test_a_right_file_and_a_wrong_one_are_told_apart(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,12 +1,20 @@
 """What every verb has in common: help, errors, exit codes."""
 
+import io
+import os
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 import otel_straggler
+from otel_straggler.cli import main
+from otel_straggler.cli.group import VERBS
+from otel_straggler.publish.history import History
+from otel_straggler.score.scorer import Scorer, ScoreSettings
+from otel_straggler.simulate.scenarios import Plan, simulate
 
 
 def test_help_names_every_verb(otel_straggler) -> None:
@@ -84,8 +92,54 @@ def test_a_reader_that_goes_away_is_no_error(recorded) -> None:
     process.stdout.close()
     errors = process.stderr.read()
     process.stderr.close()
-    process.wait(timeout=60)
+    assert process.wait(timeout=60) == 141
     assert errors.strip() == b""
+
+
+PRINTS = {
+    "alerts": "render --only rules",
+    "collector": "--help",
+    "dashboards": "export {folder}",
+    "demo": "--help",
+    "doctor": "--endpoint http://127.0.0.1:1",
+    "hang": "--help",
+    "history": "{folder}/history.db",
+    "maintenance": "--help",
+    "replay": "--would-have-paged {run}",
+    "report": "--history {folder}/history.db",
+    "score": "{run}",
+    "simulate": "--ranks 2 --steps 2 --slow-rank 1",
+    "top": "--collector http://127.0.0.1:1",
+    "verdict": "explain --help",
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_verb_minds_that_nobody_reads(verb: str, recorded, tmp_path, monkeypatch) -> None:
+    """Whichever way it prints: the exit code is that of SIGPIPE, which is no verb's answer."""
+    history = History(tmp_path / "history.db")
+    history.open()
+    scorer = Scorer(ScoreSettings(window_steps=5))
+    scorer.observe(simulate("one_slow_rank", Plan(ranks=2, steps=5, slow_rank=1)).batch, 0)
+    history.put(windows=scorer.close_all())
+    history.close()
+    arguments = (
+        PRINTS[verb].format(folder=tmp_path, run=recorded(ranks=2, steps=5, slow_rank=1)).split()
+    )
+    reading, writing = os.pipe()
+    os.close(reading)
+    with io.FileIO(writing, "w") as closed:
+        monkeypatch.setattr("sys.stdout", io.TextIOWrapper(Unbuffered(closed)))
+        assert main([verb, *arguments]) == 141
+
+
+class Unbuffered(io.BufferedWriter):
+    """Has nothing left to write when it is closed."""
+
+    def write(self, content: Any) -> int:
+        written = self.raw.write(content)
+        assert written is not None
+        return written
 
 
 def test_output_to_a_full_disk_is_one_line(recorded) -> None:
@@ -104,6 +158,19 @@ def test_output_to_a_full_disk_is_one_line(recorded) -> None:
             b"otel-straggler: error: output: No space left on device. "
             b"Is there room, and may you write there?\n"
         )
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_a_name_that_the_terminal_has_no_letters_for_is_printed(
+    encoding: str, recorded, monkeypatch
+) -> None:
+    """As question marks, without a traceback."""
+    path = recorded(ranks=4, steps=5, slow_rank=1, run_id="запуск-日本")
+    printed = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(printed, encoding=encoding))
+    assert main(["score", str(path)]) == 0
+    sys.stdout.flush()
+    assert b"run ??????-??: 4 ranks on 1 host" in printed.getvalue()
 
 
 def test_ctrl_c_ends_quietly_with_130() -> None:

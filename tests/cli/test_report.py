@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from otel_straggler.cli import report_data
 from otel_straggler.cli.report_data import MOST_FLAGGED, WORST_RANKS, ranks_of_interest
@@ -109,6 +110,28 @@ def test_the_terminal_says_who_is_slow_since_when_why_and_what_to_do(ran: Ran) -
     assert re.search(r"1\.[45]\dx", worst)
     assert re.search(r"^ forward +\d+ ms", ran.text, re.MULTILINE)
     assert "confirmed: " not in ran.text  # the answer's sentence is not told again
+
+
+@pytest.mark.parametrize(
+    ("width", "gone"),
+    [
+        (30, ["host, role, state", "typical, last of all"]),
+        (60, ["role"]),
+        (80, []),
+        (200, []),
+    ],
+)
+def test_tables_give_way_to_a_narrow_terminal(ran: Ran, width: int, gone: list[str]) -> None:
+    """Whole columns go, which is told; what is left can be read."""
+    console = Console(width=width, file=io.StringIO(), record=True)
+    for line in report_lines(ran.picture):
+        console.print(line)
+    text = console.export_text()
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    told = " ".join(text.split())
+    assert told.count("without room: ") == len(gone)
+    assert all(f"without room: {names}" in told for names in gone)
 
 
 def test_a_collector_and_its_history_agree(ran: Ran, call: Any) -> None:
@@ -304,7 +327,6 @@ def test_timelines_stay_within_their_budget_and_what_is_left_out_is_told(
 
 def test_text_from_the_network_cannot_move_the_terminal(ran: Ran) -> None:
     """Control characters of names and sentences are shown as question marks."""
-    from rich.console import Console
 
     def poisoned(value: Any) -> Any:
         if isinstance(value, dict):

@@ -7,9 +7,11 @@ watched in tests/end_to_end.
 import json
 import os
 import pty
+import ssl
 import subprocess
 import sys
 import threading
+import urllib.error
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -72,6 +74,29 @@ def test_the_newest_window_is_shown_worst_rank_first(call, collector, report) ->
     _, _, rows = output.partition("───\n")
     assert rows.split()[:2] == ["5", "node-1"]
     assert "rank 5 on node-1: forward takes 1.5" in output
+
+
+@pytest.mark.parametrize("url", ["http://", "http://127.0.0.1:99999", "http://127.0.0.1:0"])
+def test_an_address_without_a_place_is_refused_at_once(call, url: str) -> None:
+    """It would not be there in a second either."""
+    code, output, errors = call("top", "--collector", url)
+    assert (code, output) == (2, "")
+    assert f"--collector: got '{url}'; expected a host and a port" in errors
+
+
+@pytest.mark.parametrize("command", [("top", "--once"), ("report",), ("verdict", "explain", "5")])
+def test_tls_that_fails_is_told_with_what_to_do(call, monkeypatch, command) -> None:
+    """By every command that asks a collector: whose certificate, in which variable."""
+    reason = "certificate verify failed: unable to get local issuer certificate"
+
+    def refused(*_: object, **__: object) -> None:
+        raise urllib.error.URLError(ssl.SSLCertVerificationError(1, reason))
+
+    monkeypatch.setattr("urllib.request.urlopen", refused)
+    code, _, errors = call(*command, "--collector", "https://127.0.0.1:1")
+    assert code == 2
+    assert reason in errors
+    assert "export SSL_CERT_FILE=/path/to/ca.pem" in errors
 
 
 def judged_report(report: bytes, judged) -> bytes:

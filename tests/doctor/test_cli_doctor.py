@@ -79,6 +79,9 @@ def test_no_problem_is_exit_code_zero(call: Run, collector: dict[str, str]) -> N
     """Warnings and hints are none."""
     code, out, _ = call("--endpoint", collector["otlp_http"], "--collector", collector["metrics"])
     assert (code, "no problems, no warnings." in out) == (0, True)
+    as_printed = collector["metrics"].removeprefix("http://")  # by the collector, as it starts
+    code, out, _ = call("--endpoint", collector["otlp_http"], "--collector", as_printed)
+    assert (code, "no problems, no warnings." in out) == (0, True)
 
 
 def test_other_ranks_print_their_problems_only(call: Run, collector: dict[str, str]) -> None:
@@ -109,7 +112,7 @@ def test_json_has_every_finding(call: Run) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        ("--collector", "127.0.0.1:9464"),
+        ("--collector", "ftp://127.0.0.1:9464"),
         ("--timeout", "0"),
         ("--step-seconds", "nan"),
         ("--sections-per-step", "-1"),

@@ -248,6 +248,26 @@ def test_a_missing_file_for_tls_is_a_problem(examined: Examine, tls_port: int) -
     assert "/nowhere.pem" in finding.sentence
 
 
+def test_each_file_for_tls_has_its_variable(
+    examined: Examine, tls_port: int, certificates: Path
+) -> None:
+    """The one that is missing, is no certificate, or does not fit, is told how to be named."""
+    trusted = str(certificates / "cert.pem")
+    key = str(certificates / "key.pem")
+    name = "OTEL_EXPORTER_OTLP_"
+    trust = {f"{name}CERTIFICATE": trusted}
+    for env, remedy in (
+        ({f"{name}CERTIFICATE": key}, f"openssl x509 -noout -subject -in {key}"),
+        (trust | {f"{name}CLIENT_CERTIFICATE": "/own.pem"}, f"export {name}CLIENT_CERTIFICATE="),
+        (
+            trust | {f"{name}CLIENT_CERTIFICATE": trusted, f"{name}CLIENT_KEY": "/own.key"},
+            f"export {name}CLIENT_KEY=",
+        ),
+    ):
+        finding = examined(env, endpoint=f"https://localhost:{tls_port}")["endpoint.tls"]
+        assert (finding.status, finding.remedy[: len(remedy)]) == ("problem", remedy)
+
+
 def test_a_port_without_tls_is_a_problem(examined: Examine, collector: dict[str, str]) -> None:
     """https:// where http:// is spoken."""
     url = collector["otlp_http"].replace("http:", "https:")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from otel_straggler.model.advice import next_action
-from otel_straggler.model.verdict import Cause, Verdict, cause_text
+from otel_straggler.model.verdict import Verdict, cause_text
 from otel_straggler.publish.picture.answer_type import (
     AnswerKind,
     Json,
@@ -27,11 +27,34 @@ from otel_straggler.publish.picture.verdicts import (
 )
 
 _BAD_SLOWDOWN: Final = 1.10
-_OF_RUN: Final[dict[Cause, str]] = {
-    "sequence_imbalance": "Sequences of unequal length keep ranks waiting",
-    "expert_imbalance": "Experts of unequal load keep ranks waiting",
-    "uniform_slowdown": "All ranks are slower than before",
+_OF_RUN: Final[dict[str, tuple[str, str]]] = {
+    "sequence_imbalance": (
+        "Sequences of unequal length keep ranks waiting",
+        "Sequences of unequal length kept ranks waiting",
+    ),
+    "expert_imbalance": (
+        "Experts of unequal load keep ranks waiting",
+        "Experts of unequal load kept ranks waiting",
+    ),
+    "uniform_slowdown": (
+        "All ranks are slower than before",
+        "All ranks were slower than before",
+    ),
+    "link": (
+        "All ranks wait longer than before",
+        "All ranks waited longer than before",
+    ),
+    "unknown": (
+        "Some of the ranks are slower than before",
+        "Some of the ranks were slower than before",
+    ),
 }
+"""By cause, now and of a run that is over."""
+_NOT_LOCALISED: Final = (
+    "The run is slower than before, and who is slow cannot be told",
+    "The run was slower than before, and who was slow could not be told",
+)
+"""Where the times at hand hold waiting, too."""
 
 
 def verdict_answer(seen: Seen, verdict: Verdict) -> Json:
@@ -116,11 +139,8 @@ def headline(verdict: Verdict, *, is_over: bool = False) -> str:
     'Rank 5 on node-1 is slow in forward'
     """
     if verdict.scope == "run":
-        said = _OF_RUN.get(verdict.cause, "The run is slower than it could be")
-        if is_over:
-            for now, then in ((" keep ", " kept "), (" are ", " were "), (" is ", " was ")):
-                said = said.replace(now, then)
-        return said
+        is_told = verdict.is_localised or verdict.cause != "unknown"
+        return _OF_RUN.get(verdict.cause if is_told else "", _NOT_LOCALISED)[is_over]
     who = _who(verdict)
     if verdict.cause == "stage_imbalance":
         return f"{who} {'had' if is_over else 'has'} more work than the others"

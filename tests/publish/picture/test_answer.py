@@ -117,6 +117,21 @@ def test_a_rank_goes_before_an_imbalance_unless_that_costs_far_more() -> None:
             "All ranks are slower than before",
         ),
         (
+            replace(SEQUENCES, cause="link"),
+            "imbalance",
+            "All ranks wait longer than before",
+        ),
+        (
+            replace(SEQUENCES, cause="unknown"),
+            "imbalance",
+            "Some of the ranks are slower than before",
+        ),
+        (
+            replace(SEQUENCES, cause="unknown", is_localised=False),
+            "imbalance",
+            "The run is slower than before, and who is slow cannot be told",
+        ),
+        (
             made.verdict(scope="host", rank=None, section="", cause="slow_host"),
             "straggler",
             "Host node-0 is slow",

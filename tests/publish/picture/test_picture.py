@@ -126,7 +126,8 @@ def test_an_even_matrix_beside_a_verdict_is_no_all_clear() -> None:
     whole = replace(cannot, scope="run", rank=None, node="", section="", cause="unknown")
     assert picture(made.seen(whole))["heat"]["pattern_text"] == CANNOT_TELL
     over = picture(made.seen(whole, found=made.found_of(8, "finished")))["answer"]["headline"]
-    assert over == "The run has finished; the run was slower than it could be"
+    could_not = "the run was slower than before, and who was slow could not be told"
+    assert over == f"The run has finished; {could_not}"
     late = made.verdict(cause="late_arrival", section="")
     assert picture(made.seen(late))["heat"]["pattern_text"] == ALIKE_AT_WORK
     before = made.verdict()

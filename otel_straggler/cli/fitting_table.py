@@ -1,0 +1,82 @@
+"""A table that gives way in a narrow terminal: whole columns go, no cell ends in dots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+_RULED, _BARE = 3, 2
+"""Places between two columns, with a rule under the names and without."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column.
+
+    Attributes:
+        name: its head.
+        is_number: set to the right.
+        gives_way: who goes first where there is no room: 1 before 2. 0 never goes.
+        wraps: its cells may be broken at spaces when nothing is left that could go.
+    """
+
+    name: str
+    is_number: bool = False
+    gives_way: int = 0
+    wraps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FittingTable:
+    """Rows of plain text under columns, as wide as the terminal allows.
+
+    Attributes:
+        columns: in the order in which they are shown.
+        rows: a cell for each column.
+        is_ruled: whether there is a rule under the names, and air around the table.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+    is_ruled: bool = True
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        kept = list(range(len(self.columns)))
+        could_go = sorted(
+            (at for at in kept if self.columns[at].gives_way),
+            key=lambda at: self.columns[at].gives_way,
+        )
+        gone = []
+        while could_go and self._width(kept) > options.max_width:
+            gone.append(could_go.pop(0))
+            kept.remove(gone[-1])
+        yield self._table(kept, is_narrow=self._width(kept) > options.max_width)
+        if gone:
+            names = ", ".join(self.columns[at].name for at in sorted(gone))
+            yield Text(f"without room: {names}", style="dim")
+
+    def _width(self, kept: Sequence[int]) -> int:
+        cells = [[self.columns[at].name, *(row[at] for row in self.rows)] for at in kept]
+        widest = [max(cell_len(cell) for cell in column) for column in cells]
+        between = _RULED if self.is_ruled else _BARE
+        return sum(widest) + between * (len(kept) - 1) + 2 * self.is_ruled
+
+    def _table(self, kept: Sequence[int], *, is_narrow: bool) -> Table:
+        table = Table(box=box.SIMPLE_HEAD if self.is_ruled else None, pad_edge=False)
+        for column in (self.columns[at] for at in kept):
+            wraps = is_narrow and column.wraps
+            table.add_column(
+                column.name.replace(" ", "\n") if is_narrow else column.name,
+                justify="right" if column.is_number else "left",
+                no_wrap=not wraps,
+                overflow="fold" if wraps else "ellipsis",
+            )
+        for row in self.rows:
+            table.add_row(*(Text(row[at]) for at in kept))
+        return table
