@@ -32,8 +32,11 @@ class Body:
     b'abc'
     """
 
+    __slots__ = ("_content", "_inflater", "_limit", "_raw", "_raw_size", "is_gzip")
+
     def __init__(self, limit: int, *, is_gzip: bool = False, keep_raw: bool = False) -> None:
         self._limit = limit
+        self.is_gzip = is_gzip
         self._content = _Pieces()
         self._raw_size = 0
         self._inflater = _Inflater() if is_gzip else None
@@ -51,6 +54,8 @@ class Body:
 
     @property
     def held_bytes(self) -> int:
+        if self._inflater is None:
+            return self._content.size
         raw = 0 if self._raw is None else self._raw.size
         return self._content.size + raw + self.waiting_bytes
 
@@ -141,6 +146,8 @@ class _Inflater:
         waiting: what has not been inflated; one thread adds, one other may take.
         taken: bytes that have been.
     """
+
+    __slots__ = ("_has_input", "_member", "_members", "taken", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[bytes] = deque()

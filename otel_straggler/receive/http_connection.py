@@ -9,6 +9,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable
+from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -234,7 +235,7 @@ class Connection(asyncio.Protocol):
         version = "1.1" if due.head is None else due.head.version
         is_chunked = response.stream is not None and version == "1.1"
         lines = [
-            f"HTTP/1.1 {response.status} {_phrase(response.status)}\r\n".encode(),
+            _status_line(response.status),
             self._server.date(),
             self._server.fixed,
         ]
@@ -374,8 +375,10 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
 
-def _phrase(status: int) -> str:
+@cache
+def _status_line(status: int) -> bytes:
     try:
-        return HTTPStatus(status).phrase
+        phrase = HTTPStatus(status).phrase
     except ValueError:
-        return ""
+        phrase = ""
+    return f"HTTP/1.1 {status} {phrase}\r\n".encode()

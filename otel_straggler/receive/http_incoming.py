@@ -20,6 +20,7 @@ _Result = TypeVar("_Result")
 _Contents: TypeAlias = tuple[bytes, bytes]
 """Decoded, and as it came."""
 _NOTHING: Final = Body(0)
+_NUMBERS = count()
 
 ON_LOOP_BYTES = 1024 * 1024
 """Inflated, or joined, on the event loop: some milliseconds. To hand over less costs more."""
@@ -38,7 +39,7 @@ class Bodies:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._held: dict[Incoming, int] = {}
+        self._all: set[Incoming] = set()
         self.held_bytes = 0
         self.off_loop = OffLoop()
 
@@ -46,14 +47,17 @@ class Bodies:
         """So much is held of this one. Where all together are more than may be, the largest are let
         go, of equals the newest. So a few clients that send large ones and never the end of them
         keep no rank from telling that it lives. Cost: O(bodies), only then."""
-        self.held_bytes += held - self._held.get(body, 0)
-        self._held[body] = held
+        self.held_bytes += held - body.held
+        body.held = held
+        self._all.add(body)
         while self.held_bytes > self._limit:
-            max(self._held, key=lambda each: (self._held[each], each.number)).give_up()
+            max(self._all, key=lambda each: (each.held, each.number)).give_up()
 
     def release(self, body: Incoming) -> None:
         """Nothing is held of it any more."""
-        self.held_bytes -= self._held.pop(body, 0)
+        self.held_bytes -= body.held
+        body.held = 0
+        self._all.discard(body)
 
 
 class Incoming:
@@ -71,14 +75,20 @@ class Incoming:
     Attributes:
         refusal: status and sentence, once it is known that nobody will take it.
         number: the higher, the newer.
+        held: bytes, as they were counted last.
+        ours_s: that threads took, or that it waited for one.
     """
 
-    _numbers = count()
+    __slots__ = (
+        "_awaited", "_bodies", "_body", "_changed", "_contents", "_has_ended", "_is_gone", "_job",
+        "_limit", "_ours_since", "_taking", "held", "number", "ours_s", "refusal",
+    )  # fmt: skip
 
     def __init__(
         self, bodies: Bodies, body: Body, limit: int, changed: Callable[[Incoming], None]
     ) -> None:
-        self.number = next(self._numbers)
+        self.number = next(_NUMBERS)
+        self.held = 0
         self.refusal: tuple[int, str] | None = None
         self._bodies = bodies
         self._body = body
@@ -112,18 +122,21 @@ class Incoming:
         Returns:
             Bytes that were.
         """
-        body, before = self._body, self._body.size
-        is_ours = self._job is None and before < ON_LOOP_BYTES
+        body, made = self._body, 0
         try:
             body.add(piece)
-            if is_ours:
+            is_waiting = body.is_gzip
+            if is_waiting and self._job is None and (before := body.size) < ON_LOOP_BYTES:
                 body.inflate(min(most, ON_LOOP_BYTES - before))
+                made = body.size - before
+                is_waiting = body.waiting_bytes > 0
+            elif is_waiting:
+                is_waiting = body.waiting_bytes >= _WORTH_BYTES
         except (BodyTooLargeError, BadBodyError) as error:
             self._refuse_for(error)
             return 0
-        made = body.size - before if is_ours else 0
         self._bodies.hold(self, body.held_bytes)
-        if body.waiting_bytes >= (1 if is_ours else _WORTH_BYTES):
+        if is_waiting:
             self._go_on()
         return made
 
