@@ -96,8 +96,9 @@ class RequestReader:
         self._check_growth(len(data))
 
     def fail(self, status: int, message: str) -> None:
-        """Refuse the request being read, and read nothing more."""
-        self._fail_with(self._server.app.failure(status, message, self.head))
+        """Refuse the request being read, and read nothing more. One that was refused before, and
+        counted, is told that."""
+        self._fail_with(self._early or self._server.app.failure(status, message, self.head))
 
     def _fail_with(self, response: Response) -> None:
         self.end()
