@@ -226,11 +226,11 @@ class Incoming:
             self._job.add_done_callback(self._worked)
 
     def _worked(self, job: asyncio.Future[_Contents | None]) -> None:
+        error = None if job.cancelled() else job.exception()  # else it would be complained of
         if job.cancelled() or self._is_gone:
             return
         self._job = None
         self.ours_s += time.monotonic() - self._ours_since
-        error = job.exception()
         if error is not None:
             self._refuse_for(error)
             return
