@@ -70,6 +70,7 @@ class Servers:
             handler,
             max_bytes=receivers.max_body_bytes,
             connections=places(_MOST_GRPC, _OF_DESCRIPTORS["grpc"]),
+            refused=lambda signal, answer: handler.count_answers({(signal, answer): 1}),
         )
         self._loop = new_loop()
         self._thread = threading.Thread(target=self._run, name="straggler-servers", daemon=True)

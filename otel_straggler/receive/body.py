@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import zlib
+from collections import deque
 
 _GZIP = 16 + zlib.MAX_WBITS
 _SLICE_BYTES = 64 * 1024
+_MOST_AT_ONCE = 1024 * 1024
 _MOST_PIECES = 64
 _MAX_MEMBERS = 1024
 """gzip may be many members in a row. Each costs time before it yields a byte; nobody needs more."""
@@ -30,16 +32,32 @@ class Body:
     b'abc'
     """
 
+    __slots__ = ("_content", "_inflater", "_limit", "_raw", "_raw_size", "is_gzip")
+
     def __init__(self, limit: int, *, is_gzip: bool = False, keep_raw: bool = False) -> None:
         self._limit = limit
+        self.is_gzip = is_gzip
         self._content = _Pieces()
         self._raw_size = 0
         self._inflater = _Inflater() if is_gzip else None
         self._raw = _Pieces() if keep_raw and is_gzip else None
 
     @property
+    def size(self) -> int:
+        """Bytes of content so far."""
+        return self._content.size
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Still to be inflated."""
+        return 0 if self._inflater is None else self._raw_size - self._inflater.taken
+
+    @property
     def held_bytes(self) -> int:
-        return self._content.size + (self._raw.size if self._raw is not None else 0)
+        if self._inflater is None:
+            return self._content.size
+        raw = 0 if self._raw is None else self._raw.size
+        return self._content.size + raw + self.waiting_bytes
 
     def feed(self, piece: bytes) -> None:
         """Take the next piece as it came from the wire.
@@ -47,6 +65,16 @@ class Body:
         Raises:
             BodyTooLargeError: the limit is passed.
             BadBodyError: not gzip.
+        """
+        self.add(piece)
+        while self.waiting_bytes:
+            self.inflate(self._limit)
+
+    def add(self, piece: bytes) -> None:
+        """Take the next piece; one of gzip waits. May be called while another thread inflates.
+
+        Raises:
+            BodyTooLargeError: the limit is passed.
         """
         self._raw_size += len(piece)
         if self._raw_size > self._limit:
@@ -56,7 +84,17 @@ class Body:
         if self._inflater is None:
             self._content.add(piece)
         else:
-            self._inflater.feed(piece, self._content, self._limit)
+            self._inflater.add(piece)
+
+    def inflate(self, most: int) -> None:
+        """Inflate what waits, until it has become ``most`` bytes, or up to a mebibyte more.
+
+        Raises:
+            BodyTooLargeError: the limit is passed.
+            BadBodyError: not gzip.
+        """
+        if self._inflater is not None:
+            self._inflater.inflate(self._content, self._limit, self._content.size + most)
 
     def finish(self) -> bytes:
         """The content.
@@ -102,9 +140,18 @@ class _Pieces:
 
 
 class _Inflater:
-    """gzip as it arrives, of one member or of several."""
+    """gzip as it arrives, of one member or of several.
+
+    Attributes:
+        waiting: what has not been inflated; one thread adds, one other may take.
+        taken: bytes that have been.
+    """
+
+    __slots__ = ("_has_input", "_member", "_members", "taken", "waiting")
 
     def __init__(self) -> None:
+        self.waiting: deque[bytes] = deque()
+        self.taken = 0
         self._member = zlib.decompressobj(_GZIP)
         self._members = 1
         self._has_input = False
@@ -114,11 +161,21 @@ class _Inflater:
         """Nothing at all is complete too: an empty body is an empty request."""
         return self._member.eof or not self._has_input
 
-    def feed(self, piece: bytes, content: _Pieces, limit: int) -> None:
+    def add(self, piece: bytes) -> None:
+        if len(piece) <= _SLICE_BYTES:
+            self.waiting.append(piece)
+            return
         for start in range(0, len(piece), _SLICE_BYTES):  # what is left over is copied per member
-            rest = piece[start : start + _SLICE_BYTES]
-            while rest:
+            self.waiting.append(piece[start : start + _SLICE_BYTES])
+
+    def inflate(self, content: _Pieces, limit: int, until: int) -> None:
+        while self.waiting and content.size < until:
+            rest = piece = self.waiting.popleft()
+            while rest and content.size < until:
                 rest = self._feed_member(rest, content, limit)
+            if rest:
+                self.waiting.appendleft(rest)
+            self.taken += len(piece) - len(rest)
 
     def _feed_member(self, piece: bytes, content: _Pieces, limit: int) -> bytes:
         self._has_input = True
@@ -128,7 +185,8 @@ class _Inflater:
                 return b""
             self._begin_member()
         try:
-            inflated = self._member.decompress(piece, limit - content.size + 1)
+            most = min(limit - content.size + 1, _MOST_AT_ONCE)
+            inflated = self._member.decompress(piece, most)
         except zlib.error as error:
             raise BadBodyError(f"not gzip: {error}") from error
         content.add(inflated)

@@ -7,12 +7,14 @@ so a small message could fill the memory. The receiver inflates by itself, withi
 from __future__ import annotations
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from otel_straggler import semconv
 from otel_straggler.errors import UnavailableError
 from otel_straggler.receive.body import BadBodyError, BodyTooLargeError, inflate
+from otel_straggler.receive.grpc_waiting import CallThreads
 from otel_straggler.receive.handler import PROTOBUF, Answer, Handler, Request, Signal
 from otel_straggler.wire.answers import Code, success
 
@@ -28,7 +30,14 @@ _METHODS: dict[str, Signal] = {
 }
 _GZIP_MAGIC = b"\x1f\x8b"
 """No OTLP message begins like this: it would be field 3 with a wire type that does not exist."""
-_THREADS = 4
+_AT_WORK = 4
+"""Messages at once that are inflated and handled."""
+_THREADS = 16
+"""Calls at once whose message is waited for, or waits; each may be as large as is allowed."""
+_SLOW_S = 1.0
+"""For a message to come, where other calls wait for a thread."""
+_MESSAGE_S = 60.0
+"""For a message to come, as over HTTP."""
 _STREAMS = 64
 """Calls at once of one client; further ones wait in the client, not in our memory."""
 _CONNECTIONS = 2048
@@ -39,6 +48,7 @@ _IDLE_S = 300.0
 """Longer than any pause between two requests of a rank; a client connects again without a word."""
 _HAND_OVER_S = 1.0
 """Beyond a deadline, for calls that were broken off to be gone."""
+_STOPPING = Answer(status="stopping", message="the collector is shutting down")
 _BUSY = Answer(status="busy", message="not able to take requests now; send it again later")
 
 
@@ -50,6 +60,8 @@ class GrpcServer:
         max_bytes: largest message, on the wire and decompressed.
         connections: open at once; further ones are closed.
         handshake_s: for a new connection to become one of gRPC.
+        slow_s: for a message to come, where other calls wait.
+        refused: told signal and answer of each request that is refused before the handler has it.
     """
 
     def __init__(
@@ -59,12 +71,18 @@ class GrpcServer:
         max_bytes: int,
         connections: int = _CONNECTIONS,
         handshake_s: float = _HANDSHAKE_S,
+        slow_s: float = _SLOW_S,
+        refused: Callable[[Signal, str], None] = lambda *_: None,
     ) -> None:
         self._handler = handler
         self._max_bytes = max_bytes
         self._connections = connections
         self._handshake_s = handshake_s
+        self._slow_s = slow_s
+        self._refused = refused
+        self._at_work = threading.BoundedSemaphore(_AT_WORK)
         self._server: Any = None
+        self._threads: CallThreads | None = None
 
     def start(self, host: str, port: int) -> int:
         """Listen; returns the port.
@@ -74,8 +92,16 @@ class GrpcServer:
             OSError: the address is taken.
         """
         grpc = _import_grpc()
+        self._threads = CallThreads(_THREADS, slow_s=self._slow_s, most_s=_MESSAGE_S)
+        try:
+            return self._listen(grpc, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        except BaseException:
+            self._threads.end()
+            raise
+
+    def _listen(self, grpc: Any, address: str) -> int:
         self._server = grpc.server(
-            ThreadPoolExecutor(_THREADS, thread_name_prefix="otlp-grpc"),
+            self._threads,
             handlers=[_handlers(grpc, self._export)],
             options=[
                 ("grpc.max_receive_message_length", self._max_bytes),
@@ -88,7 +114,6 @@ class GrpcServer:
                 ("grpc.max_connection_idle_ms", int(_IDLE_S * 1000)),
             ],
         )
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             bound: int = self._server.add_insecure_port(address)
         except RuntimeError as error:
@@ -104,18 +129,37 @@ class GrpcServer:
         server, self._server = self._server, None
         if server is not None:
             server.stop(deadline_s).wait(deadline_s + _HAND_OVER_S)
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.end()
 
-    def _export(self, signal: Signal, message: bytes, context: grpc.ServicerContext) -> bytes:
+    def _export(
+        self, signal: Signal, messages: Iterator[bytes], context: grpc.ServicerContext
+    ) -> bytes:
+        """Answer one call; a method of streams gives us the call before its message has come."""
         context.send_initial_metadata(((semconv.SCORER_HEADER, semconv.WIRE_VERSION),))
-        if self._handler.is_busy(signal):
-            _refuse(context, _BUSY)
+        threads = self._threads
+        if threads is None or self._handler.is_busy(signal):
+            answer = _STOPPING if threads is None else _BUSY
+            self._refused(signal, answer.status)
+            _refuse(context, answer)
+        with threads.waiting(context):
+            message = next(messages, None)
+        if message is None:
+            _abort(context, Code.INVALID_ARGUMENT, "the call had no message")
+        with self._at_work:
+            return self._answer(signal, message, context)
+
+    def _answer(self, signal: Signal, message: bytes, context: grpc.ServicerContext) -> bytes:
         is_gzip = message.startswith(_GZIP_MAGIC)
         try:
             payload = inflate(message, self._max_bytes) if is_gzip else message
         except BodyTooLargeError:
+            self._refused(signal, "malformed")
             text = f"the message is larger than {self._max_bytes} bytes"
             _abort(context, Code.RESOURCE_EXHAUSTED, text)
         except BadBodyError as error:
+            self._refused(signal, "malformed")
             _abort(context, Code.INVALID_ARGUMENT, str(error))
         request = Request(
             signal=signal,
@@ -167,8 +211,8 @@ def _abort(context: grpc.ServicerContext, code: Code, message: str) -> NoReturn:
 
 def _handlers(grpc: Any, export: Any) -> Any:
     def handler(signal: Signal) -> Any:
-        return grpc.unary_unary_rpc_method_handler(
-            lambda message, context: export(signal, message, context)
+        return grpc.stream_unary_rpc_method_handler(
+            lambda messages, context: export(signal, messages, context)
         )
 
     by_method = {method: handler(signal) for method, signal in _METHODS.items()}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Mapping
+from functools import partial
 from typing import Protocol
 
 from otel_straggler import semconv
 from otel_straggler.receive.body import GZIP, IDENTITY
 from otel_straggler.receive.handler import JSON, PROTOBUF, SIGNALS, Answer, Handler, Signal
 from otel_straggler.receive.handler import Request as OtlpRequest
-from otel_straggler.receive.http1 import Head, Request, Response
+from otel_straggler.receive.http1 import Head, Heavy, Request, Response
 from otel_straggler.wire.answers import Code, status, success
 
 _PROTOBUF_TYPES = frozenset({PROTOBUF, "application/protobuf"})
@@ -107,12 +107,12 @@ class OtlpHttp:
             return Response(200, answer, JSON)
         return _later(answer)
 
-    def respond(self, request: Request) -> Response | Awaitable[Response]:
+    def respond(self, request: Request) -> Response | Awaitable[Response] | Heavy:
         if self._polls is not None and self.is_poll(request.head):
             return self._polled(request.head.query, self._polls)
         if len(request.content) < _OFF_LOOP_BYTES:
             return self._answer(request)
-        return asyncio.get_running_loop().run_in_executor(None, self._answer, request)
+        return Heavy(partial(self._answer, request))
 
     def _answer(self, request: Request) -> Response:
         return self.worded(self._handler.handle(self.otlp_of(request)), request.head)

@@ -11,10 +11,11 @@ import time
 from email.utils import formatdate
 
 from otel_straggler.receive.http_connection import Connection
-from otel_straggler.receive.http_messages import App, Head, HttpLimits, Request, Response
+from otel_straggler.receive.http_incoming import Bodies
+from otel_straggler.receive.http_messages import App, Head, Heavy, HttpLimits, Request, Response
 from otel_straggler.receive.http_waiting import Waiting
 
-__all__ = ["App", "Head", "HttpLimits", "HttpServer", "Request", "Response", "bind"]
+__all__ = ["App", "Head", "Heavy", "HttpLimits", "HttpServer", "Request", "Response", "bind"]
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class HttpServer:
         self.limits = limits
         self.connections: set[Connection] = set()
         self.waiting = Waiting()
-        self.buffered = 0
+        self.bodies = Bodies(limits.buffered_bytes)
         self.is_closing = False
         self._servers: list[asyncio.Server] = []
         self._watch: asyncio.Task[None] | None = None
@@ -115,15 +116,10 @@ class HttpServer:
             _log.warning(_FULL, self.limits.connections, self.address)
         return has_room
 
-    def bound_bodies(self) -> None:
-        """Where more is held of bodies in the making than may be, the largest are let go, of equals
-        the newest. So a few clients that send large ones and never the end of them keep no rank
-        from telling that it lives. Cost: O(connections), only then."""
-        while self.buffered > self.limits.buffered_bytes:
-            largest = max(self.connections, key=lambda each: each.body_size, default=None)
-            if largest is None or largest.body_size[0] == 0:
-                return
-            largest.give_up_body()
+    @property
+    def buffered(self) -> int:
+        """Bytes held of bodies that nobody has taken yet."""
+        return self.bodies.held_bytes
 
     def has_much_unsent(self) -> bool:
         """Whether peers do not read more than may wait. Cost: O(connections), for large answers."""

@@ -9,10 +9,12 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable
+from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from otel_straggler.receive.http_messages import ByteStream, Response
+from otel_straggler.receive.http_incoming import Incoming
+from otel_straggler.receive.http_messages import ByteStream, Heavy, Request, Response
 from otel_straggler.receive.http_request_reader import Due, RequestReader
 from otel_straggler.receive.http_stream import StreamSender
 
@@ -38,6 +40,7 @@ class Connection(asyncio.Protocol):
         self._reader = RequestReader(server, self, loop)
         self._pending: deque[Due] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._answering: Incoming | None = None  # by the task
         self._sender: StreamSender | None = None
         self._is_first = True  # request of the bytes being parsed
         self._has_turn = False  # to answer, in the next round of the loop
@@ -66,7 +69,9 @@ class Connection(asyncio.Protocol):
         self._server.connections.discard(self)
         self._server.waiting.leave(self)
         self._reader.end()
-        self._pending.clear()
+        self._drop_pending()
+        if self._answering is not None:
+            self._answering.let_go()
         if self._sender is not None:
             self._sender.stop()
 
@@ -93,7 +98,8 @@ class Connection(asyncio.Protocol):
             return
         self._is_first = True
         self._reader.feed(data)
-        if self._pending and self._is_reading and not self._reader.is_ended:
+        must_wait = self._pending or self._reader.is_in_thread
+        if must_wait and self._is_reading and not self._reader.is_ended:
             self._is_reading = False
             self._transport.pause_reading()
 
@@ -134,7 +140,11 @@ class Connection(asyncio.Protocol):
             if self._reader.head is None and is_read and not self._is_lingering:
                 self._server.waiting.rest(self)
             self.send_continue()
-        if not self._is_reading and not self._pending:
+        self.go_on()
+
+    def go_on(self) -> None:
+        must_wait = self._pending or self._reader.is_in_thread
+        if not self._is_reading and not must_wait and not self._transport.is_closing():
             self._is_reading = True
             self._transport.resume_reading()
 
@@ -152,29 +162,64 @@ class Connection(asyncio.Protocol):
         if due.response is not None:
             self._write(due, due.response)
             return
-        assert due.request is not None
-        try:
-            answer = self._server.app.respond(due.request)
-        except Exception:  # noqa: BLE001 - logged; the connection lives on
-            _log.exception("a request could not be answered")
-            answer = self._server.app.failure(500, "internal error", due.head)
+        incoming = due.incoming
+        assert incoming is not None
+        answer = self._respond(due, incoming) if incoming.is_ready else None
         if isinstance(answer, Response):
             self._write(due, answer)
         else:
-            self._task = self._loop.create_task(self._answer_later(due, answer))
+            self._answering = incoming
+            self._task = self._loop.create_task(self._answer_later(due, incoming, answer))
 
-    async def _answer_later(self, due: Due, answer: Awaitable[Response]) -> None:
+    def _respond(self, due: Due, incoming: Incoming) -> Response | Awaitable[Response] | Heavy:
+        """What the app says, or why it is not asked."""
+        app, head = self._server.app, due.head
+        assert head is not None
+        if incoming.refusal is not None:
+            return app.failure(*incoming.refusal, head)
         try:
-            response = await answer
+            answer = app.respond(Request(head, *incoming.contents()))
+        except Exception:  # noqa: BLE001 - logged; the connection lives on
+            _log.exception("a request could not be answered")
+            answer = app.failure(500, "internal error", head)
+        if not isinstance(answer, Heavy):
+            incoming.release()
+        return answer
+
+    async def _answer_later(
+        self, due: Due, incoming: Incoming, answer: Awaitable[Response] | Heavy | None
+    ) -> None:
+        try:
+            response = await self._made(due, incoming, answer)
         except Exception:  # noqa: BLE001 - logged; the connection lives on
             _log.exception("a request could not be answered")
             response = self._server.app.failure(500, "internal error", due.head)
-        self._task = None
+        self._task = self._answering = None
         if not self._transport.is_closing():
             self._write(due, response)
             self._answer_next()
         elif response.stream is not None:
             response.stream.close()
+
+    async def _made(
+        self, due: Due, incoming: Incoming, answer: Awaitable[Response] | Heavy | None
+    ) -> Response:
+        made: Response | Awaitable[Response] | Heavy | None = answer
+        if made is None:
+            await incoming.ready()
+            made = self._respond(due, incoming)
+        if isinstance(made, Heavy):
+            made = await incoming.taken(made.make)
+            if made is None:
+                assert incoming.refusal is not None
+                return self._server.app.failure(*incoming.refusal, due.head)
+        return made if isinstance(made, Response) else await made
+
+    def _drop_pending(self) -> None:
+        for due in self._pending:
+            if due.incoming is not None:
+                due.incoming.let_go()
+        self._pending.clear()
 
     def _write(self, due: Due, response: Response) -> None:
         if len(response.body) > _LARGE_BYTES and self._server.has_much_unsent():
@@ -190,7 +235,7 @@ class Connection(asyncio.Protocol):
         version = "1.1" if due.head is None else due.head.version
         is_chunked = response.stream is not None and version == "1.1"
         lines = [
-            f"HTTP/1.1 {response.status} {_phrase(response.status)}\r\n".encode(),
+            _status_line(response.status),
             self._server.date(),
             self._server.fixed,
         ]
@@ -235,7 +280,7 @@ class Connection(asyncio.Protocol):
         """Close our half, then wait a little for the peer: closing with unread bytes in the
         socket would reset the connection and destroy the answer."""
         self._reader.is_ended = self._is_lingering = True
-        self._pending.clear()
+        self._drop_pending()
         self._idle_since = time.monotonic()
         if not self._is_reading:
             self._is_reading = True
@@ -266,7 +311,7 @@ class Connection(asyncio.Protocol):
             allowed_s = limits.idle_timeout_s if self._sender is None else limits.stall_s
             if now_s - self._write_blocked_since > allowed_s:
                 self.abort()
-        elif self._pending or self._task is not None or reader.is_ended:
+        elif self._pending or self._task is not None or reader.is_ended or reader.is_in_thread:
             return
         elif reader.began_at is not None:
             allowed_s = limits.header_timeout_s if reader.head is None else limits.request_timeout_s
@@ -292,16 +337,6 @@ class Connection(asyncio.Protocol):
         return int(self._transport.get_write_buffer_size())
 
     @property
-    def body_size(self) -> tuple[int, float]:
-        """Bytes held of the body being read, and since when it is: the largest and newest gives
-        way where there is too much of all."""
-        return self._reader.held_bytes, self._reader.began_at or 0.0
-
-    def give_up_body(self) -> None:
-        """What was held of the body being read is let go; its sender is told to come again."""
-        self._reader.give_up_body()
-
-    @property
     def has_asked_nothing(self) -> bool:
         """Whether it is open, and no head of a request was ever complete."""
         reader = self._reader
@@ -317,7 +352,8 @@ class Connection(asyncio.Protocol):
             return self._write_blocked_since
         if self._is_lingering:
             return self._idle_since
-        return None if self._pending or self._task is not None else self._reader.began_at
+        is_ours = self._pending or self._task is not None or self._reader.is_in_thread
+        return None if is_ours else self._reader.began_at
 
     def cut_off(self) -> None:
         """Give its place to another, now; what it has not read is lost."""
@@ -339,8 +375,10 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
 
-def _phrase(status: int) -> str:
+@cache
+def _status_line(status: int) -> bytes:
     try:
-        return HTTPStatus(status).phrase
+        phrase = HTTPStatus(status).phrase
     except ValueError:
-        return ""
+        phrase = ""
+    return f"HTTP/1.1 {status} {phrase}\r\n".encode()

@@ -52,7 +52,7 @@ def problem_of(head: Head, raw: RawHeaders) -> tuple[int, str] | None:
     named = (*hosts, head.headers.get("host", "").encode("latin-1"))
     if not all(_HOST.fullmatch(host.strip(b" \t")) for host in named):
         return 400, "the Host header names no host"
-    if not _expected(head) <= {"100-continue"}:
+    if "expect" in head.headers and not _expected(head) <= {"100-continue"}:
         return 417, "the only expectation is 100-continue"
     return None
 

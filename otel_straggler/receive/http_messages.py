@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -87,6 +87,14 @@ class Response:
     stream: ByteStream | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Heavy:
+    """An answer whose making would hold the event loop up; ``make`` is called in a thread, when its
+    turn has come. Until then the request may still be refused for want of room."""
+
+    make: Callable[[], Response]
+
+
 class App(Protocol):
     """What a server does with requests. All methods are called on the event loop.
 
@@ -102,7 +110,7 @@ class App(Protocol):
     def is_gzip(self, head: Head) -> bool:
         """Whether the body has to be inflated."""
 
-    def respond(self, request: Request) -> Response | Awaitable[Response]:
+    def respond(self, request: Request) -> Response | Awaitable[Response] | Heavy:
         """Answer a complete request."""
 
     def failure(self, status: int, message: str, head: Head | None) -> Response:

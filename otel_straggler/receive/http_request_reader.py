@@ -11,13 +11,15 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol
 
 import httptools
 
-from otel_straggler.receive.body import BadBodyError, Body, BodyTooLargeError
+from otel_straggler.receive.body import Body
 from otel_straggler.receive.http_head import problem_of, read_head, without_upgrade
-from otel_straggler.receive.http_messages import Head, Request, Response
+from otel_straggler.receive.http_incoming import ON_LOOP_BYTES, Incoming
+from otel_straggler.receive.http_messages import Head, Response
 
 if TYPE_CHECKING:
     from otel_straggler.receive.http1 import HttpServer
@@ -29,12 +31,12 @@ _HEAD_TOO_LARGE = "the request head is too large"
 
 @dataclass(slots=True)
 class Due:
-    """A request whose answer is due; ``response`` if it is known already."""
+    """A request whose answer is due; ``response`` if it is known already, else what came."""
 
     head: Head | None
     keep_alive: bool
-    request: Request | None = None
     response: Response | None = None
+    incoming: Incoming | None = None
 
 
 class Answering(Protocol):
@@ -48,6 +50,9 @@ class Answering(Protocol):
 
     def send_continue(self) -> None:
         """The peer wants to be asked for the body, if its turn has come."""
+
+    def go_on(self) -> None:
+        """A thread is done with the body for now."""
 
 
 class RequestReader:
@@ -73,6 +78,8 @@ class RequestReader:
         self.began_at: float | None = None
         self._has_moved = False  # something was complete in the bytes being parsed
         self._unseen_bytes = 0
+        self._most = 0  # bytes that may still be inflated of what is being parsed
+        self._incoming: Incoming | None = None
         self._reset()
 
     def feed(self, data: bytes) -> None:
@@ -80,6 +87,7 @@ class RequestReader:
         if self.began_at is None:
             self.began_at = time.monotonic()
         self._has_moved = False
+        self._most = ON_LOOP_BYTES
         try:
             self._parse(data)
         except httptools.HttpParserError as error:
@@ -88,8 +96,9 @@ class RequestReader:
         self._check_growth(len(data))
 
     def fail(self, status: int, message: str) -> None:
-        """Refuse the request being read, and read nothing more."""
-        self._fail_with(self._server.app.failure(status, message, self.head))
+        """Refuse the request being read, and read nothing more. One that was refused before, and
+        counted, is told that."""
+        self._fail_with(self._early or self._server.app.failure(status, message, self.head))
 
     def _fail_with(self, response: Response) -> None:
         self.end()
@@ -106,8 +115,6 @@ class RequestReader:
         self._url = b""
         self._raw_headers: list[tuple[bytes, bytes]] = []
         self.head: Head | None = None
-        self._body: Body | None = None
-        self._held = 0
         self._early: Response | None = None
         self.wants_continue = False
         self._is_upgrade = False
@@ -164,32 +171,21 @@ class RequestReader:
 
     def on_body(self, piece: bytes) -> None:
         self._has_moved = True
-        if self.is_ended or self._early is not None or self._body is None:
+        if self.is_ended or self._incoming is None:
             return
         self.wants_continue = False
-        try:
-            self._body.feed(piece)
-        except BodyTooLargeError:
-            self.fail(413, f"the body is larger than {self._server.limits.body_bytes} bytes")
-        except BadBodyError as error:
-            self._refuse_body(400, str(error))
-        else:
-            self._hold(self._body.held_bytes)
+        self._most -= self._incoming.feed(piece, self._most)
 
     def on_message_complete(self) -> None:
         if self.is_ended or self._is_upgrade:
             return
         self._has_moved = True
-        head, body = self.head, self._body
         keep_alive = bool(self._parser.should_keep_alive())
-        assert head is not None
-        due = Due(head, keep_alive, response=self._early)
-        if due.response is None and body is not None:
-            try:
-                due.request = Request(head, body.finish(), body.original())
-            except BadBodyError as error:
-                due.response = self._server.app.failure(400, str(error), head)
-        self._release_body()
+        assert self.head is not None
+        if self._incoming is not None:
+            self._incoming.end()
+        due = Due(self.head, keep_alive, self._early, self._incoming)
+        self._incoming = None
         self._reset()
         self.is_ended = not keep_alive
         self._answering.take(due)
@@ -208,7 +204,8 @@ class RequestReader:
                 self._fail_with(refusal)
             self._early = refusal
             return
-        self._body = Body(limits.body_bytes, is_gzip=app.is_gzip(head), keep_raw=app.keep_raw)
+        body = Body(limits.body_bytes, is_gzip=app.is_gzip(head), keep_raw=app.keep_raw)
+        self._incoming = Incoming(self._server.bodies, body, limits.body_bytes, self._changed)
         if expects and head.version == "1.1":
             self.wants_continue = True
             self._loop.call_soon(self._answering.send_continue)
@@ -220,29 +217,35 @@ class RequestReader:
             _log.exception("a request could not be judged")
             return self._server.app.failure(500, "internal error", head)
 
-    def _hold(self, held: int) -> None:
-        self._server.buffered += held - self._held
-        self._held = held
-        self._server.bound_bodies()
-
     @property
-    def held_bytes(self) -> int:
-        """Of the body being read."""
-        return self._held
+    def is_in_thread(self) -> bool:
+        """Whether the body being read waits for us, and not for its sender."""
+        return self._incoming is not None and self._incoming.is_in_thread
 
-    def give_up_body(self) -> None:
-        """Too much is held of all bodies together: let this one go."""
-        self._refuse_body(503, "too much is being received; send it again later")
+    def _changed(self, incoming: Incoming) -> None:
+        """Something was found out about a body; if it is still being read, that is our business."""
+        if incoming is not self._incoming:
+            return
+        if incoming.refusal is not None:
+            self._refuse_body(*incoming.refusal)
+        elif self.began_at is not None:  # what we took is not the sender's
+            self.began_at += incoming.ours_s
+            incoming.ours_s = 0.0
+        self._answering.go_on()
 
     def _refuse_body(self, status: int, message: str) -> None:
-        """Read the rest of the body without keeping it, then answer."""
-        self._early = self._server.app.failure(status, message, self.head)
-        self._release_body()
+        """One that is too large is the last thing that is read; of another the rest is read without
+        keeping it, then it is answered."""
+        self._incoming = None
+        if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            self.fail(status, message)
+        else:
+            self._early = self._server.app.failure(status, message, self.head)
 
     def _release_body(self) -> None:
-        self._server.buffered -= self._held
-        self._held = 0
-        self._body = None
+        incoming, self._incoming = self._incoming, None
+        if incoming is not None:
+            incoming.let_go()
 
     def _ignore_upgrade(self) -> bytes:
         """Start a new parser; returns the head that it is to read in place of the old one."""

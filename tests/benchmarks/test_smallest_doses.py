@@ -81,6 +81,15 @@ def test_a_view_of_the_page_and_a_scrape_are_measured(run_here: Any) -> None:
     assert found["page"]["bytes"] > found["page"]["gzip_bytes"] > 0
 
 
+def test_heartbeats_beside_large_bodies_are_measured(run_here: Any) -> None:
+    """With a collector of its own."""
+    small = {"WARM_UP_S": 0.05, "REPEATS_BYTES": 3 << 20}
+    found = run_here("heavy_bodies", small, "--clients", "1", "--seconds", "0.3", "--only", "rep")
+    repeats = found["found"]["repeats"]
+    assert repeats["wait_ms"]["most"] >= repeats["wait_ms"]["median"] > 0
+    assert found["wire_bytes"]["repeats"] > 0
+
+
 def test_many_runs_are_measured_without_a_browser(run_here: Any) -> None:
     """The figures of docs/costs.md."""
     small = ("--runs", "3", "--ranks", "4", "--seconds", "0.3", "--asks", "1")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 import threading
+import time
 import tracemalloc
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -108,6 +111,59 @@ def test_a_gzip_bomb_in_a_message_is_refused_in_bounded_memory(
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert peak < 32 << 20
     assert sink.requests == []
+
+
+def test_calls_whose_message_never_comes_keep_nobody_out(sink: Sink) -> None:
+    """They hold all threads, and are told to come again when others wait for one."""
+    server = GrpcServer(sink, max_bytes=4 << 20, slow_s=0.2)
+    address = f"127.0.0.1:{server.start('127.0.0.1', 0)}"
+    apart = [("grpc.use_local_subchannel_pool", 1)]
+    is_over = threading.Event()
+
+    def never() -> Iterator[bytes]:
+        is_over.wait()
+        yield from ()
+
+    try:
+        with grpc.insecure_channel(address) as silent, grpc.insecure_channel(address, apart) as own:
+            export = silent.stream_unary(TRACES)
+            calls = [export.future(never(), timeout=3 * CLIENT_S) for _ in range(40)]
+            until_s = time.monotonic() + CLIENT_S
+            while server._threads is None or server._threads.waited_for < 16:
+                assert time.monotonic() < until_s
+                time.sleep(0.01)
+            assert own.unary_unary(TRACES)(b"heard", timeout=CLIENT_S) == b""
+            is_over.set()
+            codes = {call.code() for call in calls}
+    finally:
+        is_over.set()
+        server.stop(1.0)
+    assert grpc.StatusCode.CANCELLED in codes
+    assert codes <= {grpc.StatusCode.CANCELLED, grpc.StatusCode.INVALID_ARGUMENT}
+    assert [request.body for request in sink.requests] == [b"heard"]
+
+
+def test_what_is_refused_before_it_is_handled_is_counted(sink: Sink) -> None:
+    """Once each; what was handled is counted by who handled it."""
+    counts: Counter[tuple[str, str]] = Counter()
+    server = GrpcServer(
+        sink, max_bytes=1000, refused=lambda signal, answer: counts.update([(signal, answer)])
+    )
+    address = f"127.0.0.1:{server.start('127.0.0.1', 0)}"
+    try:
+        with grpc.insecure_channel(address) as channel:
+            export = channel.unary_unary(TRACES)
+            for body in (gzip.compress(bytes(1001)), gzip.compress(b"cut off")[:-1]):
+                with pytest.raises(grpc.RpcError):
+                    export(body, timeout=CLIENT_S)
+            export(b"taken", timeout=CLIENT_S)
+            sink.busy = True
+            with pytest.raises(grpc.RpcError):
+                export(b"later", timeout=CLIENT_S)
+    finally:
+        server.stop(1.0)
+    assert counts == {("traces", "malformed"): 2, ("traces", "busy"): 1}
+    assert [request.body for request in sink.requests] == [b"taken"]
 
 
 def test_the_sdk_over_grpc_comes_again_when_it_was_told(serve: Callable[[Sink], int]) -> None:

@@ -37,6 +37,23 @@ def test_a_slow_body_is_cut_off(start: StartReceiver) -> None:
 
 
 @pytest.mark.parametrize(
+    ("begun", "status"),
+    [
+        (post(b"abc", path="/v1/nothing")[:-1], 404),
+        (post(b"abc", "Content-Encoding: gzip")[:-1], 400),
+        (chunked(b"3\r\nabc\r\n0\r\nTrailer: " + b"x" * 900_000, "Content-Encoding: br"), 415),
+    ],
+)
+def test_a_request_is_refused_and_counted_once(
+    start: StartReceiver, begun: bytes, status: int
+) -> None:
+    """For the first reason there was, also where its end never comes."""
+    receiver = start(request_timeout_s=0.2)
+    assert [reply.status for reply in receiver.send(begun, half_close=False)] == [status]
+    assert sum(receiver.app.answers.values()) == 1
+
+
+@pytest.mark.parametrize(
     ("begun", "drop"), [(post()[:30], b"x"), (post(b"y" * 999)[:-999], b"y"), (b"", b"\r\n")]
 )
 def test_a_client_that_sends_drop_by_drop_is_cut_off_all_the_same(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -30,6 +31,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 from otel_straggler.errors import InputError
 from otel_straggler.model.observation import NO_STEP, Section
 from otel_straggler.native import NATIVE
+from otel_straggler.wire import decode_json
 from otel_straggler.wire.decode_metrics import MetricDecoder
 from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
 
@@ -362,3 +364,23 @@ def test_metrics_of_others_and_of_no_rank_are_counted() -> None:
     assert decoder.decode(body).points["no_rank"] == 1
     body = heartbeat_request(OURS, heartbeat__timestamp=float("nan"))
     assert decoder.decode(body).heartbeats == ()
+
+
+def test_other_threads_have_their_turn_while_large_json_is_parsed() -> None:
+    """The parser itself never lets go of the interpreter; between calls of ours others run."""
+    parts: list[dict[str, object]] = [{"scopeSpans": [{"scope": {"name": "x" * 99}}]}] * 12_000
+    body = json.dumps({"resourceSpans": parts}).encode()
+    seen = 0
+
+    def count(_: object, event: str, __: object) -> None:
+        nonlocal seen
+        seen += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        value = decode_json._loads(body)
+    finally:
+        sys.setprofile(before)
+    assert value == json.loads(body)
+    assert seen > 3 * len(parts)

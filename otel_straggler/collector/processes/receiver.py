@@ -38,8 +38,8 @@ from otel_straggler.errors import InputError
 from otel_straggler.receive.handler import JSON, Answer, Request, Signal
 from otel_straggler.receive.http import OtlpHttp, Polls
 from otel_straggler.receive.http1 import HttpLimits, HttpServer
+from otel_straggler.receive.http_messages import Heavy, Response
 from otel_straggler.receive.http_messages import Request as HttpRequest
-from otel_straggler.receive.http_messages import Response
 from otel_straggler.receive.tokens import POLLS, TokenGuard
 from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
 
@@ -145,7 +145,7 @@ class RelayHttp(OtlpHttp):
         super().__init__(relay, keep_raw=keep_raw, polls=polls)
         self._relay = relay
 
-    def respond(self, request: HttpRequest) -> Response | Awaitable[Response]:
+    def respond(self, request: HttpRequest) -> Response | Awaitable[Response] | Heavy:
         if self.is_poll(request.head):
             return super().respond(request)
         return self._respond(request)
