@@ -9,8 +9,8 @@ Read ``judge.Judge._judge`` first: it is the list of contents. A block goes thro
    longer than its peers in the others, or makes them wait. From here on all is (T, R, C): own work
    together, each section, lateness;
 4. ``tracks`` ``track`` ``findings`` ``comparison`` ``onset`` ``resolvable`` ``resolution``
-   ``intermittent``: memory, and the two tests: windows of 20, 100 and 400 steps against the peers'
-   spread or the own past, and CUSUM, verified; stalls that no median sees;
+   ``intermittent`` ``stalls``: memory, and the two tests: windows of 20, 100 and 400 steps against
+   the peers' spread or the own past, and CUSUM, verified; stalls that no median sees;
 5. ``view`` ``candidates`` ``extra_work`` ``impact``: what is found and dear enough, as one
    candidate for each rank or host, with section and cause;
 6. ``peer_judge`` ``standing`` ``cases`` ``paging`` ``sentences``: ranks or their host; suspect,

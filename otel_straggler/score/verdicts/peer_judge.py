@@ -129,7 +129,7 @@ class PeerJudge:
             draft,
             scope="host",
             node=node,
-            n_peers=self._peers_elsewhere(members) or draft.n_peers,
+            n_peers=self._peers_elsewhere(ranks, one.column, members) or draft.n_peers,
             cause="slow_host" if is_sure_host else "unknown",
             rank=None,
             is_localised=is_sure_host,
@@ -147,11 +147,12 @@ class PeerJudge:
             confirmable=is_sure_host,
         )
 
-    def _peers_elsewhere(self, members: Ints) -> int:
+    def _peers_elsewhere(self, ranks: View, column: int, members: Ints) -> int:
         """Ranks in the role of the first of a host's ranks that are on other hosts."""
         code = self._world.peers.code
-        same = int((code == code[members[0]]).sum())
-        return same - int((code[members] == code[members[0]]).sum())
+        elsewhere = code == code[members[0]]
+        elsewhere[members] = False
+        return _n_known(ranks, column, elsewhere)
 
     # --- ranks ---------------------------------------------------------------------------------
 
@@ -195,9 +196,9 @@ class PeerJudge:
         dear &= ranks.prices.columns_s > 0.0
         dear &= (self._world.peers.size >= SMALL_GROUP)[self._world.peers.code][:, None]
         recent = ranks.findings.recent
-        hosts = self._world.hosts
+        hosts, sections = self._world.hosts, self._world.sections
         return [
-            spiking(row, spikes, ranks.prices, self._world.sections, recent[row])
+            spiking(row, spikes, ranks.prices, sections, recent[row], tracks.spikes.stalling)
             for row in np.flatnonzero((spikes.beyond & dear).any(axis=1)).tolist()
             if self._world.rank_subjects[row] not in taken
             and self._world.host_subjects[hosts.code[row]] not in taken
@@ -273,7 +274,9 @@ class PeerJudge:
         """All of a verdict but its state; ``row`` is the rank, or one of the host."""
         world = self._world
         source = world.sources[row]
-        n_peers = int(world.peers.size[world.peers.code[row]]) - 1
+        peers = world.peers.code == world.peers.code[row]
+        peers[row] = False
+        n_peers = _n_known(ranks, one.column, peers)
         step_s = float(median_of_rows(ranks.prices.step_s[:, None])[0])
         share = one.lost_s / step_s if step_s > 0.0 else 0.0
         n_ranks = max(world.expected, world.n_ranks)
@@ -300,7 +303,7 @@ class PeerJudge:
             peers_s=one.peers_s,
             is_inferred=world.is_inferred,
             on_gpu=source.tells_gpu,
-            detail=self._of_work(row),
+            detail=", ".join(filter(None, (self._of_work(row), str(one.stalling or "")))),
         )
         if self._timed is not None:
             draft = self._by_clock(draft, one, int(world.peers.code[row]), self._timed)
@@ -359,6 +362,13 @@ def _is_its_nature(one: Candidate) -> bool:
     if one.began != "born":
         return False
     return one.normal < math.log(LEAST_LASTING) and one.effect - one.normal < one.floor
+
+
+def _n_known(ranks: View, column: int, of: Flags) -> int:
+    """How many of some ranks are known in a quantity of late; all, where none is: it is compared
+    over a longer window then."""
+    known = np.isfinite(ranks.findings.recent[of, column])
+    return int(known.sum()) or int(of.sum())
 
 
 def _members(groups: Groups, code: int) -> Ints:
