@@ -156,6 +156,16 @@ def test_a_run_line_leaves_out_what_is_not_known(by_hand: Any) -> None:
     assert line == Text("smallest slowdown that can be shown 3 %")
 
 
+def test_a_run_whose_ranks_wait_where_they_work_is_told_what_to_do(by_hand: Any) -> None:
+    """And nothing of a slowdown that would show."""
+    world = by_hand.world(
+        slowdown=NAN, m_w=NAN, m_s=NAN, resolvable_slowdown=NAN, waits_inside="step"
+    )
+    [line] = run_line(run_of(by_hand.judged(worlds=(world,))))
+    assert line.plain.startswith("all ranks take equally long, because they wait for each other in")
+    assert 'kind="wait"' in line.plain
+
+
 def test_a_long_history_is_told_by_its_newest_changes(by_hand: Any) -> None:
     """Few changes need none."""
     states = ["suspect", "confirmed", "recovered"] * 5

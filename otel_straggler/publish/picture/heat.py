@@ -145,7 +145,8 @@ def _even(seen: Seen, text: str) -> tuple[Pattern, str]:
     if len(seen.table.ranks if seen.table is not None else ()) == 1:
         return "unknown", NOBODY_ELSE
     every = standing(seen.current)
-    if any(not verdict.is_localised for verdict in every):
+    holds_waiting = seen.world is not None and seen.is_judged and seen.world.waits_inside
+    if holds_waiting or any(not verdict.is_localised for verdict in every):
         return "unknown", CANNOT_TELL
     stands = [verdict for verdict in every if verdict.scope in PLACES]
     if any(verdict.cause in _ELSEWHERE for verdict in stands):

@@ -127,6 +127,8 @@ def test_an_even_matrix_beside_a_verdict_is_no_all_clear() -> None:
     assert picture(made.seen(whole))["heat"]["pattern_text"] == CANNOT_TELL
     over = picture(made.seen(whole, found=made.found_of(8, "finished")))["answer"]["headline"]
     assert over == "The run has finished; the run was slower than it could be"
+    inside = made.seen(world=made.summary(waits_inside="step"))
+    assert picture(inside)["heat"]["pattern_text"] == CANNOT_TELL
     late = made.verdict(cause="late_arrival", section="")
     assert picture(made.seen(late))["heat"]["pattern_text"] == ALIKE_AT_WORK
     before = made.verdict()
