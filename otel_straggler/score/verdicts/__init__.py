@@ -11,8 +11,8 @@ Read ``judge.Judge._judge`` first: it is the list of contents. A block goes thro
 4. ``tracks`` ``track`` ``findings`` ``comparison`` ``onset`` ``resolvable`` ``resolution``
    ``intermittent`` ``stalls``: memory, and the two tests: windows of 20, 100 and 400 steps against
    the peers' spread or the own past, and CUSUM, verified; stalls that no median sees;
-5. ``view`` ``candidates`` ``extra_work`` ``impact``: what is found and dear enough, as one
-   candidate for each rank or host, with section and cause;
+5. ``view`` ``candidates`` ``extra_work`` ``impact`` ``many_slow``: what is found and dear enough,
+   as one candidate for each rank or host, with section and cause;
 6. ``peer_judge`` ``standing`` ``cases`` ``paging`` ``sentences``: ranks or their host; suspect,
    confirmed, recovered; who is called; words;
 7. ``run_judge`` ``own_past`` ``risen``: what no peer can tell: all slower, or some, or the link;

@@ -10,7 +10,7 @@ from otel_straggler.model.observation import Floats
 from otel_straggler.score.medians import median_of
 from otel_straggler.score.verdicts.findings import Flags
 
-NEWEST = 8
+NEWEST = 12
 """Spikes of a rank and quantity that are kept."""
 LEAST = 4
 """Fewer say nothing of how often they come."""
@@ -36,7 +36,7 @@ class Stalling:
 
 
 class Stalls:
-    """Memory of R ranks and C quantities. State: 76 bytes per pair, where there are spikes."""
+    """Memory of R ranks and C quantities. State: 112 bytes per pair, where there are spikes."""
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self._at = np.zeros((*shape, NEWEST), np.int32)
