@@ -52,6 +52,7 @@ def verdict_json(verdict: Verdict) -> Json:
         "is_localised": verdict.is_localised,
         "cause_text": cause_text(verdict.cause, on_gpu=verdict.is_on_gpu),
         "on_gpu": verdict.is_on_gpu,
+        "detail": verdict.detail or None,
     }
 
 

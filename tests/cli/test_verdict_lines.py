@@ -201,6 +201,9 @@ def test_what_is_over_is_told_in_the_past(by_hand: Any) -> None:
     assert "rank 5 on node-1 took 1.52x as long as its 7 peers" in ended
     assert "The job lost 2.4 h" in ended
     assert by_hand.sentence in goes_on
+    stalls = by_hand.verdict(detail="in about 1 of 10 steps, by 0.5 s each time")
+    [line] = verdict_lines({**run_of(by_hand.judged(stalls)), "liveness": run["liveness"]})
+    assert "in about 1 of 10 steps, by 0.5 s each time" in line.plain
     [line] = run_line(run)
     assert "the run took 1.18x" in line.plain
     assert "12 GPU-hours lost in all" in line.plain

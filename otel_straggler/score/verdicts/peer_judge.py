@@ -324,7 +324,7 @@ class PeerJudge:
         return replace(draft, cause="unknown", evidence="host", detail=found) if found else draft
 
     def _details(self, one: Candidate, row: int, n_left_out: int) -> str:
-        also = f"{n_left_out:,} more of its peers are slow, too" if n_left_out else ""
+        also = f"like {n_left_out:,} more of its peers" if n_left_out else ""
         return ", ".join(filter(None, (self._of_work(row), str(one.stalling or ""), also)))
 
     def _of_work(self, row: int) -> str:

@@ -129,7 +129,7 @@ class RunJudge:
     ) -> Verdict | None:
         draft = self._draft("unknown", rise, is_localised=False, evidence_is_shared=True)
         if waiting.inside:
-            draft = replace(draft, detail=f"all ranks wait for each other in {waiting.inside}")
+            draft = replace(draft, detail=f"with work and waiting of all ranks in {waiting.inside}")
         return self._take(draft, found=found, confirmable=False, is_over=is_all)
 
     def _links(
