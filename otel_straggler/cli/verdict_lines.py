@@ -33,8 +33,7 @@ _WORTH_A_WORD = 0.5
 """Part of the loss from which on its place is told."""
 _CALLED = ("confirmed", "flapping")
 _SAME = 0.01
-"""Parts of the time of all ranks that differ by less are one loss, measured in two ways:
-where it lies is told of both."""
+"""Parts of the time of all ranks that differ by less are one loss, measured in two ways."""
 
 
 def verdict_lines(run: Json, most: int = MOST_VERDICTS) -> Iterator[Text]:
@@ -195,11 +194,9 @@ def _by_the_dearest(run: Json, told: Json) -> Json:
         default=0.0,
     )
     share = min(dearest / 3600.0 / n_ranks, 0.99) if n_ranks else 0.0
-    more = share - (told["waste"] or 0.0)
-    if more <= 0.0:
+    if share <= (told["waste"] or 0.0) + _SAME:
         return told
-    places = {} if more <= _SAME else {"m_w": None, "m_s": None}
-    return {**told, "slowdown": 1.0 / (1.0 - share), **places}
+    return {**told, "slowdown": 1.0 / (1.0 - share), "m_w": None, "m_s": None}
 
 
 def _worst_workers(told: Json) -> str:

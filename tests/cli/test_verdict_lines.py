@@ -143,16 +143,6 @@ def test_a_verdict_that_costs_more_than_unequal_work_is_what_the_run_loses(by_ha
         assert ("% of that by" in line.plain) == (told == "1.03x")
 
 
-def test_the_run_line_has_the_number_of_the_page_where_both_measure_one_loss(by_hand: Any) -> None:
-    """A verdict that costs hardly more than unequal work: its number, and the place of the work."""
-    world = by_hand.world(slowdown=1.04, waste=1 - 1 / 1.04, m_w=0.9)
-    dear = by_hand.verdict(gpu_seconds_lost_per_hour=(1 - 1 / 1.05) * 8 * 3600.0)
-    run = run_of(by_hand.judged(dear, worlds=(world,)))
-    [line] = run_line({**run, "windows": [{"group": "", "world_size": 8}]})
-    assert line.plain.startswith("the run takes 1.05x as long as it could")
-    assert "90 % of that by" in line.plain
-
-
 def test_a_run_line_leaves_out_what_is_not_known(by_hand: Any) -> None:
     """And is not there if nothing is."""
     world = by_hand.world(
