@@ -241,7 +241,8 @@ def _sentences(run: Json, window: Json, victims: list[Text]) -> Iterator[Text]:
         yield Text(f"{which} score {is_} at or above the threshold", style="dim")
     elif not stragglers:
         yield Text("no straggler", style="green")
-        yield from no_wait_line(window)
+        if not run["run"].get("waits_inside"):  # told above, and surely
+            yield from no_wait_line(window)
     elif excess := excess_sentence(window):
         yield Text(excess)
     if missing := missing_sentence(window):

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from otel_straggler.cli.report_table import printable
 from otel_straggler.cli.run_over import is_over, said_of
-from otel_straggler.model.advice import next_action
+from otel_straggler.model.advice import WAITS_INSIDE, next_action
 from otel_straggler.model.lost_time import hours_text
 from otel_straggler.model.verdict import CAUSES, cause_text
 from otel_straggler.score.verdicts.what_if import WORST_WORKERS
@@ -70,6 +70,14 @@ def run_line(run: Json) -> Iterator[Text]:
     parts = [*_loss(run, told), *_resolvable(run, told)]
     if parts:
         yield Text(", ".join(parts), style="bold" if lost >= _SLOW_RUN else "")
+    if inside := told.get("waits_inside"):
+        took = "took" if is_over(run, told["group"]) else "take"
+        name = printable(inside, _LONGEST_NAME)
+        yield Text(
+            f"all ranks {took} equally long, because they wait for each other in {name}: a slow "
+            f"one does not show. To see it, {WAITS_INSIDE}",
+            style="yellow",
+        )
 
 
 def history_lines(run: Json) -> Iterator[Text]:

@@ -28,6 +28,13 @@ _OF_A_GPU: Final = (
 )
 
 
+WAITS_INSIDE: Final = (
+    'put what waits (the collective) into a section of its own with kind="wait", or time kernels '
+    "(gpu_timing)"
+)
+"""Where work and waiting lie in one section, so that all ranks take equally long."""
+
+
 def next_action(cause: Cause, *, on_gpu: bool) -> str:
     """What to do about a subject that is, or is not, known to compute on a GPU."""
     return _OF_A_GPU if cause == "slow_gpu" and on_gpu else NEXT_ACTION[cause]

@@ -178,6 +178,10 @@ class WorldSummary:
         heat: (stage, data rank, slowdown) of every worker; empty where layout is unknown.
         ledger: the exposed-time ledger of the newest steps.
         waits: per rank, those who cause most first; at most 100.
+        waits_inside: the section in which all ranks work and wait for each other, so that all take
+            equally long and who is slow does not show; empty where that is not so, or not known.
+            What rests on differences between ranks (``slowdown``, ``waste``, ``m_w``, ``m_s``,
+            ``resolvable_slowdown``) is not known then.
     """
 
     run_id: str
@@ -197,6 +201,7 @@ class WorldSummary:
     heat: tuple[tuple[int, int, float], ...] = ()
     ledger: tuple[SectionCost, ...] = ()
     waits: tuple[RankWaits, ...] = field(default=())
+    waits_inside: str = ""
 
     @property
     def is_judged(self) -> bool:

@@ -52,6 +52,7 @@ def verdict_json(verdict: Verdict) -> Json:
         "is_localised": verdict.is_localised,
         "cause_text": cause_text(verdict.cause, on_gpu=verdict.is_on_gpu),
         "on_gpu": verdict.is_on_gpu,
+        "detail": verdict.detail or None,
     }
 
 
@@ -149,6 +150,7 @@ def _world(world: WorldSummary) -> Json:
         "attempt": world.attempt,
         "gpu_seconds_lost": _nullable(world.gpu_seconds_lost),
         "on_gpu": world.on_gpu,
+        "waits_inside": world.waits_inside or None,
         "step_s": _nullable(world.step_s),
         "heat": [[stage, data, _nullable(slowdown)] for stage, data, slowdown in world.heat],
         "ledger": [_cost(cost) for cost in world.ledger],

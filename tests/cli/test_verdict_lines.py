@@ -156,6 +156,16 @@ def test_a_run_line_leaves_out_what_is_not_known(by_hand: Any) -> None:
     assert line == Text("smallest slowdown that can be shown 3 %")
 
 
+def test_a_run_whose_ranks_wait_where_they_work_is_told_what_to_do(by_hand: Any) -> None:
+    """And nothing of a slowdown that would show."""
+    world = by_hand.world(
+        slowdown=NAN, m_w=NAN, m_s=NAN, resolvable_slowdown=NAN, waits_inside="step"
+    )
+    [line] = run_line(run_of(by_hand.judged(worlds=(world,))))
+    assert line.plain.startswith("all ranks take equally long, because they wait for each other in")
+    assert 'kind="wait"' in line.plain
+
+
 def test_a_long_history_is_told_by_its_newest_changes(by_hand: Any) -> None:
     """Few changes need none."""
     states = ["suspect", "confirmed", "recovered"] * 5
@@ -181,6 +191,9 @@ def test_what_is_over_is_told_in_the_past(by_hand: Any) -> None:
     assert "rank 5 on node-1 took 1.52x as long as its 7 peers" in ended
     assert "The job lost 2.4 h" in ended
     assert by_hand.sentence in goes_on
+    stalls = by_hand.verdict(detail="in about 1 of 10 steps, by 0.5 s each time")
+    [line] = verdict_lines({**run_of(by_hand.judged(stalls)), "liveness": run["liveness"]})
+    assert "in about 1 of 10 steps, by 0.5 s each time" in line.plain
     [line] = run_line(run)
     assert "the run took 1.18x" in line.plain
     assert "12 GPU-hours lost in all" in line.plain

@@ -35,7 +35,7 @@ def test_a_verdict_has_the_keys_that_scripts_rely_on(by_hand: Any) -> None:
     ]  # fmt: skip
     assert set(found) - set(PROMISED) == {
         "group", "attempt", "at_step", "at_ns", "n_peers", "own_s", "peers_s", "pages",
-        "is_localised", "began", "cause_text", "on_gpu",
+        "is_localised", "began", "cause_text", "on_gpu", "detail",
     }  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def test_what_a_verdict_does_not_know_is_null(by_hand: Any) -> None:
     unknown = {key for key, value in found.items() if value is None}
     assert unknown == {
         "rank", "node", "role", "section", "slowdown", "own_s", "peers_s", "since_step",
-        "gpu_seconds_lost_per_hour", "confidence",
+        "gpu_seconds_lost_per_hour", "confidence", "detail",
     }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from otel_straggler.model.advice import WAITS_INSIDE
 from otel_straggler.model.lost_time import time_text
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.hang_json import ranks_text
@@ -52,9 +53,25 @@ def healthy_answer(seen: Seen) -> Json:
     heat = heat_of(seen)
     if heat is not None and heat.stands_out:
         return _noticed(seen, heat)
+    if world.waits_inside:
+        return _nobody_can_say(seen, world.waits_inside)
     head = f"All {reporting:,} ranks are alike"
     said = f"{head}{_resolvable(world.resolvable_slowdown)}."
     return answer(seen, "good", "healthy", head, sentence=said, cost=_cost_of_waste(seen))
+
+
+def _nobody_can_say(seen: Seen, section: str) -> Json:
+    """All take equally long, because they wait for each other: no all-clear."""
+    head = "A slow rank would not show"
+    said = f"{head}: all {seen.reporting:,} ranks take equally long, because they wait for each "
+    return answer(
+        seen,
+        "watch",
+        "healthy",
+        head,
+        sentence=f"{said}other in {section}.",
+        advice=[as_sentence(WAITS_INSIDE)],
+    )
 
 
 def _noticed(seen: Seen, heat: Heat) -> Json:

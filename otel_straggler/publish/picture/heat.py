@@ -115,15 +115,16 @@ def heat_of(seen: Seen) -> Heat | None:
     silent = _silent(seen, layout)
     cells, section = _cells(seen, layout)
     judged = {verdict.cause for verdict in standing(seen.current) if verdict.scope == "run"}
+    moves = bool(judged & _MOVING_CAUSES)
     pattern = pattern_of(
         cells,
         is_silent=seen.found is not None and seen.found.is_hung,
         slowdown=world.slowdown if world is not None and seen.is_judged else float("nan"),
-        moves=bool(judged & _MOVING_CAUSES),
+        moves=moves,
     )
     host = _host_of_all(seen, layout, cells) if pattern == "spread" else ""
-    if host:
-        pattern = "hot_cell"  # many cells, and one cause
+    if host or (pattern == "spread" and not moves and _are_called(seen, cells)):
+        pattern = "hot_cell"  # many cells, and one cause, or each its own
     text = text_of(
         pattern,
         cells,
@@ -140,12 +141,19 @@ def heat_of(seen: Seen) -> Heat | None:
     return Heat(layout, cells, section, pattern, text, silent)
 
 
+def _are_called(seen: Seen, cells: Floats) -> bool:
+    """Whether as many ranks as half of the hot workers are called slow: then heat does not move."""
+    called = [v for v in standing(seen.current) if v.state in CALLED and v.scope == "rank"]
+    return 2 * len(called) >= int(hot_cells(cells).sum()) > 0
+
+
 def _even(seen: Seen, text: str) -> tuple[Pattern, str]:
     """What an even matrix means beside a verdict: never that all is well."""
     if len(seen.table.ranks if seen.table is not None else ()) == 1:
         return "unknown", NOBODY_ELSE
     every = standing(seen.current)
-    if any(not verdict.is_localised for verdict in every):
+    holds_waiting = seen.world is not None and seen.is_judged and seen.world.waits_inside
+    if holds_waiting or any(not verdict.is_localised for verdict in every):
         return "unknown", CANNOT_TELL
     stands = [verdict for verdict in every if verdict.scope in PLACES]
     if any(verdict.cause in _ELSEWHERE for verdict in stands):

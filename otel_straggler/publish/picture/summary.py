@@ -154,6 +154,7 @@ def _world_value(world: WorldSummary) -> Value:
         "attempt": world.attempt,
         "cause": world.cause,
         "on_gpu": world.on_gpu,
+        "waits_inside": world.waits_inside,
         **{name: float(getattr(world, name)) for name in _FIGURES},
         "heat_at": heat[:, :2].astype(np.int32),
         "heat": heat[:, 2].copy(),
@@ -173,6 +174,7 @@ def _read_world(value: Mapping[str, Any], plain: Mapping[str, Any]) -> WorldSumm
         attempt=require(value["attempt"], int),
         cause=require(value["cause"], str),
         on_gpu=require(value.get("on_gpu", False), bool),  # not told by an older collector
+        waits_inside=require(value.get("waits_inside", ""), str),
         **{name: float(value[name]) for name in _FIGURES},
         heat=tuple((s, d, slow) for (s, d), slow in zip(at.tolist(), heat, strict=True)),
         ledger=tuple(_read_line(SectionCost, line) for line in value["ledger"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from otel_straggler.model.verdict import Beginning, Cause
 from otel_straggler.score.verdicts.findings import Findings, Flags
 from otel_straggler.score.verdicts.intermittent import Spikes
 from otel_straggler.score.verdicts.own_history import how_it_began
+from otel_straggler.score.verdicts.stalls import Stalling
 from otel_straggler.score.verdicts.subjects import cause_of_section
 from otel_straggler.score.verdicts.track import Track
 
@@ -30,7 +32,7 @@ class Candidate:
     """A rank or host that is beyond its peers.
 
     Attributes:
-        row: of the track.
+        row, column: of the track; the quantity in which it is compared.
         sure: CUSUM alarms and is verified.
         section: where most of the time is lost; None for the whole step.
         cause: as far as the section tells.
@@ -45,9 +47,12 @@ class Candidate:
         normal: log excess that it always had, as long as it is known; NaN: not known.
         is_late: seen only in others' waiting.
         heaviest: the section in which most is lost, where ``section`` is the whole step.
+        stalling: how often and how long, where it is slow in some steps only; the other numbers are
+            the mean of all steps then.
     """
 
     row: int
+    column: int
     sure: bool
     section: Section | None
     cause: Cause
@@ -62,6 +67,7 @@ class Candidate:
     normal: float = math.nan
     is_late: bool = False
     heaviest: Section | None = None
+    stalling: Stalling | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -119,6 +125,7 @@ def candidate(
     normal = track.normal_of(row, told)
     return Candidate(
         row=row,
+        column=told,
         sure=bool(found.verified[row].any()),
         section=section,
         cause="late_arrival" if is_late else _cause(lost, sections, section),
@@ -137,9 +144,18 @@ def candidate(
 
 
 def spiking(
-    row: int, spikes: Spikes, prices: Prices, sections: list[Section], recent: Floats
+    row: int,
+    spikes: Spikes,
+    prices: Prices,
+    sections: list[Section],
+    recent: Floats,
+    stalling: Callable[[int, int], Stalling | None],
 ) -> Candidate:
-    """The candidate of a rank that stalls now and then, in quantities that have a price."""
+    """The candidate of a rank that stalls now and then, in quantities that have a price.
+
+    Args:
+        stalling: how often and how long a row does so in a column, if that is known.
+    """
     late = len(sections) + 1
     held = np.where(prices.columns_s[row] > 0.0, spikes.lost_s[row], 0.0)
     lost = np.where(spikes.beyond[row], held, 0.0)
@@ -149,10 +165,12 @@ def spiking(
         column = inside
     section = sections[column - 1] if 0 < column < late else None
     peers_s = float(prices.columns_s[row, column])
-    lost_s = float(lost.max())
+    found = stalling(row, column)
+    lost_s = float(lost.max()) if found is None else found.share * found.each_s
     cause: Cause = "late_arrival" if column == late else cause_of_section(section)
     return Candidate(
         row=row,
+        column=column,
         sure=False,
         section=section,
         cause="slow_host" if column == 0 else cause,
@@ -165,6 +183,7 @@ def spiking(
         since=-1,
         is_late=column == late,
         heaviest=sections[inside - 1] if inside else None,
+        stalling=found,
     )
 
 

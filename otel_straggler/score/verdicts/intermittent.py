@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from otel_straggler.model.observation import Floats
 from otel_straggler.score.verdicts.comparison import FALSE_ALARMS
+from otel_straggler.score.verdicts.stalls import Stalling, Stalls
 
 SPIKE = 0.10
 HALF_LIFE_STEPS = 400.0
@@ -41,7 +42,7 @@ class Spikes:
 
 
 class Intermittent:
-    """Memory of R ranks and C quantities. State: 16 bytes per pair."""
+    """Memory of R ranks and C quantities. State: 16 bytes per pair, and its stalls."""
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self.shape = shape
@@ -49,10 +50,12 @@ class Intermittent:
         self._seconds = np.zeros(shape)
         self._was_spike = np.zeros(shape, bool)
         self._steps = 0.0
+        self._stalls = Stalls(shape)
 
     def widen(self, quantities: int) -> None:
         """Make room for new sections: columns before the last, without spikes."""
         at = [self.shape[1] - 1] * (quantities - self.shape[1])
+        self._stalls.widen(quantities)
         self.shape = (self.shape[0], quantities)
         self._spikes = np.insert(self._spikes, at, 0.0, axis=1)
         self._seconds = np.insert(self._seconds, at, 0.0, axis=1)
@@ -79,12 +82,19 @@ class Intermittent:
         self._steps = self._steps * fade + len(excess)
         self._spikes *= fade
         self._seconds *= fade
+        lost_s = np.zeros(excess.shape)
         for t, row, column in zip(*(places.tolist() for places in is_new.nonzero()), strict=True):
             beyond = float(excess[t, row, column] - usual[row, column])
-            lost_s = math.expm1(min(beyond, MOST_BEYOND)) * float(columns_s[row, column])
+            one_s = math.expm1(min(beyond, MOST_BEYOND)) * float(columns_s[row, column])
+            lost_s[t, row, column] = one_s
             self._spikes[row, column] += 1.0
-            self._seconds[row, column] += min(lost_s, 2.0 * float(step_s[row]))
+            self._seconds[row, column] += min(one_s, 2.0 * float(step_s[row]))
+        self._stalls.take(is_spike, is_new, lost_s)
         return self._judge()
+
+    def stalling(self, row: int, column: int) -> Stalling | None:
+        """How often and how long a row stalls; None where that is not known."""
+        return self._stalls.of(row, column)
 
     def _judge(self) -> Spikes:
         rows, columns = self.shape

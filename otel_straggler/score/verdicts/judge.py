@@ -14,6 +14,7 @@ from otel_straggler.model.verdict import Verdict, WorldSummary
 from otel_straggler.score.medians import median_of
 from otel_straggler.score.verdicts.cases import Cases, Now
 from otel_straggler.score.verdicts.clocks import Clocks, Timed
+from otel_straggler.score.verdicts.evened import Evened
 from otel_straggler.score.verdicts.excess import (
     Excesses,
     excesses,
@@ -72,6 +73,7 @@ class Judge:
         self._world = World()
         self._waiting = Synchronising()
         self._inner = Inner()
+        self._evened = Evened()
         self._clocks = Clocks()
         self._structure.reset()
         self._tracks: Tracks | None = None
@@ -124,6 +126,7 @@ class Judge:
                 self._structure.balance,
                 self._tracks.ranks.resolvable(),
                 self._cases.latest(),
+                self._waiting.inside,
             )
             self._newest_step_s = None
         return self._summary
@@ -156,6 +159,7 @@ class Judge:
         timed = excess.timed
         self._tracks.resolution.learn(block.seconds if timed is None else timed.seconds)
         self._tracks.take(excess, self._world, counts)
+        self._look_for_waiting_inside(excess)
         if not block.is_timed:
             self._tracks.numbers.add(block.steps)
         changes = self._evaluate(block, excess, counts)
@@ -163,6 +167,16 @@ class Judge:
         self._sums.add(excess.step_s, self._world, self._structure.balance, self._cases.latest())
         self._newest_step_s = self._with_steps_before(excess.step_s)
         return changes
+
+    def _look_for_waiting_inside(self, excess: Excesses) -> None:
+        """Where nobody is seen waiting: do all take equally long because they wait unseen?"""
+        world, local = self._world, local_sections(self._world, self._waiting)
+        waits = any(self._waiting.waits(section) for section in world.sections)
+        if waits or excess.timed is not None:
+            self._waiting.inside = ""
+            self._evened = Evened()
+        else:
+            self._waiting.inside = self._evened.take(excess, world.sections, local)
 
     def _with_steps_before(self, step_s: Floats) -> Floats:
         """(T, R) of a block and, if it is shorter than others, as the last one of a run may be, of

@@ -17,6 +17,7 @@ from otel_straggler.score.verdicts.extra_work import extra_work
 from otel_straggler.score.verdicts.findings import Flags
 from otel_straggler.score.verdicts.grouping import Groups, median_of_rows
 from otel_straggler.score.verdicts.impact import gpu_seconds_per_hour
+from otel_straggler.score.verdicts.many_slow import against_the_others
 from otel_straggler.score.verdicts.paging import may_page
 from otel_straggler.score.verdicts.settings import VerdictSettings
 from otel_straggler.score.verdicts.standing import ACTIVE
@@ -74,9 +75,12 @@ class PeerJudge:
             tracks.hosts, hosts_least, host_prices, world, self._settings, only_known=by_gpu
         )
         slow_hosts = {one.row: one for one in hosts.candidates() if self._is_whole_host(one, ranks)}
+        found = ranks.candidates()
+        self._slow = np.isin(world.hosts.code, list(slow_hosts))
+        self._slow[[one.row for one in found]] = True
         changes = [self._take_host(one, ranks) for one in slow_hosts.values()]
         taken = {world.host_subjects[row] for row in slow_hosts}
-        for one in ranks.candidates():
+        for one in found:
             verdict = self._take_rank(one, ranks, slow_hosts)
             if verdict is not None:
                 taken.add(verdict[0])
@@ -123,13 +127,12 @@ class PeerJudge:
     def _take_host(self, one: Candidate, ranks: View) -> Verdict | None:
         node = str(self._world.hosts.keys[one.row])
         members = _members(self._world.hosts, one.row)
-        draft = self._draft(one, self._world.host_subjects[one.row], int(members[0]), ranks)
+        draft = self._draft(one, self._world.host_subjects[one.row], members, ranks)
         is_sure_host = one.row != self._world.doubtful_host
         draft = replace(
             draft,
             scope="host",
             node=node,
-            n_peers=self._peers_elsewhere(members) or draft.n_peers,
             cause="slow_host" if is_sure_host else "unknown",
             rank=None,
             is_localised=is_sure_host,
@@ -147,11 +150,15 @@ class PeerJudge:
             confirmable=is_sure_host,
         )
 
-    def _peers_elsewhere(self, members: Ints) -> int:
-        """Ranks in the role of the first of a host's ranks that are on other hosts."""
+    def _peers(self, members: Ints) -> Flags:
+        """(R,) ranks in the role of a rank, or of the first of a host's ranks: of a host those on
+        other hosts, where there are such."""
         code = self._world.peers.code
-        same = int((code == code[members[0]]).sum())
-        return same - int((code[members] == code[members[0]]).sum())
+        same: Flags = code == code[members[0]]
+        same[members[0]] = False
+        elsewhere = same.copy()
+        elsewhere[members] = False
+        return elsewhere if elsewhere.any() else same
 
     # --- ranks ---------------------------------------------------------------------------------
 
@@ -170,7 +177,7 @@ class PeerJudge:
         is_active = self._cases.standing(subject).state in ACTIVE
         if named is None and not is_active and self._may_be_host(one, ranks):
             return None
-        draft = self._with_extra_work(self._draft(one, subject, one.row, ranks), one)
+        draft = self._with_extra_work(self._draft(one, subject, np.array([one.row]), ranks), one)
         agrees = self._others_wait(one, ranks)
         if self._is_one_of_a_group(one, ranks):
             agrees = False
@@ -195,9 +202,9 @@ class PeerJudge:
         dear &= ranks.prices.columns_s > 0.0
         dear &= (self._world.peers.size >= SMALL_GROUP)[self._world.peers.code][:, None]
         recent = ranks.findings.recent
-        hosts = self._world.hosts
+        hosts, sections = self._world.hosts, self._world.sections
         return [
-            spiking(row, spikes, ranks.prices, self._world.sections, recent[row])
+            spiking(row, spikes, ranks.prices, sections, recent[row], tracks.spikes.stalling)
             for row in np.flatnonzero((spikes.beyond & dear).any(axis=1)).tolist()
             if self._world.rank_subjects[row] not in taken
             and self._world.host_subjects[hosts.code[row]] not in taken
@@ -269,11 +276,14 @@ class PeerJudge:
             return True
         return self._timed is not None and self._timed.has_gpu(int(self._world.peers.code[rank]))
 
-    def _draft(self, one: Candidate, subject: str, row: int, ranks: View) -> Verdict:
-        """All of a verdict but its state; ``row`` is the rank, or one of the host."""
-        world = self._world
+    def _draft(self, one: Candidate, subject: str, members: Ints, ranks: View) -> Verdict:
+        """All of a verdict but its state; ``members`` is the rank, or the ranks of the host."""
+        world, row, recent = self._world, int(members[0]), ranks.findings.recent
+        group, peers = world.peers.code == world.peers.code[row], self._peers(members)
+        least_peers = self._settings.least_peers
+        one, others = against_the_others(one, recent, group, peers, self._slow, least_peers)
         source = world.sources[row]
-        n_peers = int(world.peers.size[world.peers.code[row]]) - 1
+        n_peers = _n_known(recent[:, one.column], others)
         step_s = float(median_of_rows(ranks.prices.step_s[:, None])[0])
         share = one.lost_s / step_s if step_s > 0.0 else 0.0
         n_ranks = max(world.expected, world.n_ranks)
@@ -300,7 +310,7 @@ class PeerJudge:
             peers_s=one.peers_s,
             is_inferred=world.is_inferred,
             on_gpu=source.tells_gpu,
-            detail=self._of_work(row),
+            detail=self._details(one, row, int(peers.sum() - others.sum())),
         )
         if self._timed is not None:
             draft = self._by_clock(draft, one, int(world.peers.code[row]), self._timed)
@@ -312,6 +322,10 @@ class PeerJudge:
             return draft
         found = extra_work(self._excess, self._world, self._local, one.row, one.lost_s)
         return replace(draft, cause="unknown", evidence="host", detail=found) if found else draft
+
+    def _details(self, one: Candidate, row: int, n_left_out: int) -> str:
+        also = f"like {n_left_out:,} more of its peers" if n_left_out else ""
+        return ", ".join(filter(None, (self._of_work(row), str(one.stalling or ""), also)))
 
     def _of_work(self, row: int) -> str:
         """Of a rank that lastingly has more tokens than its peers, that it is slow beyond that."""
@@ -359,6 +373,12 @@ def _is_its_nature(one: Candidate) -> bool:
     if one.began != "born":
         return False
     return one.normal < math.log(LEAST_LASTING) and one.effect - one.normal < one.floor
+
+
+def _n_known(recent: Floats, of: Flags) -> int:
+    """How many of some ranks are known of late, by (R,) excesses; all, where none is: they are
+    compared over a longer window then."""
+    return int(np.isfinite(recent[of]).sum()) or int(of.sum())
 
 
 def _members(groups: Groups, code: int) -> Ints:

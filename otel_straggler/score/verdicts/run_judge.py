@@ -89,7 +89,7 @@ class RunJudge:
         cannot_tell = bool(rises_of_run[_STEP]) and hidden and not blamed
         changes = [
             self._uniform(float(of_run[_LOCAL]), found=is_slower and some is None, some=some),
-            self._unknown(float(of_run[_STEP]), found=cannot_tell, is_all=is_slower)
+            self._unknown(float(of_run[_STEP]), waiting, found=cannot_tell, is_all=is_slower)
             if some is None
             else self._of_some(float(of_run[_LOCAL]), some, accused, is_slower=is_slower),
         ]
@@ -124,8 +124,12 @@ class RunJudge:
         draft = replace(self._draft("unknown", rise), detail=detail)
         return self._take(draft, found=is_slower and not is_told, is_over=is_told)
 
-    def _unknown(self, rise: float, *, found: bool, is_all: bool) -> Verdict | None:
+    def _unknown(
+        self, rise: float, waiting: Synchronising, *, found: bool, is_all: bool
+    ) -> Verdict | None:
         draft = self._draft("unknown", rise, is_localised=False, evidence_is_shared=True)
+        if waiting.inside:
+            draft = replace(draft, detail=f"with work and waiting of all ranks in {waiting.inside}")
         return self._take(draft, found=found, confirmable=False, is_over=is_all)
 
     def _links(
@@ -214,7 +218,7 @@ def _local(excess: Excesses, world: World, waiting: Synchronising) -> Flags:
 def _hides(excess: Excesses, waiting: Synchronising) -> bool:
     """Whether waiting sections hold work, so that a slow rank looks like its victims."""
     timed = excess.timed
-    if waiting.behaves if timed is None else timed.is_hidden:
+    if (waiting.behaves or waiting.inside) if timed is None else timed.is_hidden:
         return True
     if timed is not None and timed.by_kernels.all():
         return False  # who waits is seen in kernels, whatever the host does meanwhile

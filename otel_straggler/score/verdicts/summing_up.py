@@ -65,8 +65,13 @@ class SummingUp:
         balance: Balance | None,
         resolvable: float,
         current: list[Verdict],
+        waits_inside: str,
     ) -> WorldSummary:
-        """After a block whose steps took ``step_s`` (T, R). Cost: O(T R S)."""
+        """After a block whose steps took ``step_s`` (T, R). Cost: O(T R S).
+
+        Args:
+            waits_inside: as :class:`WorldSummary` has it.
+        """
         first = world.sources[0]
         reporting = int(np.isfinite(step_s).any(axis=0).sum())
         of_rank_s = median_of_rows(step_s)
@@ -76,7 +81,7 @@ class SummingUp:
             run_id=first.run_id,
             group=first.group,
             attempt=first.attempt,
-            resolvable_slowdown=resolvable,
+            resolvable_slowdown=math.nan if waits_inside else resolvable,
             coverage=reporting / _ranks_of(world),
             gpu_seconds_lost=self.gpu_seconds_lost,
             on_gpu=world.on_gpu or any(verdict.is_on_gpu for verdict in current),
@@ -84,6 +89,7 @@ class SummingUp:
             slowest_step_s=float(np.nanmax(of_rank_s)) if reporting else math.nan,
             ledger=self._ledger,
             waits=self._rank_waits(world),
+            waits_inside=waits_inside,
         )
         return self.revised(told, balance, current)
 
@@ -95,6 +101,8 @@ class SummingUp:
         if balance is None:
             return summary
         told = balance.told
+        if summary.waits_inside:  # where all take equally long, equal work would look the same
+            return replace(summary, heat=_heat(balance))
         return replace(
             summary,
             slowdown=told.slowdown,

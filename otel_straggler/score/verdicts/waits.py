@@ -53,9 +53,12 @@ class Synchronising:
 
     Attributes:
         behaves: names of sections that wait although their kind does not say so.
+        inside: the section that holds the work and the waiting of all ranks, so that all take
+            equally long; empty if there is none. See :class:`evened.Evened`.
     """
 
     behaves: set[str] = field(default_factory=set)
+    inside: str = ""
     _moments: dict[str, _Moments] = field(default_factory=dict)
     _of_changes: dict[str, _Moments] = field(default_factory=dict)
 

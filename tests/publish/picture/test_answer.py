@@ -215,6 +215,18 @@ def test_a_hang_that_somebody_has_taken_note_of_is_watched() -> None:
     assert kinds(found) == ("hang", "watch")
 
 
+def test_where_all_wait_in_the_section_that_holds_their_work_there_is_no_all_clear() -> None:
+    """Nobody stands out there; what to do about it stands beside it."""
+    nothing = {"slowdown": math.nan, "waste": math.nan, "resolvable_slowdown": math.nan}
+    found = answer_of(made.seen(world=made.summary(waits_inside="step", **nothing)))
+    assert kinds(found) == ("healthy", "watch")
+    assert found["sentence"] == (
+        "A slow rank would not show: all 8 ranks take equally long, because they wait for each "
+        "other in step."
+    )
+    assert [each for each in found["advice"] if 'kind="wait"' in each]
+
+
 def test_all_alike_says_what_would_have_been_seen() -> None:
     """ "Healthy" is worth as much as the smallest slowdown that would have shown."""
     found = answer_of(made.seen())

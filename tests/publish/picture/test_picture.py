@@ -101,6 +101,18 @@ def test_the_matrix_shows_what_a_rank_was_called_slow_for() -> None:
     assert (heat["pattern"], heat["section"]) == ("even", None)
 
 
+def test_many_ranks_that_are_called_slow_are_no_heat_that_moves() -> None:
+    """Three of eight, always the same: nothing differs from step to step."""
+    table = made.table_of(8, slow={1: 1.4, 2: 1.4, 5: 1.4})
+    world = made.summary(slowdown=1.2, waste=0.17)
+    called = [made.verdict(rank=rank, subject_id=f"rank/n/{rank}") for rank in (1, 2, 5)]
+    heat = picture(made.seen(*called, table=table, world=world))["heat"]
+    assert heat["pattern"] == "hot_cell"
+    assert heat["pattern_text"].startswith("3 workers are hot")
+    heat = picture(made.seen(table=table, world=world))["heat"]  # nobody is called slow
+    assert heat["pattern"] == "spread"
+
+
 def test_lost_time_is_of_gpus_where_a_rank_told_of_one() -> None:
     """By its name, its model, what times it, or what layer 2 knows."""
     on_gpu = made.seen(table=made.table_of(8, slow={2: 1.4}))
@@ -128,6 +140,8 @@ def test_an_even_matrix_beside_a_verdict_is_no_all_clear() -> None:
     over = picture(made.seen(whole, found=made.found_of(8, "finished")))["answer"]["headline"]
     could_not = "the run was slower than before, and who was slow could not be told"
     assert over == f"The run has finished; {could_not}"
+    inside = made.seen(world=made.summary(waits_inside="step"))
+    assert picture(inside)["heat"]["pattern_text"] == CANNOT_TELL
     late = made.verdict(cause="late_arrival", section="")
     assert picture(made.seen(late))["heat"]["pattern_text"] == ALIKE_AT_WORK
     before = made.verdict()

@@ -129,7 +129,7 @@ def stalling(columns: dict[int, float], prices: Prices | None = None) -> Candida
         lost_s[SLOW, column] = value
     spikes = Spikes(beyond=lost_s > 0.0, z=np.where(lost_s > 0, 9.0, 0.0), lost_s=lost_s)
     recent: Floats = np.zeros(len(PRICES_S))
-    return spiking(SLOW, spikes, prices or priced(), SECTIONS, recent)
+    return spiking(SLOW, spikes, prices or priced(), SECTIONS, recent, lambda *_: None)
 
 
 def test_stalls_are_named_by_the_section_that_holds_them() -> None:
@@ -148,7 +148,8 @@ def test_stalls_of_a_job_with_one_section_are_that_sections() -> None:
     lost_s = np.array([[0.1, 0.1, 0.0]])
     spikes = Spikes(beyond=lost_s > 0.0, z=9.0 * np.ones((1, 3)), lost_s=lost_s)
     prices = Prices(columns_s=np.array([[2.0, 0.1, 2.2]]), step_s=np.array([2.2]))
-    assert spiking(0, spikes, prices, SECTIONS[:1], np.zeros(3)).section == SECTIONS[0]
+    one = spiking(0, spikes, prices, SECTIONS[:1], np.zeros(3), lambda *_: None)
+    assert one.section == SECTIONS[0]
 
 
 @pytest.mark.parametrize("price", [0.0, np.nan])
