@@ -36,6 +36,7 @@ class Cases:
         self._standings: dict[str, Standing] = {}
         self._changes: list[Verdict] = []
         self._newest: dict[str, int] = {}
+        self._costs: dict[str, float] = {}
         self._told_at: dict[str, int] = {}  # steps, when the numbers of a subject were taken
         self._most = max_changes
         self._page_book = PageBook(max_changes)
@@ -55,6 +56,11 @@ class Cases:
     def latest(self) -> list[Verdict]:
         """The newest verdict of every subject."""
         return [self._changes[at] for at in self._newest.values()]
+
+    def costs(self) -> list[float]:
+        """GPU seconds per hour of each that is called slow and was found so by its newest
+        evaluation: while a fault that comes and goes is not there, it costs nothing."""
+        return list(self._costs.values())
 
     @property
     def changes(self) -> tuple[Verdict, ...]:
@@ -107,6 +113,9 @@ class Cases:
         if changed and standing.state in ACTIVE:
             standing.confirmed_step = now.step
         verdict = self._finished(draft, standing, flagged=flagged)
+        self._costs.pop(draft.subject_id, None)
+        if flagged and verdict.state in ACTIVE:
+            self._costs[draft.subject_id] = verdict.gpu_seconds_lost_per_hour
         if flagged and not changed and self._keeps_numbers(verdict, now.steps):
             return None
         if flagged:

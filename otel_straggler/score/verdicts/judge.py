@@ -164,7 +164,7 @@ class Judge:
             self._tracks.numbers.add(block.steps)
         changes = self._evaluate(block, excess, counts)
         self._learn(block)
-        self._sums.add(excess.step_s, self._world, self._structure.balance, self._cases.latest())
+        self._sums.add(excess.step_s, self._world, self._structure.balance, self._cases.costs())
         self._newest_step_s = self._with_steps_before(excess.step_s)
         return changes
 

@@ -13,7 +13,6 @@ from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import RankWaits, SectionCost, Verdict, WorldSummary
 from otel_straggler.score.verdicts.grouping import median_of_rows
 from otel_straggler.score.verdicts.ledger import exposed_ledger
-from otel_straggler.score.verdicts.standing import ACTIVE
 from otel_straggler.score.verdicts.structure import Balance
 from otel_straggler.score.verdicts.waits import WaitLedger
 from otel_straggler.score.verdicts.world import World
@@ -37,17 +36,16 @@ class SummingUp:
         self._newest_look = block
 
     def add(
-        self, step_s: Floats, world: World, balance: Balance | None, current: list[Verdict]
+        self, step_s: Floats, world: World, balance: Balance | None, per_hour: list[float]
     ) -> None:
         """Add what a block has lost: what all would gain if they were equal, which is of work
         alone, or by whom that is called slow, if that is more, as with a loader of data.
 
         Args:
             step_s: (T, R) seconds of the step.
-            current: the newest verdicts.
+            per_hour: GPU seconds that each of those who are slow in this block costs.
         """
         n_ranks = _ranks_of(world)
-        per_hour = [v.gpu_seconds_lost_per_hour for v in current if v.state in ACTIVE]
         parts = [share for share in (each / 3600.0 / n_ranks for each in per_hour) if share > 0.0]
         if balance is not None and np.isfinite(balance.told.waste):
             parts.append(balance.told.waste)

@@ -369,6 +369,20 @@ def test_a_fault_that_comes_and_goes_within_a_window_keeps_its_numbers() -> None
     assert all(v.pages for v in told)
 
 
+def test_what_comes_and_goes_is_paid_for_while_it_is_there() -> None:
+    """Half of the time costs clearly less than all of it, of which it keeps the numbers."""
+
+    def lost(on: np.ndarray) -> float:
+        seconds = usual(440, 16)
+        seconds[on] = slower(seconds[on], 3, 1.5)
+        summary = judged(by_hand(seconds)).summary()
+        assert summary is not None
+        return summary.gpu_seconds_lost
+
+    step = np.arange(440)
+    assert 0.4 < lost((step >= 50) & (step // 20 % 2 == 0)) / lost(step >= 50) < 0.85
+
+
 def test_a_small_slowdown_pages_nobody() -> None:
     """It is confirmed and priced; 10 % and 1 % of the job are what somebody is called for."""
     small = only(judged(made("dp64", "compute:1.06@rank3:step60", steps=240)))
