@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import socket
 import struct
@@ -34,7 +35,7 @@ GZIP = "Content-Encoding: gzip"
 
 
 def zipped(content: bytes) -> bytes:
-    return zlib.compress(content, 6, 31)
+    return gzip.compress(content, 6)
 
 
 def words(size: int) -> bytes:
