@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -11,12 +10,6 @@ from otel_straggler.model.verdict import Verdict
 from otel_straggler.score.verdicts.paging import Page, PageBook
 from otel_straggler.score.verdicts.sentences import sentence
 from otel_straggler.score.verdicts.standing import ACTIVE, Standing
-
-HELD_STEPS = 20
-LEAST_OF_HELD = 0.75
-"""What is confirmed keeps its numbers while newer ones are less than this part of them, for so many
-steps: a fault that comes and goes within a window looks smaller in every second evaluation, and who
-is called for it would be called off and on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +30,6 @@ class Cases:
         self._changes: list[Verdict] = []
         self._newest: dict[str, int] = {}
         self._costs: dict[str, float] = {}
-        self._told_at: dict[str, int] = {}  # steps, when the numbers of a subject were taken
         self._most = max_changes
         self._page_book = PageBook(max_changes)
         self._late_pages: deque[Verdict] = deque(maxlen=max_changes)
@@ -116,10 +108,6 @@ class Cases:
         self._costs.pop(draft.subject_id, None)
         if flagged and verdict.state in ACTIVE:
             self._costs[draft.subject_id] = verdict.gpu_seconds_lost_per_hour
-        if flagged and not changed and self._keeps_numbers(verdict, now.steps):
-            return None
-        if flagged:
-            self._told_at[draft.subject_id] = now.steps
         if changed:
             verdict = replace(verdict, at_step=now.step, at_ns=now.at_ns)
             verdict = self._append(replace(verdict, sentence=sentence(verdict)))
@@ -134,20 +122,7 @@ class Cases:
                 self._late_pages.append(replace(verdict, at_step=now.step, at_ns=now.at_ns))
         elif standing.state == "ok":
             del self._standings[draft.subject_id]
-            self._told_at.pop(draft.subject_id, None)
         return None
-
-    def _keeps_numbers(self, verdict: Verdict, steps: int) -> bool:
-        """Whether those that are told are new enough, and the newer ones far smaller."""
-        told_at = self._told_at.get(verdict.subject_id)
-        if told_at is None or verdict.subject_id not in self._newest:
-            return False
-        if verdict.state not in ACTIVE or not 0 <= steps - told_at <= HELD_STEPS:
-            return False
-        told = self._changes[self._newest[verdict.subject_id]]
-        if not (told.slowdown > 1.0 and verdict.slowdown > 0.0):
-            return False
-        return math.log(verdict.slowdown) < LEAST_OF_HELD * math.log(told.slowdown)
 
     def _finished(self, draft: Verdict, standing: Standing, *, flagged: bool) -> Verdict:
         active = standing.state in ACTIVE

@@ -13,7 +13,7 @@ from otel_straggler.score.verdicts.candidates import Candidate
 from otel_straggler.score.verdicts.findings import Flags
 
 MANY = 0.25
-"""Part of all that do the same work; fewer hardly move their median."""
+"""Part of all that do the same work; fewer hardly move their median. One alone is not many."""
 
 
 def against_the_others(
@@ -38,7 +38,7 @@ def against_the_others(
     """
     known = np.isfinite(recent[:, one.column])
     others = peers & known & ~slow
-    if (group & slow).sum() < MANY * group.sum() or others.sum() < least:
+    if (group & slow).sum() < max(2, MANY * group.sum()) or others.sum() < least:
         return one, peers
     lower = median_of(recent[others, one.column])
     if not lower < 0.0:
