@@ -35,7 +35,7 @@ GZIP = "Content-Encoding: gzip"
 
 
 def zipped(content: bytes) -> bytes:
-    return gzip.compress(content, 6)
+    return gzip.compress(content, 6, mtime=0)
 
 
 def words(size: int) -> bytes:
