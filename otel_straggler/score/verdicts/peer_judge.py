@@ -310,7 +310,7 @@ class PeerJudge:
             peers_s=one.peers_s,
             is_inferred=world.is_inferred,
             on_gpu=source.tells_gpu,
-            detail=self._details(one, row, int(peers.sum() - others.sum())),
+            detail=self._details(one, row, int((peers & self._slow & ~others).sum())),
         )
         if self._timed is not None:
             draft = self._by_clock(draft, one, int(world.peers.code[row]), self._timed)
@@ -323,8 +323,8 @@ class PeerJudge:
         found = extra_work(self._excess, self._world, self._local, one.row, one.lost_s)
         return replace(draft, cause="unknown", evidence="host", detail=found) if found else draft
 
-    def _details(self, one: Candidate, row: int, n_left_out: int) -> str:
-        also = f"like {n_left_out:,} more of its peers" if n_left_out else ""
+    def _details(self, one: Candidate, row: int, n_alike: int) -> str:
+        also = f"like {n_alike:,} more of its peers" if n_alike else ""
         return ", ".join(filter(None, (self._of_work(row), str(one.stalling or ""), also)))
 
     def _of_work(self, row: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from otel_straggler.model.verdict import Verdict
@@ -36,6 +37,23 @@ def test_each_is_named_by_all_of_what_it_is_slow(count: int) -> None:
         assert verdict.loss_share == pytest.approx((TIMES - 1.0) / 1.5, abs=0.06)
         assert verdict.n_peers == RANKS - count
         assert f"{count - 1} more of its peers" in verdict.sentence
+
+
+def test_who_has_told_nothing_of_late_is_not_called_alike() -> None:
+    """Two that are silent for 60 steps are neither slow nor compared."""
+    seconds = usual(160, RANKS)[..., :2]
+    seconds[50:, :12:2, FORWARD] *= TIMES
+    seconds = with_waiting(seconds)
+    seconds[100:, [13, 15]] = np.nan
+    judge = Judge()
+    for table in by_hand(seconds, sources=ranks(RANKS, per_node=4)):
+        judge.take(table)
+    newest = {change.subject_id: change for change in judge.changes}
+    found = [verdict for verdict in newest.values() if verdict.state == "confirmed"]
+    assert len(found) == 6
+    for verdict in found:
+        assert verdict.n_peers == RANKS - 6 - 2
+        assert "like 5 more of its peers" in verdict.sentence
 
 
 def test_of_few_slow_ones_each_is_compared_with_all_others() -> None:
