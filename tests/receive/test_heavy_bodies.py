@@ -9,7 +9,7 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +19,7 @@ from otel_straggler.receive import body as body_module
 from otel_straggler.receive.handler import Answer, Request
 from otel_straggler.receive.http import OtlpHttp
 
+from ..waiting import eventually
 from .conftest import (
     CLIENT_S,
     Sink,
@@ -43,13 +44,6 @@ def words(size: int) -> bytes:
     draw = random.Random(size)
     some = [draw.randbytes(12) for _ in range(64)]
     return b"".join(draw.choices(some, k=size // 12 + 1))[:size]
-
-
-def eventually(is_so: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + CLIENT_S
-    while not is_so():
-        assert time.monotonic() < until_s
-        time.sleep(0.005)
 
 
 class Gate:
