@@ -3,7 +3,7 @@
     python -m benchmarks.scan
 
 Requests of 512 spans with 6 attributes each, in one run: the scan in C++ with the GIL released;
-decoding to columns with it, and without it (NumPy); upb, which only parses; and upb with the fields
+decoding to columns with it, and without it (upb); upb, which only parses; and upb with the fields
 read that scoring needs. Then metrics requests of one heartbeat each, of 1,024 ranks: the scan in
 C++, decoding with it, and decoding with upb's classes. Prints JSON; the budget is 100 ns for the
 scan of a span. ``scan_gpu`` and ``scan_decode_gpu`` read the same spans with the four attributes of
@@ -78,7 +78,7 @@ def main() -> None:
 def _readers_of_spans(body: bytes) -> Reads:
     """Ways to read a request of spans; the scan has learnt its cases."""
     readers: Reads = {
-        "numpy_decode": SpanDecoder(extension=None).decode,
+        "upb_decode": SpanDecoder(extension=None).decode,
         "upb_parse": upb.parse,
         "upb_parse_and_read": upb.parse_and_read,
     }

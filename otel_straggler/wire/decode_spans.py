@@ -15,7 +15,6 @@ from otel_straggler import native, semconv
 from otel_straggler.errors import InputError
 from otel_straggler.wire.decode_json import message_from_json
 from otel_straggler.wire.identity import BAD_RANK, NO_RANK, Aliases, Resources
-from otel_straggler.wire.mixed_ids import mix_ids
 from otel_straggler.wire.native_scan import NativeScan
 from otel_straggler.wire.span_fates import (
     BAD_FOLD,
@@ -32,10 +31,8 @@ from otel_straggler.wire.span_fates import (
     TRUNCATED,
 )
 from otel_straggler.wire.span_keys import Keys, section_of
-from otel_straggler.wire.span_layouts import UnfamiliarError
 from otel_straggler.wire.span_names import SpanNames
-from otel_straggler.wire.span_rows import DecodedSpans, Progress, Rows
-from otel_straggler.wire.span_shapes import Shapes, scopes_of
+from otel_straggler.wire.span_rows import DecodedSpans, Progress, Rows, mix_ids
 
 __all__ = [
     "BAD_FOLD",
@@ -59,15 +56,13 @@ __all__ = [
     "section_of",
 ]
 
-_LEAST_BYTES_FOR_COLUMNS = 4_096
-
 
 class SpanDecoder:
     """Decodes trace requests; safe to use from several threads.
 
     Args:
         aliases, names: what attributes and names of spans mean.
-        extension: the extension module; None reads in plain Python, with the same result.
+        extension: the extension module; None leaves all to protobuf's parser, with the same result.
     """
 
     def __init__(
@@ -78,7 +73,6 @@ class SpanDecoder:
     ) -> None:
         self._keys = Keys.of(aliases or Aliases(), names or SpanNames())
         self._resources = Resources(self._keys.aliases)
-        self._shapes = Shapes(self._keys)
         self._native: NativeScan | None = None
         if extension is not None and NativeScan.can_read(self._keys):
             self._native = NativeScan(extension, self._keys, self._resources)
@@ -90,15 +84,8 @@ class SpanDecoder:
             InputError: the body is not an ``ExportTraceServiceRequest``.
         """
         try:
-            if self._native is not None:
-                decoded = self._native.decode(body)
-            elif len(body) >= _LEAST_BYTES_FOR_COLUMNS:
-                decoded = self._decode_columns(body)
-            else:
-                decoded = None
-            if decoded is not None:
-                return decoded
-            return self._decode(ExportTraceServiceRequest.FromString(body))
+            decoded = self._native.decode(body) if self._native is not None else None
+            return decoded or self._decode(ExportTraceServiceRequest.FromString(body))
         except DecodeError as error:
             msg = f"body: not an ExportTraceServiceRequest in protobuf: {error}"
             raise InputError(msg) from error
@@ -119,18 +106,4 @@ class SpanDecoder:
                 is_own = scope_spans.scope.name == semconv.SCOPE_NAME
                 for span in scope_spans.spans:
                     rows.add(span, resource, is_own=is_own)
-        return rows.build()
-
-    def _decode_columns(self, body: bytes) -> DecodedSpans | None:
-        """The same with NumPy; None if the request is not of the usual form."""
-        try:
-            parts = list(scopes_of(body))
-        except UnfamiliarError:
-            return None
-        rows = Rows(self._keys)
-        place = 0
-        for part in parts:
-            resource = self._resources.read_bytes(part.resource)
-            self._shapes.read(body, part, place, resource, rows)
-            place += len(part.offsets)
         return rows.build()

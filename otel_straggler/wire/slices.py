@@ -6,7 +6,7 @@ else stands beside them are the bytes that came.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,14 +16,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_straggler.errors import InputError
-from otel_straggler.wire.span_layouts import LENGTH, UnfamiliarError, fields_of, varint_at
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Bools = npt.NDArray[np.bool_]
 
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _RESOURCE_SPANS, _RESOURCE, _SCOPE_SPANS, _SPANS = 1, 1, 2, 2
-_SPAN_TAG = _SPANS << 3 | LENGTH
+_SPAN_TAG = _SPANS << 3 | _LENGTH
 _LEAST_BYTES_AT_ONCE = 2_048
 """Of a scope; a smaller one is cut faster span by span."""
 _TRACE_ID_HEAD = 0x0A, 0x10
@@ -126,8 +126,8 @@ def slices_of(body: bytes) -> Slices:
 
 def _cut(body: bytes) -> Slices:
     slices = Slices(body, [], [], [], [])
-    for outer in fields_of(body, 0, len(body)):
-        if outer.number == _RESOURCE_SPANS and outer.wire_type == LENGTH:
+    for outer in _fields_of(body, 0, len(body)):
+        if outer.number == _RESOURCE_SPANS and outer.wire_type == _LENGTH:
             _cut_resource(slices, outer.begin, outer.end)
     return slices
 
@@ -138,13 +138,13 @@ def _cut_resource(slices: Slices, begin: int, end: int) -> None:
     head: list[bytes] = []
     tail: list[bytes] = []
     rest, at = head, begin
-    for field in fields_of(body, begin, end):
-        if (field.number, field.wire_type) == (_SCOPE_SPANS, LENGTH):
+    for field in _fields_of(body, begin, end):
+        if (field.number, field.wire_type) == (_SCOPE_SPANS, _LENGTH):
             rest = tail
             slices.scopes.append(_cut_scope(body, number, field.begin, field.end))
         else:
             rest.append(body[at : field.end])
-            if (field.number, field.wire_type) == (_RESOURCE, LENGTH):
+            if (field.number, field.wire_type) == (_RESOURCE, _LENGTH):
                 resource = body[field.begin : field.end]
         at = field.end
     slices.heads.append(b"".join(head))
@@ -180,8 +180,8 @@ def _cut_at_once(body: bytes, resource: int, begin: int, end: int) -> ScopeSlice
     if (ends[:-1] != begins[1:]).any() or ends[-1] > end - begin:
         return None
     first, last = begin + int(begins[0]), begin + int(ends[-1])
-    for field in (*fields_of(body, begin, first), *fields_of(body, last, end)):
-        if (field.number, field.wire_type) == (_SPANS, LENGTH):
+    for field in (*_fields_of(body, begin, first), *_fields_of(body, last, end)):
+        if (field.number, field.wire_type) == (_SPANS, _LENGTH):
             return None
     head, tail = body[begin:first], body[last:end]
     return ScopeSlice(resource, head, tail, begins + begin, contents + begin, ends + begin)
@@ -199,13 +199,13 @@ def _cut_one_by_one(body: bytes, resource: int, begin: int, end: int) -> ScopeSl
             if low >= 0x80 > high:
                 size, content = low & 0x7F | high << 7, at + 3
             else:
-                size, content = varint_at(body, at + 1, end)
+                size, content = _varint_at(body, at + 1, end)
             begins.append(at)
             contents.append(content)
             rest, at = tail, content + size
             continue
-        field = next(fields_of(body, at, end))
-        if (field.number, field.wire_type) == (_SPANS, LENGTH):
+        field = next(_fields_of(body, at, end))
+        if (field.number, field.wire_type) == (_SPANS, _LENGTH):
             begins.append(at)
             contents.append(field.begin)
             rest = tail
@@ -266,8 +266,68 @@ def _parsed_words(span: bytes) -> tuple[int, int]:
     return int.from_bytes(trace_id[:8], "big"), int.from_bytes(trace_id[8:], "big")
 
 
+# --- fields of a message ----------------------------------------------------------------------
+
+
+class UnfamiliarError(ValueError):
+    """Raised for bytes that cannot be cut; protobuf decides what they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a message: its number and wire type, and where its content stands."""
+
+    number: int
+    wire_type: int
+    begin: int
+    end: int
+
+
+def _fields_of(data: bytes, begin: int, end: int) -> Iterator[Field]:
+    """The fields of a message, in order.
+
+    >>> [(f.number, f.begin, f.end) for f in _fields_of(bytes.fromhex("0a0161 1001"), 0, 5)]
+    [(1, 2, 3), (2, 4, 5)]
+
+    Raises:
+        UnfamiliarError: truncated, or of a wire type that OTLP does not use.
+    """
+    at = begin
+    while at < end:
+        tag, at = _varint_at(data, at, end)
+        wire_type = tag & 7
+        content = at
+        if wire_type == _LENGTH:
+            size, content = _varint_at(data, at, end)
+            at = content + size
+        elif wire_type == _VARINT:
+            _, at = _varint_at(data, at, end)
+        elif wire_type == _FIXED64:
+            at += 8
+        elif wire_type == _FIXED32:
+            at += 4
+        else:
+            raise UnfamiliarError
+        if at > end or tag < 8:
+            raise UnfamiliarError
+        yield Field(tag >> 3, wire_type, content, at)
+
+
+def _varint_at(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """The varint at ``at`` and where it ends."""
+    value = shift = 0
+    while at < end and shift < 63:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise UnfamiliarError
+
+
 def _field(number: int, content: bytes) -> bytes:
-    head = bytearray((number << 3 | LENGTH,))
+    head = bytearray((number << 3 | _LENGTH,))
     size = len(content)
     while size >= 0x80:
         head.append(size & 0x7F | 0x80)

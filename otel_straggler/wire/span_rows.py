@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from struct import Struct
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from otel_straggler import semconv
 from otel_straggler.model.gpu_times import HOST, GpuTimes
-from otel_straggler.model.observation import NO_STEP, Floats, Ints, ObservationBatch, Section
+from otel_straggler.model.observation import (
+    NO_KERNEL,
+    NO_SEQ,
+    NO_STEP,
+    Floats,
+    Ints,
+    ObservationBatch,
+    Section,
+)
 from otel_straggler.model.rank import Source
 from otel_straggler.wire.folded_spans import FoldedSpan, folded_span, unfold
 from otel_straggler.wire.identity import Resource, as_int, as_size
-from otel_straggler.wire.mixed_ids import mix_ids
 from otel_straggler.wire.span_fates import BAD_FOLD, BAD_ID, MALFORMED, ROW, fate_of_times
-from otel_straggler.wire.span_gpu import GpuNumbers, gpu_numbers
-from otel_straggler.wire.span_keys import Keys, SectionKey, section_of, shape_of, step_of
-from otel_straggler.wire.told_values import ToldValues
+from otel_straggler.wire.span_gpu import gpu_numbers
+from otel_straggler.wire.span_keys import Found, Keys, SectionKey, section_of, shape_of, step_of
 
 _NO_TRACE = bytes(16)
 _NO_SPAN = bytes(8)
+_IDS = Struct("<QQQ")
+_MASK = 2**64 - 1
+_MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93)
 
 
 @dataclass(slots=True)
@@ -59,29 +70,21 @@ class Rows:
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
-        self._single: list[tuple[int, int, int, int, int, int, int]] = []
-        self._many: list[npt.NDArray[np.int64]] = []
-        self._tokens = ToldValues()
-        self._gpu = ToldValues(4)
+        self._lines: list[tuple[int, int, int, int, int, int]] = []
+        self._work: list[tuple[float, float, float, float, float]] = []
+        self._folded: dict[int, FoldedSpan] = {}
         self._refused_gpu_times = 0
         self._sources: dict[Source, int] = {}
         self._section_codes: dict[SectionKey, int] = {}
         self._sections: dict[Section, int] = {}
-        self._fates: dict[str, int] = {}
+        self._fates: Counter[str] = Counter()
         self._progress: dict[Source, Progress] = {}
-        self._count = 0
-        self._folded: list[tuple[tuple[int, int, int, int, int, int, int], FoldedSpan]] = []
-        self._is_mixed = False  # rows do not stand in the order in which they came
 
-    def add(self, span: Any, resource: Resource, *, is_own: bool, index: int | None = None) -> None:
-        """Take one protobuf ``Span``; ``index`` is its place, if they do not come in order."""
-        place = self._count if index is None else index
-        self._count += 1
-        self._is_mixed |= index is not None
-        fate = self._add(span, resource, is_own, place)
-        self._fates[fate] = self._fates.get(fate, 0) + 1
+    def add(self, span: Any, resource: Resource, *, is_own: bool) -> None:
+        """Decode one protobuf ``Span``."""
+        self._fates[self._add(span, resource, is_own)] += 1
 
-    def _add(self, span: Any, resource: Resource, is_own: bool, place: int) -> str:
+    def _add(self, span: Any, resource: Resource, is_own: bool) -> str:
         trace_id: bytes = span.trace_id
         span_id: bytes = span.span_id
         if len(trace_id) != 16 or len(span_id) != 8 or trace_id == _NO_TRACE or span_id == _NO_SPAN:
@@ -96,92 +99,39 @@ class Rows:
         if fate:
             return fate
         step = step_of(found, self._keys)
-        self._note_progress(identity.source, step, end_ns)
+        self._record_progress(identity.source, step, end_ns)
         key, fate = shape_of(span, found, self._keys, is_own=is_own)
         if key is None:
             return fate
         seq = as_int(found.get(semconv.SEQ))
         if seq is None:
             seq = mix_ids(trace_id, span_id)
-        tokens = as_size(found.get(semconv.TOKENS))
         code = self._sources.setdefault(identity.source, len(self._sources))
-        line = (place, code, self._section(key), step, start_ns, end_ns, seq)
+        section = self._section(key)
         length_ns, runs = end_ns - start_ns, 1
         if semconv.FOLD_COUNT in found:
             folded = folded_span(found, _sketch_of(span), start_ns, end_ns)
             if folded is None:
                 return BAD_FOLD
-            self._folded.append((line, folded))
+            self._folded[len(self._lines)] = folded
             length_ns, runs = folded.sum_ns, folded.runs
-        else:
-            self._single.append(line)
-        if tokens is not None:
-            self._tokens.add(place, tokens / runs)
-        gpu = gpu_numbers(found, length_ns)
-        if gpu is not None:
-            self._take_gpu(place, gpu, runs)
+        self._lines.append((code, section, step, start_ns, end_ns, seq))
+        self._work.append(self._work_of(found, length_ns, runs))
         return ROW
 
-    def _take_gpu(self, place: int, gpu: GpuNumbers, runs: int) -> None:
-        """Sums of a span's runs belong to its rows in equal parts."""
+    def _work_of(
+        self, found: Found, length_ns: int, runs: int
+    ) -> tuple[float, float, float, float, float]:
+        """Tokens, basis and GPU times of a row: an equal part of what its span sums up."""
+        tokens = as_size(found.get(semconv.TOKENS))
+        size = math.nan if tokens is None else tokens / runs
+        gpu = gpu_numbers(found, length_ns)
+        if gpu is None:
+            return size, HOST, math.nan, math.nan, math.nan
         self._refused_gpu_times += gpu.refused
-        if gpu.basis != HOST:
-            self._gpu.add(place, gpu.basis, *(time_ns / runs for time_ns in gpu[1:4]))
+        return size, gpu.basis, gpu.busy_ns / runs, gpu.nccl_ns / runs, gpu.kernel_ns / runs
 
-    def _unfold(self) -> None:
-        """Take all runs of the folded spans."""
-        runs = unfold([folded for _, folded in self._folded])
-        block = np.array([line for line, _ in self._folded], np.int64)[runs.owner]
-        block[:, 4] = runs.start_ns
-        block[:, 5] = runs.start_ns + runs.length_ns
-        block[:, 6] += runs.place
-        self._many.append(block)
-        self._is_mixed = True
-        bad = len(self._folded) - len(np.unique(runs.owner))
-        if bad:
-            self._fates[ROW] -= bad
-            self._fates[BAD_FOLD] = self._fates.get(BAD_FOLD, 0) + bad
-            self._fates = {fate: spans for fate, spans in self._fates.items() if spans}
-
-    def count(self, fate: str, spans: int) -> None:
-        """Take spans that are no rows."""
-        if spans:
-            self._fates[fate] = self._fates.get(fate, 0) + spans
-
-    def add_columns(
-        self,
-        places: Ints,
-        source: Source,
-        section: SectionKey,
-        columns: tuple[Ints | int, Ints, Ints, Ints | int],
-        tokens: Floats | None = None,
-        gpu: Floats | None = None,
-        refused_gpu_times: int = 0,
-    ) -> None:
-        """Take spans of one source and section that are rows: step, start, end, seq; of the GPU
-        (n, 4) basis, busy, nccl and kernel ns."""
-        self.count(ROW, len(places))
-        code = self._sources.setdefault(source, len(self._sources))
-        block = np.empty((len(places), 7), np.int64)
-        block[:, 0] = places
-        block[:, 1] = code
-        block[:, 2] = self._section(section)
-        for number, column in enumerate(columns, 3):
-            block[:, number] = column
-        self._many.append(block)
-        if tokens is not None:
-            self._tokens.add_many(places, tokens[:, None])
-        if gpu is not None:
-            self._gpu.add_many(places, gpu)
-        self._refused_gpu_times += refused_gpu_times
-        self._is_mixed = True
-
-    def note_progress(self, source: Source, steps: Ints | int, ends_ns: Ints) -> None:
-        """Take how far spans of one source have come."""
-        step = steps if isinstance(steps, int) else int(steps.max())
-        self._note_progress(source, step, int(ends_ns.max()))
-
-    def _note_progress(self, source: Source, step: int, end_ns: int) -> None:
+    def _record_progress(self, source: Source, step: int, end_ns: int) -> None:
         progress = self._progress.get(source)
         if progress is None:
             progress = self._progress[source] = Progress()
@@ -198,66 +148,67 @@ class Rows:
         return code
 
     def build(self) -> DecodedSpans:
-        """What has been taken; called once."""
+        """Columns of all spans added; called once."""
+        lines = np.array(self._lines, np.int64).reshape(-1, 6)
+        work = np.array(self._work, np.float64).reshape(-1, 5)
         if self._folded:
-            self._unfold()
+            lines, work = self._unfold(lines, work)
+        source, section, step, start_ns, end_ns, seq = lines.T
+        batch = ObservationBatch(
+            sources=tuple(self._sources),
+            sections=tuple(self._sections),
+            source=source.astype(np.int32),
+            section=section.astype(np.int32),
+            kernel=np.full(len(lines), NO_KERNEL, np.int32),
+            step=step.copy(),
+            start_ns=start_ns.copy(),
+            duration_s=(end_ns - start_ns) * 1e-9,
+            seq=seq.copy(),
+            tokens=None if np.isnan(work[:, 0]).all() else work[:, 0].copy(),
+            gpu=_gpu_times(work[:, 1:]),
+        )
         return DecodedSpans(
-            batch=self._batch(),
-            fates=self._fates,
+            batch=batch,
+            fates={fate: spans for fate, spans in self._fates.items() if spans},
             progress=self._progress,
             refused_gpu_times=self._refused_gpu_times,
         )
 
-    def _batch(self) -> ObservationBatch:
-        single = np.array(self._single, np.int64).reshape(-1, 7)
-        sources, sections = tuple(self._sources), tuple(self._sections)
-        if self._is_mixed:
-            table = np.concatenate([single, *self._many])
-            table = table[np.argsort(table[:, 0], kind="stable")]
-            sources = _in_order(sources, table[:, 1])
-            sections = _in_order(sections, table[:, 2])
-        else:
-            table = single
-        columns = table.T
-        tokens = self._tokens.at(columns[0])
-        return ObservationBatch(
-            sources=sources,
-            sections=sections,
-            source=columns[1].astype(np.int32),
-            section=columns[2].astype(np.int32),
-            kernel=np.full(len(table), -1, np.int32),
-            step=columns[3].copy(),
-            start_ns=columns[4].copy(),
-            duration_s=(columns[5] - columns[4]) * 1e-9,
-            seq=columns[6].copy(),
-            tokens=None if tokens is None else tokens[:, 0],
-            gpu=_gpu_times(self._gpu.at(columns[0])),
-        )
+    def _unfold(self, lines: Ints, work: Floats) -> tuple[Ints, Floats]:
+        """A line for every execution of a folded span, in its place; none if its sketch is bad."""
+        folded = np.array(list(self._folded), np.int64)
+        runs = unfold(list(self._folded.values()))
+        repeats = np.ones(len(lines), np.int64)
+        repeats[folded] = np.bincount(runs.owner, minlength=len(folded))
+        bad = int((repeats == 0).sum())
+        self._fates[ROW] -= bad
+        self._fates[BAD_FOLD] += bad
+        is_folded = np.repeat(np.isin(np.arange(len(lines)), folded), repeats)
+        lines = np.repeat(lines, repeats, axis=0)
+        lines[is_folded, 3] = runs.start_ns
+        lines[is_folded, 4] = runs.start_ns + runs.length_ns
+        lines[is_folded, 5] += runs.place
+        return lines, np.repeat(work, repeats, axis=0)
 
 
-def _gpu_times(told: Floats | None) -> GpuTimes | None:
-    """Of (n, 4) basis and nanoseconds, NaN where nothing is told."""
-    if told is None:
-        return None
-    basis = np.nan_to_num(told[:, 0]).astype(np.uint8)
-    busy_s, nccl_s, kernel_s = (1e-9 * told[:, 1:]).T.copy()
+def _gpu_times(columns: Floats) -> GpuTimes | None:
+    """Of (n, 4) basis and nanoseconds; None if all rows go by the host's clock."""
+    basis = columns[:, 0].astype(np.uint8)
+    busy_s, nccl_s, kernel_s = (1e-9 * columns[:, 1:]).T.copy()
     return GpuTimes(basis, busy_s, nccl_s, kernel_s) if basis.any() else None
 
 
-_Named = TypeVar("_Named")
+def mix_ids(trace_id: bytes, span_id: bytes) -> int:
+    """A number for a span without one, out of its ids: the same in every delivery of it.
 
-
-def _in_order(names: tuple[_Named, ...], codes: Ints) -> tuple[_Named, ...]:
-    """Names by first appearance; ``codes`` are renumbered in place."""
-    if len(names) < 2:
-        return names
-    first = np.full(len(names), len(codes), np.int64)
-    np.minimum.at(first, codes, np.arange(len(codes)))
-    order = np.argsort(first, kind="stable")
-    number = np.empty(len(names), np.int64)
-    number[order] = np.arange(len(names))
-    codes[:] = number[codes]
-    return tuple(names[i] for i in order.tolist())
+    >>> mix_ids(bytes(15) + b"a", bytes(7) + b"b") == mix_ids(bytes(15) + b"a", bytes(7) + b"c")
+    False
+    """
+    low, high, span = _IDS.unpack(trace_id + span_id)
+    mixed = (low * _MIX[0] ^ high * _MIX[1] ^ span * _MIX[2]) & _MASK
+    mixed ^= mixed >> 32
+    signed: int = mixed - (mixed >> 63 << 64)
+    return signed if signed != NO_SEQ else 0
 
 
 def _sketch_of(span: Any) -> bytes:

@@ -31,6 +31,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 from otel_straggler.errors import InputError
 from otel_straggler.model.observation import NO_STEP, Section
 from otel_straggler.native import NATIVE
+from otel_straggler.simulate.scenarios import Plan, simulate
+from otel_straggler.simulate.writers import encode_requests
 from otel_straggler.wire import decode_json
 from otel_straggler.wire.decode_metrics import MetricDecoder
 from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
@@ -327,6 +329,14 @@ def test_a_mutated_request_is_decoded_or_malformed_never_anything_else(
         except InputError:
             continue
         assert sum(decoded.fates.values()) >= len(decoded.batch)
+
+
+@pytest.mark.parametrize("cut", [1, 50, 3000, 6000])
+def test_a_truncated_request_is_refused_as_a_whole(cut: int) -> None:
+    """Nothing of it is taken."""
+    [body, *_] = encode_requests(simulate("healthy", Plan(ranks=2, slow_rank=1, steps=50)).batch)
+    with pytest.raises(InputError, match="ExportTraceServiceRequest"):
+        SpanDecoder(extension=EXTENSION).decode(body[:-cut])
 
 
 def heartbeat_request(resource: dict[str, Any], **values: float) -> bytes:

@@ -27,6 +27,7 @@ from otel_straggler.score.step_tables import build_step_table
 from otel_straggler.wire.decode_spans import BAD_FOLD, DecodedSpans, SpanDecoder
 from otel_straggler.wire.fold_sketch import LONGEST_NS, buckets_of, read_sketches, write_sketch
 from otel_straggler.wire.folded_spans import MOST_ROWS, MOST_RUNS
+from otel_straggler.wire.identity import read_attributes
 
 OFFSET_NS = 1_790_000_000_000_000_000
 NOWHERE = Endpoint(url="http://127.0.0.1:1", is_enabled=False)
@@ -249,7 +250,7 @@ def test_scores_of_folded_runs_are_those_of_the_runs() -> None:
 
 
 def test_folds_among_other_spans_keep_their_place() -> None:
-    """Read as columns or span by span, the rows are the same and in order."""
+    """Rows of a fold stand where its span stood, and every row has its own number."""
     rng = random.Random(4)
     lengths = [rng.randrange(1, 10**7) for _ in range(400)]
     mixed = packer(40)
@@ -257,11 +258,14 @@ def test_folds_among_other_spans_keep_their_place() -> None:
     for step in range(40):
         made += records(lengths[step * 10 : step * 10 + 1 + step % 10], step)
     [request, *_] = mixed.pack(made, OFFSET_NS)
-    decoder = SpanDecoder()
-    columns = decoder._decode_columns(request.body)
-    single = decoder._decode(ExportTraceServiceRequest.FromString(request.body))
-    assert columns is not None
-    assert columns.fates == single.fates
-    for name in ("step", "start_ns", "duration_s", "seq"):
-        np.testing.assert_array_equal(getattr(columns.batch, name), getattr(single.batch, name))
-    assert len(single.batch) > single.fates["row"]
+    decoded = SpanDecoder().decode(request.body)
+    message = ExportTraceServiceRequest.FromString(request.body)
+    steps: list[Any] = []
+    for span in message.resource_spans[0].scope_spans[0].spans:
+        attributes = read_attributes(span.attributes)
+        folds = attributes.get(semconv.FOLD_COUNT, 1)
+        assert isinstance(folds, int)
+        steps += [attributes[semconv.STEP]] * folds
+    assert decoded.batch.step.tolist() == steps
+    assert len(set(zip(steps, decoded.batch.seq.tolist(), strict=True))) == len(steps)
+    assert len(decoded.batch) > decoded.fates["row"]

@@ -31,8 +31,8 @@ from otel_straggler.wire.span_names import SpanNames
 
 from . import protobuf_by_hand as by_hand
 from .agreement import has_taken, scanned
+from .made_spans import one_by_one, request, same
 from .protobuf_by_hand import Node
-from .test_columns import one_by_one, request, same
 
 pytestmark = pytest.mark.skipif(
     NATIVE is None, reason="without the extension module; it would show that C++ reads the same"

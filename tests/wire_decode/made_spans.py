@@ -1,4 +1,4 @@
-"""Requests read as columns, without the extension module, mean what they mean span by span."""
+"""Requests with spans of few shapes and some strange ones, and how results are compared."""
 
 from __future__ import annotations
 
@@ -7,19 +7,11 @@ import random
 from typing import Any
 
 import numpy as np
-import pytest
-from google.protobuf.message import DecodeError
-from hypothesis import given
-from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_straggler import semconv
 from otel_straggler.errors import InputError
-from otel_straggler.simulate.scenarios import Plan, simulate
-from otel_straggler.simulate.writers import encode_requests
 from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
-
-from .protobuf_by_hand import mangle
 
 BASE_NS = 1_790_000_000_000_000_000
 
@@ -46,30 +38,11 @@ def _same_columns(a: Any, b: Any) -> None:
 
 
 def one_by_one(body: bytes) -> DecodedSpans | None:
-    """Decoded with upb's classes alone; None if it is no request."""
+    """Decoded without the extension module; None if it is no request."""
     try:
-        return SpanDecoder(extension=None)._decode(ExportTraceServiceRequest.FromString(body))
-    except DecodeError:
+        return SpanDecoder(extension=None).decode(body)
+    except InputError:
         return None
-
-
-def as_columns(decoder: SpanDecoder, body: bytes) -> DecodedSpans | str | None:
-    """Decoded as columns; None if it is no request, "unfamiliar" if columns do not fit it."""
-    try:
-        return decoder._decode_columns(body) or "unfamiliar"
-    except DecodeError:
-        return None
-
-
-def agree(decoder: SpanDecoder, body: bytes) -> None:
-    columns = as_columns(decoder, body)
-    if columns == "unfamiliar":
-        return
-    expected = one_by_one(body)
-    assert (columns is None) == (expected is None)
-    if expected is not None:
-        assert isinstance(columns, DecodedSpans)
-        same(columns, expected)
 
 
 def request(rng: random.Random, spans: int) -> ExportTraceServiceRequest:
@@ -177,53 +150,3 @@ def add_gpu_times(rng: random.Random, put: Any) -> None:
             value.string_value = rng.choice(["512", "many", ""])
         else:
             value.bool_value = True
-
-
-@given(st.integers(0, 2**32), st.integers(1, 120))
-def test_columns_mean_what_spans_mean(seed: int, spans: int) -> None:
-    """Rows, order, tables, counts, progress; with layouts learnt from other requests."""
-    rng = random.Random(seed)
-    decoder = SpanDecoder(extension=None)
-    for _ in range(3):
-        agree(decoder, request(rng, spans).SerializeToString())
-
-
-@given(st.integers(0, 2**32), st.integers(1, 12))
-def test_a_mangled_request_means_the_same_or_nothing(seed: int, changes: int) -> None:
-    """Whatever upb refuses is refused as columns too; whatever it takes means the same."""
-    rng = random.Random(seed)
-    decoder = SpanDecoder(extension=None)
-    good = request(rng, 40).SerializeToString()
-    agree(decoder, good)
-    body = bytearray(good)
-    for _ in range(changes):
-        mangle(body, rng)
-    agree(decoder, bytes(body))
-    try:
-        decoded = decoder.decode(bytes(body))
-    except InputError:
-        assert one_by_one(bytes(body)) is None
-    else:
-        expected = one_by_one(bytes(body))
-        assert expected is not None
-        same(decoded, expected)
-
-
-def test_requests_of_our_own_encoder_are_read_as_columns() -> None:
-    """The usual case takes the fast way, all of it."""
-    decoder = SpanDecoder(extension=None)
-    batch = simulate("one_slow_rank", Plan(ranks=2, slow_rank=1, steps=200)).batch
-    for body in encode_requests(batch):
-        columns = as_columns(decoder, body)
-        expected = one_by_one(body)
-        assert isinstance(columns, DecodedSpans)
-        assert expected is not None
-        same(columns, expected)
-
-
-@pytest.mark.parametrize("cut", [1, 50, 3000, 6000])
-def test_a_truncated_request_is_refused_as_a_whole(cut: int) -> None:
-    """Nothing of it is taken."""
-    [body, *_] = encode_requests(simulate("healthy", Plan(ranks=2, slow_rank=1, steps=50)).batch)
-    with pytest.raises(InputError, match="ExportTraceServiceRequest"):
-        SpanDecoder(extension=None).decode(body[:-cut])
