@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.history import STEPS, rows_of
-from otel_straggler.cli.report_data import report_data
+from otel_straggler.cli.report import report_data
 from otel_straggler.cli.report_source import KeptPictures, choose_run
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RankWaits, RunVerdicts, SectionCost, WorldSummary

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 import click
 
@@ -19,7 +23,24 @@ from otel_straggler.alerts.checking import (
 from otel_straggler.alerts.render import PARTS, render_all
 from otel_straggler.alerts.runbook_page import chapter
 from otel_straggler.alerts.settings import AlertSettings, parse_settings
-from otel_straggler.errors import ConfigError, UsageError, describe
+from otel_straggler.cli.fitting_table import seconds_of
+from otel_straggler.cli.report_table import printable
+from otel_straggler.cli.top import DEFAULT_COLLECTOR, report_url
+from otel_straggler.collector.notify_settings import NotifySettings, check_notify, check_urls
+from otel_straggler.errors import ConfigError, InputError, UnavailableError, UsageError, describe
+from otel_straggler.model.alert import Alert, Severity
+from otel_straggler.publish.alert_json import rfc3339
+from otel_straggler.publish.posting import Access
+from otel_straggler.publish.refusals import judged, tried_once
+from otel_straggler.publish.trial import (
+    LONGEST_TRIAL_S,
+    TRIAL,
+    Place,
+    trial_alert,
+    try_alertmanagers,
+    try_webhook,
+)
+from otel_straggler.transport.http import HttpClient
 
 _ELSEWHERE: Final = ("test",)
 """Sub-commands that are loaded when they are called, from ``cli/alerts_<name>.py``."""
@@ -149,3 +170,156 @@ def runbook(name: str) -> None:
             )
         )
     click.echo(chapter(wanted[name.lower()], AlertSettings()), nl=False)
+
+
+_COLLECTOR_S: Final = 120.0
+"""It asks several servers, each of which may take its time."""
+_PAGE: Final = "/v1/alerts/test"
+Json = Mapping[str, Any]
+
+
+@click.command(short_help="Send a test alert through the real route; say where it arrived.")
+@click.option("--collector", metavar="URL", help="Its --metrics URL: test what it is set to tell.")
+@click.option("--alertmanager", "alertmanagers", multiple=True, metavar="URL", help="Each replica.")
+@click.option("--webhook", default="", metavar="URL", help="That understands Alertmanager's.")
+@click.option(
+    "--severity",
+    type=click.Choice(["info", "warning", "critical"]),
+    default="critical",
+    show_default=True,
+    help="Routes look at it.",
+)
+@click.option("--for", "length", default="2m", show_default=True, help="How long it fires.")
+@click.option("--token-file", default="", metavar="FILE", help="Holds a bearer token.")
+@click.option("--username", default="", help="For basic authentication.")
+@click.option("--password-file", default="", metavar="FILE", help="Holds the password.")
+@click.option("--ca-file", default="", metavar="FILE", help="Authorities to trust, PEM.")
+@click.option("--cert-file", default="", metavar="FILE", help="Own certificate, PEM.")
+@click.option("--key-file", default="", metavar="FILE", help="Key of that certificate, PEM.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def trial_command(
+    collector: str | None,
+    alertmanagers: tuple[str, ...],
+    webhook: str,
+    severity: str,
+    length: str,
+    as_json: bool,
+    **access: Any,
+) -> None:
+    """Send a test alert through the real route; say where it arrived.
+
+    Through a running collector (the default), as its alerts.notify says; or straight to
+    Alertmanagers or a webhook. The alert is called StragglerTest, carries test="true" and mode
+    page, and ends after --for: an Alertmanager ends it by itself, a webhook is told so. The exit
+    code is 1 if it did not arrive everywhere.
+    """
+    lasts_s = seconds_of(length, "--for")
+    if lasts_s > LONGEST_TRIAL_S:
+        raise ConfigError(
+            describe(
+                where="--for", value=length, expected="an hour at most", remedy="For example 2m."
+            )
+        )
+    if sum(map(bool, (collector, alertmanagers, webhook))) > 1:
+        raise ConfigError("--collector, --alertmanager and --webhook: give one of them.")
+    settings = NotifySettings(alertmanagers=alertmanagers, webhook=webhook, **access)
+    check_urls(settings, "--")
+    check_notify(settings, "--")
+    if not settings.is_on:
+        told = _through_collector(collector or DEFAULT_COLLECTOR, settings, severity, lasts_s)
+        _show(told, as_json=as_json)
+        return
+    now_s = time.time()
+    alert = trial_alert(cast("Severity", severity), "page", now_s=now_s, lasts_s=lasts_s, labels={})
+    if webhook:
+        _tell_webhook(webhook, settings.access(), alert, lasts_s, as_json=as_json)
+    else:
+        places = try_alertmanagers(alertmanagers, settings.access(), alert, now_s + lasts_s)
+        _show(_answer(alert, now_s + lasts_s, places), as_json=as_json)
+
+
+def _tell_webhook(url: str, access: Access, alert: Alert, lasts_s: float, *, as_json: bool) -> None:
+    """Twice: that it fires, and after some time, or at Ctrl-C, that it has ended."""
+    ends_at_s = alert.starts_at_s + lasts_s
+    fired = try_webhook(url, access, alert)
+    _show(_answer(alert, ends_at_s, (fired,)), as_json=as_json)
+    if not as_json:
+        click.echo(f"It is told of the end in {lasts_s:g} s; Ctrl-C ends it now.")
+    try:
+        time.sleep(lasts_s)
+    finally:
+        ended = try_webhook(url, access, replace(alert, ends_at_s=time.time()))
+        if not ended.arrived:
+            raise InputError(f"its end did not arrive. {printable(ended.why, 1_000)}")
+
+
+def _answer(alert: Alert, ends_at_s: float, places: Iterable[Place]) -> Json:
+    """As a collector gives it."""
+    return {
+        "labels": dict(alert.labels),
+        "ends_at": rfc3339(ends_at_s),
+        "note": "",
+        "places": [asdict(place) for place in places],
+    }
+
+
+def _through_collector(url: str, settings: NotifySettings, severity: str, lasts_s: float) -> Json:
+    where = report_url(url).removesuffix("/v1/report") + _PAGE
+    access = replace(settings.access(), timeout_s=_COLLECTOR_S)
+    client: HttpClient = access.client(where)
+    body = json.dumps({"severity": severity, "seconds": lasts_s}).encode()
+    try:
+        headers = access.headers()
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"{where}: its secret cannot be read ({error}).") from None
+    response = client.post(body, content_type="application/json", headers=headers)
+    client.close()
+    if response.status in (404, 405):
+        raise InputError(
+            describe(
+                where=where,
+                value=f"HTTP {response.status}",
+                expected="a collector that can test its alerts",
+                remedy="Is it an older one, or is metrics.decisions off?",
+            )
+        )
+    if not response.is_success:
+        raise UnavailableError(printable(tried_once(judged(response, where).why), 1_000))
+    try:
+        told: Json = json.loads(response.body)
+        return {**told, "places": list(told["places"]), "labels": dict(told["labels"])}
+    except (ValueError, TypeError, KeyError):
+        raise InputError(f"{where}: what it answers is not a collector's. Check the URL.") from None
+
+
+def _show(told: Json, *, as_json: bool) -> None:
+    """Print; raises click's exit if it did not arrive everywhere."""
+    if as_json:
+        click.echo(json.dumps(told))
+    else:
+        for line in _lines(told):
+            click.echo(printable(line, 1_000))
+    if not told["places"] or not all(place["arrived"] for place in told["places"]):
+        raise click.exceptions.Exit(1)
+
+
+def _lines(told: Json) -> Iterable[str]:
+    labels = told["labels"]
+    yield f"{TRIAL}: severity {labels['severity']}, mode {labels['mode']}, until {told['ends_at']}"
+    for place in told["places"]:
+        yield f"  {place['url']}: {_became(place)}"
+    if told["note"]:
+        yield str(told["note"])
+
+
+def _became(place: Json) -> str:
+    if not place["arrived"]:
+        return f"not arrived. {place['why']}"
+    if not place["receivers"]:
+        return "arrived"
+    routed = f"arrived; routed to {', '.join(place['receivers'])}"
+    if place["silenced_by"]:
+        return f"{routed}, but silenced by {', '.join(place['silenced_by'])}"
+    if place["inhibited_by"]:
+        return f"{routed}, but inhibited by {', '.join(place['inhibited_by'])}"
+    return routed

@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from otel_straggler.cli.fitting_table import Column, FittingTable
+from otel_straggler.cli.liveness_lines import is_over, said_of
 from otel_straggler.cli.report_table import printable
-from otel_straggler.cli.run_over import is_over, said_of
 from otel_straggler.cli.verdict_lines import action_of, cause_of, subject
 from otel_straggler.model.lost_time import hours_text
 from otel_straggler.model.rank import Source

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +12,8 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
+
+from otel_straggler.errors import ConfigError, describe
 
 _RULED, _BARE = 3, 2
 """Places between two columns, with a rule under the names and without."""
@@ -80,3 +84,22 @@ class FittingTable:
         for row in self.rows:
             table.add_row(*(Text(row[at]) for at in kept))
         return table
+
+
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+def seconds_of(length: str, where: str) -> float:
+    """Seconds, more than 0.
+
+    Raises:
+        ConfigError: it is no length of time; ``where`` names the option.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", length.strip(), re.ASCII)
+    seconds = 0.0 if match is None else float(match[1]) * _SECONDS[match[2]]
+    if not 0 < seconds < math.inf:
+        expected = "a number and s, m, h or d"
+        raise ConfigError(
+            describe(where=where, value=length, expected=expected, remedy="For example 8h.")
+        )
+    return seconds

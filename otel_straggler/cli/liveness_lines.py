@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, Final
 
 from rich.text import Text
 
 from otel_straggler.cli.report_table import digits, printable
-from otel_straggler.cli.run_over import ENDED
 from otel_straggler.model.lost_time import hours_text
+from otel_straggler.model.verdict import CAUSES, Verdict
 from otel_straggler.publish.earlier_hangs import in_minutes
+from otel_straggler.score.verdicts.sentences import sentence
 
 Json = Mapping[str, Any]
 
@@ -82,3 +84,34 @@ def clock(at_s: float | None) -> str:
         return f"{datetime.fromtimestamp(at_s, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
     except (ValueError, OverflowError, OSError):  # a sender's clock may say anything
         return f"{at_s:.0f} s"
+
+
+ENDED: Final = frozenset({"finished", "cancelled", "preempted", "failed"})
+_FIELDS: Final = tuple(field.name for field in dataclasses.fields(Verdict))
+
+
+def is_over(run: Json, group: str) -> bool:
+    """Whether a world of the run has ended, as far as its ranks told.
+
+    >>> is_over({"liveness": [{"group": "", "state": "finished"}]}, "")
+    True
+    """
+    return any(
+        world["group"] == group and world["state"] in ENDED for world in run.get("liveness", ())
+    )
+
+
+def said_of(run: Json, verdict: Json) -> str:
+    """The sentence of a verdict; in the past if the run has ended, or was restarted since."""
+    said = str(verdict["sentence"] or "")
+    is_past = is_over(run, verdict["group"]) or verdict["attempt"] < _attempt(run, verdict["group"])
+    if not said or not is_past or verdict["cause"] not in CAUSES:
+        return said
+    told = {name: verdict[name] for name in _FIELDS if verdict.get(name) is not None}
+    return sentence(Verdict(**{"run_id": "", **told}), is_over=True)
+
+
+def _attempt(run: Json, group: str) -> int:
+    """That was judged last; 0 if none was."""
+    world = run["run"]["worlds"].get(group)
+    return 0 if world is None else int(world["attempt"])

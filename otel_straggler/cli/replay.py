@@ -7,13 +7,14 @@ import json
 
 import click
 
-from otel_straggler.cli.page_report import pages_json, print_pages
-from otel_straggler.cli.recorded_pages import (
+from otel_straggler.cli.page_report import (
     Recorded,
     is_history,
     judge_all,
+    pages_json,
     pages_of_history,
     pages_of_recording,
+    print_pages,
 )
 from otel_straggler.cli.report_table import report_console
 from otel_straggler.cli.score import configured, read_input, tell_what_is_left_out

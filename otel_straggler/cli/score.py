@@ -21,8 +21,7 @@ from otel_straggler.cli.report_table import (
     run_title,
     windows_lines,
 )
-from otel_straggler.cli.verdict_lines import history_lines, run_line, verdict_lines
-from otel_straggler.cli.victim_lines import without_victims
+from otel_straggler.cli.verdict_lines import history_lines, run_line, verdict_lines, without_victims
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.publish.report_json import (

@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from otel_straggler.cli.exchange import base_url, remedy_of
-from otel_straggler.cli.liveness_lines import liveness_lines, stands_still
+from otel_straggler.cli.liveness_lines import is_over, liveness_lines, stands_still
 from otel_straggler.cli.report_table import (
     ScoreTable,
     excess_sentence,
@@ -27,9 +27,13 @@ from otel_straggler.cli.report_table import (
     run_title,
     straggler_sentences,
 )
-from otel_straggler.cli.run_over import is_over
-from otel_straggler.cli.verdict_lines import run_line, verdict_lines
-from otel_straggler.cli.victim_lines import called_ranks, no_wait_line, without_victims
+from otel_straggler.cli.verdict_lines import (
+    called_ranks,
+    no_wait_line,
+    run_line,
+    verdict_lines,
+    without_victims,
+)
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
 from otel_straggler.publish.report_json import Json
 from otel_straggler.semconv import FORMAT_VERSION

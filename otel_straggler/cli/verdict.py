@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import click
 
 from otel_straggler.cli.explanation import explanation
-from otel_straggler.cli.lengths import seconds_of
+from otel_straggler.cli.fitting_table import seconds_of
+from otel_straggler.cli.liveness_lines import is_over
 from otel_straggler.cli.report_table import printable, report_console
-from otel_straggler.cli.run_over import is_over
 from otel_straggler.cli.top import DEFAULT_COLLECTOR, TIMEOUT_S, fetch_report, report_url
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
 from otel_straggler.model.decision import hang_subject, hung_group

@@ -7,29 +7,44 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from otel_straggler.config import Endpoint
-from otel_straggler.doctor.clock import ClockBounds, check_clock
 from otel_straggler.doctor.collector import (
+    Collector,
     check_collector,
     check_losses,
     check_ranks,
     check_run,
     find_run,
+    look,
 )
-from otel_straggler.doctor.endpoint import ask, check_answer, check_own_address, check_scorer
 from otel_straggler.doctor.findings import Finding, info, ok, problem
 from otel_straggler.doctor.identity import Identity, check_identity, find_identity
-from otel_straggler.doctor.network import check_way, proxy_for, proxy_remedy
-from otel_straggler.doctor.recording import check_exporter, check_recording
-from otel_straggler.doctor.scrape import Collector, look
+from otel_straggler.doctor.network import (
+    ClockBounds,
+    check_clock,
+    check_way,
+    proxy_for,
+    proxy_remedy,
+)
+from otel_straggler.doctor.recording import (
+    Volume,
+    assumed,
+    check_exporter,
+    check_recording,
+    check_volume,
+    measured,
+)
 from otel_straggler.doctor.settings import (
     Target,
+    ask,
+    check_answer,
     check_evidence,
+    check_own_address,
+    check_scorer,
     check_switches,
     check_target,
     settle,
 )
 from otel_straggler.doctor.versions import check_versions
-from otel_straggler.doctor.volume import Volume, assumed, check_volume, measured
 from otel_straggler.transport.response import NO_ANSWER
 from otel_straggler.transport.tls_advice import tls_advice
 

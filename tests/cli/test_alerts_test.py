@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from otel_straggler.cli.alerts_test import command
+from otel_straggler.cli.alerts import trial_command
 from otel_straggler.collector.alerts_settings import AlertsSettings
 from otel_straggler.collector.notify_settings import NotifySettings
 from otel_straggler.collector.service import Collector
@@ -22,7 +22,7 @@ FREE = "127.0.0.1:0"
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(command, arguments)
+    return CliRunner().invoke(trial_command, arguments)
 
 
 @pytest.mark.real_server

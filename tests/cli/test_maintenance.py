@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.cli.lengths import seconds_of
+from otel_straggler.cli.fitting_table import seconds_of
 from otel_straggler.collector.service import Collector
 from otel_straggler.collector.settings import CollectorSettings, MetricsSettings, ReceiverSettings
 from otel_straggler.errors import ConfigError

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from otel_straggler.cli import report_data
-from otel_straggler.cli.report_data import MOST_FLAGGED, WORST_RANKS, ranks_of_interest
+from otel_straggler.cli import report
+from otel_straggler.cli.report import MOST_FLAGGED, WORST_RANKS, ranks_of_interest
 from otel_straggler.cli.report_lines import report_lines
 from otel_straggler.collector.service import Collector
 from otel_straggler.collector.settings import (
@@ -311,8 +311,8 @@ def test_timelines_stay_within_their_budget_and_what_is_left_out_is_told(
     ran: Ran, call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All sections together come first, then those in which somebody is called slow."""
-    monkeypatch.setattr(report_data, "MOST_TIMELINE_BYTES", 500)
-    monkeypatch.setattr(report_data, "WORST_RANKS", 3)
+    monkeypatch.setattr(report, "MOST_TIMELINE_BYTES", 500)
+    monkeypatch.setattr(report, "WORST_RANKS", 3)
     code, page, error = call("report", "slow", "--history", ran.history, "--html", "-")
     data = embedded(page)
     assert code == 0

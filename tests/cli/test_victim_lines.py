@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from otel_straggler.cli.victim_lines import no_wait_line, without_victims
+from otel_straggler.cli.verdict_lines import no_wait_line, without_victims
 
 RANKS = ("0", "1", "2", "3")
 CALLED = {

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from otel_straggler.doctor.clock import check_clock, clock_bounds
 from otel_straggler.doctor.findings import Finding
+from otel_straggler.doctor.network import check_clock, clock_bounds
 
 MIDNIGHT = "Thu, 01 Jan 1970 00:00:00 GMT"
 

@@ -11,8 +11,8 @@ import pytest
 from otel_straggler import semconv
 from otel_straggler.config import Endpoint
 from otel_straggler.doctor import collector as subject
+from otel_straggler.doctor.collector import Collector, Sample
 from otel_straggler.doctor.findings import Finding
-from otel_straggler.doctor.scrape import Collector, Sample
 from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
 from otel_straggler.simulate.scenarios import Plan, simulate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_straggler.doctor.volume import assumed, check_volume, measured
+from otel_straggler.doctor.recording import assumed, check_volume, measured
 
 
 def test_an_assumption_is_stated() -> None:
