@@ -36,7 +36,7 @@ format: dev ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 
 .PHONY: screenshots
-screenshots: dev servers ## pictures of the live page and Grafana's in docs/images, from real runs (five minutes)
+screenshots: dev servers ## pictures of the live page in docs/images, from real runs (four minutes)
 	$(BIN)/python docs/screenshots.py
 
 .PHONY: generate

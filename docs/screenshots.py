@@ -1,11 +1,9 @@
-"""Pictures of the live page and of Grafana's pages for README.md and docs/, from real runs:
-``make screenshots``.
+"""Pictures of the live page for README.md and docs/, from real runs: ``make screenshots``.
 
     python docs/screenshots.py [NAME ...]     all, or those named, such as bad-gpu or demo-dark
 
-Starts the demo's training, a collector that is sent the four runs of stories.py, and collectors
-with a Prometheus whose pages are previewed; opens them in a headless Chromium, and writes
-docs/images/*.png with few colours. Five minutes.
+Starts the demo's training, and a collector that is sent the four runs of stories.py; opens them in
+a headless Chromium, and writes docs/images/*.png with few colours. Four minutes.
 """
 
 from __future__ import annotations
@@ -43,14 +41,11 @@ STORY_COLUMNS = 38
 WIDTH, HEIGHT = 1320, 1240
 DEMO_HEIGHT = 980
 """Of the top of the page, on the front page of the repository."""
-GRAFANA = {"grafana-run": "run", "grafana-matrix": "matrix"}
-GRAFANA_S = 60.0
-"""So long a run is fed before its pages are drawn."""
 PATIENCE_MS = 180_000
 
 
 def main() -> int:
-    names = ["demo-light", "demo-dark", *(story.name for story in STORIES), *GRAFANA]
+    names = ["demo-light", "demo-dark", *(story.name for story in STORIES)]
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("name", nargs="*", help=f"which of {', '.join(names)}; all by default")
     wanted = parser.parse_args().name or names
@@ -64,8 +59,6 @@ def main() -> int:
             take_demo(browser, schemes)
         if stories := [story for story in STORIES if story.name in wanted]:
             take_stories(browser, stories)
-        if pages := [name for name in wanted if name in GRAFANA]:
-            take_grafana(browser, pages)
     return 0
 
 
@@ -95,28 +88,6 @@ def take_stories(browser: Browser, stories: list[Story]) -> None:
                 page.wait_for_selector(f"[data-part=matrix][data-pattern={story.pattern}]")
                 wait_for_columns(page, STORY_COLUMNS)
                 keep(page.screenshot(clip=down_to(page, "rank-time")), f"story-{story.name}")
-
-
-def take_grafana(browser: Browser, names: list[str]) -> None:
-    """Previews of Grafana's pages, of a run in which one GPU is slow."""
-    from otel_straggler.dashboards.preview.build import preview_page
-    from tests.dashboards.live_feed import AS_IN_LIFE, SLOW_RANK, STEADY, Feed
-
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        feed = stack.enter_context(contextlib.closing(Feed(Path(folder), AS_IN_LIFE)))
-        feed.begin()
-        time.sleep(GRAFANA_S)
-        for name in names:
-            begin = f"{time.time() - GRAFANA_S:.0f}"
-            html, _ = preview_page(
-                feed.url, GRAFANA[name], begin=begin, run_id=STEADY, rank=str(SLOW_RANK)
-            )
-            file = Path(folder, f"{name}.html")
-            file.write_text(html, encoding="utf-8")
-            with opened(browser, file.as_uri(), "dark") as page:
-                whole = {"x": 0, "y": 0, "width": WIDTH, "height": HEIGHT}
-                keep(page.screenshot(clip=whole), name)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,4 @@
-"""Asks a Prometheus what Grafana would ask for a page: variables filled in, now or over a range.
-
-Values are written into queries as the preview does it.
-"""
+"""Asks a Prometheus what Grafana would ask for a page: variables filled in, now or over a range."""
 
 from __future__ import annotations
 
@@ -15,14 +12,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from otel_straggler.dashboards.preview.chosen import Chosen as Value
-from otel_straggler.dashboards.preview.chosen import filled
-
 Json = Mapping[str, Any]
 Chosen = Mapping[str, "str | list[str]"]
 """Value of a variable, or several; missing ones are "All"."""
 _LABEL_VALUES = re.compile(r"label_values\((.*), (\w+)\)")
 _QUERY_RESULT = re.compile(r"query_result\((.*)\)")
+_VARIABLE = re.compile(r"\$(__\w+)|\$\{(\w+):regex\}")
+"""The two forms in which our pages use variables; a test refuses any other."""
+_SPECIAL = re.compile(r"[\\^$.*+?()\[\]{}|/]")
 _LABEL = re.compile(r'/\\b(\w+)="\(\[\^"\]\*\)"/')
 """What hidden variables take of what their query gives."""
 
@@ -111,12 +108,10 @@ class Grafana:
 
     def filled(self, expression: str, chosen: Chosen) -> str:
         """The expression as it is sent."""
-        values = {
-            name: self._value(told, chosen)
-            for name, told in self.variables.items()
-            if f"${{{name}:" in expression
-        }
-        return filled(expression, values, self._built_in)
+        return _VARIABLE.sub(
+            lambda used: self._built_in[used[1]] if used[1] else self._pattern(used[2], chosen),
+            expression,
+        )
 
     def answer(self, target: Target, chosen: Chosen) -> tuple[list[Any], int]:
         """Series and the bytes of the whole answer.
@@ -144,16 +139,18 @@ class Grafana:
     def _range(self) -> dict[str, str]:
         return {"start": f"{self._end_s - self._range_s:.3f}", "end": f"{self._end_s:.3f}"}
 
-    def _value(self, variable: Json, chosen: Chosen) -> Value:
-        """Of a variable of the page: what is chosen, else all, which only some can be."""
-        name, all_value = variable["name"], str(variable.get("allValue") or "")
-        is_many, has_all = bool(variable.get("multi")), bool(variable.get("includeAll"))
-        if name not in chosen:
-            every = self.values(name, chosen) if has_all and not all_value else ()
-            return Value(name, tuple(every), is_many, has_all, all_value)
-        told = chosen[name]
-        values = (told,) if isinstance(told, str) else tuple(told)
-        return Value(name, values, is_many)
+    def _pattern(self, name: str, chosen: Chosen) -> str:
+        """Value of a variable in Grafana's format `regex`: the chosen ones, else all, which only
+        some variables can be."""
+        variable = self.variables[name]
+        if name in chosen:
+            values = [chosen[name]] if isinstance(chosen[name], str) else chosen[name]
+        elif variable.get("allValue"):
+            return str(variable["allValue"])
+        else:
+            values = self.values(name, chosen) if variable.get("includeAll") else []
+        escaped = [_SPECIAL.sub(r"\\\g<0>", value) for value in values or [""]]
+        return escaped[0] if len(escaped) == 1 else f"({'|'.join(escaped)})"
 
     def _ask(self, path: str, told: dict[str, str]) -> Any:
         return json.loads(self._body(path, told))["data"]

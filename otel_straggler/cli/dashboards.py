@@ -6,11 +6,10 @@ from pathlib import Path
 
 import click
 
-from otel_straggler.cli.dashboards_preview import preview
 from otel_straggler.dashboards.exported import export as export_files
 
 
-@click.group(short_help="Write pages for Grafana, or draw them.")
+@click.group(short_help="Write pages for Grafana.")
 def command() -> None:
     """Pages for Grafana over the metrics of a collector."""
 
@@ -24,6 +23,3 @@ def export(folder: Path) -> None:
     """
     for file in export_files(folder):
         click.echo(str(file))
-
-
-command.add_command(preview)

@@ -1,13 +1,14 @@
-"""Runs that bring every panel into the situation that it is for, fed to real collectors.
+"""Runs that bring every panel into the situation that it is for, fed to a real collector.
 
 =========  =============================================================================
 steady     64 ranks in 4 stages; rank 37's GPU is slow; kernels, sensors, checkpoints
 stuck      16 ranks; after 45 steps rank 5 does not come to the collective
-hot-node   16 ranks, 4 on a host; node-2 is slow; its collector has a small budget, and forwards
-           samples; its verdict is muted for a second
-(strange)  one rank that has lost records; its names have all that could break a query; beside
-           it somebody sends what is no OTLP
+hot-node   16 ranks, 4 on a host; node-2 is slow; its verdict is muted for a second
+(strange)  one rank that has lost records; its names have all that could break a query; another
+           sender sends what is no OTLP
 =========  =============================================================================
+
+The collector forwards samples, and its budget of series has no room for all sensors of steady.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -59,12 +60,10 @@ _RUNS = {
         *("--steps", "100"),
     ),
 }  # fmt: skip
-_QUIET = ("--microbatches", "2")
-FAST = ("--speed", "10")
+_FAST = ("--microbatches", "2", "--speed", "10")
 """Ten seconds of a run in one: whatever is lost in a second is ten times as much as it could be."""
-AS_IN_LIFE = ("--speed", "1", "--step-s", "0.2", "--steps", "2000")
-"""As many steps in a second, each of them short: for people to look at."""
 _SETTINGS: dict[str, Any] = {
+    "metrics": {"series_budget": 3_600},
     "scoring": {"window_steps": 10, "grace_seconds": 0.5},
     "liveness": {
         "lost_after_seconds": 12.0,
@@ -97,17 +96,16 @@ class Feed:
 
     Args:
         folder: for files of the servers.
-        pace: of all runs, as options of ``simulate``.
 
     Raises:
         FileNotFoundError: Prometheus is not installed.
     """
 
-    def __init__(self, folder: Path, pace: Sequence[str] = FAST) -> None:
+    def __init__(self, folder: Path) -> None:
         program = shutil.which("prometheus")
         if program is None:
             raise FileNotFoundError("prometheus is not installed (make servers)")
-        self._folder, self._pace = folder, pace
+        self._folder = folder
         self._closing = contextlib.ExitStack()
         self.began_s = time.time()
         with self._closing:
@@ -119,32 +117,16 @@ class Feed:
             )
             self._closing.callback(prometheus.close)
             self.url = prometheus.url
-            self._main = self._collector(
-                "main",
-                receivers={"processes": 2},
-                history={"path": str(folder / "history.db")},
-                forward={"url": self._behind},
-                alerts={
-                    **{k: v for k, v in servers.ALERTS.items() if k != "give_up_seconds"},
-                    "mode": "page",
-                    "notify": {"webhook": self._behind, "group_wait_seconds": 1.0},
-                },
-            )
-            self._small = self._collector(
-                "small",
-                metrics={"series_budget": 150},
-                forward={"url": self._behind, "mode": "sampled"},
-            )
+            self._collector = self._start_collector()
             self._scrape()
             self._closing = self._closing.pop_all()
 
     def begin(self) -> None:
         """Let all runs run, each in a process of its own."""
         for run_id, flags in _RUNS.items():
-            collector = self._small if run_id == HOT_NODE else self._main
             command = [
                 *(sys.executable, "-m", "otel_straggler.cli", "simulate", "--run-id", run_id),
-                *("--send", collector.endpoint, *_QUIET, *flags, *self._pace),
+                *("--send", self._collector.endpoint, *flags, *_FAST),
             ]
             process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
             self._closing.callback(_end, process)
@@ -160,7 +142,7 @@ class Feed:
     def _lose(self) -> None:
         """A rank that loses some records a second, and says so; a sender of something else, and
         somebody who mutes a verdict for a second once there is one."""
-        main, has_muted = f"{self._main.endpoint}/v1", False
+        otlp, has_muted = f"{self._collector.endpoint}/v1", False
         mute = {"action": "mute", "run_id": HOT_NODE, "subject_id": "host/node-2"}
         muting = json.dumps({**mute, "reason": "tried", "seconds": 1.0}).encode()
         source = Source(run_id=LOSSY, rank=0, job=LOSSY, node=STRANGE_NODE, world_size=1)
@@ -172,23 +154,31 @@ class Feed:
             body = encode_heartbeat(
                 beat, resource=resource_of(source), info={}, started_at_s=began_s
             )
-            _post(f"{main}/metrics", body)
-            _post(f"{main}/traces", b"no OTLP")
+            _post(f"{otlp}/metrics", body)
+            _post(f"{otlp}/traces", b"no OTLP")
             if not has_muted:
-                has_muted = _post(f"{self._small.url}/v1/decisions", muting, "json")
+                has_muted = _post(f"{self._collector.url}/v1/decisions", muting, "json")
 
-    def _collector(self, name: str, **changes: dict[str, Any]) -> Collector:
-        settings = {**_SETTINGS, **changes}
-        settings["metrics"] = {"collector_id": name, **changes.get("metrics", {})}
-        file = self._folder / f"{name}.yaml"
+    def _start_collector(self) -> Collector:
+        settings = {
+            **_SETTINGS,
+            "receivers": {"processes": 2},
+            "history": {"path": str(self._folder / "history.db")},
+            "forward": {"url": self._behind, "mode": "sampled"},
+            "alerts": {
+                **{k: v for k, v in servers.ALERTS.items() if k != "give_up_seconds"},
+                "mode": "page",
+                "notify": {"webhook": self._behind, "group_wait_seconds": 1.0},
+            },
+        }
+        file = self._folder / "collector.yaml"
         file.write_text(json.dumps(settings))
         collector = Collector(f"--config={file}")
         self._closing.callback(collector.close)
         return collector
 
     def _scrape(self) -> None:
-        addresses = [c.addresses["metrics"] for c in (self._main, self._small)]
-        addresses.append(self._dcgm.removeprefix("http://"))
+        addresses = [self._collector.addresses["metrics"], self._dcgm.removeprefix("http://")]
         file = self._folder / "prometheus" / "targets.json"
         waiting = file.with_suffix(".new")
         waiting.write_text(json.dumps([{"targets": addresses}]))

@@ -27,7 +27,6 @@ EXTRAS = (
     "pynvml",
     "promql_parser",
     "grafana_foundation_sdk",
-    "plotly",
 )
 NEED_AN_EXTRA = (
     "otel_straggler.cli.",
