@@ -29,10 +29,12 @@ from otel_straggler.wire.span_fates import (
     ROW,
     STEP,
     TRUNCATED,
+    DecodedSpans,
+    Progress,
 )
 from otel_straggler.wire.span_keys import Keys, section_of
 from otel_straggler.wire.span_names import SpanNames
-from otel_straggler.wire.span_rows import DecodedSpans, Progress, Rows, mix_ids
+from otel_straggler.wire.span_rows import Rows, mix_ids
 
 __all__ = [
     "BAD_FOLD",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any
 
@@ -15,7 +14,6 @@ from otel_straggler.model.gpu_times import HOST, GpuTimes
 from otel_straggler.model.observation import (
     NO_KERNEL,
     NO_SEQ,
-    NO_STEP,
     Floats,
     Ints,
     ObservationBatch,
@@ -24,7 +22,14 @@ from otel_straggler.model.observation import (
 from otel_straggler.model.rank import Source
 from otel_straggler.wire.folded_spans import FoldedSpan, folded_span, unfold
 from otel_straggler.wire.identity import Resource, as_int, as_size
-from otel_straggler.wire.span_fates import BAD_FOLD, BAD_ID, MALFORMED, ROW, fate_of_times
+from otel_straggler.wire.span_fates import (
+    BAD_FOLD,
+    BAD_ID,
+    ROW,
+    DecodedSpans,
+    Progress,
+    fate_of_times,
+)
 from otel_straggler.wire.span_gpu import gpu_numbers
 from otel_straggler.wire.span_keys import Found, Keys, SectionKey, section_of, shape_of, step_of
 
@@ -33,36 +38,6 @@ _NO_SPAN = bytes(8)
 _IDS = Struct("<QQQ")
 _MASK = 2**64 - 1
 _MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93)
-
-
-@dataclass(slots=True)
-class Progress:
-    """How far one source has come, as its spans say."""
-
-    step: int = NO_STEP
-    end_ns: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodedSpans:
-    """One trace request.
-
-    Attributes:
-        batch: the rows to score.
-        fates: spans by what became of them; the sum is the number of spans received.
-        progress: newest step (``NO_STEP`` if none) and newest end per source.
-        refused_gpu_times: GPU times of rows that make no sense; the rows go by the host's clock.
-    """
-
-    batch: ObservationBatch
-    fates: dict[str, int]
-    progress: dict[Source, Progress] = field(default_factory=dict)
-    refused_gpu_times: int = 0
-
-    @property
-    def rejected(self) -> dict[str, int]:
-        """Malformed spans, by reason."""
-        return {fate: count for fate, count in self.fates.items() if fate in MALFORMED}
 
 
 class Rows:
