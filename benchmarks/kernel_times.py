@@ -29,7 +29,7 @@ from otel_straggler.model.rank import Source
 from otel_straggler.native import NATIVE
 from otel_straggler.score.scorer import Scorer, ScoreSettings
 from otel_straggler.wire.decode_metrics import MetricDecoder
-from otel_straggler.wire.encode_kernels import encode_kernel_times
+from otel_straggler.wire.encode_metrics import encode_kernel_times
 
 RANKS, KERNELS, SECTIONS = 1_024, 64, 5
 RUNS = 1_600

@@ -45,8 +45,8 @@ from otel_straggler.model.rank import Source
 from otel_straggler.simulate.faults import Fault
 from otel_straggler.simulate.layout import Layout
 from otel_straggler.simulate.runs import RunPlan, generate
-from otel_straggler.wire.decode_metrics import DecodedMetrics
-from otel_straggler.wire.decode_spans import DecodedSpans
+from otel_straggler.wire.metric_rules import DecodedMetrics
+from otel_straggler.wire.span_rules import DecodedSpans
 
 FREE = "127.0.0.1:0"
 RUNS, RANKS, SECONDS, ASKS = (120, 500), 64, 10.0, 10

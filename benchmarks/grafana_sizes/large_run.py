@@ -21,8 +21,8 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.told_number import ToldNumber
 from otel_straggler.simulate.runs import Fault, Layout, RunPlan, generate
 from otel_straggler.simulate.sensors import Sensors
-from otel_straggler.wire.decode_metrics import DecodedMetrics
-from otel_straggler.wire.decode_spans import DecodedSpans
+from otel_straggler.wire.metric_rules import DecodedMetrics
+from otel_straggler.wire.span_rules import DecodedSpans
 
 RUN_ID = "large"
 WINDOW_STEPS, WINDOWS = 10, 4

@@ -16,7 +16,7 @@ from otel_straggler.model.rank import Source
 from otel_straggler.publish.prometheus import Families
 from otel_straggler.publish.score_series import Stragglers
 from otel_straggler.publish.verdict_series import RunLabels
-from otel_straggler.wire.decode_metrics import DecodedMetrics
+from otel_straggler.wire.metric_rules import DecodedMetrics
 
 _APART_S = 5.0
 """Without steps, checkpoints that end so close to each other are one."""

@@ -15,8 +15,8 @@ import numpy as np
 
 from otel_straggler.collector.settings import ScoringSettings
 from otel_straggler.model.rank import Source
-from otel_straggler.wire.decode_metrics import DecodedMetrics
-from otel_straggler.wire.decode_spans import DecodedSpans
+from otel_straggler.wire.metric_rules import DecodedMetrics
+from otel_straggler.wire.span_rules import DecodedSpans
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from otel_straggler.collector.rounds import Rounds
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.section_times import SectionTimes
-from otel_straggler.wire.histogram_deltas import ADDED, HistogramDeltas
+from otel_straggler.wire.section_rows import ADDED, HistogramDeltas
 
 SPANS_WIN = "spans_win"
 _FRESH_S = 300.0

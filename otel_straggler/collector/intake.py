@@ -10,10 +10,11 @@ from typing import Protocol
 from otel_straggler.collector.admission import Admission
 from otel_straggler.errors import InputError
 from otel_straggler.receive.handler import JSON, Answer, Request, Signal
-from otel_straggler.wire.decode_metrics import DecodedMetrics, MetricDecoder
-from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
+from otel_straggler.wire.decode_metrics import MetricDecoder
+from otel_straggler.wire.decode_spans import SpanDecoder
 from otel_straggler.wire.identity import Aliases
-from otel_straggler.wire.span_names import SpanNames
+from otel_straggler.wire.metric_rules import DecodedMetrics
+from otel_straggler.wire.span_rules import DecodedSpans, SpanNames
 
 _BUSY = "too much waits to be scored; send it again later"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from otel_straggler.collector.rank_life import MOST_REASONS, RankLife
 from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
-from otel_straggler.wire.decode_spans import Progress
+from otel_straggler.wire.span_rules import Progress
 
 _CLASH_SHOWN_S = 60.0
 _CLASH_TOLERANCE_S = 5.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
 from otel_straggler.semconv import Outcome
-from otel_straggler.wire.decode_spans import Progress
+from otel_straggler.wire.span_rules import Progress
 
 _DELAY_KEPT_S = 600.0
 """The smallest delay is that of the last one to two of these: clocks drift, and are set."""

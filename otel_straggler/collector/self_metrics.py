@@ -13,8 +13,9 @@ from otel_straggler.publish.prometheus import Families, constant_labels, labels
 from otel_straggler.publish.sampling import KEPT, LEFT_OUT, SamplingCounts
 from otel_straggler.score.kernel_store import FATES as KERNEL_TIMES
 from otel_straggler.semconv import Metric
-from otel_straggler.wire.decode_spans import FATES, MALFORMED, NO_RANK, ROW, STEP
-from otel_straggler.wire.histogram_deltas import BASELINE, EMPTY, OVER_LIMIT, REPEATED
+from otel_straggler.wire.identity import NO_RANK
+from otel_straggler.wire.section_rows import BASELINE, EMPTY, OVER_LIMIT, REPEATED
+from otel_straggler.wire.span_rules import FATES, MALFORMED, ROW, STEP
 
 _FATE_OF = {ROW: "scored", STEP: "step", NO_RANK: "no_rank"}
 _SECTION_TIMES = ("scored", SPANS_WIN, BASELINE, REPEATED, EMPTY, OVER_LIMIT)

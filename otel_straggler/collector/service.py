@@ -40,8 +40,8 @@ from otel_straggler.publish.picture import Maker
 from otel_straggler.publish.sampling import Sampler
 from otel_straggler.receive.handler import JSON, PROTOBUF, Request
 from otel_straggler.receive.tokens import ASKS, TokenGuard
-from otel_straggler.wire.decode_metrics import DecodedMetrics
-from otel_straggler.wire.decode_spans import DecodedSpans
+from otel_straggler.wire.metric_rules import DecodedMetrics
+from otel_straggler.wire.span_rules import DecodedSpans
 
 _LET_GO_S = 5.0
 _METRICS_SHARE = 0.2, 0.5

@@ -14,7 +14,7 @@ from otel_straggler.publish.sampling import SamplingRules
 from otel_straggler.score.settings import ScoreSettings
 from otel_straggler.score.verdicts.settings import VerdictSettings
 from otel_straggler.wire.identity import Aliases
-from otel_straggler.wire.span_names import SpanNames
+from otel_straggler.wire.span_rules import SpanNames
 
 MiB = 1024 * 1024
 

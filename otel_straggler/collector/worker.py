@@ -40,8 +40,8 @@ from otel_straggler.publish.maintenance_book import MaintenanceBook
 from otel_straggler.publish.sampling import Sampler
 from otel_straggler.score.hangs.judge import Found
 from otel_straggler.score.scorer import Scorer
-from otel_straggler.wire.decode_metrics import DecodedMetrics
-from otel_straggler.wire.decode_spans import DecodedSpans, Progress
+from otel_straggler.wire.metric_rules import DecodedMetrics
+from otel_straggler.wire.span_rules import DecodedSpans, Progress
 
 _log = logging.getLogger(__name__)
 

@@ -25,8 +25,7 @@ from otel_straggler.publish.keep_rules import Known, Reach, WorldKey
 from otel_straggler.publish.kept_traces import SETTLED_S, KeptTraces
 from otel_straggler.wire.decode_json import message_from_json
 from otel_straggler.wire.identity import Aliases
-from otel_straggler.wire.slices import Bools, ScopeSlice, Slices, Words, slices_of
-from otel_straggler.wire.span_owners import SpanOwners
+from otel_straggler.wire.slices import Bools, ScopeSlice, Slices, SpanOwners, Words, slices_of
 
 _log = logging.getLogger(__name__)
 

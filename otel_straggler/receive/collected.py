@@ -11,17 +11,18 @@ from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.section_times import SectionTimes
 from otel_straggler.receive.merge import merge_batches, overlapping_sessions
-from otel_straggler.wire import decode_spans
-from otel_straggler.wire.decode_metrics import DecodedMetrics, MetricDecoder
-from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
-from otel_straggler.wire.histogram_deltas import HistogramDeltas, process_of
-from otel_straggler.wire.pseudo_runs import rows_at_most, rows_of
+from otel_straggler.wire import span_rules
+from otel_straggler.wire.decode_metrics import MetricDecoder
+from otel_straggler.wire.decode_spans import SpanDecoder
+from otel_straggler.wire.metric_rules import DecodedMetrics
+from otel_straggler.wire.section_rows import HistogramDeltas, process_of, rows_at_most, rows_of
+from otel_straggler.wire.span_rules import DecodedSpans
 
 Format = Literal["csv", "otlp-json", "otlp-proto"]
 FORMATS: tuple[Format, ...] = ("csv", "otlp-json", "otlp-proto")
 
 _MOST_ROWS = 4_000_000
-_SCORED = frozenset({decode_spans.ROW, decode_spans.STEP})
+_SCORED = frozenset({span_rules.ROW, span_rules.STEP})
 
 
 @dataclass(frozen=True, slots=True)

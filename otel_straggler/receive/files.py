@@ -22,7 +22,7 @@ from otel_straggler.errors import InputError, describe
 from otel_straggler.receive.collected import FORMATS, Collected, Decoders, Format, Recording
 from otel_straggler.receive.csv import read_csv
 from otel_straggler.receive.merge import split_csv_clashes
-from otel_straggler.wire import decode_spans
+from otel_straggler.wire.identity import NO_RANK
 
 STDIN = "<stdin>"
 SNIFFED_BYTES = 4_096
@@ -267,7 +267,7 @@ def _nothing(recording: Recording) -> str:
 
 
 def _remedy_for_nothing(recording: Recording) -> str:
-    if decode_spans.NO_RANK in recording.not_scored:
+    if NO_RANK in recording.not_scored:
         return "Put training.rank on the resource or on the spans."
     return "Record the run's traces."
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from otel_straggler.record.fold_rule import FoldRule
 from otel_straggler.record.recorder import Record, is_failure
-from otel_straggler.wire.fold_sketch import LONGEST_NS
-from otel_straggler.wire.folded_spans import MOST_RUNS
+from otel_straggler.wire.folded_spans import LONGEST_NS, MOST_RUNS
 
 _MOST_TOKENS = 2**63 - 1
 

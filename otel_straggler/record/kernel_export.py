@@ -18,7 +18,7 @@ from otel_straggler.record.description import Topology, resource_attributes
 from otel_straggler.record.kernel_feed import KERNELS, KernelFeed
 from otel_straggler.record.recorder import Recorder
 from otel_straggler.transport.client import client_for
-from otel_straggler.wire.encode_kernels import encode_kernel_times
+from otel_straggler.wire.encode_metrics import encode_kernel_times
 
 MOST_QUEUED_BYTES = 4 * 1024 * 1024
 """Some minutes of a large model's kernels."""

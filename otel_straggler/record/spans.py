@@ -29,7 +29,7 @@ from otel_straggler.wire.encode_spans import (
     encode_rows,
     with_octets,
 )
-from otel_straggler.wire.fold_sketch import write_sketch
+from otel_straggler.wire.folded_spans import write_sketch
 from otel_straggler.wire.ids import (
     WINDOW_NS,
     Ids,

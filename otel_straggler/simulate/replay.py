@@ -18,8 +18,7 @@ from otel_straggler.simulate.kernels_told import KernelsTold
 from otel_straggler.simulate.sensors import Sensors
 from otel_straggler.simulate.time_spent import TimeSpent
 from otel_straggler.simulate.writers import encode_requests, resource_of
-from otel_straggler.wire.encode_kernels import encode_kernel_times
-from otel_straggler.wire.encode_metrics import encode_heartbeat, encode_numbers
+from otel_straggler.wire.encode_metrics import encode_heartbeat, encode_kernel_times, encode_numbers
 
 BEAT_S = 5.0
 """Between two signs of life of a rank, as a real client sends them."""

@@ -23,10 +23,7 @@ from otel_straggler.model.kernel_times import KernelTimesBuilder
 from otel_straggler.model.rank import Source
 from otel_straggler.model.section_times import SectionTimes
 from otel_straggler.model.told_number import ToldNumber
-from otel_straggler.wire.decode_histograms import section_times
 from otel_straggler.wire.decode_json import message_from_json
-from otel_straggler.wire.decode_kernels import take_kernel_times
-from otel_straggler.wire.decode_told import is_told, may_tell, told_number
 from otel_straggler.wire.identity import (
     Aliases,
     Resource,
@@ -49,12 +46,15 @@ from otel_straggler.wire.metric_rules import (
     DecodedMetrics,
     as_text,
     heartbeat,
+    is_told,
+    may_tell,
     rank_told,
+    section_times,
     take_count,
+    take_kernel_times,
+    told_number,
 )
 from otel_straggler.wire.native_metrics import NativeMetrics
-
-__all__ = ["DecodedMetrics", "MetricDecoder"]
 
 
 class MetricDecoder:

@@ -21,8 +21,6 @@ from otel_straggler.model.kernel_times import KernelCell, KernelTimes
 from otel_straggler.model.observation import Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.section_times import Buckets, SectionTimes
-from otel_straggler.wire.decode_histograms import UNITS_S, section_named
-from otel_straggler.wire.decode_kernels import cell_named
 from otel_straggler.wire.identity import Aliases, Resources, Value, read_attributes
 from otel_straggler.wire.metric_rules import (
     COUNTS,
@@ -34,15 +32,18 @@ from otel_straggler.wire.metric_rules import (
     NUMBERS,
     SECTION_TIMES,
     TEXTS,
+    UNITS_S,
     UNKNOWN,
     USED,
     USES,
     DecodedMetrics,
     RankTold,
     as_text,
+    cell_named,
     counted,
     heartbeat,
     rank_told,
+    section_named,
 )
 
 _NUMBER, _COUNTS, _INFO, _TIMES, _KERNELS = range(5)

@@ -21,17 +21,22 @@ from otel_straggler.model.gpu_times import GpuTimes
 from otel_straggler.model.observation import NO_KERNEL, ObservationBatch, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.wire.identity import Resources, as_int, as_size
-from otel_straggler.wire.span_fates import (
+from otel_straggler.wire.span_rules import (
     BAD_ID,
     BAD_TIME,
     DURATION_NOT_POSITIVE,
     FATES,
+    GPU_KEYS,
     ROW,
     DecodedSpans,
+    Found,
+    Keys,
     Progress,
+    basis_of,
+    section_of,
+    shape_of,
+    step_of,
 )
-from otel_straggler.wire.span_gpu import GPU_KEYS, basis_of
-from otel_straggler.wire.span_keys import Found, Keys, section_of, shape_of, step_of
 
 _NUMBER, _WHO, _SHAPE, _SECTION, _FOREIGN = range(5)
 _SCOPE_ASKED, _SENDER_ASKED, _SHAPE_ASKED = range(3)

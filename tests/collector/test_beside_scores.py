@@ -18,7 +18,7 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.told_number import ToldNumber
 from otel_straggler.publish.prometheus import constant_labels
 from otel_straggler.publish.verdict_series import RunLabels
-from otel_straggler.wire.decode_metrics import DecodedMetrics
+from otel_straggler.wire.metric_rules import DecodedMetrics
 
 NOW_S = 1_800_000_000.0
 RUN = RunLabels(run_id="run", jobs={"": "job"}, constant=constant_labels("c"))

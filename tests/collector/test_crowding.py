@@ -16,8 +16,10 @@ from otel_straggler.collector.settings import ScoringSettings
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
-from otel_straggler.wire.decode_metrics import DecodedMetrics, MetricDecoder
-from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
+from otel_straggler.wire.decode_metrics import MetricDecoder
+from otel_straggler.wire.decode_spans import SpanDecoder
+from otel_straggler.wire.metric_rules import DecodedMetrics
+from otel_straggler.wire.span_rules import DecodedSpans
 
 from .watched_world import WatchedWorld
 

@@ -16,7 +16,7 @@ from otel_straggler.cli.score import command as score
 from otel_straggler.simulate.writers import as_json_line
 from otel_straggler.wire.decode_spans import SpanDecoder
 from otel_straggler.wire.identity import Aliases
-from otel_straggler.wire.span_names import SpanNames
+from otel_straggler.wire.span_rules import SpanNames
 
 from .foreign import DATADOG_SPANS, LENS_SPANS, RANKS, SLOW, SLOWDOWN, datadog, lens
 

@@ -16,7 +16,7 @@ from otel_straggler.model.gpu_times import GpuTimes
 from otel_straggler.model.observation import NO_SEQ, BatchBuilder, Kernel, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.receive.handler import Answer, Request
-from otel_straggler.wire.decode_spans import DecodedSpans, Progress
+from otel_straggler.wire.span_rules import DecodedSpans, Progress
 
 JSON = "application/json"
 COLUMNS = ("source", "section", "kernel", "step", "start_ns", "duration_s", "seq", "runs", "tokens")

@@ -14,7 +14,7 @@ from otel_straggler.collector.liveness import Liveness
 from otel_straggler.collector.rank_life import MOST_REASONS, RankLife
 from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
-from otel_straggler.wire.decode_spans import Progress
+from otel_straggler.wire.span_rules import Progress
 
 NOW = 1_790_000_000.0
 

@@ -11,7 +11,7 @@ from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
-from otel_straggler.wire.decode_metrics import DecodedMetrics
+from otel_straggler.wire.metric_rules import DecodedMetrics
 
 from .watched_world import WatchedWorld
 

@@ -16,8 +16,8 @@ from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.maintenance import Maintenance
 from otel_straggler.model.rank import Source
 from otel_straggler.publish.maintenance_book import MaintenanceBook
-from otel_straggler.wire.decode_metrics import DecodedMetrics
 from otel_straggler.wire.decode_spans import SpanDecoder
+from otel_straggler.wire.metric_rules import DecodedMetrics
 
 BEAT_S = 5.0
 STUCK_AFTER_S = 600.0

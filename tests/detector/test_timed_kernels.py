@@ -13,7 +13,7 @@ from otel_straggler.model.observation import BatchBuilder, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.score.scorer import Scorer, ScoreSettings
 from otel_straggler.wire.decode_metrics import MetricDecoder
-from otel_straggler.wire.encode_kernels import encode_kernel_times
+from otel_straggler.wire.encode_metrics import encode_kernel_times
 
 from ..kernels_made import Taken, cell, taken
 

@@ -14,7 +14,7 @@ from otel_straggler.record.kernel_feed import KernelFeed
 from otel_straggler.report.timed_kernels import kernel_summaries
 from otel_straggler.report.types import Statistic
 from otel_straggler.wire.decode_metrics import MetricDecoder
-from otel_straggler.wire.encode_kernels import encode_kernel_times
+from otel_straggler.wire.encode_metrics import encode_kernel_times
 
 from .fake_cupti import FakeGpu, build
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from otel_straggler.record.python_recorder import PythonTimer
 from otel_straggler.record.recorder import Epoch
-from otel_straggler.wire.fold_sketch import LONGEST_NS, write_sketch
+from otel_straggler.wire.folded_spans import LONGEST_NS, write_sketch
 
 from .made_records import NAMES, PHASES, TIMED, TIMED_BY_EVENTS, Gpu, Made, MadeTables, random_runs
 from .test_native_spans import OFFSET_NS, decoded, native, packers, spans_of

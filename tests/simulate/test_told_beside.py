@@ -13,7 +13,8 @@ from otel_straggler.semconv import Metric
 from otel_straggler.simulate.replay import Ending, Replay
 from otel_straggler.simulate.runs import SimulatedRun
 from otel_straggler.simulate.sensors import GPU_MODEL, Sensors
-from otel_straggler.wire.decode_metrics import DecodedMetrics, MetricDecoder
+from otel_straggler.wire.decode_metrics import MetricDecoder
+from otel_straggler.wire.metric_rules import DecodedMetrics
 
 from .generated import QUIET, make
 from .test_replay import Time

@@ -35,7 +35,8 @@ from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import encode_requests
 from otel_straggler.wire import decode_json
 from otel_straggler.wire.decode_metrics import MetricDecoder
-from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
+from otel_straggler.wire.decode_spans import SpanDecoder
+from otel_straggler.wire.span_rules import DecodedSpans
 
 EXTENSION: ModuleType | None = NATIVE
 """Given to decoders; see :func:`way`."""

@@ -24,10 +24,17 @@ from otel_straggler.record.spans import SpanPacker
 from otel_straggler.score.deliveries import without_duplicates
 from otel_straggler.score.layer1 import History, score_window
 from otel_straggler.score.step_tables import build_step_table
-from otel_straggler.wire.decode_spans import BAD_FOLD, DecodedSpans, SpanDecoder
-from otel_straggler.wire.fold_sketch import LONGEST_NS, buckets_of, read_sketches, write_sketch
-from otel_straggler.wire.folded_spans import MOST_ROWS, MOST_RUNS
+from otel_straggler.wire.decode_spans import SpanDecoder
+from otel_straggler.wire.folded_spans import (
+    LONGEST_NS,
+    MOST_ROWS,
+    MOST_RUNS,
+    buckets_of,
+    read_sketches,
+    write_sketch,
+)
 from otel_straggler.wire.identity import read_attributes
+from otel_straggler.wire.span_rules import BAD_FOLD, DecodedSpans
 
 OFFSET_NS = 1_790_000_000_000_000_000
 NOWHERE = Endpoint(url="http://127.0.0.1:1", is_enabled=False)

@@ -16,8 +16,9 @@ from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.native import NATIVE
 from otel_straggler.receive.merge import merge_batches
 from otel_straggler.score.step_tables import build_step_table
-from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
-from otel_straggler.wire.fold_sketch import write_sketch
+from otel_straggler.wire.decode_spans import SpanDecoder
+from otel_straggler.wire.folded_spans import write_sketch
+from otel_straggler.wire.span_rules import DecodedSpans
 
 NAN = float("nan")
 START_NS = 1_790_000_000_000_000_000

@@ -25,7 +25,7 @@ from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.kernel_times import KernelTimes
 from otel_straggler.model.rank import Source
 from otel_straggler.native import NATIVE
-from otel_straggler.wire.decode_metrics import DecodedMetrics, MetricDecoder
+from otel_straggler.wire.decode_metrics import MetricDecoder
 from otel_straggler.wire.encode_metrics import (
     SectionHistogram,
     encode_heartbeat,
@@ -35,6 +35,7 @@ from otel_straggler.wire.encode_metrics import (
 )
 from otel_straggler.wire.encode_spans import encode_resource
 from otel_straggler.wire.identity import Aliases
+from otel_straggler.wire.metric_rules import DecodedMetrics
 
 from . import protobuf_by_hand as by_hand
 from .agreement import has_taken, scanned

@@ -23,11 +23,10 @@ from otel_straggler.native import NATIVE
 from otel_straggler.receive.merge import merge_batches
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import encode_requests
-from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
+from otel_straggler.wire.decode_spans import SpanDecoder
 from otel_straggler.wire.identity import Aliases
 from otel_straggler.wire.native_scan import NativeScan
-from otel_straggler.wire.span_keys import Keys
-from otel_straggler.wire.span_names import SpanNames
+from otel_straggler.wire.span_rules import DecodedSpans, Keys, SpanNames
 
 from . import protobuf_by_hand as by_hand
 from .agreement import has_taken, scanned

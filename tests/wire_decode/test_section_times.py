@@ -17,10 +17,10 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from otel_straggler.model.observation import Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.section_times import Buckets, SectionTimes
-from otel_straggler.wire.decode_metrics import DecodedMetrics, MetricDecoder
+from otel_straggler.wire.decode_metrics import MetricDecoder
 from otel_straggler.wire.encode_metrics import SectionHistogram, encode_histograms
-from otel_straggler.wire.histogram_deltas import HistogramDeltas
-from otel_straggler.wire.pseudo_runs import MOST_ROWS, rows_of, run_times_s
+from otel_straggler.wire.metric_rules import DecodedMetrics
+from otel_straggler.wire.section_rows import MOST_ROWS, HistogramDeltas, rows_of, run_times_s
 
 SECOND = 10**9
 WHO = Source(run_id="run", rank=3, session_id="s")

@@ -21,7 +21,7 @@ from otel_straggler.model.gpu_times import CUPTI, GpuTimes
 from otel_straggler.model.observation import Kernel, ObservationBatch, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.receive.handler import Answer, Request
-from otel_straggler.wire.decode_spans import DecodedSpans, Progress
+from otel_straggler.wire.span_rules import DecodedSpans, Progress
 
 Json: TypeAlias = dict[str, Any]
 

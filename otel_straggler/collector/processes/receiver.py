@@ -41,7 +41,8 @@ from otel_straggler.receive.http1 import HttpLimits, HttpServer
 from otel_straggler.receive.http_messages import Heavy, Response
 from otel_straggler.receive.http_messages import Request as HttpRequest
 from otel_straggler.receive.tokens import POLLS, TokenGuard
-from otel_straggler.wire.decode_spans import DecodedSpans, SpanDecoder
+from otel_straggler.wire.decode_spans import SpanDecoder
+from otel_straggler.wire.span_rules import DecodedSpans
 
 _COUNTS_EVERY_S = 0.25
 _OFF_LOOP_BYTES = 1024 * 1024
