@@ -1,5 +1,5 @@
 """Write reference pages, alert files and dashboards from the code: ``make generate``. ``--check``
-only looks. What lies in ``dashboards/`` and is no page is a copy of what the package carries.
+only looks.
 
 Each page is what the code says; a field without a description stops it with a sentence.
 """
@@ -17,7 +17,6 @@ from described import Undescribed
 
 from otel_straggler.alerts.render import render_all
 from otel_straggler.alerts.settings import AlertSettings
-from otel_straggler.dashboards.exported import shipped
 from otel_straggler.dashboards.render import render_all as render_dashboards
 
 HERE = Path(__file__).parent
@@ -37,9 +36,7 @@ def main(arguments: list[str]) -> int:
     """Write, or with ``--check`` compare; 1 if a page is stale or cannot be made."""
     stale = []
     made = {f"../alerts/{name}": text for name, text in render_all(AlertSettings()).items()}
-    pages = render_dashboards()
-    made |= {f"../otel_straggler/dashboards/files/{name}": text for name, text in pages.items()}
-    made |= {f"../dashboards/{name}": text for name, text in {**shipped(), **pages}.items()}
+    made |= {f"../dashboards/{name}": text for name, text in render_dashboards().items()}
     for name, page in PAGES.items():
         try:
             made[name] = NOTE + page()

@@ -18,7 +18,6 @@ from otel_straggler.collector.live_series import live_families
 from otel_straggler.collector.liveness import World
 from otel_straggler.collector.rank_life import RankLife
 from otel_straggler.dashboards import marks
-from otel_straggler.dashboards.exported import shipped
 from otel_straggler.dashboards.queries import ALL_OR_SOME, WORST_RANKS
 from otel_straggler.model.rank import Source
 from otel_straggler.publish.prometheus import constant_labels
@@ -35,12 +34,6 @@ def test_the_pages_are_the_six() -> None:
     """Fleet, run, matrix, rank, liveness and the pipeline have a page each."""
     names = {"fleet", "run", "matrix", "rank", "liveness", "pipeline"}
     assert {path.stem for path in PAGES} == names
-
-
-def test_what_is_committed_is_what_the_package_carries() -> None:
-    """The folder in the repository and `dashboards export` are the same files."""
-    files = {path for path in FOLDER.rglob("*") if path.is_file()}
-    assert {str(f.relative_to(FOLDER)): f.read_text(encoding="utf-8") for f in files} == shipped()
 
 
 def test_making_the_pages_again_changes_no_byte() -> None:
