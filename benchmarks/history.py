@@ -113,7 +113,7 @@ def main() -> None:
     assert len(windows) == WINDOWS
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "history.db"
-        history = History(path, most_waiting_bytes=2**40)
+        history = History(path, max_waiting_bytes=2**40)
         history.open()
         window_ms, windows_s = keep_windows(history, windows)
         history.close()

@@ -27,7 +27,7 @@ from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RankWaits, RunVerdicts, SectionCost, WorldSummary
 from otel_straggler.page.bundle import bundle, json_in_html
 from otel_straggler.publish.history import History, HistoryReader
-from otel_straggler.publish.history.blobs import encode_blob
+from otel_straggler.publish.history.codec import encode_blob
 from otel_straggler.publish.picture import RankSigns, RankTable, Seen
 from otel_straggler.publish.picture.summary import summary_of, summary_value
 from otel_straggler.score.scorer import Scorer, ScoreSettings
@@ -123,7 +123,7 @@ def main() -> None:
     summary_s = time.perf_counter() - at_s
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "history.db"
-        history = History(path, most_waiting_bytes=2**40, max_bytes=2**40)
+        history = History(path, max_waiting_bytes=2**40, max_bytes=2**40)
         history.open()
         history.put(windows=closed, summaries=[summary_of(seen)])
         history.close(600)

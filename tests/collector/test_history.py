@@ -32,7 +32,7 @@ from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.decisions import Decisions
 from otel_straggler.publish.history import REASONS, HistoryReader
-from otel_straggler.publish.history.blobs import decode_blob
+from otel_straggler.publish.history.codec import decode_blob
 from otel_straggler.publish.maintenance_book import MaintenanceBook
 from otel_straggler.score.scorer import ScorerCounts
 

@@ -21,7 +21,7 @@ from otel_straggler.collector.settings import (
 )
 from otel_straggler.config import ClientSettings
 from otel_straggler.model.verdict import CAUSES
-from otel_straggler.publish.history.history import MOST_WAITING_BYTES
+from otel_straggler.publish.history.history import MAX_WAITING_BYTES
 from otel_straggler.publish.picture.patterns import LEAST_EXCESS
 from otel_straggler.publish.picture.verdicts import MOST_VERDICTS as MOST_VERDICTS_OF_PAGE
 from otel_straggler.publish.verdict_series import MOST_VERDICTS
@@ -74,7 +74,7 @@ STATED = {
     "history.md": [
         f"every {HISTORY['save_every_seconds']:g} s (`save_every_seconds`)",
         f"{HISTORY['keep_days']:g} days (`keep_days`) and {HISTORY['max_mib']} MiB (`max_mib`)",
-        f"up to {MOST_WAITING_BYTES // 2**20} MiB wait",
+        f"up to {MAX_WAITING_BYTES // 2**20} MiB wait",
     ],
     "from-nvrx.md": [
         f"At most the {MOST_RUNS:,} newest runs of a section count",

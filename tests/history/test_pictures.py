@@ -14,7 +14,7 @@ import pytest
 
 from otel_straggler.errors import InputError
 from otel_straggler.publish.history import HistoryReader
-from otel_straggler.publish.history.blobs import decode_blob, encode_blob
+from otel_straggler.publish.history.codec import decode_blob, encode_blob
 from otel_straggler.publish.picture.from_history import FromHistory
 from otel_straggler.publish.picture.picture import Maker, picture_json
 from otel_straggler.publish.picture.rank import rank_json
@@ -26,7 +26,6 @@ from otel_straggler.publish.picture.timeline import timeline_json
 from .worlds import NOW_S, seen_of
 
 MAKER = Maker(version="1")
-VERSION_1 = Path(__file__).with_name("version_1.sql")
 
 
 def kept(begin: Any, path: Path, *worlds: Seen, **parts: Any) -> Callable[..., FromHistory]:
@@ -147,12 +146,11 @@ def test_a_section_within_another_stays_there(begin: Any, kit: Any, path: Path) 
     assert [section.parent for section in seen.table.sections] == ["", "", "forward"]
 
 
-def test_a_history_without_summaries_shows_windows_and_verdicts(path: Path) -> None:
-    """As an older collector has kept it."""
-    connection = sqlite3.connect(path)
-    connection.executescript(VERSION_1.read_text())
-    connection.close()
-    found = FromHistory(HistoryReader(path)).seen("run")
+def test_a_history_without_summaries_shows_windows_and_verdicts(
+    begin: Any, kit: Any, path: Path
+) -> None:
+    """As after a limit has dropped them."""
+    found = kept(begin, path, windows=[kit.window()], changes=[kit.verdict(3)])().seen("run")
     assert found is not None
     picture = picture_json(found, MAKER)
     assert picture["ranks"]["rank"] == [0, 1, 2, 3]

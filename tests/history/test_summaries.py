@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from otel_straggler.errors import InputError
-from otel_straggler.publish.history import HistoryReader, Summary, schema
-from otel_straggler.publish.history.waiting import MOST_SUMMARIES, Waiting
+from otel_straggler.publish.history import HistoryReader, Summary
+from otel_straggler.publish.history.history import MAX_SUMMARIES, Waiting
 
 DAY_S = 86_400.0
 MiB = 2**20
-VERSION_1 = Path(__file__).with_name("version_1.sql")
 
 
 def summary(run_id: str = "run", group: str = "", **value: Any) -> Summary:
@@ -125,12 +124,12 @@ def test_summaries_stay_within_the_size_of_the_file(begin: Any, path: Path) -> N
 def test_waiting_summaries_are_bounded() -> None:
     """A newer one of a run that waits already always has room."""
     waiting = Waiting(MiB)
-    many = [summary(f"run-{number}") for number in range(MOST_SUMMARIES + 5)]
+    many = [summary(f"run-{number}") for number in range(MAX_SUMMARIES + 5)]
     assert waiting.put([], [], {}, many) == 5
     assert waiting.put([], [], {}, many[:3]) == 0
     batch = waiting.take(0.0)
     assert batch is not None
-    assert len(batch) == MOST_SUMMARIES
+    assert len(batch) == MAX_SUMMARIES
 
 
 def test_a_damaged_summary_is_dropped_and_counted(begin: Any, path: Path) -> None:
@@ -149,25 +148,3 @@ def test_a_damaged_summary_is_dropped_and_counted(begin: Any, path: Path) -> Non
     history = begin()
     assert lost(history) == {"damaged": 1}
     assert (values(path, "run"), values(path, "other")) == ({}, {"": {"step": 2}})
-
-
-def test_a_file_of_version_1_is_read_and_brought_forward(begin: Any, path: Path) -> None:
-    """It has no summaries; a reader leaves it as it is, a collector adds the table and goes on."""
-    connection = sqlite3.connect(path)
-    connection.executescript(VERSION_1.read_text())
-    connection.close()
-    with HistoryReader(path) as reader:
-        assert (reader.summaries("run"), reader.summary("run", "")) == ({}, None)
-        assert [v.rank for v in reader.changes("run")] == [3]
-        assert [w.first_step for w in reader.windows("run")] == [0, 10]
-    history = begin()
-    assert history.restored.states == {"references": {"best_s": 1.5}}
-    history.put(summaries=[summary(step=1)])
-    history.close()
-    assert values(path) == {"": {"step": 1}}
-    with HistoryReader(path) as reader:
-        assert [v.rank for v in reader.changes("run")] == [3]
-        assert len(reader.windows("run")) == 2
-    connection = sqlite3.connect(path)
-    assert schema.check_version(connection, where="it") == 2
-    connection.close()

@@ -12,9 +12,15 @@ import pytest
 
 from otel_straggler.errors import InputError
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.publish.history.blobs import decode_blob, encode_blob
-from otel_straggler.publish.history.verdict_text import read_verdict, verdict_text
-from otel_straggler.publish.history.window_blobs import WindowSummary, read_window, window_value
+from otel_straggler.publish.history.codec import (
+    WindowSummary,
+    decode_blob,
+    encode_blob,
+    read_verdict,
+    read_window,
+    verdict_text,
+    window_value,
+)
 
 
 def there_and_back(window: Any) -> WindowSummary:

@@ -1,11 +1,10 @@
 """What survives a restart: states, changes of verdicts, summaries of windows, in one file."""
 
+from otel_straggler.publish.history.codec import WindowSummary
 from otel_straggler.publish.history.failures import REASONS
-from otel_straggler.publish.history.file import Restored
+from otel_straggler.publish.history.file import Restored, Summary
 from otel_straggler.publish.history.history import History, HistoryCounts
 from otel_straggler.publish.history.reader import HistoryReader, RunEntry, WindowEntry
-from otel_straggler.publish.history.rows import Summary
-from otel_straggler.publish.history.window_blobs import WindowSummary
 
 __all__ = [
     "REASONS",

@@ -1,30 +1,74 @@
-"""The file of a history, open for writing: one transaction a call, and never larger than told."""
+"""The file of a history, open for writing: its lock, its tables, one transaction a call."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias
 
-from otel_straggler.publish.history import schema
-from otel_straggler.publish.history.blobs import digest_of
-from otel_straggler.publish.history.rows import ChangeRow, SummaryRow, WindowRow
+from otel_straggler.errors import ConfigError, UnavailableError, describe
 
+try:
+    import fcntl
+except ImportError:  # Windows: SQLite's own locks remain
+    fcntl = None  # type: ignore[assignment]
+
+SCHEMA_VERSION: Final = 3
+"""One more with every change of the tables or of what their blobs hold."""
+APPLICATION_ID: Final = 0x6F747331
+"""In the head of the file (``PRAGMA application_id``): "ots1"."""
 BUSY_S: Final = 5.0
 """How long a statement waits for another program that holds the file."""
+Row: TypeAlias = Mapping[str, Any]
+"""The columns of a row by name."""
 _WAL_LIMIT_BYTES: Final = 4 * 1024 * 1024
 _TOUCH_NS: Final = 86_400 * 10**9
 _ROOM: Final = 0.05
 """Freed beyond what is needed, so that not every write must make room."""
+_TABLES: Final = (
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    """CREATE TABLE runs (
+        run_id TEXT PRIMARY KEY, job TEXT NOT NULL,
+        first_seen_ns INTEGER NOT NULL, last_seen_ns INTEGER NOT NULL)""",
+    """CREATE TABLE state (
+        key TEXT PRIMARY KEY, written_at_ns INTEGER NOT NULL, blob BLOB NOT NULL)""",
+    """CREATE TABLE changes (
+        id INTEGER PRIMARY KEY, run_id TEXT NOT NULL, seq INTEGER NOT NULL,
+        at_ns INTEGER NOT NULL, written_at_ns INTEGER NOT NULL,
+        subject_id TEXT NOT NULL, verdict TEXT NOT NULL, UNIQUE (run_id, seq))""",
+    """CREATE TABLE windows (
+        id INTEGER PRIMARY KEY, run_id TEXT NOT NULL, group_name TEXT NOT NULL,
+        attempt INTEGER NOT NULL, first_step INTEGER, last_step INTEGER,
+        start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL, written_at_ns INTEGER NOT NULL,
+        ranks INTEGER NOT NULL, stragglers INTEGER NOT NULL, blob BLOB NOT NULL)""",
+    "CREATE INDEX windows_of_run ON windows (run_id, id)",
+    """CREATE TABLE summaries (
+        run_id TEXT NOT NULL, group_name TEXT NOT NULL, written_at_ns INTEGER NOT NULL,
+        blob BLOB NOT NULL, PRIMARY KEY (run_id, group_name))""",
+)
+_INSERT_RUN: Final = (
+    "INSERT INTO runs VALUES (:run_id, :job, :now, :now) ON CONFLICT (run_id) DO UPDATE SET "
+    "last_seen_ns = :now, job = CASE WHEN :job = '' THEN job ELSE :job END"
+)
+_INSERT: Final = {
+    "changes": "INSERT INTO changes (run_id, seq, at_ns, written_at_ns, subject_id, verdict) "
+    "VALUES (:run_id, (SELECT coalesce(max(seq) + 1, 0) FROM changes WHERE run_id = :run_id), "
+    ":at_ns, :now, :subject_id, :verdict)",
+    "windows": "INSERT INTO windows (run_id, group_name, attempt, first_step, last_step, "
+    "start_ns, end_ns, written_at_ns, ranks, stragglers, blob) VALUES (:run_id, :group, :attempt, "
+    ":first_step, :last_step, :start_ns, :end_ns, :now, :ranks, :stragglers, :blob)",
+    "summaries": "INSERT OR REPLACE INTO summaries VALUES (:run_id, :group, :now, :blob)",
+}
 
 
 class Database:
     """Not thread-safe. Every method may raise sqlite3.Error; then nothing of it was written.
 
     Raises:
-        ConfigError, UnavailableError: see :func:`schema.prepare`.
+        ConfigError, UnavailableError: see :func:`check_version`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,15 +76,16 @@ class Database:
             path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
         )
         try:
-            schema.refuse_others(connection, where=str(path))
+            if not _is_empty(connection):  # before anything is written to it
+                check_version(connection, where=str(path))
             # Before the first table, or it never holds.
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("PRAGMA journal_mode = WAL").fetchall()
             # With WAL nothing tears; a power cut may cost the last seconds.
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
-            schema.prepare(connection, where=str(path))
-            self._page_bytes = self._number("PRAGMA page_size")
+            _prepare(connection, where=str(path))
+            self._page_bytes = _number(self._connection, "PRAGMA page_size")
             self._files = (path, path.with_name(f"{path.name}-wal"))
             self._places = tuple(map(_place, self._files))
         except BaseException:
@@ -58,25 +103,24 @@ class Database:
     def write(
         self,
         *,
-        windows: Sequence[WindowRow],
-        changes: Sequence[ChangeRow],
-        states: dict[str, bytes],
+        windows: Sequence[Row],
+        changes: Sequence[Row],
+        states: Mapping[str, bytes],
+        summaries: Sequence[Row],
         now_ns: int,
-        summaries: Sequence[SummaryRow] = (),
     ) -> None:
         """All of it, or nothing."""
         with self._transaction():
             for key, blob in states.items():
                 self._write_state(key, blob, now_ns)
-            for change in changes:
-                self._note_run(change.run_id, "", now_ns)
-                self._write_change(change, now_ns)
-            for window in windows:
-                self._note_run(window.run_id, window.job, now_ns)
-                self._write_window(window, now_ns)
-            for summary in summaries:
-                self._note_run(summary.run_id, summary.job, now_ns)
-                self._write_summary(summary, now_ns)
+            for table, rows in (
+                ("changes", changes),
+                ("windows", windows),
+                ("summaries", summaries),
+            ):
+                for row in rows:
+                    self._connection.execute(_INSERT_RUN, {"job": "", **row, "now": now_ns})
+                    self._connection.execute(_INSERT[table], {**row, "now": now_ns})
 
     def drop_older(self, than_ns: int) -> bool:
         """What was written before then goes; whether there was any."""
@@ -112,16 +156,18 @@ class Database:
         for table, size in (("windows", "length(blob)"), ("changes", "length(verdict)")):
             while self.used_bytes() > target and self._drop_oldest(table, size, target):
                 pass
-        while self.used_bytes() > max_bytes and (key := self._drop_oldest_summary()):
-            lost.append(key)
-        while self.used_bytes() > max_bytes and (key := self._drop_largest_state()):
-            lost.append(key)
+        for question in (
+            "SELECT 'summaries', rowid, run_id FROM summaries ORDER BY written_at_ns, rowid",
+            "SELECT 'state', rowid, key FROM state ORDER BY length(blob) DESC",
+        ):
+            while self.used_bytes() > max_bytes and (dropped := self._drop_one(question)):
+                lost.append(dropped)
         self.shrink()
         return lost
 
     def shrink(self) -> None:
         """Give free pages back to the file system."""
-        if self._number("PRAGMA freelist_count") == 0:
+        if _number(self._connection, "PRAGMA freelist_count") == 0:
             return
         # A cursor would step once, which frees one page: the pragma has no columns to fetch.
         self._connection.executescript("PRAGMA incremental_vacuum")
@@ -129,7 +175,9 @@ class Database:
 
     def used_bytes(self) -> int:
         """Of the file, without free pages."""
-        pages = self._number("PRAGMA page_count") - self._number("PRAGMA freelist_count")
+        pages = _number(self._connection, "PRAGMA page_count") - _number(
+            self._connection, "PRAGMA freelist_count"
+        )
         return pages * self._page_bytes
 
     def oldest_at_ns(self) -> int | None:
@@ -161,61 +209,12 @@ class Database:
 
     def _write_state(self, key: str, blob: bytes, now_ns: int) -> None:
         """What has not changed is not written again, only shown to be in use once a day."""
-        digest = digest_of(blob)
-        known = self._connection.execute(
-            "SELECT digest, written_at_ns FROM state WHERE key = ?", (key,)
-        ).fetchone()
-        if known is not None and known[0] == digest and now_ns - known[1] < _TOUCH_NS:
-            return
-        self._connection.execute(
-            "INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?)", (key, now_ns, digest, blob)
-        )
-
-    def _write_change(self, change: ChangeRow, now_ns: int) -> None:
-        self._connection.execute(
-            "INSERT INTO changes (run_id, seq, at_ns, written_at_ns, subject_id, verdict) VALUES ("
-            ":run, (SELECT coalesce(max(seq) + 1, 0) FROM changes WHERE run_id = :run), "
-            ":at, :now, :subject, :verdict)",
-            {
-                "run": change.run_id,
-                "at": change.at_ns,
-                "now": now_ns,
-                "subject": change.subject_id,
-                "verdict": change.verdict,
-            },
-        )
-
-    def _write_window(self, window: WindowRow, now_ns: int) -> None:
-        self._connection.execute(
-            "INSERT INTO windows (run_id, group_name, attempt, first_step, last_step, start_ns, "
-            "end_ns, written_at_ns, ranks, stragglers, blob) VALUES (?,?,?,?,?,?,?,?,?,?,?)",
-            (
-                window.run_id,
-                window.group,
-                window.attempt,
-                window.first_step,
-                window.last_step,
-                window.start_ns,
-                window.end_ns,
-                now_ns,
-                window.ranks,
-                window.stragglers,
-                window.blob,
-            ),
-        )
-
-    def _write_summary(self, summary: SummaryRow, now_ns: int) -> None:
-        self._connection.execute(
-            "INSERT OR REPLACE INTO summaries VALUES (?, ?, ?, ?)",
-            (summary.run_id, summary.group, now_ns, summary.blob),
-        )
-
-    def _note_run(self, run_id: str, job: str, now_ns: int) -> None:
-        self._connection.execute(
-            "INSERT INTO runs VALUES (:run, :job, :now, :now) ON CONFLICT (run_id) DO UPDATE SET "
-            "last_seen_ns = :now, job = CASE WHEN :job = '' THEN job ELSE :job END",
-            {"run": run_id, "job": job, "now": now_ns},
-        )
+        question = "SELECT 1 FROM state WHERE key = ? AND written_at_ns > ? AND blob = ?"
+        values = (key, now_ns - _TOUCH_NS, blob)
+        if self._connection.execute(question, values).fetchone() is None:
+            self._connection.execute(
+                "INSERT OR REPLACE INTO state VALUES (?, ?, ?)", (key, now_ns, blob)
+            )
 
     def _drop_oldest(self, table: str, size: str, target: int) -> bool:
         """As many of the oldest rows as hold what is too much; whether there were any."""
@@ -232,23 +231,15 @@ class Database:
             self._connection.execute(f"DELETE FROM {table} WHERE id <= ?", (last,))  # noqa: S608
         return True
 
-    def _drop_largest_state(self) -> str:
-        question = "SELECT key FROM state ORDER BY length(blob) DESC LIMIT 1"
-        found = self._connection.execute(question).fetchone()
-        if found is None:
+    def _drop_one(self, question: str) -> str:
+        """Drop the first row that ``question`` gives as table, rowid and name; what went."""
+        row = self._connection.execute(question).fetchone()
+        if row is None:
             return ""
+        table, number, name = row
         with self._transaction():
-            self._connection.execute("DELETE FROM state WHERE key = ?", found)
-        return f"state {found[0]}"
-
-    def _drop_oldest_summary(self) -> str:
-        question = "SELECT rowid, run_id FROM summaries ORDER BY written_at_ns, rowid LIMIT 1"
-        found = self._connection.execute(question).fetchone()
-        if found is None:
-            return ""
-        with self._transaction():
-            self._connection.execute("DELETE FROM summaries WHERE rowid = ?", found[:1])
-        return f"summary {found[1]}"
+            self._connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (number,))  # noqa: S608
+        return f"{table} {name}"
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -261,9 +252,6 @@ class Database:
                 self._connection.execute("ROLLBACK")
             raise
 
-    def _number(self, question: str) -> int:
-        return int(self._connection.execute(question).fetchone()[0])
-
 
 def _place(path: Path) -> tuple[int, int] | None:
     """What tells a file from another one of the same name; None if there is none."""
@@ -272,3 +260,109 @@ def _place(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+# --- one writer a file --------------------------------------------------------------------------
+
+
+class WriterLock:
+    """Held on a file of its own beside the database. SQLite's locks cannot say it: its readers
+    would be shut out too; and a lock on the database itself would end theirs."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_name(path.name + ".lock")
+        self._history = path
+        self._file: int | None = None
+
+    def take(self) -> None:
+        """Raises:
+        UnavailableError: another process, or another history of this one, has it.
+        OSError: the file cannot be made.
+        """
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(file, 0)
+            os.pwrite(file, str(os.getpid()).encode(), 0)
+        except BlockingIOError:
+            holder = os.pread(file, 20, 0).decode("ascii", "replace") or "?"
+            os.close(file)
+            raise UnavailableError(
+                describe(
+                    where=str(self._history),
+                    value=f"a history in use by process {holder}",
+                    expected="one collector a file",
+                    remedy="Stop that one, or name another file with --history.",
+                )
+            ) from None
+        except BaseException:
+            os.close(file)
+            raise
+        self._file = file
+
+    def release(self) -> None:
+        """The file stays: whoever removed it could remove another's."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+# --- the tables and their version ---------------------------------------------------------------
+
+
+def check_version(connection: sqlite3.Connection, *, where: str) -> None:
+    """Refuse a file that is no history, or one of another version.
+
+    Raises:
+        ConfigError: the database belongs to another program.
+        UnavailableError: it is of a version that this package cannot read.
+        sqlite3.Error: the file cannot be read, or is damaged.
+    """
+    if _number(connection, "PRAGMA application_id") != APPLICATION_ID:
+        raise ConfigError(
+            describe(
+                where=where,
+                value="a database of another program",
+                expected="a history of otel-straggler, or no file",
+                remedy="Name another file.",
+            )
+        )
+    found = _number(connection, "SELECT value FROM meta WHERE key = 'schema_version'")
+    if found != SCHEMA_VERSION:
+        age = "newer" if found > SCHEMA_VERSION else "older"
+        raise UnavailableError(
+            describe(
+                where=where,
+                value=f"schema version {found}",
+                expected=f"version {SCHEMA_VERSION}",
+                remedy=f"A {age} otel-straggler wrote it: use that one, or name another file.",
+            )
+        )
+
+
+def _prepare(connection: sqlite3.Connection, *, where: str) -> None:
+    """Make the tables in an empty file; another process may just have done so."""
+    connection.execute("BEGIN IMMEDIATE")
+    with connection:
+        if _is_empty(connection):
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            for table in _TABLES:
+                connection.execute(table)
+            version = str(SCHEMA_VERSION)
+            connection.execute("INSERT INTO meta VALUES ('schema_version', ?)", (version,))
+        check_version(connection, where=where)
+
+
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    return _number(connection, "SELECT count(*) FROM sqlite_master") == 0
+
+
+def _number(connection: sqlite3.Connection, question: str) -> int:
+    with contextlib.closing(connection.execute(question)) as cursor:
+        row = cursor.fetchone()
+    try:
+        return int(row[0])
+    except (TypeError, ValueError):
+        text = f"database disk image is malformed: {question} gives {row!r}"
+        raise sqlite3.DatabaseError(text) from None

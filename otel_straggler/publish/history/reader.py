@@ -12,16 +12,18 @@ from typing import Any
 
 from otel_straggler.errors import InputError, UnavailableError, describe
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.publish.history import schema
-from otel_straggler.publish.history.blobs import decode_blob
+from otel_straggler.publish.history.codec import (
+    WindowSummary,
+    decode_blob,
+    read_verdict,
+    read_window,
+)
+from otel_straggler.publish.history.database import check_version
 from otel_straggler.publish.history.failures import REASONS, reason_of
-from otel_straggler.publish.history.verdict_text import read_verdict
-from otel_straggler.publish.history.window_blobs import WindowSummary, read_window
 
 _BUSY_S = 5.0
 _LEAST_BYTES = 512
 """The smallest page of SQLite."""
-_FIRST_WITH_SUMMARIES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,12 +135,7 @@ class HistoryReader:
         return read_window(decode_blob(rows[0][0], where=where), where=where)
 
     def summaries(self, run_id: str) -> dict[str, int]:
-        """The groups of a run of which there is a summary, with when it was written (ns).
-
-        None in a file of before there were any.
-        """
-        if self._version < _FIRST_WITH_SUMMARIES:
-            return {}
+        """The groups of a run of which there is a summary, with when it was written (ns)."""
         question = "SELECT group_name, written_at_ns FROM summaries WHERE run_id = ? ORDER BY 1"
         return dict(self._ask(question, run_id))
 
@@ -148,8 +145,6 @@ class HistoryReader:
         Raises:
             InputError: it is damaged.
         """
-        if self._version < _FIRST_WITH_SUMMARIES:
-            return None
         question = "SELECT blob FROM summaries WHERE run_id = ? AND group_name = ?"
         rows = self._ask(question, run_id, group)
         return decode_blob(rows[0][0], where=f"{self._path}: summary {run_id}") if rows else None
@@ -184,7 +179,7 @@ class HistoryReader:
         address = f"{self._path.resolve().as_uri()}?{how}"
         connection = sqlite3.connect(address, uri=True, timeout=self._busy_s, isolation_level=None)
         try:
-            self._version = schema.check_version(connection, where=str(self._path))
+            check_version(connection, where=str(self._path))
         except BaseException:
             connection.close()
             raise

@@ -18,7 +18,7 @@ from otel_straggler.model.maintenance import Maintenance
 from otel_straggler.model.observation import Floats, Ints, Section
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, Verdict, WorldSummary
-from otel_straggler.publish.history.window_blobs import WindowSummary
+from otel_straggler.publish.history.codec import WindowSummary
 from otel_straggler.publish.picture.slowdowns import Slowdowns, peers_of, step_slowdowns
 from otel_straggler.score.hangs.judge import Found
 from otel_straggler.score.hangs.run_state import ENDS

@@ -24,7 +24,7 @@ from otel_straggler.model.verdict import (
     WorldSummary,
 )
 from otel_straggler.publish.history import Summary
-from otel_straggler.publish.history.verdict_text import read_verdict, verdict_text
+from otel_straggler.publish.history.codec import read_verdict, verdict_text
 from otel_straggler.publish.picture.seen import Parallel, Seen
 from otel_straggler.publish.picture.summary_checks import array_of, choice, require
 from otel_straggler.publish.picture.summary_ranks import (

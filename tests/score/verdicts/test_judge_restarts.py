@@ -9,7 +9,7 @@ import pytest
 
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.publish.history.blobs import decode_blob, encode_blob
+from otel_straggler.publish.history.codec import decode_blob, encode_blob
 from otel_straggler.score.verdicts.judge import Judge
 
 from .worlds import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from otel_straggler.publish.history.blobs import decode_blob, encode_blob
+from otel_straggler.publish.history.codec import decode_blob, encode_blob
 from otel_straggler.score.verdicts.memory import Memory
 from otel_straggler.score.verdicts.own_past import OwnPast
 from otel_straggler.score.verdicts.settings import VerdictSettings
