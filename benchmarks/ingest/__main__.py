@@ -3,7 +3,7 @@
     python -m benchmarks.ingest [--rounds 2] [--ranks 16 256 1024] [--only REGEX]
 
 The real command in a process of its own, over 4 kept connections from this one. Cases are named
-``PROTOCOL SPANS [gzip] [2 receivers], RANKS ranks: STAGE``, with SPANS per request and the stages
+``PROTOCOL SPANS [gzip], RANKS ranks: STAGE``, with SPANS per request and the stages
 
 - ``receive``: take the request and decode it to columns;
 - ``score``: that, and score it until every window and verdict that is due has been made;
@@ -56,7 +56,7 @@ def main() -> None:
         {case.name: measure(case, options.dose) for case in (cases if at % 2 == 0 else cases[::-1])}
         for at in range(options.rounds)
     ]
-    found = {case.name: _best(case, [each[case.name] for each in rounds]) for case in cases}
+    found = {case.name: _best([each[case.name] for each in rounds]) for case in cases}
     result = {
         **about("protobuf", "httptools", "uvloop", "grpcio", "numpy"),
         "rotel": "not installed" if program is None else rotel.version(program),
@@ -88,12 +88,10 @@ def _told(dose: Dose) -> Json:
     }
 
 
-def _best(case: Case, rounds: list[Figures]) -> Json:
+def _best(rounds: list[Figures]) -> Json:
     """The least CPU time and the highest rate; all rounds beside it."""
     best = min(rounds, key=lambda each: each.cpu_us_per_span)
     told: Json = {"cpu_us_per_span": round(best.cpu_us_per_span, 3)}
-    if case.receivers > 1:
-        told["of_it_scoring_process"] = round(best.main_us_per_span, 3)
     told["spans_per_s"] = round(max(each.spans_per_s for each in rounds))
     told["cpu_us_per_span_of_rounds"] = [round(each.cpu_us_per_span, 3) for each in rounds]
     return told

@@ -19,7 +19,6 @@ class Case:
         ranks, spans_per_request, is_zipped, protocol: of the load.
         stage: how far the receiver goes, one of :data:`STAGES`.
         subject: ours, or a peer.
-        receivers: processes of ours that take requests.
     """
 
     ranks: int
@@ -28,14 +27,12 @@ class Case:
     protocol: str = "http"
     spans_per_request: int = 512
     is_zipped: bool = False
-    receivers: int = 1
 
     @property
     def name(self) -> str:
         """What its figures stand under."""
         how = [self.protocol, str(self.spans_per_request)]
         how += ["gzip"] * self.is_zipped
-        how += [f"{self.receivers} receivers"] * (self.receivers > 1)
         what = self.stage if self.subject == OURS else f"{self.subject}, {self.stage}"
         return f"{' '.join(how)}, {self.ranks} ranks: {what}"
 
@@ -60,8 +57,6 @@ def _transports(usual: Case) -> Iterator[Case]:
     yield replace(usual, is_zipped=True)
     yield replace(usual, spans_per_request=16)
     yield replace(usual, spans_per_request=16, is_zipped=True)
-    yield replace(usual, receivers=2)
-    yield replace(usual, spans_per_request=16, receivers=2)
     yield replace(usual, spans_per_request=16, stage="receive")
     yield replace(usual, protocol="grpc", stage="receive")
     yield replace(usual, protocol="grpc")

@@ -28,13 +28,11 @@ class Figures:
 
     Attributes:
         cpu_us_per_span: user and system time of all its processes.
-        main_us_per_span: of its first process; with several receivers that is the one that scores.
         spans_per_s: from the first request until the last work that it has caused (small
             receivers: until all is answered); the senders share the machine.
     """
 
     cpu_us_per_span: float
-    main_us_per_span: float
     spans_per_s: float
 
 
@@ -66,7 +64,7 @@ def measure(case: Case, part: float) -> Figures:
         send(case.protocol, to, bodies, is_zipped=case.is_zipped)
         took_s = receiver.wait() - began_s
         used = [cpu_ns(pid) - then for pid, then in zip(pids, before, strict=True)]
-    return Figures(sum(used) / dose.spans / 1e3, used[0] / dose.spans / 1e3, dose.spans / took_s)
+    return Figures(sum(used) / dose.spans / 1e3, dose.spans / took_s)
 
 
 @contextlib.contextmanager
@@ -96,7 +94,6 @@ def _collector(case: Case, sink: str | None) -> Iterator[_Running]:
     if case.stage == "receive":
         command = [sys.executable, "-m", "benchmarks.ingest.receive_only"]
     command += ["--otlp-http", FREE, "--otlp-grpc", FREE, "--metrics", FREE]
-    command += ["--receivers", str(case.receivers)]
     if sink is not None:
         mode = "sampled" if case.stage == "forward sampled" else "all"
         command += ["--forward", f"http://{sink}", "--forward-mode", mode]

@@ -1,7 +1,7 @@
 """Is every span counted once, while its collector is restarted, and is memory flat?
 
     python -m benchmarks.no_loss [--seconds 600 --rate 10000 --processes 4 --restarts TERM,KILL
-                                  --away-s 10 --span-budget 0 --queue-bytes N --receivers N
+                                  --away-s 10 --span-budget 0 --queue-bytes N
                                   --protocol http/protobuf|grpc --json FILE]
 
 Real producers, a real ``otel-straggler collector`` that ends and comes back on the same ports, and
@@ -38,7 +38,6 @@ def main() -> int:
         span_budget=options.span_budget,
         queue_bytes=options.queue_bytes,
         protocol=options.protocol,
-        receivers=options.receivers,
     )
     load_before = os.getloadavg()
     outcome = run(dose)
@@ -80,7 +79,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--span-budget", type=int, default=0, help="0: nothing is folded")
     parser.add_argument("--queue-bytes", type=int, default=64 << 20)
     parser.add_argument("--protocol", choices=("http/protobuf", "grpc"), default="http/protobuf")
-    parser.add_argument("--receivers", type=int, default=1, help="processes of the collector")
     parser.add_argument("--json", type=Path)
     return parser
 

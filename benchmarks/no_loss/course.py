@@ -34,7 +34,6 @@ class Dose:
         span_budget: of each process; 0: nothing is folded.
         queue_bytes: of each process.
         protocol: of producers: "http/protobuf" or "grpc".
-        receivers: processes of the collector that take OTLP/HTTP.
     """
 
     seconds: float = 600.0
@@ -45,7 +44,6 @@ class Dose:
     span_budget: int = 0
     queue_bytes: int = 64 << 20
     protocol: str = "http/protobuf"
-    receivers: int = 1
 
     @property
     def steps(self) -> int:
@@ -145,8 +143,7 @@ def _restart(outcome: Outcome, sink: Sink, how: str) -> None:
 def _start_collector(outcome: Outcome, sink: Sink) -> None:
     addresses = outcome.collectors[0].addresses if outcome.collectors else None
     outcome.ledger.collector += 1
-    flags = ("--forward", sink.url, "--receivers", str(outcome.dose.receivers))
-    outcome.collectors.append(Counted(*flags, addresses=addresses))
+    outcome.collectors.append(Counted("--forward", sink.url, addresses=addresses))
     name = f"collector {len(outcome.collectors)}"
     outcome.memory.watch(name, outcome.collectors[-1].pid)
 

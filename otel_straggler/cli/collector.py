@@ -27,7 +27,6 @@ _DESCRIPTORS = 8_192
     "--metrics", metavar="HOST:PORT",
     help="Live page, /metrics, /v1/report, health.  [default: 127.0.0.1:9464]",
 )  # fmt: skip
-@click.option("--receivers", type=int, metavar="N", help="Processes that take OTLP/HTTP.")
 @click.option("--forward", metavar="URL", help="Pass requests on to URL/v1/...")
 @click.option("--forward-mode", metavar="MODE", help="off, all, or sampled: what is worth keeping.")
 @click.option("--history", metavar="PATH", help="File that references and verdicts survive in.")
@@ -40,7 +39,6 @@ def command(
     otlp_http: str | None,
     otlp_grpc: str | None,
     metrics: str | None,
-    receivers: int | None,
     forward: str | None,
     forward_mode: str | None,
     history: str | None,
@@ -59,7 +57,6 @@ def command(
         {
             "receivers.otlp_http": otlp_http,
             "receivers.otlp_grpc": otlp_grpc,
-            "receivers.processes": receivers,
             "metrics.listen": metrics,
             "forward.url": forward,
             "forward.mode": forward_mode,

@@ -87,30 +87,6 @@ class Intake:
             self._answers[request.signal, answer.status] += 1
         return answer
 
-    def handle_decoded(self, spans: DecodedSpans, size: int, request: Request) -> Answer:
-        """Take what another process has decoded.
-
-        Args:
-            spans: what is in it.
-            size: bytes of the request, decompressed.
-            request: it, with the body that is to be forwarded, if any is.
-        """
-        if not self._is_open:
-            answer = Answer(status="stopping", message="the collector is shutting down")
-        elif not self._admission.reserve(size, request.signal):
-            answer = Answer(status="busy", message=_BUSY)
-        else:
-            self._count_spans(spans)
-            try:
-                self._consumer.take_spans(spans, size)
-            except BaseException:
-                self._admission.release(size)
-                raise
-            self._consumer.take_original(request, spans)
-            answer = _partial(spans.rejected, "spans")
-        self.count_answers({(request.signal, answer.status): 1})
-        return answer
-
     def count_answers(self, answers: dict[tuple[str, str], int]) -> None:
         """Add answers by (signal, answer)."""
         with self._lock:

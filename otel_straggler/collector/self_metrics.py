@@ -36,7 +36,6 @@ def self_families(
     forward_queue_bytes: int,
     history: HistoryCounts | None = None,
     sampling: SamplingCounts | None = None,
-    receiver_restarts: int | None = None,
     decisions: Mapping[tuple[str, str], int] | None = None,
     commands: Mapping[tuple[str, str], int] | None = None,
     notifications: Mapping[tuple[str, str], int] | None = None,
@@ -81,8 +80,6 @@ def self_families(
         add(semconv.COLLECTOR_FORWARD_QUEUE, forward_queue_bytes)
         for outcome in ("sent", "refused", "dropped"):
             add(semconv.COLLECTOR_FORWARDED, forwarded.get(outcome, 0), outcome=outcome)
-    if receiver_restarts is not None:
-        add(semconv.COLLECTOR_RECEIVER_RESTARTS, receiver_restarts)
     if sampling is not None:
         add(semconv.COLLECTOR_FORWARD_HELD, sampling.held_bytes)
         for reason in KEPT:

@@ -38,7 +38,6 @@ class Servers:
     def __init__(
         self, settings: CollectorSettings, handler: Intake, api: Any, commands: Commands
     ) -> None:
-        from otel_straggler.collector.processes.pool import ReceiverPool
         from otel_straggler.receive import http1
         from otel_straggler.receive.grpc import GrpcServer
         from otel_straggler.receive.http import OtlpHttp
@@ -54,12 +53,8 @@ class Servers:
             keep_raw=settings.forward.is_on and not settings.forward.is_sampled,
             polls=_Polls(settings, commands) if settings.commands.enabled else None,
         )
-        app: Any = self._otlp
         self._settings = settings
-        self._pool = None
-        if receivers.processes > 1:
-            self._pool = ReceiverPool(settings, handler, commands.poll)
-        self._http = http1.HttpServer(app, limits)
+        self._http = http1.HttpServer(self._otlp, limits)
         self._api = api
         asked = http1.HttpLimits(
             body_bytes=_MOST_ASKED_BYTES,
@@ -78,23 +73,12 @@ class Servers:
     @property
     def http_answers(self) -> dict[tuple[str, int], int]:
         """Answers of the OTLP/HTTP port by (signal, status), refusals by the head included."""
-        return self._otlp.answers if self._pool is None else self._pool.http_answers
+        return self._otlp.answers
 
     @property
     def connections_cut(self) -> dict[str, int]:
         """Connections that gave way to others, by address."""
-        otlp = self._http.waiting.cut if self._pool is None else self._pool.connections_cut
-        return {"otlp_http": otlp, "metrics": self._metrics.waiting.cut}
-
-    @property
-    def receiver_restarts(self) -> int | None:
-        """Receiver processes that were started again; None if there are none."""
-        return None if self._pool is None else self._pool.restarts
-
-    @property
-    def is_receiving(self) -> bool:
-        """Whether somebody takes OTLP/HTTP; a receiver process that died may be starting again."""
-        return self._pool is None or self._pool.is_receiving
+        return {"otlp_http": self._http.waiting.cut, "metrics": self._metrics.waiting.cut}
 
     def start(self) -> dict[str, str]:
         """Listen on all addresses; returns them with their real ports.
@@ -106,7 +90,7 @@ class Servers:
         receivers = self._settings.receivers
         try:
             return {
-                "otlp_http": self._listen_otlp(receivers.otlp_http),
+                "otlp_http": self._listen(self._http, receivers.otlp_http, "--otlp-http"),
                 "otlp_grpc": self._listen_grpc(receivers.otlp_grpc, "--otlp-grpc"),
                 "metrics": self._listen(self._metrics, self._settings.metrics.listen, "--metrics"),
             }
@@ -119,11 +103,8 @@ class Servers:
         """Accept no more telemetry; requests that have begun are finished, within the deadline for
         all ways together."""
         until_s = time.monotonic() + deadline_s
-        if self._pool is not None:
-            self._pool.stop(deadline_s)
-        left_s = max(0.0, until_s - time.monotonic())
         try:
-            self._call(self._http.stop(left_s), left_s + _PATIENCE_S)
+            self._call(self._http.stop(deadline_s), deadline_s + _PATIENCE_S)
         finally:
             self._grpc.stop(max(0.0, until_s - time.monotonic()))
 
@@ -155,16 +136,6 @@ class Servers:
         except OSError as error:
             raise _taken(flag, address, error) from None
         return _joined(bound_host, bound_port)
-
-    def _listen_otlp(self, address: str) -> str:
-        flag = "--otlp-http"
-        if self._pool is None:
-            return self._listen(self._http, address, flag)
-        host, port = parse_address(address, where=flag)
-        try:
-            return _joined(*self._pool.start(host, port))
-        except OSError as error:
-            raise _taken(flag, address, error) from None
 
     def _listen_grpc(self, address: str, flag: str) -> str:
         host, port = parse_address(address, where=flag)

@@ -136,8 +136,7 @@ class Collector:
         return Maker(collector=self._id, version=__version__, started_at_s=self._started_at_s)
 
     def _is_ready(self) -> bool:
-        is_receiving = self._servers.is_receiving
-        return self._worker.is_alive and is_receiving and not self._intake.is_busy("traces")
+        return self._worker.is_alive and not self._intake.is_busy("traces")
 
     def _deciding(self) -> Callable[[bytes], Decision]:
         deciding = Deciding(
@@ -265,7 +264,6 @@ class Collector:
             http_answers=self._servers.http_answers,
             forwarded=None if forwarder is None else forwarder.counts(),
             history=self._keeper.counts(),
-            receiver_restarts=self._servers.receiver_restarts,
             sampling=None if self._sampler is None else self._sampler.counts(),
             forward_queue_bytes=0 if forwarder is None else forwarder.queued_bytes,
             decisions=self._decisions.counts(),

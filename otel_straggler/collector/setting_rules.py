@@ -27,7 +27,6 @@ def _is_base_url(value: str) -> bool:
 RULES: dict[str, tuple[str, Any]] = {
     "max_body_bytes": ("an integer of at least 1024", lambda v: v >= 1024),
     "max_waiting_bytes": ("an integer of at least 1048576", lambda v: v >= MiB),
-    "processes": ("an integer of 1 to 64", lambda v: 1 <= v <= 64),
     "max_queue_bytes": ("an integer of at least 1048576", lambda v: v >= MiB),
     "series_budget": ("an integer of at least 100", lambda v: v >= 100),
     "keep_scores_seconds": ("a number above 0", lambda v: v > 0),

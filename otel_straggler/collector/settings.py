@@ -29,15 +29,12 @@ class ReceiverSettings:
         max_body_bytes: of one request, after decompression; larger ones are refused.
         max_waiting_bytes: of requests not yet scored; beyond it senders are told to come back
             later. An eighth is for metrics alone, so that a flood of spans makes no rank lost.
-        processes: that take OTLP/HTTP and decode it, where one core is not enough for that; all
-            feed one scorer. 1 = within the collector's own process. OTLP/gRPC is always there.
     """
 
     otlp_http: str = "127.0.0.1:4318"
     otlp_grpc: str = "127.0.0.1:4317"
     max_body_bytes: int = 64 * MiB
     max_waiting_bytes: int = 256 * MiB
-    processes: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

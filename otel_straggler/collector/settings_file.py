@@ -65,7 +65,6 @@ def load_settings(path: str | Path | None, flags: Mapping[str, Any]) -> Collecto
 FLAG_OF = {
     "receivers.otlp_http": "--otlp-http",
     "receivers.otlp_grpc": "--otlp-grpc",
-    "receivers.processes": "--receivers",
     "metrics.listen": "--metrics",
     "forward.url": "--forward",
     "forward.mode": "--forward-mode",

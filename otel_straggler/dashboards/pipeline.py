@@ -159,8 +159,8 @@ def _incoming() -> list[Panel]:
         lines(
             7,
             "Bytes that wait to be scored",
-            "Close to 0 when well. If it grows, the collector does not keep up: use receiver "
-            "processes, or split runs over several collectors.",
+            "Close to 0 when well. If it grows, the collector does not keep up: split "
+            "runs over several collectors.",
             "bytes",
             [("{{collector}}", newest(semconv.COLLECTOR_QUEUE, _WHERE, OF_COLLECTORS))],
             span=24,
@@ -401,15 +401,6 @@ def _outgoing() -> list[Panel]:
             semconv.COLLECTOR_NOTIFICATIONS,
             ("receiver", "outcome"),
             empty="No collector notifies anybody (alerts.notify).",
-        ),
-        _pace(
-            15,
-            "Receiver processes that were started again",
-            "Above 0: they crash or are killed. Look at the collector's log and at its memory.",
-            semconv.COLLECTOR_RECEIVER_RESTARTS,
-            (),
-            RATE_IS_ODD,
-            empty="No collector has receiver processes (receivers.processes).",
         ),
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Protocol
 
@@ -40,7 +40,7 @@ class Polls(Protocol):
     def refusal(self, headers: Mapping[str, str]) -> tuple[int, str] | None:
         """Status and sentence for who may not ask."""
 
-    def answer(self, query: str) -> bytes | Awaitable[bytes]:
+    def answer(self, query: str) -> bytes:
         """JSON."""
 
 
@@ -57,7 +57,7 @@ class OtlpHttp:
         self._handler = handler
         self._polls = polls
         self.keep_raw = keep_raw
-        self.fixed_headers = {semconv.SCORER_HEADER: semconv.WIRE_VERSION}
+        self.fixed_headers: Mapping[str, str] = {semconv.SCORER_HEADER: semconv.WIRE_VERSION}
         self._answers: Counter[tuple[str, int]] = Counter()
         self._lock = threading.Lock()  # large requests are answered in other threads
 
@@ -100,38 +100,26 @@ class OtlpHttp:
         refused = polls.refusal(head.headers)
         return None if refused is None else self.failure(*refused, head)
 
-    def _polled(self, query: str, polls: Polls) -> Response | Awaitable[Response]:
-        self._count(_COMMANDS, 200)
-        answer = polls.answer(query)
-        if isinstance(answer, bytes):
-            return Response(200, answer, JSON)
-        return _later(answer)
-
-    def respond(self, request: Request) -> Response | Awaitable[Response] | Heavy:
+    def respond(self, request: Request) -> Response | Heavy:
         if self._polls is not None and self.is_poll(request.head):
-            return self._polled(request.head.query, self._polls)
+            self._count(_COMMANDS, 200)
+            return Response(200, self._polls.answer(request.head.query), JSON)
         if len(request.content) < _OFF_LOOP_BYTES:
             return self._answer(request)
         return Heavy(partial(self._answer, request))
 
     def _answer(self, request: Request) -> Response:
-        return self.worded(self._handler.handle(self.otlp_of(request)), request.head)
-
-    def otlp_of(self, request: Request) -> OtlpRequest:
-        """What a handler is given."""
         head = request.head
-        return OtlpRequest(
-            signal=_SIGNAL_OF[head.path],
-            content_type=JSON if _media_type(head) == JSON else PROTOBUF,
-            body=request.content,
-            raw_body=request.original,
-            content_encoding="gzip" if self.keep_raw and self.is_gzip(head) else "",
+        signal, is_json = _SIGNAL_OF[head.path], _media_type(head) == JSON
+        answer = self._handler.handle(
+            OtlpRequest(
+                signal=signal,
+                content_type=JSON if is_json else PROTOBUF,
+                body=request.content,
+                raw_body=request.original,
+                content_encoding="gzip" if self.keep_raw and self.is_gzip(head) else "",
+            )
         )
-
-    def worded(self, answer: Answer, head: Head) -> Response:
-        """What a sender is told."""
-        signal = _SIGNAL_OF[head.path]
-        is_json = _media_type(head) == JSON
         if answer.status != "ok":
             return self._refusal(answer, head)
         body = success(signal, answer.rejected, answer.message, is_json=is_json)
@@ -158,10 +146,6 @@ class OtlpHttp:
     def _count(self, signal: str, status_code: int) -> None:
         with self._lock:
             self._answers[signal, status_code] += 1
-
-
-async def _later(body: Awaitable[bytes]) -> Response:
-    return Response(200, await body, JSON)
 
 
 def _media_type(head: Head) -> str:

@@ -56,19 +56,14 @@ class HttpServer:
             f"{name}: {value}\r\n".encode("latin-1") for name, value in app.fixed_headers.items()
         )
 
-    async def start(self, host: str, port: int, *, is_shared: bool = False) -> tuple[str, int]:
+    async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; returns the address, with the port that was given for port 0.
-
-        Args:
-            host, port: where.
-            is_shared: other processes of this user listen there too; the system deals connections
-                out to them.
 
         Raises:
             OSError: the address is taken, or is none of this machine.
         """
         loop = asyncio.get_running_loop()
-        sockets = bind(host, port, is_shared=is_shared)
+        sockets = bind(host, port)
         name = sockets[0].getsockname()
         self.address = f"{name[0]} port {name[1]}"
         for bound in sockets:
@@ -133,7 +128,7 @@ class HttpServer:
         return self._date[1]
 
 
-def bind(host: str, port: int, *, is_shared: bool = False) -> list[socket.socket]:
+def bind(host: str, port: int) -> list[socket.socket]:
     """Bind every address of the host ("localhost" may have two) on one and the same port.
 
     Raises:
@@ -146,7 +141,7 @@ def bind(host: str, port: int, *, is_shared: bool = False) -> list[socket.socket
         for family, _, _, _, address in dict.fromkeys(infos):
             same_port = bound[0].getsockname()[1] if bound else port
             try:
-                bound.append(_bind_one(family, (address[0], same_port, *address[2:]), is_shared))
+                bound.append(_bind_one(family, (address[0], same_port, *address[2:])))
             except OSError as error:
                 if error.errno not in _NO_SUCH_FAMILY:
                     raise
@@ -160,12 +155,10 @@ def bind(host: str, port: int, *, is_shared: bool = False) -> list[socket.socket
     return bound
 
 
-def _bind_one(family: int, address: tuple[object, ...], is_shared: bool) -> socket.socket:
+def _bind_one(family: int, address: tuple[object, ...]) -> socket.socket:
     one = socket.socket(family, socket.SOCK_STREAM)
     try:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if is_shared:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; inherited too
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_GONE_S * 1000))

@@ -117,12 +117,6 @@ COLLECTOR_CONNECTIONS_CUT = Metric(
     "counter",
     "connections that asked for nothing, or slowly, closed for others because all were taken",
 )
-COLLECTOR_RECEIVER_RESTARTS = Metric(
-    "straggler.collector.receiver_restarts",
-    "{restart}",
-    "counter",
-    "receiver processes that ended and were started again",
-)
 COLLECTOR_GPU_TIMES_REFUSED = Metric(
     "straggler.collector.gpu_times_refused",
     "{time}",

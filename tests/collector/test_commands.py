@@ -26,12 +26,10 @@ JSON = {"Content-Type": "application/json"}
 ON = CommandsSettings(enabled=True, token=TOKEN)
 
 
-@pytest.fixture(params=[1, 2], ids=["one process", "receivers apart"])
-def live(request: pytest.FixtureRequest, start: Any, kit: Any) -> Any:
+@pytest.fixture
+def live(start: Any, kit: Any) -> Any:
     """A collector that knows rank 0 and rank 1 of a run."""
-    running = start(
-        commands__enabled=True, commands__token=TOKEN, receivers__processes=request.param
-    )
+    running = start(commands__enabled=True, commands__token=TOKEN)
     for number in (0, 1):
         beat = kit.beat_of(kit.rank(number), sent_at_s=2.0, step=3, progress_at_s=1.0)
         assert running.post(beat, "metrics").status == 200

@@ -114,7 +114,6 @@ def test_the_rules_of_sampling_are_those_of_the_file(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "nobody receives": ("receivers:\n  processes: 0\n", ["receivers.processes", "1 to 64"]),
     "no trace at all": ("forward:\n  sample_one_in: 0\n", ["sample_one_in", "at least 1"]),
     "every step is slow": ("forward:\n  slow_step_ratio: 1.0\n", ["slow_step_ratio", "above 1"]),
     "no spans of a trace": ("forward:\n  max_trace_spans: 0\n", ["max_trace_spans", "at least 1"]),

@@ -162,7 +162,6 @@ class Feed:
     def _start_collector(self) -> Collector:
         settings = {
             **_SETTINGS,
-            "receivers": {"processes": 2},
             "history": {"path": str(self._folder / "history.db")},
             "forward": {"url": self._behind, "mode": "sampled"},
             "alerts": {

@@ -1,1 +1,0 @@
-"""Several receiver processes that feed one scorer."""
