@@ -82,7 +82,7 @@ bench: dev ## every number of docs/costs.md and the README
 	$(BIN)/python -m benchmarks
 
 bench-detection: dev ## who finds the slow rank: all methods, all cases; then docs/detection.md
-	$(BIN)/python -m benchmarks.detection --json docs/measurements/detection-B.json
+	$(BIN)/python -m benchmarks.detection --summary docs/measurements/detection-B.json
 	$(BIN)/python -m benchmarks.detection --render
 
 bench-peers: ## sections, reports and ingest beside NVRx and Rotel, in an environment with them (.venv-peers)

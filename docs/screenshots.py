@@ -1,6 +1,6 @@
 """Pictures of the live page for README.md and docs/, from real runs: ``make screenshots``.
 
-    python docs/screenshots.py [NAME ...]     all, or those named, such as bad-gpu or demo-dark
+    python docs/screenshots.py [NAME ...]     all, or those named, such as bad-gpu or demo
 
 Starts the demo's training, and a collector that is sent the four runs of stories.py; opens them in
 a headless Chromium, and writes docs/images/*.png with few colours. Four minutes.
@@ -45,7 +45,7 @@ PATIENCE_MS = 180_000
 
 
 def main() -> int:
-    names = ["demo-light", "demo-dark", *(story.name for story in STORIES)]
+    names = ["demo", *(story.name for story in STORIES)]
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("name", nargs="*", help=f"which of {', '.join(names)}; all by default")
     wanted = parser.parse_args().name or names
@@ -55,22 +55,20 @@ def main() -> int:
     from tests.servers.chromium import running_chromium
 
     with running_chromium() as browser:
-        if schemes := [name.removeprefix("demo-") for name in wanted if name.startswith("demo-")]:
-            take_demo(browser, schemes)
+        if "demo" in wanted:
+            take_demo(browser)
         if stories := [story for story in STORIES if story.name in wanted]:
             take_stories(browser, stories)
     return 0
 
 
-def take_demo(browser: Browser, schemes: list[str]) -> None:
+def take_demo(browser: Browser) -> None:
     """The page of ``make demo`` while it trains."""
-    with demo_running() as url:
-        for scheme in schemes:
-            with opened(browser, url, scheme) as page:
-                wait_for_answer(page, "Rank 2")
-                wait_for_columns(page, DEMO_COLUMNS)
-                whole = {"x": 0, "y": 0, "width": WIDTH, "height": DEMO_HEIGHT}
-                keep(page.screenshot(clip=whole), f"live-page-{scheme}")
+    with demo_running() as url, opened(browser, url) as page:
+        wait_for_answer(page, "Rank 2")
+        wait_for_columns(page, DEMO_COLUMNS)
+        whole = {"x": 0, "y": 0, "width": WIDTH, "height": DEMO_HEIGHT}
+        keep(page.screenshot(clip=whole), "live-page-light")
 
 
 def take_stories(browser: Browser, stories: list[Story]) -> None:
@@ -83,7 +81,7 @@ def take_stories(browser: Browser, stories: list[Story]) -> None:
         for story in stories:
             stack.enter_context(running(story.arguments(STORY_STEPS), collector.endpoint))
         for story in stories:
-            with opened(browser, f"{collector.url}/#run={story.name}", "light") as page:
+            with opened(browser, f"{collector.url}/#run={story.name}") as page:
                 wait_for_answer(page, story.says)
                 page.wait_for_selector(f"[data-part=matrix][data-pattern={story.pattern}]")
                 wait_for_columns(page, STORY_COLUMNS)
@@ -105,9 +103,9 @@ def demo_running() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def opened(browser: Browser, url: str, scheme: Any) -> Iterator[Page]:
+def opened(browser: Browser, url: str) -> Iterator[Page]:
     context = browser.new_context(
-        viewport={"width": WIDTH, "height": HEIGHT}, color_scheme=scheme, reduced_motion="reduce"
+        viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light", reduced_motion="reduce"
     )
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)

@@ -3,7 +3,8 @@
     python -m benchmarks.detection [--quick] [--set A|B] [--cases GLOB] [--json FILE] [--explain]
     python -m benchmarks.detection --render
 
-Markdown on standard output, progress on standard error. ``--json -`` prints the JSON instead.
+Markdown on standard output, progress on standard error. ``--json -`` prints the JSON instead;
+``--summary FILE`` keeps it without the counts of every single run.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     methods = ", ".join(METHODS).replace("%", "%%")
     parser.add_argument("--methods", metavar="A,B", help=f"of: {methods}")
     parser.add_argument("--json", metavar="FILE", help="where the JSON goes; - is standard output")
+    parser.add_argument("--summary", metavar="FILE", help="the JSON without the single runs")
     parser.add_argument("--explain", action="store_true", help=f"what {OURS} misses or makes up")
     parser.add_argument("--list", action="store_true", help="print the names of the cases")
     parser.add_argument("--processes", type=int, choices=(1, 2), default=2)
@@ -91,6 +93,9 @@ def _tell(result: dict[str, object], args: argparse.Namespace) -> None:
         return
     if args.json:
         Path(args.json).write_text(text + "\n")
+    if args.summary:
+        kept = {name: part for name, part in result.items() if name != "runs"}
+        Path(args.summary).write_text(json.dumps(kept, indent=1) + "\n")
     print(markdown(result))
 
 

@@ -64,6 +64,12 @@ def document(
             "targets": check_targets(runs),
             "tables": summarise(runs, methods),
             "cases": {case.name: str(case.plan(0).layout) for case in cases},
+            "summary": {
+                "runs": len(runs),
+                "faults": sum(run.n_faults for run in runs),
+                "rank_hours": sum(run.ranks * run.hours for run in runs),
+                "seeds": sorted({run.seed for run in runs}),
+            },
             "runs": [run.as_json() for run in runs],
         }
     )
@@ -80,13 +86,12 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 def _opening(result: dict[str, Any]) -> str:
-    n_faults = sum(run["n_faults"] for run in result["runs"])
-    hours = sum(run["ranks"] * run["hours"] for run in result["runs"])
-    seeds = sorted({run["seed"] for run in result["runs"]})
+    summary, seeds = result["summary"], result["summary"]["seeds"]
     of_seeds = f"seeds {seeds[0]} to {seeds[-1]}" if seeds else "no seeds"
     return (
-        f"Set {result['set']} ({of_seeds}): {len(result['runs'])} runs of {len(result['cases'])}"
-        f" cases, {n_faults} faults of ranks and hosts, {hours:,.0f} rank-hours;"
+        f"Set {result['set']} ({of_seeds}): {summary['runs']} runs of {len(result['cases'])}"
+        f" cases, {summary['faults']} faults of ranks and hosts,"
+        f" {summary['rank_hours']:,.0f} rank-hours;"
         f" {result['wall_s']:.0f} s with {result['processes']} processes."
         " In brackets: bootstrap 95 % intervals over runs."
     )
