@@ -332,7 +332,7 @@ class Judge:
             now_ns = int(block.end_ns.max())
             self._memory.learn(self._tracks, self._world, held, now_ns)
             if self._run.past is not None:
-                self._memory.learn_groups(self._run.past, self._world, now_ns)
+                self._memory.learn_groups(self._run.past.reference, self._world, now_ns)
             self._sums.look(block)
 
     # --- over restarts -------------------------------------------------------------------------

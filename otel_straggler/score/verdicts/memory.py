@@ -12,7 +12,6 @@ from otel_straggler.model.observation import Floats
 from otel_straggler.score.verdicts.findings import Flags
 from otel_straggler.score.verdicts.grouping import median_of_rows
 from otel_straggler.score.verdicts.own_history import OwnHistory
-from otel_straggler.score.verdicts.own_past import OwnPast
 from otel_straggler.score.verdicts.peers import describe_peers
 from otel_straggler.score.verdicts.track import Track
 from otel_straggler.score.verdicts.tracks import Tracks
@@ -80,11 +79,13 @@ class Memory:
 
     # --- groups of peers ---
 
-    def seed_groups(self, past: OwnPast, world: World, now_ns: int) -> None:
-        past.seed(self._groups.reference(_groups(world), self._run_quantities(), now_ns))
+    def group_reference(self, world: World, now_ns: int) -> Floats:
+        """(G, 3) what was normal for the groups of peers; NaN where nothing is known."""
+        return self._groups.reference(_groups(world), self._run_quantities(), now_ns)
 
-    def learn_groups(self, past: OwnPast, world: World, now_ns: int) -> None:
-        self._groups.update(_groups(world), self._run_quantities(), past.reference, None, now_ns)
+    def learn_groups(self, reference: Floats, world: World, now_ns: int) -> None:
+        """Remember (G, 3) what is normal for them now."""
+        self._groups.update(_groups(world), self._run_quantities(), reference, None, now_ns)
 
     # --- work ---
 

@@ -73,7 +73,7 @@ class RunJudge:
         quantities[..., _STEP] -= more.most if hidden else 0.0
         if self.past is None or self.past.shape != quantities.shape[1:]:
             self.past = OwnPast(quantities.shape[1:])
-            memory.seed_groups(self.past, world, now.at_ns)
+            self.past.seed(memory.group_reference(world, now.at_ns))
         rises = self.past.take(np.where(counts[:, None, None], quantities, np.nan))
         of_ranks = self._rises_of_ranks(excess, world, counts, more.local)
         self._world, self._now = world, now

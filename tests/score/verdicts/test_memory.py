@@ -114,7 +114,7 @@ def test_what_is_normal_for_groups_survives() -> None:
     memory, past = Memory(), OwnPast((1, 3))
     past.reference[:] = [[0.1, 0.2, 0.3]]
     for hour in range(4):
-        memory.learn_groups(past, world(), hour * HOUR_NS)
+        memory.learn_groups(past.reference, world(), hour * HOUR_NS)
     there = OwnPast((1, 3))
-    stored(memory).seed_groups(there, world(), 4 * HOUR_NS)
+    there.seed(stored(memory).group_reference(world(), 4 * HOUR_NS))
     np.testing.assert_allclose(there.reference, [[0.1, 0.2, 0.3]])
