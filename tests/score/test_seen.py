@@ -118,9 +118,9 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sources that never come again do not fill the memory."""
     monkeypatch.setattr(seen, "_MOST", 10)
     found = seen.SeenSources[int]()
-    sources = [Source(run_id="r", rank=rank) for rank in range(25)]
-    for source in sources:
+    many = [Source(run_id="r", rank=rank) for rank in range(25)]
+    for source in many:
         found.put(source, source.rank)
-    assert found.values_of(sources) == [None] * 20 + list(range(20, 25))
+    assert found.values_of(many) == [None] * 20 + list(range(20, 25))
     found.clear()
-    assert found.values_of(sources[-1:]) == [None]
+    assert found.values_of(many[-1:]) == [None]
