@@ -18,11 +18,10 @@ import numpy as np
 
 from otel_straggler.model.observation import ObservationBatch, Section
 from otel_straggler.model.rank import Source
-from otel_straggler.score.layer1 import History, score_window
-from otel_straggler.score.settings import ScoreSettings
+from otel_straggler.score.settings import ScoreSettings, VerdictSettings
 from otel_straggler.score.stream import Stream
-from otel_straggler.score.verdicts.judge import Judge
-from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.verdicts.engine import VerdictEngine
+from otel_straggler.score.window_scores import History, score_window
 
 RANKS, SECTIONS, STEPS, PER_NODE = 16_384, 16, 20, 8
 BUDGET_S = 1.0
@@ -79,7 +78,7 @@ def main(ranks: int = RANKS, n_sections: int = SECTIONS, steps: int = STEPS) -> 
     lap("ingest")
     tables = list(stream.take_all_tables())
     lap("grouping")
-    judge = Judge(verdicts)
+    judge = VerdictEngine(verdicts)
     for table in tables:
         judge.take(table)
     judge.finish()

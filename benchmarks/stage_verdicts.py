@@ -16,7 +16,7 @@ import json
 from typing import Any
 
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.verdicts.judge import Judge
+from otel_straggler.score.verdicts.engine import VerdictEngine
 from otel_straggler.simulate.runs import Fault, Layout, RunPlan, generate
 
 STEPS, ONSET = 200, 100
@@ -91,7 +91,7 @@ def _uneven(factor: float, onset: int, layout: str, seeds: int) -> dict[str, Any
 def _stages(layout: str, seed: int, **plan: Any) -> list[Verdict]:
     """The newest verdict of each stage that was ever confirmed."""
     run = generate(RunPlan(layout=Layout.parse(layout), steps=STEPS, seed=seed, **plan))
-    judge = Judge()
+    judge = VerdictEngine()
     for table in run.tables(5):
         judge.take(table)
     judge.finish()

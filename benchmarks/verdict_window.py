@@ -31,7 +31,7 @@ from otel_straggler.model.gpu_times import CUPTI
 from otel_straggler.model.observation import Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import GpuSeconds, StepTable
-from otel_straggler.score.verdicts.judge import Judge
+from otel_straggler.score.verdicts.engine import VerdictEngine
 
 STEPS, TABLE_STEPS, WARM_STEPS = 20, 5, 60
 PER_NODE, TENSOR, PIPELINE = 8, 8, 4
@@ -60,8 +60,8 @@ def measure(ranks: int, sections: int, *, gpu: bool = False) -> dict[str, Any]:
     sources, names = _sources(ranks), _sections(sections)
     rng = np.random.default_rng(0)
     add_gpu = _with_gpu if gpu else iter
-    first = _window(Judge(), add_gpu(_tables(rng, sources, names, 0, STEPS)), is_last=True)
-    judge = Judge()
+    first = _window(VerdictEngine(), add_gpu(_tables(rng, sources, names, 0, STEPS)), is_last=True)
+    judge = VerdictEngine()
     _window(judge, add_gpu(_tables(rng, sources, names, 0, WARM_STEPS)))
     window = _window(judge, add_gpu(_tables(rng, sources, names, WARM_STEPS, STEPS)))
     return {
@@ -83,7 +83,7 @@ def _first_touch_s_per_gib() -> float:
 
 
 def _window(
-    judge: Judge, tables: Iterator[StepTable], *, is_last: bool = False
+    judge: VerdictEngine, tables: Iterator[StepTable], *, is_last: bool = False
 ) -> dict[str, float]:
     """Seconds within the judge alone: all threads' processor time, and wall time."""
     cpu_s = wall_s = 0.0

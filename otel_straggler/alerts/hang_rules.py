@@ -23,7 +23,7 @@ from otel_straggler.alerts.sentences import Lookup, Sentence
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.alerts.subjects import of_run, rank_labels
 from otel_straggler.alerts.watched import Watched
-from otel_straggler.score.hangs.culprits import HangKind
+from otel_straggler.score.hangs.states import HangKind
 
 RUN_HUNG: Final = "StragglerRunHung"
 RANK_LOST: Final = "StragglerRankLost"

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.hangs.culprits import HangKind
-from otel_straggler.score.hangs.run_state import RunState
+from otel_straggler.score.hangs.states import HangKind, RunState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,8 @@ from otel_straggler.model.verdict import CAUSES, Verdict, cause_text
 from otel_straggler.publish.history import HistoryReader, RunEntry
 from otel_straggler.receive.collected import Recording
 from otel_straggler.score.scorer import Scorer, ScoreSettings
-from otel_straggler.score.verdicts.paging import Page, PageBook, decided_anew
-from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.settings import VerdictSettings
+from otel_straggler.score.verdicts.log import Notification, NotificationLog, decided_anew
 
 Json = dict[str, Any]
 
@@ -76,7 +76,7 @@ def _sums(runs: Sequence[RecordedRun]) -> Json:
     }
 
 
-def _page_json(page: Page, run: RecordedRun) -> Json:
+def _page_json(page: Notification, run: RecordedRun) -> Json:
     verdict = page.verdict
     return {
         "at_ns": page.at_ns,
@@ -170,7 +170,7 @@ def _print_newest(console: Console, run: RecordedRun) -> None:
         _say(console, f"  {_page_line(page)}")
 
 
-def _page_line(page: Page) -> str:
+def _page_line(page: Notification) -> str:
     step = "" if page.at_step is None else f" step {page.at_step:,}"
     return f"{_time(page.at_ns)}{step}: {_said(page.verdict)}"
 
@@ -225,13 +225,13 @@ class RecordedRun:
     run_id: str
     began_ns: int
     ended_ns: int
-    pages: tuple[Page, ...]
+    pages: tuple[Notification, ...]
 
     @property
     def recorded_s(self) -> float:
         return (self.ended_ns - self.began_ns) / 1e9
 
-    def gpu_hours_lost(self, page: Page) -> float:
+    def gpu_hours_lost(self, page: Notification) -> float:
         """Hours of all ranks lost while it lasted, at the rate that was known when it began."""
         until_ns = self.ended_ns if page.ended_ns is None else page.ended_ns
         lasted_s = max(until_ns - page.at_ns, 0) / 1e9
@@ -299,7 +299,7 @@ def pages_of_history(path: str, settings: VerdictSettings) -> Recorded:
 
 def _run_of_history(reader: HistoryReader, run: RunEntry, settings: VerdictSettings) -> RecordedRun:
     changes, windows = reader.changes(run.run_id), reader.windows(run.run_id)
-    book = PageBook(ALL_PAGES)
+    book = NotificationLog(ALL_PAGES)
     for change in changes:
         decided = decided_anew(change, settings)
         book.note(decided, step=change.at_step, at_ns=change.at_ns)

@@ -41,7 +41,7 @@ from otel_straggler.receive.files import (
     read_recording,
 )
 from otel_straggler.score.scorer import Scorer, ScoreSettings
-from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.settings import VerdictSettings
 from otel_straggler.wire.decode_metrics import MetricDecoder
 from otel_straggler.wire.decode_spans import SpanDecoder
 

@@ -15,7 +15,7 @@ from otel_straggler.cli.report_table import printable, rank_ranges
 from otel_straggler.model.advice import WAITS_INSIDE, next_action
 from otel_straggler.model.lost_time import hours_text
 from otel_straggler.model.verdict import CAUSES, cause_text
-from otel_straggler.score.verdicts.what_if import WORST_WORKERS
+from otel_straggler.score.verdicts.pipeline import WORST_WORKERS
 from otel_straggler.semconv import LISTED_KINDS
 
 Json = Mapping[str, Any]

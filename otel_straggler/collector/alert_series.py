@@ -9,7 +9,7 @@ from otel_straggler import semconv
 from otel_straggler.alerts.watched import Watched, WatchedRun
 from otel_straggler.model.maintenance import Maintenance
 from otel_straggler.publish.prometheus import Families, label, labels
-from otel_straggler.score.hangs.run_state import RunState
+from otel_straggler.score.hangs.states import RunState
 
 _STATES: tuple[RunState, ...] = get_args(RunState)
 

@@ -34,7 +34,7 @@ from otel_straggler.publish.verdict_series import (
     straggling_ranks,
     verdict_families,
 )
-from otel_straggler.score.hangs.judge import Found
+from otel_straggler.score.hangs.detector import HangStatus
 
 _PART_OF_CELLS = 0.25
 """Of a run's budget of series, that scores leave to the cells of workers: one matrix says more of a
@@ -131,7 +131,7 @@ class Board:
         clashes: dict[str, tuple[Source, ...]],
         late_rows: dict[str, int],
         judged: Callable[[str], RunVerdicts],
-        found: Callable[[str], Mapping[str, Found]],
+        found: Callable[[str], Mapping[str, HangStatus]],
         watch: Callable[[Iterable[RunSeen]], Watched],
         maintenance: Iterable[Maintenance] = (),
     ) -> Snapshot:

@@ -23,7 +23,7 @@ from otel_straggler.publish.report_json import (
     window_json,
 )
 from otel_straggler.publish.verdict_json import judged_part
-from otel_straggler.score.hangs.judge import Found
+from otel_straggler.score.hangs.detector import HangStatus
 
 AlertsOf = Callable[[str], Iterable[Alert]]
 """Run id to the alerts that fire about it."""
@@ -67,7 +67,7 @@ class ShownRun:
     judged: RunVerdicts = field(default_factory=RunVerdicts)
     clashes: tuple[Source, ...] = ()
     late_rows: int = 0
-    found: Mapping[str, Found] = field(default_factory=dict)
+    found: Mapping[str, HangStatus] = field(default_factory=dict)
 
     def windows_of(self, group: str | None) -> list[ShownWindow]:
         """Those of one group, or all."""
@@ -102,7 +102,7 @@ class ReportSnapshot:
         run = self._runs.get(run_id)
         return () if run is None else run.judged.current
 
-    def hangs_of(self, run_id: str) -> Mapping[str, Found]:
+    def hangs_of(self, run_id: str) -> Mapping[str, HangStatus]:
         """Who is stuck or lost in a run, by group; none of a run that is not known."""
         run = self._runs.get(run_id)
         return {} if run is None else run.found

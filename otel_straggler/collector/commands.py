@@ -23,8 +23,8 @@ from otel_straggler.collector.asked import Asked
 from otel_straggler.collector.commands_settings import CommandsSettings
 from otel_straggler.errors import InputError, describe
 from otel_straggler.model.rank import Source
-from otel_straggler.score.hangs.judge import Found
-from otel_straggler.score.hangs.signs import LOST
+from otel_straggler.score.hangs.detector import HangStatus
+from otel_straggler.score.hangs.states import LOST
 from otel_straggler.semconv import VERBS
 
 MOST_WAITING: Final = 1_000
@@ -131,7 +131,7 @@ class Commands:
         with self._lock:
             return dict(self._counts)
 
-    def note(self, run_id: str, group: str, found: Found) -> None:
+    def note(self, run_id: str, group: str, found: HangStatus) -> None:
         """Ask for what ``on_hang`` names, once in an episode for each rank: culprits that live, and
         a few victims to compare them with. Never raises."""
         key = run_id, group
@@ -250,7 +250,7 @@ class Asking:
         return {"outcomes": self._commands.outcomes(given.get("ids", "").split(","))}
 
 
-def _suspects(found: Found) -> list[int]:
+def _suspects(found: HangStatus) -> list[int]:
     """Those that the others wait for and that can answer, then some of those that wait."""
     assert found.blame is not None
     alive = found.rank_states != LOST

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 from otel_straggler.alerts.watched import Watched, WatchedRun
 from otel_straggler.model.alert import Alert
 from otel_straggler.publish.alert_json import fingerprint, read_alert, saved_alert
-from otel_straggler.score.hangs.run_state import ENDS
+from otel_straggler.score.hangs.states import ENDS
 
 HANGS: Final = frozenset({"StragglerRunHung", "StragglerRankLost", "StragglerRankStuck"})
 """Alerts that nobody may take for ended because the collector that raised them is gone."""

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from otel_straggler.collector.crowding import LIVE_S
-from otel_straggler.score.hangs.judge import Found
+from otel_straggler.score.hangs.detector import HangStatus
 
 _log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Forgetting:
             gone.update(least_missed(times, self._max_runs, stays.__getitem__, has_ended, now_s))
         return tuple(gone)
 
-    def shown(self, run_id: str, found: Found) -> Found:
+    def shown(self, run_id: str, found: HangStatus) -> HangStatus:
         """What is shown of a world: nothing of its ranks once monitoring has given up."""
         if run_id not in self._forgotten:
             return found

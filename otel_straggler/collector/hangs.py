@@ -16,10 +16,10 @@ from otel_straggler.collector.rank_life import RankLife
 from otel_straggler.model.decision import hang_subject
 from otel_straggler.model.observation import NO_STEP, Section
 from otel_straggler.model.step_table import StepTable
+from otel_straggler.score.hangs.detector import HangDetector, HangStatus
 from otel_straggler.score.hangs.episodes import Episodes
-from otel_straggler.score.hangs.judge import Found, HangJudge
-from otel_straggler.score.hangs.settings import HangSettings
-from otel_straggler.score.hangs.signs import NO_OPEN_SECTION, NOT_ENDED, Signs
+from otel_straggler.score.hangs.states import NO_OPEN_SECTION, NOT_ENDED, HeartbeatTable
+from otel_straggler.score.settings import HangSettings
 from otel_straggler.semconv import OUTCOMES, STEP_SPAN
 
 _Key = tuple[str, str]
@@ -42,10 +42,10 @@ class Hangs:
 
     def __init__(self, settings: HangSettings | None = None) -> None:
         self._settings = settings or HangSettings()
-        self._judges: dict[str, dict[str, HangJudge]] = {}
+        self._judges: dict[str, dict[str, HangDetector]] = {}
         self._orders: dict[_Key, tuple[str, ...]] = {}
         self._learnt: dict[_Key, None] = {}
-        self._newest: dict[str, dict[str, Found]] = {}
+        self._newest: dict[str, dict[str, HangStatus]] = {}
         self._past: dict[_Key, Episodes] = {}
 
     def learn(self, table: StepTable) -> None:
@@ -60,7 +60,7 @@ class Hangs:
         if names != known[: len(names)] and len(names) <= _MOST_SECTIONS:
             self._orders[key] = (*names, *(name for name in known if name not in names))
 
-    def look(self, run_id: str, group: str, world: World, now_s: float) -> Found | None:
+    def look(self, run_id: str, group: str, world: World, now_s: float) -> HangStatus | None:
         """The states of a world at ``now_s``, on the collector's wall clock; None if no rank of it
         sends signs of life."""
         key = run_id, group
@@ -147,11 +147,11 @@ class Hangs:
         if state["version"] != _STATE_VERSION:
             msg = f"version {state['version']!r}"
             raise ValueError(msg)
-        judges: dict[_Key, HangJudge] = {}
+        judges: dict[_Key, HangDetector] = {}
         orders: dict[_Key, tuple[str, ...]] = {}
         for world in state["worlds"][-_MOST_KEPT:]:
             key = str(world["run_id"]), str(world["group"])
-            judges[key] = HangJudge(self._settings)
+            judges[key] = HangDetector(self._settings)
             judges[key].restore(world["judge"])
             orders[key] = tuple(str(name) for name in world["order"][:_MOST_SECTIONS])
         past = {
@@ -164,19 +164,19 @@ class Hangs:
         self._orders.update(orders)
         self._learnt.update(dict.fromkeys(judges))
 
-    def _judge(self, key: _Key) -> HangJudge:
+    def _judge(self, key: _Key) -> HangDetector:
         run_id, group = key
         judges = self._judges.setdefault(run_id, {})
         judge = judges.get(group)
         if judge is None:
-            judge = judges[group] = HangJudge(self._settings)
+            judge = judges[group] = HangDetector(self._settings)
             judge.episodes = self._past.pop(key, judge.episodes)
         return judge
 
 
 def signs_of(
     world: World, order: tuple[str, ...], now_s: float, lost_after_s: float = 20.0
-) -> Signs | None:
+) -> HeartbeatTable | None:
     """What the ranks of a world last said; expected ranks that never spoke are among them, as far
     as :data:`MOST_UNHEARD`.
 
@@ -193,7 +193,7 @@ def signs_of(
     sections = [_section(spoken.get(rank), names) for rank in ranks]
     ends = [_end(spoken.get(rank), now_s, lost_after_s) for rank in ranks]
     nodes: dict[str, int] = {}
-    return Signs(
+    return HeartbeatTable(
         ranks=np.array(ranks, np.int64),
         silent_s=np.array([_age(spoken.get(rank), "sent_at_s", now_s) for rank in ranks]),
         stalled_s=np.array([_age(spoken.get(rank), "progress_at_s", now_s) for rank in ranks]),

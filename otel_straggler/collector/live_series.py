@@ -14,8 +14,8 @@ from otel_straggler.collector.rank_life import RankLife
 from otel_straggler.model.rank import Source
 from otel_straggler.publish.prometheus import MOST_LABELLED, Families, label, labels, rank_labels
 from otel_straggler.publish.shown_life import EVERYTHING, RankKey, ShownLife
-from otel_straggler.score.hangs.judge import Found
-from otel_straggler.score.hangs.signs import LATE, LOST, RANK_STATES, STUCK
+from otel_straggler.score.hangs.detector import HangStatus
+from otel_straggler.score.hangs.states import LATE, LOST, RANK_STATES, STUCK
 
 _MOST_SECTIONS = 20
 LiveState: TypeAlias = tuple[tuple[object, ...], ...]
@@ -25,7 +25,7 @@ def live_families(
     run_id: str,
     worlds: Mapping[str, World],
     constant_labels: str,
-    found: Mapping[str, Found] | None = None,
+    found: Mapping[str, HangStatus] | None = None,
     shown: ShownLife = EVERYTHING,
 ) -> Families:
     """The series of one run: per rank, and of the run as a whole.
@@ -46,7 +46,7 @@ def live_families(
     return families
 
 
-def live_state(worlds: Mapping[str, World], found: Mapping[str, Found]) -> LiveState:
+def live_state(worlds: Mapping[str, World], found: Mapping[str, HangStatus]) -> LiveState:
     """Changes when :func:`live_families` does. Cost: O(ranks), some bytes each."""
     return (
         tuple((group, world.attempt, world.n_words) for group, world in worlds.items()),
@@ -57,7 +57,7 @@ def live_state(worlds: Mapping[str, World], found: Mapping[str, Found]) -> LiveS
     )
 
 
-def in_trouble(found: Mapping[str, Found], flagged: Iterable[RankKey]) -> dict[RankKey, int]:
+def in_trouble(found: Mapping[str, HangStatus], flagged: Iterable[RankKey]) -> dict[RankKey, int]:
     """Ranks that somebody will look at, by how soon: whom a hang waits for and who is called slow,
     then lost, stuck and late ones."""
     trouble: dict[RankKey, int] = {}
@@ -73,7 +73,7 @@ def in_trouble(found: Mapping[str, Found], flagged: Iterable[RankKey]) -> dict[R
 def _add_states(
     families: Families,
     world: World,
-    its: Found,
+    its: HangStatus,
     constant_labels: str,
     shown: ShownLife,
     group: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from otel_straggler.score.hangs.settings import HangSettings
+from otel_straggler.score.settings import HangSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

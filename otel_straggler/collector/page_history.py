@@ -21,7 +21,7 @@ from otel_straggler.publish.picture import (
     run_entry,
 )
 from otel_straggler.publish.picture.from_history import FromHistory
-from otel_straggler.score.hangs.run_state import ENDS
+from otel_straggler.score.hangs.states import ENDS
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")

@@ -11,8 +11,7 @@ from otel_straggler.collector.commands_settings import CommandsSettings
 from otel_straggler.collector.liveness_settings import LivenessSettings
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.publish.sampling import SamplingRules
-from otel_straggler.score.settings import ScoreSettings
-from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.settings import ScoreSettings, VerdictSettings
 from otel_straggler.wire.identity import Aliases
 from otel_straggler.wire.span_rules import SpanNames
 

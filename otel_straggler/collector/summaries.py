@@ -13,7 +13,7 @@ from otel_straggler.model.alert import Mode
 from otel_straggler.publish.history import Summary
 from otel_straggler.publish.picture import RankTable
 from otel_straggler.publish.picture.summary import summary_value
-from otel_straggler.score.hangs.run_state import HANGS
+from otel_straggler.score.hangs.states import HANGS
 
 _GIVEN_UP: Final = "forgotten"
 

@@ -25,12 +25,9 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.publish.hang_json import sentence
-from otel_straggler.score.hangs.culprits import HangKind
-from otel_straggler.score.hangs.hung import HungRun
-from otel_straggler.score.hangs.judge import Found
-from otel_straggler.score.hangs.run_state import ENDS
-from otel_straggler.score.hangs.settings import HangSettings
-from otel_straggler.score.hangs.signs import RANK_STATES, STARTING
+from otel_straggler.score.hangs.detector import HangStatus, HungRun
+from otel_straggler.score.hangs.states import ENDS, RANK_STATES, STARTING, HangKind
+from otel_straggler.score.settings import HangSettings
 
 MISSING = "missing"
 """State of ranks that are expected and were never heard of, in ``straggler.run.ranks``."""
@@ -54,7 +51,7 @@ class RunSeen:
     run_id: str
     jobs: Mapping[str, str] = field(default_factory=dict)
     worlds: Mapping[str, World] = field(default_factory=dict)
-    found: Mapping[str, Found] = field(default_factory=dict)
+    found: Mapping[str, HangStatus] = field(default_factory=dict)
     scores: Mapping[str, NewestScores] = field(default_factory=dict)
     judged: RunVerdicts = field(default_factory=RunVerdicts)
     clashes: tuple[Source, ...] = ()
@@ -171,7 +168,7 @@ def _groups(seen: RunSeen) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*seen.worlds, *seen.found, *seen.scores, *judged)))
 
 
-def _blame(found: Found | None) -> _Blame | None:
+def _blame(found: HangStatus | None) -> _Blame | None:
     """None while nobody waits; what has ended waits for nobody."""
     if found is None or found.blame is None or found.state in ENDS:
         return None
@@ -202,7 +199,7 @@ def _are_all_on(world: World, ranks: Ints, nodes: frozenset[str]) -> bool:
     return all(life is not None and life.source.node in nodes for life in lives)
 
 
-def _counts(found: Found, world: World) -> dict[str, int]:
+def _counts(found: HangStatus, world: World) -> dict[str, int]:
     """Ranks by state; one that was never heard of is missing, and not starting."""
     counts = np.bincount(found.rank_states, minlength=len(RANK_STATES)).tolist()
     spoken = sum(life.sent_at_s is not None for life in world.ranks.values())

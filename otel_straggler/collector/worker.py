@@ -38,7 +38,7 @@ from otel_straggler.publish.decisions import Decisions
 from otel_straggler.publish.history import Summary
 from otel_straggler.publish.maintenance_book import MaintenanceBook
 from otel_straggler.publish.sampling import Sampler
-from otel_straggler.score.hangs.judge import Found
+from otel_straggler.score.hangs.detector import HangStatus
 from otel_straggler.score.scorer import Scorer
 from otel_straggler.wire.metric_rules import DecodedMetrics
 from otel_straggler.wire.span_rules import DecodedSpans, Progress
@@ -443,7 +443,7 @@ class Worker:
         self.problems = self._crowding.problems(self._scorer.folded_names())
         return replace(snapshot, page=self.snapshot.page)
 
-    def _found(self, run_id: str, now_s: float) -> dict[str, Found]:
+    def _found(self, run_id: str, now_s: float) -> dict[str, HangStatus]:
         """Who is stuck or lost, by group."""
         looks = {
             group: self._hangs.look(run_id, group, world, now_s)

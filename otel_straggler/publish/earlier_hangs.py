@@ -6,8 +6,8 @@ import math
 from collections import Counter
 from typing import Any, Final
 
+from otel_straggler.score.hangs.detector import HangStatus
 from otel_straggler.score.hangs.episodes import Hang
-from otel_straggler.score.hangs.judge import Found
 
 Json = dict[str, Any]
 BRIEF_S: Final = 120.0
@@ -25,7 +25,7 @@ _THEN: Final = {
 }
 
 
-def earlier_hangs_json(found: Found) -> Json:
+def earlier_hangs_json(found: HangStatus) -> Json:
     """Those that are kept, newest first, how many more there were, and the brief ones in sum."""
     brief = [hang for hang in found.before if hang.duration_s < BRIEF_S]
     is_summed = len(brief) + found.before_left_out * bool(brief) > _MOST_BRIEF

@@ -7,16 +7,15 @@ from typing import Any
 import numpy as np
 
 from otel_straggler.publish.earlier_hangs import earlier_hangs_json
-from otel_straggler.score.hangs.culprits import Blame
-from otel_straggler.score.hangs.judge import Found
-from otel_straggler.score.hangs.signs import RANK_STATES
+from otel_straggler.score.hangs.detector import HangStatus
+from otel_straggler.score.hangs.states import RANK_STATES, Blame
 
 MOST_NAMED = 20
 """Ranks that are named; the rest is counted."""
 Json = dict[str, Any]
 
 
-def hang_json(group: str, found: Found, *, is_acknowledged: bool = False) -> Json:
+def hang_json(group: str, found: HangStatus, *, is_acknowledged: bool = False) -> Json:
     """One world: its state, how many ranks are in which, and because of whom it waits.
 
     Args:
@@ -38,7 +37,7 @@ def hang_json(group: str, found: Found, *, is_acknowledged: bool = False) -> Jso
     }
 
 
-def sentence(found: Found) -> str | None:
+def sentence(found: HangStatus) -> str | None:
     """For people; None while nobody waits."""
     blame = found.blame
     if blame is None:
@@ -58,7 +57,7 @@ def sentence(found: Found) -> str | None:
     return text[0].upper() + text[1:]
 
 
-def _who(found: Found, blame: Blame) -> str:
+def _who(found: HangStatus, blame: Blame) -> str:
     """The culprits; of a run of which nothing is heard nobody in particular."""
     if found.state == "lost" and len(found.ranks) > 1 and blame.culprits.all():
         return f"all {len(found.ranks):,} ranks"

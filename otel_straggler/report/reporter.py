@@ -24,10 +24,14 @@ from otel_straggler.model.observation import Floats, Ints, Section
 from otel_straggler.report.columns import Columns, Member, What, kernel_hash
 from otel_straggler.report.peers import Peers
 from otel_straggler.report.summaries import Times
-from otel_straggler.score.gpu_scores import individual_gpu_scores
-from otel_straggler.score.own_scores import gpu_relative_to_best, relative_to_best
+from otel_straggler.score.formulas import (
+    gpu_relative_to_best,
+    individual_gpu_scores,
+    individual_scores,
+    relative_scores,
+    relative_to_best,
+)
 from otel_straggler.score.references import References
-from otel_straggler.score.section_scores import individual_scores, relative_scores
 
 MOST_KERNELS = 2_000
 """Kernels that one rank compares: those in which it spends most time."""

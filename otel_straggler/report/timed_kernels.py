@@ -12,8 +12,7 @@ from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.model.rank import Source
 from otel_straggler.record.kernel_feed import KERNELS, KernelFeed, KernelShare
 from otel_straggler.report.types import Statistic, Summary
-from otel_straggler.score.kernel_medians import group_histograms
-from otel_straggler.score.kernels import is_scored
+from otel_straggler.score.kernels import group_histograms, is_scored
 
 _US_PER_S = 1e6
 _SELF = Source(run_id="", rank=0)

@@ -10,9 +10,9 @@ from typing import Any
 
 from otel_straggler.model.step_table import StepTable, StepTimes
 from otel_straggler.model.verdict import RunVerdicts, Verdict
-from otel_straggler.score.verdicts.judge import Judge
-from otel_straggler.score.verdicts.paging import Page
-from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.settings import VerdictSettings
+from otel_straggler.score.verdicts.engine import VerdictEngine
+from otel_straggler.score.verdicts.log import Notification
 
 _Key = tuple[str, str]
 _MOST_TIMES = 1_000
@@ -32,7 +32,7 @@ class Judges:
     ) -> None:
         self._settings = settings
         self._on_table = on_table
-        self._judges: dict[_Key, Judge] = {}
+        self._judges: dict[_Key, VerdictEngine] = {}
         self._groups: dict[str, list[str]] = {}
         self._newest_attempt: dict[_Key, int] = {}
         self._without_rows_since_ns: dict[str, int] = {}
@@ -66,7 +66,7 @@ class Judges:
             changes=tuple(changes), worlds=tuple(world for world in summaries if world is not None)
         )
 
-    def pages(self, run_id: str) -> list[Page]:
+    def pages(self, run_id: str) -> list[Notification]:
         """When somebody was called because of a run, in order."""
         judges = self._of_run(run_id)
         return list(heapq.merge(*(judge.pages for judge in judges), key=lambda page: page.at_ns))
@@ -120,16 +120,16 @@ class Judges:
         for table in tables:
             self.take(table)
 
-    def _note(self, judge: Judge, changes: Iterable[Verdict]) -> None:
+    def _note(self, judge: VerdictEngine, changes: Iterable[Verdict]) -> None:
         late = judge.new_late_pages()
         self._new.extend(sorted((*changes, *late), key=lambda v: v.at_ns) if late else changes)
 
-    def _judge(self, key: _Key) -> Judge:
+    def _judge(self, key: _Key) -> VerdictEngine:
         judge = self._judges.get(key)
         if judge is None:
-            judge = self._judges[key] = Judge(self._settings)
+            judge = self._judges[key] = VerdictEngine(self._settings)
             self._groups.setdefault(key[0], []).append(key[1])
         return judge
 
-    def _of_run(self, run_id: str) -> list[Judge]:
+    def _of_run(self, run_id: str) -> list[VerdictEngine]:
         return [self._judges[run_id, group] for group in self._groups.get(run_id, ())]

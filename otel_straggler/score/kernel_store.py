@@ -20,13 +20,13 @@ from otel_straggler.model.kernel_times import KernelCell, KernelTimes, join_kern
 from otel_straggler.model.observation import Codes, Ints
 from otel_straggler.model.rank import Source
 from otel_straggler.score.kernels import KernelMedians
-from otel_straggler.score.names import session_of
+from otel_straggler.score.sources import session_of
 from otel_straggler.score.step_tables import Bools
 
 KEPT = "kept"
 REPEATED = "repeated"
 OVER_LIMIT = "over_limit"
-FATES = (KEPT, REPEATED, OVER_LIMIT)
+OUTCOMES = (KEPT, REPEATED, OVER_LIMIT)
 """What becomes of a point."""
 
 STANDS_IN_S = 60.0

@@ -14,16 +14,13 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.step_table import StepTable, StepTimes
 from otel_straggler.model.verdict import RunVerdicts, Verdict
-from otel_straggler.score.clashes import ClashWatch
 from otel_straggler.score.judges import Judges
-from otel_straggler.score.kernel_store import FATES, KernelStore
-from otel_straggler.score.layer1 import ClosedBy, History, score_window
-from otel_straggler.score.names import session_of
-from otel_straggler.score.seen import SeenSources
-from otel_straggler.score.settings import ScorerCounts, ScoreSettings
+from otel_straggler.score.kernel_store import OUTCOMES, KernelStore
+from otel_straggler.score.settings import ScorerCounts, ScoreSettings, VerdictSettings
+from otel_straggler.score.sources import ClashWatch, SourceCache, session_of
 from otel_straggler.score.stream import Stream
-from otel_straggler.score.verdicts.paging import Page
-from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.verdicts.log import Notification
+from otel_straggler.score.window_scores import ClosedBy, History, score_window
 
 __all__ = ["ScoreSettings", "Scorer", "ScorerCounts"]
 
@@ -65,7 +62,7 @@ class Scorer:
         self._kernels = KernelStore(self._settings.kernel_bytes, self._settings.max_kernels)
         self._history = History.empty(self._settings.reference_half_life_s)
         self._worlds: dict[_WorldKey, _World] = {}
-        self._routes: SeenSources[Stream] = SeenSources()
+        self._routes: SourceCache[Stream] = SourceCache()
         self._retired_attempt: dict[tuple[str, str], int] = {}
         self._forgotten: list[WindowScores] = []
         self._clashes = ClashWatch(self._settings.grace_s)
@@ -91,7 +88,7 @@ class Scorer:
     @property
     def kernel_counts(self) -> dict[str, int]:
         """Points of kernel histograms by what became of them."""
-        return {fate: self._kernels.counts[fate] for fate in FATES}
+        return {fate: self._kernels.counts[fate] for fate in OUTCOMES}
 
     def alive(self, source: Source, now_ns: int) -> None:
         """A sign of life (a heartbeat): the rank's open windows are not idle."""
@@ -131,7 +128,7 @@ class Scorer:
         """Layer 2 of a run: all changes of state in memory and the newest summaries."""
         return self._judges.judged(run_id)
 
-    def pages(self, run_id: str) -> list[Page]:
+    def pages(self, run_id: str) -> list[Notification]:
         """When somebody was called because of a run, in order."""
         return self._judges.pages(run_id)
 

@@ -19,14 +19,21 @@ from otel_straggler.model.observation import (
 )
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.lanes import Lane, Place, Split, newest_by_rank
-from otel_straggler.score.layer1 import ClosedBy
-from otel_straggler.score.names import Names, session_of
-from otel_straggler.score.settings import ScoreSettings
-from otel_straggler.score.step_order import are_in_order, split_incarnations, split_steps
+from otel_straggler.score.settings import ScoreSettings, VerdictSettings
+from otel_straggler.score.sources import SourceTables, session_of
 from otel_straggler.score.step_tables import Bools, build_step_table, is_summed
-from otel_straggler.score.verdicts.settings import VerdictSettings
-from otel_straggler.score.windows import OpenWindow, Windows
+from otel_straggler.score.window_scores import ClosedBy
+from otel_straggler.score.windows import (
+    OpenWindow,
+    Split,
+    WindowIndex,
+    Windows,
+    WindowTrack,
+    are_in_order,
+    newest_by_rank,
+    split_incarnations,
+    split_steps,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +68,14 @@ class Stream:
     def __init__(self, settings: ScoreSettings, verdicts: VerdictSettings, now_ns: int) -> None:
         self._settings = settings
         self._block_steps = verdicts.block_steps
-        self._names = Names()
+        self._names = SourceTables()
         self._ranks: dict[int, _RankState] = {}
         newest_step: dict[int, int] = {}
         windows = Windows(settings.window_steps, settings.window_longest_s)
-        self._by_step = Lane(windows, newest_step)
-        self._by_time = Lane(Windows(1), {}, settings.window_s)
-        self._block_by_step = Lane(Windows(verdicts.block_steps), newest_step)
-        self._block_by_time = Lane(Windows(1), {}, verdicts.block_s)
+        self._by_step = WindowTrack(windows, newest_step)
+        self._by_time = WindowTrack(Windows(1), {}, settings.window_s)
+        self._block_by_step = WindowTrack(Windows(verdicts.block_steps), newest_step)
+        self._block_by_time = WindowTrack(Windows(1), {}, verdicts.block_s)
         self._longest_pause_ns = 0
         self.world_size = 0
         self.last_row_at_ns = now_ns
@@ -157,11 +164,11 @@ class Stream:
         return any(lane.windows.open for lane in (*self._lanes, *self._block_lanes))
 
     @property
-    def _lanes(self) -> tuple[Lane, Lane]:
+    def _lanes(self) -> tuple[WindowTrack, WindowTrack]:
         return self._by_step, self._by_time
 
     @property
-    def _block_lanes(self) -> tuple[Lane, Lane]:
+    def _block_lanes(self) -> tuple[WindowTrack, WindowTrack]:
         return self._block_by_step, self._block_by_time
 
     # --- taking rows -----------------------------------------------------------------------
@@ -210,7 +217,7 @@ class Stream:
         lengths_ns = [lane.interval_ns for lane in lanes]
         unit_ns = math.gcd(*lengths_ns)
         split = Split.of(rows.batch.start_ns // unit_ns)
-        places: list[Place] = []
+        places: list[WindowIndex] = []
         for unit in split.steps:
             step, block = (unit * unit_ns // n if n else NO_STEP for n in lengths_ns)
             places.append(
@@ -229,7 +236,7 @@ class Stream:
     # --- closing ---------------------------------------------------------------------------
 
     def _close_due(
-        self, lane: Lane, now_ns: int, *, replaced: bool
+        self, lane: WindowTrack, now_ns: int, *, replaced: bool
     ) -> Iterator[tuple[OpenWindow, ClosedBy]]:
         for number in sorted(lane.windows.open):
             cause = self._due(lane, lane.windows.open[number], now_ns, replaced=replaced)
@@ -238,7 +245,7 @@ class Stream:
             yield lane.windows.close(number), cause
 
     def _due(
-        self, lane: Lane, window: OpenWindow, now_ns: int, *, replaced: bool
+        self, lane: WindowTrack, window: OpenWindow, now_ns: int, *, replaced: bool
     ) -> ClosedBy | None:
         settings = self._settings
         grace_ns = int(settings.grace_s * 1e9)
@@ -255,14 +262,14 @@ class Stream:
         idle_ns = max(int(settings.idle_s * 1e9), 4 * self._longest_pause_ns)
         return "idle" if now_ns - self.last_alive_at_ns >= idle_ns else None
 
-    def _all_passed(self, lane: Lane, window: OpenWindow) -> bool:
+    def _all_passed(self, lane: WindowTrack, window: OpenWindow) -> bool:
         passed = sum(
             state.finished or lane.newest.get(rank, NO_STEP) > window.last_step
             for rank, state in self._ranks.items()
         )
         return passed >= (self.world_size or len(self._ranks))
 
-    def _tables(self, rows: ObservationBatch, lane: Lane) -> Iterator[StepTable]:
+    def _tables(self, rows: ObservationBatch, lane: WindowTrack) -> Iterator[StepTable]:
         table = build_step_table(rows, world_size=self.world_size, interval_ns=lane.interval_ns)
         if table is not None:
             yield table
@@ -297,7 +304,9 @@ class Stream:
         )
 
 
-def _put(rows: _Rows, split: Split, places: list[Place], lanes: tuple[Lane, Lane]) -> int:
+def _put(
+    rows: _Rows, split: Split, places: list[WindowIndex], lanes: tuple[WindowTrack, WindowTrack]
+) -> int:
     """Put the rows into their windows of layer 1 and of layer 2, which hold the same arrays;
     returns how many were late for layer 1."""
     order, pieces = split.by_place(places)

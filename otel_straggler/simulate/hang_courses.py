@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.hangs.signs import Signs
+from otel_straggler.score.hangs.states import HeartbeatTable
 from otel_straggler.semconv import Outcome
 from otel_straggler.simulate.hang_worlds import (
     HangFault,
@@ -61,7 +61,7 @@ class HangCourse:
         """Which attempt is the newest."""
         return self.attempts[self._at(now_s)]
 
-    def signs(self, now_s: float) -> Signs:
+    def signs(self, now_s: float) -> HeartbeatTable:
         """What the ranks have said by now; who has not spoken since a restart within the attempt
         has the last word of its predecessor."""
         at = self._at(now_s)
@@ -71,10 +71,10 @@ class HangCourse:
             return signs
         before = self.worlds[at - 1].signs(now_s - self.begins_s[at - 1])
         columns = {}
-        for column in fields(Signs):
+        for column in fields(HeartbeatTable):
             now, then = getattr(signs, column.name), getattr(before, column.name)
             columns[column.name] = now if column.name in _TABLES else np.where(is_mute, then, now)
-        return Signs(**columns)
+        return HeartbeatTable(**columns)
 
     def tables(self, now_s: float) -> Iterator[StepTable]:
         """The tables of steps that were complete by then; each once."""

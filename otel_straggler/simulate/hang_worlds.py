@@ -13,7 +13,7 @@ import numpy as np
 from otel_straggler.model.observation import NO_STEP, Floats, Ints, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.hangs.signs import NO_OPEN_SECTION, NOT_ENDED, Bools, Signs
+from otel_straggler.score.hangs.states import NO_OPEN_SECTION, NOT_ENDED, Bools, HeartbeatTable
 from otel_straggler.semconv import OUTCOMES, Outcome
 
 HangFault = Literal[
@@ -190,7 +190,7 @@ class HangWorld:
 
     # --- what a collector sees ----------------------------------------------------------------
 
-    def signs(self, now_s: float) -> Signs:
+    def signs(self, now_s: float) -> HeartbeatTable:
         """What the ranks have said by ``now_s``: as old as the newest heartbeat of each."""
         plan = self.plan
         beat_s = self._newest_beats_s(now_s)
@@ -198,7 +198,7 @@ class HangWorld:
         end = plan.end if plan.fault is None else "preempted"
         code = OUTCOMES.index(end) if end else NOT_ENDED
         has_ended = (self._ended_s <= now_s) & (end is not None) & ~self._is_unheard
-        return Signs(
+        return HeartbeatTable(
             ranks=np.arange(plan.ranks),
             silent_s=now_s - beat_s,
             stalled_s=np.array([now_s - progress_s for _, _, progress_s in lines]),

@@ -20,7 +20,7 @@ from otel_straggler.alerts.watched import Culprit, Score, Scores, Watched, Watch
 from otel_straggler.model.verdict import Cause, RunVerdicts, Verdict
 from otel_straggler.publish.prometheus import labels as labels_text
 from otel_straggler.publish.verdict_series import RunLabels, verdict_families
-from otel_straggler.score.hangs.run_state import RunState
+from otel_straggler.score.hangs.states import RunState
 from otel_straggler.semconv import Metric
 
 from .conftest import Program

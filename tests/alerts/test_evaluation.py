@@ -13,7 +13,7 @@ from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.alerts.watched import Culprit, Score, Scores, Watched, WatchedRun
 from otel_straggler.model.alert import Alert
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.hangs.run_state import RunState
+from otel_straggler.score.hangs.states import RunState
 
 SETTINGS = AlertSettings(hang_for_seconds=15.0, score_for_seconds=30.0, keep_firing_seconds=60.0)
 RUN = WatchedRun(run_id="r1", job="llm", group="actor", team="vision")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from otel_straggler.score.scorer import Scorer
-from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.settings import VerdictSettings
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import write_csv
 

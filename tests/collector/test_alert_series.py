@@ -14,7 +14,7 @@ from otel_straggler import semconv
 from otel_straggler.alerts.watched import Culprit, WatchedRun
 from otel_straggler.collector import watching
 from otel_straggler.collector.alert_series import run_families
-from otel_straggler.score.hangs.run_state import RunState
+from otel_straggler.score.hangs.states import RunState
 
 from .watched_world import WatchedWorld
 

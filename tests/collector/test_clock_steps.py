@@ -10,7 +10,7 @@ import pytest
 from otel_straggler import semconv
 from otel_straggler.collector.clock_steps import ClockSteps
 from otel_straggler.collector.pace import Pace
-from otel_straggler.score.hangs.judge import HangJudge
+from otel_straggler.score.hangs.detector import HangDetector
 
 from .watched_world import WatchedWorld
 
@@ -88,7 +88,7 @@ def test_a_hang_stays_one_hang_and_costs_no_more(kit: Any, step_s: float) -> Non
     assert over.duration_s == pytest.approx(cost_s / 4 + 30.0, rel=0.1)
 
 
-def since(judge: HangJudge) -> tuple[float, int]:
+def since(judge: HangDetector) -> tuple[float, int]:
     """When the hang that lasts was found, and how many are over."""
     last = judge.episodes._lasts
     assert last is not None

@@ -17,9 +17,8 @@ from otel_straggler.collector.commands_settings import CommandsSettings, with_to
 from otel_straggler.collector.settings_file import load_settings
 from otel_straggler.errors import ConfigError, InputError
 from otel_straggler.model.rank import Source
-from otel_straggler.score.hangs.culprits import Blame
-from otel_straggler.score.hangs.judge import Found
-from otel_straggler.score.hangs.signs import LOST, STUCK
+from otel_straggler.score.hangs.detector import HangStatus
+from otel_straggler.score.hangs.states import LOST, STUCK, Blame
 
 TOKEN = "s3cret"
 JSON = {"Content-Type": "application/json"}
@@ -213,12 +212,12 @@ def test_a_process_that_was_replaced_is_given_nothing_and_can_tell_nothing() -> 
     assert commands.outcomes([id_]) == {id_: "waiting"}
 
 
-def stuck(culprits: range, victims: range, lost: range = range(0)) -> Found:
+def stuck(culprits: range, victims: range, lost: range = range(0)) -> HangStatus:
     ranks = np.arange(60)
     states = np.where(np.isin(ranks, lost), LOST, STUCK).astype(np.int32)
     blame = Blame("never_joined", np.isin(ranks, culprits), np.isin(ranks, victims))
     nothing = np.zeros(60)
-    return Found(
+    return HangStatus(
         state="stuck", since_s=0.0, ranks=ranks, rank_states=states, rank_since_s=nothing,
         timeout_s=nothing, blame=blame,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.observation import NO_STEP, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.hangs.signs import NO_OPEN_SECTION, NOT_ENDED
+from otel_straggler.score.hangs.states import NO_OPEN_SECTION, NOT_ENDED
 
 NOW = 1_790_000_000.0
 

@@ -10,8 +10,7 @@ from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.collector.settings_file import FLAG_OF, load_settings
 from otel_straggler.errors import ConfigError
 from otel_straggler.publish.sampling import SamplingRules
-from otel_straggler.score.hangs.settings import HangSettings
-from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.settings import HangSettings, VerdictSettings
 from otel_straggler.semconv import RANK_ALIASES, STEP_ALIASES
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "collector.yaml"

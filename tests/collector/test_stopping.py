@@ -167,16 +167,16 @@ def test_unscored_rows_are_shown_from_the_beginning(start: Start) -> None:
 def test_a_flood_of_names_does_not_delay_the_end(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is folded into <other> is gone through once a batch, not once a name: with 2,000 names
     in each request a stop took minutes."""
-    from otel_straggler.score import names
+    from otel_straggler.score import sources
 
     passes = []
-    keep_apart = names._keep_apart
+    keep_apart = sources._keep_apart
 
     def counted(*arguments: Any) -> Any:
         passes.append(1)
         return keep_apart(*arguments)
 
-    monkeypatch.setattr(names, "_keep_apart", counted)
+    monkeypatch.setattr(sources, "_keep_apart", counted)
     worker = Worker(kit.settings(), Admission(1 << 30))
     decoder = SpanDecoder()
     for step in range(4):

@@ -15,12 +15,12 @@ from otel_straggler.collector.watching import RunSeen
 from otel_straggler.publish.history import HistoryReader
 from otel_straggler.publish.picture.from_history import FromHistory
 from otel_straggler.publish.picture.summary import read_summary
-from otel_straggler.score.hangs.judge import Found
+from otel_straggler.score.hangs.detector import HangStatus
 
 
-def found(state: Any) -> Found:
+def found(state: Any) -> HangStatus:
     nothing = np.empty(0)
-    return Found(
+    return HangStatus(
         state=state,
         since_s=1.0,
         ranks=nothing.astype(np.int64),

@@ -15,7 +15,7 @@ import pytest
 from otel_straggler import semconv
 from otel_straggler.publish.over_ranks import QUANTILES
 from otel_straggler.score.scorer import Scorer
-from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.settings import VerdictSettings
 
 from .prometheus_server import query, running_prometheus
 

@@ -14,7 +14,7 @@ from otel_straggler.collector.watching import RunSeen, Watching
 from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import RunVerdicts
-from otel_straggler.score.hangs.settings import HangSettings
+from otel_straggler.score.settings import HangSettings
 
 NOW = 1_790_000_000.0
 EVERYWHERE = frozenset(f"node-{rank}" for rank in range(4))

@@ -18,7 +18,7 @@ from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.receive.files import read_recording
 from otel_straggler.score.scorer import ScoreSettings
-from otel_straggler.score.verdicts.judge import Judge
+from otel_straggler.score.verdicts.engine import VerdictEngine
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import encode_requests, frame, write_csv
 
@@ -31,13 +31,13 @@ LONGEST_S = 30.0
 def tables(monkeypatch: pytest.MonkeyPatch) -> list[StepTable]:
     """What the judges are given, in order; they judge as ever."""
     seen: list[StepTable] = []
-    take = Judge.take
+    take = VerdictEngine.take
 
-    def seen_take(self: Judge, table: StepTable) -> tuple[Verdict, ...]:
+    def seen_take(self: VerdictEngine, table: StepTable) -> tuple[Verdict, ...]:
         seen.append(table)
         return take(self, table)
 
-    monkeypatch.setattr(Judge, "take", seen_take)
+    monkeypatch.setattr(VerdictEngine, "take", seen_take)
     return seen
 
 

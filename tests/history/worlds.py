@@ -18,10 +18,9 @@ from otel_straggler.model.verdict import (
     WorldSummary,
 )
 from otel_straggler.publish.picture.seen import RankSigns, RankTable, Seen
-from otel_straggler.score.hangs.culprits import Blame
+from otel_straggler.score.hangs.detector import HangStatus
 from otel_straggler.score.hangs.episodes import Hang
-from otel_straggler.score.hangs.judge import Found
-from otel_straggler.score.hangs.signs import LOST, STUCK
+from otel_straggler.score.hangs.states import LOST, STUCK, Blame
 
 NOW_S = 1_790_000_000.0
 
@@ -75,9 +74,9 @@ def signs_of(table: RankTable) -> RankSigns:
     )
 
 
-def found_of(n_ranks: int) -> Found:
+def found_of(n_ranks: int) -> HangStatus:
     is_last = np.arange(n_ranks) == n_ranks - 1
-    return Found(
+    return HangStatus(
         state="partly_lost",
         since_s=NOW_S - 60.0,
         hung_since_s=NOW_S - 70.0,

@@ -19,8 +19,8 @@ from otel_straggler.model.observation import (
 )
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
-from otel_straggler.score.layer1 import History, score_window
 from otel_straggler.score.scorer import Scorer, ScoreSettings
+from otel_straggler.score.window_scores import History, score_window
 
 NEVER_FADES = 1e300
 times_s = st.floats(min_value=1e-6, max_value=1e3)

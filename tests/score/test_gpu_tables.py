@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from otel_straggler.model.gpu_times import CUPTI, EVENTS, HOST, GpuTimes
 from otel_straggler.model.observation import BatchBuilder, ObservationBatch, Section
 from otel_straggler.model.rank import Source
-from otel_straggler.score.settings import ScoreSettings
+from otel_straggler.score.settings import ScoreSettings, VerdictSettings
 from otel_straggler.score.step_tables import build_step_table
 from otel_straggler.score.stream import Stream
-from otel_straggler.score.verdicts.joined import joined
-from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.verdicts.blocks import joined
 
 NAN = float("nan")
 TIMES = st.floats(0.0, 1e4) | st.just(0.0)

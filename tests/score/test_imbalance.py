@@ -10,8 +10,12 @@ from hypothesis.extra.numpy import arrays
 
 from otel_straggler.model.observation import Floats
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.verdicts.expert_imbalance import expert_imbalance, which_expert
-from otel_straggler.score.verdicts.imbalance import sequence_imbalance, strength_of_sequences
+from otel_straggler.score.verdicts.imbalance import (
+    expert_imbalance,
+    sequence_imbalance,
+    strength_of_sequences,
+    which_expert,
+)
 
 from .step_tables import step_table
 

@@ -9,7 +9,7 @@ import pytest
 
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.score.judges import Judges
-from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.settings import VerdictSettings
 
 from .verdicts.worlds import by_hand, ranks, slower, usual
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from otel_straggler.model.kernel_times import KernelCell, KernelTimesBuilder
 from otel_straggler.model.observation import Kernel
 from otel_straggler.model.rank import Source
-from otel_straggler.score.kernel_medians import group_histograms
-from otel_straggler.score.kernels import HistogramKernels, KernelMedians
+from otel_straggler.score.kernels import HistogramKernels, KernelMedians, group_histograms
 
 WHO = Source(run_id="r", rank=0)
 

@@ -6,9 +6,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_straggler.score.gpu_scores import relative_gpu_scores
-from otel_straggler.score.own_scores import gpu_relative_to_best, relative_to_best
-from otel_straggler.score.section_scores import relative_scores
+from otel_straggler.score.formulas import (
+    gpu_relative_to_best,
+    relative_gpu_scores,
+    relative_scores,
+    relative_to_best,
+)
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -11,7 +11,7 @@ import pytest
 
 from otel_straggler.model.observation import BatchBuilder, ObservationBatch, Section
 from otel_straggler.model.rank import Source
-from otel_straggler.score import seen
+from otel_straggler.score import sources
 from otel_straggler.score.scorer import Scorer
 from otel_straggler.score.settings import ScoreSettings
 from otel_straggler.simulate.scenarios import Plan, simulate
@@ -116,8 +116,8 @@ def test_an_attempt_that_was_retired_stays_so() -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sources that never come again do not fill the memory."""
-    monkeypatch.setattr(seen, "_MOST", 10)
-    found = seen.SeenSources[int]()
+    monkeypatch.setattr(sources, "_MOST", 10)
+    found = sources.SourceCache[int]()
     many = [Source(run_id="r", rank=rank) for rank in range(25)]
     for source in many:
         found.put(source, source.rank)

@@ -12,7 +12,7 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.score.scorer import Scorer, ScoreSettings
-from otel_straggler.score.verdicts.judge import Judge
+from otel_straggler.score.verdicts.engine import VerdictEngine
 
 S = 1_000_000_000
 
@@ -21,13 +21,13 @@ S = 1_000_000_000
 def tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[StepTable]]:
     """What the judges are given, in order; they judge as ever."""
     seen: list[StepTable] = []
-    take = Judge.take
+    take = VerdictEngine.take
 
-    def seen_take(self: Judge, table: StepTable) -> tuple[Verdict, ...]:
+    def seen_take(self: VerdictEngine, table: StepTable) -> tuple[Verdict, ...]:
         seen.append(table)
         return take(self, table)
 
-    monkeypatch.setattr(Judge, "take", seen_take)
+    monkeypatch.setattr(VerdictEngine, "take", seen_take)
     yield seen
     for table in seen:
         assert (np.diff(table.steps) > 0).all()

@@ -10,10 +10,9 @@ from hypothesis.extra.numpy import arrays
 
 from otel_straggler.model.observation import Floats
 from otel_straggler.score.medians import nan_median
-from otel_straggler.score.verdicts.grouping import Groups
-from otel_straggler.score.verdicts.work import WorkNormaliser
-from otel_straggler.score.verdicts.work_classes import tokens_of_peers
-from otel_straggler.score.verdicts.work_evidence import sureness
+from otel_straggler.score.verdicts.equal_work import WorkNormaliser, sureness
+from otel_straggler.score.verdicts.groups import Groups
+from otel_straggler.score.verdicts.unequal_work import tokens_of_peers
 
 GROUPS, SECTIONS = ["dp"], ["forward"]
 

@@ -21,9 +21,8 @@ from otel_straggler.receive.merge import merge_batches
 from otel_straggler.record.python_recorder import PythonTimer
 from otel_straggler.record.recorder import Context, Epoch, Frame, Record, WorkSize
 from otel_straggler.record.spans import SpanPacker
-from otel_straggler.score.deliveries import without_duplicates
-from otel_straggler.score.layer1 import History, score_window
-from otel_straggler.score.step_tables import build_step_table
+from otel_straggler.score.step_tables import build_step_table, without_duplicates
+from otel_straggler.score.window_scores import History, score_window
 from otel_straggler.wire.decode_spans import SpanDecoder
 from otel_straggler.wire.folded_spans import (
     LONGEST_NS,

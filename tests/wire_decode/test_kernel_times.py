@@ -26,7 +26,7 @@ from otel_straggler.model.kernel_counts import (
 from otel_straggler.model.kernel_times import KernelTimes, join_kernel_times
 from otel_straggler.model.rank import Source
 from otel_straggler.native import NATIVE
-from otel_straggler.score.kernel_medians import group_histograms
+from otel_straggler.score.kernels import group_histograms
 from otel_straggler.wire.decode_metrics import MetricDecoder
 from otel_straggler.wire.encode_metrics import encode_kernel_times
 from otel_straggler.wire.metric_rules import DecodedMetrics

@@ -10,7 +10,7 @@ from benchmarks.detection.episodes import Episode
 from otel_straggler.model.observation import Floats
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import State, Verdict
-from otel_straggler.score.verdicts.judge import Judge
+from otel_straggler.score.verdicts.engine import VerdictEngine
 
 ACCUSED: tuple[State, ...] = ("confirmed", "flapping")
 _WEIGHTS: dict[State, float] = {"confirmed": 10.0, "flapping": 10.0, "suspect": 2.0}
@@ -32,7 +32,7 @@ class Ours:
     def __init__(self) -> None:
         self.name = "otel-straggler"
         self.unlocalised: list[int] = []
-        self._judge = Judge()
+        self._judge = VerdictEngine()
         self._open: dict[str, Episode] = {}
         self._current: dict[str, Verdict] = {}
         self._nodes: dict[str, frozenset[int]] = {}

@@ -23,7 +23,7 @@ from otel_straggler.errors import InputError, UsageError, describe
 from otel_straggler.model.observation import Floats, Ints, Section
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import CAUSES, Evidence, Scope, State, Verdict
-from otel_straggler.score.section_scores import relative_scores, slowdowns
+from otel_straggler.score.formulas import relative_scores, slowdowns
 from otel_straggler.semconv import SECTION_KINDS
 
 Floats32: TypeAlias = npt.NDArray[np.float32]

@@ -18,8 +18,8 @@ from otel_straggler.publish.picture.answer_type import (
 from otel_straggler.publish.picture.rounding import seconds
 from otel_straggler.publish.picture.seen import Seen
 from otel_straggler.publish.picture.standstill import How, Standstill, standstill_of
-from otel_straggler.score.hangs.culprits import HangKind
-from otel_straggler.score.hangs.judge import Found
+from otel_straggler.score.hangs.detector import HangStatus
+from otel_straggler.score.hangs.states import HangKind
 
 HANG_TEXTS: Final[dict[HangKind, str]] = {
     "lost": "no sign of life",
@@ -57,13 +57,13 @@ OTHER_ADVICE: Final[dict[How, tuple[str, ...]]] = {
 """Where it is not known that all wait."""
 
 
-def hang_answer(seen: Seen, found: Found) -> Json:
+def hang_answer(seen: Seen, found: HangStatus) -> Json:
     """Whom the run waits for, since when, what it costs, what to do."""
     tone: Tone = "watch" if seen.is_acknowledged else "bad"
     return answer(seen, tone, "hang", hang_headline(seen, found), **hang_facts(seen, found))
 
 
-def hang_facts(seen: Seen, found: Found) -> Json:
+def hang_facts(seen: Seen, found: HangStatus) -> Json:
     """The fields of an answer that a hang fills, but for tone, kind and headline."""
     kind = None if found.blame is None else found.blame.kind
     culprits = _culprits(found)
@@ -88,14 +88,14 @@ def hang_facts(seen: Seen, found: Found) -> Json:
     return told
 
 
-def _cause_text(found: Found) -> str | None:
+def _cause_text(found: HangStatus) -> str | None:
     if found.blame is None:
         return None
     is_alone = found.blame.kind == "joined_but_stuck" and len(found.ranks) == 1
     return "its only rank does not get on" if is_alone else HANG_TEXTS[found.blame.kind]
 
 
-def hang_headline(seen: Seen, found: Found, *, is_over: bool = False) -> str:
+def hang_headline(seen: Seen, found: HangStatus, *, is_over: bool = False) -> str:
     """Who keeps the run waiting, or kept it when it was last heard of."""
     kind = None if found.blame is None else found.blame.kind
     culprits = _culprits(found)
@@ -122,7 +122,7 @@ def hang_headline(seen: Seen, found: Found, *, is_over: bool = False) -> str:
     }[kind]
 
 
-def _culprits(found: Found) -> list[int]:
+def _culprits(found: HangStatus) -> list[int]:
     culprits: list[int] = [] if found.blame is None else found.ranks[found.blame.culprits].tolist()
     return culprits
 
@@ -133,7 +133,7 @@ def _cost(seen: Seen, stands: Standstill | None) -> Json:
     return cost(seen, 3600.0 * stands.n_idle if stands is not None and is_idle else None)
 
 
-def _sentence(seen: Seen, found: Found, stands: Standstill | None) -> str:
+def _sentence(seen: Seen, found: HangStatus, stands: Standstill | None) -> str:
     said = [sentence(found) or as_sentence(hang_headline(seen, found))]
     if stands is not None:
         said.append(_standing(seen, stands))

@@ -24,7 +24,7 @@ from otel_straggler.publish.picture.answer_verdict import facts_of, headline
 from otel_straggler.publish.picture.first_failure import first_failure
 from otel_straggler.publish.picture.heat import Heat, heat_of
 from otel_straggler.publish.picture.seen import Awaited, Seen
-from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.settings import VerdictSettings
 
 _QUORUM: Final = 0.999
 _LEAST_PEERS: Final = VerdictSettings().least_peers

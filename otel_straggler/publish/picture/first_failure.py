@@ -10,7 +10,7 @@ import numpy as np
 from otel_straggler.publish.hang_json import ranks_text
 from otel_straggler.publish.picture.answer_type import Json
 from otel_straggler.publish.picture.seen import RankSigns
-from otel_straggler.score.hangs.signs import Bools
+from otel_straggler.score.hangs.states import Bools
 
 _TIE_S: Final = 0.2
 """Ends that lie closer together have no order: times come from several hosts."""

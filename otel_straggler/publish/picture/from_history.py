@@ -21,7 +21,7 @@ from otel_straggler.publish.picture.runs import dearest_group
 from otel_straggler.publish.picture.seen import RankTable, Seen
 from otel_straggler.publish.picture.summary import layout_of, read_summary
 from otel_straggler.publish.picture.timeline import Column, column_of
-from otel_straggler.score.hangs.run_state import ENDS
+from otel_straggler.score.hangs.states import ENDS
 
 MOST_COLUMNS: Final = 240
 GOES_ON_S: Final = 60.0

@@ -22,8 +22,8 @@ from otel_straggler.publish.picture.patterns import (
 from otel_straggler.publish.picture.rounding import rounded
 from otel_straggler.publish.picture.seen import Parallel, RankSigns, RankTable, Seen
 from otel_straggler.publish.picture.verdicts import CALLED, PLACES, standing
-from otel_straggler.score.hangs.signs import LOST
-from otel_straggler.score.verdicts.workers import Workers, find_workers
+from otel_straggler.score.hangs.states import LOST
+from otel_straggler.score.verdicts.pipeline import Workers, find_workers
 
 Json: TypeAlias = dict[str, Any]
 _Cells: TypeAlias = tuple[tuple[int, int, float], ...]

@@ -10,7 +10,7 @@ import numpy as np
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.publish.picture.rounding import Names, rounded
 from otel_straggler.publish.picture.seen import Parallel, RankSigns, Seen
-from otel_straggler.score.hangs.signs import RANK_STATES
+from otel_straggler.score.hangs.states import RANK_STATES
 
 Json: TypeAlias = dict[str, Any]
 Place: TypeAlias = np.typing.NDArray[np.intp]

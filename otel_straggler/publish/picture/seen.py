@@ -20,8 +20,8 @@ from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, Verdict, WorldSummary
 from otel_straggler.publish.history.codec import WindowSummary
 from otel_straggler.publish.picture.slowdowns import Slowdowns, peers_of, step_slowdowns
-from otel_straggler.score.hangs.judge import Found
-from otel_straggler.score.hangs.run_state import ENDS
+from otel_straggler.score.hangs.detector import HangStatus
+from otel_straggler.score.hangs.states import ENDS
 
 Json: TypeAlias = dict[str, Any]
 Parallel: TypeAlias = tuple[tuple[str, int], ...]
@@ -207,7 +207,7 @@ class Seen:
     world_size: int = 0
     table: RankTable | None = None
     signs: RankSigns | None = None
-    found: Found | None = None
+    found: HangStatus | None = None
     judged: RunVerdicts = field(default_factory=RunVerdicts)
     alerts: Sequence[Json] = ()
     maintenance: Sequence[Maintenance] = ()

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otel_straggler.model.observation import Floats, Ints, Section
-from otel_straggler.score.section_scores import slowdowns
+from otel_straggler.score.formulas import slowdowns
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 

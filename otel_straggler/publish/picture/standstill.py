@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from otel_straggler.publish.picture.seen import Seen
-from otel_straggler.score.hangs.standstill import How, Standstill, standstill
+from otel_straggler.score.hangs.episodes import How, Standstill, standstill
 
 __all__ = ["How", "Standstill", "standstill_of"]
 _NOBODY = np.empty(0, np.int64)

@@ -10,11 +10,9 @@ import numpy as np
 from otel_straggler.model.observation import Floats
 from otel_straggler.publish.picture.seen import Parallel, RankSigns, Seen
 from otel_straggler.publish.picture.summary_checks import array_of, choice, require
-from otel_straggler.score.hangs.culprits import Blame, HangKind
+from otel_straggler.score.hangs.detector import HangStatus
 from otel_straggler.score.hangs.episodes import hang_value, read_hang
-from otel_straggler.score.hangs.judge import Found
-from otel_straggler.score.hangs.run_state import RunState
-from otel_straggler.score.hangs.signs import RANK_STATES
+from otel_straggler.score.hangs.states import RANK_STATES, Blame, HangKind, RunState
 
 Value = dict[str, Any]
 _NOBODY: Final = -1
@@ -112,7 +110,7 @@ def _read_coded(value: Mapping[str, Any], n_ranks: int) -> list[str]:
 # --- states --------------------------------------------------------------------------------------
 
 
-def found_value(found: Found) -> Value:
+def found_value(found: HangStatus) -> Value:
     blame = found.blame
     return {
         "state": found.state,
@@ -134,7 +132,7 @@ def found_value(found: Found) -> Value:
     }
 
 
-def read_found(value: Mapping[str, Any]) -> Found:
+def read_found(value: Mapping[str, Any]) -> HangStatus:
     ranks = array_of(value["ranks"], np.int64, None)
     n_ranks = len(ranks)
     states = array_of(value["rank_states"], np.int32, n_ranks)
@@ -146,7 +144,7 @@ def read_found(value: Mapping[str, Any]) -> Found:
         array_of(told["culprits"], np.bool_, n_ranks),
         array_of(told["victims"], np.bool_, n_ranks),
     )
-    return Found(
+    return HangStatus(
         state=choice(value["state"], get_args(RunState)),
         since_s=float(value["since_s"]),
         hung_since_s=float(value["hung_since_s"]),

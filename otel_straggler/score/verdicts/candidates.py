@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from otel_straggler.model.observation import Floats, Section
-from otel_straggler.model.verdict import Beginning, Cause
-from otel_straggler.score.verdicts.findings import Findings, Flags
-from otel_straggler.score.verdicts.intermittent import Spikes
-from otel_straggler.score.verdicts.own_history import how_it_began
-from otel_straggler.score.verdicts.stalls import Stalling
-from otel_straggler.score.verdicts.subjects import cause_of_section
+from otel_straggler.model.observation import Floats, Ints, Section
+from otel_straggler.model.verdict import Beginning, Cause, Verdict
+from otel_straggler.score.medians import median_of
+from otel_straggler.score.settings import VerdictSettings
+from otel_straggler.score.verdicts.history import how_it_began
+from otel_straggler.score.verdicts.significance import Findings, Flags
+from otel_straggler.score.verdicts.stalls import Spikes, StallPattern
 from otel_straggler.score.verdicts.track import Track
+from otel_straggler.score.verdicts.world import World, cause_of_section
 
 NAMED = 0.75
 """A section is named if it holds this part of what is lost, else the whole step is."""
@@ -67,11 +68,11 @@ class Candidate:
     normal: float = math.nan
     is_late: bool = False
     heaviest: Section | None = None
-    stalling: Stalling | None = None
+    stalling: StallPattern | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Prices:
+class StepCost:
     """What an excess of 1 costs: typical seconds per step of the peers of each row.
 
     Attributes:
@@ -93,7 +94,7 @@ class Found:
     verified: Flags
 
 
-def material(findings: Findings, prices: Prices, least_share: float) -> tuple[Flags, Flags]:
+def material(findings: Findings, prices: StepCost, least_share: float) -> tuple[Flags, Flags]:
     """(R, C) what is beyond, and what is verified, and costs enough of the step to matter."""
     with np.errstate(invalid="ignore"):
         dear = _lost_s(findings.effect, prices.columns_s) >= least_share * prices.step_s[:, None]
@@ -103,7 +104,7 @@ def material(findings: Findings, prices: Prices, least_share: float) -> tuple[Fl
 def candidate(
     row: int,
     found: Found,
-    prices: Prices,
+    prices: StepCost,
     sections: list[Section],
 ) -> Candidate:
     """The candidate of a row in which something is beyond or verified."""
@@ -146,10 +147,10 @@ def candidate(
 def spiking(
     row: int,
     spikes: Spikes,
-    prices: Prices,
+    prices: StepCost,
     sections: list[Section],
     recent: Floats,
-    stalling: Callable[[int, int], Stalling | None],
+    stalling: Callable[[int, int], StallPattern | None],
 ) -> Candidate:
     """The candidate of a rank that stalls now and then, in quantities that have a price.
 
@@ -217,3 +218,121 @@ def _cause(lost: Floats, sections: list[Section], section: Section | None) -> Ca
         cause = cause_of_section(one)
         by_cause[cause] = by_cause.get(cause, 0.0) + max(value, 0.0)
     return max(by_cause, key=by_cause.__getitem__) if by_cause else "unknown"
+
+
+class View:
+    """Findings of one track with their prices."""
+
+    def __init__(
+        self,
+        track: Track,
+        least: Floats,
+        told: StepCost,
+        world: World,
+        settings: VerdictSettings,
+        *,
+        only_known: bool,
+    ) -> None:
+        self.track = track
+        self.findings = track.evaluate(least)
+        self.prices = told
+        self._world = world
+        beyond, verified = material(self.findings, told, settings.least_share)
+        if only_known:  # who no longer tells its GPU time keeps the verdict that it has
+            known = np.isfinite(self.findings.recent)
+            beyond, verified = beyond & known, verified & known
+        self._found = Found(track=track, findings=self.findings, beyond=beyond, verified=verified)
+
+    def candidates(self) -> list[Candidate]:
+        rows = np.flatnonzero((self._found.beyond | self._found.verified).any(axis=1)).tolist()
+        sections = self._world.sections
+        return [candidate(row, self._found, self.prices, sections) for row in rows]
+
+    def only_in(self, row: int, shared: Flags) -> bool:
+        """Whether no section but these is slow; where none is by itself, by the largest."""
+        flagged = (self._found.beyond[row] | self._found.verified[row])[1:-1]
+        if flagged.any():
+            return not (flagged & ~shared).any()
+        recent = np.nan_to_num(self.findings.recent[row, 1:-1], nan=-np.inf)
+        lost = recent * self.prices.columns_s[row, 1:-1]
+        return bool(shared[int(np.argmax(lost))])
+
+    def worst_of(self, rows: Ints, one: Candidate) -> Floats:
+        """(rows,) excess of the local work or lateness since ``one`` began."""
+        steps = max(self.track.steps - one.since + 1, 5) if one.since > 0 else NEWEST_STEPS
+        since = self.track.since(rows, steps)[:, [0, -1]]
+        return np.asarray(np.fmax.reduce(since, axis=1))
+
+    def is_clear(self, row: int, verdict: Verdict, floor: float) -> bool:
+        """Whether the newest 20 steps are as those of the peers, with a margin for chance."""
+        names = [section.name for section in self._world.sections]
+        columns = [0, len(names) + 1]
+        if verdict.section in names:
+            columns.append(names.index(verdict.section) + 1)
+        recent = self.findings.recent[row, columns]
+        error = self.findings.recent_error[columns]
+        known = np.isfinite(recent)
+        if not known.any():
+            return False
+        return bool((recent[known] + error[known] <= np.maximum(0.5 * floor, error[known])).all())
+
+
+MANY = 0.25
+"""Part of all that do the same work; fewer hardly move their median. One alone is not many."""
+
+
+def against_the_others(
+    one: Candidate, recent: Floats, group: Flags, peers: Flags, slow: Flags, least: int
+) -> tuple[Candidate, Flags]:
+    """The candidate against those of its peers that are not slow, if many are.
+
+    Times are compared with the median of all peers. If half of them are slow it lies halfway, and
+    all of them are named by half of what they are slow. Who is found stays as it is; only by how
+    much is told anew.
+
+    Args:
+        one: of a rank or a host.
+        recent: (R, C) excess of the ranks over the median of their peers, of late.
+        group: (R,) whose median it was compared with.
+        peers: (R,) those of them who are not of it.
+        slow: (R,) who is found slow.
+        least: with fewer that are not, all stays as it is.
+
+    Returns:
+        The candidate, and (R,) with whom it is compared now.
+    """
+    known = np.isfinite(recent[:, one.column])
+    others = peers & known & ~slow
+    if (group & slow).sum() < max(2, MANY * group.sum()) or others.sum() < least:
+        return one, peers
+    lower = median_of(recent[others, one.column])
+    if not lower < 0.0:
+        return one, others
+    peers_s = one.peers_s * math.exp(lower)
+    return replace(
+        one,
+        effect=one.effect - lower,
+        peers_s=peers_s,
+        lost_s=one.lost_s + one.peers_s - peers_s,
+    ), others
+
+
+SECONDS_PER_HOUR = 3600.0
+
+
+def gpu_seconds_per_hour(excess_s: float, step_s: float, n_ranks: int) -> float:
+    """Time that all ranks wait, per hour of training.
+
+    excess_s / step_s x n_ranks x 3600. The excess is part of ``step_s``, so it is never more than
+    all of it. It is what the subject takes beyond its peers: what is lost once all others that are
+    slow are mended. Where two are slow at once, mending the slower one alone wins less.
+
+    Returns:
+        Seconds; NaN if the excess or the time of a step is not known.
+
+    >>> gpu_seconds_per_hour(0.1, 1.0, 8)
+    2880.0
+    """
+    if not step_s > 0.0 or math.isnan(excess_s):
+        return math.nan
+    return min(1.0, max(0.0, excess_s) / step_s) * n_ranks * SECONDS_PER_HOUR

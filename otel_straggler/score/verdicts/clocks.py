@@ -19,9 +19,9 @@ from otel_straggler.model.gpu_times import BASIS_NAMES, CUPTI, EVENTS, HOST, Bas
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Evidence
-from otel_straggler.score.verdicts.findings import Flags
-from otel_straggler.score.verdicts.grouping import Groups
-from otel_straggler.score.verdicts.waits import ENOUGH_RANKS, Synchronising
+from otel_straggler.score.verdicts.groups import Groups
+from otel_straggler.score.verdicts.significance import Flags
+from otel_straggler.score.verdicts.waits import ENOUGH_RANKS, WaitDetector
 from otel_straggler.score.verdicts.world import World
 from otel_straggler.semconv import LISTED_KINDS
 
@@ -43,7 +43,7 @@ LEAST_RAN = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Timed:
+class ClockedBlock:
     """A block of T steps, R ranks and S sections by the clocks of their groups.
 
     Attributes:
@@ -74,7 +74,7 @@ class Timed:
         return bool(self.basis[group].any())
 
 
-class Clocks:
+class ClockSelector:
     """Chooses the clocks of one world, block by block; slowly, so that they rarely change.
 
     State: 24 bytes per rank and section.
@@ -137,7 +137,9 @@ class Clocks:
             seconds = np.where(by_events, told, seconds)
         return seconds, Groups.of(code[rows].tolist())
 
-    def time(self, block: StepTable, world: World, waiting: Synchronising) -> tuple[Timed, bool]:
+    def time(
+        self, block: StepTable, world: World, waiting: WaitDetector
+    ) -> tuple[ClockedBlock, bool]:
         """The block by the chosen clocks, and whether its numbers mean something else than those
         of the block before. Cost: O(T R S)."""
         code = world.peers.code
@@ -145,7 +147,7 @@ class Clocks:
         behaves = np.array([section.name in waiting.behaves for section in world.sections], bool)
         listed = np.array([section.kind in LISTED_KINDS for section in world.sections], bool)
         of_group = listed & ~(behaves & (self.basis != CUPTI))
-        timed = Timed(
+        timed = ClockedBlock(
             seconds=_chosen_seconds(block, world, by_row),
             host_s=block.seconds,
             local=of_group[code],
@@ -266,3 +268,64 @@ def _roomy(values: npt.NDArray[Any], rows: int, columns: int) -> npt.NDArray[Any
     roomy = np.zeros((rows, columns), values.dtype)
     roomy[: values.shape[0], : values.shape[1]] = values
     return roomy
+
+
+TICKS = 1.5
+LEAST_EQUAL, LEAST_OTHER = 0.2, 0.02
+"""Of the changes from one step to the next, so many are none, and so many are some: what is told
+finely never takes equally long twice, and what never changes tells nothing of the clock."""
+EQUAL = 1e-5
+"""Times that differ by less than this part, or by a microsecond, are equal."""
+SAMPLED_RANKS = 256
+_FADE = 0.9
+
+
+class ClockResolution:
+    """Learns the tick of every section, block by block. State: 24 bytes per section."""
+
+    def __init__(self) -> None:
+        self._changes = np.zeros(0)
+        self._equal = np.zeros(0)
+        self._least_s = np.zeros(0)
+
+    def learn(self, seconds: Floats) -> None:
+        """Take a block in: (T, R, S), NaN where there is none; S may grow. Cost: O(T S)."""
+        self._widen(seconds.shape[2])
+        some = seconds[:, :: max(1, seconds.shape[1] // SAMPLED_RANKS)]
+        moved = np.abs(np.diff(some, axis=0))
+        limit = np.maximum(EQUAL * some[1:], 1e-6)
+        is_other = moved > limit  # NaN is neither
+        known = np.isfinite(moved)
+        self._changes = _FADE * self._changes + known.sum(axis=(0, 1))
+        self._equal = _FADE * self._equal + (known & ~is_other).sum(axis=(0, 1))
+        least_s = np.where(is_other, moved, np.inf).min(axis=(0, 1), initial=np.inf)
+        # A smaller change than the tick shows at once that it is none; a coarser clock slowly.
+        faded_s = np.where(np.isfinite(least_s), self._least_s / _FADE, self._least_s)
+        self._least_s = np.fmin(faded_s, least_s)
+
+    def ticks_s(self) -> Floats:
+        """(S,) seconds; 0 where nothing shows that the clock is coarse."""
+        equal = self._equal / np.maximum(self._changes, 1.0)
+        is_coarse = (equal >= LEAST_EQUAL) & (equal <= 1.0 - LEAST_OTHER)
+        return np.where(is_coarse & np.isfinite(self._least_s), self._least_s, 0.0)
+
+    def least_effects(self, columns_s: Floats) -> Floats:
+        """(R, S + 2) the least log excess that is more than the clock, of own work, of each section
+        and of lateness.
+
+        Args:
+            columns_s: (R, S + 2) usual seconds of these; NaN where not known.
+        """
+        ticks_s = self.ticks_s()
+        whole_s = ticks_s.max(initial=0.0)
+        per_column = np.concatenate([[whole_s], ticks_s, [whole_s]])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            least = np.log1p(TICKS * per_column / columns_s)
+        return np.where(per_column > 0.0, np.nan_to_num(least, nan=0.0, posinf=0.0), 0.0)
+
+    def _widen(self, n_sections: int) -> None:
+        more = n_sections - len(self._changes)
+        if more > 0:
+            self._changes = np.append(self._changes, np.zeros(more))
+            self._equal = np.append(self._equal, np.zeros(more))
+            self._least_s = np.append(self._least_s, np.full(more, np.inf))

@@ -6,16 +6,18 @@ lateness seen in waiting sections. All are logarithms: 0.1 is about 10 % longer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.model.observation import Floats, Ints
-from otel_straggler.score.verdicts.clocks import Timed
-from otel_straggler.score.verdicts.comparison import centred
-from otel_straggler.score.verdicts.grouping import Groups
-from otel_straggler.score.verdicts.waits import Synchronising, lateness
+from otel_straggler.model.observation import Floats, Ints, Section
+from otel_straggler.score.medians import median_of, nan_median
+from otel_straggler.score.verdicts.clocks import ClockedBlock
+from otel_straggler.score.verdicts.groups import Groups
+from otel_straggler.score.verdicts.significance import SIGMA_OF_MAD, Flags, centred
+from otel_straggler.score.verdicts.waits import WaitDetector, lateness
 from otel_straggler.score.verdicts.world import World
 from otel_straggler.semconv import LISTED_KINDS
 
@@ -52,10 +54,10 @@ class Excesses:
     peers_s: Floats
     late_s: Floats
     shared: npt.NDArray[np.bool_]
-    timed: Timed | None = None
+    timed: ClockedBlock | None = None
 
 
-def local_sections(world: World, waiting: Synchronising) -> npt.NDArray[np.bool_]:
+def local_sections(world: World, waiting: WaitDetector) -> npt.NDArray[np.bool_]:
     """(S,) which sections hold the rank's own work and nothing else."""
     return np.array([s.kind in LISTED_KINDS and not waiting.waits(s) for s in world.sections], bool)
 
@@ -77,10 +79,10 @@ def excesses(
     peers_s: Floats,
     late_s: Floats,
     world: World,
-    waiting: Synchronising,
+    waiting: WaitDetector,
     shared: npt.NDArray[np.bool_],
     least_peers: int,
-    timed: Timed | None = None,
+    timed: ClockedBlock | None = None,
 ) -> Excesses:
     """Compare one block.
 
@@ -185,7 +187,7 @@ def _sum(seconds: Floats, present: npt.ArrayLike) -> Floats:
 
 
 def _part(
-    seconds: Floats, sections: npt.NDArray[np.bool_], timed: Timed | None, *, is_local: bool
+    seconds: Floats, sections: npt.NDArray[np.bool_], timed: ClockedBlock | None, *, is_local: bool
 ) -> Floats:
     """(T, R, some S), with NaN where the section is not local to the row, or where it is."""
     part = seconds[..., sections]
@@ -197,3 +199,50 @@ def _part(
 
 def _log(values: Floats) -> Floats:
     return np.log(np.where(values > 0.0, values, np.nan))
+
+
+MIN_EVEN_BLOCKS, BLOCKS = 4, 8
+LEAST_RANKS = 4
+MOST_APART = 0.003
+"""No two devices that do their own work are so alike, ..."""
+TIMES_COMMON = 5.0
+"""... nor do their times vary together by so many times what they differ by."""
+
+
+@dataclass(slots=True)
+class EqualizedSections:
+    """Looks at the newest 40 steps of one world."""
+
+    _apart: deque[float] = field(default_factory=lambda: deque(maxlen=BLOCKS))
+    _common: deque[Floats] = field(default_factory=lambda: deque(maxlen=BLOCKS))
+
+    def take(self, excess: Excesses, sections: list[Section], local: Flags) -> str:
+        """The next block, of ranks that wait in no section that is known.
+
+        Args:
+            local: (S,) which sections hold the ranks' own work, as far as is known.
+
+        Returns:
+            Name of the longest section, if all take equally long; else empty.
+
+        Cost: O(T R log R).
+        """
+        apart = np.abs(excess.ranks[..., 0])
+        apart = apart[np.isfinite(apart)]
+        if len(apart) < LEAST_RANKS * len(excess.ranks) or not local.any():
+            return ""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            self._common.append(np.log(excess.peers_local_s))
+        self._apart.append(SIGMA_OF_MAD * median_of(apart))
+        if len(self._apart) < MIN_EVEN_BLOCKS or not self._is_even():
+            return ""
+        usual_s = np.where(local, np.nansum(excess.peers_s, axis=(0, 1)), 0.0)
+        return sections[int(np.argmax(usual_s))].name
+
+    def _is_even(self) -> bool:
+        apart = max(self._apart)
+        steps = np.concatenate(list(self._common))
+        moved = np.abs(steps - nan_median(steps, axis=0))
+        moved = moved[np.isfinite(moved)]
+        common = SIGMA_OF_MAD * median_of(moved) if len(moved) else 0.0
+        return apart <= MOST_APART and common > 0.0 and common >= TIMES_COMMON * apart

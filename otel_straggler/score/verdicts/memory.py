@@ -3,21 +3,25 @@ work of a given size. Restarts of the job and of the collector go on from it."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from otel_straggler.model.observation import Floats
-from otel_straggler.score.verdicts.findings import Flags
-from otel_straggler.score.verdicts.grouping import median_of_rows
-from otel_straggler.score.verdicts.own_history import OwnHistory
-from otel_straggler.score.verdicts.peers import describe_peers
+from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.score.settings import VerdictSettings
+from otel_straggler.score.verdicts.candidates import StepCost
+from otel_straggler.score.verdicts.clocks import ClockResolution
+from otel_straggler.score.verdicts.equal_work import WorkNormaliser
+from otel_straggler.score.verdicts.excess import Excesses, host_excesses
+from otel_straggler.score.verdicts.groups import Groups, median_of_rows
+from otel_straggler.score.verdicts.history import OwnHistory
+from otel_straggler.score.verdicts.significance import Flags
+from otel_straggler.score.verdicts.stalls import Spikes, StallDetector
 from otel_straggler.score.verdicts.track import Track
-from otel_straggler.score.verdicts.tracks import Tracks
-from otel_straggler.score.verdicts.waits import Synchronising
-from otel_straggler.score.verdicts.work import WorkNormaliser
-from otel_straggler.score.verdicts.world import World
+from otel_straggler.score.verdicts.waits import WaitDetector
+from otel_straggler.score.verdicts.world import World, describe_peers
 
 LOCAL, LATE = "(local work)", "(lateness)"
 MAX_SUBJECTS = 300_000
@@ -48,7 +52,7 @@ class Memory:
         self._meaning = ""
         self._names: list[str] | None = None
 
-    def set_meaning(self, waiting: Synchronising) -> None:
+    def set_meaning(self, waiting: WaitDetector) -> None:
         """Which sections are work and which wait decides what the sums mean: what is remembered
         of them is only compared with its like."""
         self._meaning = "".join(f" -{name}" for name in sorted(waiting.behaves))
@@ -179,3 +183,112 @@ def _by_track(tracks: Tracks, world: World) -> list[tuple[Track, list[str]]]:
 
 def _groups(world: World) -> list[str]:
     return [describe_peers(key) for key in world.peers.keys]  # type: ignore[arg-type]
+
+
+@dataclass(slots=True)
+class Tracks:
+    """Memory of the ranks and of the hosts."""
+
+    ranks: Track
+    hosts: Track
+    spikes: StallDetector
+    numbers: StepNumbers
+    resolution: ClockResolution
+    newest_spikes: Spikes | None = None
+    newest_prices: tuple[StepCost, StepCost] | None = None
+
+    @classmethod
+    def of(cls, world: World, settings: VerdictSettings) -> Tracks:
+        columns = len(world.sections) + 2
+        return cls(
+            Track((world.n_ranks, columns), settings),
+            Track((len(world.hosts), columns), settings),
+            StallDetector((world.n_ranks, columns)),
+            StepNumbers(),
+            ClockResolution(),
+        )
+
+    def widen(self, sections: int) -> None:
+        """Sections have appeared."""
+        if self.ranks.shape[1] != sections + 2:
+            for track in (self.ranks, self.hosts, self.spikes):
+                track.widen(sections + 2)
+
+    def take(self, excess: Excesses, world: World, counts: Flags) -> None:
+        """The next block; steps that do not count (T,) are unknown to all."""
+        ranks = excess.ranks
+        if not counts.all():
+            ranks = np.where(counts[:, None, None], ranks, np.nan)
+        self.ranks.take(ranks)
+        self.hosts.take(_of_real_hosts(host_excesses(ranks, world), world.hosts))
+        self.newest_prices = step_costs(excess, world)
+        told, _ = self.newest_prices
+        self.newest_spikes = self.spikes.take(
+            ranks, self.ranks.recent(), told.columns_s, told.step_s
+        )
+
+
+def _of_real_hosts(excess: Floats, hosts: Groups) -> Floats:
+    """Hosts of one rank are that rank, and say nothing of their own."""
+    return np.where((hosts.size > 1)[None, :, None], excess, np.nan)
+
+
+def step_costs(excess: Excesses, world: World) -> tuple[StepCost, StepCost]:
+    """What the quantities cost, per rank and per host, in this block."""
+    groups = world.peers
+    local_s = median_of_rows(excess.peers_local_s)
+    step_s = median_of_rows(excess.peers_step_s)
+    sections_s = median_of_rows(excess.peers_s)
+    columns = np.column_stack([local_s, sections_s, step_s])
+    ranks = StepCost(columns_s=columns[groups.code], step_s=step_s[groups.code])
+    hosts = StepCost(
+        columns_s=world.hosts.medians(ranks.columns_s.T).T,
+        step_s=world.hosts.medians(ranks.step_s),
+    )
+    return ranks, hosts
+
+
+MOST_STRETCHES = 10_000
+
+
+class StepNumbers:
+    """Step numbers in the order in which they were observed, from 0 on.
+
+    State: two numbers for each stretch of steps that follow each other, of which a whole run is
+    usually one. Beyond 10,000 stretches the oldest are forgotten.
+
+    >>> import numpy as np
+    >>> steps = StepNumbers()
+    >>> steps.add(np.array([7, 8, 9])), steps.add(np.array([20, 21]))
+    (None, None)
+    >>> len(steps), steps[0], steps[2], steps[3], steps[4]
+    (5, 7, 9, 20, 21)
+    """
+
+    def __init__(self) -> None:
+        self._length = 0
+        self._begins: list[int] = []  # of each stretch: its place,
+        self._first: list[int] = []  # and its step
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, place: int) -> int:
+        """The step at ``place``, or the one next to it of those that are known.
+
+        Raises:
+            IndexError: nothing was observed.
+        """
+        place = min(max(place, self._begins[0]), self._length - 1)
+        stretch = bisect_right(self._begins, place) - 1
+        return self._first[stretch] + place - self._begins[stretch]
+
+    def add(self, steps: Ints) -> None:
+        """The next steps."""
+        for step in steps.tolist():
+            if not self._first or step != self._first[-1] + self._length - self._begins[-1]:
+                self._begins.append(self._length)
+                self._first.append(step)
+            self._length += 1
+        if len(self._first) > MOST_STRETCHES:
+            del self._begins[: -MOST_STRETCHES // 2], self._first[: -MOST_STRETCHES // 2]

@@ -15,12 +15,20 @@ import numpy.typing as npt
 
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.score.medians import median_of
+from otel_straggler.score.settings import VerdictSettings
 from otel_straggler.score.verdicts import onset
-from otel_straggler.score.verdicts.comparison import SIGMA_OF_MAD, least_z, spread_of
-from otel_straggler.score.verdicts.findings import Findings, Flags, Past, Strongest
-from otel_straggler.score.verdicts.grouping import low_median_of_rows, median_of_rows
-from otel_straggler.score.verdicts.resolvable import Z_POWER, resolvable_slowdown
-from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.verdicts.groups import low_median_of_rows, median_of_rows
+from otel_straggler.score.verdicts.significance import (
+    SIGMA_OF_MAD,
+    Z_POWER,
+    Findings,
+    Flags,
+    Past,
+    Strongest,
+    least_z,
+    resolvable_slowdown,
+    spread_of,
+)
 
 SIGMA_OF_BLOCK_DEVIATION = 2.04
 """Standard deviation of a step / median distance of a step from the median of its block of 5."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from otel_straggler.model.gpu_times import HOST
-from otel_straggler.model.observation import Ints, Section
+from otel_straggler.model.observation import Floats, Ints, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import GpuSeconds, StepTable
-from otel_straggler.score.verdicts.grouping import Groups
-from otel_straggler.score.verdicts.peers import inner_key, is_told, peer_groups
-from otel_straggler.score.verdicts.subjects import host_subject, rank_subject
+from otel_straggler.model.verdict import Cause
+from otel_straggler.score.verdicts.groups import Groups, median_of_rows
+from otel_straggler.semconv import DEFAULT_ROLE
 
 LEAST_HOSTS = 3
 
@@ -174,3 +175,148 @@ class World:
 def _place(source: Source) -> tuple[object, ...]:
     """What decides with whom a rank is compared, and what its memory belongs to."""
     return source.role, source.parallel, source.node, source.device, source.local_rank
+
+
+LEAST_GAP = 0.10
+"""Roles that nobody told must lie so far apart (10 %) to be told apart."""
+LEAST_CLUSTER = 3
+INNER = ("tensor", "context")
+
+
+def peer_groups(sources: Sequence[Source]) -> Groups:
+    """Groups of ranks with the same role and the same indices but the data-parallel one."""
+    return Groups.of([peer_key(source) for source in sources])
+
+
+def peer_key(source: Source) -> tuple[str, tuple[tuple[str, int], ...]]:
+    """What peers have in common.
+
+    >>> peer_key(Source(run_id="r", rank=9, parallel=(("data", 1), ("pipeline", 3))))
+    ('default', (('pipeline', 3),))
+    """
+    return source.role, tuple(sorted([pair for pair in source.parallel if pair[0] != "data"]))
+
+
+def inner_key(source: Source) -> tuple[object, ...]:
+    """What ranks have in common that split the same layers among them: all but the tensor and the
+    context index. Ranks that tell neither share nothing.
+
+    >>> inner_key(Source(run_id="r", rank=9, parallel=(("data", 1), ("tensor", 3))))
+    ('default', (('data', 1),))
+    >>> inner_key(Source(run_id="r", rank=9, parallel=(("data", 1),)))
+    ('rank', 9)
+    """
+    outer = [pair for pair in source.parallel if pair[0] not in INNER]
+    if len(outer) == len(source.parallel):
+        return "rank", source.rank
+    return source.role, tuple(sorted(outer))
+
+
+def describe_peers(key: tuple[str, tuple[tuple[str, int], ...]]) -> str:
+    """A peer group in words.
+
+    >>> describe_peers(("default", (("pipeline", 3),))), describe_peers(("actor", ()))
+    ('pipeline 3', 'actor')
+    """
+    role, indices = key
+    words = [f"{name} {index}" for name, index in indices]
+    return ", ".join(words if role == DEFAULT_ROLE and words else [role, *words])
+
+
+def is_told(sources: Sequence[Source]) -> bool:
+    """Whether anybody said what the ranks do."""
+    return any(source.parallel or source.role != DEFAULT_ROLE for source in sources)
+
+
+def inferred_groups(log_seconds: Floats, noise: float) -> Groups:
+    """Roles by clustering, where nobody told them.
+
+    A section splits the ranks where their sorted times leave a gap of at least 10 % and 6 times
+    the noise, and both sides have 3 ranks or more; a rank or two that stand apart are suspects and
+    no role. Ranks are peers if no section splits them.
+
+    Args:
+        log_seconds: (R, C) log of the median time per step; not finite where a rank ran nothing.
+        noise: standard error of ``log_seconds``.
+
+    Cost: O(C R log R).
+
+    >>> times = np.log([[1.0], [1.01], [0.99], [1.5], [1.51], [1.49], [9.0]])
+    >>> inferred_groups(times, 0.01).code.tolist()
+    [0, 0, 0, 1, 1, 1, 1]
+    """
+    gap = max(LEAST_GAP, 6.0 * noise)
+    log_seconds = np.where(np.isfinite(log_seconds), log_seconds, np.nan)
+    label = np.zeros(len(log_seconds), np.int64)
+    for column in log_seconds.T:
+        part = _parts(column, gap)
+        label = np.unique(label * (int(part.max(initial=0)) + 1) + part, return_inverse=True)[1]
+    return _without_small(label, log_seconds)
+
+
+def _parts(column: Floats, gap: float) -> Ints:
+    """(R,) number of the part between gaps; NaN goes with the lowest part."""
+    order = np.argsort(np.where(np.isnan(column), -np.inf, column), kind="stable")
+    ordered = column[order]
+    part = np.zeros(len(column), np.int64)
+    cuts = np.flatnonzero(np.diff(ordered) >= gap) + 1
+    bounds, last = [], 0
+    for cut in cuts.tolist():
+        if cut - last >= LEAST_CLUSTER and len(column) - cut >= LEAST_CLUSTER:
+            bounds.append(cut)
+            last = cut
+    for number, cut in enumerate(bounds, 1):
+        part[order[cut:]] = number
+    return part
+
+
+def _without_small(label: Ints, log_seconds: Floats) -> Groups:
+    """Ranks of clusters that are too small go to the cluster whose times are nearest."""
+    size = np.bincount(label)
+    large = np.flatnonzero(size >= LEAST_CLUSTER)
+    if len(large) == 0:
+        return Groups.of([(DEFAULT_ROLE, ())] * len(label))
+    centre = np.array([median_of_rows(log_seconds[label == code]) for code in large])
+    for row in np.flatnonzero(size[label] < LEAST_CLUSTER).tolist():
+        apart = np.nan_to_num(np.abs(centre - log_seconds[row]), nan=0.0).sum(axis=1)
+        label[row] = large[int(np.argmin(apart))]
+    names = {int(code): f"inferred {n}" for n, code in enumerate(large, 1)}
+    if len(names) == 1:
+        names = dict.fromkeys(names, DEFAULT_ROLE)
+    return Groups.of([(names[code], ()) for code in label.tolist()])
+
+
+def rank_subject(source: Source) -> str:
+    """The device rather than the rank number, which an elastic restart may give to another.
+
+    >>> rank_subject(Source(run_id="r", rank=9, node="node-1", local_rank=1))
+    'rank/node-1/1'
+    >>> rank_subject(Source(run_id="r", rank=9, group="critic"))
+    'critic:rank/9'
+    """
+    device = source.device or (str(source.local_rank) if source.local_rank >= 0 else "")
+    name = f"{source.node}/{device}" if source.node and device else f"{source.rank}"
+    return _in_group(source.group, f"rank/{name}")
+
+
+def host_subject(group: str, node: str) -> str:
+    return _in_group(group, f"host/{node}")
+
+
+def role_subject(group: str, role: str, cause: Cause) -> str:
+    return _in_group(group, f"role/{role}/{cause}")
+
+
+def run_subject(group: str, cause: Cause) -> str:
+    return _in_group(group, f"run/{cause}")
+
+
+def _in_group(group: str, name: str) -> str:
+    return f"{group}:{name}" if group else name
+
+
+def cause_of_section(section: Section | None) -> Cause:
+    """What a rank that loses its time there suffers from, by the kind of the section."""
+    if section is None or section.kind == "compute":
+        return "slow_gpu"
+    return "slow_host"

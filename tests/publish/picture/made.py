@@ -11,10 +11,8 @@ import numpy as np
 from otel_straggler.model.observation import Section
 from otel_straggler.model.verdict import RunVerdicts, Verdict, WorldSummary
 from otel_straggler.publish.picture import RankSigns, RankTable, Seen
-from otel_straggler.score.hangs.culprits import Blame, HangKind
-from otel_straggler.score.hangs.judge import Found
-from otel_straggler.score.hangs.run_state import RunState
-from otel_straggler.score.hangs.signs import LOST, OK, STUCK
+from otel_straggler.score.hangs.detector import HangStatus
+from otel_straggler.score.hangs.states import LOST, OK, STUCK, Blame, HangKind, RunState
 
 NOW_S = 1_790_000_000.0
 SECTIONS = (
@@ -100,12 +98,12 @@ def found_of(
     state: RunState = "training",
     kind: HangKind | None = None,
     culprits: Sequence[int] = (),
-) -> Found:
+) -> HangStatus:
     is_culprit = np.isin(np.arange(n_ranks), culprits)
     states = np.full(n_ranks, OK if kind is None else STUCK, np.int32)
     if kind == "lost":
         states[is_culprit] = LOST
-    return Found(
+    return HangStatus(
         state=state,
         since_s=NOW_S - 90.0,
         ranks=np.arange(n_ranks),

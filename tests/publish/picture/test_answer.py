@@ -16,7 +16,7 @@ from otel_straggler.publish.picture import Maker, picture_json
 from otel_straggler.publish.picture.answer import answer_of
 from otel_straggler.publish.picture.answer_type import TONES
 from otel_straggler.publish.picture.whole_run import state_of
-from otel_straggler.score.hangs.run_state import ENDS
+from otel_straggler.score.hangs.states import ENDS
 
 from . import made
 

@@ -14,8 +14,7 @@ from otel_straggler.publish.picture.answer_type import duration
 from otel_straggler.publish.picture.heat import heat_json
 from otel_straggler.publish.picture.standstill import standstill_of
 from otel_straggler.publish.picture.whole_run import run_json
-from otel_straggler.score.hangs.culprits import HangKind
-from otel_straggler.score.hangs.run_state import RunState
+from otel_straggler.score.hangs.states import HangKind, RunState
 
 from . import made
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_straggler.score.hangs.signs import NOT_ENDED, Signs
+from otel_straggler.score.hangs.states import NOT_ENDED, HeartbeatTable
 from otel_straggler.semconv import OUTCOMES
 
 SECTIONS = ("data", "forward", "backward")
@@ -18,7 +18,7 @@ _CODES: dict[str, dict[Any, int]] = {
 }
 
 
-def signs(ranks: int = 4, **columns: Any) -> Signs:
+def signs(ranks: int = 4, **columns: Any) -> HeartbeatTable:
     """All ranks alive and busy in ``backward`` of step 100; ``columns`` change some by rank, as
     ``step={2: 99}``. ``section`` and ``ended`` take names; a section of "" is none."""
     made: dict[str, Any] = {
@@ -38,9 +38,9 @@ def signs(ranks: int = 4, **columns: Any) -> Signs:
             made[name][rank] = _CODES.get(name, {}).get(value, value)
     untold = (made["ended"] != NOT_ENDED) & np.isnan(made["ended_s"])
     made["ended_s"][untold] = made["silent_s"][untold]
-    return Signs(ranks=np.arange(ranks), sections=SECTIONS, **made)
+    return HeartbeatTable(ranks=np.arange(ranks), sections=SECTIONS, **made)
 
 
 @pytest.fixture(scope="session")
-def signs_of() -> Callable[..., Signs]:
+def signs_of() -> Callable[..., HeartbeatTable]:
     return signs

@@ -9,15 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_straggler.score.hangs.culprits import blame
-from otel_straggler.score.hangs.rank_states import rank_states
-from otel_straggler.score.hangs.settings import HangSettings
-from otel_straggler.score.hangs.signs import Signs
+from otel_straggler.score.hangs.states import HeartbeatTable, blame, rank_states
+from otel_straggler.score.settings import HangSettings
 
 STALLED = {"stalled_s": dict.fromkeys(range(4), 200.0)}
 
 
-def found(signs: Signs) -> tuple[str, list[int], list[int]] | None:
+def found(signs: HeartbeatTable) -> tuple[str, list[int], list[int]] | None:
     states = rank_states(signs, np.full(len(signs), 100.0), HangSettings())
     its = blame(signs, states)
     if its is None:
@@ -61,9 +59,9 @@ def test_blame_does_not_depend_on_the_order_of_ranks(
 ) -> None:
     """Renumbered ranks get the same blame; a culprit is never a victim."""
 
-    def by(numbers: list[int]) -> Signs:
+    def by(numbers: list[int]) -> HeartbeatTable:
         at = dict(enumerate(numbers))
-        made: Signs = signs_of(
+        made: HeartbeatTable = signs_of(
             **STALLED,
             step={r: step[n] for r, n in at.items()},
             section={r: section[n] for r, n in at.items()},

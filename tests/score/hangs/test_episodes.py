@@ -8,20 +8,19 @@ import math
 import numpy as np
 import pytest
 
-from otel_straggler.score.hangs.culprits import Blame
-from otel_straggler.score.hangs.episodes import MOST_KEPT, Episodes, Hang
-from otel_straggler.score.hangs.judge import Found, HangJudge
-from otel_straggler.score.hangs.run_state import RunState
-from otel_straggler.score.hangs.signs import NOT_ENDED, Signs
-from otel_straggler.score.hangs.standstill import Standstill
+from otel_straggler.score.hangs.detector import HangDetector, HangStatus
+from otel_straggler.score.hangs.episodes import MOST_KEPT, Episodes, Hang, Standstill
+from otel_straggler.score.hangs.states import NOT_ENDED, Blame, HeartbeatTable, RunState
 
 START_S = 1_000.0
 
 
-def signs(stalled_s: list[float], silent_s: list[float] | None = None, ended: int = -1) -> Signs:
+def signs(
+    stalled_s: list[float], silent_s: list[float] | None = None, ended: int = -1
+) -> HeartbeatTable:
     """Of ranks that are in step 40 of training, two on a node."""
     n = len(stalled_s)
-    return Signs(
+    return HeartbeatTable(
         ranks=np.arange(n),
         silent_s=np.array(silent_s or [1.0] * n),
         stalled_s=np.array(stalled_s),
@@ -41,23 +40,23 @@ def signs(stalled_s: list[float], silent_s: list[float] | None = None, ended: in
 class World:
     """Four ranks; rank 2 falls silent and the others wait for it."""
 
-    def __init__(self, judge: HangJudge | None = None) -> None:
-        self.judge = judge or HangJudge()
+    def __init__(self, judge: HangDetector | None = None) -> None:
+        self.judge = judge or HangDetector()
         self.now_s = START_S
 
-    def train(self, seconds: float, attempt: int = 0) -> Found:
+    def train(self, seconds: float, attempt: int = 0) -> HangStatus:
         return self._look(seconds, lambda _: signs([0.5] * 4), attempt)
 
-    def hang(self, seconds: float, attempt: int = 0) -> Found:
-        def seen(for_s: float) -> Signs:
+    def hang(self, seconds: float, attempt: int = 0) -> HangStatus:
+        def seen(for_s: float) -> HeartbeatTable:
             return signs([for_s] * 4, [1.0, 1.0, for_s, 1.0])
 
         return self._look(seconds, seen, attempt)
 
-    def end(self) -> Found:
+    def end(self) -> HangStatus:
         return self._look(1.0, lambda _: signs([1.0] * 4, ended=0), 0)
 
-    def _look(self, seconds: float, seen, attempt: int) -> Found:
+    def _look(self, seconds: float, seen, attempt: int) -> HangStatus:
         for for_s in range(1, int(seconds) + 1):
             found = self.judge.look(seen(float(for_s)), attempt, self.now_s + for_s)
         self.now_s += int(seconds)
@@ -110,7 +109,7 @@ def test_hangs_survive_a_restart_and_an_end_that_nobody_saw_is_said_to_be_such()
     world = World()
     world.train(10.0)
     world.hang(600.0)
-    again = HangJudge()
+    again = HangDetector()
     again.restore(json.loads(json.dumps(world.judge.state())))
     later = World(again)
     later.now_s = world.now_s + 3_600.0
@@ -124,7 +123,7 @@ def test_a_hang_that_is_found_again_after_a_restart_is_the_same() -> None:
     world = World()
     world.train(10.0)
     world.hang(600.0)
-    again = HangJudge()
+    again = HangDetector()
     again.restore(json.loads(json.dumps(world.judge.state())))
     for for_s in range(600, 1_200):
         seen = signs([float(for_s)] * 4, [1.0, 1.0, float(for_s), 1.0])
@@ -137,13 +136,13 @@ def test_a_hang_that_is_found_again_after_a_restart_is_the_same() -> None:
 
 def test_an_older_state_has_no_hangs() -> None:
     """Of a collector of before."""
-    state = HangJudge().state()
+    state = HangDetector().state()
     del state["episodes"]
-    judge = HangJudge()
+    judge = HangDetector()
     judge.restore(state)
     assert not judge.episodes
     with pytest.raises((ValueError, TypeError, KeyError)):
-        judge.restore({**HangJudge().state(), "episodes": {"over": [{}]}})
+        judge.restore({**HangDetector().state(), "episodes": {"over": [{}]}})
 
 
 def test_the_shortest_go_where_there_are_many() -> None:

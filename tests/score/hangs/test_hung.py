@@ -7,16 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_straggler.score.hangs.hung import HungRun, is_hung
-from otel_straggler.score.hangs.judge import Found
-from otel_straggler.score.hangs.settings import HangSettings
-from otel_straggler.score.hangs.signs import FINISHED, LATE, LOST, OK, STARTING, STUCK
+from otel_straggler.score.hangs.detector import HangStatus, HungRun, is_hung
+from otel_straggler.score.hangs.states import FINISHED, LATE, LOST, OK, STARTING, STUCK
+from otel_straggler.score.settings import HangSettings
 
 
-def found(state: Any, *rank_states: int) -> Found:
+def found(state: Any, *rank_states: int) -> HangStatus:
     states = np.array(rank_states, np.int32)
     nothing = np.zeros(len(states))
-    return Found(
+    return HangStatus(
         state=state,
         since_s=0.0,
         ranks=np.arange(len(states)),

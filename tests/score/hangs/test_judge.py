@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from otel_straggler.score.hangs.judge import Found, HangJudge
-from otel_straggler.score.hangs.run_state import HANGS
+from otel_straggler.score.hangs.detector import HangDetector, HangStatus
+from otel_straggler.score.hangs.states import HANGS
 from otel_straggler.simulate.hang_courses import HangCourse, random_course
 from otel_straggler.simulate.hang_worlds import (
     HANG_FAULTS,
@@ -20,11 +20,11 @@ WORLDS = {"full": 1_000, "few": 10}.get(os.environ.get("OTEL_STRAGGLER_TEST_DOSE
 LOOK_S = 5.0
 
 
-def watch(course: HangCourse, judge: HangJudge) -> tuple[float, Found] | None:
+def watch(course: HangCourse, judge: HangDetector) -> tuple[float, HangStatus] | None:
     """The first moment at which something is wrong, and what is said one heartbeat later."""
     now_s = 0.0
 
-    def look(at_s: float) -> Found:
+    def look(at_s: float) -> HangStatus:
         return judge.look(course.signs(at_s), course.attempt(at_s), at_s)
 
     while now_s < min(course.ends_at_s + 300.0, course.hung_at_s + 4_000.0):
@@ -45,7 +45,7 @@ def test_no_pause_no_restart_and_no_end_is_called_a_hang(seed: int) -> None:
     """Checkpoints, evaluations, half an hour of compiling, restarts on other ranks and nodes with
     and without a launcher's count, every kind of end, last words that were lost. Nor is any kept
     as one that is over."""
-    judge = HangJudge()
+    judge = HangDetector()
     assert watch(random_course(seed), judge) is None
     assert not judge.episodes
 
@@ -58,7 +58,7 @@ def test_every_hang_is_found_in_time_and_put_down_to_the_right_ranks(
     """Within two heartbeats and the timeout, restarted or not; nobody is named where nobody can be.
     Of a rank that was killed, and a node that went, the launcher's SIGTERM hides nothing."""
     course = random_course(seed, fault)
-    judge = HangJudge()
+    judge = HangDetector()
     seen = watch(course, judge)
     assert seen is not None
     now_s, found = seen
@@ -73,7 +73,7 @@ def test_every_hang_is_found_in_time_and_put_down_to_the_right_ranks(
 def test_a_run_that_nobody_hears_of_any_more_stays_lost() -> None:
     """No heartbeats are no recovery."""
     world = HangWorld(HangPlan(fault="crash", at_step=60, ranks=4))
-    judge = HangJudge()
+    judge = HangDetector()
     seen = watch(alone(world), judge)
     assert seen is not None
     (culprit,) = world.culprits
@@ -86,14 +86,14 @@ def test_a_run_that_nobody_hears_of_any_more_stays_lost() -> None:
 def test_a_rank_that_is_not_known_is_a_mistake_of_the_caller() -> None:
     """KeyError."""
     world = HangWorld(HangPlan(ranks=4, steps=10))
-    found = HangJudge().look(world.signs(20.0), 0, 20.0)
+    found = HangDetector().look(world.signs(20.0), 0, 20.0)
     with pytest.raises(KeyError):
         found.state_of(99)
 
 
 def test_a_restarted_attempt_compiles_again_without_a_page() -> None:
     """Timeouts are kept; the first steps of the new attempt get the time that a start gets."""
-    judge = HangJudge()
+    judge = HangDetector()
     assert watch(alone(HangWorld(HangPlan(steps=60, ranks=4))), judge) is None
     again = HangWorld(HangPlan(steps=20, ranks=4, compile_s=900.0))
     now_s = 0.0
@@ -104,7 +104,7 @@ def test_a_restarted_attempt_compiles_again_without_a_page() -> None:
 
 def test_the_first_steps_teach_nothing() -> None:
     """They compile for minutes; a hang of a later step is not given minutes for that."""
-    judge = HangJudge()
+    judge = HangDetector()
     world = HangWorld(HangPlan(steps=60, ranks=4, compile_s=1_200.0))
     assert watch(alone(world), judge) is None
     found = judge.look(world.signs(1_240.0), 0, 1_240.0)

@@ -12,7 +12,7 @@ import pytest
 from otel_straggler.model.observation import NO_STEP, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.hangs.judge import HangJudge
+from otel_straggler.score.hangs.detector import HangDetector
 
 ALL = range(4)
 START_S, UNKNOWN_S = 3_600.0, 480.0
@@ -35,19 +35,19 @@ def steps(first: int, *seconds: float, session: str = "s") -> StepTable:
     )
 
 
-def taught(*tables: StepTable, attempt: int = 0) -> HangJudge:
-    judge = HangJudge()
+def taught(*tables: StepTable, attempt: int = 0) -> HangDetector:
+    judge = HangDetector()
     for table in tables:
         judge.learn(table, attempt)
     return judge
 
 
-def timeouts(judge: HangJudge, signs: Any, attempt: int = 0) -> list[float]:
+def timeouts(judge: HangDetector, signs: Any, attempt: int = 0) -> list[float]:
     found: list[float] = judge.look(signs, attempt, 1_000.0).timeout_s.tolist()
     return found
 
 
-def at(signs_of: Any, judge: HangJudge, now_s: float, stalled_s: float, **columns: Any) -> Any:
+def at(signs_of: Any, judge: HangDetector, now_s: float, stalled_s: float, **columns: Any) -> Any:
     """A look at four ranks of which all progressed so long ago."""
     all_stalled = dict.fromkeys(ALL, stalled_s)
     return judge.look(signs_of(**{"stalled_s": all_stalled, **columns}), 0, now_s)
@@ -120,7 +120,7 @@ def test_a_start_lasts_until_all_who_live_have_done_their_first_steps(
 
 def test_a_hang_is_the_same_until_there_was_progress(signs_of: Any) -> None:
     """Also when it is seen, not seen and seen again."""
-    judge = HangJudge()
+    judge = HangDetector()
     assert math.isnan(at(signs_of, judge, 1_000.0, 1.0).hung_since_s)
     assert at(signs_of, judge, 1_500.0, 501.0).hung_since_s == 1_500.0
     assert at(signs_of, judge, 1_600.0, 601.0).hung_since_s == 1_500.0
@@ -133,7 +133,7 @@ def test_a_hang_is_the_same_until_there_was_progress(signs_of: Any) -> None:
 
 def test_a_state_lasts_since_it_began(signs_of: Any) -> None:
     """Of the run and of each rank; a new attempt begins anew."""
-    judge = HangJudge()
+    judge = HangDetector()
     at(signs_of, judge, 1_000.0, 1.0)
     at(signs_of, judge, 1_100.0, 1.0)
     found = at(signs_of, judge, 1_200.0, 1.0, silent_s={2: 30.0})
@@ -147,7 +147,7 @@ def test_a_state_lasts_since_it_began(signs_of: Any) -> None:
 
 def test_who_was_silent_when_the_run_ended_has_ended_with_it(signs_of: Any) -> None:
     """Also for those who come back before it; who falls silent afterwards is lost."""
-    judge = HangJudge()
+    judge = HangDetector()
     ended = {"ended": dict.fromkeys((0, 1, 2), "failed")}
     found = at(signs_of, judge, 1_000.0, 50.0, silent_s={3: 50.0}, **ended)
     assert (found.state, found.state_of(3), found.blame) == ("failed", "finished", None)
@@ -161,11 +161,11 @@ def test_a_run_that_ends_just_now_is_no_hang_unless_it_was_one(signs_of: Any) ->
     """One has said that it failed, one is silent and one still has to say it."""
     silent = {0: 20.0, 1: 21.0, 2: 6.0, 3: 6.0}
     ending = {"ended": {0: "failed"}, "ended_s": {0: 20.0}, "silent_s": silent}
-    judge = HangJudge()
+    judge = HangDetector()
     assert at(signs_of, judge, 1_000.0, 1.0).state == "training"
     found = at(signs_of, judge, 1_020.0, 20.0, **ending)
     assert (found.state, found.state_of(1)) == ("training", "late")
-    hung = HangJudge()
+    hung = HangDetector()
     assert at(signs_of, hung, 1_000.0, 1.0, silent_s={1: 300.0}).state == "partly_lost"
     assert at(signs_of, hung, 1_020.0, 20.0, **ending).state == "partly_lost"
 
@@ -173,19 +173,19 @@ def test_a_run_that_ends_just_now_is_no_hang_unless_it_was_one(signs_of: Any) ->
 def test_who_fell_silent_before_a_restart_has_two_minutes_to_come_back(signs_of: Any) -> None:
     """The others have come already, one by one. Unless it was lost before that."""
     new = {"began_s": {0: 20.0, 1: 10.0, 2: 15.0}, "silent_s": {3: 40.0}}
-    judge = HangJudge()
+    judge = HangDetector()
     at(signs_of, judge, 900.0, 1.0)
     assert at(signs_of, judge, 1_000.0, 1.0, **new).state_of(3) == "starting"
     late = {"began_s": {0: 121.0, 1: 111.0, 2: 116.0}, "silent_s": {3: 141.0}}
     assert at(signs_of, judge, 1_101.0, 1.0, **late).state_of(3) == "lost"
-    other = HangJudge()
+    other = HangDetector()
     assert at(signs_of, other, 980.0, 1.0, silent_s={3: 21.0}).state_of(3) == "lost"
     assert at(signs_of, other, 1_000.0, 1.0, **new).state_of(3) == "lost"
 
 
 def test_only_a_hang_costs(signs_of: Any) -> None:
     """From the last progress on, on all GPUs."""
-    judge = HangJudge()
+    judge = HangDetector()
     at(signs_of, judge, 1_000.0, 200.0)
     assert judge.idle_gpu_s == 0.0
     assert at(signs_of, judge, 1_300.0, 500.0).is_hung
@@ -201,15 +201,15 @@ def test_a_judge_goes_on_from_what_it_knew(signs_of: Any) -> None:
     """Timeouts, since when it hangs and what that has cost."""
     judge = taught(steps(0, 1.0), steps(5, *[20.0] * 40))
     at(signs_of, judge, 1_000.0, 100.0)
-    again = HangJudge()
+    again = HangDetector()
     again.restore(json.loads(json.dumps(judge.state())))
     assert again.idle_gpu_s == judge.idle_gpu_s == 400.0
     found = at(signs_of, again, 1_010.0, 110.0)
     assert found.timeout_s.tolist() == pytest.approx([60.0] * 4)
     assert found.hung_since_s == 1_000.0
     assert again.idle_gpu_s == 440.0
-    unused = HangJudge()
-    unused.restore(json.loads(json.dumps(HangJudge().state())))
+    unused = HangDetector()
+    unused.restore(json.loads(json.dumps(HangDetector().state())))
     assert math.isnan(at(signs_of, unused, 1_000.0, 1.0).hung_since_s)
 
 
@@ -223,7 +223,7 @@ def test_ranks_that_go_on_where_they_were_have_compiled_long_ago(
     so does who has come less far than all had then."""
     judge = taught(steps(0, 1.0), steps(5, *[20.0] * 40))
     judge.look(signs_of(step={1: 120}), 0, 900.0)
-    again = HangJudge()
+    again = HangDetector()
     again.restore(judge.state())
     first = {"first_step": {**dict.fromkeys(ALL, 100), 2: first_step}}
     found = again.look(signs_of(step={2: first_step}, **first), attempt, 1_000.0)

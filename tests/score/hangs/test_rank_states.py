@@ -7,21 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_straggler.score.hangs.rank_states import rank_states
-from otel_straggler.score.hangs.run_state import run_state
-from otel_straggler.score.hangs.settings import HangSettings
-from otel_straggler.score.hangs.signs import RANK_STATES, Signs
+from otel_straggler.score.hangs.states import RANK_STATES, HeartbeatTable, rank_states, run_state
+from otel_straggler.score.settings import HangSettings
 
 NAN = float("nan")
 ALL = range(4)
 
 
-def states_of(signs: Signs, timeout_s: float = 100.0) -> list[str]:
+def states_of(signs: HeartbeatTable, timeout_s: float = 100.0) -> list[str]:
     codes = rank_states(signs, np.full(len(signs), timeout_s), HangSettings())
     return [RANK_STATES[code] for code in codes]
 
 
-def run_of(signs: Signs, timeout_s: float = 100.0) -> str:
+def run_of(signs: HeartbeatTable, timeout_s: float = 100.0) -> str:
     its = HangSettings()
     return run_state(signs, rank_states(signs, np.full(len(signs), timeout_s), its), its)
 

@@ -8,9 +8,8 @@ import json
 import numpy as np
 import pytest
 
-from otel_straggler.score.hangs.culprits import Blame
-from otel_straggler.score.hangs.run_state import RunState
-from otel_straggler.score.hangs.standstill import IdleGpus, Standstill, standstill
+from otel_straggler.score.hangs.episodes import IdleGpus, Standstill, standstill
+from otel_straggler.score.hangs.states import Blame, RunState
 
 NAN = float("nan")
 

@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_straggler.model.observation import Floats, Section
+from otel_straggler.score.settings import VerdictSettings
 from otel_straggler.score.verdicts.candidates import (
     Candidate,
     Found,
-    Prices,
+    StepCost,
     candidate,
     material,
     spiking,
 )
-from otel_straggler.score.verdicts.intermittent import Spikes
-from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.verdicts.stalls import Spikes
 from otel_straggler.score.verdicts.track import Track
 
 RANKS, STEPS = 8, 100
@@ -31,8 +31,8 @@ PRICES_S = np.array([2.0, 0.1, 0.6, 1.3, 2.2])
 SLOW = 3
 
 
-def priced(factor: float = 1.0) -> Prices:
-    return Prices(
+def priced(factor: float = 1.0) -> StepCost:
+    return StepCost(
         columns_s=np.tile(factor * PRICES_S, (RANKS, 1)), step_s=np.full(RANKS, factor * 2.2)
     )
 
@@ -123,7 +123,7 @@ def test_a_candidate_does_not_depend_on_the_unit(factor: float) -> None:
     assert there.own_s == pytest.approx(factor * here.own_s)
 
 
-def stalling(columns: dict[int, float], prices: Prices | None = None) -> Candidate:
+def stalling(columns: dict[int, float], prices: StepCost | None = None) -> Candidate:
     lost_s = np.zeros((RANKS, len(PRICES_S)))
     for column, value in columns.items():
         lost_s[SLOW, column] = value
@@ -147,7 +147,7 @@ def test_stalls_of_a_job_with_one_section_are_that_sections() -> None:
     """Where there is one, it holds them."""
     lost_s = np.array([[0.1, 0.1, 0.0]])
     spikes = Spikes(beyond=lost_s > 0.0, z=9.0 * np.ones((1, 3)), lost_s=lost_s)
-    prices = Prices(columns_s=np.array([[2.0, 0.1, 2.2]]), step_s=np.array([2.2]))
+    prices = StepCost(columns_s=np.array([[2.0, 0.1, 2.2]]), step_s=np.array([2.2]))
     one = spiking(0, spikes, prices, SECTIONS[:1], np.zeros(3), lambda *_: None)
     assert one.section == SECTIONS[0]
 

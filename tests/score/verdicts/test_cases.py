@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.verdicts.cases import Cases, Now
+from otel_straggler.score.verdicts.log import EvaluationTime, VerdictLog
 
 DRAFT = Verdict(
     run_id="r",
@@ -26,19 +26,19 @@ DRAFT = Verdict(
 )
 
 
-def see(cases: Cases, steps: int, draft: Verdict = DRAFT, **told: bool) -> Verdict | None:
+def see(cases: VerdictLog, steps: int, draft: Verdict = DRAFT, **told: bool) -> Verdict | None:
     said = {"flagged": False, "sure": False, "clear": False, **told}
-    now = Now(steps=steps, step=1000 + steps, at_ns=steps * 10**9)
+    now = EvaluationTime(steps=steps, step=1000 + steps, at_ns=steps * 10**9)
     return cases.take(draft, floor=0.05, now=now, **said)
 
 
-def confirmed(cases: Cases, steps: int = 10, draft: Verdict = DRAFT) -> Verdict | None:
+def confirmed(cases: VerdictLog, steps: int = 10, draft: Verdict = DRAFT) -> Verdict | None:
     return see(cases, steps, draft, flagged=True, sure=True)
 
 
 def test_a_change_of_state_is_told_once_with_step_and_time() -> None:
     """What is unchanged is no news."""
-    cases = Cases(100)
+    cases = VerdictLog(100)
     told = confirmed(cases)
     assert told is not None
     assert (told.state, told.since_step, told.confirmed_step) == ("confirmed", 7, 1010)
@@ -50,7 +50,7 @@ def test_a_change_of_state_is_told_once_with_step_and_time() -> None:
 
 def test_a_slowdown_that_grows_until_it_pages_is_told_once_and_is_no_change() -> None:
     """With the step and time at which it began to; also over a restart."""
-    cases = Cases(100)
+    cases = VerdictLog(100)
     confirmed(cases, 10, replace(DRAFT, pages=False))
     assert cases.new_late_pages() == []
     confirmed(cases, 15)
@@ -60,7 +60,7 @@ def test_a_slowdown_that_grows_until_it_pages_is_told_once_and_is_no_change() ->
     assert (late.state, late.pages, late.at_step, late.at_ns) == ("confirmed", True, 1015, 15e9)
     assert len(cases.changes) == 1
     assert [(page.at_step, page.ended_ns) for page in cases.pages] == [(1015, None)]
-    again = Cases(100)
+    again = VerdictLog(100)
     again.restore(json.loads(json.dumps(cases.state())))
     confirmed(again, 30)
     assert again.new_late_pages() == []
@@ -68,7 +68,7 @@ def test_a_slowdown_that_grows_until_it_pages_is_told_once_and_is_no_change() ->
 
 def test_a_page_ends_when_its_subject_has_recovered() -> None:
     """And the next one is another."""
-    cases = Cases(100)
+    cases = VerdictLog(100)
     confirmed(cases)
     for steps in (15, 20, 25):
         see(cases, steps, clear=True)
@@ -79,7 +79,7 @@ def test_a_page_ends_when_its_subject_has_recovered() -> None:
 
 def test_the_newest_verdict_of_a_subject_has_the_newest_numbers() -> None:
     """But still the step and time at which its state changed, and its onset."""
-    cases = Cases(100)
+    cases = VerdictLog(100)
     confirmed(cases)
     confirmed(cases, 15, replace(DRAFT, slowdown=1.6, since_step=12))
     (verdict,) = cases.changes
@@ -89,7 +89,7 @@ def test_the_newest_verdict_of_a_subject_has_the_newest_numbers() -> None:
 
 def test_only_what_is_confirmed_pages_and_is_sure() -> None:
     """A suspicion never does, and what has recovered does not any more."""
-    cases = Cases(100)
+    cases = VerdictLog(100)
     see(cases, 5, flagged=True)
     confirmed(cases, 10)
     for steps in (15, 20, 25):
@@ -101,7 +101,7 @@ def test_only_what_is_confirmed_pages_and_is_sure() -> None:
 
 def test_open_subjects_are_those_in_trouble() -> None:
     """Of the scope that is asked for."""
-    cases = Cases(100)
+    cases = VerdictLog(100)
     confirmed(cases)
     confirmed(cases, 10, replace(DRAFT, subject_id="host/a", scope="host"))
     assert [v.subject_id for v in cases.open_subjects("rank")] == ["rank/3"]
@@ -114,7 +114,7 @@ def test_open_subjects_are_those_in_trouble() -> None:
 
 def test_of_a_thousand_changes_the_newest_are_kept() -> None:
     """Of subjects that come and go; who is in trouble from the beginning stays."""
-    cases = Cases(10)
+    cases = VerdictLog(10)
     confirmed(cases, 1)
     for number in range(300):
         draft = replace(DRAFT, subject_id=f"rank/{10 + number}")
@@ -133,7 +133,7 @@ def test_memory_is_bounded_and_trouble_is_never_forgotten(
     most: int, seen: list[tuple[int, bool]]
 ) -> None:
     """However few changes may be kept: their order stays, and the newest of every open subject."""
-    cases, open_now, told = Cases(most), {}, []
+    cases, open_now, told = VerdictLog(most), {}, []
     for steps, (rank, is_slow) in enumerate(seen, 1):
         name = f"rank/{rank}"
         draft = replace(DRAFT, subject_id=name)
@@ -152,9 +152,9 @@ def test_memory_is_bounded_and_trouble_is_never_forgotten(
 
 def test_a_book_survives_a_restart_as_json() -> None:
     """A fault goes on where it was: it is neither told anew nor forgotten; NaN is kept."""
-    cases = Cases(100)
+    cases = VerdictLog(100)
     confirmed(cases, 10, replace(DRAFT, own_s=float("nan")))
-    there = Cases(100)
+    there = VerdictLog(100)
     there.restore(json.loads(json.dumps(cases.state())))
     assert str(there.changes) == str(cases.changes)
     assert confirmed(there, 5) is None
@@ -165,9 +165,9 @@ def test_a_book_survives_a_restart_as_json() -> None:
 
 def test_steps_are_counted_anew_after_a_restart() -> None:
     """A finding before it and one after it do not confirm each other."""
-    cases = Cases(100)
+    cases = VerdictLog(100)
     see(cases, 10, flagged=True)
-    there = Cases(100)
+    there = VerdictLog(100)
     there.restore(cases.state())
     assert see(there, 20, flagged=True) is None
     change = see(there, 30, flagged=True)
@@ -178,13 +178,13 @@ def test_steps_are_counted_anew_after_a_restart() -> None:
 @pytest.mark.parametrize("state", [{}, {"changes": []}, {"standings": {}}])
 def test_the_state_of_an_older_version_may_lack_something(state: dict[str, object]) -> None:
     """And a newer one may have more."""
-    cases = Cases(100)
+    cases = VerdictLog(100)
     cases.restore(state)
     assert cases.changes == ()
     confirmed(cases)
     newer = cases.state()
     newer["changes"][0]["colour"] = "red"
     newer["standings"]["rank/3"]["mood"] = "bad"
-    there = Cases(100)
+    there = VerdictLog(100)
     there.restore(newer)
     assert there.standing("rank/3").state == "confirmed"

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from otel_straggler.model.gpu_times import CUPTI, EVENTS, HOST
 from otel_straggler.model.observation import Section
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.verdicts.clocks import Clocks, Timed
-from otel_straggler.score.verdicts.waits import Synchronising
+from otel_straggler.score.verdicts.clocks import ClockedBlock, ClockSelector
+from otel_straggler.score.verdicts.waits import WaitDetector
 from otel_straggler.score.verdicts.world import World
 
 from .gpu_worlds import timed, untold, with_gpu, with_holes
@@ -41,20 +41,22 @@ def tables(n_ranks: int = 8, n_steps: int = 60, basis: int = CUPTI) -> list[Step
     return found
 
 
-def learnt(blocks: list[StepTable], clocks: Clocks | None = None) -> tuple[Clocks, World]:
-    clocks, world = clocks or Clocks(), world_of(blocks[0])
+def learnt(
+    blocks: list[StepTable], clocks: ClockSelector | None = None
+) -> tuple[ClockSelector, World]:
+    clocks, world = clocks or ClockSelector(), world_of(blocks[0])
     for block in blocks:
         clocks.learn(block, world)
     return clocks, world
 
 
-def time(block: StepTable, clocks: Clocks, world: World, *behaves: str) -> Timed:
-    waiting = Synchronising()
+def time(block: StepTable, clocks: ClockSelector, world: World, *behaves: str) -> ClockedBlock:
+    waiting = WaitDetector()
     waiting.behaves |= set(behaves)
     return clocks.time(block, world, waiting)[0]
 
 
-def chosen(clocks: Clocks) -> list[int]:
+def chosen(clocks: ClockSelector) -> list[int]:
     """Of one group."""
     [group] = clocks.basis.tolist()
     return list(group)
@@ -143,7 +145,7 @@ def test_a_change_of_clocks_is_told_and_new_sections_are_none() -> None:
     """What was learnt by one clock says nothing by another."""
     blocks = tables()
     clocks, world = learnt(blocks[:1])
-    waiting = Synchronising()
+    waiting = WaitDetector()
     assert clocks.time(blocks[0], world, waiting)[1] is False
     assert clocks.time(blocks[0], world, waiting)[1] is False
     more = replace(blocks[1], sections=(*blocks[1].sections, Section("eval", "eval")))
@@ -216,7 +218,7 @@ def test_peers_are_never_compared_by_different_clocks(seed: int, part: float, n_
         told = table if rng.random() < 0.8 else events
         quiet = np.flatnonzero(rng.random(n_ranks) < 0.1)
         blocks.append(untold(with_holes(told, part, rng), quiet))
-    clocks, world = Clocks(), world_of(blocks[0])
+    clocks, world = ClockSelector(), world_of(blocks[0])
     for block in blocks:
         clocks.learn(block, world)
         found = time(block, clocks, world)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.verdicts.judge import Judge
+from otel_straggler.score.verdicts.engine import VerdictEngine
 from tests.score.verdicts.worlds import by_hand, usual, with_waiting
 
 RANKS, STEPS, SLOW, FORWARD = 24, 100, 5, 1
@@ -18,7 +18,7 @@ def judged(silent: slice, *, sections: slice, slow: slice = slice(SLOW, SLOW + 1
     work_s[:, slow, FORWARD] *= 2.0
     seconds = with_waiting(work_s)
     seconds[:, silent, sections] = np.nan
-    judge = Judge()
+    judge = VerdictEngine()
     for table in by_hand(seconds, world_size=RANKS):
         judge.take(table)
     judge.finish()

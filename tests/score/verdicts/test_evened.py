@@ -10,7 +10,7 @@ import pytest
 
 from otel_straggler.model.observation import Floats
 from otel_straggler.model.verdict import Verdict, WorldSummary
-from otel_straggler.score.verdicts.judge import Judge
+from otel_straggler.score.verdicts.engine import VerdictEngine
 from tests.score.verdicts.worlds import Sections, by_hand, made, usual, with_waiting
 
 RANKS, SLOW = 16, 5
@@ -26,7 +26,7 @@ def whole_steps(*, slow_from: int, apart: float = 2e-4) -> Floats:
 
 
 def told(seconds: Floats, sections: Sections = WHOLE) -> tuple[WorldSummary, tuple[Verdict, ...]]:
-    judge = Judge()
+    judge = VerdictEngine()
     for table in by_hand(seconds, sections):
         judge.take(table)
     judge.finish()
@@ -77,7 +77,7 @@ def test_where_the_waiting_has_a_section_of_its_own_it_is_seen() -> None:
         == ""
     )
     for timing in ("local", "synchronised"):
-        judge = Judge()
+        judge = VerdictEngine()
         for table in made("dp16", timing=timing):
             judge.take(table)
         summary = judge.summary()

@@ -17,7 +17,7 @@ from otel_straggler.score.verdicts.excess import (
     late_seconds,
     local_sections,
 )
-from otel_straggler.score.verdicts.waits import Synchronising
+from otel_straggler.score.verdicts.waits import WaitDetector
 
 from .worlds import by_hand, ranks, slower, take_ranks, usual, world_of
 
@@ -43,7 +43,7 @@ def found(
         peers_s,
         late_s,
         world,
-        Synchronising(),
+        WaitDetector(),
         shared=np.zeros(seconds.shape[2], bool),
         least_peers=least_peers,
     )
@@ -170,7 +170,7 @@ def test_one_slow_rank_of_eight_does_not_make_its_host_slow() -> None:
 def test_local_sections_hold_work_and_nothing_else() -> None:
     """By kind, and by how they behave."""
     (table,) = by_hand(np.ones((STEPS, 3, 4)), SECTIONS)
-    world, waiting = world_of(take_ranks(table, range(3))), Synchronising()
+    world, waiting = world_of(take_ranks(table, range(3))), WaitDetector()
     assert local_sections(world, waiting).tolist() == [True, True, False, False]
     waiting.behaves.add("forward")
     assert local_sections(world, waiting).tolist() == [True, False, False, False]

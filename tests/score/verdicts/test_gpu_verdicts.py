@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.verdicts.judge import Judge
+from otel_straggler.score.verdicts.engine import VerdictEngine
 
 from .gpu_worlds import reordered, scaled, timed, untold, with_gpu, with_holes
 from .worlds import (
@@ -40,7 +40,7 @@ RUNS = {
 }
 
 
-def only(judge: Judge) -> Verdict:
+def only(judge: VerdictEngine) -> Verdict:
     [verdict] = active(judge).values()
     return verdict
 
@@ -255,7 +255,7 @@ def test_what_was_learnt_by_one_clock_is_not_taken_for_another_after_a_restart()
         judged(timed("dp8")).state()["memory"]["cusum"]["quantities"][at] for at in (0, -1)
     )
     assert all("forward [cupti]" in name for name in (own, late))
-    judge = Judge()
+    judge = VerdictEngine()
     judge.restore(judged(host).state())
     for table in timed("dp8", SLOW):
         judge.take(table)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_straggler.score.verdicts.intermittent import Intermittent, Spikes, critical_count
+from otel_straggler.score.verdicts.stalls import Spikes, StallDetector, critical_count
 
 SEEDS = st.integers(0, 2**32 - 1)
 RANKS, COLUMNS = 8, 2
@@ -24,7 +24,7 @@ def stalls(steps: int = 200, every: int = 20, size: float = 1.0, rank: int = 3) 
 
 
 def found(excess: np.ndarray, columns_s: float = 0.5, usual: float = 0.0) -> Spikes:
-    memory, last = Intermittent((RANKS, COLUMNS)), None
+    memory, last = StallDetector((RANKS, COLUMNS)), None
     prices = np.full((RANKS, COLUMNS), columns_s)
     for at in range(0, len(excess), 5):
         block = excess[at : at + 5]
@@ -87,7 +87,7 @@ def test_stalls_do_not_depend_on_the_order_of_ranks_nor_on_the_unit(
     here, there = found(excess), found(excess[:, order])
     np.testing.assert_array_equal(there.beyond, here.beyond[order])
     np.testing.assert_allclose(there.lost_s, here.lost_s[order])
-    memory = Intermittent((RANKS, COLUMNS))
+    memory = StallDetector((RANKS, COLUMNS))
     usual, prices = np.zeros((RANKS, COLUMNS)), np.full((RANKS, COLUMNS), 0.5 * factor)
     for at in range(0, len(excess), 5):
         scaled = memory.take(excess[at : at + 5], usual, prices, factor * STEP_S)

@@ -9,8 +9,8 @@ import pytest
 
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.verdicts.judge import Judge
-from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.settings import VerdictSettings
+from otel_straggler.score.verdicts.engine import VerdictEngine
 from otel_straggler.semconv import SectionKind
 
 from .worlds import (
@@ -34,7 +34,7 @@ from .worlds import (
 ONSET = 60
 
 
-def only(judge: Judge) -> Verdict:
+def only(judge: VerdictEngine) -> Verdict:
     """The one subject that was ever confirmed, as it is at the end."""
     (subject,) = ever_confirmed(judge)
     return newest(judge)[subject]
@@ -277,7 +277,7 @@ def two_roles(n: int = 8, slow: float = 1.0) -> np.ndarray:
     return with_waiting(work_s)
 
 
-def unknown_roles(seconds: np.ndarray) -> Judge:
+def unknown_roles(seconds: np.ndarray) -> VerdictEngine:
     """On nodes that hold both."""
     n_ranks = seconds.shape[1]
     order = np.arange(n_ranks).reshape(2, -1).T.ravel()
@@ -416,7 +416,7 @@ def test_a_summary_is_the_same_however_often_it_is_asked_for() -> None:
         return replace(source, session_id="again", attempt=1)
 
     after = [with_sources(table, second) for table in before]
-    often, once = Judge(), Judge()
+    often, once = VerdictEngine(), VerdictEngine()
     for at, table in enumerate((*before, *after)):
         often.take(table)
         told = often.summary()

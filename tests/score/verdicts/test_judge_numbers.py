@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from otel_straggler.score.verdicts.judge import Judge
+from otel_straggler.score.verdicts.engine import VerdictEngine
 
 from .worlds import (
     active,
@@ -48,7 +48,7 @@ def test_a_verdict_says_by_how_much_over_how_many_and_what_that_costs(n_ranks: i
 def test_what_taking_steps_returns_is_what_has_changed() -> None:
     """One after the other, each change once: others are told of these."""
     tables = made("dp32", "compute:1.3@rank2:step40", "data:0.4@rank20:step70")
-    judge = Judge()
+    judge = VerdictEngine()
     told = [change for table in tables for change in judge.take(table)]
     told += judge.finish()
     key = [(v.subject_id, v.state, v.at_step) for v in told]
@@ -102,7 +102,7 @@ def test_how_the_work_is_spread_is_known_after_twenty_steps() -> None:
     """And looked at anew every twenty, before the run has ended."""
     tables = by_hand(usual(45, 8))
     looks = []
-    judge = Judge()
+    judge = VerdictEngine()
     for table in tables:
         judge.take(table)
         summary = judge.summary()
@@ -117,7 +117,7 @@ def test_how_the_work_is_spread_is_known_after_twenty_steps() -> None:
 def test_ranks_that_join_have_their_place_in_how_the_work_is_spread() -> None:
     """Eight of sixteen begin later: the heat map has all of them."""
     tables = by_hand(usual(120, 16))
-    judge = Judge()
+    judge = VerdictEngine()
     for table in (take_ranks(one, range(8)) for one in tables[:12]):
         judge.take(replace(table, world_size=8))
     few = judge.summary()
@@ -132,7 +132,7 @@ def test_ranks_that_join_have_their_place_in_how_the_work_is_spread() -> None:
 def test_a_slow_rank_of_a_smaller_world_is_not_carried_over_by_its_row() -> None:
     """Where ranks are others, memory by row belongs to nobody; by device it goes on."""
     tables = by_hand(slower(usual(200, 9), 8, 1.4, 20))
-    judge = Judge()
+    judge = VerdictEngine()
     for table in tables[:20]:
         judge.take(table)
     assert set(active(judge)) == {"rank/node-1/0"}
@@ -148,7 +148,7 @@ def test_a_last_step_without_data_is_not_how_long_steps_take() -> None:
     may stand alone in the last block."""
     seconds = usual(141, 4, noise=0.005)
     seconds[-1] = 2e-5
-    judge = Judge()
+    judge = VerdictEngine()
     for table in by_hand(seconds):
         judge.take(table)
     judge.finish()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_straggler.model.rank import Source
-from otel_straggler.score.verdicts.judge import Judge
+from otel_straggler.score.verdicts.engine import VerdictEngine
 
 from .worlds import (
     active,
@@ -80,7 +80,7 @@ def test_verdicts_go_with_the_device_whatever_its_rank_is(seed: int) -> None:
     assert found.rank == number[2]
 
 
-def sorted_story(judge: Judge) -> list[str]:
+def sorted_story(judge: VerdictEngine) -> list[str]:
     return sorted(map(str, story(judge)))
 
 
@@ -142,7 +142,7 @@ def test_every_verdict_is_in_order(seed: int, factor: float, rank: int) -> None:
 
 def test_a_summary_is_told_from_the_first_block_on() -> None:
     """Step, coverage and what can be resolved; not before."""
-    judge = Judge()
+    judge = VerdictEngine()
     assert judge.summary() is None
     tables = by_hand(usual(20, 8))
     for table in tables:

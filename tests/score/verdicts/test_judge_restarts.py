@@ -10,7 +10,7 @@ import pytest
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.publish.history.codec import decode_blob, encode_blob
-from otel_straggler.score.verdicts.judge import Judge
+from otel_straggler.score.verdicts.engine import VerdictEngine
 
 from .worlds import (
     active,
@@ -28,10 +28,10 @@ from .worlds import (
 SLOW = "rank/node-0/3"
 
 
-def restarted(tables: tuple[StepTable, ...], at: int) -> Judge:
+def restarted(tables: tuple[StepTable, ...], at: int) -> VerdictEngine:
     """A collector that stops after so many tables, and another that goes on from its state."""
     state = stored(judged(tables[:at], ends=False).state())
-    judge = Judge()
+    judge = VerdictEngine()
     judge.restore(state)
     for table in tables[at:]:
         judge.take(table)
@@ -45,7 +45,7 @@ def stored(state: dict[str, Any]) -> dict[str, Any]:
     return read
 
 
-def changes(judge: Judge) -> list[tuple[str, str]]:
+def changes(judge: VerdictEngine) -> list[tuple[str, str]]:
     return [(v.subject_id, v.state) for v in judge.changes if v.state != "suspect"]
 
 
@@ -60,11 +60,11 @@ def test_a_restart_of_the_collector_changes_no_verdict(fault: str, at: int) -> N
 def test_a_restart_at_every_other_block_still_finds_what_lasts() -> None:
     """A collector that is killed again and again; the statistic of the onset goes with it."""
     tables = by_hand(slower(usual(100, 8), 3, 1.5, 40))
-    judge = Judge()
+    judge = VerdictEngine()
     for at, table in enumerate(tables):
         if at % 2 == 0:
             state = stored(judge.state())
-            judge = Judge()
+            judge = VerdictEngine()
             judge.restore(state)
         judge.take(table)
     assert set(active(judge)) == {SLOW}
@@ -100,7 +100,7 @@ def test_who_is_always_a_little_slower_is_so_after_a_restart_too() -> None:
 
 def test_an_unknown_or_empty_state_is_a_fresh_start() -> None:
     """Of an older version."""
-    judge = Judge()
+    judge = VerdictEngine()
     judge.restore({})
     assert stored(judge.state())
     for table in by_hand(slower(usual(60, 8), 3, 1.5, 20)):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.verdicts.judge import Judge
+from otel_straggler.score.verdicts.engine import VerdictEngine
 from tests.score.verdicts.worlds import by_hand, ranks, usual, with_waiting
 
 RANKS, FORWARD, TIMES = 16, 1, 1.3
@@ -18,7 +18,7 @@ def confirmed(slow: list[int], *, per_node: int = 4) -> list[Verdict]:
     """Who is called slow where these take 1.3 times as long in forward from the 50th step on."""
     work_s = usual(160, RANKS)[..., :2]
     work_s[50:, slow, FORWARD] *= TIMES
-    judge = Judge()
+    judge = VerdictEngine()
     for table in by_hand(with_waiting(work_s), sources=ranks(RANKS, per_node=per_node)):
         judge.take(table)
     judge.finish()
@@ -45,7 +45,7 @@ def test_who_has_told_nothing_of_late_is_not_called_alike() -> None:
     seconds[50:, :12:2, FORWARD] *= TIMES
     seconds = with_waiting(seconds)
     seconds[100:, [13, 15]] = np.nan
-    judge = Judge()
+    judge = VerdictEngine()
     for table in by_hand(seconds, sources=ranks(RANKS, per_node=4)):
         judge.take(table)
     newest = {change.subject_id: change for change in judge.changes}

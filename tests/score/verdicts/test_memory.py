@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from otel_straggler.publish.history.codec import decode_blob, encode_blob
-from otel_straggler.score.verdicts.memory import Memory
-from otel_straggler.score.verdicts.own_past import OwnPast
-from otel_straggler.score.verdicts.settings import VerdictSettings
-from otel_straggler.score.verdicts.tracks import Tracks
+from otel_straggler.score.settings import VerdictSettings
+from otel_straggler.score.verdicts.memory import Memory, Tracks
+from otel_straggler.score.verdicts.run_engine import OwnPast
 from otel_straggler.score.verdicts.world import World
 
 from .worlds import by_hand, ranks, take_ranks, usual, world_of

@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.verdicts.intervals import AT_ONCE, Intervals
-from otel_straggler.score.verdicts.opening import Opening
-from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.settings import VerdictSettings
+from otel_straggler.score.verdicts.blocks import AT_ONCE, TimedBlocks, WarmUp
 
 from .worlds import by_hand, take_ranks, take_sections, usual, with_sources
 
 
 def let_through(tables: tuple[StepTable, ...]) -> list[int]:
     """Steps that are judged."""
-    opening = Opening(VerdictSettings())
+    opening = WarmUp(VerdictSettings())
     ready = [one for table in tables for one in opening.take(table)]
     ready += opening.finish()
     return [int(step) for table in ready for step in table.steps]
@@ -46,7 +45,7 @@ def test_that_a_recording_begins_is_no_warm_up(slow_steps: int) -> None:
 def test_a_recording_from_the_middle_of_a_run_begins_at_once(first_step: int) -> None:
     """Nobody saw a start, however slow its first steps are."""
     tables = starting(20, first_step=first_step)
-    assert Opening(VerdictSettings()).take(tables[0]) == [tables[0]]
+    assert WarmUp(VerdictSettings()).take(tables[0]) == [tables[0]]
     assert let_through(tables) == list(range(first_step, first_step + 60))
 
 
@@ -54,7 +53,7 @@ def test_ranks_that_were_not_heard_for_a_while_are_known_all_the_same() -> None:
     """Half of the ranks say nothing for some steps, and come back as other processes: a restart,
     although of those that were heard meanwhile nobody is new."""
     (whole,) = by_hand(usual(5, 8))
-    opening = Opening(VerdictSettings())
+    opening = WarmUp(VerdictSettings())
     assert not opening.begins_anew(whole)
     assert not opening.begins_anew(take_ranks(whole, range(4)))
     others = take_ranks(whole, range(4, 8))
@@ -71,7 +70,7 @@ def test_of_a_short_run_only_the_slow_steps_are_left_out() -> None:
 
 def test_nothing_is_lost_but_the_empty() -> None:
     """Tables without steps or without ranks."""
-    opening = Opening(VerdictSettings())
+    opening = WarmUp(VerdictSettings())
     table = starting(0)[0]
     assert opening.take(take_ranks(table, [])) == []
     assert opening.finish() == []
@@ -88,7 +87,7 @@ def restarted(tables: tuple[StepTable, ...], who: range = range(8)) -> list[Step
 def test_new_processes_of_most_ranks_are_a_restart_with_a_warm_up() -> None:
     """Of twenty steps; one process that was replaced is none."""
     tables = by_hand(usual(60, 8))
-    opening = Opening(VerdictSettings())
+    opening = WarmUp(VerdictSettings())
     assert not opening.begins_anew(tables[0])
     assert not opening.is_warming_up(tables[0])
     assert not opening.begins_anew(restarted(tables, range(3))[1])
@@ -100,7 +99,7 @@ def test_new_processes_of_most_ranks_are_a_restart_with_a_warm_up() -> None:
 def test_a_new_attempt_is_a_restart_also_without_sessions() -> None:
     """Files have no sessions."""
     tables = [with_sources(t, lambda s: replace(s, session_id="")) for t in by_hand(usual(20, 8))]
-    opening = Opening(VerdictSettings())
+    opening = WarmUp(VerdictSettings())
     assert not any(opening.begins_anew(table) for table in tables)
     assert opening.begins_anew(with_sources(tables[0], lambda s: replace(s, attempt=1)))
 
@@ -108,7 +107,7 @@ def test_a_new_attempt_is_a_restart_also_without_sessions() -> None:
 def test_ranks_that_join_are_no_restart() -> None:
     """However many they are."""
     tables = by_hand(usual(20, 8))
-    opening = Opening(VerdictSettings())
+    opening = WarmUp(VerdictSettings())
     seen = [take_ranks(table, range(1 + 2 * at)) for at, table in enumerate(tables)]
     assert not any(opening.begins_anew(table) for table in seen)
 
@@ -122,7 +121,7 @@ def intervals(n: int) -> list[StepTable]:
 
 def test_intervals_are_joined_to_blocks() -> None:
     """Three of ten seconds; what is left comes at the end."""
-    found, told = Intervals(), intervals(8)
+    found, told = TimedBlocks(), intervals(8)
     blocks = [block for table in told for block in found.take(table)]
     blocks += found.finish()
     assert [len(block) for block in blocks] == [AT_ONCE, AT_ONCE, 2]
@@ -134,7 +133,7 @@ def test_intervals_are_joined_to_blocks() -> None:
 def test_intervals_of_other_ranks_or_sections_are_not_joined() -> None:
     """A block has one set of names."""
     one, two, three, four = intervals(4)
-    found = Intervals()
+    found = TimedBlocks()
     told = [one, take_ranks(two, range(3)), take_sections(three, [0, 1]), four]
     blocks = [block for table in told for block in found.take(table)] + found.finish()
     assert [len(block) for block in blocks] == [1, 1, 1, 1]
@@ -142,7 +141,7 @@ def test_intervals_of_other_ranks_or_sections_are_not_joined() -> None:
 
 def test_where_a_run_has_steps_what_lies_outside_is_left_out() -> None:
     """A step and an interval are no equal lengths of time."""
-    found = Intervals()
+    found = TimedBlocks()
     (steps,) = by_hand(usual(5, 4))
     assert found.take(intervals(1)[0]) == []
     assert found.take(steps) == [steps]

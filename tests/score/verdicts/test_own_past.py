@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_straggler.score.verdicts.own_past import LEAST_BLOCKS, OwnPast, Rises
+from otel_straggler.score.verdicts.run_engine import MIN_PAST_BLOCKS, OwnPast, Rises
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -28,7 +28,7 @@ def test_a_rise_is_measured_against_what_was_before() -> None:
     values = noise(0)
     values[60:, 1] += 0.2
     seen = followed(values)
-    assert all(np.isnan(rises.rise).all() for rises in seen[: LEAST_BLOCKS - 1])
+    assert all(np.isnan(rises.rise).all() for rises in seen[: MIN_PAST_BLOCKS - 1])
     assert not np.array([rises.beyond for rises in seen[:12]]).any()
     assert seen[-1].rise[:, 0] == pytest.approx([0.0, 0.2], abs=0.01)
     assert seen[-1].beyond[:, 0].tolist() == [False, True]

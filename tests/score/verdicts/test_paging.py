@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.verdicts.paging import decided_anew, may_page
-from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.settings import VerdictSettings
+from otel_straggler.score.verdicts.log import decided_anew, would_page
 
 PAGES = Verdict(
     run_id="r",
@@ -44,7 +44,7 @@ def test_somebody_is_called_only_if_everything_speaks_for_it(
     change: dict[str, Any], pages: bool
 ) -> None:
     """What is not known does not."""
-    assert may_page(replace(PAGES, **change), SETTINGS) is pages
+    assert would_page(replace(PAGES, **change), SETTINGS) is pages
 
 
 @pytest.mark.parametrize(

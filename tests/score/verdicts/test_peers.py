@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_straggler.model.rank import Source
-from otel_straggler.score.verdicts.peers import (
+from otel_straggler.score.verdicts.world import (
     describe_peers,
     inferred_groups,
     is_told,

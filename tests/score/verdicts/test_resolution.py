@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from otel_straggler.model.observation import Floats
-from otel_straggler.score.verdicts.resolution import TICKS, Resolution
+from otel_straggler.score.verdicts.clocks import TICKS, ClockResolution
 
 from .worlds import active, by_hand, ever_confirmed, judged, usual, with_waiting
 
@@ -19,8 +19,8 @@ def by_ticks(seconds: Floats, seed: int = 0) -> Floats:
     return np.floor(begun + seconds / TICK_S) * TICK_S
 
 
-def learnt(seconds: Floats) -> Resolution:
-    resolution = Resolution()
+def learnt(seconds: Floats) -> ClockResolution:
+    resolution = ClockResolution()
     for at in range(0, len(seconds), 5):
         resolution.learn(seconds[at : at + 5])
     return resolution

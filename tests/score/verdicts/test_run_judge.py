@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from otel_straggler.score.verdicts.judge import Judge
+from otel_straggler.score.verdicts.engine import VerdictEngine
 
 from .worlds import active, by_hand, ever_confirmed, judged, made, newest, usual, with_waiting
 
 
-def risen(factor: float, steps: int = 160, *, column: int = 1, ranks: int = 8) -> Judge:
+def risen(factor: float, steps: int = 160, *, column: int = 1, ranks: int = 8) -> VerdictEngine:
     """Everybody takes so many times as long from the 60th step on."""
     seconds = usual(steps, ranks)
     seconds[60:, :, column] *= factor
@@ -39,7 +39,7 @@ def test_one_rank_alone_has_its_past_to_be_compared_with() -> None:
     assert set(active(risen(1.3, ranks=1))) == {"run/uniform_slowdown"}
 
 
-def partly(slow: int, ranks: int, *, noise: float = 0.02, steps: int = 160) -> Judge:
+def partly(slow: int, ranks: int, *, noise: float = 0.02, steps: int = 160) -> VerdictEngine:
     """The first ranks take 1.3 times as long from the 60th step on."""
     work_s = usual(steps, ranks, noise=noise)[..., :2]
     work_s[60:, :slow, 1] *= 1.3
@@ -85,7 +85,9 @@ def test_the_others_follow() -> None:
     assert active(judge) == {}
 
 
-def with_tokens(more: object, *, vary: float, slower: float = 1.0, share: float = 1.0) -> Judge:
+def with_tokens(
+    more: object, *, vary: float, slower: float = 1.0, share: float = 1.0
+) -> VerdictEngine:
     """8 ranks that get so many times the tokens, and take ``slower``, from the 100th step on."""
     random = np.random.default_rng(7)
     tokens = 1000.0 * random.uniform(1.0 - vary, 1.0 + vary, (200, 8))

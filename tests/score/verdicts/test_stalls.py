@@ -6,20 +6,22 @@ import numpy as np
 import pytest
 
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.verdicts.judge import Judge
-from otel_straggler.score.verdicts.stalls import Stalling, Stalls
+from otel_straggler.score.verdicts.engine import VerdictEngine
+from otel_straggler.score.verdicts.stalls import StallHistory, StallPattern
 from tests.score.verdicts.worlds import by_hand, usual, with_waiting
 
 RANKS, SLOW, FORWARD = 16, 5, 1
 
 
-def told(at: list[int], steps: int, *, lasting: int = 1, lost_s: float = 0.5) -> Stalling | None:
+def told(
+    at: list[int], steps: int, *, lasting: int = 1, lost_s: float = 0.5
+) -> StallPattern | None:
     """Of a rank that stalls in these steps, each time for so many."""
     is_spike = np.zeros((steps, 2, 3), bool)
     for begin in at:
         is_spike[begin : begin + lasting, 1, 2] = True
     is_new = is_spike & ~np.concatenate([np.zeros((1, 2, 3), bool), is_spike[:-1]])
-    stalls = Stalls((2, 3))
+    stalls = StallHistory((2, 3))
     stalls.take(is_spike, is_new, np.where(is_new, lost_s, 0.0))
     assert stalls.of(0, 0) is None
     return stalls.of(1, 2)
@@ -31,7 +33,7 @@ def judged(*stalls: tuple[int, float], steps: int = 300) -> Verdict:
     work_s = usual(steps, RANKS)[..., :2]
     for step, times in stalls:
         work_s[step, SLOW, FORWARD] *= times
-    judge = Judge()
+    judge = VerdictEngine()
     for table in by_hand(with_waiting(work_s)):
         judge.take(table)
     judge.finish()
@@ -40,7 +42,7 @@ def judged(*stalls: tuple[int, float], steps: int = 300) -> Verdict:
 
 def test_the_rate_is_of_the_trouble_and_not_of_the_time_before_it() -> None:
     """One spike long ago, then one in ten steps."""
-    assert told([3, 900, 910, 920, 930, 940], 945) == Stalling(share=0.1, each_s=0.5)
+    assert told([3, 900, 910, 920, 930, 940], 945) == StallPattern(share=0.1, each_s=0.5)
 
 
 def test_nothing_is_told_of_few_stalls_nor_of_those_that_have_ceased() -> None:
@@ -59,12 +61,12 @@ def test_who_is_slow_for_steps_in_a_row_is_not_slow_in_one_of_so_many() -> None:
 
 def test_new_sections_do_not_change_what_is_told_of_the_last_column() -> None:
     """Lateness keeps its place behind them."""
-    stalls = Stalls((1, 2))
+    stalls = StallHistory((1, 2))
     spikes = np.zeros((40, 1, 2), bool)
     spikes[::10, 0, 1] = True
     stalls.take(spikes, spikes, np.full(spikes.shape, 0.5))
     stalls.widen(4)
-    assert (stalls.of(0, 1), stalls.of(0, 3)) == (None, Stalling(share=0.1, each_s=0.5))
+    assert (stalls.of(0, 1), stalls.of(0, 3)) == (None, StallPattern(share=0.1, each_s=0.5))
 
 
 @pytest.mark.parametrize(("every", "times"), [(10, 2.0), (5, 1.5)])

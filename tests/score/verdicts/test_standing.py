@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_straggler.score.verdicts.standing import FLAP_WITHIN_NS, Standing
+from otel_straggler.score.verdicts.log import FLAP_WITHIN_NS, SubjectState
 
 EVERY = 5
 HOLD = 3
@@ -15,7 +15,7 @@ class Watched:
     """A standing that is evaluated every 5 steps, one second each."""
 
     def __init__(self) -> None:
-        self.standing, self.steps = Standing(), 0
+        self.standing, self.steps = SubjectState(), 0
 
     def see(self, times: int = 1, **told: bool) -> str:
         for _ in range(times):
@@ -89,7 +89,7 @@ def test_a_finding_in_between_starts_the_count_anew() -> None:
 def test_an_hour_is_an_hour() -> None:
     """A time that lies a whole hour back no longer counts, and one a moment less does."""
     for apart_ns, state in ((FLAP_WITHIN_NS, "confirmed"), (FLAP_WITHIN_NS - 1, "flapping")):
-        standing = Standing()
+        standing = SubjectState()
         for steps, at_ns in ((100, 0), (200, 1), (300, apart_ns)):
             standing.take(flagged=True, sure=True, clear=False, steps=steps, at_ns=at_ns)
             after = standing.state
@@ -99,7 +99,7 @@ def test_an_hour_is_an_hour() -> None:
                 )
         assert after == state
     for since_ns, state in ((FLAP_WITHIN_NS - 1, "flapping"), (FLAP_WITHIN_NS, "recovered")):
-        flapping = Standing(state="flapping", confirmed_at_ns=[7])
+        flapping = SubjectState(state="flapping", confirmed_at_ns=[7])
         for steps in range(HOLD):
             flapping.take(flagged=False, sure=False, clear=True, steps=steps, at_ns=7 + since_ns)
         assert flapping.state == state

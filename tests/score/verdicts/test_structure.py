@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from otel_straggler.score.verdicts.judge import Judge
-from otel_straggler.score.verdicts.stages import long_stages
-from otel_straggler.score.verdicts.what_if import what_if
+from otel_straggler.score.verdicts.engine import VerdictEngine
+from otel_straggler.score.verdicts.pipeline import what_if
+from otel_straggler.score.verdicts.structure import long_stages
 
 from .worlds import active, ever_confirmed, judged, made, with_seconds, with_sources
 
 
-def imbalances(judge: Judge) -> dict[str, str]:
+def imbalances(judge: VerdictEngine) -> dict[str, str]:
     return {v.subject_id: v.scope for v in active(judge).values()}
 
 

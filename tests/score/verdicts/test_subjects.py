@@ -8,7 +8,7 @@ import pytest
 
 from otel_straggler.model.observation import Section
 from otel_straggler.model.rank import Source
-from otel_straggler.score.verdicts.subjects import (
+from otel_straggler.score.verdicts.world import (
     cause_of_section,
     host_subject,
     rank_subject,

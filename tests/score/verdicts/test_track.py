@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_straggler.score.verdicts.findings import Findings
-from otel_straggler.score.verdicts.resolvable import resolvable_slowdown
-from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.settings import VerdictSettings
+from otel_straggler.score.verdicts.significance import Findings, resolvable_slowdown
 from otel_straggler.score.verdicts.track import ERROR_OF_BLOCK, Track
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_straggler.model.observation import Section
-from otel_straggler.score.verdicts.grouping import Groups
-from otel_straggler.score.verdicts.waits import Synchronising, WaitLedger, lateness
+from otel_straggler.score.verdicts.groups import Groups
+from otel_straggler.score.verdicts.waits import WaitDetector, WaitLedger, lateness
 
 SEEDS = st.integers(0, 2**32 - 1)
 FORWARD, BACKWARD = Section("forward", "compute"), Section("backward", "compute")
@@ -27,8 +27,8 @@ def meeting(seconds: np.ndarray) -> np.ndarray:
     return np.stack([seconds[..., 0], seconds[..., 1] + waited], axis=2)
 
 
-def observe(seconds: np.ndarray, sections: list[Section] | None = None) -> Synchronising:
-    found = Synchronising()
+def observe(seconds: np.ndarray, sections: list[Section] | None = None) -> WaitDetector:
+    found = WaitDetector()
     late_s = seconds - np.nanmedian(seconds, axis=1, keepdims=True)
     for at in range(0, len(late_s), 5):
         found.observe(late_s[at : at + 5], sections or [FORWARD, BACKWARD])

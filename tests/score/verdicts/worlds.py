@@ -13,9 +13,9 @@ from otel_straggler.model.observation import Floats, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.verdicts.cases import Now
-from otel_straggler.score.verdicts.judge import Judge
-from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.settings import VerdictSettings
+from otel_straggler.score.verdicts.engine import VerdictEngine
+from otel_straggler.score.verdicts.log import EvaluationTime
 from otel_straggler.score.verdicts.world import World
 from otel_straggler.semconv import SectionKind
 from otel_straggler.simulate.runs import Fault, Layout, RunPlan, generate
@@ -176,8 +176,8 @@ def silent(source: Source) -> Source:
 
 def judged(
     tables: Iterable[StepTable], settings: VerdictSettings | None = None, *, ends: bool = True
-) -> Judge:
-    judge = Judge(settings)
+) -> VerdictEngine:
+    judge = VerdictEngine(settings)
     for table in tables:
         judge.take(table)
     if ends:
@@ -185,11 +185,11 @@ def judged(
     return judge
 
 
-def newest(judge: Judge) -> dict[str, Verdict]:
+def newest(judge: VerdictEngine) -> dict[str, Verdict]:
     return {verdict.subject_id: verdict for verdict in judge.changes}
 
 
-def active(judge: Judge) -> dict[str, Verdict]:
+def active(judge: VerdictEngine) -> dict[str, Verdict]:
     """What is confirmed at the end, by subject."""
     return {
         name: verdict
@@ -198,11 +198,11 @@ def active(judge: Judge) -> dict[str, Verdict]:
     }
 
 
-def ever_confirmed(judge: Judge) -> set[str]:
+def ever_confirmed(judge: VerdictEngine) -> set[str]:
     return {v.subject_id for v in judge.changes if v.state in ("confirmed", "flapping")}
 
 
-def story(judge: Judge) -> list[tuple[Any, ...]]:
+def story(judge: VerdictEngine) -> list[tuple[Any, ...]]:
     """All changes of state with what a person reads from them, but for rank numbers."""
     return [
         (
@@ -227,5 +227,5 @@ def world_of(table: StepTable) -> World:
     return world
 
 
-def now(steps: int = 20, *, at_ns: int = 0) -> Now:
-    return Now(steps=steps, step=steps, at_ns=at_ns)
+def now(steps: int = 20, *, at_ns: int = 0) -> EvaluationTime:
+    return EvaluationTime(steps=steps, step=steps, at_ns=at_ns)

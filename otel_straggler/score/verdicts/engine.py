@@ -12,32 +12,27 @@ from otel_straggler.model.observation import Floats
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict, WorldSummary
 from otel_straggler.score.medians import median_of
-from otel_straggler.score.verdicts.cases import Cases, Now
-from otel_straggler.score.verdicts.clocks import Clocks, Timed
-from otel_straggler.score.verdicts.evened import Evened
+from otel_straggler.score.settings import VerdictSettings
+from otel_straggler.score.verdicts.blocks import TimedBlocks, WarmUp
+from otel_straggler.score.verdicts.clocks import ClockedBlock, ClockSelector
 from otel_straggler.score.verdicts.excess import (
+    EqualizedSections,
     Excesses,
     excesses,
     late_seconds,
     local_sections,
     medians_by_step,
 )
-from otel_straggler.score.verdicts.findings import Flags
-from otel_straggler.score.verdicts.grouping import median_of_rows
-from otel_straggler.score.verdicts.inner import Inner
-from otel_straggler.score.verdicts.intervals import Intervals
-from otel_straggler.score.verdicts.memory import Memory
-from otel_straggler.score.verdicts.opening import Opening
-from otel_straggler.score.verdicts.paging import Page
-from otel_straggler.score.verdicts.peer_judge import PeerJudge
-from otel_straggler.score.verdicts.peers import inferred_groups
-from otel_straggler.score.verdicts.run_judge import RunJudge
-from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.score.verdicts.groups import median_of_rows
+from otel_straggler.score.verdicts.log import EvaluationTime, Notification, VerdictLog
+from otel_straggler.score.verdicts.memory import Memory, Tracks
+from otel_straggler.score.verdicts.peer_engine import PeerVerdictEngine
+from otel_straggler.score.verdicts.run_engine import RunVerdictEngine
+from otel_straggler.score.verdicts.significance import Flags
 from otel_straggler.score.verdicts.structure import Structure
-from otel_straggler.score.verdicts.summing_up import SummingUp
-from otel_straggler.score.verdicts.tracks import Tracks
-from otel_straggler.score.verdicts.waits import Synchronising
-from otel_straggler.score.verdicts.world import World
+from otel_straggler.score.verdicts.summary import SummaryBuilder
+from otel_straggler.score.verdicts.waits import SharedSections, WaitDetector
+from otel_straggler.score.verdicts.world import World, inferred_groups
 
 LOOK_BLOCKS = 4
 """So often (20 steps) what is normal goes into the memory that outlives the world."""
@@ -48,7 +43,7 @@ USUAL_STEPS = 40
 """Steps whose median is the usual; of fewer than ten nothing is left out."""
 
 
-class Judge:
+class VerdictEngine:
     """Judges one run and group, over all its attempts. Pure: no clock, no I/O.
 
     Not thread-safe: one thread owns a judge.
@@ -56,14 +51,14 @@ class Judge:
 
     def __init__(self, settings: VerdictSettings | None = None) -> None:
         self._settings = settings or VerdictSettings()
-        self._cases = Cases(self._settings.max_changes)
-        self._peers = PeerJudge(self._settings, self._cases)
-        self._run = RunJudge(self._cases)
+        self._cases = VerdictLog(self._settings.max_changes)
+        self._peers = PeerVerdictEngine(self._settings, self._cases)
+        self._run = RunVerdictEngine(self._cases)
         self._structure = Structure(self._cases)
-        self._intervals = Intervals()
-        self._opening = Opening(self._settings)
+        self._intervals = TimedBlocks()
+        self._opening = WarmUp(self._settings)
         self._memory = Memory()
-        self._sums = SummingUp()
+        self._sums = SummaryBuilder()
         self._summary: WorldSummary | None = None
         self._newest_step_s: Floats | None = None  # of a block that is not summed up yet
         self._ended_step_s: Floats | None = None  # of the newest steps of this world
@@ -71,10 +66,10 @@ class Judge:
 
     def _begin_world(self) -> None:
         self._world = World()
-        self._waiting = Synchronising()
-        self._inner = Inner()
-        self._evened = Evened()
-        self._clocks = Clocks()
+        self._waiting = WaitDetector()
+        self._inner = SharedSections()
+        self._evened = EqualizedSections()
+        self._clocks = ClockSelector()
         self._structure.reset()
         self._tracks: Tracks | None = None
         self._usual_s: list[float] = []
@@ -108,7 +103,7 @@ class Judge:
         return self._cases.changes
 
     @property
-    def pages(self) -> tuple[Page, ...]:
+    def pages(self) -> tuple[Notification, ...]:
         """When somebody was called, in order."""
         return self._cases.pages
 
@@ -174,7 +169,7 @@ class Judge:
         waits = any(self._waiting.waits(section) for section in world.sections)
         if waits or excess.timed is not None:
             self._waiting.inside = ""
-            self._evened = Evened()
+            self._evened = EqualizedSections()
         else:
             self._waiting.inside = self._evened.take(excess, world.sections, local)
 
@@ -241,7 +236,7 @@ class Judge:
             timed,
         )
 
-    def _timed(self, block: StepTable) -> Timed:
+    def _timed(self, block: StepTable) -> ClockedBlock:
         """The block by the clocks of its groups; what was learnt ends where these change."""
         world = self._world
         self._clocks.learn(block, world)
@@ -285,7 +280,7 @@ class Judge:
         reporting = int(np.isfinite(excess.step_s).any(axis=0).sum())
         if reporting < self._settings.quorum * max(world.expected, world.n_ranks):
             return []
-        now = Now(
+        now = EvaluationTime(
             steps=self._tracks.ranks.steps,
             step=None if block.is_timed else int(block.steps[-1]),
             at_ns=int(block.end_ns.max()),
@@ -309,7 +304,7 @@ class Judge:
             self._sums.waits.add(world.rank_subjects, waited_s[counts], world.peers)
         return changes
 
-    def _waits(self, block: StepTable, timed: Timed | None) -> Iterator[Floats]:
+    def _waits(self, block: StepTable, timed: ClockedBlock | None) -> Iterator[Floats]:
         """(T, R) of everything in which ranks wait for each other: waiting sections, or, where
         communication kernels are seen, what these take in a step."""
         seconds = block.seconds if timed is None else timed.seconds
@@ -353,7 +348,7 @@ class Judge:
         self._sums.restore(state.get("sums", {}))
 
 
-def _as_compared(block: StepTable, timed: Timed | None) -> StepTable:
+def _as_compared(block: StepTable, timed: ClockedBlock | None) -> StepTable:
     """With the times by which ranks are compared; by the host's where groups go by different
     clocks, for stages are compared with each other."""
     if timed is None or not (timed.basis == timed.basis[0]).all():

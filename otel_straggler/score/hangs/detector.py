@@ -15,29 +15,32 @@ import numpy as np
 
 from otel_straggler.model.observation import NO_STEP, Codes, Floats
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.hangs.culprits import Blame, blame
-from otel_straggler.score.hangs.episodes import Episodes, Hang
-from otel_straggler.score.hangs.rank_states import rank_states
-from otel_straggler.score.hangs.run_state import ENDS, HANGS, RunState, run_state
-from otel_straggler.score.hangs.settings import HangSettings
-from otel_straggler.score.hangs.signs import (
+from otel_straggler.score.hangs.episodes import Episodes, Hang, IdleGpus, Standstill, standstill
+from otel_straggler.score.hangs.states import (
+    ENDS,
     FINISHED,
+    HANGS,
     LATE,
     LOST,
     RANK_STATES,
     STARTING,
     STUCK,
+    Blame,
+    HeartbeatTable,
     RankState,
-    Signs,
+    RunState,
+    blame,
+    rank_states,
+    run_state,
 )
-from otel_straggler.score.hangs.standstill import IdleGpus, Standstill, standstill
 from otel_straggler.score.hangs.timeouts import BETWEEN, Timeouts
+from otel_straggler.score.settings import HangSettings
 
 _MOST_SESSIONS = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Found:
+class HangStatus:
     """The states of one world at one moment.
 
     Attributes:
@@ -78,7 +81,7 @@ class Found:
 
 
 @dataclass(slots=True)
-class HangJudge:
+class HangDetector:
     """Owned by one thread; time is an argument, on a clock that does not go back."""
 
     settings: HangSettings = field(default_factory=HangSettings)
@@ -122,7 +125,7 @@ class HangJudge:
         self.episodes.move(by_s)
         self._ranks = {rank: (state, at_s + by_s) for rank, (state, at_s) in self._ranks.items()}
 
-    def look(self, signs: Signs, attempt: int, now_s: float) -> Found:
+    def look(self, signs: HeartbeatTable, attempt: int, now_s: float) -> HangStatus:
         """The states at ``now_s``. Cost: O(ranks + distinct sections).
 
         Args:
@@ -142,7 +145,7 @@ class HangJudge:
         self._note_hang(signs, state, now_s)
         if state != self._state or np.isnan(self._since_s):
             self._state, self._since_s = state, now_s
-        found = Found(
+        found = HangStatus(
             state=self._state,
             since_s=self._since_s,
             ranks=signs.ranks,
@@ -176,7 +179,7 @@ class HangJudge:
         """GPU seconds that hangs of this world have cost, the present one among them."""
         return self._idle.total_s
 
-    def _settle(self, signs: Signs, states: Codes, now_s: float) -> RunState:
+    def _settle(self, signs: HeartbeatTable, states: Codes, now_s: float) -> RunState:
         """The state of the run; those of ranks are changed to what it explains."""
         # An end of the run that was recorded explains who was silent by then, also to those who
         # come back before the others.
@@ -191,7 +194,7 @@ class HangJudge:
             states[(states == LOST) | (states == STUCK)] = LATE
         return state
 
-    def _await_replaced(self, signs: Signs, states: Codes) -> None:
+    def _await_replaced(self, signs: HeartbeatTable, states: Codes) -> None:
         """A restart within an attempt brings new processes one by one: who fell silent before the
         first of them has some time to come back, unless it was lost already."""
         for at in np.flatnonzero(states == LOST).tolist():
@@ -201,7 +204,7 @@ class HangJudge:
             if is_soon and (known is None or known[0] != LOST):
                 states[at] = STARTING
 
-    def _note_hang(self, signs: Signs, state: RunState, now_s: float) -> None:
+    def _note_hang(self, signs: HeartbeatTable, state: RunState, now_s: float) -> None:
         """A hang is a new one if there was progress since the last one began."""
         progress_s = _progress_s(signs, now_s)
         is_new = math.isnan(self._hung_since_s) or progress_s > self._hung_since_s
@@ -214,7 +217,7 @@ class HangJudge:
             known = self._ranks[rank] = (state, now_s)
         return known[1]
 
-    def _timeouts_of(self, signs: Signs, now_s: float) -> Floats:
+    def _timeouts_of(self, signs: HeartbeatTable, now_s: float) -> Floats:
         names = [*signs.sections, BETWEEN]  # the last stands for no section, whose code is -1
         by_code = np.array([self._timeouts.timeout_s(name, now_s) for name in names])
         of_each: Floats = by_code[signs.section]
@@ -222,7 +225,7 @@ class HangJudge:
             return of_each
         return np.full(len(signs), max(self.settings.start_timeout_s, 0.0))
 
-    def _is_warm(self, signs: Signs) -> bool:
+    def _is_warm(self, signs: HeartbeatTable) -> bool:
         """Whether all ranks have done the first steps of their sessions, which compile: who has not
         keeps the others waiting. One that tells of no step counts for its first hour only."""
         is_live = ~signs.has_ended & (signs.silent_s <= self.settings.lost_after_s)
@@ -270,13 +273,13 @@ class HangJudge:
         self.episodes = episodes
 
 
-def _progress_s(signs: Signs, now_s: float) -> float:
+def _progress_s(signs: HeartbeatTable, now_s: float) -> float:
     """When any rank last got on; -inf if none ever told."""
     stalled_s = signs.stalled_s[~np.isnan(signs.stalled_s)]
     return now_s - float(stalled_s.min()) if len(stalled_s) else -math.inf
 
 
-def _standstill(found: Found, signs: Signs, now_s: float) -> Standstill | None:
+def _standstill(found: HangStatus, signs: HeartbeatTable, now_s: float) -> Standstill | None:
     return standstill(
         found.state,
         found.ranks,
@@ -287,3 +290,38 @@ def _standstill(found: Found, signs: Signs, now_s: float) -> Standstill | None:
         known_since_s=found.hung_since_s,
         now_s=now_s,
     )
+
+
+def is_hung(found: HangStatus, lost_quorum: float) -> bool:
+    """True if the run is stuck or lost; or partly lost, with at least ``lost_quorum`` of its world
+    lost, or with a survivor that is stuck. Cost: O(ranks) for a run that is partly lost.
+
+    Args:
+        lost_quorum: of ``HangSettings``; the world is all ranks that are judged, those that were
+            expected and never heard of among them.
+    """
+    if found.state != "partly_lost":
+        return found.state in ("stuck", "lost")
+    states = found.rank_states
+    lost = int(np.count_nonzero(states == LOST))
+    return lost >= lost_quorum * len(states) or bool((states == STUCK).any())
+
+
+@dataclass(slots=True)
+class HungRun:
+    """The same, look by look. Where a frozen host goes on, its rank lets the others get on at once
+    and is heard of a heartbeat later: the run is hung until then, so that its end is told once, and
+    not after it that the rank is lost. Whose lost rank stays away is not hung any more
+    ``lost_after_s`` after its survivors got on.
+    """
+
+    settings: HangSettings
+    _last_s: float = -math.inf
+
+    def look(self, found: HangStatus, now_s: float) -> bool:
+        """Whether it is hung at ``now_s``. Cost: see :func:`is_hung`."""
+        if is_hung(found, self.settings.lost_quorum):
+            self._last_s = now_s
+            return True
+        is_of_late = 0.0 <= now_s - self._last_s <= self.settings.lost_after_s
+        return found.state == "partly_lost" and is_of_late

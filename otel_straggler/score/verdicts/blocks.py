@@ -1,23 +1,61 @@
-"""The first steps of an attempt: compilation and caches make them slow, each rank by its own.
-
-Steps are left out only where a start was seen. That a recording begins is no start, even at step
-0: its first steps are left out only if they turn out to be slower than those that follow.
-"""
+"""Which blocks of steps are evaluated: intervals of time joined to blocks, warm-up left out."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
+from otel_straggler.model.gpu_times import HOST
 from otel_straggler.model.rank import Source
-from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.verdicts.settings import VerdictSettings
+from otel_straggler.model.step_table import GpuSeconds, StepTable
+from otel_straggler.score.settings import VerdictSettings
+from otel_straggler.score.verdicts.groups import median_of_rows
+
+AT_ONCE = 3
+"""Intervals of a block: with 10 s each, 30 s."""
+
+
+class TimedBlocks:
+    """Joins intervals of time to blocks. Where a run has steps, what lies outside is left out."""
+
+    def __init__(self) -> None:
+        self._has_steps = False
+        self._waiting: list[StepTable] = []
+
+    def take(self, table: StepTable) -> list[StepTable]:
+        """The blocks that are complete now."""
+        if not table.is_timed:
+            self._has_steps = True
+            self._waiting.clear()
+            return [table]
+        if self._has_steps:
+            return []
+        ready = [] if self._fits(table) else self.finish()
+        self._waiting.append(table)
+        return [*ready, *(self.finish() if len(self._waiting) >= AT_ONCE else [])]
+
+    def finish(self) -> list[StepTable]:
+        """What waits, as a block."""
+        waiting, self._waiting = self._waiting, []
+        return [joined(waiting)] if waiting else []
+
+    def _fits(self, table: StepTable) -> bool:
+        """Whether ranks and sections are those of what waits."""
+        if not self._waiting:
+            return True
+        last = self._waiting[-1]
+        return last.sources == table.sources and last.sections == table.sections
+
 
 FIRST_STEP = 1
 """Counters begin at 0 or 1."""
 SLOWER = 1.2
 
 
-class Opening:
+class WarmUp:
     """Holds back, and lets through, the tables of one run."""
 
     def __init__(self, settings: VerdictSettings) -> None:
@@ -96,3 +134,36 @@ def _typical_s(table: StepTable) -> float:
     present = np.isfinite(table.seconds).any(axis=2)
     total = np.nansum(table.seconds, axis=2)[present]
     return float(np.median(total)) if total.size else 0.0
+
+
+_BY_STEP = ("steps", "seconds", "runs", "tokens", "start_ns", "end_ns")
+
+
+def joined(tables: Sequence[StepTable]) -> StepTable:
+    """All steps of tables with the same ranks and sections, in the order given; ``run_cv`` is the
+    median of theirs. Cost: a copy."""
+    if len(tables) == 1:
+        return tables[0]
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(table, name) for table in tables]) for name in _BY_STEP
+    }
+    run_cv = median_of_rows(np.array([table.run_cv for table in tables]))
+    return replace(tables[-1], run_cv=run_cv, gpu=_gpu(tables), **columns)
+
+
+def _gpu(tables: Sequence[StepTable]) -> GpuSeconds | None:
+    if all(table.gpu is None for table in tables):
+        return None
+    parts = [table.gpu or _unknown(table) for table in tables]
+    return GpuSeconds(
+        *(
+            np.concatenate([getattr(p, name) for p in parts])
+            for name in ("basis", "own_s", "nccl_s")
+        )
+    )
+
+
+def _unknown(table: StepTable) -> GpuSeconds:
+    shape = table.seconds.shape
+    unknown = np.broadcast_to(np.nan, shape)
+    return GpuSeconds(np.full(shape, HOST, np.uint8), unknown, unknown)

@@ -4,26 +4,24 @@ link, and slowness that the times at hand cannot localise."""
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from otel_straggler.model.gpu_times import CUPTI, EVENTS
 from otel_straggler.model.observation import Floats
+from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import Evidence, Verdict
-from otel_straggler.score.verdicts.cases import Cases, Now
-from otel_straggler.score.verdicts.clocks import Timed
+from otel_straggler.score.medians import median_of
+from otel_straggler.score.verdicts.clocks import ClockedBlock
 from otel_straggler.score.verdicts.excess import Excesses, local_sections
-from otel_straggler.score.verdicts.findings import Flags
-from otel_straggler.score.verdicts.grouping import median_of_rows
-from otel_straggler.score.verdicts.memory import Memory
-from otel_straggler.score.verdicts.own_past import LEAST_RISES, OwnPast, Rises
-from otel_straggler.score.verdicts.peers import describe_peers
-from otel_straggler.score.verdicts.risen import OnlySome, in_words, only_some
-from otel_straggler.score.verdicts.step_numbers import StepNumbers
-from otel_straggler.score.verdicts.subjects import role_subject, run_subject
-from otel_straggler.score.verdicts.waits import Synchronising
-from otel_straggler.score.verdicts.world import World
+from otel_straggler.score.verdicts.groups import median_of_rows
+from otel_straggler.score.verdicts.log import EvaluationTime, VerdictLog
+from otel_straggler.score.verdicts.memory import Memory, StepNumbers
+from otel_straggler.score.verdicts.significance import SIGMA_OF_MAD, Flags
+from otel_straggler.score.verdicts.waits import WaitDetector
+from otel_straggler.score.verdicts.world import World, describe_peers, role_subject, run_subject
 
 HIDING_SHARE = 0.4
 """Where even the last to arrive spends so much of the step in waiting sections, the measured
@@ -33,10 +31,10 @@ CLEAR_RISE = 0.015
 _LOCAL, _WAIT, _STEP = 0, 1, 2
 
 
-class RunJudge:
+class RunVerdictEngine:
     """Follows the groups of peers of one world."""
 
-    def __init__(self, cases: Cases) -> None:
+    def __init__(self, cases: VerdictLog) -> None:
         self._cases = cases
         self.past: OwnPast | None = None
         self._past_of_ranks: OwnPast | None = None
@@ -50,10 +48,10 @@ class RunJudge:
         self,
         excess: Excesses,
         world: World,
-        waiting: Synchronising,
+        waiting: WaitDetector,
         counts: Flags,
         steps: StepNumbers,
-        now: Now,
+        now: EvaluationTime,
         memory: Memory,
         tokens: Floats,
         accused: Flags,
@@ -110,12 +108,12 @@ class RunJudge:
         usable = np.isfinite(own) & counts[:, None]
         return self._past_of_ranks.take(np.where(usable, own, np.nan)[..., None])
 
-    def _uniform(self, rise: float, *, found: bool, some: OnlySome | None) -> Verdict | None:
+    def _uniform(self, rise: float, *, found: bool, some: PartialSlowdown | None) -> Verdict | None:
         draft = self._draft("uniform_slowdown", rise)
         return self._take(draft, found=found, is_over=some is not None)
 
     def _of_some(
-        self, rise: float, some: OnlySome, accused: Flags, *, is_slower: bool
+        self, rise: float, some: PartialSlowdown, accused: Flags, *, is_slower: bool
     ) -> Verdict | None:
         """Not all ranks are slower, but so many, or of so few, that their peers cannot tell. Who is
         called slow by peers needs no word of the run."""
@@ -125,7 +123,7 @@ class RunJudge:
         return self._take(draft, found=is_slower and not is_told, is_over=is_told)
 
     def _unknown(
-        self, rise: float, waiting: Synchronising, *, found: bool, is_all: bool
+        self, rise: float, waiting: WaitDetector, *, found: bool, is_all: bool
     ) -> Verdict | None:
         draft = self._draft("unknown", rise, is_localised=False, evidence_is_shared=True)
         if waiting.inside:
@@ -210,12 +208,12 @@ def _quantities(excess: Excesses) -> Floats:
     return np.where(np.isfinite(stacked), stacked, np.nan)
 
 
-def _local(excess: Excesses, world: World, waiting: Synchronising) -> Flags:
+def _local(excess: Excesses, world: World, waiting: WaitDetector) -> Flags:
     timed = excess.timed
     return local_sections(world, waiting) if timed is None else np.asarray(timed.local.any(axis=0))
 
 
-def _hides(excess: Excesses, waiting: Synchronising) -> bool:
+def _hides(excess: Excesses, waiting: WaitDetector) -> bool:
     """Whether waiting sections hold work, so that a slow rank looks like its victims."""
     timed = excess.timed
     if (waiting.behaves or waiting.inside) if timed is None else timed.is_hidden:
@@ -228,7 +226,7 @@ def _hides(excess: Excesses, waiting: Synchronising) -> bool:
     return bool(share[0] >= HIDING_SHARE)
 
 
-def _evidence(timed: Timed | None) -> Evidence:
+def _evidence(timed: ClockedBlock | None) -> Evidence:
     """What the work of all groups is measured with; the host's clock where they differ."""
     if timed is None:
         return "host"
@@ -236,3 +234,142 @@ def _evidence(timed: Timed | None) -> Evidence:
         if (timed.basis == code).any(axis=1).all():
             return name  # type: ignore[return-value]
     return "host"
+
+
+LEAST_RISES = np.array([0.05, 0.03, 0.05])
+"""Of local work, of waiting (a part of the work), and of the step; logarithms."""
+MIN_PAST_BLOCKS = 8
+"""Blocks (40 steps) before there is a past, ..."""
+MAX_PAST_BLOCKS = 400
+"""... and after which older ones fade."""
+NEWEST_PAST_BLOCKS = 4
+"""Blocks (20 steps) whose median is compared with it."""
+SIGMAS = 4.0
+"""A rise below so many standard errors does not count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rises:
+    """(G, C) rise of the newest 20 steps over the past; its least that counts; who is beyond; (C,)
+    the standard error of a rise."""
+
+    rise: Floats
+    least: Floats
+    beyond: npt.NDArray[np.bool_]
+    error: Floats
+
+
+class OwnPast:
+    """Memory of G groups (or ranks) and C quantities.
+
+    Args:
+        shape: (G, C).
+        least_rises: (C,) as far as given; of local work, least wait and step.
+    """
+
+    def __init__(self, shape: tuple[int, int], least_rises: Floats = LEAST_RISES) -> None:
+        self.shape = shape
+        self._least_rises = least_rises
+        self.reference = np.full(shape, np.nan)
+        self.blocks = np.zeros(shape, np.int64)
+        self._sigma = np.full(shape[1], np.nan)
+        self._newest: list[Floats] = []
+
+    def seed(self, reference: Floats) -> None:
+        """Go on from what was normal before; (G, C), NaN where nothing is known."""
+        known = np.isfinite(reference)
+        self.reference = np.where(known, reference, self.reference)
+        self.blocks = np.where(known, MIN_PAST_BLOCKS, self.blocks)
+
+    def take(self, values: Floats) -> Rises:
+        """The next block, (T, G, C); NaN where unknown. Cost: O(T G C)."""
+        block = median_of_rows(values)
+        if self._newest:
+            moved = np.abs(block - self._newest[-1])
+            sigma = SIGMA_OF_MAD / math.sqrt(2.0) * median_of_rows(moved)
+            old = self._sigma
+            mixed = np.where(np.isnan(old), sigma, old + 0.125 * (sigma - old))
+            self._sigma = np.where(np.isnan(sigma), old, mixed)
+        self._newest = [*self._newest[-(NEWEST_PAST_BLOCKS - 1) :], block]
+        rises = self._rises()
+        self._learn(block, rises)
+        return rises
+
+    def _rises(self) -> Rises:
+        newest = median_of_rows(np.array(self._newest))
+        rise = np.where(self.blocks >= MIN_PAST_BLOCKS, newest - self.reference, np.nan)
+        error = np.nan_to_num(self._sigma, nan=1.0) / math.sqrt(len(self._newest))
+        least = np.broadcast_to(np.maximum(self._least_rises, SIGMAS * error), self.shape)
+        with np.errstate(invalid="ignore"):
+            return Rises(rise=rise, least=least, beyond=rise >= least, error=error)
+
+    def _learn(self, block: Floats, rises: Rises) -> None:
+        is_past = self.blocks >= MIN_PAST_BLOCKS
+        with np.errstate(invalid="ignore"):
+            rising = (rises.rise >= 0.5 * rises.least) | (block - self.reference >= rises.least)
+        # Until the noise is known nobody can tell whether a past that was given still holds.
+        learns = np.isfinite(block) & ~(is_past & (rising | np.isnan(self._sigma)))
+        self.blocks = np.minimum(self.blocks + learns, MAX_PAST_BLOCKS)
+        known = np.where(np.isnan(self.reference), block, self.reference)
+        moved = known + (block - known) / np.maximum(self.blocks, 1)
+        self.reference = np.where(learns, moved, self.reference)
+
+
+NOT_ALL = 0.1
+"""A slowdown is not of all if so many of the ranks are surely as fast as before."""
+SURE_SIGMAS = 2.0
+MOST_NAMED = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartialSlowdown:
+    """(R,) which ranks have surely become slower, and which surely have not."""
+
+    slower: Flags
+    same: Flags
+
+
+def only_some(ranks: Rises, rise: float) -> PartialSlowdown | None:
+    """Who has become slower, where it is surely not all; None where it may be all, or where the
+    ranks' own pasts are not known or do not fit the rise of the run.
+
+    Args:
+        ranks: (R, 1) of each rank's own work, by its own past.
+        rise: of the run, logarithmic, as its groups of peers tell it.
+    """
+    own, error = ranks.rise[:, 0], SURE_SIGMAS * float(ranks.error[0])
+    if not rise > 0.0 or np.isnan(own).any():
+        return None
+    found = PartialSlowdown(slower=own - error >= 0.5 * rise, same=own + error < 0.5 * rise)
+    fits = abs(median_of(own) - rise) <= 0.25 * rise + error
+    is_some = fits and found.slower.any() and found.same.mean() >= NOT_ALL
+    return found if is_some else None
+
+
+def in_words(some: PartialSlowdown, sources: list[Source]) -> str:
+    """How many ranks, and which, if one side is few.
+
+    >>> sources = [Source(run_id="r", rank=rank) for rank in range(8)]
+    >>> in_words(OnlySome(np.arange(8) < 2, np.arange(8) >= 2), sources)
+    '2 of its 8 ranks take longer than before (0, 1), the others do not'
+    >>> in_words(OnlySome(np.arange(8) > 0, np.arange(8) == 0), sources)
+    '7 of its 8 ranks take longer than before, the others do not (0)'
+    >>> in_words(OnlySome(np.arange(8) > 4, np.arange(8) < 4), sources)
+    'at least 4 of its 8 ranks take no longer than before'
+    """
+    slower, same = (
+        sorted(sources[row].rank for row in np.flatnonzero(side).tolist())
+        for side in (some.slower, some.same)
+    )
+    if len(slower) + len(same) < len(sources):
+        takes = "takes" if len(same) == 1 else "take"
+        return f"at least {len(same):,} of its {len(sources):,} ranks {takes} no longer than before"
+    takes = "takes" if len(slower) == 1 else "take"
+    told = f"{len(slower):,} of its {len(sources):,} ranks {takes} longer than before"
+    if len(slower) <= MOST_NAMED:
+        return f"{told}{_numbers(slower)}, the others do not"
+    return f"{told}, the others do not{_numbers(same)}"
+
+
+def _numbers(ranks: list[int]) -> str:
+    return f" ({', '.join(map(str, ranks))})" if len(ranks) <= MOST_NAMED else ""

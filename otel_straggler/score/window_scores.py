@@ -12,12 +12,16 @@ from otel_straggler.model.observation import NO_KERNEL, NO_STEP, Floats, Ints
 from otel_straggler.model.observation import ObservationBatch as Batch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import Straggler, WindowScores
-from otel_straggler.score.deliveries import (
-    one_session_per_rank,
-    rows_by_source,
-    without_duplicates,
+from otel_straggler.score.formulas import (
+    find_gpu_stragglers,
+    find_largest_excess,
+    find_section_stragglers,
+    individual_gpu_scores,
+    individual_scores,
+    relative_gpu_scores,
+    relative_scores,
+    slowdowns,
 )
-from otel_straggler.score.gpu_scores import individual_gpu_scores, relative_gpu_scores
 from otel_straggler.score.kernels import (
     CountedKernels,
     HistogramKernels,
@@ -35,11 +39,10 @@ from otel_straggler.score.medians import (
     sum_groups,
 )
 from otel_straggler.score.references import References
-from otel_straggler.score.section_scores import individual_scores, relative_scores, slowdowns
-from otel_straggler.score.stragglers import (
-    find_gpu_stragglers,
-    find_largest_excess,
-    find_section_stragglers,
+from otel_straggler.score.step_tables import (
+    one_session_per_rank,
+    rows_by_source,
+    without_duplicates,
 )
 
 _LATEST_NS = np.iinfo(np.int64).max

@@ -9,21 +9,22 @@ import numpy as np
 
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.verdicts.candidates import NEWEST_STEPS, Candidate, spiking
-from otel_straggler.score.verdicts.cases import Cases, Now
-from otel_straggler.score.verdicts.clocks import Timed
+from otel_straggler.score.settings import VerdictSettings
+from otel_straggler.score.verdicts.candidates import (
+    NEWEST_STEPS,
+    Candidate,
+    View,
+    against_the_others,
+    gpu_seconds_per_hour,
+    spiking,
+)
+from otel_straggler.score.verdicts.clocks import ClockedBlock
 from otel_straggler.score.verdicts.excess import Excesses
-from otel_straggler.score.verdicts.extra_work import extra_work
-from otel_straggler.score.verdicts.findings import Flags
-from otel_straggler.score.verdicts.grouping import Groups, median_of_rows
-from otel_straggler.score.verdicts.impact import gpu_seconds_per_hour
-from otel_straggler.score.verdicts.many_slow import against_the_others
-from otel_straggler.score.verdicts.paging import may_page
-from otel_straggler.score.verdicts.settings import VerdictSettings
-from otel_straggler.score.verdicts.standing import ACTIVE
-from otel_straggler.score.verdicts.tracks import Tracks
-from otel_straggler.score.verdicts.view import View
-from otel_straggler.score.verdicts.work_classes import tokens_of_peers
+from otel_straggler.score.verdicts.groups import Groups, median_of_rows
+from otel_straggler.score.verdicts.log import ACTIVE, EvaluationTime, VerdictLog, would_page
+from otel_straggler.score.verdicts.memory import Tracks
+from otel_straggler.score.verdicts.significance import Flags
+from otel_straggler.score.verdicts.unequal_work import extra_work, tokens_of_peers
 from otel_straggler.score.verdicts.world import World
 from otel_straggler.semconv import DEFAULT_ROLE
 
@@ -45,15 +46,21 @@ AGREEMENT = 0.3
 """Others must be seen waiting for at least this part of what a rank loses."""
 
 
-class PeerJudge:
+class PeerVerdictEngine:
     """Evaluates the tracks of one world and keeps the cases of its ranks and hosts."""
 
-    def __init__(self, settings: VerdictSettings, cases: Cases) -> None:
+    def __init__(self, settings: VerdictSettings, cases: VerdictLog) -> None:
         self._settings = settings
         self._cases = cases
 
     def evaluate(
-        self, tracks: Tracks, excess: Excesses, world: World, now: Now, tokens: Floats, local: Flags
+        self,
+        tracks: Tracks,
+        excess: Excesses,
+        world: World,
+        now: EvaluationTime,
+        tokens: Floats,
+        local: Flags,
     ) -> list[Verdict]:
         """The changes of state that the newest block brings.
 
@@ -314,7 +321,7 @@ class PeerJudge:
         )
         if self._timed is not None:
             draft = self._by_clock(draft, one, int(world.peers.code[row]), self._timed)
-        return replace(draft, pages=may_page(draft, self._settings))
+        return replace(draft, pages=would_page(draft, self._settings))
 
     def _with_extra_work(self, draft: Verdict, one: Candidate) -> Verdict:
         """Where the time lies in a section that its peers do not run, it says so, and no cause."""
@@ -334,7 +341,7 @@ class PeerJudge:
             return ""
         return f"beyond what {times:.2f}x as many tokens as theirs explain"
 
-    def _by_clock(self, draft: Verdict, one: Candidate, group: int, timed: Timed) -> Verdict:
+    def _by_clock(self, draft: Verdict, one: Candidate, group: int, timed: ClockedBlock) -> Verdict:
         """With what the times rest on. A GPU that was not looked at is not called slow where
         others are."""
         if one.is_late:
