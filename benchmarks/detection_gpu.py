@@ -28,7 +28,7 @@ from benchmarks.detection.methods.ours import Ours
 from benchmarks.detection.metrics import Events, percentile
 from benchmarks.harness.about import about
 from benchmarks.harness.budgets import judge, print_result
-from otel_straggler.model.gpu_times import HOST
+from otel_straggler.model.observation import HOST
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.simulate.runs import RunPlan, generate
 

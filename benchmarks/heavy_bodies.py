@@ -35,8 +35,8 @@ from benchmarks.harness.about import about
 from benchmarks.harness.budgets import print_result
 from benchmarks.harness.processes import cpu_ns, serving
 from otel_straggler import semconv
-from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import encode_requests
 from otel_straggler.wire.encode_metrics import encode_heartbeat

@@ -22,8 +22,7 @@ import numpy as np
 
 from benchmarks.harness.about import about
 from benchmarks.harness.budgets import judge, print_result
-from otel_straggler.model.kernel_counts import KernelCounts
-from otel_straggler.model.kernel_times import KernelCell, KernelTimes
+from otel_straggler.model.kernels import KernelCell, KernelCounts, KernelTimes
 from otel_straggler.model.observation import BatchBuilder, Kernel, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.native import NATIVE

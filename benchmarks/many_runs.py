@@ -39,9 +39,9 @@ from otel_straggler.collector.settings import (
     ReceiverSettings,
     ScoringSettings,
 )
-from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.simulate.faults import Fault
 from otel_straggler.simulate.layout import Layout
 from otel_straggler.simulate.runs import RunPlan, generate

@@ -37,8 +37,8 @@ from otel_straggler.collector.settings import (
     MetricsSettings,
     ReceiverSettings,
 )
-from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.wire.encode_metrics import encode_heartbeat
 
 FREE = "127.0.0.1:0"

@@ -28,8 +28,8 @@ from benchmarks.harness.about import about
 from benchmarks.harness.budgets import judge, not_measured, print_result
 from benchmarks.harness.turns import take_turns
 from otel_straggler import semconv
-from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.native import NATIVE, REASON
 from otel_straggler.wire.decode_metrics import MetricDecoder
 from otel_straggler.wire.decode_spans import SpanDecoder

@@ -27,8 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.model.gpu_times import CUPTI
-from otel_straggler.model.observation import Section
+from otel_straggler.model.observation import CUPTI, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import GpuSeconds, StepTable
 from otel_straggler.score.verdicts.engine import VerdictEngine

@@ -390,15 +390,10 @@ def attributes_of_points(metric: Metric) -> str:
 # --- semconv, by subject -------------------------------------------------------------------------
 
 _IN_ORDER = (
-    semconv.resource,
-    semconv.section,
-    semconv.kernel,
-    semconv.rank,
-    semconv.told,
-    semconv.scores,
-    semconv.run,
-    semconv.collector,
-    semconv.over_ranks,
+    semconv.attributes,
+    semconv.rank_metrics,
+    semconv.run_metrics,
+    semconv.collector_metrics,
 )
 """Modules that define attributes and metrics. A test says so where one is missing here."""
 

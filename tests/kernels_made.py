@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from otel_straggler import semconv
-from otel_straggler.model.kernel_counts import KernelTally, Taken
-from otel_straggler.model.kernel_times import KernelCell
+from otel_straggler.model.kernels import KernelCell, KernelTally, Taken
 from otel_straggler.model.observation import Kernel, kernel_class_of
 
 FINEST_SCALE = 7

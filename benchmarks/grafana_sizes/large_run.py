@@ -14,11 +14,10 @@ from otel_straggler import semconv
 from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.settings import CollectorSettings, MetricsSettings, ScoringSettings
 from otel_straggler.collector.worker import Worker
-from otel_straggler.model.heartbeat import Heartbeat
-from otel_straggler.model.kernel_times import KernelCell, KernelTimes, KernelTimesBuilder
+from otel_straggler.model.kernels import KernelCell, KernelTimes, KernelTimesBuilder
 from otel_straggler.model.observation import Kernel, ObservationBatch
 from otel_straggler.model.rank import Source
-from otel_straggler.model.told_number import ToldNumber
+from otel_straggler.model.rank_metrics import Heartbeat, PassthroughMetric
 from otel_straggler.simulate.runs import Fault, Layout, RunPlan, generate
 from otel_straggler.simulate.sensors import Sensors
 from otel_straggler.wire.metric_rules import DecodedMetrics
@@ -104,10 +103,10 @@ class LargeRun:
             open_time_s=0.1,
         )
 
-    def _told(self, source: Source, step: int) -> Iterator[ToldNumber]:
+    def _told(self, source: Source, step: int) -> Iterator[PassthroughMetric]:
         for metric, attributes, value in self._sensors.numbers(source, step, self._now_s):
             values = tuple(attributes[key] for key in semconv.AS_TOLD[metric])
-            yield ToldNumber(source, metric, values, value)
+            yield PassthroughMetric(source, metric, values, value)
 
     def _kernels(self, rows: ObservationBatch) -> KernelTimes:
         """Of the slow rank, which is the one that a page shows."""

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from otel_straggler.alerts.humanized import humanize_duration, humanize_percentage
-from otel_straggler.model.advice import NEXT_ACTION
-from otel_straggler.model.verdict import CAUSES, Cause
+from otel_straggler.model.verdict import CAUSES, NEXT_ACTION, Cause
 from otel_straggler.semconv import Metric
 
 VALUE: Final = "value"

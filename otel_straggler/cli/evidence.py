@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from otel_straggler.cli.report_table import printable
 from otel_straggler.errors import InputError
-from otel_straggler.model.stacks import StackFrame
+from otel_straggler.model.diagnostics import StackFrame
 from otel_straggler.publish.hang_json import ranks_text
 from otel_straggler.receive.stacks_files import RankStacks, read_stacks_folder
 from otel_straggler.record.evidence.processes import is_stopped, started_ticks

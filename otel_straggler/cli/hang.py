@@ -22,7 +22,7 @@ from otel_straggler.cli.stacks_from_outside import stacks
 from otel_straggler.cli.top import DEFAULT_COLLECTOR, TIMEOUT_S, report_url
 from otel_straggler.collector.commands_settings import TOKEN_VARIABLE
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
-from otel_straggler.model.flight_record import FlightRecord
+from otel_straggler.model.diagnostics import FlightRecord
 from otel_straggler.publish.hang_json import ranks_text
 from otel_straggler.receive.flight_records import read_flight_records
 from otel_straggler.score.hangs.collectives import Cause, HangFindings, find_hang

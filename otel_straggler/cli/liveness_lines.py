@@ -10,8 +10,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from otel_straggler.cli.report_table import digits, printable
-from otel_straggler.model.lost_time import hours_text
-from otel_straggler.model.verdict import CAUSES, Verdict
+from otel_straggler.model.verdict import CAUSES, Verdict, hours_text
 from otel_straggler.publish.earlier_hangs import in_minutes
 from otel_straggler.score.verdicts.sentences import sentence
 

@@ -16,8 +16,7 @@ from rich.table import Table
 
 from otel_straggler.cli.report_table import digits, printable
 from otel_straggler.cli.score import score_recording
-from otel_straggler.model.lost_time import hours_text
-from otel_straggler.model.verdict import CAUSES, Verdict, cause_text
+from otel_straggler.model.verdict import CAUSES, Verdict, cause_text, hours_text
 from otel_straggler.publish.history import HistoryReader, RunEntry
 from otel_straggler.receive.collected import Recording
 from otel_straggler.score.scorer import Scorer, ScoreSettings

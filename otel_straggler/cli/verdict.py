@@ -17,7 +17,7 @@ from otel_straggler.cli.liveness_lines import is_over
 from otel_straggler.cli.report_table import printable, report_console
 from otel_straggler.cli.top import DEFAULT_COLLECTOR, TIMEOUT_S, fetch_report, report_url
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
-from otel_straggler.model.decision import hang_subject, hung_group
+from otel_straggler.model.verdict import hang_subject, hung_group
 from otel_straggler.score.hangs.states import HANGS
 
 Json = Mapping[str, Any]

@@ -12,9 +12,7 @@ from rich.text import Text
 
 from otel_straggler.cli.liveness_lines import is_over, said_of
 from otel_straggler.cli.report_table import printable, rank_ranges
-from otel_straggler.model.advice import WAITS_INSIDE, next_action
-from otel_straggler.model.lost_time import hours_text
-from otel_straggler.model.verdict import CAUSES, cause_text
+from otel_straggler.model.verdict import CAUSES, WAITS_INSIDE, cause_text, hours_text, next_action
 from otel_straggler.score.verdicts.pipeline import WORST_WORKERS
 from otel_straggler.semconv import LISTED_KINDS
 

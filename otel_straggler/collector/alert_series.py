@@ -7,7 +7,7 @@ from typing import get_args
 
 from otel_straggler import semconv
 from otel_straggler.alerts.watched import Watched, WatchedRun
-from otel_straggler.model.maintenance import Maintenance
+from otel_straggler.model.alert import Maintenance
 from otel_straggler.publish.prometheus import Families, label, labels
 from otel_straggler.score.hangs.states import RunState
 

@@ -29,7 +29,7 @@ from otel_straggler.collector.page_pictures import Pictures
 from otel_straggler.collector.page_routes import PageRoutes, busy
 from otel_straggler.collector.page_work import BusyError, PageWork
 from otel_straggler.errors import InputError
-from otel_straggler.model.decision import Decision
+from otel_straggler.model.verdict import Decision
 from otel_straggler.publish.prometheus import CONTENT_TYPE
 from otel_straggler.receive.http1 import Head, Request, Response
 

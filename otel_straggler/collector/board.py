@@ -20,7 +20,7 @@ from otel_straggler.collector.live_series import LiveState, in_trouble, live_fam
 from otel_straggler.collector.liveness import Liveness, World
 from otel_straggler.collector.newest_scores import NewestScores, newest_scores
 from otel_straggler.collector.watching import RunSeen
-from otel_straggler.model.maintenance import Maintenance
+from otel_straggler.model.alert import Maintenance
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts

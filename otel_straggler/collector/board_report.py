@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 
 from otel_straggler.alerts.watched import WatchedRun
 from otel_straggler.model.alert import Alert
-from otel_straggler.model.decision import hang_subject
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
-from otel_straggler.model.verdict import RunVerdicts, Verdict
+from otel_straggler.model.verdict import RunVerdicts, Verdict, hang_subject
 from otel_straggler.publish.alert_json import shown_alert
 from otel_straggler.publish.hang_json import hang_json
 from otel_straggler.publish.report_json import (

@@ -8,8 +8,7 @@ from typing import Any, Final
 from otel_straggler.collector.asked import Asked
 from otel_straggler.collector.board_report import ReportSnapshot
 from otel_straggler.errors import InputError, describe
-from otel_straggler.model.decision import ACTIONS, Decision, hang_subject, hung_group
-from otel_straggler.model.verdict import Verdict
+from otel_straggler.model.verdict import ACTIONS, Decision, Verdict, hang_subject, hung_group
 from otel_straggler.publish.decisions import Decisions
 
 LONGEST_MUTE_S: Final = 30 * 86_400.0

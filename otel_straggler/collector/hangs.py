@@ -13,9 +13,9 @@ import numpy as np
 
 from otel_straggler.collector.liveness import World
 from otel_straggler.collector.rank_life import RankLife
-from otel_straggler.model.decision import hang_subject
 from otel_straggler.model.observation import NO_STEP, Section
 from otel_straggler.model.step_table import StepTable
+from otel_straggler.model.verdict import hang_subject
 from otel_straggler.score.hangs.detector import HangDetector, HangStatus
 from otel_straggler.score.hangs.episodes import Episodes
 from otel_straggler.score.hangs.states import NO_OPEN_SECTION, NOT_ENDED, HeartbeatTable

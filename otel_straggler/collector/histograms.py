@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from otel_straggler.collector.rounds import Rounds
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
-from otel_straggler.model.section_times import SectionTimes
+from otel_straggler.model.rank_metrics import SectionTimes
 from otel_straggler.wire.section_rows import ADDED, HistogramDeltas
 
 SPANS_WIN = "spans_win"

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from otel_straggler.model.kernel_times import KernelTimes
+from otel_straggler.model.kernels import KernelTimes
 from otel_straggler.model.observation import Kernel
 from otel_straggler.model.rank import Source
 from otel_straggler.semconv import OTHER_KERNEL

@@ -8,8 +8,8 @@ from typing import Protocol
 from otel_straggler.collector.crowding import Crowding
 from otel_straggler.collector.forgetting import Forgetting, least_missed
 from otel_straggler.collector.liveness import Liveness, World
-from otel_straggler.model.decision import hang_subject
 from otel_straggler.model.scores import WindowScores
+from otel_straggler.model.verdict import hang_subject
 from otel_straggler.score.scorer import Scorer
 
 HungOf = Callable[[str], Collection[str]]

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from otel_straggler.collector.rank_life import MOST_REASONS, RankLife
-from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.wire.span_rules import Progress
 
 _CLASH_SHOWN_S = 60.0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from otel_straggler.collector.asked import Asked
-from otel_straggler.model.maintenance import Maintenance
+from otel_straggler.model.alert import Maintenance
 from otel_straggler.publish.maintenance_book import MaintenanceBook
 
 LONGEST_S: Final = 30 * 86_400.0

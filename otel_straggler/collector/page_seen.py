@@ -13,11 +13,10 @@ import numpy as np
 from otel_straggler.collector.liveness import World
 from otel_straggler.collector.rank_life import RankLife
 from otel_straggler.collector.watching import RunSeen
-from otel_straggler.model.alert import Alert, Mode
-from otel_straggler.model.decision import hang_subject
-from otel_straggler.model.maintenance import Maintenance
+from otel_straggler.model.alert import Alert, Maintenance, Mode
 from otel_straggler.model.observation import NO_STEP, Floats, Section
 from otel_straggler.model.scores import WindowScores
+from otel_straggler.model.verdict import hang_subject
 from otel_straggler.publish.alert_json import shown_alert
 from otel_straggler.publish.picture import RankSigns, RankTable, Seen
 from otel_straggler.semconv import STEP_SPAN

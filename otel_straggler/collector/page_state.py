@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 from otel_straggler.collector.watching import RunSeen
-from otel_straggler.model.alert import Alert
-from otel_straggler.model.maintenance import Maintenance
+from otel_straggler.model.alert import Alert, Maintenance
 
 Progress: TypeAlias = tuple[object, ...]
 _TOLD_S: Final = 10.0

@@ -13,7 +13,7 @@ from statistics import median
 
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
-from otel_straggler.model.section_times import SectionTimes
+from otel_straggler.model.rank_metrics import SectionTimes
 from otel_straggler.wire.section_rows import rows_at_most, rows_of
 
 _MOST_ROWS = 1_000_000

@@ -31,7 +31,7 @@ from otel_straggler.collector.servers import Servers, require_packages
 from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.collector.stopping import Stopping
 from otel_straggler.collector.worker import Worker
-from otel_straggler.model.decision import Decision
+from otel_straggler.model.verdict import Decision
 from otel_straggler.publish.decisions import Decisions
 from otel_straggler.publish.forward import Forwardable, Forwarder
 from otel_straggler.publish.keep_rules import Reach

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from otel_straggler import semconv
 from otel_straggler.model.rank import Source
-from otel_straggler.model.told_number import ToldNumber
+from otel_straggler.model.rank_metrics import PassthroughMetric
 from otel_straggler.semconv import Metric
 
 KEPT_S: Final = 120.0
@@ -37,7 +37,7 @@ class ToldNumbers:
     def __init__(self) -> None:
         self._runs: dict[str, dict[tuple[str, int], OfRank]] = {}
 
-    def take(self, numbers: Iterable[ToldNumber], now_s: float) -> None:
+    def take(self, numbers: Iterable[PassthroughMetric], now_s: float) -> None:
         """Keep the newest of every series. What an older attempt tells is left out."""
         for told in numbers:
             source = told.source

@@ -30,10 +30,9 @@ from otel_straggler.collector.settings import CollectorSettings, HistorySettings
 from otel_straggler.collector.summaries import Summaries
 from otel_straggler.collector.watching import Watching
 from otel_straggler.model.alert import Mode
-from otel_straggler.model.decision import hang_subject
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
-from otel_straggler.model.verdict import RunVerdicts, with_idle
+from otel_straggler.model.verdict import RunVerdicts, hang_subject, with_idle
 from otel_straggler.publish.decisions import Decisions
 from otel_straggler.publish.history import Summary
 from otel_straggler.publish.maintenance_book import MaintenanceBook

@@ -1,4 +1,4 @@
-"""An alert, as Prometheus' rules and the collector itself send it to an Alertmanager."""
+"""Alerts, as they are sent to an Alertmanager, and maintenance, which silences them."""
 
 from __future__ import annotations
 
@@ -33,3 +33,19 @@ class Alert:
     @property
     def name(self) -> str:
         return self.labels["alertname"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maintenance:
+    """Nobody is called because ranks on ``node`` are lost or stuck, until ``until_ns``.
+
+    Attributes:
+        reason, by: why, and who said so.
+        at_ns, until_ns: when it was said, and its end, on the collector's clock.
+    """
+
+    node: str
+    reason: str
+    by: str = ""
+    at_ns: int
+    until_ns: int

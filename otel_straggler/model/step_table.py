@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.model.gpu_times import Bases
-from otel_straggler.model.observation import Floats, Ints, Section
+from otel_straggler.model.observation import Bases, Floats, Ints, Section
 from otel_straggler.model.rank import Source
 
 Floats32: TypeAlias = npt.NDArray[np.float32]

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
-
-from otel_straggler.model.decision import Decision
+from typing import Final, Literal, get_args
 
 Scope = Literal["rank", "host", "role", "run"]
 State = Literal["ok", "suspect", "confirmed", "recovered", "flapping"]
@@ -254,3 +252,101 @@ def with_idle(
         )
         worlds.append(told)
     return replace(judged, worlds=tuple(worlds))
+
+
+Action = Literal["dismiss", "mute", "restore"]
+ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
+_HANG: Final = "hang:"
+
+
+def hang_subject(group: str) -> str:
+    """The ``subject_id`` of a world that is stuck or lost.
+
+    >>> hang_subject("actor"), hang_subject("")
+    ('hang:actor', 'hang:')
+    """
+    return _HANG + group
+
+
+def hung_group(subject_id: str) -> str | None:
+    """The group of a :func:`hang_subject`; None if it is none."""
+    return subject_id.removeprefix(_HANG) if subject_id.startswith(_HANG) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One decision; the newest on a subject counts.
+
+    Attributes:
+        action: ``dismiss``: it was wrong, nobody is called for it until the subject was well and is
+            called slow anew; of a hang: until there was progress and it hangs anew. ``mute``:
+            nobody is called until ``until_ns``, whatever it does.
+            ``restore``: the one before no longer counts.
+        run_id, subject_id: about whom.
+        reason, by: why, and who.
+        at_ns: when, on the collector's clock.
+        until_ns: the end of a mute; None for the others.
+        verdict_at_ns: sender's time of the verdict's newest change, which the person saw; of a
+            hang, when it began, on the collector's clock.
+        cause: of that verdict.
+    """
+
+    action: Action
+    run_id: str
+    subject_id: str
+    reason: str
+    by: str = ""
+    at_ns: int
+    until_ns: int | None = None
+    verdict_at_ns: int = 0
+    cause: str = "unknown"
+
+
+NEXT_ACTION: Final[dict[Cause, str]] = {
+    "slow_gpu": "compare load and clocks of its CPU with a peer's, and, if it has a GPU, that "
+    "one's clocks, temperature and XID errors; cordon the host if they differ",
+    "slow_host": "look at its data loading, disks and CPU; cordon the host if all its sections are "
+    "slow",
+    "late_arrival": "put sections around the rest of its step; look for garbage collection and "
+    "logging",
+    "link": "look at the error counters of the links; cordon the host that has errors",
+    "stage_imbalance": "if it was always so, move layers to the other stages; none of its ranks is "
+    "slower than its peers",
+    "sequence_imbalance": "pack sequences to equal work; no machine is at fault",
+    "expert_imbalance": "look at the balance of the router, or at the placement of an expert that "
+    "always takes longest; no machine is at fault",
+    "uniform_slowdown": "look at what all ranks share: storage, fabric, power, the last change",
+    "unknown": "record a profile of a few steps there and on a peer",
+}
+"""Where nothing more is known than the cause; see :func:`next_action`."""
+_OF_A_GPU: Final = (
+    "compare its clocks, temperature and XID errors with a peer's; cordon the host if they differ"
+)
+
+
+WAITS_INSIDE: Final = (
+    'put what waits (the collective) into a section of its own with kind="wait", or time kernels '
+    "(gpu_timing)"
+)
+"""Where work and waiting lie in one section, so that all ranks take equally long."""
+
+
+def next_action(cause: Cause, *, on_gpu: bool) -> str:
+    """What to do about a subject that is, or is not, known to compute on a GPU."""
+    return _OF_A_GPU if cause == "slow_gpu" and on_gpu else NEXT_ACTION[cause]
+
+
+def time_text(*, on_gpu: bool) -> str:
+    """
+    >>> time_text(on_gpu=True), time_text(on_gpu=False)
+    ('GPU time', 'rank time')
+    """
+    return "GPU time" if on_gpu else "rank time"
+
+
+def hours_text(*, on_gpu: bool) -> str:
+    """
+    >>> hours_text(on_gpu=True), hours_text(on_gpu=False)
+    ('GPU-hours', 'rank-hours')
+    """
+    return "GPU-hours" if on_gpu else "rank-hours"

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from otel_straggler.model.decision import ACTIONS, Decision, hung_group
-from otel_straggler.model.verdict import CAUSES, RunVerdicts, Verdict
+from otel_straggler.model.verdict import ACTIONS, CAUSES, Decision, RunVerdicts, Verdict, hung_group
 
 MOST_KEPT: Final = 1_000
 """Decisions in the book; the oldest go first. The counts go on."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from otel_straggler.errors import InputError, describe
-from otel_straggler.model.maintenance import Maintenance
+from otel_straggler.model.alert import Maintenance
 
 MOST_NODES: Final = 1_000
 """Under maintenance at a time; each is a series."""

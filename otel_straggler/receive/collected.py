@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from otel_straggler.model.kernel_times import KernelTimes
+from otel_straggler.model.kernels import KernelTimes
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
-from otel_straggler.model.section_times import SectionTimes
+from otel_straggler.model.rank_metrics import SectionTimes
 from otel_straggler.receive.merge import merge_batches, overlapping_sessions
 from otel_straggler.wire import span_rules
 from otel_straggler.wire.decode_metrics import MetricDecoder

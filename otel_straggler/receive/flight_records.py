@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from otel_straggler.errors import InputError, describe
-from otel_straggler.model.flight_record import Collective, FlightRecord, ProcessGroup
+from otel_straggler.model.diagnostics import Collective, FlightRecord, ProcessGroup
 
 MOST_BYTES = 256 * 1024 * 1024
 _RANK = re.compile(r"(\d+)(?:\.json|\.pkl|\.pickle)?$")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from otel_straggler.model.stacks import SUFFIX, StacksDump, StacksHead, parse_dumps
+from otel_straggler.model.diagnostics import SUFFIX, StacksDump, StacksHead, parse_dumps
 
 MOST_READ = 8 * 1024 * 1024
 MOST_FILES = 100_000

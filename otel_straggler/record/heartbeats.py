@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from otel_straggler.config import ClientSettings
 from otel_straggler.export.drops import RING_FULL
-from otel_straggler.model.heartbeat import Heartbeat
+from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.record.clock import Clock
 from otel_straggler.record.description import Topology, resource_attributes, source_of
 from otel_straggler.record.histograms import SectionHistograms

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from otel_straggler.config import ClientSettings
 from otel_straggler.export.drops import KERNELS_LOST, PROCESS_ENDED, Drops
 from otel_straggler.export.sender import SpanSender
-from otel_straggler.model.kernel_counts import longest_kernels
+from otel_straggler.model.kernels import longest_kernels
 from otel_straggler.record.clock import Clock
 from otel_straggler.record.description import Topology, resource_attributes
 from otel_straggler.record.kernel_feed import KERNELS, KernelFeed

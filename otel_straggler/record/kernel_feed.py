@@ -10,8 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from otel_straggler.model.kernel_counts import KernelCounts, KernelTally, Taken
-from otel_straggler.model.kernel_times import KernelCell
+from otel_straggler.model.kernels import KernelCell, KernelCounts, KernelTally, Taken
 from otel_straggler.model.observation import Kernel
 from otel_straggler.record.active import RECORDER
 from otel_straggler.semconv import KERNEL_CLASSES

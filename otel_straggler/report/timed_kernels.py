@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from otel_straggler.model.kernel_counts import KernelCounts, times_of_counts
-from otel_straggler.model.kernel_times import KernelTimes
+from otel_straggler.model.kernels import KernelCounts, KernelTimes, times_of_counts
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.model.rank import Source
 from otel_straggler.record.kernel_feed import KERNELS, KernelFeed, KernelShare

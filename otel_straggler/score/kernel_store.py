@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from otel_straggler.model.kernel_times import KernelCell, KernelTimes, join_kernel_times
+from otel_straggler.model.kernels import KernelCell, KernelTimes, join_kernel_times
 from otel_straggler.model.observation import Codes, Ints
 from otel_straggler.model.rank import Source
 from otel_straggler.score.kernels import KernelMedians

@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from otel_straggler.model.kernel_times import KernelTimes
+from otel_straggler.model.kernels import KernelTimes
 from otel_straggler.model.observation import NO_KERNEL, Floats, Ints
 from otel_straggler.model.observation import ObservationBatch as Batch
 from otel_straggler.model.rank import Source

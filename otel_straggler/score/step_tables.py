@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.model.gpu_times import CUPTI, EVENTS, HOST
 from otel_straggler.model.observation import (
+    CUPTI,
+    EVENTS,
+    HOST,
     NO_KERNEL,
     NO_SEQ,
     NO_STEP,

@@ -6,16 +6,8 @@ package's own namespaces are ``training.*`` (the job) and ``straggler.*`` (this 
 OpenTelemetry's semantic conventions are used as they are. Importing this costs nothing but itself.
 """
 
-from otel_straggler.semconv.aliases import *
-from otel_straggler.semconv.collector import *
-from otel_straggler.semconv.gpu_timing import *
-from otel_straggler.semconv.kernel import *
+from otel_straggler.semconv.attributes import *
+from otel_straggler.semconv.collector_metrics import *
 from otel_straggler.semconv.names import *
-from otel_straggler.semconv.over_ranks import *
-from otel_straggler.semconv.protocol import *
-from otel_straggler.semconv.rank import *
-from otel_straggler.semconv.resource import *
-from otel_straggler.semconv.run import *
-from otel_straggler.semconv.scores import *
-from otel_straggler.semconv.section import *
-from otel_straggler.semconv.told import *
+from otel_straggler.semconv.rank_metrics import *
+from otel_straggler.semconv.run_metrics import *

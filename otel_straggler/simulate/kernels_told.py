@@ -7,10 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from otel_straggler.model.gpu_times import CUPTI
-from otel_straggler.model.kernel_counts import KernelCounts
-from otel_straggler.model.kernel_times import KernelCell
-from otel_straggler.model.observation import Kernel, ObservationBatch
+from otel_straggler.model.kernels import KernelCell, KernelCounts
+from otel_straggler.model.observation import CUPTI, Kernel, ObservationBatch
 
 _SCALE: Final = 6
 """Buckets end at powers of 2 ** (1 / 64)."""

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.model.gpu_times import CUPTI, EVENTS, GpuTimes
-from otel_straggler.model.observation import Floats, Section
+from otel_straggler.model.observation import CUPTI, EVENTS, Floats, GpuTimes, Section
 from otel_straggler.model.step_table import GpuSeconds
 from otel_straggler.simulate.plan import BACKWARD, OPTIMIZER, PIPELINE, SYNC, RunPlan
 from otel_straggler.simulate.work import PASSES, Work

@@ -10,9 +10,9 @@ from typing import Protocol
 import numpy as np
 
 from otel_straggler import semconv
-from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.semconv import Outcome
 from otel_straggler.simulate.kernels_told import KernelsTold
 from otel_straggler.simulate.sensors import Sensors

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from otel_straggler.model.gpu_times import GpuTimes
-from otel_straggler.model.observation import NO_KERNEL, Floats, Ints, ObservationBatch
+from otel_straggler.model.observation import NO_KERNEL, Floats, GpuTimes, Ints, ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.simulate.blocks import Block
 from otel_straggler.simulate.plan import FORWARD, RunPlan

@@ -12,8 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from otel_straggler import semconv
-from otel_straggler.model.gpu_times import BASIS_NAMES, CUPTI, HOST, GpuTimes
-from otel_straggler.model.observation import Ints, ObservationBatch, Section
+from otel_straggler.model.observation import (
+    BASIS_NAMES,
+    CUPTI,
+    HOST,
+    GpuTimes,
+    Ints,
+    ObservationBatch,
+    Section,
+)
 from otel_straggler.model.rank import Source
 from otel_straggler.receive.csv import PARALLEL
 from otel_straggler.wire.encode_spans import (

@@ -18,11 +18,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 
 from otel_straggler import native, semconv
 from otel_straggler.errors import InputError
-from otel_straggler.model.heartbeat import Heartbeat
-from otel_straggler.model.kernel_times import KernelTimesBuilder
+from otel_straggler.model.kernels import KernelTimesBuilder
 from otel_straggler.model.rank import Source
-from otel_straggler.model.section_times import SectionTimes
-from otel_straggler.model.told_number import ToldNumber
+from otel_straggler.model.rank_metrics import Heartbeat, PassthroughMetric, SectionTimes
 from otel_straggler.wire.decode_json import message_from_json
 from otel_straggler.wire.identity import (
     Aliases,
@@ -151,7 +149,7 @@ class _Taken:
         self.heartbeats: list[Heartbeat] = []
         self.section_times: list[SectionTimes] = []
         self.kernel_times = KernelTimesBuilder()
-        self.told: list[ToldNumber] = []
+        self.told: list[PassthroughMetric] = []
         self._readings: dict[Source, tuple[_Reading, tuple[Resource, dict[str, Value]]]] = {}
 
     def take_times(self, times: SectionTimes | None) -> None:
@@ -159,7 +157,7 @@ class _Taken:
         if times is not None:
             self.section_times.append(times)
 
-    def take_told(self, told: ToldNumber | None) -> None:
+    def take_told(self, told: PassthroughMetric | None) -> None:
         self.points[UNKNOWN if told is None else USED] += 1
         if told is not None:
             self.told.append(told)

@@ -17,11 +17,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_straggler import native, semconv
 from otel_straggler.errors import InputError
-from otel_straggler.model.gpu_times import HOST, GpuTimes
 from otel_straggler.model.observation import (
+    HOST,
     NO_KERNEL,
     NO_SEQ,
     Floats,
+    GpuTimes,
     Ints,
     ObservationBatch,
     Section,

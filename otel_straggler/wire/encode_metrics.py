@@ -16,8 +16,8 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_straggler import semconv
 from otel_straggler._version import __version__
-from otel_straggler.model.heartbeat import Heartbeat
-from otel_straggler.model.kernel_counts import KernelCounts
+from otel_straggler.model.kernels import KernelCounts
+from otel_straggler.model.rank_metrics import Heartbeat
 
 AttributeValue = str | int | float | bool
 Attributes = Mapping[str, AttributeValue]

@@ -10,12 +10,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from otel_straggler import semconv
-from otel_straggler.model.heartbeat import Heartbeat
-from otel_straggler.model.kernel_times import KernelCell, KernelTimes, KernelTimesBuilder
+from otel_straggler.model.kernels import KernelCell, KernelTimes, KernelTimesBuilder
 from otel_straggler.model.observation import Kernel, Section, kernel_class_of
 from otel_straggler.model.rank import Source
-from otel_straggler.model.section_times import Buckets, SectionTimes
-from otel_straggler.model.told_number import ToldNumber
+from otel_straggler.model.rank_metrics import Buckets, Heartbeat, PassthroughMetric, SectionTimes
 from otel_straggler.semconv import Outcome
 from otel_straggler.wire.identity import BAD_RANK, NO_RANK, Aliases, Value, Values, as_bool
 from otel_straggler.wire.span_rules import section_of
@@ -88,7 +86,7 @@ class DecodedMetrics:
     heartbeats: tuple[Heartbeat, ...]
     section_times: tuple[SectionTimes, ...] = ()
     kernel_times: KernelTimes | None = None
-    told: tuple[ToldNumber, ...] = ()
+    told: tuple[PassthroughMetric, ...] = ()
     points: dict[str, int]
 
     @property
@@ -191,7 +189,7 @@ def is_told(name: str) -> bool:
 
 def told_number(
     metric: Any, number: float | None, found: Mapping[str, Value], source: Source
-) -> ToldNumber | None:
+) -> PassthroughMetric | None:
     """One data point; None if it makes no sense, or is a change rather than a running total."""
     known = _BY_NAME[metric.name]
     if number is None or not 0.0 <= number <= _LARGEST:
@@ -199,7 +197,7 @@ def told_number(
     if metric.HasField("sum") and metric.sum.aggregation_temporality != _CUMULATIVE:
         return None
     values = tuple(as_text(str(found.get(key, ""))) for key in semconv.AS_TOLD[known])
-    return ToldNumber(source, known, values, number)
+    return PassthroughMetric(source, known, values, number)
 
 
 UNITS_S = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}

@@ -16,11 +16,10 @@ import numpy as np
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource as ResourceMessage
 
 from otel_straggler import semconv
-from otel_straggler.model.heartbeat import Heartbeat
-from otel_straggler.model.kernel_times import KernelCell, KernelTimes
+from otel_straggler.model.kernels import KernelCell, KernelTimes
 from otel_straggler.model.observation import Section
 from otel_straggler.model.rank import Source
-from otel_straggler.model.section_times import Buckets, SectionTimes
+from otel_straggler.model.rank_metrics import Buckets, Heartbeat, SectionTimes
 from otel_straggler.wire.identity import Aliases, Resources, Value, read_attributes
 from otel_straggler.wire.metric_rules import (
     COUNTS,

@@ -17,8 +17,7 @@ from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_straggler import semconv
-from otel_straggler.model.gpu_times import GpuTimes
-from otel_straggler.model.observation import NO_KERNEL, ObservationBatch, Section
+from otel_straggler.model.observation import NO_KERNEL, GpuTimes, ObservationBatch, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.wire.identity import Resources, as_int, as_size
 from otel_straggler.wire.span_rules import (

@@ -30,7 +30,7 @@ from otel_straggler.model.observation import (
     Section,
 )
 from otel_straggler.model.rank import Source
-from otel_straggler.model.section_times import Buckets, SectionTimes
+from otel_straggler.model.rank_metrics import Buckets, SectionTimes
 
 ADDED = "added"
 BASELINE = "baseline"

@@ -9,8 +9,14 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, NamedTuple
 
 from otel_straggler import semconv
-from otel_straggler.model.gpu_times import BASIS_CODES, CUPTI, HOST
-from otel_straggler.model.observation import NO_STEP, ObservationBatch, Section
+from otel_straggler.model.observation import (
+    BASIS_CODES,
+    CUPTI,
+    HOST,
+    NO_STEP,
+    ObservationBatch,
+    Section,
+)
 from otel_straggler.model.rank import Source
 from otel_straggler.semconv import SectionKind
 from otel_straggler.wire.identity import (

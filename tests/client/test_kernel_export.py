@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from otel_straggler.config import ClientSettings
-from otel_straggler.model.kernel_times import KernelTimes
+from otel_straggler.model.kernels import KernelTimes
 from otel_straggler.record.active import RECORDER
 from otel_straggler.record.description import Topology
 from otel_straggler.record.kernel_export import KernelExport

@@ -24,8 +24,8 @@ from otel_straggler.collector.settings import (
     ReceiverSettings,
     ScoringSettings,
 )
-from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.wire.encode_metrics import encode_heartbeat
 
 from ..waiting import eventually

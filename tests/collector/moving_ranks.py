@@ -14,8 +14,8 @@ import numpy as np
 
 from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.worker import Worker
-from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.score.hangs.states import RANK_STATES
 from otel_straggler.wire.decode_spans import SpanDecoder
 from otel_straggler.wire.metric_rules import DecodedMetrics

@@ -12,10 +12,10 @@ from otel_straggler.collector.beside_scores import BesideScores
 from otel_straggler.collector.liveness import World
 from otel_straggler.collector.rank_life import RankLife
 from otel_straggler.collector.told_numbers import KEPT_S
-from otel_straggler.model.kernel_times import KernelCell, KernelTimesBuilder
+from otel_straggler.model.kernels import KernelCell, KernelTimesBuilder
 from otel_straggler.model.observation import BatchBuilder, Kernel, Section
 from otel_straggler.model.rank import Source
-from otel_straggler.model.told_number import ToldNumber
+from otel_straggler.model.rank_metrics import PassthroughMetric
 from otel_straggler.publish.prometheus import constant_labels
 from otel_straggler.publish.verdict_series import RunLabels
 from otel_straggler.wire.metric_rules import DecodedMetrics
@@ -31,11 +31,11 @@ def source(rank: int = 0, attempt: int = 0, session: str = "s") -> Source:
     )
 
 
-def power(value: float, who: Source | None = None, gpu: str = "GPU-1") -> ToldNumber:
-    return ToldNumber(who or source(), semconv.HW_POWER, (gpu, "gpu"), value)
+def power(value: float, who: Source | None = None, gpu: str = "GPU-1") -> PassthroughMetric:
+    return PassthroughMetric(who or source(), semconv.HW_POWER, (gpu, "gpu"), value)
 
 
-def tell(beside: BesideScores, *told: ToldNumber, now_s: float = NOW_S) -> None:
+def tell(beside: BesideScores, *told: PassthroughMetric, now_s: float = NOW_S) -> None:
     beside.take(DecodedMetrics(heartbeats=(), told=told, points={}), now_s)
 
 
@@ -192,10 +192,10 @@ def test_checkpoints_without_steps_are_told_apart_by_time(beside: BesideScores) 
 
 def test_goodput_is_that_of_the_rank_that_told_it_last(beside: BesideScores) -> None:
     """One for each group, with the labels of the run only."""
-    one = ToldNumber(source(0), semconv.RUN_GOODPUT, (), 0.9)
+    one = PassthroughMetric(source(0), semconv.RUN_GOODPUT, (), 0.9)
     tell(beside, one)
     tell(beside, replace(one, source=source(3), value=0.8), now_s=NOW_S + 5.0)
-    lost = ToldNumber(source(3), semconv.RUN_LOST, ("checkpoint",), 12.0)
+    lost = PassthroughMetric(source(3), semconv.RUN_LOST, ("checkpoint",), 12.0)
     tell(beside, lost, now_s=NOW_S + 5.0)
     lines = shown(beside)
     assert lines["straggler_run_goodput"] == [

@@ -14,8 +14,8 @@ from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.crowding import LIVE_S, Crowding
 from otel_straggler.collector.settings import ScoringSettings
 from otel_straggler.collector.worker import Worker
-from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.wire.decode_metrics import MetricDecoder
 from otel_straggler.wire.decode_spans import SpanDecoder
 from otel_straggler.wire.metric_rules import DecodedMetrics

@@ -11,9 +11,9 @@ import pytest
 
 from otel_straggler.collector.hangs import Hangs, signs_of
 from otel_straggler.collector.liveness import Liveness
-from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.observation import NO_STEP, Section
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.score.hangs.states import NO_OPEN_SECTION, NOT_ENDED
 

@@ -13,8 +13,8 @@ from otel_straggler import semconv
 from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.deciding import Deciding, UnknownSubjectError
 from otel_straggler.collector.worker import Worker
-from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.publish.decisions import Decisions
 from otel_straggler.wire.decode_spans import SpanDecoder
 from otel_straggler.wire.metric_rules import DecodedMetrics

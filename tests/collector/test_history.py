@@ -24,10 +24,10 @@ from otel_straggler.collector.keeper import Keeper
 from otel_straggler.collector.liveness import Liveness
 from otel_straggler.collector.settings import HistorySettings
 from otel_straggler.errors import InputError, UnavailableError
-from otel_straggler.model.heartbeat import Heartbeat
-from otel_straggler.model.maintenance import Maintenance
+from otel_straggler.model.alert import Maintenance
 from otel_straggler.model.observation import Section
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.publish.decisions import Decisions

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from otel_straggler import semconv
 from otel_straggler.collector.liveness import Liveness
 from otel_straggler.collector.rank_life import MOST_REASONS, RankLife
-from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.wire.span_rules import Progress
 
 NOW = 1_790_000_000.0

@@ -133,7 +133,7 @@ def test_too_many_nodes_are_refused(live: Any, tell: Any) -> None:
 
 
 def _work(node: str) -> Any:
-    from otel_straggler.model.maintenance import Maintenance
+    from otel_straggler.model.alert import Maintenance
 
     return Maintenance(node=node, reason="r", at_ns=0, until_ns=time.time_ns() + 10**12)
 

@@ -9,8 +9,8 @@ from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.pace import Pace
 from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.collector.worker import Worker
-from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.wire.metric_rules import DecodedMetrics
 
 from .watched_world import WatchedWorld

@@ -12,10 +12,9 @@ from otel_straggler.collector.liveness import Liveness
 from otel_straggler.collector.page_seen import clock_of, groups_of, seen_of
 from otel_straggler.collector.page_state import progress_of, state_of_run
 from otel_straggler.collector.watching import RunSeen
-from otel_straggler.model.alert import Alert
-from otel_straggler.model.heartbeat import Heartbeat
-from otel_straggler.model.maintenance import Maintenance
+from otel_straggler.model.alert import Alert, Maintenance
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.publish.history import HistoryReader
 from otel_straggler.publish.picture import Maker, Seen, picture_json

@@ -11,8 +11,8 @@ from otel_straggler.alerts.watched import Watched, WatchedRun
 from otel_straggler.collector.hangs import Hangs
 from otel_straggler.collector.liveness import Liveness
 from otel_straggler.collector.watching import RunSeen, Watching
-from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.model.verdict import RunVerdicts
 from otel_straggler.score.settings import HangSettings
 

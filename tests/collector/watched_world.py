@@ -12,9 +12,9 @@ from otel_straggler import semconv
 from otel_straggler.alerts.watched import Watched, WatchedRun
 from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.worker import Worker
-from otel_straggler.model.heartbeat import Heartbeat
-from otel_straggler.model.maintenance import Maintenance
+from otel_straggler.model.alert import Maintenance
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.publish.maintenance_book import MaintenanceBook
 from otel_straggler.wire.decode_spans import SpanDecoder
 from otel_straggler.wire.metric_rules import DecodedMetrics

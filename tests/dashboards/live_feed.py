@@ -32,8 +32,8 @@ import pytest
 from benchmarks.alert_delay import servers
 from otel_straggler import semconv
 from otel_straggler.demo.collector import Collector
-from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.publish.prometheus import labels
 from otel_straggler.simulate.sensors import gpu_uuid
 from otel_straggler.simulate.writers import resource_of

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_straggler.model.kernel_counts import KernelTally
+from otel_straggler.model.kernels import KernelTally
 from otel_straggler.model.observation import BatchBuilder, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.score.scorer import Scorer, ScoreSettings

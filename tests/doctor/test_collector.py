@@ -13,8 +13,8 @@ from otel_straggler.config import Endpoint
 from otel_straggler.doctor import collector as subject
 from otel_straggler.doctor.collector import Collector, Sample
 from otel_straggler.doctor.findings import Finding
-from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import encode_requests
 from otel_straggler.transport.client import client_for

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from otel_straggler.cli import main
-from otel_straggler.model.stacks import MOST_DUMPS, StacksHead, parse_dumps
+from otel_straggler.model.diagnostics import MOST_DUMPS, StacksHead, parse_dumps
 from otel_straggler.record.evidence.stacks_file import OLDER, StacksFile
 
 SOON = {"OTEL_STRAGGLER_EVIDENCE_AFTER_S": "0.5"}

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_straggler.cli import main
-from otel_straggler.model.stacks import StackFrame, StacksHead, ThreadStack, parse_dumps
+from otel_straggler.model.diagnostics import StackFrame, StacksHead, ThreadStack, parse_dumps
 from otel_straggler.score.hangs.stacks import cluster
 
 TORCH = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"

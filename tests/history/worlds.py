@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.model.decision import Decision, hang_subject
-from otel_straggler.model.maintenance import Maintenance
+from otel_straggler.model.alert import Maintenance
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import (
+    Decision,
     RankWaits,
     RunVerdicts,
     SectionCost,
     Verdict,
     WorldSummary,
+    hang_subject,
 )
 from otel_straggler.publish.picture.seen import RankSigns, RankTable, Seen
 from otel_straggler.score.hangs.detector import HangStatus

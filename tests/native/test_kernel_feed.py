@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from otel_straggler.model.kernel_counts import times_of_counts
+from otel_straggler.model.kernels import times_of_counts
 from otel_straggler.model.rank import Source
 from otel_straggler.native import NATIVE
 from otel_straggler.record.kernel_feed import KernelFeed

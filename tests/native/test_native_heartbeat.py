@@ -11,8 +11,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 
-from otel_straggler.model.heartbeat import Heartbeat
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.record.native_export import REASONS
 from otel_straggler.semconv import OUTCOMES
 from otel_straggler.wire.encode_metrics import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.model.decision import Decision
+from otel_straggler.model.verdict import Decision
 from otel_straggler.publish.decisions import MOST_KEPT, Decisions
 from otel_straggler.publish.verdict_json import decisions_json
 

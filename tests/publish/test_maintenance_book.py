@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from otel_straggler.errors import InputError
-from otel_straggler.model.maintenance import Maintenance
+from otel_straggler.model.alert import Maintenance
 from otel_straggler.publish.maintenance_book import MOST_NODES, MaintenanceBook
 
 S = 1_000_000_000

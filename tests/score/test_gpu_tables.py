@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_straggler.model.gpu_times import CUPTI, EVENTS, HOST, GpuTimes
-from otel_straggler.model.observation import BatchBuilder, ObservationBatch, Section
+from otel_straggler.model.observation import (
+    CUPTI,
+    EVENTS,
+    HOST,
+    BatchBuilder,
+    GpuTimes,
+    ObservationBatch,
+    Section,
+)
 from otel_straggler.model.rank import Source
 from otel_straggler.score.settings import ScoreSettings, VerdictSettings
 from otel_straggler.score.step_tables import build_step_table

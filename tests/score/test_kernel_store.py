@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.model.kernel_counts import times_of_counts
-from otel_straggler.model.kernel_times import KernelTimes
+from otel_straggler.model.kernels import KernelTimes, times_of_counts
 from otel_straggler.model.rank import Source
 from otel_straggler.score.kernel_store import KernelStore
 

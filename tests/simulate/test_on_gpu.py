@@ -7,7 +7,7 @@ import io
 import numpy as np
 import pytest
 
-from otel_straggler.model.gpu_times import CUPTI, EVENTS, HOST
+from otel_straggler.model.observation import CUPTI, EVENTS, HOST
 from otel_straggler.receive.files import read_recording
 from otel_straggler.receive.merge import merge_batches
 from otel_straggler.score.scorer import Scorer

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from otel_straggler.model.heartbeat import Heartbeat
+from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.simulate.replay import (
     BEAT_S,
     LARGEST_BODY_BYTES,

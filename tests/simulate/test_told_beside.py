@@ -8,7 +8,7 @@ from collections import defaultdict
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.model.told_number import ToldNumber
+from otel_straggler.model.rank_metrics import PassthroughMetric
 from otel_straggler.semconv import Metric
 from otel_straggler.simulate.replay import Ending, Replay
 from otel_straggler.simulate.runs import SimulatedRun
@@ -37,7 +37,7 @@ def told_by(run: SimulatedRun, ending: Ending | None = None) -> list[DecodedMetr
 
 def newest(requests: list[DecodedMetrics]) -> dict[tuple[int, Metric, tuple[str, ...]], float]:
     """By rank, metric and attributes."""
-    told: list[ToldNumber] = [one for each in requests for one in each.told]
+    told: list[PassthroughMetric] = [one for each in requests for one in each.told]
     return {(one.source.rank, one.metric, one.values): one.value for one in told}
 
 

@@ -11,8 +11,7 @@ from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_straggler import semconv
-from otel_straggler.model.gpu_times import CUPTI, EVENTS, HOST, GpuTimes
-from otel_straggler.model.observation import ObservationBatch
+from otel_straggler.model.observation import CUPTI, EVENTS, HOST, GpuTimes, ObservationBatch
 from otel_straggler.native import NATIVE
 from otel_straggler.receive.merge import merge_batches
 from otel_straggler.score.step_tables import build_step_table

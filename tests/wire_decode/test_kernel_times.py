@@ -17,13 +17,14 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 
 from otel_straggler import semconv
-from otel_straggler.model.kernel_counts import (
+from otel_straggler.model.kernels import (
     KernelCounts,
     KernelTally,
+    KernelTimes,
+    join_kernel_times,
     longest_kernels,
     times_of_counts,
 )
-from otel_straggler.model.kernel_times import KernelTimes, join_kernel_times
 from otel_straggler.model.rank import Source
 from otel_straggler.native import NATIVE
 from otel_straggler.score.kernels import group_histograms

@@ -21,9 +21,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 
 from otel_straggler import semconv
 from otel_straggler.errors import InputError
-from otel_straggler.model.heartbeat import Heartbeat
-from otel_straggler.model.kernel_times import KernelTimes
+from otel_straggler.model.kernels import KernelTimes
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.native import NATIVE
 from otel_straggler.wire.decode_metrics import MetricDecoder
 from otel_straggler.wire.encode_metrics import (

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 
 from otel_straggler.model.observation import Section
 from otel_straggler.model.rank import Source
-from otel_straggler.model.section_times import Buckets, SectionTimes
+from otel_straggler.model.rank_metrics import Buckets, SectionTimes
 from otel_straggler.wire.decode_metrics import MetricDecoder
 from otel_straggler.wire.encode_metrics import SectionHistogram, encode_histograms
 from otel_straggler.wire.metric_rules import DecodedMetrics

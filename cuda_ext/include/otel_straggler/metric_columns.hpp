@@ -117,7 +117,7 @@ struct PointTimes {
   BucketCounts buckets;
 };
 
-// Points of kernel histograms; see otel_straggler/model/kernel_times.py.
+// Points of kernel histograms; see otel_straggler/model/kernels.py.
 struct KernelColumns {
   std::vector<std::int32_t> source, cell, scale;
   std::vector<std::int64_t> start_ns, end_ns, count;

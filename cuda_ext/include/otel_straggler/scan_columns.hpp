@@ -15,7 +15,7 @@ inline constexpr std::int32_t kNoCode = -1;
 inline constexpr std::int64_t kRowWithoutStep = -1;
 inline constexpr std::size_t kFates = 16;
 
-// What the GPU times of a span rest on, as in model/gpu_times.py.
+// What the GPU times of a span rest on, as in model/observation.py.
 enum class Basis : std::uint8_t { kHost = 0, kEvents = 1, kCupti = 2 };
 
 // Where a time is told; of a span that tells none, or something that is no number, these.

@@ -7,9 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from otel_straggler.model.advice import WAITS_INSIDE
-from otel_straggler.model.lost_time import time_text
-from otel_straggler.model.verdict import Verdict
+from otel_straggler.model.verdict import WAITS_INSIDE, Verdict, time_text
 from otel_straggler.publish.hang_json import ranks_text
 from otel_straggler.publish.picture.answer_hang import OTHER_ADVICE, hang_facts, hang_headline
 from otel_straggler.publish.picture.answer_type import (

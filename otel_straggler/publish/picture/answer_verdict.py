@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_straggler.model.advice import next_action
-from otel_straggler.model.verdict import Verdict, cause_text
+from otel_straggler.model.verdict import Verdict, cause_text, next_action
 from otel_straggler.publish.picture.answer_type import (
     AnswerKind,
     Json,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from otel_straggler.model.maintenance import Maintenance
+from otel_straggler.model.alert import Maintenance
 from otel_straggler.publish.hang_json import hang_json
 from otel_straggler.publish.picture.answer import answer_of
 from otel_straggler.publish.picture.heat import heat_json

@@ -13,8 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from otel_straggler.model.alert import Mode
-from otel_straggler.model.maintenance import Maintenance
+from otel_straggler.model.alert import Maintenance, Mode
 from otel_straggler.model.observation import Floats, Ints, Section
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, Verdict, WorldSummary

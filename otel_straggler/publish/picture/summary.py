@@ -14,10 +14,10 @@ from typing import Any, Final, TypeVar, get_args
 import numpy as np
 
 from otel_straggler.errors import InputError, describe
-from otel_straggler.model.alert import Mode
-from otel_straggler.model.decision import ACTIONS, Decision
-from otel_straggler.model.maintenance import Maintenance
+from otel_straggler.model.alert import Maintenance, Mode
 from otel_straggler.model.verdict import (
+    ACTIONS,
+    Decision,
     RankWaits,
     RunVerdicts,
     SectionCost,

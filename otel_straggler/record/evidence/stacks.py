@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from otel_straggler.config import ClientSettings
-from otel_straggler.model.stacks import ANNOUNCED, SUFFIX, StacksHead, file_stem
+from otel_straggler.model.diagnostics import ANNOUNCED, SUFFIX, StacksHead, file_stem
 from otel_straggler.record.clock import Clock
 from otel_straggler.record.evidence.alarm import Alarm
 from otel_straggler.record.evidence.processes import started_ticks

@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from otel_straggler.model.stacks import SUFFIX, StacksHead
+from otel_straggler.model.diagnostics import SUFFIX, StacksHead
 
 MOST_BYTES = 4 * 1024 * 1024
 MOST_DUMPS = 32

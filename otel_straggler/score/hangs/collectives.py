@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from otel_straggler.model.flight_record import Collective, FlightRecord, ProcessGroup
+from otel_straggler.model.diagnostics import Collective, FlightRecord, ProcessGroup
 
 Why = Literal["no_dump", "not_through", "never_joined", "other_end"]
 _TELLING: tuple[Why, ...] = ("no_dump", "not_through", "never_joined", "other_end")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from otel_straggler.model.stacks import StackFrame, ThreadStack
+from otel_straggler.model.diagnostics import StackFrame, ThreadStack
 
 _NOT_OWN = re.compile(
     r"/(?:site|dist)-packages/|/lib/python\d|/lib64/python\d|/otel_straggler/|^<frozen|^<__|\.so\b|^$"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.model.gpu_times import HOST
+from otel_straggler.model.observation import HOST
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import GpuSeconds, StepTable
 from otel_straggler.score.settings import VerdictSettings

@@ -15,8 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.model.gpu_times import BASIS_NAMES, CUPTI, EVENTS, HOST, Bases
-from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.model.observation import BASIS_NAMES, CUPTI, EVENTS, HOST, Bases, Floats, Ints
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Evidence
 from otel_straggler.score.verdicts.groups import Groups

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.model.gpu_times import CUPTI, EVENTS
-from otel_straggler.model.observation import Floats
+from otel_straggler.model.observation import CUPTI, EVENTS, Floats
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import Evidence, Verdict
 from otel_straggler.score.medians import median_of

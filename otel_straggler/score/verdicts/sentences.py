@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from otel_straggler.model.lost_time import time_text
-from otel_straggler.model.verdict import Verdict, cause_text
+from otel_straggler.model.verdict import Verdict, cause_text, time_text
 
 _UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.model.gpu_times import HOST
-from otel_straggler.model.observation import Floats, Ints, Section
+from otel_straggler.model.observation import HOST, Floats, Ints, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import GpuSeconds, StepTable
 from otel_straggler.model.verdict import Cause

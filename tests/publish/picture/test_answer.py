@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_straggler.model.decision import hang_subject
-from otel_straggler.model.verdict import RunVerdicts, cause_text
+from otel_straggler.model.verdict import RunVerdicts, cause_text, hang_subject
 from otel_straggler.publish.picture import Maker, picture_json
 from otel_straggler.publish.picture.answer import answer_of
 from otel_straggler.publish.picture.answer_type import TONES

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.model.decision import Decision
-from otel_straggler.model.maintenance import Maintenance
-from otel_straggler.model.verdict import RunVerdicts
+from otel_straggler.model.alert import Maintenance
+from otel_straggler.model.verdict import Decision, RunVerdicts
 from otel_straggler.publish.picture import (
     Maker,
     Seen,

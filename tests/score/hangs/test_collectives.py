@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from otel_straggler.cli.hang import hang_json, hang_lines
-from otel_straggler.model.flight_record import Collective, FlightRecord, ProcessGroup
+from otel_straggler.model.diagnostics import Collective, FlightRecord, ProcessGroup
 from otel_straggler.receive.flight_records import read_flight_records
 from otel_straggler.score.hangs.collectives import HangFindings, find_hang
 

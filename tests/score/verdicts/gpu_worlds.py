@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.model.gpu_times import CUPTI, HOST
-from otel_straggler.model.observation import Floats
+from otel_straggler.model.observation import CUPTI, HOST, Floats
 from otel_straggler.model.step_table import GpuSeconds, StepTable
 
 from .worlds import made, take_ranks

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_straggler.model.gpu_times import CUPTI, EVENTS, HOST
-from otel_straggler.model.observation import Section
+from otel_straggler.model.observation import CUPTI, EVENTS, HOST, Section
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.score.verdicts.clocks import ClockedBlock, ClockSelector
 from otel_straggler.score.verdicts.waits import WaitDetector

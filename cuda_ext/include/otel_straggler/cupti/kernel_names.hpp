@@ -20,7 +20,7 @@ namespace otel_straggler::cupti {
 enum class KernelClass : std::uint8_t { kCompute, kNccl, kMemory };
 inline constexpr std::size_t kKernelClasses = 3;
 
-// As in semconv/kernel.py, where each is explained; a test holds them together.
+// As in semconv/attributes.py, where each is explained; a test holds them together.
 inline const std::vector<std::string>& communication_marks() {
   static const auto* const marks = new std::vector<std::string>{
       "nccldev", "ncclkernel", "ncclsymk", "nvshmem", "deep_ep", "rccl"};

@@ -1,0 +1,317 @@
+"""Attributes of resources and spans, the values they may have, and other tools' names for them."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from otel_straggler.semconv.names import Attribute
+
+# --- resource: who sends -------------------------------------------------------------------
+SERVICE_NAME: Final = Attribute("service.name", "job name")
+SERVICE_INSTANCE_ID: Final = Attribute("service.instance.id", "run/attempt/group/rank")
+HOST_NAME: Final = Attribute("host.name", "node")
+SESSION_ID: Final = Attribute("straggler.session.id", "16 hex characters, new in every process")
+RECORDER: Final = Attribute("straggler.recorder", "native or python: what records the sections")
+RUN_ID: Final = Attribute("training.run.id", "one training run, over all its attempts")
+RUN_ATTEMPT: Final = Attribute("training.run.attempt", "restart count of the launcher, from 0")
+GROUP: Final = Attribute("training.group", "one of several worlds in a job; empty for one world")
+RANK: Final = Attribute("training.rank", "global rank of the process")
+LOCAL_RANK: Final = Attribute("training.local_rank", "rank within the node")
+WORLD_SIZE: Final = Attribute("training.world_size", "ranks in the group")
+RUN_PAGE: Final = Attribute(
+    "training.run.page", "false: nobody is called for this run; absent where the user said nothing"
+)
+TEAM: Final = Attribute("training.team", "whose run it is, for who routes alerts")
+
+# --- rank description: late-bound, on straggler.rank.info and on the resource once known ----
+ROLE: Final = Attribute("training.role", "peers are compared within a role")
+PARALLEL_DIMENSIONS: Final = (
+    "data",
+    "tensor",
+    "pipeline",
+    "virtual_pipeline",
+    "context",
+    "expert",
+)
+PARALLEL_RANK: Final = {
+    d: Attribute(f"training.parallel.{d}.rank", f"rank in the {d.replace('_', ' ')} dimension")
+    for d in PARALLEL_DIMENSIONS
+}
+PARALLEL_SIZE: Final = {
+    d: Attribute(f"training.parallel.{d}.size", f"size of the {d.replace('_', ' ')} dimension")
+    for d in PARALLEL_DIMENSIONS
+}
+GPU_MODEL: Final = Attribute("hw.model", "GPU model")
+GPU_UUID: Final = Attribute("hw.id", "GPU UUID; joins DCGM exporter")
+GPU_PCI_ID: Final = Attribute("hw.pci.id", "GPU PCI bus id")
+POD_NAME: Final = Attribute("k8s.pod.name", "Kubernetes pod")
+GPU_TIMING_TIER: Final = Attribute(
+    "straggler.gpu.timing.tier", "off, events or cupti: what times sections on the rank's GPU"
+)
+GPU_TIMING_REASON: Final = Attribute(
+    "straggler.gpu.timing.reason",
+    "why the tier is not cupti; docs/gpu-timing.md has the reasons",
+)
+RANK_ENDING: Final = Attribute(
+    "straggler.rank.ending",
+    "true: SIGTERM has come, and a handler of the user's decides when to end",
+)
+DEFAULT_ROLE: Final = "default"
+
+# --- section span ---------------------------------------------------------------------------
+SECTION: Final = Attribute("straggler.section", "section name")
+SECTION_KIND: Final = Attribute("straggler.section.kind", "one of SECTION_KINDS")
+SECTION_PARENT: Final = Attribute(
+    "straggler.section.parent", "name of the section around it; absent for a top-level one"
+)
+STEP: Final = Attribute("training.step", "optimizer step")
+MICROBATCH: Final = Attribute("training.microbatch", "microbatch within the step")
+TOKENS: Final = Attribute("training.tokens", "work size of the section run")
+SEQ: Final = Attribute("straggler.seq", "runs of this section in this session, from 0")
+PHASE: Final = Attribute("straggler.phase", "declared phase the section ran in")
+TIME_BASIS: Final = Attribute(
+    "straggler.time_basis", "what timed the GPU: cupti, events (busy time only), host: nothing"
+)
+GPU_KERNEL_TIME: Final = Attribute(
+    "straggler.gpu.kernel_time_ns", "time of all kernels of the run together, ns"
+)
+GPU_BUSY_TIME: Final = Attribute(
+    "straggler.gpu.busy_time_ns", "time in which at least one kernel of the run was at work, ns"
+)
+GPU_NCCL_TIME: Final = Attribute(
+    "straggler.gpu.nccl_time_ns", "time of communication kernels of the run, ns"
+)
+GPU_KERNEL_COUNT: Final = Attribute("straggler.gpu.kernel_count", "kernels of the run")
+
+# --- folded span: several runs of a section in one step ------------------------------------
+FOLD_COUNT: Final = Attribute(
+    "straggler.fold.count",
+    "runs that the span stands for; their `straggler.seq` are its own and those that follow",
+)
+FOLD_SUM: Final = Attribute("straggler.fold.sum_ns", "time of all of them together, exactly, ns")
+FOLD_MIN: Final = Attribute("straggler.fold.min_ns", "the shortest, exactly, ns")
+FOLD_MAX: Final = Attribute("straggler.fold.max_ns", "the longest, exactly, ns")
+FOLD_SKETCH: Final = Attribute(
+    "straggler.fold.sketch",
+    "how long they were, to 0.4 %: pairs of varints, one for each bucket that holds some, "
+    "ascending: its distance from the bucket before (from 0), and how many. A length below 512 ns "
+    "is its own bucket; of a longer one the bucket is 256 e + (length >> e), with 9 bits left",
+)
+
+SectionKind = Literal["compute", "data", "wait", "checkpoint", "eval", "other"]
+SECTION_KINDS: Final[tuple[SectionKind, ...]] = (
+    "compute",
+    "data",
+    "wait",
+    "checkpoint",
+    "eval",
+    "other",
+)
+LISTED_KINDS: Final = frozenset({"compute", "data", "other"})
+"""Kinds whose low scores are listed as stragglers; the others are scored only."""
+PHASE_KINDS: Final[dict[str, SectionKind]] = {"checkpoint": "checkpoint", "eval": "eval"}
+"""Kind of the span of a declared phase; every other phase is ``other``."""
+
+HOST_BASIS: Final = "host"
+EVENTS_BASIS: Final = "events"
+CUPTI_BASIS: Final = "cupti"
+"""Values of ``TIME_BASIS``."""
+
+STEP_SPAN: Final = "step"
+"""Name of the span that covers one step of one rank. It is not scored."""
+ROOT_SPAN: Final = "all ranks"
+"""Name of the root of a step's trace, which a forwarder makes; the ``step`` spans are below it."""
+OTHER_SECTION: Final = "<other>"
+
+# --- kernel histogram: what a rank's GPU ran in an interval ----------------------------------
+KERNEL: Final = Attribute(
+    "straggler.kernel", "name of a CUDA kernel, demangled; `<other>` for all without a point"
+)
+KERNEL_CLASS: Final = Attribute("straggler.kernel.class", "one of KERNEL_CLASSES")
+OTHER_KERNEL: Final = "<other>"
+"""Kernels in which little time is spent, together; they are never scored."""
+
+NCCL_KERNEL_MARKS: Final = ("nccldev", "ncclkernel", "ncclsymk", "nvshmem", "deep_ep", "rccl")
+"""Lower-case marks of communication kernels, over all naming generations of NCCL and its kin."""
+MEMORY_MARKS: Final = ("memcpy", "memset", "cuda memcpy", "cuda memset")
+"""How the names of copies and fills begin, in lower case."""
+KernelClass = Literal["compute", "nccl", "memory"]
+KERNEL_CLASSES: Final[tuple[KernelClass, ...]] = ("compute", "nccl", "memory")
+
+# Aliases accepted on input, first match wins; the product's own name comes first.
+RANK_ALIASES: Final = (str(RANK), "nv.dl.rank", "dl.rank", "rank")
+WORLD_SIZE_ALIASES: Final = (str(WORLD_SIZE), "nv.dl.world_size", "dl.world_size", "world_size")
+LOCAL_RANK_ALIASES: Final = (
+    str(LOCAL_RANK),
+    "nv.dl.local_rank",
+    "dl.local_rank",
+    "local_rank",
+    "pytorch.local_rank",
+)
+RUN_ID_ALIASES: Final = (
+    str(RUN_ID),
+    "nv.dl.run_id",
+    "dl.run_id",
+    "nemo.run.id",
+    "nv.dl.job.uuid",
+    "training_job.id",
+)
+STEP_ALIASES: Final = (
+    str(STEP),
+    "nv.dl.iteration",
+    "dl.iteration",
+    "megatron.iteration",
+    "iteration",
+    "global_step",
+    "step",
+)
+ROLE_ALIASES: Final = (str(ROLE), "nv.dl.role")
+SECTION_ALIASES: Final = (str(SECTION),)
+SESSION_ALIASES: Final = (str(SESSION_ID), "nv.dl.run.uuid", str(SERVICE_INSTANCE_ID))
+"""What tells a restarted rank from the one before; NeMo Lens keeps ``service.instance.id``."""
+PARALLEL_RANK_ALIASES: Final = {
+    d: (str(key), f"dl.{d}_parallel.rank") for d, key in PARALLEL_RANK.items()
+}
+SPAN_TRUNCATED: Final = "nemo.span.truncated"
+"""NeMo Lens sets it on a span that was still open at shutdown: its end says nothing."""
+
+# Spans of known instrumentations, by patterns of their names: NeMo Lens in Megatron-LM, dd-trace.
+KNOWN_KINDS: Final[dict[SectionKind, tuple[str, ...]]] = {
+    "wait": (
+        "pytorch.allreduce",
+        "pytorch.allgather*",
+        "pytorch.broadcast",
+        "pytorch.reducescatter*",
+        "pytorch.barrier",
+        "pytorch.grad_comm",
+        "megatron.p2p.*",
+        "megatron.pp.*",
+        "megatron.grad_sync.*",
+    ),
+    "data": ("pytorch.data_load",),
+    "checkpoint": ("megatron.save_checkpoint*", "megatron.load_checkpoint*"),
+    "eval": ("megatron.evaluate*",),
+    "other": ("megatron.model_init",),
+}
+UNSCORED_SPANS: Final = (
+    "pytorch.rank",
+    "pytorch.step",
+    "pytorch.kernel",
+    "megatron.pretrain",
+    "megatron.train",
+    "megatron.train_step",
+)
+"""Spans that last as long as the process (dd-trace ends ``pytorch.rank`` every 600 s and begins it
+anew) or a whole step, which is equally long on all ranks that wait for each other; and kernels,
+which have one name for all."""
+
+GpuTier = Literal["off", "events", "cupti"]
+GPU_TIERS: Final[tuple[GpuTier, ...]] = ("off", "events", "cupti")
+"""Values of ``GPU_TIMING_TIER``, each worth more than the one before."""
+
+
+class GpuReason(NamedTuple):
+    """Why sections are not timed on the GPU as they could be: the cause, and what to do."""
+
+    cause: str
+    remedy: str
+
+
+GPU_TIMING_REASONS: Final[dict[str, GpuReason]] = {
+    "auto": GpuReason(
+        "gpu_timing is 'auto', which takes no tier as long as nobody has measured one on a GPU",
+        "set OTEL_STRAGGLER_GPU_TIMING=cupti or configure(gpu_timing='cupti')",
+    ),
+    "asked": GpuReason("it was asked for", "ask for another tier with set_gpu_timing()"),
+    "not_configured": GpuReason("nothing is recorded in this process", "call configure()"),
+    "no_extension": GpuReason(
+        "the native part of the package is not there",
+        "install a wheel for this platform, or from source with a C++ compiler",
+    ),
+    "not_sent": GpuReason(
+        "no spans of this package's own are sent, and the application's provider gets host times",
+        "name a collector in configure(endpoint=...), and unset OTEL_TRACES_EXPORTER",
+    ),
+    "no_torch": GpuReason(
+        "torch has not been imported yet", "nothing: it is looked at again every second"
+    ),
+    "no_cuda": GpuReason(
+        "torch was built without CUDA, or sees no GPU", "install a torch for CUDA"
+    ),
+    "cuda_unused": GpuReason(
+        "the process has not used CUDA yet", "nothing: it is looked at again every second"
+    ),
+    "no_driver": GpuReason(
+        "no CUDA driver is loaded in this process", "nothing: it is looked at again every second"
+    ),
+    "no_cupti": GpuReason(
+        "no libcupti was found",
+        "install torch for CUDA, or put CUDA's extras/CUPTI/lib64 on LD_LIBRARY_PATH",
+    ),
+    "broken_cupti": GpuReason(
+        "the libcupti that was found cannot be used",
+        "unset OTEL_STRAGGLER_CUPTI to use the one that torch brings, or reinstall that",
+    ),
+    "old_cupti": GpuReason(
+        "the libcupti that was found is older than that of CUDA 11.8",
+        "use a torch for a newer CUDA",
+    ),
+    "not_initialized": GpuReason(
+        "CUPTI finds the driver not initialised", "nothing: it is tried again every minute"
+    ),
+    "not_compatible": GpuReason(
+        "another client uses CUPTI's newer interface in this process", "stop it"
+    ),
+    "not_supported": GpuReason(
+        "this device or mode (MIG, vGPU, WSL, MPS) offers no kernel records",
+        "time sections by events",
+    ),
+    "virtualized": GpuReason(
+        "the GPU is virtualised, and CUPTI or its host forbids tracing",
+        "ask for vGPU profiling to be enabled, or time sections by events",
+    ),
+    "confidential": GpuReason("confidential computing forbids tracing", "time sections by events"),
+    "insufficient_privileges": GpuReason(
+        "the driver lets administrators profile only",
+        "load it with NVreg_RestrictProfilingToAdminUsers=0, or give the container CAP_SYS_ADMIN",
+    ),
+    "multiple_subscribers": GpuReason(
+        "another profiler holds CUPTI (Nsight, cuda-gdb, compute-sanitizer)",
+        "run without it; it is tried again every minute",
+    ),
+    "cupti_unknown": GpuReason(
+        "CUPTI finds no usable driver, or one older than itself",
+        "compare nvidia-smi with torch.version.cuda",
+    ),
+    "cupti_failed": GpuReason(
+        "a call of CUPTI failed in an unexpected way",
+        "report it with the versions of driver, CUDA and torch",
+    ),
+    "no_memory": GpuReason(
+        "there is no address space for the buffers", "allow 64 MiB more (ulimit -v)"
+    ),
+    "no_events": GpuReason("CUDA events cannot be used here", "ask for cupti"),
+    "events_failed": GpuReason(
+        "a CUDA event failed, most likely after an error of the program's own",
+        "look for a CUDA error in the program's log; set_gpu_timing('events') tries again",
+    ),
+    "forked": GpuReason(
+        "CUDA does not work in a forked child", "start it by spawn and configure() there"
+    ),
+    "invalid_timestamps": GpuReason(
+        "CUPTI gave more than 1 % of kernels no valid timestamps, as some versions do after "
+        "millions of kernels",
+        "use a torch with a newer CUDA; set_gpu_timing('cupti') tries again",
+    ),
+    "takeover": GpuReason(
+        "another profiler takes what CUPTI gives back", "nothing: it is tried again every minute"
+    ),
+    "kineto_active": GpuReason(
+        "torch.profiler is at work", "nothing: timing goes on when it has stopped"
+    ),
+    "governor": GpuReason(
+        "timing cost more of the step than OTEL_STRAGGLER_GPU_OVERHEAD allows",
+        "allow more, or live with the lower tier; set_gpu_timing() tries again",
+    ),
+}
+"""By code: all values of ``GPU_TIMING_REASON``."""
