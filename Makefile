@@ -11,7 +11,7 @@ PIP_INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check
 .DEFAULT_GOAL := help
 # Tests start hundreds of processes of ours: none of them shall compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help dev servers check format cpp-test test neighbours wheel demo bench bench-detection bench-peers soak fuzz examples clean
+.PHONY: help dev servers docs check format cpp-test test neighbours wheel demo bench bench-detection bench-peers soak fuzz examples clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -42,6 +42,10 @@ screenshots: dev servers ## pictures of the live page in docs/images, from real 
 .PHONY: generate
 generate: dev ## write the reference pages in docs/ from the code
 	$(BIN)/python docs/generate.py
+
+docs: dev ## the documentation as a site, in out/site
+	$(PIP_INSTALL) -c constraints-dev.txt mkdocs-material
+	$(BIN)/mkdocs build --strict --quiet
 
 check: dev ## format, lint, types, import contracts, reference pages
 	$(BIN)/ruff format --check .
@@ -78,10 +82,10 @@ demo: dev ## a real distributed training with one slow rank, found by the collec
 examples: dev ## run every example
 	$(BIN)/python -m pytest tests/examples
 
-bench: dev ## every number of docs/costs.md and the README
+bench: dev ## every number of docs/internals/costs.md and the README
 	$(BIN)/python -m benchmarks
 
-bench-detection: dev ## who finds the slow rank: all methods, all cases; then docs/detection.md
+bench-detection: dev ## who finds the slow rank: all methods, all cases; then docs/internals/detection-accuracy.md
 	$(BIN)/python -m benchmarks.detection --summary docs/measurements/detection-B.json
 	$(BIN)/python -m benchmarks.detection --render
 

@@ -17,7 +17,7 @@ _SCRAPE_S = 15.0
 
 
 def page() -> str:
-    """All of ``docs/alerts.md`` below its first line.
+    """All of ``docs/operate/alerts.md`` below its first line.
 
     Raises:
         Undescribed: a setting has no description.
@@ -35,7 +35,7 @@ def page() -> str:
 _TEXT = """# Alerts
 
 Rules for Prometheus and Mimir, an example for Alertmanager, notification templates and a \
-[runbook](../alerts/RUNBOOK.md) stand in `alerts/`. All of it is made of one catalogue in the \
+[runbook](../../alerts/RUNBOOK.md) stand in `alerts/`. All of it is made of one catalogue in the \
 package; nothing there is written by hand.
 
 ## Load the rules
@@ -113,7 +113,7 @@ The mean is half a heartbeat, half a scrape and half an evaluation less. `group_
 shorter than an evaluation, else a rank's alert leaves before that of its run can inhibit it. \
 Alerts of a group that is known already wait for `group_interval` instead.
 
-Measured (`python -m benchmarks.alert_delay`, [result](measurements/alert_delay.json)): real gloo \
+Measured (`python -m benchmarks.alert_delay`, [result](../measurements/alert_delay.json)): real gloo \
 ranks, Prometheus and Alertmanager, all waits 0.5 to 1 s and timeouts of 3 and 4 s, so that the \
 sum above is 7.5 s for a lost rank and 8.5 s for a stuck one; eight faults of each kind. From the \
 fault to the webhook it took, median and longest, 6.0 and 6.4 s for a stopped process, 5.7 and \
@@ -158,7 +158,7 @@ def _alerts(settings: AlertSettings) -> str:
         waits_s = rule.for_s(settings)
         rows.append(
             [
-                f"[{name}](../alerts/RUNBOOK.md#{name.lower()})",
+                f"[{name}](../../alerts/RUNBOOK.md#{name.lower()})",
                 ", ".join(each.severity for each in rules),
                 rule.domain or "by the cause",
                 duration(waits_s) if waits_s else "at once",
@@ -181,7 +181,7 @@ def _delays(settings: AlertSettings) -> str:
     )
     lost_s, least_s = liveness.lost_after_seconds, liveness.least_timeout_seconds
     most = duration(liveness.most_timeout_seconds)
-    learnt = f"{duration(least_s)} to {most}, [learnt](liveness.md#timeouts)"
+    learnt = f"{duration(least_s)} to {most}, [learnt](silent-and-stuck-ranks.md#timeouts)"
     each = [duration(seconds) for seconds in after_s]
     lost = [duration(heartbeat_s), f"{duration(lost_s)} (`liveness.lost_after_seconds`)", *each]
     stuck = [f"2 of {duration(heartbeat_s)}", learnt, *each]

@@ -36,7 +36,7 @@ _BAD_VALUES: tuple[object, ...] = ({}, "-")
 
 
 def page() -> str:
-    """All of ``docs/configuration.md`` below its first line.
+    """All of ``docs/reference/configuration.md`` below its first line.
 
     Raises:
         Undescribed: a setting, or a variable that is read, has no description.
@@ -53,7 +53,7 @@ def page() -> str:
 _TEXT = """# Configuration
 
 What the page says is read from the code that uses it. How the collector's file is written is in \
-[collector.yaml](collector.yaml).
+[collector.yaml](../collector.yaml).
 
 ## A training process: `configure()`
 An argument wins over the environment; of the environment, the first variable in the column that \

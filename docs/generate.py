@@ -25,10 +25,10 @@ from benchmarks.gpu import page as gpu_page  # noqa: E402
 
 NOTE = "<!-- Made by docs/generate.py from the code. Change the code, then run: make generate -->\n"
 PAGES = {
-    "alerts.md": alerts_page.page,
-    "configuration.md": configuration_page.page,
-    "gpu-measurements.md": gpu_page.page,
-    "wire.md": wire_page.page,
+    "operate/alerts.md": alerts_page.page,
+    "reference/configuration.md": configuration_page.page,
+    "internals/gpu-measurements.md": gpu_page.page,
+    "reference/names-on-the-wire.md": wire_page.page,
 }
 
 

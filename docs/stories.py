@@ -1,4 +1,4 @@
-"""Four simulated runs whose pictures differ: what docs/reading-the-page.md shows and tests assert.
+"""Four simulated runs whose pictures differ: what docs/start/four-faults.md shows and tests assert.
 
 Each is an ordinary ``otel-straggler simulate`` command, with a pipeline x data layout of 32 ranks.
 """

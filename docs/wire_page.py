@@ -131,7 +131,7 @@ _REASONS = {
 
 
 def page() -> str:
-    """All of ``docs/wire.md`` below its first line.
+    """All of ``docs/reference/names-on-the-wire.md`` below its first line.
 
     Raises:
         Undescribed: a kind, an outcome or a reason has no description.
@@ -200,7 +200,7 @@ Besides mistakes in calls of the package, which are counted as `bad_section`, `b
 
 {reasons}
 ### Words of `straggler.verdict.info`
-What they mean, and what to do: [verdicts](verdicts.md).
+What they mean, and what to do: [verdicts](../operate/verdicts.md).
 
 {verdicts}"""
 

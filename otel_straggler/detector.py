@@ -2,7 +2,7 @@
 
     from otel_straggler import detector as straggler   # was: from nvidia_resiliency_ext import ...
 
-The same calls, with or without a GPU. What differs on purpose is in docs/from-nvrx.md.
+The same calls, with or without a GPU. What differs on purpose is in docs/recipes/from-nvrx.md.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Real gloo ranks, Debian's Prometheus and Alertmanager, the rules that are handed
 intervals of ``servers.py``. ``detected`` is when the collector's report names the rank, ``arrived``
 when the notification is at the webhook. The fault comes at any time between two heartbeats, scrapes
 and evaluations. ``longest_s`` is the sum of all waits (``intervals_s``), the formula of
-docs/alerts.md with these intervals; a machine that is busy adds to it.
+docs/operate/alerts.md with these intervals; a machine that is busy adds to it.
 """
 
 from __future__ import annotations

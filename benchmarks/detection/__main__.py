@@ -65,7 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--explain", action="store_true", help=f"what {OURS} misses or makes up")
     parser.add_argument("--list", action="store_true", help="print the names of the cases")
     parser.add_argument("--processes", type=int, choices=(1, 2), default=2)
-    parser.add_argument("--render", action="store_true", help="write docs/detection.md's tables")
+    parser.add_argument(
+        "--render", action="store_true", help="write docs/internals/detection-accuracy.md's tables"
+    )
     parser.add_argument("--check", action="store_true", help="with --render: only compare")
     return parser
 

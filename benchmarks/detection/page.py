@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.detection.report import markdown
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "detection.md"
+PAGE = ROOT / "docs" / "internals" / "detection-accuracy.md"
 MEASURED = ROOT / "docs" / "measurements" / "detection-B.json"
 BEGIN, END = "<!-- measured: begin -->\n", "<!-- measured: end -->"
 
@@ -36,5 +36,7 @@ def filled(page: str, tables: str) -> str:
     head, _, rest = page.partition(BEGIN)
     _, mark, tail = rest.partition(END)
     if not mark:
-        raise ValueError(f"docs/detection.md has no {BEGIN.strip()} ... {END}: put them back")
+        raise ValueError(
+            f"docs/internals/detection-accuracy.md has no {BEGIN.strip()} ... {END}: put them back"
+        )
     return f"{head}{BEGIN}{tables}{END}{tail}"

@@ -1,4 +1,4 @@
-"""docs/gpu-measurements.md, from the JSON of ``make gpu-check`` and ``make gpu-soak``."""
+"""docs/internals/gpu-measurements.md, from the JSON of ``make gpu-check`` and ``make gpu-soak``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOBODY = "Nobody has run this yet."
 _HEAD = """# What timing kernels does on a real GPU
 
 Figures of `make gpu-check` (ten minutes) and `make gpu-soak` (nine), beside what was expected of \
-them before. How kernels are timed, and in which tier: [gpu-timing.md](gpu-timing.md).
+them before. How kernels are timed, and in which tier: [gpu-timing.md](../recipes/gpu-timing.md).
 
 **met**: as expected. **missed**: a requirement is not fulfilled. **differs**: a guess was wrong; \
 nothing depends on it. Brackets hold the quartiles over all rounds.

@@ -25,7 +25,7 @@ SCRAPE_S = 15
 """Prometheus' time for taking in a page: in 5 s a busy machine loses some of 9 MB, and lines with a
 gap weigh a third less."""
 SAMPLES = 150_000
-"""Stated in docs/dashboards.md: of an answer, of a page, and what a query reads. Of 512 ranks one
+"""Stated in docs/operate/dashboards.md: of an answer, of a page, and what a query reads. Of 512 ranks one
 section of each at every point would be more."""
 
 

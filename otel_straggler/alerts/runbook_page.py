@@ -16,7 +16,7 @@ _HEAD: Final = """\
 # Runbook
 
 One chapter for each alert: what it means, the first three things to do, how to be quiet. Times \
-and thresholds are the defaults; `docs/alerts.md` has them all. Commands ask a collector at \
+and thresholds are the defaults; `docs/operate/alerts.md` has them all. Commands ask a collector at \
 `127.0.0.1:9464`; `--collector URL` names another.
 
 To acknowledge for a while: the silence link of the alert, or \

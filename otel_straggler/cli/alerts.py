@@ -78,7 +78,7 @@ def render(values: tuple[str, ...], folder: Path | None, only: str | None) -> No
     """Write rules, recording rules, an example for Alertmanager, templates and the runbook.
 
     Without --out the one file that --only names is printed. Thresholds are listed in
-    docs/alerts.md.
+    docs/operate/alerts.md.
     """
     settings = parse_settings(values)
     rendered = PARTS[only](settings) if only else render_all(settings)

@@ -30,7 +30,7 @@ _COLOUR = {"critical": "red", "warning": "yellow"}
 _WIDEST = 100
 _SHORT = (
     "Timeouts and waits are short here. With the defaults a lost rank is told within about a "
-    "minute;\nwhat every wait is for stands in docs/alerts.md."
+    "minute;\nwhat every wait is for stands in docs/operate/alerts.md."
 )
 
 

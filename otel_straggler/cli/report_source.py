@@ -29,7 +29,7 @@ _NOT_FOUND = 404
 
 
 class Pictures(Protocol):
-    """What docs/page-api.md describes, wherever it comes from."""
+    """What docs/reference/http-api.md describes, wherever it comes from."""
 
     where: str
     """For messages: a URL or a path."""

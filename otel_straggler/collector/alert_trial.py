@@ -59,7 +59,7 @@ class AlertTrial:
 
         Cost: seconds, where servers do not answer.
         """
-        asked = Asked(body, remedy="See docs/notifications.md.")
+        asked = Asked(body, remedy="See docs/operate/notify-without-prometheus.md.")
         severity = asked.text("severity")
         if severity not in _SEVERITIES:
             raise asked.wrong("severity", severity, f"one of {', '.join(_SEVERITIES)}")

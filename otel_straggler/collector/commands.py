@@ -32,7 +32,7 @@ MOST_REMEMBERED: Final = 2_000
 MOST_CULPRITS: Final = 20
 MOST_VICTIMS: Final = 3
 LONGEST_QUERY: Final = 4_096
-_REMEDY: Final = "See docs/liveness.md, 'What a stuck rank was doing'."
+_REMEDY: Final = "See docs/operate/silent-and-stuck-ranks.md, 'What a stuck rank was doing'."
 _OUTCOMES: Final = frozenset({"done", "failed", "refused"})
 _log = logging.getLogger(__name__)
 

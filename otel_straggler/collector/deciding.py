@@ -12,7 +12,7 @@ from otel_straggler.model.verdict import ACTIONS, Decision, Verdict, hang_subjec
 from otel_straggler.publish.decisions import Decisions
 
 LONGEST_MUTE_S: Final = 30 * 86_400.0
-_REMEDY: Final = "See docs/verdicts.md, 'When it is wrong'."
+_REMEDY: Final = "See docs/operate/verdicts.md, 'When it is wrong'."
 
 
 class UnknownSubjectError(InputError):

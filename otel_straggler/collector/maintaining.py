@@ -12,7 +12,7 @@ from otel_straggler.publish.maintenance_book import MaintenanceBook
 
 LONGEST_S: Final = 30 * 86_400.0
 _FAR_S: Final = 1e11
-_REMEDY: Final = "See docs/liveness.md, 'Maintenance'."
+_REMEDY: Final = "See docs/operate/silent-and-stuck-ranks.md, 'Maintenance'."
 
 
 class Maintaining:

@@ -21,7 +21,7 @@ _KERNEL: Final = f"{RANK}, kernel"
 _MOST_KERNELS: Final = 10
 _NO_SENSORS: Final = "Neither the rank nor DCGM exporter tells of its GPU."
 _NO_KERNELS: Final = (
-    "No kernels here: the rank has ended, times none (docs/gpu-timing.md), or the budget of series "
+    "No kernels here: the rank has ended, times none (docs/recipes/gpu-timing.md), or the budget of series "
     "has folded them."
 )
 CLOCK, MEMORY_CLOCK = "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_MEM_CLOCK"

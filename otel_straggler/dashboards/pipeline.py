@@ -122,7 +122,7 @@ def _incoming() -> list[Panel]:
             4,
             "Spans received",
             "By fate. Spans that are refused or not scored: the reason says what is missing, "
-            "docs/from-opentelemetry.md what to set.",
+            "docs/recipes/from-opentelemetry.md what to set.",
             semconv.COLLECTOR_SPANS,
             ("fate", "reason"),
             some=True,
@@ -148,7 +148,7 @@ def _incoming() -> list[Panel]:
         _pace(
             6,
             "Records that ranks lost",
-            "By reason, all runs. docs/wire.md explains each: most mean that the collector was "
+            "By reason, all runs. docs/reference/names-on-the-wire.md explains each: most mean that the collector was "
             "away, or that sections are too short to send one by one.",
             semconv.RECORDS_DROPPED,
             ("reason",),
@@ -193,7 +193,7 @@ def _points() -> Panel:
         "Data points received",
         "By use, and by fate those of section and kernel histograms. spans_win: the same sections "
         "come as spans, switch one off. repeated: sent twice, count on none. over_limit: too many "
-        "names, see docs/wire.md. Points whose use is none: nobody here needs them.",
+        "names, see docs/reference/names-on-the-wire.md. Points whose use is none: nobody here needs them.",
         "cps",
         [
             ("{{collector}} used: {{use}}", _some(semconv.COLLECTOR_POINTS, "use")),
@@ -304,7 +304,7 @@ def _scored() -> list[Panel]:
             11,
             "What the history could not keep",
             "By reason, items a second. disk_full and read_only need you; the others are "
-            "explained in docs/wire.md.",
+            "explained in docs/reference/names-on-the-wire.md.",
             semconv.COLLECTOR_HISTORY_FAILURES,
             ("reason",),
             RATE_IS_ODD,

@@ -56,7 +56,7 @@ def _verdicts() -> Panel:
     return rows(
         1,
         "Verdicts on the rank",
-        "Suspect, confirmed and flapping verdicts, with cause and evidence. docs/verdicts.md has "
+        "Suspect, confirmed and flapping verdicts, with cause and evidence. docs/operate/verdicts.md has "
         "what to do for each cause. No row: nothing speaks against this rank.",
         [("is told", "short", newest(semconv.VERDICT_INFO, subject, OF_RANK), PLAIN)],
         dropped=["is told", *OF_ONE_RUN],
@@ -84,7 +84,7 @@ def _now() -> list[Panel]:
             3,
             "May take",
             "What the rank may take for what it does before it counts as stuck. Too short or too "
-            "long: docs/liveness.md says how it is set.",
+            "long: docs/operate/silent-and-stuck-ranks.md says how it is set.",
             "s",
             allowed,
             PLAIN,
@@ -162,7 +162,7 @@ def _gpu() -> Panel:
         "percentunit",
         [("against the best {{group}}", best), ("against its own best {{group}}", own)],
         steps=SCORES,
-        empty="The rank times no kernels (docs/gpu-timing.md).",
+        empty="The rank times no kernels (docs/recipes/gpu-timing.md).",
     )
 
 
@@ -200,7 +200,7 @@ def _dropped() -> Panel:
         12,
         "Records that it lost",
         "A second, by reason. Scores rest on what is left: above 0 for long, see the reasons in "
-        "docs/wire.md. Reasons that begin with gpu_ lose GPU times only.",
+        "docs/reference/names-on-the-wire.md. Reasons that begin with gpu_ lose GPU times only.",
         "cps",
         [("{{reason}} {{node}}", pace(semconv.RECORDS_DROPPED, f"{RANK}, reason", OF_RANK))],
         steps=RATE_IS_ODD,

@@ -40,7 +40,7 @@ def bundle(data: Any, *, title: str, read: Read | None = None) -> str:
     """The page with ``data`` in it, as one HTML file.
 
     Args:
-        data: of JSON's types, as docs/page-api.md says; names in it may be anything.
+        data: of JSON's types, as docs/reference/http-api.md says; names in it may be anything.
         title: of the document.
         read: where the page's files come from; the package's own if None.
 
@@ -149,5 +149,5 @@ def _required(found: Any, where: str, what: str) -> Any:
 
 
 def _broken(where: str, value: str, expected: str) -> InputError:
-    remedy = "docs/live-page.md has the rules for the page's files."
+    remedy = "docs/operate/live-page.md has the rules for the page's files."
     return InputError(describe(where=where, value=value, expected=expected, remedy=remedy))

@@ -25,7 +25,7 @@ _DECLARATION: Final = re.compile(
 )
 _NAME: Final = re.compile(r"[\w$]+")
 _LOOK_BACK: Final = 40
-_REMEDY: Final = "docs/live-page.md has the rules for the page's modules."
+_REMEDY: Final = "docs/operate/live-page.md has the rules for the page's modules."
 
 
 @dataclass(frozen=True, slots=True)

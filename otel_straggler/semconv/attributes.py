@@ -50,7 +50,7 @@ GPU_TIMING_TIER: Final = Attribute(
 )
 GPU_TIMING_REASON: Final = Attribute(
     "straggler.gpu.timing.reason",
-    "why the tier is not cupti; docs/gpu-timing.md has the reasons",
+    "why the tier is not cupti; docs/recipes/gpu-timing.md has the reasons",
 )
 RANK_ENDING: Final = Attribute(
     "straggler.rank.ending",

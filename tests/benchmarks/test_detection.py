@@ -103,7 +103,7 @@ def test_an_unknown_case_is_refused():
 
 
 def test_the_page_shows_the_committed_measurement():
-    """docs/detection.md is written from the JSON beside it, never by hand."""
+    """docs/internals/detection-accuracy.md is written from the JSON beside it, never by hand."""
     assert render(check=True) == 0
     assert json.loads(MEASURED.read_text())["set"] == "B"
 

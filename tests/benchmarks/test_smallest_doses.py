@@ -69,7 +69,7 @@ def test_it_runs_and_has_its_figures(run_here: Any, name: str) -> None:
 
 
 def test_a_view_of_the_page_and_a_scrape_are_measured(run_here: Any) -> None:
-    """The figures of docs/costs.md and docs/page-api.md."""
+    """The figures of docs/internals/costs.md and docs/reference/http-api.md."""
     found = run_here("page_view", {}, "--ranks", "8", "--views", "1")
     of_size = found["ranks"]["8"]
     assert of_size["view_ms"]["median"] > 0
@@ -91,7 +91,7 @@ def test_heartbeats_beside_large_bodies_are_measured(run_here: Any) -> None:
 
 
 def test_many_runs_are_measured_without_a_browser(run_here: Any) -> None:
-    """The figures of docs/costs.md."""
+    """The figures of docs/internals/costs.md."""
     small = ("--runs", "3", "--ranks", "4", "--seconds", "0.3", "--asks", "1")
     found = run_here("many_runs", {}, *small, "--no-browser")["runs"]["3"]
     assert found["phases"].keys() == {"silent", "alive"}
@@ -113,7 +113,7 @@ def test_many_runs_are_measured_in_a_browser(run_here: Any) -> None:
 
 @pytest.mark.browser
 def test_frames_while_panning_are_measured(run_here: Any) -> None:
-    """The figures of docs/costs.md, of both charts."""
+    """The figures of docs/internals/costs.md, of both charts."""
     small = {"RANKS": 400, "WINDOWS": 40, "SECTIONS": 5}
     found = run_here("page_fluidity", small, "--seconds", "1.5")
     assert found["charts"].keys() == {"rank_time", "sections"}

@@ -121,7 +121,10 @@ def test_what_is_no_json_object_is_refused(live: Any, kit: Any, body: bytes) -> 
     """With where it is described."""
     answer = kit.ask(live.addresses["metrics"], "POST", PATH, body, JSON)
     assert answer.status == 400
-    assert "expected a JSON object. See docs/liveness.md" in answer.json()["error"]
+    assert (
+        "expected a JSON object. See docs/operate/silent-and-stuck-ranks.md"
+        in answer.json()["error"]
+    )
 
 
 def test_too_many_nodes_are_refused(live: Any, tell: Any) -> None:

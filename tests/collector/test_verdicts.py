@@ -137,8 +137,8 @@ def test_a_page_with_verdicts_passes_promtool(live: Any, promtool: str) -> None:
 def test_the_queries_of_the_page_find_the_slow_rank_in_prometheus(
     live: Any, kit: Any, prometheus: str, tmp_path: Path
 ) -> None:
-    """All of docs/verdicts.md, and who makes others wait."""
-    page = Path(__file__).parents[2] / "docs" / "verdicts.md"
+    """All of docs/operate/verdicts.md, and who makes others wait."""
+    page = Path(__file__).parents[2] / "docs" / "operate" / "verdicts.md"
     queries = re.findall(r"^```promql\n(.*?)\n```$", page.read_text(), re.MULTILINE | re.DOTALL)
     assert len(queries) >= 3
     with running_prometheus(prometheus, live.addresses["metrics"], tmp_path) as address:

@@ -289,7 +289,7 @@ def test_colours_begin_where_alerts_do() -> None:
 
 
 def test_metrics_are_named_by_the_catalogue() -> None:
-    """The names in docs/wire.md that this looks at are those of semconv."""
+    """The names in docs/reference/names-on-the-wire.md that this looks at are those of semconv."""
     known = {m.prometheus_name for m in vars(semconv).values() if isinstance(m, Metric)}
     known |= {m.prometheus_name for m in semconv.OVER_RANKS.values()}
     used = {

@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def told() -> dict[str, frozenset[str]]:
-    """By name in Prometheus, of all that docs/wire.md gives labels of a collector for."""
-    page = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
+    """By name in Prometheus, of all that docs/reference/names-on-the-wire.md gives labels of a collector for."""
+    page = (ROOT / "docs" / "reference" / "names-on-the-wire.md").read_text(encoding="utf-8")
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in re.findall(r"^\| `(?:straggler|hw)\..*\|$", page, re.MULTILINE)

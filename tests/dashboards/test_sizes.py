@@ -86,7 +86,7 @@ def test_a_full_budget_keeps_the_matrix_and_finds_every_rank() -> None:
 
 def test_the_sizes_stand_in_the_documentation() -> None:
     """What is promised is what is tested."""
-    page = (ROOT / "docs" / "dashboards.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "operate" / "dashboards.md").read_text(encoding="utf-8")
     assert f"{QUERY_BYTES // 1024} KiB" in page
     assert f"{PAGE_BYTES // 1024**2} MiB" in page
     assert f"{SAMPLES:,} samples" in page

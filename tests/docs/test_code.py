@@ -20,7 +20,7 @@ from .pages import Block, blocks
 LONGEST_S = 240
 AROUND = {
     "README.md": {"batches": range(3), "model": abs, "sync_gradients": lambda: None},
-    "docs/trackers.md": {"writer": lambda name, value, step: None, "steps": 3},
+    "docs/recipes/experiment-trackers.md": {"writer": lambda name, value, step: None, "steps": 3},
 }
 """What a page's blocks take from the reader's own program."""
 

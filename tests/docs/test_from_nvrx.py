@@ -18,7 +18,7 @@ from otel_straggler.detector import Detector, Report, Statistic
 
 from .pages import ROOT, blocks_of
 
-FILE = ROOT / "docs" / "from-nvrx.md"
+FILE = ROOT / "docs" / "recipes" / "from-nvrx.md"
 PAGE = FILE.read_text(encoding="utf-8")
 PEER = "nvidia_resiliency_ext"
 needs_peer = pytest.mark.skipif(

@@ -14,7 +14,7 @@ from otel_straggler.cli.collector import load_settings
 
 from .pages import PAGES, ROOT, fences
 
-PAGE = (ROOT / "docs" / "from-opentelemetry.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "recipes" / "from-opentelemetry.md").read_text(encoding="utf-8")
 
 
 def test_every_figure_of_the_page_is_one_that_the_benchmark_prints() -> None:

@@ -44,7 +44,7 @@ CLIENT, SCORING = defaults(ClientSettings), defaults(ScoringSettings)
 VERDICTS = defaults(VerdictsSettings)
 HISTORY, METRICS = defaults(HistorySettings), defaults(MetricsSettings)
 STATED = {
-    "concepts.md": [
+    "start/concepts.md": [
         f"every {CLIENT['heartbeat_s']:g} s (`heartbeat_s`)",
         f"every {CLIENT['histogram_s']:g} s",
         f"one step in {CLIENT['sample_steps']} (`sample_steps`)",
@@ -52,13 +52,15 @@ STATED = {
         f"within {CLIENT['exit_deadline_s']:g} s (`exit_deadline_s`)",
         f"requests of up to {MOST_SPANS}",
         f"a ring of {RING_CAPACITY:,} runs",
+        f"or {SCORING['grace_seconds']:g} s after the first did",
+    ],
+    "start/glossary.md": [
         f"together: {SCORING['window_steps']}; of long steps those of",
         f"those of {SCORING['window_longest_seconds']:g} s, at least {LEAST_STEPS};",
         f"at least {LEAST_STEPS}; {SCORING['window_seconds']:g} s without steps",
-        f"or {SCORING['grace_seconds']:g} s after the first did",
         f"under the threshold of {SCORING['threshold']:g}",
     ],
-    "page-api.md": [
+    "reference/http-api.md": [
         f"from {GZIP_FROM / 1000:g} kB",
         f"The {MOST_RUNS_OF_PAGE} newest that only",
         f"at most {MOST_VERDICTS_OF_PAGE}, `verdicts_left_out`",
@@ -71,23 +73,23 @@ STATED = {
         f"At most {MOST_STREAMS} streams are open",
         f"takes nothing for {HttpLimits().stall_s:g} s",
     ],
-    "history.md": [
+    "operate/history.md": [
         f"every {HISTORY['save_every_seconds']:g} s (`save_every_seconds`)",
         f"{HISTORY['keep_days']:g} days (`keep_days`) and {HISTORY['max_mib']} MiB (`max_mib`)",
         f"up to {MAX_WAITING_BYTES // 2**20} MiB wait",
     ],
-    "from-nvrx.md": [
+    "recipes/from-nvrx.md": [
         f"At most the {MOST_RUNS:,} newest runs of a section count",
         f"| {MOST_SECTIONS:,} between two reports",
         f"None within {LONGEST_S:g} s",
     ],
-    "from-opentelemetry.md": [
+    "recipes/from-opentelemetry.md": [
         f"names beyond {SCORING['max_section_names']} of a run",
         f"{SCORING['window_seconds']:g} s long, in place of windows of {SCORING['window_steps']}",
         f"at most {CLIENT['sdk_spans_per_s']:g} spans a second",
         f"of one step in {CLIENT['sample_steps']} (`sample_steps`)",
     ],
-    "verdicts.md": [
+    "operate/verdicts.md": [
         f"at least {VERDICTS['page_slowdown'] - 1:.0%} (".replace("%", " %"),
         f"at least {VERDICTS['page_loss']:.0%} of".replace("%", " %"),
         f"Groups of fewer than {VERDICTS['least_peers']} ranks",
@@ -109,4 +111,4 @@ def test_a_number_on_a_page_is_the_one_in_the_code(page: str, words: str) -> Non
 def test_pauses_between_tries_grow_to_half_a_minute() -> None:
     """As the page of concepts says."""
     assert LONGEST_DELAY_S == 30.0
-    assert "half a minute at most" in text_of(ROOT / "docs" / "concepts.md")
+    assert "half a minute at most" in text_of(ROOT / "docs" / "start" / "concepts.md")

@@ -8,7 +8,7 @@ from stories import STORIES, Story
 
 from .pages import ROOT, text_of
 
-PAGE = ROOT / "docs" / "reading-the-page.md"
+PAGE = ROOT / "docs" / "start" / "four-faults.md"
 ALL_BYTES = 1_500_000
 
 
@@ -17,7 +17,7 @@ def test_each_story_has_its_command_and_its_picture(story: Story) -> None:
     """As the screenshots are made."""
     arguments = " ".join(story.arguments(STORY_STEPS))
     assert f"otel-straggler simulate {arguments} --send http://127.0.0.1:4318\n" in text_of(PAGE)
-    assert f"(images/story-{story.name}.png)" in text_of(PAGE)
+    assert f"(../images/story-{story.name}.png)" in text_of(PAGE)
 
 
 def test_pictures_are_small() -> None:

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-SIMULATE = (ROOT / "docs" / "simulate.md").read_text(encoding="utf-8")
+SIMULATE = (ROOT / "docs" / "recipes" / "simulated-runs.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str, page: str = README) -> list[str]:

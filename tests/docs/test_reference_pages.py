@@ -60,11 +60,13 @@ def test_a_stale_page_is_named_with_the_remedy(
 ) -> None:
     """``--check`` writes nothing; without it the page is right afterwards."""
     monkeypatch.setattr(generate, "HERE", tmp_path)
-    (tmp_path / "wire.md").write_text("old")
+    stale = tmp_path / "reference" / "names-on-the-wire.md"
+    stale.parent.mkdir()
+    stale.write_text("old")
     assert generate.main(["--check"]) == 1
     said = capsys.readouterr().err
-    assert "docs/wire.md: not what the code says. Run: make generate" in said
-    assert (tmp_path / "wire.md").read_text() == "old"
+    assert "docs/reference/names-on-the-wire.md: not what the code says. Run: make generate" in said
+    assert stale.read_text() == "old"
     assert (generate.main([]), generate.main(["--check"])) == (0, 0)
 
 
@@ -263,7 +265,7 @@ def _read(url: str) -> str:
 
 def test_the_page_on_gpu_timing_has_every_reason() -> None:
     """In the words of the log."""
-    page = (ROOT / "docs" / "gpu-timing.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "recipes" / "gpu-timing.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", page, re.MULTILINE)
     known = [(c, r.cause, r.remedy) for c, r in semconv.GPU_TIMING_REASONS.items()]
     assert [row for row in rows if row[0] in semconv.GPU_TIMING_REASONS] == known

@@ -26,7 +26,7 @@ from otel_straggler.instrument.variables import (
 )
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
 ORDERS = (*OF_ARGUMENTS, *WITHOUT_ARGUMENT)
 
 
@@ -118,7 +118,7 @@ def test_a_variable_that_is_read_but_not_described_stops_the_page(
 def test_every_variable_of_ours_that_the_code_names_is_on_the_page() -> None:
     """Also those that nobody resolves by name, as in messages."""
     assert _named_in(ROOT.glob("otel_straggler/**/*.py")) <= _named_in(
-        [ROOT / "docs" / "configuration.md"]
+        [ROOT / "docs" / "reference" / "configuration.md"]
     )
 
 

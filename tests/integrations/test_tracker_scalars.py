@@ -122,7 +122,7 @@ def test_what_is_known_is_logged_once_in_the_thread_that_calls(scalars: Any, pag
 
 def test_at_most_ten_scalars_and_all_names_are_documented() -> None:
     """One table, which the page of trackers repeats."""
-    page = (Path(__file__).parents[2] / "docs" / "trackers.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "recipes" / "experiment-trackers.md").read_text()
     assert len(TRACKER_SCALARS) <= 10
     for name in TRACKER_SCALARS:
         assert f"`{TRACKER_PREFIX}{name}`" in page

@@ -1,6 +1,6 @@
 """Layer 1 beside the real NVRx 0.4.1 on the same windows: equal, except where we say so.
 
-The list of differences is in docs/scores.md; every test here that shows one names it.
+The list of differences is in docs/reference/scores.md; every test here that shows one names it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The picture of one world, as ``/v1/run`` and a report have it; docs/page-api.md says what is in
+"""The picture of one world, as ``/v1/run`` and a report have it; docs/reference/http-api.md says what is in
 it."""
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def picture_json(
     timeline: TimelineEnds | None = None,
     now_s: float | None = None,
 ) -> Json:
-    """The whole picture. Cost: O(R S); see docs/page-api.md for how long that takes.
+    """The whole picture. Cost: O(R S); see docs/reference/http-api.md for how long that takes.
 
     Args:
         seen: what is known.

@@ -1,7 +1,7 @@
 """Timing of sections on the GPU: which tier is on, why, and for how long.
 
 Tiers are ``off < events < cupti``. What can be had is found out once CUDA is in use, never before;
-what cannot be had steps down with a reason. See docs/gpu-timing.md.
+what cannot be had steps down with a reason. See docs/recipes/gpu-timing.md.
 """
 
 from __future__ import annotations

@@ -24,5 +24,5 @@ Read ``judge.Judge._judge`` first: it is the list of contents. A block goes thro
 
 A constant says what it is for where it stands. Its value is from the literature if its module
 names a source; else it was chosen on the generated runs with the seeds for tuning, and holds on
-those that are reported (``docs/detection.md``).
+those that are reported (``docs/internals/detection-accuracy.md``).
 """
