@@ -1,1 +1,2 @@
-"""Every number of docs/internals/costs.md and the README: a module each, ``python -m benchmarks.<name>``."""
+"""Every number of docs/internals/costs.md and the README: a module each,
+``python -m benchmarks.<name>``."""

@@ -113,8 +113,9 @@ The mean is half a heartbeat, half a scrape and half an evaluation less. `group_
 shorter than an evaluation, else a rank's alert leaves before that of its run can inhibit it. \
 Alerts of a group that is known already wait for `group_interval` instead.
 
-Measured (`python -m benchmarks.alert_delay`, [result](../measurements/alert_delay.json)): real gloo \
-ranks, Prometheus and Alertmanager, all waits 0.5 to 1 s and timeouts of 3 and 4 s, so that the \
+Measured (`python -m benchmarks.alert_delay`, [result](../measurements/alert_delay.json)): real \
+gloo ranks, Prometheus and Alertmanager, all waits 0.5 to 1 s and timeouts of 3 and 4 s, so that \
+the \
 sum above is 7.5 s for a lost rank and 8.5 s for a stuck one; eight faults of each kind. From the \
 fault to the webhook it took, median and longest, 6.0 and 6.4 s for a stopped process, 5.7 and \
 6.3 s for a killed one, 6.9 and 7.6 s for a deadlocked collective, 4.7 and 5.2 s for a slow rank. \

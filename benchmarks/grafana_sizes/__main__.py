@@ -25,8 +25,8 @@ SCRAPE_S = 15
 """Prometheus' time for taking in a page: in 5 s a busy machine loses some of 9 MB, and lines with a
 gap weigh a third less."""
 SAMPLES = 150_000
-"""Stated in docs/operate/dashboards.md: of an answer, of a page, and what a query reads. Of 512 ranks one
-section of each at every point would be more."""
+"""Stated in docs/operate/dashboards.md: of an answer, of a page, and what a query reads. Of 512
+ranks one section of each at every point would be more."""
 
 
 def main(ranks: int = RANKS, stages: int = STAGES) -> int:

@@ -16,8 +16,8 @@ _HEAD: Final = """\
 # Runbook
 
 One chapter for each alert: what it means, the first three things to do, how to be quiet. Times \
-and thresholds are the defaults; `docs/operate/alerts.md` has them all. Commands ask a collector at \
-`127.0.0.1:9464`; `--collector URL` names another.
+and thresholds are the defaults; `docs/operate/alerts.md` has them all. Commands ask a collector \
+at `127.0.0.1:9464`; `--collector URL` names another.
 
 To acknowledge for a while: the silence link of the alert, or \
 `amtool silence add run_id="ID" --duration 4h --comment WHY`.

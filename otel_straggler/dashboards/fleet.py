@@ -144,8 +144,9 @@ def _culprits() -> Panel:
     return rows(
         7,
         "Current culprits",
-        "The 20 confirmed verdicts that cost most. The cause says what to look at (docs/operate/verdicts.md"
-        " has what to do for each); drain a host that is named again and again.",
+        "The 20 confirmed verdicts that cost most. The cause says what to look at "
+        "(docs/operate/verdicts.md has what to do for each); drain a host that is named again "
+        "and again.",
         [
             ("time lost, in ranks", "short", worst, PLAIN),
             (

@@ -21,8 +21,8 @@ _KERNEL: Final = f"{RANK}, kernel"
 _MOST_KERNELS: Final = 10
 _NO_SENSORS: Final = "Neither the rank nor DCGM exporter tells of its GPU."
 _NO_KERNELS: Final = (
-    "No kernels here: the rank has ended, times none (docs/recipes/gpu-timing.md), or the budget of series "
-    "has folded them."
+    "No kernels here: the rank has ended, times none (docs/recipes/gpu-timing.md), or the budget "
+    "of series has folded them."
 )
 CLOCK, MEMORY_CLOCK = "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_MEM_CLOCK"
 POWER, HEAT_OF_GPU = "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_GPU_TEMP"

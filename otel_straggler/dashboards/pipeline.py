@@ -148,8 +148,8 @@ def _incoming() -> list[Panel]:
         _pace(
             6,
             "Records that ranks lost",
-            "By reason, all runs. docs/reference/names-on-the-wire.md explains each: most mean that the collector was "
-            "away, or that sections are too short to send one by one.",
+            "By reason, all runs. docs/reference/names-on-the-wire.md explains each: most mean "
+            "that the collector was away, or that sections are too short to send one by one.",
             semconv.RECORDS_DROPPED,
             ("reason",),
             RATE_IS_ODD,
@@ -193,7 +193,8 @@ def _points() -> Panel:
         "Data points received",
         "By use, and by fate those of section and kernel histograms. spans_win: the same sections "
         "come as spans, switch one off. repeated: sent twice, count on none. over_limit: too many "
-        "names, see docs/reference/names-on-the-wire.md. Points whose use is none: nobody here needs them.",
+        "names, see docs/reference/names-on-the-wire.md. Points whose use is none: nobody here "
+        "needs them.",
         "cps",
         [
             ("{{collector}} used: {{use}}", _some(semconv.COLLECTOR_POINTS, "use")),

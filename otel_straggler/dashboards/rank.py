@@ -56,8 +56,9 @@ def _verdicts() -> Panel:
     return rows(
         1,
         "Verdicts on the rank",
-        "Suspect, confirmed and flapping verdicts, with cause and evidence. docs/operate/verdicts.md has "
-        "what to do for each cause. No row: nothing speaks against this rank.",
+        "Suspect, confirmed and flapping verdicts, with cause and evidence. "
+        "docs/operate/verdicts.md has what to do for each cause. No row: nothing speaks against "
+        "this rank.",
         [("is told", "short", newest(semconv.VERDICT_INFO, subject, OF_RANK), PLAIN)],
         dropped=["is told", *OF_ONE_RUN],
         empty="Nothing speaks against this rank.",

@@ -31,6 +31,6 @@ rank), ``own_scores`` (a rank that scores itself), ``seen`` (a cache of sources)
 Units: seconds where a name ends in ``_s``, nanoseconds of the sender's clock in ``_ns``; what is
 called excess, effect or rise is a logarithm (0.1 is about 10 % longer). Letters of shapes: T
 steps, R ranks, S sections, C quantities, G groups of peers, H hosts. NaN is "not known" throughout
-and takes no part. Definitions for users are in ``docs/reference/scores.md`` and ``docs/operate/verdicts.md``,
-decisions in ``ARCHITECTURE.md``.
+and takes no part. Definitions for users are in ``docs/reference/scores.md`` and
+``docs/operate/verdicts.md``, decisions in ``ARCHITECTURE.md``.
 """

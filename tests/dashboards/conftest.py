@@ -59,7 +59,8 @@ def filled(expression: str) -> str:
 
 
 def published() -> dict[str, frozenset[str]]:
-    """Labels by name of what a collector serves: of docs/reference/names-on-the-wire.md, which a test holds to it."""
+    """Labels by name of what a collector serves: of docs/reference/names-on-the-wire.md, which a
+    test holds to it."""
     names = {**labels_by_name(), **dict.fromkeys(DCGM, frozenset({"UUID", "gpu"}))}
     told = (ROOT / "docs" / "reference" / "names-on-the-wire.md").read_text(encoding="utf-8")
     told = told[told.index("### from a rank\n") :]

@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def told() -> dict[str, frozenset[str]]:
-    """By name in Prometheus, of all that docs/reference/names-on-the-wire.md gives labels of a collector for."""
+    """By name in Prometheus, of all that docs/reference/names-on-the-wire.md gives labels of a
+    collector for."""
     page = (ROOT / "docs" / "reference" / "names-on-the-wire.md").read_text(encoding="utf-8")
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]

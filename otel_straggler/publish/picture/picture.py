@@ -1,5 +1,5 @@
-"""The picture of one world, as ``/v1/run`` and a report have it; docs/reference/http-api.md says what is in
-it."""
+"""The picture of one world, as ``/v1/run`` and a report have it; docs/reference/http-api.md says
+what is in it."""
 
 from __future__ import annotations
 
