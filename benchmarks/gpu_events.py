@@ -88,7 +88,7 @@ def _section_ns(timer: Any) -> float:
         with forward:
             pass
     took_ns = time.thread_time_ns() - began
-    block = RECORDER.drain_block()
+    block = RECORDER.drain().block
     if timer is not None:
         timer.add(block)
         timer.stop(0)

@@ -33,7 +33,6 @@ from otel_straggler.export.sdk import SpanBuilder
 from otel_straggler.record import python_recorder
 from otel_straggler.record.active import FORM, RECORDER, WHY_PYTHON
 from otel_straggler.record.description import Topology
-from otel_straggler.record.propagation import Propagation
 from otel_straggler.record.recording import RECORDING
 from otel_straggler.record.sdk_traces import SdkTraces
 from otel_straggler.wire.ids import SpanIds
@@ -92,10 +91,11 @@ def _costs(rounds: int) -> dict[str, float]:
         "sized": _around(lambda: forward.run(tokens=4096)),
         "nested": _nested,
         "python_reused": _around(lambda: python_forward, is_reused=True),
-        "propagated": _propagated(provider),
         "detection_section": _emptied(_detection_section),
         "sdk_span": _of_sdk(provider),
     }
+    if FORM == "native":
+        ways["propagated"] = _propagated(provider)
     if nvrx.is_installed():
         ways["nvrx_detection_section"] = _of_nvrx(nvrx.their_detector())
     Detector.initialize()
@@ -204,6 +204,8 @@ def _nested() -> None:
 
 
 def _propagated(provider: TracerProvider) -> Way:
+    from otel_straggler.record.propagation import Propagation
+
     nowhere = Endpoint(url="http://127.0.0.1/", is_enabled=False)
     settings = ClientSettings(
         run_id="r",
@@ -243,8 +245,8 @@ def _alternate(
 
 
 def _empty_the_rings() -> None:
-    RECORDER.drain_batch()
-    python_recorder.RECORDER.drain_batch()
+    RECORDER.drain()
+    python_recorder.RECORDER.drain()
 
 
 def _raise(error: Exception) -> None:

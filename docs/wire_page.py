@@ -19,8 +19,8 @@ from otel_straggler.publish.history import REASONS
 from otel_straggler.publish.sampling import KEPT, LEFT_OUT
 from otel_straggler.record.active import RECORDER
 from otel_straggler.record.description import Topology, resource_attributes
-from otel_straggler.record.recorder import Context, Epoch, Record
-from otel_straggler.record.spans import SpanPacker
+from otel_straggler.record.packing import packer_for
+from otel_straggler.record.recorder import Context
 from otel_straggler.semconv import Attribute, Metric
 from otel_straggler.wire.identity import read_attributes
 
@@ -124,6 +124,7 @@ _REASONS = {
     "gpu_lost": "no span is lost: kernels launched in a section, nobody knows which",
     "gpu_late": "no span is lost: kernels that came after their section's span was sent",
     "kernels_lost": "kernels whose times were refused, or waited too long for the collector",
+    "span_budget": "above `span_budget`, where the native part is missing",
     "sdk_rate": "above `sdk_spans_per_s`",
     "sdk_error": "a processor or the sampler of the application's provider raised",
     "sdk_queue_full": "the application's processors took spans more slowly than they came",
@@ -272,7 +273,7 @@ def example_span() -> dict[str, Any]:
     with step(17), phase("eval"), section("forward").run(microbatch=2, tokens=4096):
         pass
     RECORDER.disable()
-    packer = SpanPacker(_EXAMPLE, lambda _: {}, RECORDER.epoch.generation)
+    packer = packer_for(RECORDER, _EXAMPLE, lambda _: {}, None)
     [request] = packer.pack(RECORDER.drain(), 0)
     message = ExportTraceServiceRequest.FromString(request.body)
     spans = message.resource_spans[0].scope_spans[0].spans
@@ -281,12 +282,14 @@ def example_span() -> dict[str, Any]:
 
 def example_fold() -> dict[str, Any]:
     """Attributes of a folded span."""
-    timer, context = section("attention"), Context(Epoch("", 1), 17, 9, "")
-    records: list[Record] = [
-        ((timer, n, 0, context, None), None, 1_000_000 + 3_000 * n, None, []) for n in range(1, 9)
-    ]
-    packer = SpanPacker(replace(_EXAMPLE, span_budget=1), lambda _: {}, 1)
-    [request] = packer.pack(records, 0)
+    RECORDER.enable()
+    timer, context = section("attention"), Context(RECORDER.epoch, 17, 9, "")
+    for n in range(1, 9):
+        RECORDER.keep(((timer, n, 0, context, None), None, 1_000_000 + 3_000 * n, None))
+    RECORDER.disable()
+    settings = replace(_EXAMPLE, span_budget=1)
+    packer = packer_for(RECORDER, settings, lambda _: {}, None)
+    [request] = packer.pack(RECORDER.drain(), 0)
     message = ExportTraceServiceRequest.FromString(request.body)
     [span] = message.resource_spans[0].scope_spans[0].spans
     found = read_attributes(span.attributes)

@@ -1,7 +1,8 @@
 """The extension module, if it was built and is wanted; and why not, if not.
 
-Everything that it does exists in plain Python too, with the same behaviour. Whoever has two forms
-asks here which one to take. Importing never fails; ``configure()`` refuses what cannot be had.
+Without it, sections are recorded and sent by a slim fallback in plain Python: no GPU times, no ring
+file, no context propagation, and above the span budget whole steps are left out instead of folding
+sections. Importing never fails; ``configure()`` refuses what cannot be had.
 """
 
 from __future__ import annotations

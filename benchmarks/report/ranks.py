@@ -76,7 +76,7 @@ def _fill(names: list[str], length_ms: float) -> None:
     for name in names:
         frame = (section(name), -1, 0, context, None)
         for _ in range(SAMPLES):
-            RECORDER.keep((frame, None, round(length_ms * 1e6), None, []))
+            RECORDER.keep((frame, None, round(length_ms * 1e6), None))
 
 
 def _fill_theirs(theirs: Any, names: list[str], length_ms: float) -> None:

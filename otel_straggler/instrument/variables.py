@@ -261,8 +261,8 @@ OF_PROCESS: tuple[Order, ...] = (
         setting="native part",
         sources=(Variable("OTEL_STRAGGLER_NATIVE", "off"),),
         otherwise="`auto`",
-        meaning="`auto`: the native part is used where it was built; `off`: plain Python; "
-        "`required`: `configure()` refuses to go on without it. Read at import",
+        meaning="`auto`: the native part is used where it was built; `off`: the fallback in "
+        "Python; `required`: `configure()` refuses to go on without it. Read at import",
     ),
     Order(
         setting="folder of ring files",

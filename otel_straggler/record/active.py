@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from otel_straggler.native import NATIVE, REASON
 
-if TYPE_CHECKING or NATIVE is None:  # the other has the same face
-    from otel_straggler.record.python_recorder import RECORDER, STEP_TIMER
-    from otel_straggler.record.python_recorder import PythonTimer as SectionTimer
-else:
+if TYPE_CHECKING or NATIVE is not None:
     from otel_straggler.record.native_recorder import RECORDER, STEP_TIMER
     from otel_straggler.record.native_recorder import NativeTimer as SectionTimer
+else:
+    from otel_straggler.record.python_recorder import RECORDER, STEP_TIMER
+    from otel_straggler.record.python_recorder import PythonTimer as SectionTimer
 
 __all__ = ["FORM", "RECORDER", "STEP_TIMER", "WHY_PYTHON", "SectionTimer"]
 

@@ -99,4 +99,4 @@ class NativeBatch(Sequence[Record]):
                 enclosing = (recorder.timer(around), parent, 0, context, None)
             error = self._errors.get(span, Exception) if flags & FAILED else None
             frame = (recorder.timer(section), span, start_ns, context, work)
-            yield frame, enclosing, end_ns, error, []
+            yield frame, enclosing, end_ns, error

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -81,7 +81,7 @@ class Exporter:
         rng: Callable[[], float] | None = None,
     ) -> None:
         self._settings = settings
-        self._take = take or (lambda: [recorder.drain_batch()])
+        self._take = take or (lambda: [recorder.drain()])
         self._topology = topology
         self._bystander = bystander
         self._clock = clock or SystemClock()
@@ -181,7 +181,9 @@ class Exporter:
     def _own_losses(self) -> dict[str, int]:
         of_kernels = {} if self._kernels is None else self._kernels.losses()
         of_times = {} if self._gpu is None else self._gpu.losses()
-        return {**self._drops.counts(), **of_kernels, **of_times}
+        losses = Counter({**self._drops.counts(), **of_kernels, **of_times})
+        losses.update(self._packer.losses())
+        return losses
 
     def _resource(self, epoch: Epoch) -> Attributes:
         return resource_attributes(self._settings, epoch.session_id, self._topology())
@@ -218,14 +220,12 @@ class Exporter:
 
     def _queue(self, records: Sequence[Record]) -> None:
         offset_ns = self._clock.wall_ns() - self._clock.perf_ns()
-        bad_before = self._packer.bad_records
         try:
             for request in self._packer.pack(records, offset_ns, self._handshake.one_in):
                 self._sender.put(request.body, request.runs)
         except Exception as error:  # noqa: BLE001  these records are lost, the next are not
             self._drops.add(ENCODE_ERROR, len(records) - 1)
             self.survive(error)
-        self._drops.add(ENCODE_ERROR, self._packer.bad_records - bad_before)
 
     def _say_alive(self, now_s: float) -> None:
         if now_s < self._next_heartbeat_s or not self._settings.metrics.is_enabled:

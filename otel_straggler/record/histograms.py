@@ -31,7 +31,7 @@ class SectionHistograms:
 
     def add(self, records: Sequence[Record]) -> None:
         """Count ``records``; failed runs say nothing about speed."""
-        for (timer, span, start_ns, context, _), _, end_ns, error, _ in records:
+        for (timer, span, start_ns, context, _), _, end_ns, error in records:
             if not is_failure(error) and span != context.step_span:
                 key = (timer.name, timer.kind)
                 if context.phase:  # an evaluation is compared with evaluations

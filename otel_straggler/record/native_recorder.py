@@ -170,16 +170,9 @@ class NativeRecorder:
 
     # --- what has ended -----------------------------------------------------------------------
 
-    def drain(self) -> list[Record]:
-        return list(self.drain_batch())
-
-    def drain_block(self) -> bytes:
-        """All ended runs as they lie in the ring, 128 bytes each (``record.hpp``), in order of
-        their ends; the numbers in them are those of the tables below. Cost: some ns per run."""
-        return self.drain_batch().block
-
-    def drain_batch(self) -> NativeBatch:
-        """The same, and as tuples for who wants them."""
+    def drain(self) -> NativeBatch:
+        """All ended runs as they lie in the ring, and as tuples for who wants them; the numbers in
+        the block are those of the tables below. Cost: some ns per run."""
         block: bytes = self._native.drain()
         errors, works = self._errors, self.works
         if errors or works:
@@ -205,7 +198,7 @@ class NativeRecorder:
 
     def keep(self, record: Record) -> None:
         """Add a run that was not timed here."""
-        (timer, span, start_ns, context, work), around, end_ns, error, _ = record
+        (timer, span, start_ns, context, work), around, end_ns, error = record
         number = self._epochs.index(context.epoch) if context.epoch in self._epochs else 0
         self._native.keep(
             RECORD.pack(
@@ -282,11 +275,10 @@ class NativeRecorder:
             for span, section, phase, epoch, step, step_span, start_ns in self._native.open_here()
         ]
 
-    def begin_numbered(self, timer: SectionTimer, number: int, context: Context, work: Any) -> None:
+    def begin_numbered(self, timer: NativeTimer, number: int, work: Any) -> None:
         """Begin a run whose number was drawn before, with a work size that is to be found again."""
-        del context  # the extension knows it
         self.works[number] = work
-        self._native.begin_numbered(timer.section, number, work)  # type: ignore[attr-defined]
+        self._native.begin_numbered(timer.section, number, work)
 
     def detached_number(self, begun: Any) -> int:
         return int.from_bytes(begun[:8], "little")
@@ -408,5 +400,5 @@ def _remove(path: Path, pid: int) -> None:
 
 
 if NATIVE is not None:
-    RECORDER = NativeRecorder(NATIVE)
+    RECORDER: NativeRecorder = NativeRecorder(NATIVE)
     STEP_TIMER = NativeTimer(STEP_SPAN, "other")

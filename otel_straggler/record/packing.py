@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from otel_straggler.config import ClientSettings
+from otel_straggler.export.drops import ENCODE_ERROR
 from otel_straggler.native import NATIVE
 from otel_straggler.record.batch import NativeBatch
 from otel_straggler.record.native_spans import NativeSpanPacker
@@ -24,9 +25,8 @@ class Packer(Protocol):
     def folded_runs(self) -> dict[str, int]:
         """Runs so far that went out in spans for several, by section."""
 
-    @property
-    def bad_records(self) -> int:
-        """Runs so far that could not be read."""
+    def losses(self) -> dict[str, int]:
+        """Runs so far that are in no request, by reason."""
 
     def pack(self, records: Sequence[Record], offset_ns: int, one_in: int = 1) -> list[Request]:
         """Encode ``records``; see :class:`~otel_straggler.record.spans.SpanPacker`."""
@@ -55,9 +55,9 @@ class _OfBlocks:
     def folded_runs(self) -> dict[str, int]:
         return self._packer.folded_runs
 
-    @property
-    def bad_records(self) -> int:
-        return self._packer.counts.get("bad_records", 0)
+    def losses(self) -> dict[str, int]:
+        bad = self._packer.counts.get("bad_records", 0)
+        return {ENCODE_ERROR: bad} if bad else {}
 
     def pack(self, records: Sequence[Record], offset_ns: int, one_in: int = 1) -> list[Request]:
         assert isinstance(records, NativeBatch)  # a native recorder gives no others

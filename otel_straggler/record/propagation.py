@@ -3,7 +3,7 @@
 The methods of the section class are replaced while a session propagates, so a session that does
 not pays nothing for it. Whatever user code does to its context inside a section stays; only what
 was put there is taken out again. No token is kept: a token fails where a coroutine ends in another
-context than it began in, and OpenTelemetry would log that.
+context than it began in, and OpenTelemetry would log that. Only with the native recorder.
 """
 
 from __future__ import annotations
@@ -20,43 +20,18 @@ from opentelemetry.trace import (
     INVALID_SPAN,
     Link,
     NonRecordingSpan,
-    Span,
     SpanContext,
     get_current_span,
     set_span_in_context,
 )
 
 from otel_straggler.export.sdk import FAILED, OVER_RATE, Fate
-from otel_straggler.record.active import RECORDER, SectionTimer
+from otel_straggler.record.native_recorder import RECORDER, NativeTimer
 from otel_straggler.record.recorder import Context, WorkSize
-from otel_straggler.record.sdk_traces import SdkTraces
+from otel_straggler.record.sdk_traces import PropagatedRun, SdkTraces
 
 _RUN_KEY = create_key("otel_straggler-run")
 _SPAN_KEY = next(iter(set_span_in_context(INVALID_SPAN, OtelContext())))
-_NOTHING = OtelContext()
-
-
-class PropagatedRun(WorkSize):
-    """A work size that also knows what its run put into the context.
-
-    Attributes:
-        trace_id, fate: of the run's trace; no fate = it could not be found out.
-        span: what user code finds as the current span; None = nothing was put there.
-        context: the context that was put in place, until the run ends.
-        surroundings: the context as it was found.
-        parent: the current span as it was found, if it is of the same trace.
-        links: to the current span as it was found, if this is the root of another trace.
-        is_open: whether it is still in place.
-    """
-
-    trace_id: int = 0
-    fate: Fate | None = None
-    span: Span | None = None
-    context: OtelContext | None = None
-    surroundings: OtelContext = _NOTHING
-    parent: SpanContext | None = None
-    links: tuple[Link, ...] = ()
-    is_open: bool = False
 
 
 class Propagation:
@@ -75,7 +50,7 @@ class Propagation:
         """Sections that begin from now on are propagated."""
         _active.append(self)
         for name, method in _PROPAGATING.items():
-            setattr(SectionTimer, name, method)
+            setattr(NativeTimer, name, method)
         RECORDER.on_step = self.note_step
 
     def uninstall(self) -> None:
@@ -105,9 +80,7 @@ class Propagation:
             context.fate = FAILED
             self._on_error(error)
 
-    def put_in(
-        self, run: PropagatedRun, number: int, timer: SectionTimer, context: Context
-    ) -> None:
+    def put_in(self, run: PropagatedRun, number: int, timer: NativeTimer, context: Context) -> None:
         """Make the run the current span, unless its trace is left out."""
         try:
             self._find_trace(run, timer, context)
@@ -124,7 +97,7 @@ class Propagation:
         except Exception as error:  # noqa: BLE001  the section goes on
             self._on_error(error)
 
-    def _find_trace(self, run: PropagatedRun, timer: SectionTimer, context: Context) -> None:
+    def _find_trace(self, run: PropagatedRun, timer: NativeTimer, context: Context) -> None:
         """The step's; without a step, that of the enclosing run or of the time."""
         traces = self._traces
         if context.step is not None:
@@ -186,26 +159,26 @@ def _without(context: OtelContext, run: PropagatedRun) -> OtelContext:
     return before if is_before else OtelContext(values)
 
 
-def _enter(self: SectionTimer) -> SectionTimer:
+def _enter(self: NativeTimer) -> NativeTimer:
     _begin(self, PropagatedRun())
     return self
 
 
-def _begin_sized(self: SectionTimer, work: WorkSize | None) -> None:
+def _begin_sized(self: NativeTimer, work: WorkSize | None) -> None:
     _begin(self, PropagatedRun(*(work or ())))
 
 
-def _begin(timer: SectionTimer, run: PropagatedRun) -> None:
+def _begin(timer: NativeTimer, run: PropagatedRun) -> None:
     context = RECORDER.context
     if context is not None:
         number = RECORDER.next_span_number()
         if _active:
             _active[-1].put_in(run, number, timer, context)
-        RECORDER.begin_numbered(timer, number, context, run)
+        RECORDER.begin_numbered(timer, number, run)
 
 
 def _exit(
-    self: SectionTimer,
+    self: NativeTimer,
     exc_type: type[BaseException] | None,
     exc: BaseException | None,
     traceback: TracebackType | None,
@@ -216,20 +189,14 @@ def _exit(
         _take_out(run)
 
 
-def _newest_run_of(timer: SectionTimer) -> WorkSize | None:
+def _newest_run_of(timer: NativeTimer) -> WorkSize | None:
     for frame in reversed(RECORDER.open_here()):
-        if frame[0] is timer or _are_alike(frame[0], timer):
+        if frame[0].name == timer.name and frame[0].kind == timer.kind:
             return frame[4]
     return None
 
 
-def _are_alike(one: Any, other: Any) -> bool:
-    """The native recorder tells sections apart by name and kind."""
-    number = getattr(one, "section", None)
-    return number is not None and number == other.section
-
-
-def _begin_detached(self: SectionTimer) -> Any:
+def _begin_detached(self: NativeTimer) -> Any:
     context = RECORDER.context
     begun = _PLAIN["begin_detached"](self)
     if begun is None or context is None or not _active:
@@ -239,7 +206,7 @@ def _begin_detached(self: SectionTimer) -> Any:
     return RECORDER.attach_work(begun, run)
 
 
-def _end_detached(self: SectionTimer, begun: Any, error: type[BaseException] | None) -> None:
+def _end_detached(self: NativeTimer, begun: Any, error: type[BaseException] | None) -> None:
     run = None if begun is None else RECORDER.detached_work(begun)
     _PLAIN["end_detached"](self, begun, error)
     if _is_open(run):
@@ -253,17 +220,14 @@ _PROPAGATING: dict[str, Any] = {
     "begin_detached": _begin_detached,
     "end_detached": _end_detached,
 }
-_PLAIN: dict[str, Any] = {name: getattr(SectionTimer, name) for name in _PROPAGATING}
-_OWN = {name for name in _PLAIN if name in vars(SectionTimer)}
-"""The others are inherited, from the extension."""
+_PLAIN: dict[str, Any] = {name: getattr(NativeTimer, name) for name in _PROPAGATING}
 
 
 def _restore_methods() -> None:
-    for name, method in _PLAIN.items():
-        if name in _OWN:
-            setattr(SectionTimer, name, method)
-        elif name in vars(SectionTimer):
-            delattr(SectionTimer, name)
+    """Those of the extension, which the class inherits."""
+    for name in _PLAIN:
+        if name in vars(NativeTimer):
+            delattr(NativeTimer, name)
 
 
 def _is_open(work: WorkSize | None) -> TypeGuard[PropagatedRun]:

@@ -1,7 +1,8 @@
-"""The recorder in plain Python: a stack per thread, one tuple per run, one bounded queue.
+"""The fallback recorder where the native part is missing: a stack per thread, one bounded queue.
 
-The two functions around the user's code are the hot path. They take no lock: ``deque.append`` and
-``next(count)`` are atomic, and what surrounds a run is one object that is replaced as a whole.
+It records the same sections, steps and phases, several times as slowly, and nothing else: no GPU
+times, no ring file, no context propagation. It takes no lock: ``deque.append`` and ``next(count)``
+are atomic, and what surrounds a run is one object that is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from time import perf_counter_ns
 from types import TracebackType
@@ -29,8 +30,8 @@ from otel_straggler.record.recorder import (
 )
 from otel_straggler.semconv import STEP_SPAN
 
-_MOST_STACKS = 256
-_MOST_OPEN = 1_000
+_MAX_STACKS = 256
+_MAX_OPEN = 1_000
 _Self = TypeVar("_Self", bound="PythonTimer")
 
 
@@ -55,25 +56,17 @@ class PythonTimer:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        """End the innermost run of this section: sections of two coroutines interleave. Nothing
+        ends if there is none: it began while nothing was recorded, or in another thread."""
         end_ns = perf_counter_ns()
         stack = _local.stack
-        if stack:
-            frame = stack.pop()
-            if frame[0] is not self:
-                _end_deeper(stack, frame, self, end_ns, exc_type)
-                return
-            if not stack:
-                parent = None
-            elif stack[-1][3] is frame[3]:
-                parent = stack[-1]
-            else:
-                parent = _parent_of(frame, stack)
-            ring = RECORDER.ring
-            record = (frame, parent, end_ns, exc_type, stack)
-            if len(ring) < RECORDER.capacity:
-                ring.append(record)
-            else:
-                RECORDER.overflow(record)
+        at = len(stack) - 1
+        if at >= 0 and stack[at][0] is not self:
+            at = next((at for at in range(at, -1, -1) if stack[at][0] is self), -1)
+        if at >= 0:
+            frame = stack.pop(at)
+            around = _parent_of(frame, stack[at - 1]) if at else None
+            RECORDER.keep((frame, around, end_ns, exc_type))
 
     def begin(self, work: WorkSize | None) -> None:
         """``__enter__`` with a work size."""
@@ -88,43 +81,24 @@ class PythonTimer:
             return None
         stack = _local.stack
         frame: Frame = (self, next(_span_numbers), perf_counter_ns(), context, None)
-        return (frame, _parent_of(frame, stack), 0, None, stack)
+        return (frame, _parent_of(frame, stack[-1]) if stack else None, 0, None)
 
     def end_detached(self, begun: Record | None, error: type[BaseException] | None) -> None:
         """End what ``begin_detached`` began."""
         if begun is not None and not RECORDER.is_left_to_parent:
-            frame, parent, _, _, stack = begun
-            RECORDER.keep((frame, parent, perf_counter_ns(), error, stack))
+            RECORDER.keep((*begun[:2], perf_counter_ns(), error))
 
 
-def _parent_of(frame: Frame, stack: list[Frame]) -> Frame | None:
+def _parent_of(frame: Frame, around: Frame) -> Frame | None:
     """The run around ``frame``, unless it is of another step, and so of another trace."""
-    around = _top(stack)
-    is_alike = around is not None and around[3].step_span == frame[3].step_span
-    return around if is_alike else None
-
-
-def _end_deeper(
-    stack: list[Frame],
-    popped: Frame,
-    timer: PythonTimer,
-    end_ns: int,
-    error: type[BaseException] | None,
-) -> None:
-    """End the run of ``timer`` below others: sections of two coroutines interleave.
-
-    Nothing ends if there is none: it began while nothing was recorded, or in another thread.
-    """
-    stack.append(popped)
-    for at in range(len(stack) - 1, -1, -1):
-        if stack[at][0] is timer:
-            frame = stack.pop(at)
-            RECORDER.keep((frame, _parent_of(frame, stack[:at]), end_ns, error, stack))
-            return
+    return around if around[3].step_span == frame[3].step_span else None
 
 
 class PythonRecorder:
     """Keeps ended runs in memory; see :class:`otel_straggler.record.recorder.Recorder`."""
+
+    on_step = None
+    """Nobody listens: GPU timing and context propagation need the native part."""
 
     def __init__(self) -> None:
         self.context: Context | None = None
@@ -141,7 +115,6 @@ class PythonRecorder:
         self._step_began_ns = 0
         self._last_end_ns = 0
         self._stepping: list[Frame] | None = None
-        self.on_step: Callable[[Context], None] | None = None
 
     def enable(self) -> None:
         self.is_left_to_parent = False
@@ -163,7 +136,6 @@ class PythonRecorder:
         self.stacks.clear()
         self._drop_lock = threading.Lock()
         self._forget_steps()
-        self.on_step = None
         _local.begin_anew()  # this thread's stack is a copy of the parent's
 
     def begin_step(self, step: int) -> bool:
@@ -176,10 +148,7 @@ class PythonRecorder:
         if went_back:
             self.epoch = new_epoch(self.epoch.generation)
         span = next(_span_numbers)
-        new = Context(self.epoch, step, span, context.phase)
-        if self.on_step is not None:
-            self.on_step(new)
-        self.context = new
+        new = self.context = Context(self.epoch, step, span, context.phase)
         self._open_step = (STEP_TIMER, span, now_ns, new, None)
         self._last_step = step
         self._step_began_ns = now_ns
@@ -193,22 +162,17 @@ class PythonRecorder:
         context = self.context
         if context is None:
             return ""
-        new = Context(context.epoch, context.step, context.step_span, phase)
-        new.fate = context.fate
-        self.context = new
+        self.context = Context(context.epoch, context.step, context.step_span, phase)
         return context.phase
-
-    def drain_batch(self) -> list[Record]:
-        return self.drain()
 
     def drain(self) -> list[Record]:
         take = self.ring.popleft
         records = [take() for _ in range(len(self.ring))]
-        if records:
-            self._note_progress(records)
-        if len(self.stacks) > _MOST_STACKS:
+        if len(self.stacks) > _MAX_STACKS:
             self._forget_ended_threads()
-        self._forget_lost_runs()
+        for stack in list(self.stacks.values()):
+            if len(stack) > _MAX_OPEN:  # runs that ended in another thread stay open forever
+                del stack[: -_MAX_OPEN // 2]
         return records
 
     def share(self, is_wanted: bool) -> None:
@@ -236,45 +200,22 @@ class PythonRecorder:
         self._when_full = pull
         self.capacity = every
 
-    def overflow(self, record: Record) -> None:
-        """The ring is full: have it emptied on the spot, if somebody does that, or lose the run."""
-        if self._when_full is not None:
-            self._when_full()
-            self.ring.append(record)  # other threads may have filled it again
-        else:
-            with self._drop_lock:
-                self._dropped += 1
-
-    def next_span_number(self) -> int:
-        return next(_span_numbers)
-
     def open_here(self) -> list[Frame]:
         return _local.stack
 
-    def begin_numbered(
-        self, timer: PythonTimer, number: int, context: Context, work: WorkSize
-    ) -> None:
-        _local.stack.append((timer, number, perf_counter_ns(), context, work))
-
-    def detached_number(self, begun: Record) -> int:
-        return begun[0][1]
-
-    def detached_work(self, begun: Record) -> WorkSize | None:
-        return begun[0][4]
-
-    def attach_work(self, begun: Record, work: WorkSize) -> Record:
-        (timer, number, start_ns, context, _), parent, end_ns, error, stack = begun
-        return ((timer, number, start_ns, context, work), parent, end_ns, error, stack)
-
-    def open_works(self) -> Iterator[WorkSize | None]:
-        for stack in list(self.stacks.values()):
-            yield from (frame[4] for frame in list(stack))
-
     def keep(self, record: Record) -> None:
-        if len(self.ring) < self.capacity:
-            self.ring.append(record)
-        else:
-            self.overflow(record)
+        """Add an ended run. A full ring is emptied on the spot, if somebody does that, or the run
+        is lost. Runs in a helper thread are no progress of a rank whose training thread counts
+        steps."""
+        if self._stepping is None or self._stepping is _local.stack:
+            self._last_end_ns = record[2]
+        if len(self.ring) >= self.capacity:
+            if self._when_full is None:
+                with self._drop_lock:
+                    self._dropped += 1
+                return
+            self._when_full()
+        self.ring.append(record)
 
     def _end_step(self, now_ns: int, error: type[BaseException] | None) -> None:
         frame, self._open_step = self._open_step, None
@@ -282,7 +223,7 @@ class PythonRecorder:
         if frame is None or context is None:
             return
         self.context = Context(context.epoch, None, NO_SPAN, context.phase)
-        self.keep((frame, None, now_ns, error, _local.stack))
+        self.keep((frame, None, now_ns, error))
 
     def _forget_steps(self) -> None:
         self._open_step = None
@@ -290,14 +231,6 @@ class PythonRecorder:
         self._step_began_ns = perf_counter_ns()
         self._last_end_ns = 0
         self._stepping = None
-
-    def _note_progress(self, records: list[Record]) -> None:
-        """Runs in a helper thread are no progress of a rank whose training thread counts steps."""
-        stepping = self._stepping
-        for record in reversed(records):
-            if stepping is None or record[4] is stepping:
-                self._last_end_ns = record[2]
-                return
 
     def _stacks_that_matter(self) -> list[list[Frame]]:
         if self._stepping is not None:
@@ -312,12 +245,6 @@ class PythonRecorder:
         alive = sys._current_frames().keys()  # noqa: SLF001  also threads that torch started
         for ident in [ident for ident in list(self.stacks) if ident not in alive]:
             self.stacks.pop(ident, None)
-
-    def _forget_lost_runs(self) -> None:
-        """Runs that began in one thread and ended in another stay open for ever."""
-        for stack in list(self.stacks.values()):
-            if len(stack) > _MOST_OPEN:
-                del stack[: -_MOST_OPEN // 2]
 
 
 def _top(stack: list[Frame]) -> Frame | None:

@@ -7,10 +7,10 @@ takes its place there, and nothing else changes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from otel_straggler.export.sdk import Fate
@@ -69,9 +69,9 @@ Frame = tuple["SectionTimer", int, int, Context, WorkSize | None]
 """A run that has begun: section, span number from 1, start (``perf_counter_ns``), context at the
 start, work size. Frames and records are plain tuples: a named one costs three times as much."""
 
-Record = tuple[Frame, Frame | None, int, type[BaseException] | None, list[Frame]]
+Record = tuple[Frame, Frame | None, int, type[BaseException] | None]
 """A run that has ended: its frame, that of the enclosing run (of the same step) or None, end, class
-of the exception that ended it, stack of its thread (for identity only)."""
+of the exception that ended it."""
 
 
 _NO_FAILURES = frozenset({("torch.utils.checkpoint", "_StopRecomputationError")})
@@ -130,11 +130,8 @@ class Recorder(Protocol):
     def set_phase(self, phase: str) -> str:
         """Declare a phase and give the one before."""
 
-    def drain(self) -> list[Record]:
+    def drain(self) -> Sequence[Record]:
         """Take all ended section runs, in order of their ends."""
-
-    def drain_batch(self) -> Sequence[Record]:
-        """The same, in the form that costs the recorder least."""
 
     def share(self, is_wanted: bool) -> None:
         """Whether ``drain`` is to get also what an exporter in C++ takes from the ring."""
@@ -152,29 +149,6 @@ class Recorder(Protocol):
     @property
     def threads(self) -> int:
         """Threads whose open runs are kept."""
-
-    # For propagation, which begins runs in its own way.
-
-    def next_span_number(self) -> int:
-        """A number for a run that is about to begin."""
-
-    def open_here(self) -> Sequence[Frame]:
-        """The open runs of this thread, innermost last."""
-
-    def begin_numbered(self, timer: Any, number: int, context: Context, work: WorkSize) -> None:
-        """Begin a run whose number was drawn before; its record gives ``work`` again, itself."""
-
-    def detached_number(self, begun: Any) -> int:
-        """The number of what ``begin_detached`` of a section has begun."""
-
-    def detached_work(self, begun: Any) -> WorkSize | None:
-        """What ``attach_work`` has attached to it."""
-
-    def attach_work(self, begun: Any, work: WorkSize) -> Any:
-        """Give it a work size; the result is to be ended in its place."""
-
-    def open_works(self) -> Iterator[WorkSize | None]:
-        """Work sizes of all open runs, and perhaps of some that have ended."""
 
 
 _Timer = TypeVar("_Timer", bound="SectionTimer")

@@ -68,7 +68,7 @@ class Recording:
     def pull(self) -> None:
         """Empty the ring. Cost: O(records), and what the listeners do with them."""
         with self._lock:
-            records = self._recorder.drain_batch()
+            records = self._recorder.drain()
             if records:
                 for listener in self._listeners:
                     listener(records)

@@ -19,7 +19,6 @@ from opentelemetry.trace import Span, SpanContext
 from otel_straggler import semconv
 from otel_straggler.export.drops import SDK_ERROR, SDK_QUEUE_FULL, SDK_RATE, Drops
 from otel_straggler.export.sdk import OVER_RATE, Attributes, Fate, SdkSpan, SpanBuilder
-from otel_straggler.record.propagation import PropagatedRun
 from otel_straggler.record.recorder import (
     NO_SPAN,
     RING_CAPACITY,
@@ -27,7 +26,7 @@ from otel_straggler.record.recorder import (
     Record,
     is_failure,
 )
-from otel_straggler.record.sdk_traces import SdkTraces
+from otel_straggler.record.sdk_traces import PropagatedRun, SdkTraces
 from otel_straggler.record.sequence import SectionCounts
 from otel_straggler.semconv import Outcome
 
@@ -204,7 +203,7 @@ class SdkFeed:
         trace_id: int,
         fate: Fate,
     ) -> SdkSpan:
-        (timer, number, start_ns, context, work), enclosing, end_ns, error, _ = record
+        (timer, number, start_ns, context, work), enclosing, end_ns, error = record
         is_step_span = number == context.step_span
         if enclosing is not None:
             parent_number = enclosing[1]

@@ -6,19 +6,23 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from opentelemetry.sdk.trace import TracerProvider
 
 from otel_straggler.config import ClientSettings
 from otel_straggler.export.drops import SDK_ERROR, Drops
 from otel_straggler.export.sdk import SpanBuilder
+from otel_straggler.record.active import WHY_PYTHON
 from otel_straggler.record.description import Topology
 from otel_straggler.record.exporter_thread import ExporterThread
-from otel_straggler.record.propagation import Propagation
 from otel_straggler.record.recorder import Record
 from otel_straggler.record.sdk_feed import SdkFeed
 from otel_straggler.record.sdk_traces import SdkTraces
 from otel_straggler.wire.ids import SpanIds
+
+if TYPE_CHECKING:
+    from otel_straggler.record.propagation import Propagation
 
 THREAD_NAME = "otel-straggler-sdk"
 _LOG = logging.getLogger("otel_straggler")
@@ -46,8 +50,14 @@ class SdkSink:
         self._builder = SpanBuilder(settings.tracer_provider, self._note_error)
         self._traces = SdkTraces(settings, self._builder, ids, topology)
         self._propagation: Propagation | None = None
-        if settings.propagate_context:
+        if settings.propagate_context and not WHY_PYTHON:
+            from otel_straggler.record.propagation import Propagation
+
             self._propagation = Propagation(self._traces, self._note_error)
+        elif settings.propagate_context:
+            _LOG.warning(
+                "propagate_context has no effect: it needs the native part; %s", WHY_PYTHON
+            )
         self._thread: ExporterThread | None = None
         self._feed: SdkFeed | None = None
         self._flushed: threading.Event | None = None

@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from opentelemetry.trace import Link
+from opentelemetry.context import Context as OtelContext
+from opentelemetry.trace import Link, Span, SpanContext
 
 from otel_straggler import semconv
 from otel_straggler.config import ClientSettings
 from otel_straggler.export.rate import TokenBucket
 from otel_straggler.export.sdk import OVER_RATE, Attributes, Fate, SpanBuilder
 from otel_straggler.record.description import Topology, resource_attributes
-from otel_straggler.record.recorder import Context, Epoch
+from otel_straggler.record.recorder import Context, Epoch, WorkSize
 from otel_straggler.wire.ids import WINDOW_NS, SpanIds, step_trace_id, window_trace_id
 
 _ON_EVERY_SPAN = (
@@ -26,6 +27,30 @@ _ON_EVERY_SPAN = (
 )
 """Identity that cannot stand on the resource, which is the application's."""
 _MOST_WINDOWS = 16
+_NO_SURROUNDINGS = OtelContext()
+
+
+class PropagatedRun(WorkSize):
+    """A work size that also knows what its run put into the context.
+
+    Attributes:
+        trace_id, fate: of the run's trace; no fate = it could not be found out.
+        span: what user code finds as the current span; None = nothing was put there.
+        context: the context that was put in place, until the run ends.
+        surroundings: the context as it was found.
+        parent: the current span as it was found, if it is of the same trace.
+        links: to the current span as it was found, if this is the root of another trace.
+        is_open: whether it is still in place.
+    """
+
+    trace_id: int = 0
+    fate: Fate | None = None
+    span: Span | None = None
+    context: OtelContext | None = None
+    surroundings: OtelContext = _NO_SURROUNDINGS
+    parent: SpanContext | None = None
+    links: tuple[Link, ...] = ()
+    is_open: bool = False
 
 
 class SdkTraces:

@@ -1,16 +1,20 @@
-"""Records to encoded requests: numbers become ids, clocks become Unix time, runs get their seq."""
+"""The fallback packer: records of the recorder in Python to encoded requests.
+
+Spans are as the native packer encodes them, but nothing is folded: above the span budget whole
+steps are left out and counted, the same steps on all ranks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from otel_straggler import semconv
 from otel_straggler.config import ClientSettings
-from otel_straggler.record.folding import Chosen, Fold, Folding
+from otel_straggler.export.drops import SPAN_BUDGET
 from otel_straggler.record.recorder import (
     NO_SPAN,
     Context,
@@ -27,9 +31,7 @@ from otel_straggler.wire.encode_spans import (
     encode_request,
     encode_resource,
     encode_rows,
-    with_octets,
 )
-from otel_straggler.wire.folded_spans import write_sketch
 from otel_straggler.wire.ids import (
     WINDOW_NS,
     Ids,
@@ -40,17 +42,10 @@ from otel_straggler.wire.ids import (
     window_trace_id,
 )
 
-MOST_SPANS = 512
-MOST_BYTES = 1_000_000
-
-
+MAX_SPANS = 512
+MAX_BYTES = 1_000_000
+_SECOND_NS = 1_000_000_000
 _NO_WORK = WorkSize()
-_SUMMARIES: dict[str, Callable[[list[int]], int]] = {
-    semconv.FOLD_COUNT: len,
-    semconv.FOLD_SUM: sum,
-    semconv.FOLD_MIN: min,
-    semconv.FOLD_MAX: max,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +103,16 @@ class SpanPacker:
         self._ids = ids or SpanIds()
         self._seq = SectionCounts()
         self._window = (-1, b"")
-        self._folding = Folding(settings.span_budget)
+        self._budget = _StepBudget(settings.span_budget)
 
     @property
     def folded_runs(self) -> dict[str, int]:
-        """Runs so far that went out in spans for several, by section."""
-        return dict(self._folding.folded_runs)
+        """Nothing is folded."""
+        return {}
 
-    @property
-    def bad_records(self) -> int:
-        """None: tuples name what they are of."""
-        return 0
+    def losses(self) -> dict[str, int]:
+        """Spans left out so far, by reason."""
+        return {SPAN_BUDGET: self._budget.left_out} if self._budget.left_out else {}
 
     def pack(self, records: Sequence[Record], offset_ns: int, one_in: int = 1) -> list[Request]:
         """Encode ``records``.
@@ -128,58 +122,44 @@ class SpanPacker:
             offset_ns: Unix time minus ``perf_counter_ns``.
             one_in: keep one step in so many.
         """
-        found = self._folding.fold(self._chosen(records, offset_ns, one_in))
-        rows: list[bytes] = [b""] * len(found)
+        rows: list[bytes] = []
         epochs: list[Epoch] = []
-        runs = [1] * len(found)
         groups: dict[_Key, list[_Row]] = {}
-        folds: dict[_Shape, list[tuple[_Row, list[int]]]] = {}
-        for place, one in enumerate(found):
-            if isinstance(one, Fold):
-                epochs.append(one.records[0][0][3].epoch)
-                shape, folded = self._folded_row(one, place)
-                runs[place] = len(one.records)
-                folds.setdefault(shape, []).append(folded)
-            else:
-                record, trace_id = one
-                epochs.append(record[0][3].epoch)
-                key, row = self._row(record, trace_id, place)
-                members = groups.get(key)
-                if members is None:
-                    groups[key] = members = []
-                members.append(row)
+        for record, trace_id in self._chosen(records, offset_ns, one_in):
+            key, row = self._row(record, trace_id, len(rows))
+            groups.setdefault(key, []).append(row)
+            epochs.append(record[0][3].epoch)
+            rows.append(b"")
         for key, members in groups.items():
             pieces = encode_rows(self._columns(_shape(key), members, offset_ns))
             for member, piece in zip(members, pieces, strict=True):
                 rows[member[0]] = piece
-        for shape, of_shape in folds.items():
-            for (row, _), piece in zip(
-                of_shape, self._folded_spans(shape, of_shape, offset_ns), strict=True
-            ):
-                rows[row[0]] = piece
-        return self._requests(rows, epochs, runs)
+        return self._requests(rows, epochs)
 
-    def _chosen(self, records: Sequence[Record], offset_ns: int, one_in: int) -> list[Chosen]:
-        chosen: list[Chosen] = []
+    def _chosen(
+        self, records: Sequence[Record], offset_ns: int, one_in: int
+    ) -> Iterator[tuple[Record, bytes]]:
+        """Records that are sent, and their trace ids."""
         for record in records:
             context = record[0][3]
             if context.epoch.generation != self._generation:
                 continue
             trace_id = context.trace_id or self._trace_id(context, record[0][2] + offset_ns)
-            if one_in == 1 or is_sampled(trace_id, one_in):
-                chosen.append((record, trace_id))
-        return chosen
+            if not is_sampled(trace_id, one_in):
+                continue
+            if self._budget.takes(trace_id, record[2]):
+                yield record, trace_id
+            else:
+                self._seq.next(context.epoch, record[0][0].name)
 
     def _row(self, record: Record, trace_id: bytes, place: int) -> tuple[_Key, _Row]:
-        (timer, span, start_ns, context, work), enclosing, end_ns, error, _ = record
+        (timer, span, start_ns, context, work), enclosing, end_ns, error = record
         step = context.step
         is_step_span = span == context.step_span
         if enclosing is None:
             parent, around = NO_SPAN if is_step_span else context.step_span, ""
         else:
             parent, around = enclosing[1], enclosing[0].name
-            if around in self._folding.sections:  # that run has no span
-                parent = context.step_span
         microbatch, tokens = work or _NO_WORK
         has_parent = is_step_span or parent != NO_SPAN
         key = (
@@ -240,45 +220,6 @@ class SpanPacker:
             is_error=shape.is_error,
         )
 
-    def _folded_row(self, fold: Fold, place: int) -> tuple[_Shape, tuple[_Row, list[int]]]:
-        """The span for several runs, and how long they were."""
-        (timer, span, _, context, work), enclosing, _, _, _ = fold.records[0]
-        lengths_ns = fold.lengths_ns()
-        shape = _Shape(
-            name=timer.name,
-            kind=timer.kind,
-            phase=context.phase,
-            enclosing="" if enclosing is None else enclosing[0].name,
-            is_step_span=False,
-            has_step=context.step is not None,
-            has_parent=context.step_span != NO_SPAN,
-            has_microbatch=False,
-            has_tokens=work is not None and work.tokens >= 0,
-            is_error=False,
-        )
-        seq = self._seq.next(context.epoch, timer.name, len(lengths_ns))
-        step = -1 if context.step is None else context.step
-        row = (
-            *(place, span, context.step_span, fold.start_ns, fold.end_ns),
-            *(step, seq, -1, fold.tokens, fold.trace_id),
-        )
-        return shape, (row, lengths_ns)
-
-    def _folded_spans(
-        self, shape: _Shape, folds: list[tuple[_Row, list[int]]], offset_ns: int
-    ) -> list[bytes]:
-        plain = self._columns(shape, [row for row, _ in folds], offset_ns)
-        lengths = [lengths_ns for _, lengths_ns in folds]
-        told = {
-            str(key): np.array([summary(lengths_ns) for lengths_ns in lengths], np.int64)
-            for key, summary in _SUMMARIES.items()
-        }
-        pieces = encode_rows(replace(plain, numbers={**plain.numbers, **told}))
-        return [
-            with_octets(piece, semconv.FOLD_SKETCH, write_sketch(lengths_ns))
-            for piece, lengths_ns in zip(pieces, lengths, strict=True)
-        ]
-
     def _parents(
         self, shape: _Shape, parents: tuple[int, ...], traces: tuple[bytes, ...]
     ) -> Ids | None:
@@ -287,23 +228,61 @@ class SpanPacker:
             return np.frombuffer(roots, np.dtype("<u8")).astype(np.uint64)
         return self._ids.of(np.array(parents, np.uint64)) if shape.has_parent else None
 
-    def _requests(self, rows: list[bytes], epochs: list[Epoch], runs: list[int]) -> list[Request]:
+    def _requests(self, rows: list[bytes], epochs: list[Epoch]) -> list[Request]:
         requests: list[Request] = []
         first = 0
         size = 0
         for at, row in enumerate(rows):
-            is_full = at - first == MOST_SPANS or size + len(row) > MOST_BYTES
+            is_full = at - first == MAX_SPANS or size + len(row) > MAX_BYTES
             if at > first and (is_full or epochs[at] is not epochs[first]):
-                requests.append(self._request(rows[first:at], epochs[first], sum(runs[first:at])))
+                requests.append(self._request(rows[first:at], epochs[first]))
                 first, size = at, 0
             size += len(row)
         if rows:
-            requests.append(self._request(rows[first:], epochs[first], sum(runs[first:])))
+            requests.append(self._request(rows[first:], epochs[first]))
         return requests
 
-    def _request(self, rows: list[bytes], epoch: Epoch, runs: int) -> Request:
+    def _request(self, rows: list[bytes], epoch: Epoch) -> Request:
         resource = encode_resource(self._resource(epoch))
-        return Request(encode_request(resource, rows), len(rows), runs)
+        return Request(encode_request(resource, rows), len(rows), len(rows))
+
+
+class _StepBudget:
+    """Takes one step in so many that the spans fit into the budget.
+
+    The share is a power of two, judged anew every second of the records' own clock: what one rank
+    takes another one takes as well, unless that one has room for fewer.
+
+    Args:
+        spans_per_s: the budget; 0: no limit.
+
+    Attributes:
+        left_out: spans so far.
+    """
+
+    def __init__(self, spans_per_s: int) -> None:
+        self._spans_per_s = spans_per_s
+        self._one_in = 1
+        self._began_ns = 0
+        self._seen = 0
+        self.left_out = 0
+
+    def takes(self, trace_id: bytes, end_ns: int) -> bool:
+        """Whether a span of this trace, which ended then, is sent."""
+        if not self._spans_per_s:
+            return True
+        if not 0 <= end_ns - self._began_ns < _SECOND_NS:
+            self._began_ns, self._seen, self._one_in = end_ns, 0, self._needed()
+        self._seen += 1
+        if self._seen > self._spans_per_s * self._one_in:
+            self._one_in = self._needed()
+        if is_sampled(trace_id, self._one_in):
+            return True
+        self.left_out += 1
+        return False
+
+    def _needed(self) -> int:
+        return 1 << max(0, -(-self._seen // self._spans_per_s) - 1).bit_length()
 
 
 def _shape(key: _Key) -> _Shape:

@@ -6,8 +6,8 @@ every row, and with it every median, is off by less than 0.4 %. The rows begin a
 over the time of the span: when a run began is not on the wire.
 
 The sketch: a length below 512 ns is its own bucket. Of a longer one the highest 9 bits are kept,
-and how many bits follow: a bucket is 1/256 to 1/512 of the length wide. All of it is whole numbers,
-so that C++ (sketch.hpp) counts the same. On the wire stand pairs of varints, ascending: distance
+and how many bits follow: a bucket is 1/256 to 1/512 of the length wide. C++ writes
+it (sketch.hpp). On the wire stand pairs of varints, ascending: distance
 from the bucket before (at first from 0), and how many. The runs of one step lie close together:
 some ten buckets, some thirty bytes.
 """
@@ -160,20 +160,6 @@ def buckets_of(lengths_ns: Ints) -> Ints:
     return found
 
 
-def write_sketch(lengths_ns: Sequence[int]) -> bytes:
-    """The bytes on the wire.
-
-    >>> write_sketch([3, 3, 300, 3]).hex()
-    '0303a90201'
-    """
-    buckets, counts = np.unique(buckets_of(np.array(lengths_ns, np.int64)), return_counts=True)
-    out = bytearray()
-    for distance, count in zip(np.diff(buckets, prepend=0), counts, strict=True):
-        _append_varint(out, int(distance))
-        _append_varint(out, int(count))
-    return bytes(out)
-
-
 def read_sketches(sketches: Sequence[bytes]) -> Sketches:
     r"""The buckets of many; one that is no sketch has none.
 
@@ -212,10 +198,3 @@ def _varints(sketches: Sequence[bytes]) -> tuple[Ints, Ints]:
     is_odd = np.bincount(owner, minlength=len(whole)) % 2 == 1
     kept = ~(np.isin(owner, owner[is_bad]) | is_odd[owner])
     return owner[kept], value[kept]
-
-
-def _append_varint(out: bytearray, value: int) -> None:
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)

@@ -10,6 +10,7 @@ import contextlib
 import json
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from otel_straggler import phase, section, step
@@ -38,11 +39,11 @@ def run(program: Program) -> list[Any]:
     return told(RECORDER.drain())
 
 
-def told(records: list[Record]) -> list[Any]:
+def told(records: Sequence[Record]) -> list[Any]:
     places = {record[0][1]: at for at, record in enumerate(records)}
     epochs: list[Any] = []
     found = []
-    for (timer, span, start_ns, context, work), enclosing, end_ns, error, _ in records:
+    for (timer, span, start_ns, context, work), enclosing, end_ns, error in records:
         if context.epoch not in epochs:
             epochs.append(context.epoch)
         assert start_ns <= end_ns

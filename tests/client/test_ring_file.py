@@ -191,12 +191,12 @@ with section("parents"):
     if child == 0:
         with section("childs"):
             pass
-        assert RECORDER.drain() == []
+        assert not RECORDER.drain()
     else:
         os.waitpid(child, 0)
         assert [r[0][0].name for r in RECORDER.drain()] == []
 if child == 0:
-    assert RECORDER.context is None and RECORDER.drain() == []
+    assert RECORDER.context is None and not RECORDER.drain()
     RECORDER.enable()
     with section("asked"):
         pass

@@ -1,4 +1,4 @@
-"""The native recorder and the one in Python record the same."""
+"""The native recorder and the fallback in Python record the same."""
 
 from __future__ import annotations
 
@@ -13,9 +13,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from otel_straggler import semconv
+from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.native import REASON, VARIABLE
 from otel_straggler.record.active import FORM
+from otel_straggler.record.python_recorder import PythonTimer
+from otel_straggler.record.recorder import Context, Epoch
+from otel_straggler.record.spans import SpanPacker
 
 SCRIPT = Path(__file__).with_name("recorders.py")
 needs_extension = pytest.mark.skipif(
@@ -121,3 +127,55 @@ def test_the_tests_of_recording_pass_with_the_other_recorder() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout
+
+
+def left_out_steps(rank: int, sections: int) -> set[int]:
+    """Steps that a rank with 100 spans a second to spend does not send, of 40 in 4 s."""
+    nowhere = Endpoint(url="http://127.0.0.1:1", is_enabled=False)
+    settings = ClientSettings(
+        run_id="r", rank=rank, traces=nowhere, metrics=nowhere, span_budget=100
+    )
+    packer = SpanPacker(settings, lambda _: {}, 1)
+    timer, epoch, records = PythonTimer("forward", "compute"), Epoch("0" * 16, 1), []
+    for step in range(40):
+        context = Context(epoch, step, 10**6 + step, "")
+        for n in range(sections):
+            at_ns = 10**15 + step * 10**8 + n
+            records.append(((timer, step * 1000 + n, at_ns, context, None), None, at_ns, None))
+    spans = [span for request in packer.pack(records, 0) for span in decoded_spans(request.body)]
+    sent = [next(a.value.int_value for a in s.attributes if a.key == semconv.STEP) for s in spans]
+    assert packer.losses() == ({"span_budget": len(records) - len(spans)} if sections > 10 else {})
+    assert sections <= 10 or 100 <= len(spans) <= 800
+    assert {sent.count(step) for step in set(sent)} == {sections} or sections > 10
+    return {step for step in range(40) if sent.count(step) < sections}
+
+
+def decoded_spans(body: bytes) -> list[Any]:
+    message = ExportTraceServiceRequest.FromString(body)
+    return list(message.resource_spans[0].scope_spans[0].spans)
+
+
+def test_above_its_budget_the_fallback_leaves_out_whole_steps_and_counts_them() -> None:
+    """The same steps on all ranks: those of a rank with more are among those of one with less."""
+    assert left_out_steps(0, 10) == set()
+    few, many = left_out_steps(1, 30), left_out_steps(2, 60)
+    assert set() < few < many
+
+
+def test_the_fallback_propagates_no_context_and_says_so() -> None:
+    """Spans of user code are then as without us."""
+    program = (
+        "import logging; logging.basicConfig()\n"
+        "from opentelemetry.sdk.trace import TracerProvider\n"
+        "import otel_straggler as o\n"
+        "o.configure(tracer_provider=TracerProvider(), propagate_context=True)\n"
+        "with o.step(1), o.section('a'): pass\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, VARIABLE: "off"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "propagate_context has no effect: it needs the native part" in done.stderr

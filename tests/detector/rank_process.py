@@ -38,7 +38,7 @@ def spend(durations_s: dict[str, list[float]], kinds: dict[str, str] | None = No
         timer = section(name, (kinds or {}).get(name, "compute"))
         for length_s in lengths_s:
             frame = (timer, -1, 0, context, None)
-            RECORDER.keep((frame, None, round(length_s * 1e9), None, []))
+            RECORDER.keep((frame, None, round(length_s * 1e9), None))
 
 
 def told(report: Report | None) -> Json | None:

@@ -27,7 +27,7 @@ from otel_straggler.publish.picture.verdicts import MOST_VERDICTS as MOST_VERDIC
 from otel_straggler.publish.verdict_series import MOST_VERDICTS
 from otel_straggler.receive.http1 import HttpLimits
 from otel_straggler.record.recorder import RING_CAPACITY
-from otel_straggler.record.spans import MOST_SPANS
+from otel_straggler.record.spans import MAX_SPANS
 from otel_straggler.report.collected import LONGEST_S
 from otel_straggler.report.samples import MOST_RUNS, MOST_SECTIONS
 from otel_straggler.score.windows import LEAST_STEPS
@@ -50,7 +50,7 @@ STATED = {
         f"one step in {CLIENT['sample_steps']} (`sample_steps`)",
         f"a queue of {CLIENT['queue_bytes'] // 2**20} MiB (`queue_bytes`)",
         f"within {CLIENT['exit_deadline_s']:g} s (`exit_deadline_s`)",
-        f"requests of up to {MOST_SPANS}",
+        f"requests of up to {MAX_SPANS}",
         f"a ring of {RING_CAPACITY:,} runs",
         f"or {SCORING['grace_seconds']:g} s after the first did",
     ],

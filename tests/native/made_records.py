@@ -87,7 +87,7 @@ class Made:
         if around is not None:
             outer = (timers[around[0]], around[1], start_ns, context, None)
         error = ValueError if failed else None
-        self.records.append((frame, outer, end_ns, error, []))
+        self.records.append((frame, outer, end_ns, error))
         slot = gpu or Gpu()
         self.parts.append(
             _RECORD.pack(

@@ -71,7 +71,7 @@ def timer(make_timer: Callable[..., Any]) -> Any:
 
 def ready(timer: Any, later_ns: int = 0) -> list[Any]:
     """Runs that have ended, as far as they are ready when so much more time has passed."""
-    timer.add(RECORDER.drain_block())
+    timer.add(RECORDER.drain().block)
     return list(np.frombuffer(timer.take_ready(time.monotonic_ns() + later_ns), RECORD))
 
 

@@ -48,7 +48,7 @@ def runs_of(timer: Any) -> dict[str, Any]:
     RECORDER.end_step()
     timer.flush()
     timer.flush()
-    timer.add(RECORDER.drain_block())
+    timer.add(RECORDER.drain().block)
     names = RECORDER.section_names()
     return {
         names[int(run["section"])][0]: run for run in np.frombuffer(timer.take_all(True), RECORD)

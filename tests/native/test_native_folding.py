@@ -1,104 +1,128 @@
-"""Folding in C++ and in Python: the same spans from the same runs."""
+"""The span budget: which sections are folded, when, and what a folded span holds."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_straggler.record.python_recorder import PythonTimer
 from otel_straggler.record.recorder import Epoch
-from otel_straggler.wire.folded_spans import LONGEST_NS, write_sketch
 
 from .made_records import NAMES, PHASES, TIMED, TIMED_BY_EVENTS, Gpu, Made, MadeTables, random_runs
-from .test_native_spans import OFFSET_NS, decoded, native, packers, spans_of
+from .test_native_spans import OFFSET_NS, packers, spans_of
+
+SECOND_NS = 10**9
+TIMERS = [PythonTimer(*name) for name in NAMES]
+TABLES = MadeTables(NAMES, PHASES, [Epoch("0" * 16, 1)])
+HOT, WARM, COOL = "größe", "backward", "forward"
+NUMBERS = {HOT: 3, WARM: 2, COOL: 1}
 
 
-@given(st.lists(st.integers(0, LONGEST_NS - 1), min_size=1, max_size=200))
-def test_sketches_are_the_same(lengths_ns: list[int]) -> None:
-    """Whole numbers only, so no rounding can differ."""
-    assert native.sketch(lengths_ns) == write_sketch(lengths_ns)
+class Rank:
+    """A rank with a budget, whose sections run at given rates, ten steps a second."""
+
+    def __init__(self, budget: int) -> None:
+        self._packer = packers(budget)[1]
+        self._second = 0
+        self._span = 0
+
+    def seconds(self, count: int, rates: dict[str, int]) -> list[set[str]]:
+        """Names of the sections that were folded in each of so many seconds."""
+        return [self._folded(self._runs(rates)) for _ in range(count)]
+
+    def _runs(self, rates: dict[str, int]) -> Iterable[tuple[str, int, int]]:
+        self._second += 1
+        for tick in range(10):
+            step, now_ns = self._second * 10 + tick, self._second * SECOND_NS + tick * 10**8
+            for name, rate in rates.items():
+                for _ in range(rate // 10):
+                    yield name, step, now_ns
+
+    def _folded(self, runs: Iterable[tuple[str, int, int]]) -> set[str]:
+        made = Made(TABLES)
+        for name, step, end_ns in runs:
+            self._span += 1
+            made.add(TIMERS, section=NUMBERS[name], span=self._span, start_ns=end_ns - 9,
+                     end_ns=end_ns, step=step, step_span=2**40 + step)  # fmt: skip
+        spans = spans_of(self._packer.pack_block(made.block, TABLES, OFFSET_NS))
+        return {span.name for span in spans if fold_of(span)}
 
 
-@given(st.integers(0, 2**32), st.integers(1, 300), st.integers(1, 60), st.sampled_from([1, 2]))
-def test_folded_spans_are_the_same(seed: int, budget: int, runs: int, one_in: int) -> None:
-    """Which sections, which runs, in which place, under which numbers; over several batches."""
-    rng = random.Random(seed)
-    in_python, in_cpp = packers(budget)
-    for _ in range(4):
-        made = random_runs(rng, rng.randrange(1, 12), runs)
-        expected = in_python.pack(made.records, OFFSET_NS, one_in)
-        found = in_cpp.pack_block(made.block, made.tables, OFFSET_NS, one_in)
-        assert decoded(found) == decoded(expected)
-        assert in_cpp.folded_runs == in_python.folded_runs
+def fold_of(span: Any) -> int:
+    """How many runs a folded span stands for; 0 if it is none."""
+    return next((a.value.int_value for a in span.attributes if a.key == "straggler.fold.count"), 0)
 
 
-@given(st.integers(0, 2**32))
-def test_both_change_their_minds_together(seed: int) -> None:
-    """Over minutes in which sections become hot and cool down; also if the clock jumps."""
-    rng = random.Random(seed)
-    in_python, in_cpp = packers(20)
-    timers = [PythonTimer(*name) for name in NAMES]
-    now = 10**15
-    tables = MadeTables(NAMES, PHASES, [Epoch("0" * 16, 1)])
-    for _ in range(12):
-        made = Made(tables)
-        for span in range(1, rng.choice([3, 10, 100])):
-            now += rng.choice([10**6, 10**8, 10**10]) if rng.random() < 0.97 else -(10**11)
-            section = rng.choice([1, 1, 2, 4])
-            made.add(timers, section=section, span=span, start_ns=now - 9, end_ns=now,
-                     step=3, step_span=10**9)  # fmt: skip
-        expected = in_python.pack(made.records, OFFSET_NS)
-        found = in_cpp.pack_block(made.block, tables, OFFSET_NS)
-        assert decoded(found) == decoded(expected)
+def test_under_the_budget_nothing_is_folded() -> None:
+    """The usual case: some ten sections in some steps a second."""
+    assert Rank(200).seconds(60, {COOL: 100, WARM: 90}) == [set()] * 60
 
 
-@given(st.lists(st.tuples(st.integers(14, 22), st.sampled_from([3, 31, 35])), max_size=4))
-@settings(max_examples=40)
-def test_both_let_go_in_the_same_second(stretches: list[tuple[int, int]]) -> None:
-    """At rates around the budget, where a hair decides: 20, and 16 to be let go."""
-    in_python, in_cpp = packers(20)
-    timers = [PythonTimer(*name) for name in NAMES]
-    tables = MadeTables(NAMES, PHASES, [Epoch("0" * 16, 1)])
-    now = 10**15
-    for rate, seconds in [(60, 2), *stretches]:
-        for _ in range(seconds):
-            made = Made(tables)
-            for span in range(1, rate + 1):
-                now += 10**9 // rate + 1
-                made.add(timers, section=1 + span % 2, span=span, start_ns=now - 9, end_ns=now,
-                         step=3, step_span=10**9)  # fmt: skip
-            expected = in_python.pack(made.records, OFFSET_NS)
-            found = in_cpp.pack_block(made.block, tables, OFFSET_NS)
-            assert decoded(found) == decoded(expected)
+def test_without_a_budget_nothing_is_ever_folded() -> None:
+    """``span_budget=0``."""
+    assert Rank(0).seconds(5, {HOT: 5_000}) == [set()] * 5
+
+
+def test_the_section_that_saves_most_is_folded_at_once() -> None:
+    """In the first second already, before it is sent; and no more sections than needed."""
+    folded = Rank(200).seconds(10, {HOT: 2_000, WARM: 300, COOL: 100})
+    assert folded[0] >= {HOT}
+    assert folded[-1] == {HOT, WARM}
+    assert Rank(200).seconds(10, {HOT: 2_000, COOL: 100})[-1] == {HOT}
+
+
+def test_a_section_that_runs_once_a_step_is_left_alone() -> None:
+    """A span for each step is what folding would make of it."""
+    assert Rank(15).seconds(10, {HOT: 10, WARM: 10, COOL: 10})[-1] == set()
+
+
+def test_a_rate_around_the_budget_does_not_flap() -> None:
+    """Once folded it stays so, until it would have fitted for 30 s in a row."""
+    rank = Rank(200)
+    found = [rank.seconds(1, {HOT: 240 if second % 2 else 170})[0] for second in range(300)]
+    assert found == [set(), *([{HOT}] * 299)]
+
+
+def test_a_section_that_has_cooled_down_is_sent_run_by_run_again() -> None:
+    """After half a minute in which all would have fitted."""
+    rank = Rank(200)
+    rank.seconds(5, {HOT: 2_000})
+    folded = rank.seconds(60, {HOT: 100})
+    assert folded[20] == {HOT}
+    assert folded[-1] == set()
+
+
+@given(st.lists(st.tuples(st.sampled_from([HOT, WARM, COOL]), st.integers(0, 3),
+                          st.integers(-(2**62), 2**62))))  # fmt: skip
+def test_any_clock_is_survived(runs: list[tuple[str, int, int]]) -> None:
+    """Times that jump are judged somehow, and no run is lost."""
+    packer = packers(3)[1]
+    made = Made(TABLES)
+    for span, (name, step, end_ns) in enumerate(runs, 1):
+        made.add(TIMERS, section=NUMBERS[name], span=span, start_ns=end_ns - 9, end_ns=end_ns,
+                 step=step, step_span=10**9)  # fmt: skip
+    spans = spans_of(packer.pack_block(made.block, TABLES, OFFSET_NS))
+    assert sum(fold_of(span) or 1 for span in spans) == len(runs)
 
 
 def hot(runs: int, **told: Any) -> Made:
-    made = Made(MadeTables(NAMES, PHASES, [Epoch("0" * 16, 1)]))
-    timers = [PythonTimer(*name) for name in NAMES]
+    made = Made(TABLES)
     for span in range(1, runs + 1):
-        made.add(timers, section=1, span=span, start_ns=10**9, end_ns=10**9 + span, step=1,
+        made.add(TIMERS, section=1, span=span, start_ns=10**9, end_ns=10**9 + span, step=1,
                  step_span=10**6, **told)  # fmt: skip
     return made
 
 
 def test_a_span_stands_for_4096_runs_at_most() -> None:
     """What a collector reads has a limit."""
-    for packer in packers(10):
-        made = hot(10_000)
-        found = (
-            packer.pack_block(made.block, made.tables, OFFSET_NS)
-            if hasattr(packer, "pack_block")
-            else packer.pack(made.records, OFFSET_NS)
-        )
-        counts = [
-            next(a.value.int_value for a in span.attributes if a.key == "straggler.fold.count")
-            for span in spans_of(found)
-        ]
-        assert counts == [4096, 4096, 10_000 - 8192]
+    made = hot(10_000)
+    spans = spans_of(packers(10)[1].pack_block(made.block, made.tables, OFFSET_NS))
+    assert list(map(fold_of, spans)) == [4096, 4096, 10_000 - 8192]
 
 
 def test_gpu_time_of_folded_runs_is_summed() -> None:

@@ -18,9 +18,10 @@ from otel_straggler import semconv
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.model.observation import NO_STEP, Section
 from otel_straggler.receive.merge import merge_batches
+from otel_straggler.record.native_spans import NativeSpanPacker
 from otel_straggler.record.python_recorder import PythonTimer
-from otel_straggler.record.recorder import Context, Epoch, Frame, Record, WorkSize
-from otel_straggler.record.spans import SpanPacker
+from otel_straggler.record.recorder import Epoch
+from otel_straggler.record.spans import Request
 from otel_straggler.score.step_tables import build_step_table, without_duplicates
 from otel_straggler.score.window_scores import History, score_window
 from otel_straggler.wire.decode_spans import SpanDecoder
@@ -30,40 +31,52 @@ from otel_straggler.wire.folded_spans import (
     MOST_RUNS,
     buckets_of,
     read_sketches,
-    write_sketch,
 )
 from otel_straggler.wire.identity import read_attributes
 from otel_straggler.wire.span_rules import BAD_FOLD, DecodedSpans
 
+from ..native.made_records import Made, MadeTables
+
+native = pytest.importorskip(
+    "otel_straggler._native",
+    reason="the extension was not built: it would show that what it folds is read",
+)
 OFFSET_NS = 1_790_000_000_000_000_000
 NOWHERE = Endpoint(url="http://127.0.0.1:1", is_enabled=False)
 END_NS = LONGEST_NS
-EPOCH = Epoch("0" * 16, 1)
+TABLES = MadeTables([("step", "other"), ("attention", "compute")], [""], [Epoch("0" * 16, 1)])
+TIMERS = [PythonTimer(*name) for name in TABLES.of_sections]
 LENGTHS = st.integers(1, LONGEST_NS - 1) | st.integers(1, 2_000) | st.integers(10**6, 11 * 10**5)
 
 
-def records(lengths_ns: list[int], step: int | None = 3, tokens: int = -1) -> list[Record]:
-    """Runs of one section that all end at once."""
-    timer = PythonTimer("attention", "compute")
-    context = Context(EPOCH, step, 0 if step is None else 10**9, "")
-    made: list[Record] = []
-    work = WorkSize(-1, tokens) if tokens >= 0 else None
+def records(lengths_ns: list[int], step: int | None = 3, tokens: int = -1) -> bytes:
+    """Runs of one section that all end at once, as the native recorder has them."""
+    made = Made(TABLES)
     for span, length in enumerate(lengths_ns, 1):
-        frame: Frame = (timer, span, END_NS - length, context, work)
-        made.append((frame, None, END_NS, None, []))
-    return made
+        made.add(
+            TIMERS,
+            section=1,
+            span=span,
+            start_ns=END_NS - length,
+            end_ns=END_NS,
+            step=step,
+            step_span=0 if step is None else 10**9,
+            tokens=tokens,
+        )
+    return made.block
 
 
-def packer(span_budget: int = 1) -> SpanPacker:
+def packed(runs: bytes, span_budget: int = 1) -> list[Request]:
     settings = ClientSettings(
         run_id="run", traces=NOWHERE, metrics=NOWHERE, span_budget=span_budget
     )
-    return SpanPacker(settings, lambda _: {"training.rank": 0, "training.run.id": "run"}, 1)
+    identity = {"training.rank": 0, "training.run.id": "run"}
+    return NativeSpanPacker(settings, lambda _: identity, 1).pack_block(runs, TABLES, OFFSET_NS)
 
 
 def sent(lengths_ns: list[int], **told: Any) -> DecodedSpans:
     """Folded, encoded, decoded."""
-    [request] = packer().pack(records(lengths_ns, **told), OFFSET_NS)
+    [request] = packed(records(lengths_ns, **told))
     return SpanDecoder().decode(request.body)
 
 
@@ -89,7 +102,7 @@ def test_count_sum_and_extremes_are_exact_and_the_median_nearly(lengths_ns: list
 @given(st.lists(LENGTHS, min_size=2, max_size=50))
 def test_the_numbers_on_the_wire_are_exact(lengths_ns: list[int]) -> None:
     """As 64-bit integers."""
-    [request] = packer().pack(records(lengths_ns), OFFSET_NS)
+    [request] = packed(records(lengths_ns))
     message = ExportTraceServiceRequest.FromString(request.body)
     [span] = message.resource_spans[0].scope_spans[0].spans
     told = {a.key: a.value.int_value for a in span.attributes}
@@ -103,7 +116,7 @@ def test_the_numbers_on_the_wire_are_exact(lengths_ns: list[int]) -> None:
 @given(st.lists(LENGTHS, min_size=1, max_size=200))
 def test_a_sketch_is_read_as_it_was_written(lengths_ns: list[int]) -> None:
     """Every length lies in a bucket, and buckets are narrow."""
-    sketch = read_sketches([write_sketch(lengths_ns)])
+    sketch = read_sketches([native.sketch(lengths_ns)])
     buckets = buckets_of(np.array(lengths_ns))
     assert sketch.counts.tolist() == np.unique(buckets, return_counts=True)[1].tolist()
     ordered = np.sort(np.array(lengths_ns))
@@ -113,7 +126,7 @@ def test_a_sketch_is_read_as_it_was_written(lengths_ns: list[int]) -> None:
     assert ((high - low) <= 0.004 * low).all()
 
 
-@given(st.lists(st.binary(max_size=40) | st.lists(LENGTHS, min_size=1).map(write_sketch)))
+@given(st.lists(st.binary(max_size=40) | st.lists(LENGTHS, min_size=1).map(native.sketch)))
 def test_any_bytes_are_a_sketch_or_none(sketches: list[bytes]) -> None:
     """What a stranger sends is bounded before it is used, and spoils no other."""
     found = read_sketches(sketches)
@@ -140,7 +153,7 @@ def test_rows_of_a_folded_span_are_runs_of_its_section_and_step() -> None:
     ends = starts + np.rint(batch.duration_s * 1e9).astype(int)
     assert ends.max() <= END_NS
     assert set(sent(lengths, step=None).batch.step.tolist()) == {NO_STEP}
-    twice = [request.body for request in packer().pack(records(lengths), OFFSET_NS)] * 2
+    twice = [request.body for request in packed(records(lengths))] * 2
     joined = SpanDecoder().decode(b"".join(twice)).batch
     assert len(joined) == 200
     assert len(without_duplicates(joined)) == 100
@@ -155,7 +168,7 @@ def test_tokens_of_folded_runs_keep_their_sum() -> None:
 
 def test_json_means_the_same() -> None:
     """The sketch is base64 there."""
-    [request] = packer().pack(records([5, 600, 7_000]), OFFSET_NS)
+    [request] = packed(records([5, 600, 7_000]))
     message = MessageToDict(
         ExportTraceServiceRequest.FromString(request.body), use_integers_for_enums=True
     )
@@ -171,7 +184,7 @@ def test_json_means_the_same() -> None:
 
 
 def tampered(change: dict[str, Any]) -> ExportTraceServiceRequest:
-    [request] = packer().pack(records([1_000] * 10), OFFSET_NS)
+    [request] = packed(records([1_000] * 10))
     message = ExportTraceServiceRequest.FromString(request.body)
     [span] = message.resource_spans[0].scope_spans[0].spans
     for attribute in span.attributes:
@@ -191,7 +204,7 @@ def tampered(change: dict[str, Any]) -> ExportTraceServiceRequest:
         {semconv.FOLD_COUNT: 11},
         {semconv.FOLD_COUNT: 0},
         {semconv.FOLD_COUNT: None},
-        {semconv.FOLD_COUNT: 2**62, semconv.FOLD_SKETCH: write_sketch([1_000]) + b"\xff" * 4},
+        {semconv.FOLD_COUNT: 2**62, semconv.FOLD_SKETCH: native.sketch([1_000]) + b"\xff" * 4},
         {semconv.FOLD_SUM: 9_000},
         {semconv.FOLD_SUM: 2**62},
         {semconv.FOLD_MIN: 0},
@@ -213,7 +226,7 @@ def test_a_fold_that_contradicts_itself_is_counted_and_no_row(change: dict[str, 
 
 def test_a_request_of_folds_has_an_end() -> None:
     """A few bytes stand for many rows: a hostile sender gets no further than this."""
-    [request] = packer().pack(records([1_000] * MOST_RUNS), OFFSET_NS)
+    [request] = packed(records([1_000] * MOST_RUNS))
     copies = MOST_ROWS // MOST_RUNS + 3
     decoded = SpanDecoder().decode(request.body * copies)
     assert decoded.fates == {"row": copies - 3, BAD_FOLD: 3}
@@ -223,13 +236,13 @@ def test_a_request_of_folds_has_an_end() -> None:
 def test_scores_of_folded_runs_are_those_of_the_runs() -> None:
     """Medians within the sketch's error; sums of every step and counts as if nothing was folded."""
     rng = random.Random(5)
-    made: list[Record] = []
+    made = b""
     for step in range(20):
         lengths = [rng.randrange(10**5, 2 * 10**5) for _ in range(rng.randrange(1, 200))]
         made += records(lengths, step)
     tables, scores, spans = [], [], []
     for budget in (0, 50):
-        requests = packer(budget).pack(made, OFFSET_NS)
+        requests = packed(made, budget)
         spans.append(sum(request.spans for request in requests))
         batches = [SpanDecoder().decode(request.body).batch for request in requests]
         batch = merge_batches(batches)
@@ -259,11 +272,10 @@ def test_folds_among_other_spans_keep_their_place() -> None:
     """Rows of a fold stand where its span stood, and every row has its own number."""
     rng = random.Random(4)
     lengths = [rng.randrange(1, 10**7) for _ in range(400)]
-    mixed = packer(40)
-    made: list[Record] = []
+    made = b""
     for step in range(40):
         made += records(lengths[step * 10 : step * 10 + 1 + step % 10], step)
-    [request, *_] = mixed.pack(made, OFFSET_NS)
+    [request, *_] = packed(made, 40)
     decoded = SpanDecoder().decode(request.body)
     message = ExportTraceServiceRequest.FromString(request.body)
     steps: list[Any] = []
