@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.model.alert import Severity
-from otel_straggler.publish.grouping import GroupRules
 from otel_straggler.publish.posting import Access
+from otel_straggler.publish.webhook import WebhookRules
 
 FORGOTTEN: Final = "StragglerRunForgotten"
 """Its end is never told: that nobody watches any more has no end that is good news."""
@@ -30,9 +30,8 @@ class NotifySettings:
         least_severity: a webhook is told of no less: info, warning or critical.
         send_resolved: whether a webhook is told when an alert ends.
         resend_seconds: an Alertmanager is told so often of what still fires.
-        group_wait_seconds: a webhook is told so long after the first alert of a run,
-        group_interval_seconds: of news of the same run so long after the last message,
-        repeat_seconds: and without news only after so long.
+        interval_seconds: a webhook gets at most one message in so long,
+        repeat_seconds: and one without news after so long.
         timeout_seconds: of one request.
         token_file: holds a bearer token; read anew for each request.
         username, password_file: for basic authentication.
@@ -46,8 +45,7 @@ class NotifySettings:
     least_severity: Severity = "warning"
     send_resolved: bool = True
     resend_seconds: float = 60.0
-    group_wait_seconds: float = 10.0
-    group_interval_seconds: float = 120.0
+    interval_seconds: float = 60.0
     repeat_seconds: float = 14_400.0
     timeout_seconds: float = 10.0
     token_file: str = ""
@@ -73,10 +71,9 @@ class NotifySettings:
             password_file=self.password_file,
         )
 
-    def group_rules(self) -> GroupRules:
-        return GroupRules(
-            wait_s=self.group_wait_seconds,
-            interval_s=self.group_interval_seconds,
+    def webhook_rules(self) -> WebhookRules:
+        return WebhookRules(
+            interval_s=self.interval_seconds,
             repeat_s=self.repeat_seconds,
             sends_resolved=self.send_resolved,
             never_resolved=frozenset({FORGOTTEN}),
@@ -176,8 +173,7 @@ NOTIFY_RULES: Final[Mapping[str, tuple[str, Any]]] = {
         lambda value: value in ("info", "warning", "critical"),
     ),
     "resend_seconds": ("a number of 0.1 to 3600", lambda v: 0.1 <= v <= 3600),
-    "group_wait_seconds": ("a number of 0 to 3600", lambda v: 0 <= v <= 3600),
-    "group_interval_seconds": ("a number of 0.1 to 86400", lambda v: 0.1 <= v <= 86_400),
+    "interval_seconds": ("a number of 0.1 to 86400", lambda v: 0.1 <= v <= 86_400),
     "repeat_seconds": ("a number of at least 60", lambda v: v >= 60),
     "timeout_seconds": ("a number above 0 and at most 60", lambda v: 0 < v <= 60),
 }

@@ -168,8 +168,8 @@ class Notifying:
             urls = settings.alertmanagers
             self._alertmanagers = Alertmanagers(urls, settings.access(), rules)
         if settings.webhook:
-            rules_of_groups = settings.group_rules()
-            self._webhook = Webhook(settings.webhook, settings.access(), rules_of_groups, page)
+            webhook_rules = settings.webhook_rules()
+            self._webhook = Webhook(settings.webhook, settings.access(), webhook_rules, page)
 
     def _holds_s(self, alert: Alert) -> float:
         if alert.name in HANGS:

@@ -149,7 +149,7 @@ class Demo:
         """Whom the collector tells."""
         if self.alertmanager is not None:
             return {**QUICK_ALERTS, "notify": {"alertmanagers": [self.alertmanager.url]}}
-        whom = {"webhook": self.webhook.url, "group_wait_seconds": GROUP_WAIT_S}
+        whom = {"webhook": self.webhook.url, "interval_seconds": GROUP_WAIT_S}
         return {**QUICK_ALERTS, "notify": whom}
 
     def _give_up(self, where: str, value: str, expected: str) -> NoReturn:

@@ -82,25 +82,21 @@ def generator_url(alert: Alert, page: str) -> str:
     return f"{page}/v1/report" + (f"?run={quote(run_id, safe='')}" if run_id else "")
 
 
-def webhook_payload(
-    alerts: Sequence[Alert], group: Mapping[str, str], *, left_out: int, page: str
-) -> Json:
-    """What Alertmanager would send to a webhook about one group.
+def webhook_payload(alerts: Sequence[Alert], *, left_out: int, page: str) -> Json:
+    """What Alertmanager would send to a webhook, without grouping.
 
     Args:
-        alerts: of the group; those that fire first.
-        group: the labels by which they were grouped.
-        left_out: alerts of the group beyond those.
+        alerts: those that fire first.
+        left_out: alerts beyond those.
         page: address of the collector for people; may be empty.
     """
-    matchers = ", ".join(f'{name}="{_escaped(value)}"' for name, value in sorted(group.items()))
     return {
         "version": WEBHOOK_VERSION,
-        "groupKey": f"{{}}:{{{matchers}}}",
+        "groupKey": "{}:{}",
         "truncatedAlerts": left_out,
         "status": "firing" if any(each.ends_at_s is None for each in alerts) else "resolved",
         "receiver": "otel-straggler",
-        "groupLabels": dict(group),
+        "groupLabels": {},
         "commonLabels": _common([each.labels for each in alerts]),
         "commonAnnotations": _common([each.annotations for each in alerts]),
         "externalURL": page,
@@ -160,7 +156,3 @@ def _common(many: Sequence[Mapping[str, str]]) -> dict[str, str]:
         return {}
     first, *others = many
     return {k: v for k, v in first.items() if all(each.get(k) == v for each in others)}
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -134,7 +134,7 @@ def try_webhook(url: str, access: Access, alert: Alert) -> Place:
     """Tell a webhook that it fires, or that it has ended."""
     poster = Poster(url, access, logs=False)
     try:
-        payload = webhook_payload((alert,), {}, left_out=0, page="")
+        payload = webhook_payload((alert,), left_out=0, page="")
         answer = poster.post(json.dumps(payload).encode())
         return Place(url=url, arrived=answer.fate == "taken", why=tried_once(answer.why))
     finally:

@@ -25,7 +25,7 @@ def begin(start: Callable[..., Any]) -> Callable[..., Any]:
     """A collector that calls a rank lost after 0.5 s."""
 
     def make(mode: str = "page", history: str = "", **notify: Any) -> Any:
-        quick = {"group_wait_seconds": 0.1, "group_interval_seconds": 0.1}
+        quick = {"interval_seconds": 0.1}
         alerts = AlertsSettings(mode=mode, notify=NotifySettings(**{**quick, **notify}), **NOW)
         return start(
             alerts__mode=mode,

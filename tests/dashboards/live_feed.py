@@ -167,7 +167,7 @@ class Feed:
             "alerts": {
                 **{k: v for k, v in servers.ALERTS.items() if k != "give_up_seconds"},
                 "mode": "page",
-                "notify": {"webhook": self._behind, "group_wait_seconds": 1.0},
+                "notify": {"webhook": self._behind, "interval_seconds": 1.0},
             },
         }
         file = self._folder / "collector.yaml"

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,8 @@ from otel_straggler.model.alert import Alert
 from otel_straggler.publish import webhook
 from otel_straggler.publish.alert_json import rfc3339
 from otel_straggler.publish.alertmanager import Alertmanagers, SendRules
-from otel_straggler.publish.grouping import GroupRules
 from otel_straggler.publish.posting import Access
-from otel_straggler.publish.webhook import Webhook, calls
+from otel_straggler.publish.webhook import Changes, Webhook, WebhookRules, calls
 
 from ..servers.alertmanager import (
     eventually,
@@ -28,7 +28,7 @@ from ..servers.receiver import CLOSE, HANG, Receiver
 PATIENT = Access(timeout_s=20.0)
 QUICK = Access(timeout_s=1.0)
 """Where somebody hangs."""
-RULES = GroupRules(wait_s=0.05, interval_s=0.05, repeat_s=3600)
+RULES = WebhookRules(interval_s=0.05, repeat_s=3600)
 
 
 def alert(name: str = "RunHung", ends_at_s: float | None = None, **labels: str) -> Alert:
@@ -57,7 +57,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def begin() -> Iterator[Callable[..., Webhook]]:
     running: list[Webhook] = []
 
-    def make(url: str, rules: GroupRules = RULES, access: Access = PATIENT) -> Webhook:
+    def make(url: str, rules: WebhookRules = RULES, access: Access = PATIENT) -> Webhook:
         one = Webhook(url, access, rules)
         one.start()
         running.append(one)
@@ -66,6 +66,201 @@ def begin() -> Iterator[Callable[..., Webhook]]:
     yield make
     for one in running:
         one.stop(0.0)
+
+
+# --- what is sent when --------------------------------------------------------------------------
+
+PACED = WebhookRules(interval_s=100, repeat_s=1000)
+
+
+def sent(changes: Changes, now_s: float, **how: bool) -> list[str]:
+    """What is sent at this time, as names; those that ended have a minus."""
+    message = changes.due(now_s, **how)
+    if message:
+        changes.settle(message, now_s)
+    return [("-" if one.ends_at_s else "") + one.name.removeprefix("Straggler") for one in message]
+
+
+def test_a_change_is_sent_at_once_and_the_next_after_the_interval() -> None:
+    """All that comes in between is one message; it has the changes alone, of whatever run."""
+    changes = Changes(PACED)
+    changes.take((alert(),))
+    assert sent(changes, 0) == ["RunHung"]
+    for others in ((alert("RankLost"),), (alert("RankLost"), alert("RankStuck", run_id="s"))):
+        changes.take((alert(), *others))
+    assert (sent(changes, 99), changes.due_at_s()) == ([], 100)
+    assert sent(changes, 100) == ["RankLost", "RankStuck"]
+    assert sent(changes, 900) == []
+
+
+def test_what_goes_on_is_repeated_rarely() -> None:
+    """And not while nothing fires."""
+    changes = Changes(PACED)
+    changes.take((alert(), alert("RankLost")))
+    sent(changes, 0)
+    assert (sent(changes, 999), changes.due_at_s()) == ([], 1000)
+    assert sent(changes, 1000) == ["RunHung", "RankLost"]
+    changes.take((alert(ends_at_s=1001.0), alert("RankLost", ends_at_s=1001.0)))
+    assert sent(changes, 1100) == ["-RunHung", "-RankLost"]
+    assert (changes.due(10_000), changes.due_at_s()) == ((), float("inf"))
+
+
+def test_what_nobody_was_told_of_does_not_end_for_anybody() -> None:
+    """An alert shorter than the interval is no message."""
+    changes = Changes(PACED)
+    changes.take((alert(),))
+    sent(changes, 0)
+    changes.take((alert(), alert("RankLost")))
+    changes.take((alert(), alert("RankLost", ends_at_s=5.0)))
+    assert sent(changes, 900) == []
+
+
+def test_what_comes_back_before_its_end_was_sent_is_no_news() -> None:
+    """Nobody is called twice for a flapping alert within one interval."""
+    changes = Changes(PACED)
+    changes.take((alert(),))
+    sent(changes, 0)
+    changes.take((alert(ends_at_s=20.0),))
+    changes.take((alert(),))
+    assert sent(changes, 900) == []
+
+
+def test_what_comes_back_while_its_end_is_being_sent_is_news() -> None:
+    """The receiver believes that it is over."""
+    changes = Changes(PACED)
+    changes.take((alert(),))
+    sent(changes, 0)
+    changes.take((alert(ends_at_s=20.0),))
+    message = changes.due(100)
+    changes.take((alert(),))
+    changes.settle(message, 101)
+    assert sent(changes, 201) == ["RunHung"]
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        WebhookRules(interval_s=0.1, sends_resolved=False),
+        WebhookRules(interval_s=0.1, never_resolved=frozenset({"StragglerRunHung"})),
+    ],
+)
+def test_ends_are_not_sent_where_that_is_set(rules: WebhookRules) -> None:
+    """For all, or for some names; the next one is news."""
+    changes = Changes(rules)
+    changes.take((alert(),))
+    assert sent(changes, 0) == ["RunHung"]
+    changes.take((alert(ends_at_s=20.0),))
+    assert sent(changes, 10_000) == []
+    changes.take((alert(),))
+    assert sent(changes, 20_000) == ["RunHung"]
+
+
+def test_what_ends_unsaid_is_forgotten() -> None:
+    """Such as a hang that monitoring has given up on; the next one is news."""
+    changes = Changes(PACED)
+    changes.take((alert(),))
+    sent(changes, 0)
+    changes.take((), unsaid=(alert(ends_at_s=20.0),))
+    assert sent(changes, 200) == []
+    changes.take((alert(),))
+    assert sent(changes, 300) == ["RunHung"]
+
+
+def test_what_could_not_be_sent_is_still_news() -> None:
+    """From the time to which it was put off."""
+    changes = Changes(PACED)
+    changes.take((alert(),))
+    changes.due(0)
+    changes.put_off(3)
+    changes.take((alert(), alert("RankLost")))
+    assert (changes.due(2), changes.due_at_s()) == ((), 3)
+    assert sent(changes, 3) == ["RunHung", "RankLost"]
+
+
+def test_what_ends_while_it_is_being_sent_is_reported_to_have_ended() -> None:
+    """The message is under way: it cannot be taken back, so nobody stays called."""
+    changes = Changes(PACED)
+    changes.take((alert(),))
+    message = changes.due(0)
+    changes.take((alert(ends_at_s=1.0),))
+    changes.settle(message, 2)
+    assert sent(changes, 102) == ["-RunHung"]
+    assert (sent(changes, 10_000), changes.due_at_s()) == ([], float("inf"))
+
+
+def test_what_ends_before_it_could_be_sent_is_not_mentioned() -> None:
+    """As Alertmanager has it: what failed has called nobody."""
+    changes = Changes(PACED)
+    changes.take((alert(),))
+    changes.due(0)
+    changes.take((alert(ends_at_s=1.0),))
+    changes.put_off(3)
+    assert (sent(changes, 10_000), changes.due_at_s()) == ([], float("inf"))
+
+
+@pytest.mark.parametrize("never_resolved", [frozenset(), frozenset({"StragglerRunHung"})])
+def test_what_ends_unsaid_while_it_is_being_sent_is_forgotten(
+    never_resolved: frozenset[str],
+) -> None:
+    """The next one is news."""
+    changes = Changes(replace(PACED, never_resolved=never_resolved))
+    changes.take((alert(),))
+    message = changes.due(0)
+    ended = alert(ends_at_s=1.0)
+    changes.take((ended,) if never_resolved else (), unsaid=() if never_resolved else (ended,))
+    changes.settle(message, 2)
+    assert sent(changes, 102) == []
+    changes.take((alert(),))
+    assert sent(changes, 300) == ["RunHung"]
+
+
+def test_the_last_words_do_not_wait() -> None:
+    """What is new is sent when the collector stops; what was sent is not repeated."""
+    changes = Changes(PACED)
+    changes.take((alert(),))
+    sent(changes, 0)
+    assert sent(changes, 1, is_last=True) == []
+    changes.take((alert(), alert("RankLost")))
+    assert sent(changes, 1, is_last=True) == ["RankLost"]
+
+
+def test_a_restart_is_no_news() -> None:
+    """What was sent is known, with its age, on a clock that begins anew; also ends that wait."""
+    changes = Changes(PACED)
+    changes.take((alert(), alert("RankLost")))
+    sent(changes, 10)
+    changes.take((alert(), alert("RankLost", ends_at_s=20.0)))
+    state = json.loads(json.dumps(changes.state(30)))
+    again = Changes(PACED)
+    again.restore(state, passed_s=5, now_s=1_000_000)
+    again.take((alert(),))
+    assert again.due_at_s() == 1_000_000 - 5 - 20 + 100
+    assert sent(again, 1_000_075) == ["-RankLost"]
+    assert sent(again, 1_001_074) == []
+    assert sent(again, 1_001_075) == ["RunHung"]
+    fresh = Changes(PACED)
+    fresh.restore(Changes(PACED).state(0), 0, 0)
+    assert fresh.due_at_s() == float("inf")
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        {"version": 1, "groups": []},
+        {"version": 2, "age_s": 1, "sent": [{}], "ended": []},
+        {"version": 2, "age_s": "late", "sent": [], "ended": []},
+    ],
+)
+def test_a_state_of_another_kind_is_refused(state: dict[str, Any]) -> None:
+    """And leaves everything as it was."""
+    changes = Changes(PACED)
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        changes.restore(state, 0, 0)
+    assert changes.state(0) == Changes(PACED).state(0)
+
+
+# --- the thread that sends it -------------------------------------------------------------------
 
 
 def names(request: Any) -> list[str]:
@@ -140,18 +335,20 @@ def test_a_message_that_is_too_large_is_cut_and_says_so(begin: Callable[..., Web
         begin(small.url).take(many)
         eventually(lambda: large.received and small.received)
     told = large.received[0].body
-    assert (len(told["alerts"]), told["truncatedAlerts"]) == (webhook.MOST_TOLD, 50)
+    assert (len(told["alerts"]), told["truncatedAlerts"]) == (webhook.MAX_ALERTS, 50)
     told = small.received[0].body
     assert 1 <= len(told["alerts"]) == 150 - told["truncatedAlerts"] < 100
 
 
 def test_stopping_says_what_is_new(begin: Callable[..., Webhook]) -> None:
-    """A page that waited for its group is better early than never."""
+    """What waited for the interval is better early than never."""
     with Receiver() as receiver:
-        hook = begin(receiver.url, GroupRules(wait_s=3600))
+        hook = begin(receiver.url, WebhookRules(interval_s=3600))
         hook.take((alert(),))
+        eventually(lambda: receiver.received)
+        hook.take((alert(), alert("RankLost")))
         hook.stop(20.0)
-        assert [names(one) for one in receiver.received] == [["RunHung"]]
+        assert [names(one) for one in receiver.received] == [["RunHung"], ["RankLost"]]
 
 
 def test_stopping_does_not_wait_for_a_webhook_that_hangs() -> None:
@@ -194,7 +391,6 @@ def test_it_says_what_a_real_alertmanager_says(
         config = {
             "route": {
                 "receiver": "hook",
-                "group_by": ["cluster", "job_name", "run_id"],
                 "group_wait": "300ms",
                 "group_interval": "1s",
             },
