@@ -153,7 +153,7 @@ class Ranks:
         return list(generate(plan).batches(20))
 
     def _tell(self, batch: ObservationBatch) -> None:
-        self._collector.take_spans(DecodedSpans(batch=batch, fates={"accepted": len(batch)}), 0)
+        self._collector.take_spans(DecodedSpans(batch=batch, outcomes={"accepted": len(batch)}), 0)
 
     def _beat(self, sources: list[Source]) -> None:
         now_s = time.time()

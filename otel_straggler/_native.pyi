@@ -61,7 +61,7 @@ class Scanner:
     """OTLP trace requests to columns; see ``wire/native_scan.py``."""
 
     def __new__(
-        cls, keys: list[tuple[str, int, int]], fates: tuple[int, int, int, int], /
+        cls, keys: list[tuple[str, int, int]], outcomes: tuple[int, int, int, int], /
     ) -> Scanner: ...
     def scan(self, body: bytes, /) -> tuple[Any, ...] | list[tuple[int, int, bytes, bytes]] | int:
         """Columns, or questions, or 1 (unfamiliar) or 2 (full)."""

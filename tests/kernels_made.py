@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from otel_straggler import semconv
-from otel_straggler.model.kernels import KernelCell, KernelTally, Taken
+from otel_straggler.model.kernels import KernelCell, KernelTally, TimedKernel
 from otel_straggler.model.observation import Kernel, kernel_class_of
 
 FINEST_SCALE = 7
 MOST_BUCKETS = 512
 
 
-def taken(name: str, section: int, times_ns: Sequence[int]) -> Taken:
+def taken(name: str, section: int, times_ns: Sequence[int]) -> TimedKernel:
     """One entry of ``KernelTimer.take_kernels()``: what histogram.hpp makes of these times."""
     timed = [t for t in times_ns if t > 0]
     scale, index = (
@@ -35,12 +35,12 @@ class Script:
     """A timer that has counted what it is told."""
 
     def __init__(self) -> None:
-        self.counted: list[Taken] = []
+        self.counted: list[TimedKernel] = []
 
     def count(self, name: str, section: int, times_ns: Sequence[int]) -> None:
         self.counted.append(taken(name, section, times_ns))
 
-    def take_kernels(self) -> list[Taken]:
+    def take_kernels(self) -> list[TimedKernel]:
         counted, self.counted = self.counted, []
         return counted
 

@@ -27,7 +27,7 @@ from otel_straggler.alerts.sentences import Lookup, Sentence
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.alerts.subjects import of_run, rank_labels
 from otel_straggler.alerts.watched import Score, Scores, Watched, WatchedRun
-from otel_straggler.model.alert import MOST_NAMED, Domain, Severity
+from otel_straggler.model.alert import MAX_NAMED, Domain, Severity
 from otel_straggler.model.verdict import Cause, Scope, Verdict
 from otel_straggler.publish.verdict_series import CALLED_SLOW
 from otel_straggler.semconv import Metric
@@ -76,7 +76,7 @@ def _low_sections(metric: Metric, threshold: str) -> Expression:
         listed = series(semconv.SECTION_INFO, f'kind=~"{"|".join(sorted(semconv.LISTED_KINDS))}"')
         limit = number(getattr(settings, threshold))
         return (
-            f"bottomk by ({WORLD}) ({MOST_NAMED},\n"
+            f"bottomk by ({WORLD}) ({MAX_NAMED},\n"
             f"  {scores} < {limit}\n"
             f"  and on ({WORLD}, section) {listed}\n)"
         )
@@ -86,7 +86,7 @@ def _low_sections(metric: Metric, threshold: str) -> Expression:
 
 def _low_gpus(settings: AlertSettings) -> str:
     scores = newest(OF_RANK, semconv.GPU_RELATIVE, 'section=""')
-    return f"bottomk by ({WORLD}) ({MOST_NAMED}, {scores} < {number(settings.gpu_threshold)})"
+    return f"bottomk by ({WORLD}) ({MAX_NAMED}, {scores} < {number(settings.gpu_threshold)})"
 
 
 def _low(which: Callable[[Scores], tuple[Score, ...]], threshold: str) -> Predicate:
@@ -94,7 +94,7 @@ def _low(which: Callable[[Scores], tuple[Score, ...]], threshold: str) -> Predic
         limit: float = getattr(settings, threshold)
         for run in watched.runs:
             low = sorted((s for s in which(run.scores) if s.value < limit), key=_lowest_first)
-            for score in low[:MOST_NAMED]:
+            for score in low[:MAX_NAMED]:
                 labels = rank_labels(score) | {"section": score.section}
                 yield of_run(watched, run, labels, value=score.value)
 
@@ -118,7 +118,7 @@ def _slow(scope: Scope, labels: tuple[str, ...], *, pages: bool) -> Expression:
         silenced = semconv.VERDICT_SILENCED.prometheus_name
         paging = f"({semconv.VERDICT_PAGES.prometheus_name} == 1)"
         return (
-            f"topk by ({WORLD}) ({MOST_NAMED}, max {by(labels)} (\n"
+            f"topk by ({WORLD}) ({MAX_NAMED}, max {by(labels)} (\n"
             f"  max {by((*labels, 'subject_id'))} ({info})\n"
             f"  * on ({_SUBJECT}) group_left () {lost}\n"
             f"  unless on ({_SUBJECT}) ({silenced} == 1)\n"
@@ -133,7 +133,7 @@ def _slow_subjects(scope: Scope, *, pages: bool) -> Predicate:
         for run in watched.runs:
             standing = [v for v in _standing(run, scope) if v.pages is pages]
             standing.sort(key=lambda v: -v.gpu_seconds_lost_per_hour)
-            for verdict in standing[:MOST_NAMED]:
+            for verdict in standing[:MAX_NAMED]:
                 yield _about(watched, run, verdict)
 
     return predicate

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from otel_straggler.model.alert import MOST_NAMED
+from otel_straggler.model.alert import MAX_NAMED
 from otel_straggler.model.observation import Ints
 
 
@@ -40,6 +40,6 @@ class CulpritPlaces:
             known = self._ranks[at] == ranks
             joined[known] = self._joined[at[known]]
         self._ranks, self._joined = ranks, joined
-        first = np.lexsort((ranks, joined))[:MOST_NAMED]
+        first = np.lexsort((ranks, joined))[:MAX_NAMED]
         named: list[int] = np.sort(ranks[first]).tolist()
         return named

@@ -38,13 +38,13 @@ class IntakeCounts:
 
     Attributes:
         answers: requests by (signal, answer).
-        fates: spans by fate; see ``wire.decode_spans``.
+        fates: spans by outcome; see ``wire.span_rules``.
         points: data points by use.
         refused_gpu_times: GPU times on spans that make no sense.
     """
 
     answers: dict[tuple[str, str], int]
-    fates: dict[str, int]
+    outcomes: dict[str, int]
     points: dict[str, int]
     refused_gpu_times: int = 0
 
@@ -69,7 +69,7 @@ class Intake:
         self._lock = threading.Lock()
         self._is_open = True
         self._answers: Counter[tuple[str, str]] = Counter()
-        self._fates: Counter[str] = Counter()
+        self._outcomes: Counter[str] = Counter()
         self._points: Counter[str] = Counter()
         self._refused_gpu_times = 0
 
@@ -96,7 +96,7 @@ class Intake:
         with self._lock:
             return IntakeCounts(
                 answers=dict(self._answers),
-                fates=dict(self._fates),
+                outcomes=dict(self._outcomes),
                 points=dict(self._points),
                 refused_gpu_times=self._refused_gpu_times,
             )
@@ -135,7 +135,7 @@ class Intake:
 
     def _count_spans(self, spans: DecodedSpans) -> None:
         with self._lock:
-            self._fates.update(spans.fates)
+            self._outcomes.update(spans.outcomes)
             self._refused_gpu_times += spans.refused_gpu_times
 
     def _count(self, counter: Counter[str], counts: dict[str, int]) -> None:

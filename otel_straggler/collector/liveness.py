@@ -90,9 +90,9 @@ class World:
         return all(life.page is not False for life in self.ranks.values())
 
     @property
-    def tells_gpu(self) -> bool:
+    def reports_gpu(self) -> bool:
         """Whether any rank told of a GPU that it computes on. Cost: O(ranks) at most."""
-        return any(life.source.tells_gpu for life in self.ranks.values())
+        return any(life.source.reports_gpu for life in self.ranks.values())
 
     @property
     def team(self) -> str:

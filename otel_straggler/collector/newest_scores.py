@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from otel_straggler.alerts.watched import Score, Scores
-from otel_straggler.model.alert import MOST_NAMED
+from otel_straggler.model.alert import MAX_NAMED
 from otel_straggler.model.observation import Floats
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.publish.over_ranks import ShownRows, by_group
@@ -59,7 +59,7 @@ def _lowest_of(tables: Iterable[ShownRows]) -> Scores:
 def _lowest(tables: Iterable[ShownRows], column: _Column) -> tuple[Score, ...]:
     found = [score for shown in tables for score in _lowest_in(shown, column)]
     found.sort(key=lambda score: (score.value, score.rank, score.section))
-    return tuple(found[:MOST_NAMED])
+    return tuple(found[:MAX_NAMED])
 
 
 def _lowest_in(shown: ShownRows, column: _Column) -> Iterator[Score]:
@@ -75,8 +75,8 @@ def _lowest_in(shown: ShownRows, column: _Column) -> Iterator[Score]:
         names = [window.sections[s].name for s in listed]
         values = values[:, listed]
     flat = np.where(np.isnan(values), np.inf, values).ravel()
-    if len(flat) > MOST_NAMED:
-        places = np.argpartition(flat, MOST_NAMED - 1)[:MOST_NAMED]
+    if len(flat) > MAX_NAMED:
+        places = np.argpartition(flat, MAX_NAMED - 1)[:MAX_NAMED]
     else:
         places = np.arange(len(flat))
     for place in places[np.isfinite(flat[places])].tolist():

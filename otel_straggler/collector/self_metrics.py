@@ -15,7 +15,7 @@ from otel_straggler.score.kernel_store import OUTCOMES as KERNEL_TIMES
 from otel_straggler.semconv import Metric
 from otel_straggler.wire.identity import NO_RANK
 from otel_straggler.wire.section_rows import BASELINE, EMPTY, OVER_LIMIT, REPEATED
-from otel_straggler.wire.span_rules import FATES, MALFORMED, ROW, STEP
+from otel_straggler.wire.span_rules import MALFORMED, ROW, SPAN_OUTCOMES, STEP
 
 _FATE_OF = {ROW: "scored", STEP: "step", NO_RANK: "no_rank"}
 _SECTION_TIMES = ("scored", SPANS_WIN, BASELINE, REPEATED, EMPTY, OVER_LIMIT)
@@ -52,9 +52,9 @@ def self_families(
     add(semconv.COLLECTOR_START, started_at_s)
     add(semconv.COLLECTOR_QUEUE, waiting_bytes)
     add(semconv.COLLECTOR_RUNS, runs)
-    for fate in FATES:
+    for fate in SPAN_OUTCOMES:
         group, reason = _named(fate)
-        add(semconv.COLLECTOR_SPANS, intake.fates.get(fate, 0), fate=group, reason=reason)
+        add(semconv.COLLECTOR_SPANS, intake.outcomes.get(fate, 0), fate=group, reason=reason)
     for use, count in sorted(intake.points.items()):
         add(semconv.COLLECTOR_POINTS, count, use=use)
     for (signal, answer), count in sorted(intake.answers.items()):

@@ -237,7 +237,7 @@ class Collector:
         """What nobody can scrape any more: spans, rows and forwarded requests by fate."""
         forwarded = {} if self._forwarder is None else self._forwarder.counts()
         return {
-            "spans": self._intake.counts().fates,
+            "spans": self._intake.counts().outcomes,
             "rows": self._worker.counts().rows,
             "forwarded": forwarded,
         }
@@ -287,7 +287,7 @@ class Collector:
             self._sampler.take(
                 request.body,
                 _reaches(spans),
-                sum(spans.fates.values()),
+                sum(spans.outcomes.values()),
                 is_json=request.content_type == JSON,
             )
         elif self._forwarder is not None:

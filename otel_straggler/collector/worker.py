@@ -470,7 +470,7 @@ class Worker:
     def _judged(self, run_id: str) -> RunVerdicts:
         hung, idle = self._hangs.hung(run_id), self._hangs.idle_gpu_s(run_id)
         worlds = self._liveness.worlds(run_id)
-        on_gpu = {group for group in idle if group in worlds and worlds[group].tells_gpu}
+        on_gpu = {group for group in idle if group in worlds and worlds[group].reports_gpu}
         judged = with_idle(self._scorer.judged(run_id), run_id, idle, on_gpu)
         return self._decisions.applied(judged, run_id, hung)
 

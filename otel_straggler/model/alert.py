@@ -10,7 +10,7 @@ Severity = Literal["critical", "warning", "info"]
 Domain = Literal["hardware", "data", "model", "platform"]
 Mode = Literal["observe", "page"]
 
-MOST_NAMED: Final = 20
+MAX_NAMED: Final = 20
 """Ranks of one run that alerts name; the rest is counted."""
 
 

@@ -11,7 +11,7 @@ HEAD_END = "---"
 SUFFIX = ".stacks.txt"
 ANNOUNCED = "announced"
 """The first head of a file: who may be asked, before anybody was."""
-MOST_DUMPS, MOST_THREADS, MOST_FRAMES, LONGEST_LINE = 1_000, 1_000, 200, 2_000
+MAX_DUMPS, MAX_THREADS, MAX_FRAMES, MAX_LINE = 1_000, 1_000, 200, 2_000
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 _THREAD = re.compile(r"(?:Current t|T)hread 0x([0-9a-fA-F]{1,16})\b ?(?:\[(.*?)\])?(.*)")
@@ -128,7 +128,7 @@ def parse_dumps(text: str) -> list[StacksDump]:
 
     Cost: O(characters). At most 1,000 dumps, the newest.
     """
-    return list(_dumps(text))[-MOST_DUMPS:]
+    return list(_dumps(text))[-MAX_DUMPS:]
 
 
 @dataclass(slots=True)
@@ -141,7 +141,7 @@ class _Reading:
     begun: tuple[int, str, bool] | None = None
 
     def end_thread(self) -> None:
-        if self.begun is not None and len(self.threads) < MOST_THREADS:
+        if self.begun is not None and len(self.threads) < MAX_THREADS:
             number, name, holds_gil = self.begun
             self.threads.append(ThreadStack(number, name, tuple(self.frames), holds_gil))
         self.begun, self.frames = None, []
@@ -159,7 +159,7 @@ def _dumps(text: str) -> Iterator[StacksDump]:
     reading: _Reading | None = None
     in_head = False
     for raw in text.split("\n"):
-        line = raw[:LONGEST_LINE].rstrip("\r")
+        line = raw[:MAX_LINE].rstrip("\r")
         if line == HEAD_LINE:
             if reading is not None:
                 yield reading.dump()
@@ -177,7 +177,7 @@ def _dumps(text: str) -> Iterator[StacksDump]:
                 reading = _Reading(head=replace(reading.head, why="signal", by="signal"))
             reading.end_thread()
             reading.begun = number, thread[2] or "", "holds the GIL" in thread[3]
-        elif (frame := _FRAME.fullmatch(line)) and len(reading.frames) < MOST_FRAMES:
+        elif (frame := _FRAME.fullmatch(line)) and len(reading.frames) < MAX_FRAMES:
             number = int(frame[2]) if frame[2].isdecimal() else 0
             reading.frames.append(StackFrame(frame[3], frame[1], number))
     if reading is not None:
@@ -193,7 +193,7 @@ def _with(head: StacksHead, line: str) -> StacksHead:
 
 
 def _plain(value: str) -> str:
-    return _CONTROL.sub(" ", value)[: LONGEST_LINE // 4]
+    return _CONTROL.sub(" ", value)[: MAX_LINE // 4]
 
 
 def _number(text: str) -> int | None:

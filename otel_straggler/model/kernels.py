@@ -208,11 +208,11 @@ class KernelTimesBuilder:
         )
 
 
-Taken: TypeAlias = tuple[str, int, int, int, int, int, int, int, int, bytes]
+TimedKernel: TypeAlias = tuple[str, int, int, int, int, int, int, int, int, bytes]
 """A kernel as a timer gives it: name, class, section number, count, sum, shortest and longest in
 ns, scale, index of the first bucket, buckets as 32-bit numbers."""
 
-MOST_CELLS = 16_384
+MAX_CELLS = 16_384
 _MOST_PARTS = 8
 
 
@@ -283,11 +283,11 @@ class KernelTally:
     """Adds up what a timer gives, a bounded number of cells: further ones count as ``<other>`` of
     their class and section."""
 
-    def __init__(self, most_cells: int = MOST_CELLS) -> None:
-        self._most_cells = most_cells
+    def __init__(self, max_cells: int = MAX_CELLS) -> None:
+        self._max_cells = max_cells
         self._cells: dict[KernelCell, KernelCounts] = {}
 
-    def add(self, kernels: Iterable[tuple[KernelCell, Taken]]) -> None:
+    def add(self, kernels: Iterable[tuple[KernelCell, TimedKernel]]) -> None:
         """Add what was taken from a timer, with the cell of each."""
         for cell, (_, _, _, *numbers, scale, first, buckets) in kernels:
             runs = np.frombuffer(buckets, np.uint32).astype(np.int64)
@@ -302,7 +302,7 @@ class KernelTally:
     def _of(self, cell: KernelCell) -> KernelCounts:
         found = self._cells.get(cell)
         if found is None:
-            if len(self._cells) >= self._most_cells:
+            if len(self._cells) >= self._max_cells:
                 cell = other_of(cell)
             found = self._cells.setdefault(cell, KernelCounts(cell))
         return found
@@ -313,7 +313,7 @@ def other_of(cell: KernelCell) -> KernelCell:
     return KernelCell(cell.section, Kernel(OTHER_KERNEL, cell.kernel.kernel_class))
 
 
-def longest_kernels(kernels: Sequence[KernelCounts], most_cells: int) -> list[KernelCounts]:
+def longest_kernels(kernels: Sequence[KernelCounts], max_cells: int) -> list[KernelCounts]:
     """The kernels in which most time is spent, and all others together as ``<other>`` of their
     class and section. Counts, sums and bounds stay exact.
 
@@ -322,9 +322,9 @@ def longest_kernels(kernels: Sequence[KernelCounts], most_cells: int) -> list[Ke
 
     Args:
         kernels: each cell once.
-        most_cells: kept, beside those of ``<other>``.
+        max_cells: kept, beside those of ``<other>``.
     """
-    if len(kernels) <= most_cells:
+    if len(kernels) <= max_cells:
         return list(kernels)
     by_kernel: dict[Kernel, list[KernelCounts]] = {}
     for each in kernels:
@@ -332,7 +332,7 @@ def longest_kernels(kernels: Sequence[KernelCounts], most_cells: int) -> list[Ke
     others = {o.cell: o for o in kernels if o.cell.kernel.name == OTHER_KERNEL}
     named = [cells for kernel, cells in by_kernel.items() if kernel.name != OTHER_KERNEL]
     named.sort(key=lambda cells: -sum(each.sum_ns for each in cells))
-    room = np.searchsorted(np.cumsum([len(cells) for cells in named]), most_cells, side="right")
+    room = np.searchsorted(np.cumsum([len(cells) for cells in named]), max_cells, side="right")
     for each in chain.from_iterable(named[room:]):
         cell = other_of(each.cell)
         others.setdefault(cell, KernelCounts(cell)).add_all(each)

@@ -42,7 +42,7 @@ class Source:
     parallel: tuple[tuple[str, int], ...] = ()
 
     @property
-    def tells_gpu(self) -> bool:
+    def reports_gpu(self) -> bool:
         """Whether it has told of a GPU that it computes on."""
         return bool(self.device or self.device_model)
 

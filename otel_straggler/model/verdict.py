@@ -202,7 +202,7 @@ class WorldSummary:
     waits_inside: str = ""
 
     @property
-    def is_judged(self) -> bool:
+    def has_verdicts(self) -> bool:
         """Whether steps were looked at: not only what hangs have cost is known."""
         return not math.isnan(self.coverage)
 
@@ -233,7 +233,7 @@ def with_idle(
     judged: RunVerdicts, run_id: str, idle_gpu_s: Mapping[str, float], on_gpu: Collection[str]
 ) -> RunVerdicts:
     """With the time that hangs have cost among what is lost; a world of which nothing else is
-    known (:attr:`WorldSummary.is_judged`) is added for it.
+    known (:attr:`WorldSummary.has_verdicts`) is added for it.
 
     Args:
         idle_gpu_s: seconds of all ranks, by group.

@@ -60,7 +60,7 @@ class Collected:
     def __init__(self, form: Format) -> None:
         self._form = form
         self._batches: list[ObservationBatch] = []
-        self._fates: dict[str, int] = {}
+        self._outcomes: dict[str, int] = {}
         self._deltas = HistogramDeltas(math.inf)
         self._times: list[SectionTimes] = []
         self._kernels: list[KernelTimes] = []
@@ -69,8 +69,8 @@ class Collected:
     def add_spans(self, decoded: DecodedSpans) -> None:
         if len(decoded.batch):
             self._batches.append(decoded.batch)
-        for fate, count in decoded.fates.items():
-            self._fates[fate] = self._fates.get(fate, 0) + count
+        for outcome, count in decoded.outcomes.items():
+            self._outcomes[outcome] = self._outcomes.get(outcome, 0) + count
 
     def add_metrics(self, decoded: DecodedMetrics) -> None:
         """Take histograms; a request without any is skipped."""
@@ -85,7 +85,9 @@ class Collected:
         return Recording(
             batch=batch,
             form=self._form,
-            not_scored={fate: n for fate, n in self._fates.items() if fate not in _SCORED},
+            not_scored={
+                outcome: n for outcome, n in self._outcomes.items() if outcome not in _SCORED
+            },
             skipped=self.skipped,
             kernels=tuple(self._kernels),
             clashes=overlapping_sessions(batch),

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from otel_straggler.model.kernels import KernelCell, KernelCounts, KernelTally, Taken
+from otel_straggler.model.kernels import KernelCell, KernelCounts, KernelTally, TimedKernel
 from otel_straggler.model.observation import Kernel
 from otel_straggler.record.active import RECORDER
 from otel_straggler.semconv import KERNEL_CLASSES
@@ -23,7 +23,7 @@ _LOG = logging.getLogger("otel_straggler")
 class KernelSource(Protocol):
     """What counts kernels: ``_native.KernelTimer``, or a script in a test."""
 
-    def take_kernels(self) -> list[Taken]:
+    def take_kernels(self) -> list[TimedKernel]:
         """What was seen of each since the last time."""
 
 
@@ -106,14 +106,14 @@ class KernelFeed:
                 self._has_logged = True
                 _LOG.warning("times of kernels could not be taken", exc_info=error)
 
-    def _give(self, taken: list[Taken]) -> None:
+    def _give(self, taken: list[TimedKernel]) -> None:
         if not self._shares or not taken:
             return
         kernels = [(self._cell_of(each), each) for each in taken]
         for share in self._shares:
             share.tally.add(kernels)
 
-    def _cell_of(self, taken: Taken) -> KernelCell:
+    def _cell_of(self, taken: TimedKernel) -> KernelCell:
         name, kernel_class, section = taken[:3]
         return KernelCell(self._section_name(section), Kernel(name, KERNEL_CLASSES[kernel_class]))
 

@@ -39,7 +39,7 @@ from otel_straggler.record.recording import RECORDING
 from otel_straggler.semconv import Outcome
 from otel_straggler.transport.native_address import address_of
 from otel_straggler.transport.response import Response
-from otel_straggler.wire.encode_metrics import encode_point_attributes, heartbeat_words
+from otel_straggler.wire.encode_metrics import encode_point_attributes, heartbeat_texts
 from otel_straggler.wire.ids import SpanIds
 
 REASONS = (
@@ -246,7 +246,7 @@ def _exporter(settings: ClientSettings, encoder: Any) -> Any:
     assert NATIVE is not None  # the recorder is native
     traces, metrics = settings.traces, settings.metrics
     return NATIVE.Exporter(
-        (*heartbeat_words(), *(reason.encode() for reason in REASONS)),
+        (*heartbeat_texts(), *(reason.encode() for reason in REASONS)),
         encoder,
         address_of(traces).as_tuple(),
         address_of(metrics).as_tuple(),

@@ -32,25 +32,25 @@ from otel_straggler.wire.identity import (
 )
 from otel_straggler.wire.metric_rules import (
     DATA_OF,
-    LARGEST,
     MALFORMED,
-    MOST_FOLDED,
-    MOST_REASONS,
+    MAX_FOLDED,
+    MAX_REASONS,
+    MAX_VALUES,
     SECTION_TIMES,
     TEXTS,
     UNKNOWN,
     USED,
     USES,
     DecodedMetrics,
+    add_count,
+    add_kernel_times,
     as_text,
+    describe_rank,
     heartbeat,
-    is_told,
-    may_tell,
-    rank_told,
+    is_passthrough,
+    may_have_passthrough,
+    passthrough_metric,
     section_times,
-    take_count,
-    take_kernel_times,
-    told_number,
 )
 from otel_straggler.wire.native_metrics import NativeMetrics
 
@@ -81,7 +81,7 @@ class MetricDecoder:
         """
         try:
             decoded = None if self._native is None else self._native.decode(body)
-            if decoded is not None and not (decoded.points[UNKNOWN] and may_tell(body)):
+            if decoded is not None and not (decoded.points[UNKNOWN] and may_have_passthrough(body)):
                 return decoded
             return self._decode(ExportMetricsServiceRequest.FromString(body))
         except DecodeError as error:
@@ -125,18 +125,18 @@ class MetricDecoder:
             told = {key: value for key, value in found.items() if key in self._process_keys}
             identity = resource.overridden_by(told) if told else resource.identity
             if identity.source is None:
-                taken.points[identity.fate] += 1
+                taken.points[identity.outcome] += 1
             elif metric.name == semconv.SECTION_DURATION.name:
                 taken.take_times(
                     section_times(metric, which, point, identity.source, found, self._aliases)
                 )
             elif metric.name == semconv.KERNEL_DURATION.name:
-                use = take_kernel_times(
+                use = add_kernel_times(
                     metric, point, identity.source, found, self._aliases, taken.kernel_times
                 )
                 taken.points[use] += 1
-            elif is_told(metric.name):
-                taken.take_told(told_number(metric, _number(point), found, identity.source))
+            elif is_passthrough(metric.name):
+                taken.take_told(passthrough_metric(metric, _number(point), found, identity.source))
             else:
                 taken.take_number(metric.name, point, found, identity.source, (resource, told))
 
@@ -202,13 +202,13 @@ class _Reading:
             self.info = found
             return True
         number = _number(point)
-        if number is None or not 0 <= number <= LARGEST.get(name, -1.0):
+        if number is None or not 0 <= number <= MAX_VALUES.get(name, -1.0):
             return False
         if name == semconv.RECORDS_DROPPED.name:
-            take_count(self._dropped, found.get(semconv.REASON), int(number), MOST_REASONS)
+            add_count(self._dropped, found.get(semconv.REASON), int(number), MAX_REASONS)
             return True
         if name == semconv.RECORDS_FOLDED.name:
-            take_count(self._folded, found.get(semconv.SECTION), int(number), MOST_FOLDED)
+            add_count(self._folded, found.get(semconv.SECTION), int(number), MAX_FOLDED)
             return True
         self._numbers[name] = number
         for key, value in found.items():
@@ -234,7 +234,7 @@ class _Reading:
             ),
             self._dropped,
             self._folded,
-            rank_told(self.info, resource),
+            describe_rank(self.info, resource),
         )
 
 

@@ -42,14 +42,14 @@ from otel_straggler.wire.span_rules import (
     BAD_FOLD,
     BAD_ID,
     ROW,
+    Attributes,
     DecodedSpans,
-    Found,
     Keys,
     Progress,
     SectionKey,
     SpanNames,
-    fate_of_times,
     gpu_numbers,
+    outcome_of_times,
     section_of,
     shape_of,
     step_of,
@@ -127,12 +127,12 @@ class Rows:
         self._sources: dict[Source, int] = {}
         self._section_codes: dict[SectionKey, int] = {}
         self._sections: dict[Section, int] = {}
-        self._fates: Counter[str] = Counter()
+        self._outcomes: Counter[str] = Counter()
         self._progress: dict[Source, Progress] = {}
 
     def add(self, span: Any, resource: Resource, *, is_own: bool) -> None:
         """Decode one protobuf ``Span``."""
-        self._fates[self._add(span, resource, is_own)] += 1
+        self._outcomes[self._add(span, resource, is_own)] += 1
 
     def _add(self, span: Any, resource: Resource, is_own: bool) -> str:
         trace_id: bytes = span.trace_id
@@ -142,17 +142,17 @@ class Rows:
         found = self._keys.find(span)
         identity = self._keys.who(resource, found)
         if identity.source is None:
-            return identity.fate
+            return identity.outcome
         start_ns: int = span.start_time_unix_nano
         end_ns: int = span.end_time_unix_nano
-        fate = fate_of_times(start_ns, end_ns)
-        if fate:
-            return fate
+        outcome = outcome_of_times(start_ns, end_ns)
+        if outcome:
+            return outcome
         step = step_of(found, self._keys)
         self._record_progress(identity.source, step, end_ns)
-        key, fate = shape_of(span, found, self._keys, is_own=is_own)
+        key, outcome = shape_of(span, found, self._keys, is_own=is_own)
         if key is None:
-            return fate
+            return outcome
         seq = as_int(found.get(semconv.SEQ))
         if seq is None:
             seq = mix_ids(trace_id, span_id)
@@ -170,7 +170,7 @@ class Rows:
         return ROW
 
     def _work_of(
-        self, found: Found, length_ns: int, runs: int
+        self, found: Attributes, length_ns: int, runs: int
     ) -> tuple[float, float, float, float, float]:
         """Tokens, basis and GPU times of a row: an equal part of what its span sums up."""
         tokens = as_size(found.get(semconv.TOKENS))
@@ -219,7 +219,7 @@ class Rows:
         )
         return DecodedSpans(
             batch=batch,
-            fates={fate: spans for fate, spans in self._fates.items() if spans},
+            outcomes={outcome: spans for outcome, spans in self._outcomes.items() if spans},
             progress=self._progress,
             refused_gpu_times=self._refused_gpu_times,
         )
@@ -231,8 +231,8 @@ class Rows:
         repeats = np.ones(len(lines), np.int64)
         repeats[folded] = np.bincount(runs.owner, minlength=len(folded))
         bad = int((repeats == 0).sum())
-        self._fates[ROW] -= bad
-        self._fates[BAD_FOLD] += bad
+        self._outcomes[ROW] -= bad
+        self._outcomes[BAD_FOLD] += bad
         is_folded = np.repeat(np.isin(np.arange(len(lines)), folded), repeats)
         lines = np.repeat(lines, repeats, axis=0)
         lines[is_folded, 3] = runs.start_ns

@@ -66,7 +66,7 @@ def encode_heartbeat(
     return encode_metrics_request(metrics, resource)
 
 
-def heartbeat_words() -> tuple[bytes, ...]:
+def heartbeat_texts() -> tuple[bytes, ...]:
     """What heartbeat.hpp is to say, in the order of its ``HeartbeatWord``: heads of metrics, the
     scope, and texts."""
     metrics = (

@@ -24,9 +24,9 @@ from otel_straggler import semconv
 from otel_straggler.model.observation import Ints
 from otel_straggler.wire.identity import Value, as_int
 
-MOST_RUNS = 4_096
+MAX_FOLDED = 4_096
 """Runs in one span; a sender begins another span after so many."""
-MOST_ROWS = 2**20
+MAX_ROWS = 2**20
 """Rows of one request. Far more than a sender has at once; a hostile one gets no further."""
 _JUST_BELOW_1 = 1.0 - 2.0**-40
 
@@ -53,7 +53,7 @@ def folded_span(
     )
     if runs is None or sum_ns is None or min_ns is None or max_ns is None:
         return None
-    if not (1 <= runs <= MOST_RUNS and 1 <= min_ns <= max_ns < LONGEST_NS):
+    if not (1 <= runs <= MAX_FOLDED and 1 <= min_ns <= max_ns < MAX_LENGTH_NS):
         return None
     return FoldedSpan(runs, sum_ns, min_ns, max_ns, sketch, start_ns, end_ns)
 
@@ -76,16 +76,16 @@ class FoldedRuns:
 
 def unfold(spans: list[FoldedSpan]) -> FoldedRuns:
     """All runs of all spans, but for spans that contradict themselves, and those that would make
-    more than ``MOST_ROWS``: they have none.
+    more than ``MAX_ROWS``: they have none.
 
     Cost: O(runs + bytes of sketches); some dozen numpy calls for all spans together.
     """
     sketches = read_sketches([span.sketch for span in spans])
     columns = np.array([(*span[:4], *span[5:]) for span in spans], np.int64).reshape(-1, 6).T
     runs, _, min_ns, max_ns, _, _ = columns
-    owner, counts = sketches.owner, np.minimum(sketches.counts, MOST_RUNS + 1)
+    owner, counts = sketches.owner, np.minimum(sketches.counts, MAX_FOLDED + 1)
     is_good = np.bincount(owner, counts, len(spans)) == runs
-    is_good &= np.cumsum(np.where(is_good, runs, 0)) <= MOST_ROWS
+    is_good &= np.cumsum(np.where(is_good, runs, 0)) <= MAX_ROWS
     kept = is_good[owner]
     owner, counts = owner[kept], counts[kept]
     low_ns = np.clip(sketches.lowest_ns[kept], min_ns[owner], max_ns[owner])
@@ -121,12 +121,12 @@ def _placed(columns: Ints, owner: Ints, low_ns: Ints, high_ns: Ints) -> FoldedRu
     return FoldedRuns(owner[kept], place[kept], start_ns[kept], length_ns[kept])
 
 
-LONGEST_NS = 2**50
+MAX_LENGTH_NS = 2**50
 """Lengths are below it; 13 days."""
 _BITS = 8
-_MOST_BUCKETS = (LONGEST_NS.bit_length() - _BITS) << _BITS
+_MAX_BUCKETS = (MAX_LENGTH_NS.bit_length() - _BITS) << _BITS
 _MAX_VARINT = 2**31
-_LONGEST_VARINT = 5
+_MAX_VARINT_BYTES = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,7 +149,7 @@ def buckets_of(lengths_ns: Ints) -> Ints:
     """The bucket of each length.
 
     Args:
-        lengths_ns: (n,) from 0 to below ``LONGEST_NS``, so exact as doubles.
+        lengths_ns: (n,) from 0 to below ``MAX_LENGTH_NS``, so exact as doubles.
 
     >>> buckets_of(np.array([7, 511, 512, 1024])).tolist()
     [7, 511, 512, 768]
@@ -175,7 +175,7 @@ def read_sketches(sketches: Sequence[bytes]) -> Sketches:
     is_first[1:] = owner[1:] != owner[:-1]
     total = np.cumsum(distance)
     bucket = total - (total - distance)[is_first][np.cumsum(is_first) - 1]
-    is_bad = (count <= 0) | ((distance == 0) & ~is_first) | (bucket >= _MOST_BUCKETS)
+    is_bad = (count <= 0) | ((distance == 0) & ~is_first) | (bucket >= _MAX_BUCKETS)
     kept = ~np.isin(owner, owner[is_bad])
     owner, bucket, count = owner[kept], bucket[kept], count[kept]
     dropped: Ints = np.maximum((bucket >> _BITS) - 1, 0)
@@ -192,9 +192,9 @@ def _varints(sketches: Sequence[bytes]) -> tuple[Ints, Ints]:
     owner_of_byte = np.repeat(np.arange(len(whole)), [len(s) for s in whole])
     owner, size = owner_of_byte[ends], ends - begins + 1
     place = np.arange(len(data)) - np.repeat(begins, size)
-    parts = (data & 0x7F).astype(np.int64) << (7 * np.minimum(place, _LONGEST_VARINT))
+    parts = (data & 0x7F).astype(np.int64) << (7 * np.minimum(place, _MAX_VARINT_BYTES))
     value = np.add.reduceat(parts, begins) if len(ends) else np.empty(0, np.int64)
-    is_bad = (size > _LONGEST_VARINT) | (value >= _MAX_VARINT)
+    is_bad = (size > _MAX_VARINT_BYTES) | (value >= _MAX_VARINT)
     is_odd = np.bincount(owner, minlength=len(whole)) % 2 == 1
     kept = ~(np.isin(owner, owner[is_bad]) | is_odd[owner])
     return owner[kept], value[kept]

@@ -66,7 +66,7 @@ class Identity:
     """A source, or why there is none (``NO_RANK`` or ``BAD_RANK``)."""
 
     source: Source | None
-    fate: str = ""
+    outcome: str = ""
 
 
 class Resource:

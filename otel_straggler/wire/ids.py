@@ -46,9 +46,9 @@ def root_span_id(trace_id: bytes) -> bytes:
     return blake2b(trace_id, digest_size=8, person=b"root").digest()
 
 
-def is_sampled(trace_id: bytes, one_in: int) -> bool:
-    """Whether the trace is among one in ``one_in``; every rank decides alike."""
-    return int.from_bytes(trace_id[8:], "big") % one_in == 0
+def is_sampled(trace_id: bytes, sample_every: int) -> bool:
+    """Whether the trace is among one in ``sample_every``; every rank decides alike."""
+    return int.from_bytes(trace_id[8:], "big") % sample_every == 0
 
 
 def _hash(text: str, size: int) -> bytes:

@@ -28,8 +28,8 @@ _MAX_S = 2.0**63 / 1e9
 _MAX_STEP = 2.0**62
 _MAX_TEXT = 256
 _DELTA, _CUMULATIVE = 1, 2
-MOST_REASONS = 100
-MOST_FOLDED = 200
+MAX_REASONS = 100
+MAX_FOLDED = 200
 NUMBERS = {
     semconv.HEARTBEAT.name: _MAX_S,
     semconv.PROGRESS.name: _MAX_S,
@@ -41,9 +41,9 @@ NUMBERS = {
 largest values."""
 COUNTS = {semconv.RECORDS_DROPPED.name: _MAX_STEP, semconv.RECORDS_FOLDED.name: _MAX_STEP}
 """Metrics that count by an attribute, and their largest values."""
-LARGEST = {**NUMBERS, **COUNTS}
+MAX_VALUES = {**NUMBERS, **COUNTS}
 DATA_OF = {
-    **dict.fromkeys((*LARGEST, semconv.RANK_INFO.name), ("gauge", "sum")),
+    **dict.fromkeys((*MAX_VALUES, semconv.RANK_INFO.name), ("gauge", "sum")),
     **dict.fromkeys((metric.name for metric in semconv.AS_TOLD), ("gauge", "sum")),
     semconv.SECTION_DURATION.name: ("histogram", "exponential_histogram"),
     semconv.KERNEL_DURATION.name: ("exponential_histogram",),
@@ -59,7 +59,7 @@ Numbers: TypeAlias = tuple[
 Texts: TypeAlias = tuple[str, str, str]  # of TEXTS
 
 
-class RankTold(NamedTuple):
+class RankDescription(NamedTuple):
     """What a rank tells of itself beside its identity; see :class:`Heartbeat`."""
 
     gpu_tier: str = ""
@@ -69,7 +69,7 @@ class RankTold(NamedTuple):
     is_ending: bool = False
 
 
-NOTHING_TOLD = RankTold()
+NO_DESCRIPTION = RankDescription()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ def heartbeat(
     texts: Texts,
     dropped: dict[str, int],
     folded: dict[str, int],
-    told: RankTold = NOTHING_TOLD,
+    told: RankDescription = NO_DESCRIPTION,
 ) -> Heartbeat:
     """A heartbeat of what the points of one process told."""
     sent_at_s, progress_at_s, step, open_time_s, finished_at_s = numbers
@@ -127,7 +127,7 @@ def heartbeat(
     )
 
 
-def rank_told(description: Values, resource: Values) -> RankTold:
+def describe_rank(description: Values, resource: Values) -> RankDescription:
     """What a rank tells of itself.
 
     Args:
@@ -137,7 +137,7 @@ def rank_told(description: Values, resource: Values) -> RankTold:
     tier, reason = _gpu_told(description)
     page = as_bool(description.get(semconv.RUN_PAGE))
     team = description.get(semconv.TEAM) or resource.get(semconv.TEAM)
-    return RankTold(
+    return RankDescription(
         gpu_tier=tier,
         gpu_reason=reason,
         page=as_bool(resource.get(semconv.RUN_PAGE)) if page is None else page,
@@ -161,38 +161,38 @@ def as_text(value: str) -> str:
     return value[:_MAX_TEXT]
 
 
-def counted(name: Value) -> str:
+def count_name(name: Value) -> str:
     """Under which name something is counted."""
     return str(name or "unknown")[:_MAX_TEXT]
 
 
-def take_count(counts: dict[str, int], name: Value, count: int, most: int) -> None:
+def add_count(counts: dict[str, int], name: Value, count: int, most: int) -> None:
     """Keep a count if there is room for it."""
     if len(counts) < most:
-        counts[counted(name)] = count
+        counts[count_name(name)] = count
 
 
 _BY_NAME: Final = {metric.name: metric for metric in semconv.AS_TOLD}
-_LARGEST: Final = 2.0**63
+_MAX_NUMBER: Final = 2.0**63
 _NAMES: Final = tuple(name.encode() for name in _BY_NAME)
 
 
-def may_tell(body: bytes) -> bool:
+def may_have_passthrough(body: bytes) -> bool:
     """Whether there can be such points in a request. Cost: a dozen searches, each about 1 GB/s."""
     return any(name in body for name in _NAMES)
 
 
-def is_told(name: str) -> bool:
+def is_passthrough(name: str) -> bool:
     """Whether the metric is one of them."""
     return name in _BY_NAME
 
 
-def told_number(
+def passthrough_metric(
     metric: Any, number: float | None, found: Mapping[str, Value], source: Source
 ) -> PassthroughMetric | None:
     """One data point; None if it makes no sense, or is a change rather than a running total."""
     known = _BY_NAME[metric.name]
-    if number is None or not 0.0 <= number <= _LARGEST:
+    if number is None or not 0.0 <= number <= _MAX_NUMBER:
         return None
     if metric.HasField("sum") and metric.sum.aggregation_temporality != _CUMULATIVE:
         return None
@@ -204,10 +204,10 @@ UNITS_S = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 """Seconds per unit in which section times may come."""
 
 _NO_VALUE = 1
-_MOST_BUCKETS = 4_096
-_MOST_RUNS = 2**53
-_LARGEST_EXPONENT = 62
-_LONGEST = 2.0**_LARGEST_EXPONENT
+_MAX_BUCKETS = 4_096
+_MAX_RUNS = 2**53
+_MAX_EXPONENT = 62
+_MAX_VALUE = 2.0**_MAX_EXPONENT
 _SCALES = range(-10, 21)
 
 
@@ -242,8 +242,8 @@ def section_times(
         end_ns=point.time_unix_nano,
         is_cumulative=temporality == _CUMULATIVE,
         buckets=buckets,
-        min_s=time_told(point, "min", unit_s),
-        max_s=time_told(point, "max", unit_s),
+        min_s=optional_time(point, "min", unit_s),
+        max_s=optional_time(point, "max", unit_s),
     )
 
 
@@ -277,11 +277,14 @@ def exponential_buckets(point: Any, unit_s: float = 1.0) -> Buckets | None:
     first, scale = point.positive.offset, point.scale
     if scale not in _SCALES or any(point.negative.bucket_counts):
         return None
-    if not _can_be_counted([*counts, point.zero_count]) or not 0 <= point.zero_threshold < _LONGEST:
+    if (
+        not _can_be_counted([*counts, point.zero_count])
+        or not 0 <= point.zero_threshold < _MAX_VALUE
+    ):
         return None
     while counts and not counts[-1]:
         counts.pop()
-    if (first + len(counts)) * 2.0**-scale > _LARGEST_EXPONENT:
+    if (first + len(counts)) * 2.0**-scale > _MAX_EXPONENT:
         return None
     return Buckets(
         counts=np.array(counts, np.int64),
@@ -295,20 +298,20 @@ def exponential_buckets(point: Any, unit_s: float = 1.0) -> Buckets | None:
 
 
 def _can_be_counted(counts: list[int]) -> bool:
-    return len(counts) <= _MOST_BUCKETS and sum(counts) < _MOST_RUNS
+    return len(counts) <= _MAX_BUCKETS and sum(counts) < _MAX_RUNS
 
 
 def _sum(point: Any) -> float | None:
-    known = point.HasField("sum") and 0.0 <= point.sum < _LONGEST
+    known = point.HasField("sum") and 0.0 <= point.sum < _MAX_VALUE
     return point.sum if known else None
 
 
-def time_told(point: Any, name: str, unit_s: float = 1.0) -> float | None:
+def optional_time(point: Any, name: str, unit_s: float = 1.0) -> float | None:
     """``min`` or ``max``, which older senders do not know."""
     if not point.HasField(name):
         return None
     value: float = getattr(point, name)
-    return value * unit_s if 0.0 <= value < _LONGEST else None
+    return value * unit_s if 0.0 <= value < _MAX_VALUE else None
 
 
 UNITS = ("", "s")
@@ -317,7 +320,7 @@ MAX_KERNEL_NAME = 4_096
 """Characters of a kernel's name; longer ones are malformed."""
 
 
-def take_kernel_times(
+def add_kernel_times(
     metric: Any,
     point: Any,
     source: Source,
@@ -351,8 +354,8 @@ def take_kernel_times(
             end_ns=point.time_unix_nano,
             count=point.count,
             sum_s=buckets.sum,
-            min_s=time_told(point, "min"),
-            max_s=time_told(point, "max"),
+            min_s=optional_time(point, "min"),
+            max_s=optional_time(point, "max"),
             scale=buckets.scale or 0,
             first=buckets.first,
             runs=buckets.counts,

@@ -25,8 +25,8 @@ from otel_straggler.wire.metric_rules import (
     COUNTS,
     KERNEL_TIMES,
     MALFORMED,
-    MOST_FOLDED,
-    MOST_REASONS,
+    MAX_FOLDED,
+    MAX_REASONS,
     NOT_DELTA,
     NUMBERS,
     SECTION_TIMES,
@@ -36,12 +36,12 @@ from otel_straggler.wire.metric_rules import (
     USED,
     USES,
     DecodedMetrics,
-    RankTold,
+    RankDescription,
     as_text,
     cell_named,
-    counted,
+    count_name,
+    describe_rank,
     heartbeat,
-    rank_told,
     section_named,
 )
 
@@ -50,7 +50,7 @@ _SENDER_ASKED, _DESCRIPTION_ASKED, _TEXT_ASKED, _COUNTED_ASKED, _SECTION_ASKED, 
     6
 )
 _FULL = 2
-_MOST_PASSES = 8
+_MAX_PASSES = 8
 """A request is read once more for senders, and once for what describes them; the rest is for other
 threads."""
 _OWN_USES = (USED, SECTION_TIMES, UNKNOWN, MALFORMED, KERNEL_TIMES, NOT_DELTA)
@@ -96,8 +96,8 @@ class _Cases:
         self._aliases = aliases
         self._resources = resources
         self._lock = threading.Lock()
-        self._source_codes: dict[tuple[Source, RankTold], int] = {}
-        self._tellings: list[RankTold] = []
+        self._source_codes: dict[tuple[Source, RankDescription], int] = {}
+        self._tellings: list[RankDescription] = []
         self._section_codes: dict[Section, int] = {}
         self._cell_codes: dict[KernelCell, int] = {}
         self._text_codes: dict[str, int] = {}
@@ -115,7 +115,7 @@ class _Cases:
         Raises:
             DecodeError: it is no request.
         """
-        for _ in range(_MOST_PASSES):
+        for _ in range(_MAX_PASSES):
             found = self._scanner.scan(body)
             if isinstance(found, tuple):
                 return self._decoded(*found)
@@ -143,7 +143,7 @@ class _Cases:
             return (-1 if cell is None else self._code(cell, self._cell_codes, self._cells)), 0
         if asked in (_TEXT_ASKED, _COUNTED_ASKED):
             value = next(iter(told.values()), None)
-            text = counted(value) if asked == _COUNTED_ASKED else as_text(str(value))
+            text = count_name(value) if asked == _COUNTED_ASKED else as_text(str(value))
             return self._code(text, self._text_codes, self._texts), 0
         return self._source(context, told)
 
@@ -151,10 +151,10 @@ class _Cases:
         known = self._resources.read_bytes(resource)
         identity = known.overridden_by(told) if told else known.identity
         if identity.source is None:
-            return -1, _USE_NUMBERS[identity.fate]
-        return self._source_code(identity.source, rank_told(told, known.values)), 0
+            return -1, _USE_NUMBERS[identity.outcome]
+        return self._source_code(identity.source, describe_rank(told, known.values)), 0
 
-    def _source_code(self, source: Source, told: RankTold) -> int:
+    def _source_code(self, source: Source, told: RankDescription) -> int:
         """One for all that it tells of itself, which changes while a rank is the same."""
         with self._lock:
             code = self._source_codes.setdefault((source, told), len(self._sources))
@@ -299,7 +299,7 @@ def _keys(aliases: Aliases) -> list[tuple[str, bool, bool, bool, int]]:
 
 def _metrics() -> list[tuple[str, int, int, float, int]]:
     """Names, roles, places, largest values, and how many counts are kept."""
-    most = (MOST_REASONS, MOST_FOLDED)
+    most = (MAX_REASONS, MAX_FOLDED)
     return [
         *((name, _NUMBER, at, largest, 0) for at, (name, largest) in enumerate(NUMBERS.items())),
         *((name, _COUNTS, at, COUNTS[name], most[at]) for at, name in enumerate(COUNTS)),

@@ -24,11 +24,11 @@ from otel_straggler.wire.span_rules import (
     BAD_ID,
     BAD_TIME,
     DURATION_NOT_POSITIVE,
-    FATES,
     GPU_KEYS,
     ROW,
+    SPAN_OUTCOMES,
+    Attributes,
     DecodedSpans,
-    Found,
     Keys,
     Progress,
     basis_of,
@@ -42,8 +42,8 @@ _SCOPE_ASKED, _SENDER_ASKED, _SHAPE_ASKED = range(3)
 _UNFAMILIAR, _FULL = 1, 2
 _FROM_IDS, _FIXED, _FROM_NUMBER = range(3)
 _NOT_TOLD, _NO_NUMBER = -1, -2
-_MOST_NUMBERS = 64
-_MOST_PASSES = 8
+_MAX_NUMBERS = 64
+_MAX_PASSES = 8
 """A request is read once more for scopes, and once for shapes; the rest is for other threads."""
 _FOLDS = (
     semconv.FOLD_COUNT,
@@ -53,7 +53,7 @@ _FOLDS = (
     semconv.FOLD_SKETCH,
 )
 """A span that stands for many has many rows: it is read in Python."""
-_FATE_NUMBERS = {fate: number for number, fate in enumerate(FATES)}
+_OUTCOME_CODES = {outcome: number for number, outcome in enumerate(SPAN_OUTCOMES)}
 
 
 class NativeScan:
@@ -72,7 +72,7 @@ class NativeScan:
     def can_read(keys: Keys) -> bool:
         """Whether each key means one thing only, as C++ needs it; the built-in ones do."""
         others = keys.wanted - keys.numbers - keys.identity
-        return len(keys.numbers) <= _MOST_NUMBERS and len(keys.wanted) == sum(
+        return len(keys.numbers) <= _MAX_NUMBERS and len(keys.wanted) == sum(
             map(len, (others, keys.numbers, keys.identity))
         )
 
@@ -105,8 +105,10 @@ class _Cases:
         self._sections: dict[Section, int] = {}
         self._source_list: list[Source] = []
         self._section_list: list[Section] = []
-        fates = (ROW, BAD_ID, BAD_TIME, DURATION_NOT_POSITIVE)
-        self._scanner = native.Scanner(self._roles(), tuple(_FATE_NUMBERS[fate] for fate in fates))
+        outcomes = (ROW, BAD_ID, BAD_TIME, DURATION_NOT_POSITIVE)
+        self._scanner = native.Scanner(
+            self._roles(), tuple(_OUTCOME_CODES[outcome] for outcome in outcomes)
+        )
 
     def _roles(self) -> list[tuple[str, int, int]]:
         roles = {**dict.fromkeys(self._keys.wanted, _SHAPE), semconv.SECTION: _SECTION}
@@ -121,7 +123,7 @@ class _Cases:
         Raises:
             DecodeError: it is no request.
         """
-        for _ in range(_MOST_PASSES):
+        for _ in range(_MAX_PASSES):
             found = self._scanner.scan(body)
             if isinstance(found, tuple):
                 return self._decoded(found)
@@ -150,39 +152,39 @@ class _Cases:
         found = self._keys.find(Span.FromString(sample))
         identity = self._keys.who(self._resources.read_bytes(resource), found)
         if identity.source is None:
-            self._scanner.learn_sender(number, -1, _FATE_NUMBERS[identity.fate])
+            self._scanner.learn_sender(number, -1, _OUTCOME_CODES[identity.outcome])
         else:
             code = self._code(identity.source, self._sources, self._source_list)
             self._scanner.learn_sender(number, code, 0)
 
     def _answer_shape(self, number: int, span: Any, *, is_own: bool) -> None:
         found = self._keys.find(span)
-        key, fate = shape_of(span, found, self._keys, is_own=is_own)
+        key, outcome = shape_of(span, found, self._keys, is_own=is_own)
         section = -1
         if key is not None:
             section = self._code(section_of(*key), self._sections, self._section_list)
         self._scanner.learn_shape(
             number,
             section,
-            _FATE_NUMBERS[fate],
+            _OUTCOME_CODES[outcome],
             (self._slot(found, self._keys.step_key(found)), step_of(found, self._keys)),
             self._sequence(found),
             self._tokens(found),
             self._gpu(found),
         )
 
-    def _sequence(self, found: Found) -> tuple[int, int, int]:
+    def _sequence(self, found: Attributes) -> tuple[int, int, int]:
         slot = self._slot(found, semconv.SEQ)
         if slot >= 0:
             return _FROM_NUMBER, slot, 0
         seq = as_int(found.get(semconv.SEQ))
         return (_FROM_IDS, 0, 0) if seq is None else (_FIXED, 0, seq)
 
-    def _tokens(self, found: Found) -> tuple[int, float]:
+    def _tokens(self, found: Attributes) -> tuple[int, float]:
         size = as_size(found.get(semconv.TOKENS))
         return self._slot(found, semconv.TOKENS), math.nan if size is None else size
 
-    def _gpu(self, found: Found) -> tuple[int, int, int, int]:
+    def _gpu(self, found: Attributes) -> tuple[int, int, int, int]:
         """Basis, and where the times are that it needs; ``_NO_NUMBER`` for what is none."""
         basis = basis_of(found.get(semconv.TIME_BASIS))
         busy, nccl, kernel = (
@@ -190,7 +192,7 @@ class _Cases:
         )
         return (basis, busy, nccl, kernel)
 
-    def _slot(self, found: Found, key: str | None, other: int = -1) -> int:
+    def _slot(self, found: Attributes, key: str | None, other: int = -1) -> int:
         """Where C++ finds the number; ``other`` if it is none that differs from span to span."""
         value = None if key is None else found.get(key)
         if key is None or isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -209,7 +211,7 @@ class _Cases:
     def _decoded(self, found: tuple[Any, ...]) -> DecodedSpans:
         """What the columns of a scan stand for."""
         (
-            source, section, step, start, duration, seq, tokens, gpu, sources, sections, fates,
+            source, section, step, start, duration, seq, tokens, gpu, sources, sections, outcomes,
             progress, refused,
         ) = found  # fmt: skip
         rows = np.frombuffer(source, np.int32)
@@ -228,7 +230,7 @@ class _Cases:
         )
         return DecodedSpans(
             batch=batch,
-            fates={FATES[fate]: count for fate, count in fates.items()},
+            outcomes={SPAN_OUTCOMES[outcome]: count for outcome, count in outcomes.items()},
             progress={self._source_list[code]: Progress(*far) for code, *far in progress},
             refused_gpu_times=refused,
         )

@@ -39,7 +39,7 @@ EMPTY = "empty"
 OVER_LIMIT = "over_limit"
 
 _Process = tuple[str, str, int, int, str, str]
-_MOST_SERIES = 250_000
+_MAX_SERIES = 250_000
 
 
 @dataclass(slots=True)
@@ -71,8 +71,8 @@ class HistogramDeltas:
 
     def take(self, times: SectionTimes) -> SectionTimes | None:
         """What the point adds; None if nothing. ``counts`` says what became of it."""
-        fate, added = self._take(times)
-        self.counts[fate] += 1
+        outcome, added = self._take(times)
+        self.counts[outcome] += 1
         return added
 
     def forget(self, run_ids: Iterable[str]) -> None:
@@ -90,7 +90,7 @@ class HistogramDeltas:
         key = process_of(times.source), times.section.name
         before = known.get(key)
         if before is None:
-            if self._series >= _MOST_SERIES:
+            if self._series >= _MAX_SERIES:
                 return OVER_LIMIT, None
             self._series += 1
         elif times.end_ns <= before.end_ns or _began_earlier(times, before):
@@ -125,10 +125,10 @@ def process_of(source: Source) -> _Process:
     return *identity, source.session_id, source.node
 
 
-MOST_ROWS = 255
+MAX_ROWS = 255
 """Rows of one histogram. Odd, so that the one in the middle is the median of all its runs."""
-FEWEST_ROWS = 5
-_SHORTEST_S = 1e-9
+MIN_ROWS = 5
+_MIN_S = 1e-9
 _MARGIN = 0.08
 """Rows keep off the edges of exponential buckets by this part of their width: at scale 7 a bucket
 is 0.543 % wide, and 0.92 of that is under 0.5 %."""
@@ -142,11 +142,11 @@ def rows_at_most(histograms: int, total: int) -> int:
     >>> rows_at_most(10, 1_000_000), rows_at_most(10_000, 1_000_000), rows_at_most(10**6, 10**6)
     (255, 99, 5)
     """
-    each = min(MOST_ROWS, max(FEWEST_ROWS, total // max(histograms, 1)))
+    each = min(MAX_ROWS, max(MIN_ROWS, total // max(histograms, 1)))
     return each if each % 2 else each - 1
 
 
-def run_times_s(times: SectionTimes, most_rows: int = MOST_ROWS) -> Floats:
+def run_times_s(times: SectionTimes, most_rows: int = MAX_ROWS) -> Floats:
     """Times of runs, ascending: as many as were counted, or the ``most_rows`` (odd) at evenly
     spaced ranks among them if there are more."""
     lower, width, counts = _filled(times)
@@ -166,7 +166,7 @@ def run_times_s(times: SectionTimes, most_rows: int = MOST_ROWS) -> Floats:
         return found
 
     low, high = time_of(before), time_of(np.ceil(ranks))
-    found: Floats = np.maximum(low + (high - low) * (ranks - before), _SHORTEST_S)
+    found: Floats = np.maximum(low + (high - low) * (ranks - before), _MIN_S)
     return found
 
 

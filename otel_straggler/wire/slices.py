@@ -27,7 +27,7 @@ Bools = npt.NDArray[np.bool_]
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _RESOURCE_SPANS, _RESOURCE, _SCOPE_SPANS, _SPANS = 1, 1, 2, 2
 _SPAN_TAG = _SPANS << 3 | _LENGTH
-_LEAST_BYTES_AT_ONCE = 2_048
+_MIN_BYTES_AT_ONCE = 2_048
 """Of a scope; a smaller one is cut faster span by span."""
 _TRACE_ID_HEAD = 0x0A, 0x10
 """How a span begins that names its trace first, as nearly all do."""
@@ -156,7 +156,7 @@ def _cut_resource(slices: Slices, begin: int, end: int) -> None:
 
 
 def _cut_scope(body: bytes, resource: int, begin: int, end: int) -> ScopeSlice:
-    if end - begin >= _LEAST_BYTES_AT_ONCE:
+    if end - begin >= _MIN_BYTES_AT_ONCE:
         found = _cut_at_once(body, resource, begin, end)
         if found is not None:
             return found

@@ -41,17 +41,17 @@ ERROR_STATUS = "error_status"
 EXCLUDED = "excluded"
 TRUNCATED = "truncated"
 
-FATES = (
+SPAN_OUTCOMES = (
     ROW, STEP, NO_RANK, ERROR_STATUS, EXCLUDED, TRUNCATED,
     BAD_ID, BAD_RANK, BAD_TIME, NO_NAME, DURATION_NOT_POSITIVE, BAD_FOLD,
 )  # fmt: skip
 MALFORMED = frozenset({BAD_ID, BAD_RANK, BAD_TIME, NO_NAME, DURATION_NOT_POSITIVE, BAD_FOLD})
-"""Fates of spans that the sender is told were rejected."""
+"""Outcomes of spans that the sender is told were rejected."""
 
 _MAX_NS = 2**63 - 1
 
 
-def fate_of_times(start_ns: int, end_ns: int) -> str:
+def outcome_of_times(start_ns: int, end_ns: int) -> str:
     """What is wrong with them; empty where nothing is."""
     if not (0 < start_ns <= _MAX_NS and 0 < end_ns <= _MAX_NS):
         return BAD_TIME
@@ -72,20 +72,20 @@ class DecodedSpans:
 
     Attributes:
         batch: the rows to score.
-        fates: spans by what became of them; the sum is the number of spans received.
+        outcomes: spans by what became of them; the sum is the number of spans received.
         progress: newest step (``NO_STEP`` if none) and newest end per source.
         refused_gpu_times: GPU times of rows that make no sense; the rows go by the host's clock.
     """
 
     batch: ObservationBatch
-    fates: dict[str, int]
+    outcomes: dict[str, int]
     progress: dict[Source, Progress] = field(default_factory=dict)
     refused_gpu_times: int = 0
 
     @property
     def rejected(self) -> dict[str, int]:
         """Malformed spans, by reason."""
-        return {fate: count for fate, count in self.fates.items() if fate in MALFORMED}
+        return {outcome: count for outcome, count in self.outcomes.items() if outcome in MALFORMED}
 
 
 _REMEMBERED = 4_096
@@ -145,11 +145,11 @@ def _covers(patterns: tuple[str, ...], name: str) -> bool:
 
 GPU_KEYS: Final = (semconv.GPU_BUSY_TIME, semconv.GPU_NCCL_TIME, semconv.GPU_KERNEL_TIME)
 """Attributes whose values are numbers of nanoseconds, in the order in which they stand here."""
-MOST_TIMES: Final = 10
-MOST_MORE_NS: Final = 60 * 10**9
+MAX_RATIO: Final = 10
+MAX_EXTRA_NS: Final = 60 * 10**9
 """A time longer than 10 times the run and a minute is none: a span waits for its numbers for two
 seconds, so its kernels have ended by then, and few devices and streams add up."""
-LONGEST_NS: Final = (2**63 - 1 - MOST_MORE_NS) // MOST_TIMES
+MAX_LENGTH_NS: Final = (2**63 - 1 - MAX_EXTRA_NS) // MAX_RATIO
 """A run that is taken for no longer, so that the limit is a number of 64 bits."""
 _UNKNOWN = float("nan")
 
@@ -190,7 +190,7 @@ def gpu_numbers(found: dict[str, Value], length_ns: int) -> GpuNumbers | None:
     basis = basis_of(found.get(semconv.TIME_BASIS))
     if basis == HOST:
         return None
-    most_ns = MOST_TIMES * min(length_ns, LONGEST_NS) + MOST_MORE_NS
+    most_ns = MAX_RATIO * min(length_ns, MAX_LENGTH_NS) + MAX_EXTRA_NS
     wanted = GPU_KEYS if basis == CUPTI else GPU_KEYS[:1]
     times = {key: _time(found[key], most_ns) for key in wanted if key in found}
     busy, nccl, kernel = (times.get(key, _UNKNOWN) for key in GPU_KEYS)
@@ -223,7 +223,7 @@ _SECTION_KEYS = (
     semconv.TIME_BASIS,
 )
 
-Found = dict[str, Value]
+Attributes = dict[str, Value]
 """The attributes of a span that mean something here."""
 
 
@@ -251,7 +251,7 @@ class Keys:
         wanted = identity.union(numbers, aliases.section, _SECTION_KEYS)
         return cls(aliases, names, identity, wanted, numbers)
 
-    def find(self, span: Any) -> Found:
+    def find(self, span: Any) -> Attributes:
         """The attributes of a protobuf ``Span`` that mean something."""
         wanted = self.wanted
         found = {}
@@ -261,17 +261,17 @@ class Keys:
                 found[key] = read_value(pair.value)
         return found
 
-    def who(self, resource: Resource, found: Found) -> Identity:
+    def who(self, resource: Resource, found: Attributes) -> Identity:
         """Who sent the span."""
         if self.identity.isdisjoint(found):
             return resource.identity
         return resource.overridden_by({k: v for k, v in found.items() if k in self.identity})
 
-    def step_key(self, found: Found) -> str | None:
+    def step_key(self, found: Attributes) -> str | None:
         """The attribute that holds the step: the first alias that is there."""
         return next((key for key in self.aliases.step if key in found), None)
 
-    def plain_name(self, span: Any, found: Found) -> str:
+    def plain_name(self, span: Any, found: Attributes) -> str:
         """What a span without ``straggler.section`` is scored under."""
         for key in self.aliases.section:
             if found.get(key):
@@ -284,8 +284,10 @@ SectionKey = tuple[str, Value, Value, Value]
 """Name, kind, phase and parent of a section as a span gives them."""
 
 
-def shape_of(span: Any, found: Found, keys: Keys, *, is_own: bool) -> tuple[SectionKey | None, str]:
-    """The section that a span is scored as; None and its fate if it is not."""
+def shape_of(
+    span: Any, found: Attributes, keys: Keys, *, is_own: bool
+) -> tuple[SectionKey | None, str]:
+    """The section that a span is scored as; None and its outcome if it is not."""
     kind = found.get(semconv.SECTION_KIND)
     section = found.get(semconv.SECTION)
     if section:
@@ -306,7 +308,7 @@ def shape_of(span: Any, found: Found, keys: Keys, *, is_own: bool) -> tuple[Sect
     return (name, kind, found.get(semconv.PHASE), found.get(semconv.SECTION_PARENT)), ROW
 
 
-def step_of(found: Found, keys: Keys) -> int:
+def step_of(found: Attributes, keys: Keys) -> int:
     key = keys.step_key(found)
     step = None if key is None else as_int(found[key])
     return NO_STEP if step is None or step < 0 else step

@@ -88,8 +88,8 @@ class TestScores:
     def test_spans_of_another_instrumentation_are_counted_alike(self, live: Any, way: Way) -> None:
         """Scored, excluded, cut off: by the same rules."""
         assert way.send(live, lens()).rejected == 0
-        fates = {("scored" if fate == "row" else fate): n for fate, n in LENS_SPANS.items()}
-        assert live.spans() == fates
+        outcomes = {("scored" if fate == "row" else fate): n for fate, n in LENS_SPANS.items()}
+        assert live.spans() == outcomes
 
     def test_a_request_delivered_twice_is_scored_once(self, live: Any, kit: Any, way: Way) -> None:
         """OTLP may deliver twice; seq says that it is the same run."""

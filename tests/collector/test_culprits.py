@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_straggler.collector.culprits import CulpritPlaces
-from otel_straggler.model.alert import MOST_NAMED
+from otel_straggler.model.alert import MAX_NAMED
 
 
 @given(st.lists(st.sets(st.integers(0, 60), max_size=60), max_size=12))
@@ -19,7 +19,7 @@ def test_whoever_is_named_stays_so_for_as_long_as_he_is_a_culprit(looks: list[se
         named = places.take(np.array(sorted(culprits), np.int64))
         assert named == sorted(set(named))
         assert set(named) <= culprits
-        assert len(named) == min(len(culprits), MOST_NAMED)
+        assert len(named) == min(len(culprits), MAX_NAMED)
         assert before & culprits <= set(named)
         before = set(named)
 

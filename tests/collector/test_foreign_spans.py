@@ -83,12 +83,12 @@ def work_windows(live: Any, run_id: str, sections: set[str]) -> list[dict[str, A
     return [w for w in live.windows(run_id) if sections <= set(w["section_relative_scores"])]
 
 
-@pytest.mark.parametrize(("body", "fates"), [(lens(), LENS_SPANS), (datadog(), DATADOG_SPANS)])
+@pytest.mark.parametrize(("body", "outcomes"), [(lens(), LENS_SPANS), (datadog(), DATADOG_SPANS)])
 def test_every_span_of_them_is_counted_by_what_became_of_it(
-    body: bytes, fates: dict[str, int]
+    body: bytes, outcomes: dict[str, int]
 ) -> None:
     """Whole lives, whole steps and spans that were cut off are not scored."""
-    assert SpanDecoder().decode(body).fates == fates
+    assert SpanDecoder().decode(body).outcomes == outcomes
 
 
 def test_kinds_come_from_the_names_of_known_spans() -> None:
@@ -129,7 +129,7 @@ def test_names_beyond_the_limit_are_scored_as_one(live: Any, kit: Any) -> None:
 def test_the_user_says_which_spans_are_scored_and_as_what() -> None:
     """By patterns that cover the whole name; a kind on the span wins."""
     names = SpanNames(["*.forward*"], ["*_backward"], {"wait": ["pytorch.*"]})
-    assert SpanDecoder(names=names).decode(lens()).fates["excluded"] > 0
+    assert SpanDecoder(names=names).decode(lens()).outcomes["excluded"] > 0
     decoded = SpanDecoder(names=names).decode(datadog())
     assert [(s.name, s.kind) for s in decoded.batch.sections] == [("pytorch.forward", "wait")]
 
@@ -164,4 +164,4 @@ def test_a_rank_that_no_integer_is_is_bad_and_none_is_no_rank() -> None:
         "bad_rank": sum(LENS_SPANS.values()) // RANKS
     }
     nobody = lens().replace(b"nv.dl.rank", b"nv.dl.rink")
-    assert SpanDecoder().decode(nobody).fates == {"no_rank": sum(LENS_SPANS.values())}
+    assert SpanDecoder().decode(nobody).outcomes == {"no_rank": sum(LENS_SPANS.values())}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from otel_straggler.cli import main
-from otel_straggler.model.diagnostics import MOST_DUMPS, StacksHead, parse_dumps
+from otel_straggler.model.diagnostics import MAX_DUMPS, StacksHead, parse_dumps
 from otel_straggler.record.evidence.stacks_file import OLDER, StacksFile
 
 SOON = {"OTEL_STRAGGLER_EVIDENCE_AFTER_S": "0.5"}
@@ -232,9 +232,9 @@ def test_names_of_threads_are_read_where_python_writes_them() -> None:
 
 def test_of_many_dumps_the_newest_are_read() -> None:
     """A file that somebody made huge costs no more than that."""
-    text = "".join(StacksHead(rank="1", step=str(n)).text() for n in range(MOST_DUMPS + 5))
+    text = "".join(StacksHead(rank="1", step=str(n)).text() for n in range(MAX_DUMPS + 5))
     dumps = parse_dumps(text)
-    assert (len(dumps), dumps[-1].head.step) == (MOST_DUMPS, str(MOST_DUMPS + 4))
+    assert (len(dumps), dumps[-1].head.step) == (MAX_DUMPS, str(MAX_DUMPS + 4))
 
 
 def test_a_folder_that_hangs_holds_up_no_training(tmp_path: Path) -> None:

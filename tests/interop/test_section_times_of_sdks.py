@@ -73,8 +73,8 @@ def check(collector: Any, kit: Any) -> None:
         scores = window["section_relative_scores"]["forward"]
         assert scores[str(SLOW)] == pytest.approx(1 / 1.8, rel=0.05)
         assert scores["0"] == pytest.approx(1.0, rel=0.05)
-    fates = collector.samples(semconv.COLLECTOR_SECTION_TIMES.prometheus_name)
-    told = {dict(labels)["fate"]: count for labels, count in fates.items() if count}
+    outcomes = collector.samples(semconv.COLLECTOR_SECTION_TIMES.prometheus_name)
+    told = {dict(labels)["fate"]: count for labels, count in outcomes.items() if count}
     assert told.pop("scored") == RANKS * 4
     assert set(told) <= {"empty"}
     assert collector.value(semconv.COLLECTOR_ROWS, fate="late") == 0

@@ -18,7 +18,7 @@ from otel_straggler.semconv import OUTCOMES
 from otel_straggler.wire.encode_metrics import (
     encode_heartbeat,
     encode_point_attributes,
-    heartbeat_words,
+    heartbeat_texts,
 )
 from otel_straggler.wire.encode_spans import encode_resource
 
@@ -78,7 +78,7 @@ def test_a_heartbeat_means_what_one_in_python_means(
         started_at_s=1.5,
     )
     in_cpp = native.heartbeat(
-        (*heartbeat_words(), *(reason.encode() for reason in REASONS)),
+        (*heartbeat_texts(), *(reason.encode() for reason in REASONS)),
         encode_resource(resource),
         encode_point_attributes(info),
         int(NOW_NS / 1e9 * 1_000_000_000),  # Python keeps seconds

@@ -78,7 +78,7 @@ class Bench:
             Reach(source=source, step=p.step, end_ns=p.end_ns)
             for source, p in spans.progress.items()
         )
-        self.sampler.take(body, reaches, sum(spans.fates.values()))
+        self.sampler.take(body, reaches, sum(spans.outcomes.values()))
         self.scorer.observe(spans.batch, int(self.now_s * 1e9))
 
     def close(self, *verdicts: Verdict) -> None:

@@ -225,7 +225,7 @@ def test_a_collector_scores_what_the_applications_exporter_sends(application: Ap
     (source,) = decoded.batch.sources
     assert (source.run_id, source.rank, source.world_size) == ("run", 3, 8)
     assert (source.session_id, source.job) == (session, "shop")
-    assert decoded.fates == {"row": 1, "step": 1}
+    assert decoded.outcomes == {"row": 1, "step": 1}
     assert (decoded.batch.step.tolist(), decoded.batch.seq.tolist()) == ([4], [0])
 
 

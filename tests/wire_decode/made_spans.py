@@ -19,7 +19,7 @@ BASE_NS = 1_790_000_000_000_000_000
 
 def same(a: DecodedSpans, b: DecodedSpans) -> bool:
     """Equal in every column, table and count."""
-    assert a.fates == b.fates
+    assert a.outcomes == b.outcomes
     assert a.progress == b.progress
     assert a.refused_gpu_times == b.refused_gpu_times
     _same_columns(a.batch, b.batch)

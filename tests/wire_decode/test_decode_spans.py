@@ -138,7 +138,7 @@ def test_a_section_span_of_ours_becomes_a_row_with_its_whole_identity(how: str) 
     decoded = decode(request(span(own), scope="otel_straggler"), how=how)
     batch = decoded.batch
     (source,) = batch.sources
-    assert decoded.fates == {"row": 1}
+    assert decoded.outcomes == {"row": 1}
     assert (source.run_id, source.attempt, source.rank, source.world_size) == ("run", 2, 3, 8)
     assert (source.job, source.node, source.local_rank) == ("job", "node-3", 1)
     assert (source.role, source.parallel) == ("actor", (("data", 5),))
@@ -185,7 +185,7 @@ def test_the_span_of_a_step_is_progress_and_is_not_scored(how: str) -> None:
     decoded = decode(
         request(span({"training.step": 9}, name="step"), scope="otel_straggler"), how=how
     )
-    assert decoded.fates == {"step": 1}
+    assert decoded.outcomes == {"step": 1}
     assert [p.step for p in decoded.progress.values()] == [9]
 
 
@@ -209,7 +209,7 @@ def test_a_span_of_any_sdk_is_scored_under_its_name_if_it_names_a_rank(
 def test_without_a_rank_a_span_is_counted_and_accepted(how: str) -> None:
     """It may be forwarded; the sender did nothing wrong."""
     decoded = decode(request(span(), resource={"service.name": "web"}), how=how)
-    assert decoded.fates == {"no_rank": 1}
+    assert decoded.outcomes == {"no_rank": 1}
     assert decoded.rejected == {}
 
 
@@ -245,7 +245,7 @@ def test_a_malformed_span_is_rejected_by_reason_and_the_rest_is_taken(
 ) -> None:
     """One bad span spoils nothing."""
     decoded = decode(request(span(), span(**changes)), how=how)
-    assert decoded.fates == {"row": 1, reason: 1}
+    assert decoded.outcomes == {"row": 1, reason: 1}
     assert decoded.rejected == {reason: 1}
     assert len(decoded.batch) == 1
 
@@ -260,7 +260,7 @@ def test_a_rank_that_cannot_be_one_is_rejected(rank: Any) -> None:
 def test_a_section_that_failed_is_counted_and_not_scored() -> None:
     """Its time says nothing about speed."""
     failed = span(status=Status(code=Status.STATUS_CODE_ERROR))
-    assert decode(request(failed)).fates == {"error_status": 1}
+    assert decode(request(failed)).outcomes == {"error_status": 1}
 
 
 def test_a_span_without_a_session_has_the_same_seq_in_every_delivery() -> None:
@@ -306,7 +306,7 @@ def test_unknown_fields_of_json_are_ignored() -> None:
     body = json.loads(as_otlp_json(request(span())))
     body["new"] = 1
     body["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["alsoNew"] = {"x": []}
-    assert SpanDecoder().decode_json(json.dumps(body).encode()).fates == {"row": 1}
+    assert SpanDecoder().decode_json(json.dumps(body).encode()).outcomes == {"row": 1}
 
 
 @both_encodings
@@ -329,7 +329,7 @@ def test_a_mutated_request_is_decoded_or_malformed_never_anything_else(
             decoded = decode_one(damaged)
         except InputError:
             continue
-        assert sum(decoded.fates.values()) >= len(decoded.batch)
+        assert sum(decoded.outcomes.values()) >= len(decoded.batch)
 
 
 @pytest.mark.parametrize("cut", [1, 50, 3000, 6000])

@@ -26,9 +26,9 @@ from otel_straggler.score.step_tables import build_step_table, without_duplicate
 from otel_straggler.score.window_scores import History, score_window
 from otel_straggler.wire.decode_spans import SpanDecoder
 from otel_straggler.wire.folded_spans import (
-    LONGEST_NS,
-    MOST_ROWS,
-    MOST_RUNS,
+    MAX_FOLDED,
+    MAX_LENGTH_NS,
+    MAX_ROWS,
     buckets_of,
     read_sketches,
 )
@@ -43,10 +43,10 @@ native = pytest.importorskip(
 )
 OFFSET_NS = 1_790_000_000_000_000_000
 NOWHERE = Endpoint(url="http://127.0.0.1:1", is_enabled=False)
-END_NS = LONGEST_NS
+END_NS = MAX_LENGTH_NS
 TABLES = MadeTables([("step", "other"), ("attention", "compute")], [""], [Epoch("0" * 16, 1)])
 TIMERS = [PythonTimer(*name) for name in TABLES.of_sections]
-LENGTHS = st.integers(1, LONGEST_NS - 1) | st.integers(1, 2_000) | st.integers(10**6, 11 * 10**5)
+LENGTHS = st.integers(1, MAX_LENGTH_NS - 1) | st.integers(1, 2_000) | st.integers(10**6, 11 * 10**5)
 
 
 def records(lengths_ns: list[int], step: int | None = 3, tokens: int = -1) -> bytes:
@@ -89,7 +89,7 @@ def test_count_sum_and_extremes_are_exact_and_the_median_nearly(lengths_ns: list
     """Of any lengths; the issue asks for 0.5 % of the median."""
     decoded = sent(lengths_ns)
     found = nanoseconds(decoded)
-    assert decoded.fates == {"row": 1}
+    assert decoded.outcomes == {"row": 1}
     assert len(found) == len(lengths_ns)
     assert sum(found) == pytest.approx(sum(lengths_ns), rel=1e-14)
     assert min(found) == pytest.approx(min(lengths_ns), rel=1e-14)
@@ -132,7 +132,7 @@ def test_any_bytes_are_a_sketch_or_none(sketches: list[bytes]) -> None:
     found = read_sketches(sketches)
     assert (found.counts > 0).all()
     assert (found.lowest_ns <= found.highest_ns).all()
-    assert (found.highest_ns < 2 * LONGEST_NS).all()
+    assert (found.highest_ns < 2 * MAX_LENGTH_NS).all()
     for number, sketch in enumerate(sketches):
         alone, mine = read_sketches([sketch]), found.owner == number
         assert found.counts[mine].tolist() == alone.counts.tolist()
@@ -219,18 +219,18 @@ def tampered(change: dict[str, Any]) -> ExportTraceServiceRequest:
 def test_a_fold_that_contradicts_itself_is_counted_and_no_row(change: dict[str, Any]) -> None:
     """Wrong numbers would move a median."""
     decoded = SpanDecoder().decode(tampered(change).SerializeToString())
-    assert decoded.fates == {BAD_FOLD: 1}
+    assert decoded.outcomes == {BAD_FOLD: 1}
     assert decoded.rejected == {BAD_FOLD: 1}
     assert len(decoded.batch) == 0
 
 
 def test_a_request_of_folds_has_an_end() -> None:
     """A few bytes stand for many rows: a hostile sender gets no further than this."""
-    [request] = packed(records([1_000] * MOST_RUNS))
-    copies = MOST_ROWS // MOST_RUNS + 3
+    [request] = packed(records([1_000] * MAX_FOLDED))
+    copies = MAX_ROWS // MAX_FOLDED + 3
     decoded = SpanDecoder().decode(request.body * copies)
-    assert decoded.fates == {"row": copies - 3, BAD_FOLD: 3}
-    assert len(decoded.batch) == MOST_ROWS
+    assert decoded.outcomes == {"row": copies - 3, BAD_FOLD: 3}
+    assert len(decoded.batch) == MAX_ROWS
 
 
 def test_scores_of_folded_runs_are_those_of_the_runs() -> None:
@@ -286,4 +286,4 @@ def test_folds_among_other_spans_keep_their_place() -> None:
         steps += [attributes[semconv.STEP]] * folds
     assert decoded.batch.step.tolist() == steps
     assert len(set(zip(steps, decoded.batch.seq.tolist(), strict=True))) == len(steps)
-    assert len(decoded.batch) > decoded.fates["row"]
+    assert len(decoded.batch) > decoded.outcomes["row"]

@@ -106,7 +106,7 @@ def test_a_time_that_makes_no_sense_is_not_known_and_counted(
 ) -> None:
     """The row is scored by the host's clock: half of a truth would pass for a fast rank."""
     found = decode(extension, cupti(), cupti(**{key: wrong}))
-    assert found.fates == {"row": 2}
+    assert found.outcomes == {"row": 2}
     assert found.refused_gpu_times == 1
     assert found.batch.gpu is not None
     assert found.batch.gpu.basis.tolist() == [CUPTI, HOST]

@@ -236,7 +236,7 @@ def test_what_little_time_is_spent_in_is_put_together() -> None:
 
 def test_more_cells_than_there_is_room_for_share_one() -> None:
     """Memory is bounded, and no kernel is forgotten."""
-    bounded = KernelTally(most_cells=3)
+    bounded = KernelTally(max_cells=3)
     for number in range(10):
         bounded.add([(cell(f"k{number}"), taken(f"k{number}", 0, [7]))])
     found = {k.cell.kernel.name: k.sum_ns for k in bounded.take()}

@@ -31,7 +31,7 @@ from otel_straggler.wire.encode_metrics import (
     encode_heartbeat,
     encode_histograms,
     encode_point_attributes,
-    heartbeat_words,
+    heartbeat_texts,
 )
 from otel_straggler.wire.encode_spans import encode_resource
 from otel_straggler.wire.identity import Aliases
@@ -172,7 +172,7 @@ def test_heartbeats_of_both_our_encoders_are_read_by_cpp(
     resource = {"training.rank": beat.source.rank, "training.run.id": beat.source.run_id}
     in_python = encode_heartbeat(beat, resource=resource, info=info, started_at_s=1.5)
     in_cpp = NATIVE.heartbeat(
-        (*heartbeat_words(), *(reason.encode() for reason in REASONS)),
+        (*heartbeat_texts(), *(reason.encode() for reason in REASONS)),
         encode_resource(resource),
         encode_point_attributes(info),
         int((beat.sent_at_s or 0.0) * 1e9),

@@ -291,7 +291,7 @@ def test_one_request_with_too_many_names_is_left_to_the_parser() -> None:
     body = message.SerializeToString()
     decoder = SpanDecoder()
     assert scanned(decoder, body) == "unfamiliar"
-    assert decoder.decode(body).fates == {"row": 20_000}
+    assert decoder.decode(body).outcomes == {"row": 20_000}
 
 
 def test_threads_share_what_was_learnt() -> None:

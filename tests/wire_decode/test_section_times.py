@@ -20,7 +20,7 @@ from otel_straggler.model.rank_metrics import Buckets, SectionTimes
 from otel_straggler.wire.decode_metrics import MetricDecoder
 from otel_straggler.wire.encode_metrics import SectionHistogram, encode_histograms
 from otel_straggler.wire.metric_rules import DecodedMetrics
-from otel_straggler.wire.section_rows import MOST_ROWS, HistogramDeltas, rows_of, run_times_s
+from otel_straggler.wire.section_rows import MAX_ROWS, HistogramDeltas, rows_of, run_times_s
 
 SECOND = 10**9
 WHO = Source(run_id="run", rank=3, session_id="s")
@@ -82,7 +82,7 @@ def test_the_median_of_rows_is_off_by_a_bucket_at_most(times_s: list[float], aga
     middle = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
     widest = max(width_at(buckets, t) for t in middle)
     rows = run_times_s(point(buckets))
-    assert len(rows) == min(len(times_s), MOST_ROWS)
+    assert len(rows) == min(len(times_s), MAX_ROWS)
     assert abs(np.median(rows) - np.median(times_s)) <= widest * (1 + 1e-9)
 
 
@@ -114,7 +114,7 @@ def test_the_worst_case_of_half_a_per_cent_is_kept() -> None:
 @given(many_times, repeats)
 def test_rows_have_the_sum_that_was_measured(times_s: list[float], again: int) -> None:
     """And every row lies in its bucket."""
-    times_s = (times_s * again)[:MOST_ROWS]
+    times_s = (times_s * again)[:MAX_ROWS]
     buckets = explicit(times_s)
     rows = run_times_s(point(buckets))
     assert rows.sum() == pytest.approx(math.fsum(times_s))
@@ -158,7 +158,7 @@ def test_times_of_zero_become_the_shortest_there_is() -> None:
 def test_rows_begin_within_the_interval_long_and_short_ones_alike() -> None:
     """Each half of the interval has the median of the whole."""
     times_s = np.linspace(0.01, 0.04, 200).tolist()
-    batch = rows_of([point(exponential(times_s, 10), 60, 120)], MOST_ROWS)
+    batch = rows_of([point(exponential(times_s, 10), 60, 120)], MAX_ROWS)
     assert 60 * SECOND <= batch.start_ns.min() <= batch.start_ns.max() <= 120 * SECOND
     for half in (batch.start_ns < 90 * SECOND, batch.start_ns >= 90 * SECOND):
         assert np.median(batch.duration_s[half]) == pytest.approx(np.median(times_s), rel=0.02)
@@ -400,6 +400,6 @@ def test_a_mutated_metrics_request_is_decoded_or_malformed(data: st.DataObject) 
         return
     for times in decoded.section_times:
         rows = run_times_s(times)
-        assert len(rows) == min(len(times.buckets), MOST_ROWS)
+        assert len(rows) == min(len(times.buckets), MAX_ROWS)
         assert (rows > 0).all()
         assert np.isfinite(rows).all()

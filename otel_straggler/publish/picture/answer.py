@@ -46,9 +46,9 @@ def answer_of(seen: Seen) -> Json:
     verdict = told_first(seen)
     if seen.silent_s is not None:
         return silent_answer(seen, seen.silent_s, verdict)
-    if verdict is not None and (seen.is_judged or verdict.attempt >= seen.attempt):
+    if verdict is not None and (seen.has_verdicts or verdict.attempt >= seen.attempt):
         return verdict_answer(seen, verdict)
-    if seen.table is None or not seen.is_judged:
+    if seen.table is None or not seen.has_verdicts:
         return waiting_answer(seen, verdict)
     return healthy_answer(seen)
 
@@ -57,7 +57,7 @@ def _is_stale(seen: Seen, verdict: Verdict) -> bool:
     """A suspicion of before a restart, in an attempt that has been judged and says nothing of it:
     the book of changes keeps it for some steps more."""
     is_suspicion = verdict.state not in CALLED
-    return is_suspicion and seen.is_judged and seen.is_of_before(verdict)
+    return is_suspicion and seen.has_verdicts and seen.is_of_before(verdict)
 
 
 def told_first(seen: Seen) -> Verdict | None:

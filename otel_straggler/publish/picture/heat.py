@@ -119,7 +119,7 @@ def heat_of(seen: Seen) -> Heat | None:
     pattern = pattern_of(
         cells,
         is_silent=seen.found is not None and seen.found.is_hung,
-        slowdown=world.slowdown if world is not None and seen.is_judged else float("nan"),
+        slowdown=world.slowdown if world is not None and seen.has_verdicts else float("nan"),
         moves=moves,
     )
     host = _host_of_all(seen, layout, cells) if pattern == "spread" else ""
@@ -152,7 +152,7 @@ def _even(seen: Seen, text: str) -> tuple[Pattern, str]:
     if len(seen.table.ranks if seen.table is not None else ()) == 1:
         return "unknown", NOBODY_ELSE
     every = standing(seen.current)
-    holds_waiting = seen.world is not None and seen.is_judged and seen.world.waits_inside
+    holds_waiting = seen.world is not None and seen.has_verdicts and seen.world.waits_inside
     if holds_waiting or any(not verdict.is_localised for verdict in every):
         return "unknown", CANNOT_TELL
     stands = [verdict for verdict in every if verdict.scope in PLACES]
@@ -262,7 +262,7 @@ def _one_row(ranks: Sequence[int]) -> Workers:
 def _told_cells(seen: Seen, layout: Layout) -> Floats | None:
     """What layer 2 says of each worker; None if it says nothing of this layout."""
     workers = layout.workers
-    heat = seen.world.heat if seen.world is not None and seen.is_judged else ()
+    heat = seen.world.heat if seen.world is not None and seen.has_verdicts else ()
     if not heat:
         return None
     if not layout.has_data:

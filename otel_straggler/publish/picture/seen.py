@@ -221,10 +221,10 @@ class Seen:
         return next((each for each in self.judged.worlds if each.group == self.group), None)
 
     @cached_property
-    def is_judged(self) -> bool:
+    def has_verdicts(self) -> bool:
         """Whether steps of this attempt were looked at; what is known else is of before."""
         world = self.world
-        return world is not None and world.is_judged and world.attempt >= self.attempt
+        return world is not None and world.has_verdicts and world.attempt >= self.attempt
 
     @cached_property
     def changes(self) -> tuple[Verdict, ...]:

@@ -71,7 +71,7 @@ def as_told(seen: Seen) -> WorldSummary:
     """What layer 2 says of the whole; where somebody who is called slow costs more than that, by
     him: the balance of the work leaves out what is no work, such as the loading of data."""
     world = seen.world or WorldSummary(run_id=seen.run_id)
-    if not seen.is_judged:  # of the attempt before only what was lost counts
+    if not seen.has_verdicts:  # of the attempt before only what was lost counts
         lost_s = world.gpu_seconds_lost
         return WorldSummary(run_id=seen.run_id, gpu_seconds_lost=lost_s, on_gpu=world.on_gpu)
     called = (verdict for verdict in seen.current if verdict.state in CALLED)

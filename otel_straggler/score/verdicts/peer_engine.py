@@ -316,7 +316,7 @@ class PeerVerdictEngine:
             own_s=one.own_s,
             peers_s=one.peers_s,
             is_inferred=world.is_inferred,
-            on_gpu=source.tells_gpu,
+            on_gpu=source.reports_gpu,
             detail=self._details(one, row, int((peers & self._slow & ~others).sum())),
         )
         if self._timed is not None:

@@ -248,7 +248,7 @@ class Structure:
 
 
 def _tells_gpu(block: StepTable) -> bool:
-    return any(source.tells_gpu for source in block.sources)
+    return any(source.reports_gpu for source in block.sources)
 
 
 LEAST_SLOWDOWN = 1.05

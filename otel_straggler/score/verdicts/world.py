@@ -124,7 +124,7 @@ class World:
             elif self.sources[row] != source:
                 changed |= _place(self.sources[row]) != _place(source)
                 self.sources[row] = source
-            self.on_gpu |= source.tells_gpu
+            self.on_gpu |= source.reports_gpu
         if changed:
             self.peers = peer_groups(self.sources)
             self.is_told = is_told(self.sources)
