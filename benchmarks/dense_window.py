@@ -18,10 +18,11 @@ import numpy as np
 
 from otel_straggler.model.observation import ObservationBatch, Section
 from otel_straggler.model.rank import Source
+from otel_straggler.score.references import ReferenceSet
 from otel_straggler.score.settings import ScoreSettings, VerdictSettings
 from otel_straggler.score.stream import Stream
 from otel_straggler.score.verdicts.engine import VerdictEngine
-from otel_straggler.score.window_scores import History, score_window
+from otel_straggler.score.window_scores import score_window
 
 RANKS, SECTIONS, STEPS, PER_NODE = 16_384, 16, 20, 8
 BUDGET_S = 1.0
@@ -64,7 +65,7 @@ def main(ranks: int = RANKS, n_sections: int = SECTIONS, steps: int = STEPS) -> 
     times_s = rng.lognormal(-3.0, 0.05, size=(ranks, n_sections, steps))
     sections = tuple(Section(f"section-{i}") for i in range(n_sections))
     settings, verdicts = ScoreSettings(window_steps=steps), VerdictSettings()
-    stream, history = Stream(settings, verdicts, 0), History.empty(86_400.0)
+    stream, history = Stream(settings, verdicts, 0), ReferenceSet.empty(86_400.0)
     seconds: dict[str, float] = {}
     started_s = time.perf_counter()
 

@@ -276,7 +276,7 @@ def pages_of_recording(recording: Recording, scorer: Scorer) -> Recorded:
                     run_id=run_id,
                     began_ns=int(batch.start_ns[its_own].min()),
                     ended_ns=int(ends_ns[its_own].max()),
-                    pages=tuple(scorer.pages(run_id)),
+                    pages=tuple(scorer.notifications(run_id)),
                 )
             )
     return Recorded(kind="telemetry", runs=tuple(runs))
@@ -308,7 +308,7 @@ def _run_of_history(reader: HistoryReader, run: RunEntry, settings: VerdictSetti
         run_id=run.run_id,
         began_ns=min(times_ns, default=0),
         ended_ns=max(times_ns, default=0),
-        pages=book.pages,
+        pages=book.notifications,
     )
 
 

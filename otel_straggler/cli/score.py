@@ -170,7 +170,7 @@ def _runs(
     return {
         run_id: RunReport(
             windows=found,
-            judged=scorer.judged(run_id),
+            judged=scorer.verdicts(run_id),
             clashes=[s for s in recording.clashes if s.run_id == run_id],
             counts=recording.not_scored,
         )

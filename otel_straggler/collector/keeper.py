@@ -142,7 +142,7 @@ class Keeper:
         """
         if self._history is None:
             return
-        self._changes += scorer.new_changes()
+        self._changes += scorer.drain_changes()
         if self._monotonic_ns() < self._due_at_ns:
             return
         fresh = summaries()
@@ -158,7 +158,7 @@ class Keeper:
             return
         began_at_ns = self._monotonic_ns()
         self._due_at_ns = began_at_ns + self._save_every_ns
-        self._changes += scorer.new_changes()
+        self._changes += scorer.drain_changes()
         self._saved_rows = scorer.counts.observed
         states = _parts(scorer.state())
         if hangs is not None:

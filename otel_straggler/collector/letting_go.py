@@ -72,8 +72,7 @@ class LettingGo:
         heard, ended = self._liveness.heard(), self._liveness.has_ended
         gone = self._forgetting.gone(heard, self._needs_somebody, now_s, ended)
         for run_id in gone:
-            self._scorer.forget(run_id)
-        self._show(self._scorer.take_forgotten(), now_s)
+            self._show(self._scorer.evict(run_id), now_s)
         for each in self._others:
             each.forget(gone)
 
@@ -87,7 +86,6 @@ class LettingGo:
             lambda group: worlds[group].finished_at_s is not None,
             now_s,
         ):
-            self._scorer.forget_group(run_id, group)
-            self._show(self._scorer.take_forgotten(), now_s)
+            self._show(self._scorer.evict(run_id, group), now_s)
             for each in self._others:
                 each.forget_group(run_id, group)

@@ -11,7 +11,7 @@ from otel_straggler.collector.worker import UNSCORED, WorkerCounts
 from otel_straggler.publish.history import HistoryCounts
 from otel_straggler.publish.prometheus import Families, constant_labels, labels
 from otel_straggler.publish.sampling import KEPT, LEFT_OUT, SamplingCounts
-from otel_straggler.score.kernel_store import OUTCOMES as KERNEL_TIMES
+from otel_straggler.score.settings import KERNEL_OUTCOMES as KERNEL_TIMES
 from otel_straggler.semconv import Metric
 from otel_straggler.wire.identity import NO_RANK
 from otel_straggler.wire.section_rows import BASELINE, EMPTY, OVER_LIMIT, REPEATED

@@ -234,7 +234,7 @@ class Worker:
             rows=rows,
             windows=dict(counts.windows),
             section_times=self._histograms.counts(),
-            kernel_times=self._scorer.kernel_counts,
+            kernel_times=dict(counts.kernel_times),
             failures=self._failures,
             turned_away={what: self._crowding.counts[what] for what in WHATS},
             names_folded=counts.names_folded,
@@ -338,7 +338,7 @@ class Worker:
         for beat in metrics.heartbeats:
             self._liveness.take_heartbeat(beat, item.now_s)
             if beat.finished_at_s is None:
-                self._scorer.alive(beat.source, item.now_ns)
+                self._scorer.mark_alive(beat.source, item.now_ns)
             else:
                 self._scorer.finish(beat.source, item.now_ns)
                 self._crowding.end(beat.source.run_id, beat.source.group, item.now_s)
@@ -405,12 +405,12 @@ class Worker:
         """Tell the sampler of spans what their windows and verdicts say."""
         if self._sampler is None:
             return
-        self._sampler.tell_steps(self._scorer.new_step_times())
+        self._sampler.tell_steps(self._scorer.drain_step_times())
         by_run: dict[str, list[WindowScores]] = {}
         for window in windows:
             by_run.setdefault(window.run_id, []).append(window)
         for run_id, of_run in by_run.items():
-            self._sampler.tell_windows(of_run, self._scorer.judged(run_id))
+            self._sampler.tell_windows(of_run, self._scorer.verdicts(run_id))
 
     def _publish(self, now_ns: int, now_s: float, *, is_last: bool = False) -> None:
         with self._publishing.counted(now_ns):
@@ -433,7 +433,7 @@ class Worker:
         snapshot = self._board.snapshot(
             self._liveness,
             clashes,
-            dict(self._scorer.late_by_run),
+            self._scorer.late_by_run,
             self._judged,
             lambda run_id: self._found(run_id, now_s),
             lambda runs: self._watching.watched(runs, nodes, now_s),
@@ -471,7 +471,7 @@ class Worker:
         hung, idle = self._hangs.hung(run_id), self._hangs.idle_gpu_s(run_id)
         worlds = self._liveness.worlds(run_id)
         on_gpu = {group for group in idle if group in worlds and worlds[group].reports_gpu}
-        judged = with_idle(self._scorer.judged(run_id), run_id, idle, on_gpu)
+        judged = with_idle(self._scorer.verdicts(run_id), run_id, idle, on_gpu)
         return self._decisions.applied(judged, run_id, hung)
 
     def _clashes(self, run_id: str, now_ns: int, now_s: float) -> tuple[Source, ...]:

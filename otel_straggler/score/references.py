@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -124,6 +125,33 @@ class References:
         best[:rows, :columns] = self._best_s
         met[:rows, :columns] = self._met_at_ns
         self._best_s, self._met_at_ns = best, met
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceSet:
+    """Own-history references of sections, of kernels, and of kernels within sections."""
+
+    sections: References
+    kernels: References
+    kernels_by_section: References
+
+    @classmethod
+    def empty(cls, half_life_s: float) -> ReferenceSet:
+        return cls(References(half_life_s), References(half_life_s), References(half_life_s))
+
+    def state(self) -> dict[str, Any]:
+        """All that must survive a restart, see :meth:`References.state`."""
+        return {field.name: getattr(self, field.name).state() for field in fields(self)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`state`; what it does not name stays as it is.
+
+        Raises:
+            InputError: a part is no state of references.
+        """
+        for field in fields(self):
+            if field.name in state:
+                getattr(self, field.name).restore(state[field.name])
 
 
 def _room(have: int, needed: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 
@@ -41,12 +42,20 @@ class ScoreSettings:
     forget_s: float = 3_600.0
 
 
+KEPT = "kept"
+REPEATED = "repeated"
+OVER_LIMIT = "over_limit"
+KERNEL_OUTCOMES = (KEPT, REPEATED, OVER_LIMIT)
+"""Of a point of a kernel histogram."""
+
+
 @dataclass(slots=True, kw_only=True)
 class ScorerCounts:
     """What happened to rows since the start.
 
     ``scored + duplicates + superseded + late`` plus the rows of open windows = ``observed``.
-    ``windows`` counts closed windows by what closed them.
+    ``windows`` counts closed windows by what closed them, ``kernel_times`` points of kernel
+    histograms by ``KERNEL_OUTCOMES``.
     """
 
     observed: int = 0
@@ -56,6 +65,9 @@ class ScorerCounts:
     late: int = 0
     names_folded: int = 0
     windows: dict[str, int] = field(default_factory=dict)
+    kernel_times: Counter[str] = field(
+        default_factory=lambda: Counter(dict.fromkeys(KERNEL_OUTCOMES, 0))
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
@@ -167,8 +167,8 @@ def _keep_apart(batch: ObservationBatch, marks: Ints) -> Ints:
 
 
 SHOWN_FOR_S = 60.0
-_Key = tuple[str, str, int, int]
-"""Run, group, attempt and rank."""
+_RankKey = tuple[int, int]
+"""Attempt and rank."""
 
 
 @dataclass(slots=True)
@@ -179,12 +179,15 @@ class _Claim:
 
 
 class ClashWatch:
-    """Remembers who claimed each rank, in order, and who goes on after a newer claim."""
+    """Remembers who claimed each rank of a world, in order, and who goes on after a newer claim.
+
+    Two live processes with one rank are a mistake in the job's set-up: shown, never merged.
+    """
 
     def __init__(self, tolerance_s: float) -> None:
         self._tolerance_ns = int(tolerance_s * 1e9)
-        self._claims: dict[_Key, list[_Claim]] = {}
-        self._contested: dict[str, dict[_Key, None]] = {}
+        self._claims: dict[_RankKey, list[_Claim]] = {}
+        self._contested: dict[_RankKey, None] = {}
         self._alone: SourceCache[bool] = SourceCache()
 
     def observe(self, batch: ObservationBatch, now_ns: int) -> None:
@@ -200,37 +203,35 @@ class ClashWatch:
                 self._observe_one(batch.sources[code], int(first[code]), int(last[code]), now_ns)
 
     def _observe_one(self, source: Source, first_ns: int, last_ns: int, now_ns: int) -> None:
-        key = (source.run_id, source.group, source.attempt, source.rank)
+        key = source.attempt, source.rank
         claims = self._claims.setdefault(key, [])
         mine = next((c for c in claims if _same_session(c.source, source)), None)
         if mine is None:
             if claims:
                 self._alone.clear()
-                self._contested.setdefault(source.run_id, {})[key] = None
+                self._contested[key] = None
             claims.append(_Claim(source, first_ns))
         elif last_ns > claims[-1].first_start_ns + self._tolerance_ns:
             mine.clashed_at_ns = None if mine is claims[-1] else now_ns
         if len(claims) == 1:  # nobody to clash with
             self._alone.put(source, True)
 
-    def live(self, run_id: str, now_ns: int) -> tuple[Source, ...]:
-        """Sessions of the run that clashed within the last minute. Cost: O(ranks of the run that
-        more than one session has claimed)."""
+    def live(self, now_ns: int) -> tuple[Source, ...]:
+        """Sessions that clashed within the last minute. Cost: O(ranks that more than one session
+        has claimed)."""
         return tuple(
             claim.source
-            for key in self._contested.get(run_id, ())
+            for key in self._contested
             for claim in self._claims[key]
             if claim.clashed_at_ns is not None and now_ns - claim.clashed_at_ns < SHOWN_FOR_S * 1e9
         )
 
-    def forget(self, *prefix: str | int) -> None:
-        """Drop the claims of a run, or of a run, group and attempt."""
+    def drop_attempt(self, attempt: int) -> None:
+        """Forget the claims of an attempt."""
         self._alone.clear()
-        for key in [key for key in self._claims if key[: len(prefix)] == prefix]:
+        for key in [key for key in self._claims if key[0] == attempt]:
             del self._claims[key]
-            self._contested.get(key[0], {}).pop(key, None)
-        for run_id in [run_id for run_id, keys in self._contested.items() if not keys]:
-            del self._contested[run_id]
+            self._contested.pop(key, None)
 
 
 def _first_and_last_start(batch: ObservationBatch) -> tuple[Ints, Ints]:
@@ -241,6 +242,48 @@ def _first_and_last_start(batch: ObservationBatch) -> tuple[Ints, Ints]:
     np.minimum.at(first, batch.source, batch.start_ns)
     np.maximum.at(last, batch.source, batch.start_ns)
     return first, last
+
+
+def split_by_route(
+    batch: ObservationBatch,
+    cache: SourceCache[_Value],
+    find: Callable[[int], _Value | None],
+) -> Iterator[tuple[_Value, ObservationBatch]]:
+    """The rows of a batch by where their sources belong, in the order in which these appear.
+
+    Args:
+        cache: of routes that are known.
+        find: the route of a source by its code; None: its rows are left out.
+    """
+    used = np.flatnonzero(np.bincount(batch.source)).tolist()
+    routes = cache.values_of([batch.sources[code] for code in used])
+    first = routes[0]
+    if first is not None and routes.count(first) == len(routes):  # as nearly always
+        yield first, _only_sources(batch, used)
+        return
+    members: dict[int, tuple[_Value, list[int]]] = {}
+    for code, known in zip(used, routes, strict=True):
+        route = known or find(code)
+        if route is not None:
+            cache.put(batch.sources[code], route)
+            members.setdefault(id(route), (route, []))[1].append(code)
+    for route, codes in members.values():
+        is_all = len(codes) == len(used)
+        rows = batch if is_all else batch.take(np.isin(batch.source, codes))
+        yield route, _only_sources(rows, codes)
+
+
+def _only_sources(rows: ObservationBatch, codes: list[int]) -> ObservationBatch:
+    """The same rows with only these sources in the table."""
+    if len(codes) == len(rows.sources):
+        return rows
+    new_code = np.full(len(rows.sources), -1, np.int32)
+    new_code[codes] = np.arange(len(codes), dtype=np.int32)
+    return replace(
+        rows,
+        sources=tuple(rows.sources[code] for code in codes),
+        source=new_code[rows.source],
+    )
 
 
 def _same_session(a: Source, b: Source) -> bool:

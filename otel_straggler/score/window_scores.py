@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from otel_straggler.score.medians import (
     slices,
     sum_groups,
 )
-from otel_straggler.score.references import References
+from otel_straggler.score.references import References, ReferenceSet
 from otel_straggler.score.step_tables import (
     one_session_per_rank,
     rows_by_source,
@@ -50,36 +50,9 @@ ClosedBy = Literal["complete", "grace", "idle", "end"]
 MAX_NAMED_MISSING = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class History:
-    """Own-history references of sections, of kernels, and of kernels within sections."""
-
-    sections: References
-    kernels: References
-    kernels_by_section: References
-
-    @classmethod
-    def empty(cls, half_life_s: float) -> History:
-        return cls(References(half_life_s), References(half_life_s), References(half_life_s))
-
-    def state(self) -> dict[str, Any]:
-        """All that must survive a restart, see :meth:`References.state`."""
-        return {field.name: getattr(self, field.name).state() for field in fields(self)}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state`; what it does not name stays as it is.
-
-        Raises:
-            InputError: a part is no state of references.
-        """
-        for field in fields(self):
-            if field.name in state:
-                getattr(self, field.name).restore(state[field.name])
-
-
 def score_window(
     rows: Batch,
-    history: History,
+    history: ReferenceSet,
     *,
     world_size: int,
     threshold: float,
@@ -180,7 +153,7 @@ class _GpuScores:
 
 
 def _gpu_scores(
-    table: _Table, kernels: Kernels, history: History, min_samples: int, now_ns: int
+    table: _Table, kernels: Kernels, history: ReferenceSet, min_samples: int, now_ns: int
 ) -> _GpuScores:
     """GPU scores over all sections and per section; NCCL and memory kernels are left out."""
     none = np.full((table.n_ranks, table.n_sections), np.nan)

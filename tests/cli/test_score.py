@@ -30,7 +30,7 @@ def test_verdicts_stand_below_the_table_dearest_first(call, recorded, by_hand, m
         by_hand.verdict(gpu_seconds_lost_per_hour=3600.0),
         worlds=(by_hand.world(),),
     )
-    monkeypatch.setattr(Scorer, "judged", lambda *_: judged)
+    monkeypatch.setattr(Scorer, "verdicts", lambda *_: judged)
     code, output, _ = call("score", recorded())
     assert code == 0
     told = [
@@ -50,7 +50,7 @@ def test_a_verdict_and_no_low_score_do_not_contradict_each_other(
     call, recorded, by_hand, monkeypatch
 ) -> None:
     """A slowdown of 10 % is confirmed though every score is above the threshold."""
-    monkeypatch.setattr(Scorer, "judged", lambda *_: by_hand.judged(by_hand.verdict()))
+    monkeypatch.setattr(Scorer, "verdicts", lambda *_: by_hand.judged(by_hand.verdict()))
     _, output, _ = call("score", recorded("healthy"))
     assert "no straggler" not in output
     assert "every score is at or above the threshold" in output

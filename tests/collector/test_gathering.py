@@ -77,5 +77,5 @@ def test_scores_and_verdicts_are_those_of_request_by_request() -> None:
         closed += [repr(window) for window in scorer.close_all()]
     assert len(windows[0]) == 6
     assert windows[0] == windows[1]
-    assert alone.judged("simulated").changes
-    assert repr(alone.judged("simulated")) == repr(together.judged("simulated"))
+    assert alone.verdicts("simulated").changes
+    assert repr(alone.verdicts("simulated")) == repr(together.verdicts("simulated"))

@@ -84,7 +84,7 @@ class Bench:
     def close(self, *verdicts: Verdict) -> None:
         """Close all windows and tell; then let the sampler decide."""
         windows = self.scorer.close_all()
-        self.sampler.tell_steps(self.scorer.new_step_times())
+        self.sampler.tell_steps(self.scorer.drain_step_times())
         self.sampler.tell_windows(windows, RunVerdicts(changes=verdicts))
         self.sampler.tick()
 

@@ -19,8 +19,9 @@ from otel_straggler.model.observation import (
 )
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
+from otel_straggler.score.references import ReferenceSet
 from otel_straggler.score.scorer import Scorer, ScoreSettings
-from otel_straggler.score.window_scores import History, score_window
+from otel_straggler.score.window_scores import score_window
 
 NEVER_FADES = 1e300
 times_s = st.floats(min_value=1e-6, max_value=1e3)
@@ -257,7 +258,7 @@ def test_counted_kernels_are_asked_for_by_the_times_of_each_rank() -> None:
             builder.add(source, Section("f"), start_ns=start_ns, duration_s=1e-6, kernel=kernel)
         return score_window(
             builder.build(),
-            History.empty(NEVER_FADES),
+            ReferenceSet.empty(NEVER_FADES),
             world_size=2,
             threshold=0.75,
             min_reference_samples=5,

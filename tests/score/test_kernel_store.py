@@ -10,7 +10,8 @@ import numpy as np
 
 from otel_straggler.model.kernels import KernelTimes, times_of_counts
 from otel_straggler.model.rank import Source
-from otel_straggler.score.kernel_store import KernelStore
+from otel_straggler.score.kernel_store import KernelHistograms, by_interval
+from otel_straggler.score.scorer import Scorer, ScoreSettings
 
 from ..kernels_made import tally
 
@@ -25,18 +26,31 @@ def told(rank: int, start_s: float, end_s: float, *names: str, **who: Any) -> Ke
     return times_of_counts(kernels.take(), source, int(start_s * S), int(end_s * S))
 
 
-def store(*parts: KernelTimes, most_bytes: int = 2**30, most_kernels: int = 10_000) -> KernelStore:
-    made = KernelStore(most_bytes, most_kernels)
+def store(*parts: KernelTimes, max_kernels: int = 10_000) -> KernelHistograms:
+    made = KernelHistograms(max_kernels, Counter())
     for part in parts:
-        made.take(part)
+        take(made, part)
     return made
 
 
-def window(of: KernelStore, first_s: float, last_s: float) -> list[tuple[int, int]]:
+def take(held: KernelHistograms, part: KernelTimes) -> None:
+    for source, points in by_interval(part):
+        held.add(source, points)
+
+
+def window(of: KernelHistograms, first_s: float, last_s: float) -> list[tuple[int, int]]:
     """(rank, end in s) of the intervals that belong to it."""
     n = len(RANKS)
     found = of.intervals_of_window(RANKS, np.full(n, int(first_s * S)), np.full(n, int(last_s * S)))
     return [(line, each.end_ns // S) for line, each in found for _ in range(len(each.times))]
+
+
+def scorer(max_bytes: int) -> Scorer:
+    return Scorer(ScoreSettings(kernel_bytes=max_bytes))
+
+
+def held_of(scorer: Scorer) -> list[KernelHistograms]:
+    return [held for world in scorer._worlds() for held in world.kernels]
 
 
 def test_a_window_has_the_intervals_that_it_overlaps() -> None:
@@ -62,7 +76,7 @@ def test_windows_that_share_their_intervals_share_the_work() -> None:
     first, second = held.of_window(RANKS, *at[:2]), held.of_window(RANKS, *at[2:])
     assert first is second is not None
     for n in range(3):
-        held.take(told(n, 10, 20))
+        take(held, told(n, 10, 20))
     assert held.of_window(RANKS, *at[2:]) is not first
 
 
@@ -85,7 +99,7 @@ def test_what_is_delivered_twice_counts_once() -> None:
     """A request that is sent again after its answer was lost; in parts as well."""
     whole = told(0, 0, 10, "a", "b")
     held = store(whole, whole, whole.take(np.array([1])), told(0, 10, 20, "a"))
-    assert held.counts == Counter({"kept": 3, "repeated": 3})
+    assert held._counts == Counter({"kept": 3, "repeated": 3})
     assert window(held, 0, 30) == [(0, 10), (0, 10), (0, 20)]
 
 
@@ -117,57 +131,52 @@ def test_names_beyond_the_most_are_left_out_and_counted() -> None:
     """Ten thousand kernels of a run; those that are known go on being taken."""
     names = [f"kernel_{n}" for n in range(10_050)]
     held = store(told(0, 0, 1, *names), told(0, 1, 2, *names))
-    assert held.counts == Counter({"kept": 20_000, "over_limit": 100})
+    assert held._counts == Counter({"kept": 20_000, "over_limit": 100})
 
 
 def test_memory_is_bounded() -> None:
     """The oldest intervals go first."""
-    room = 10 * told(0, 0, 10).nbytes + 1_000
-    held = store(*(told(0, at, at + 10) for at in range(0, 1_000, 10)), most_bytes=room)
+    of = scorer(10 * told(0, 0, 10).nbytes + 1_000)
+    for at in range(0, 1_000, 10):
+        of.observe_kernels(told(0, at, at + 10))
+    (held,) = held_of(of)
     kept = window(held, 0, 1_000)
     assert 4 <= len(kept) <= 10
     assert kept[-1] == (0, 1_000)
-    assert held.counts["over_limit"] + held.counts["kept"] == 100
+    assert of.counts.kernel_times["over_limit"] + of.counts.kernel_times["kept"] == 100
 
 
 def test_runs_that_only_name_kernels_are_bounded_too() -> None:
-    """Names take memory: of a thousand runs with a thousand names each, the last ones are kept."""
-    held = store(most_bytes=2_000_000)
+    """Names take memory: of a hundred runs that name many, the largest give up theirs."""
+    of = scorer(2_000_000)
     for number in range(100):
         names = [f"kernel_{number}_{n}" for n in range(200)]
-        held.take(told(0, 0, 1, *names, run_id=f"run {number}"))
-    assert held._nbytes == sum(world.nbytes for world in held._worlds.values()) <= 2_000_000
-    assert 5 <= len(held._worlds) < 50
-    for number in range(100):
-        held.forget(f"run {number}")
-    assert held._nbytes == 0
+        of.observe_kernels(told(0, 0, 1, *names, run_id=f"run {number}"))
+        assert sum(held.nbytes for held in held_of(of)) <= 2_000_000
+    assert 5 <= sum(held.nbytes > 0 for held in held_of(of)) < 50
+    assert of.runs() == ()
+    of.close_due(0)
+    of.close_due(3_600 * S)
+    assert held_of(of) == []
 
 
 def test_what_is_too_old_for_any_window_is_forgotten() -> None:
     """A run of weeks does not grow."""
     held = store()
     for at in range(0, 10_000, 10):
-        held.take(told(0, at, at + 10))
+        take(held, told(0, at, at + 10))
         assert window(held, at, at + 10) == [(0, at + 10)]
-    (world,) = held._worlds.values()
-    assert sum(map(len, world.intervals.values())) < 15
-    held.forget("r")
-    assert not held._worlds
+    assert sum(map(len, held._intervals.values())) < 15
 
 
-def test_an_attempt_is_let_go_without_the_others() -> None:
-    """And a run with all of them."""
-    who: list[dict[str, Any]] = [{}, {"attempt": 1}, {"group": "actor"}]
-    held = store(*(told(0, 0, 10, **each) for each in who))
-
-    def known() -> list[bool]:
-        sources = ((replace(RANKS[0], **each),) for each in who)
-        at = [np.array([s * S]) for s in (0, 20)]
-        return [held.of_window(source, *at) is not None for source in sources]
-
-    assert known() == [True, True, True]
-    held.forget("other")
-    held.forget("r", "", 0)
-    assert known() == [False, True, True]
-    held.forget("r")
-    assert known() == [False, False, False]
+def test_attempts_groups_and_runs_are_kept_apart() -> None:
+    """And evicted apart."""
+    of = scorer(2**30)
+    for each in ({}, {"attempt": 1}, {"group": "actor"}, {"run_id": "other"}):
+        of.observe_kernels(told(0, 0, 10, **each))
+    assert len(held_of(of)) == 4
+    of.evict("other")
+    of.evict("r", "actor")
+    assert len(held_of(of)) == 2
+    of.evict("r")
+    assert held_of(of) == []

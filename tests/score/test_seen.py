@@ -36,7 +36,7 @@ def told(batches: list[ObservationBatch]) -> list[Any]:
         said.append([repr(source) for source in scorer.clashes("run", now_ns)])
         said.append((scorer.counts.late, scorer.counts.duplicates, scorer.counts.superseded))
     said += [repr(window) for window in scorer.close_all()]
-    return [*said, repr(scorer.judged("run")), repr(scorer.late_by_run)]
+    return [*said, repr(scorer.verdicts("run")), repr(scorer.late_by_run)]
 
 
 def parts(batch: ObservationBatch, rows: int) -> Iterator[ObservationBatch]:

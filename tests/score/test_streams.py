@@ -271,7 +271,7 @@ def test_rows_without_a_step_are_scored_by_intervals_of_their_start_time() -> No
 def test_a_silent_stream_closes_its_window_and_heartbeats_keep_it_open(scorer: Scorer) -> None:
     """30 s without rows close a window, unless a rank says that it lives (a long step)."""
     scorer.observe(rows(source(0), range(2)), 0)
-    scorer.alive(source(0), 20 * S)
+    scorer.mark_alive(source(0), 20 * S)
     assert scorer.close_due(49 * S) == []
     (window,) = scorer.close_due(50 * S)
     assert window.closed_by == "idle"
@@ -445,7 +445,7 @@ def test_an_attempt_that_was_replaced_is_let_go(scorer: Scorer) -> None:
             scorer.observe(rows(who, range(5)), attempt * 100 * S)
         scorer.close_due(attempt * 100 * S)
         scorer.close_due((attempt * 100 + 90) * S)
-    assert len(scorer._worlds) == 1
+    assert len(scorer._runs["run"][""]._attempts) == 1
     before = scorer.counts.late
     scorer.observe(rows(source(0, "a1", attempt=1), range(5)), 500 * S)
     assert scorer.counts.late - before == 5

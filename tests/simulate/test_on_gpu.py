@@ -134,7 +134,7 @@ def test_spans_sent_to_a_scorer_name_the_rank_that_launches_hide() -> None:
         scorer.observe(decoder.decode(body).batch, now_s * 10**6)
         scorer.close_due(now_s * 10**6)
     scorer.close_all()
-    newest = {v.subject_id: v for v in scorer.judged(run.plan.run_id).changes}
+    newest = {v.subject_id: v for v in scorer.verdicts(run.plan.run_id).changes}
     [verdict] = newest.values()
     assert (verdict.rank, verdict.state) == (5, "confirmed")
     assert (verdict.cause, verdict.evidence) == ("slow_gpu", "cupti")

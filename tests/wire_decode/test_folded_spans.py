@@ -22,8 +22,9 @@ from otel_straggler.record.native_spans import NativeSpanPacker
 from otel_straggler.record.python_recorder import PythonTimer
 from otel_straggler.record.recorder import Epoch
 from otel_straggler.record.spans import Request
+from otel_straggler.score.references import ReferenceSet
 from otel_straggler.score.step_tables import build_step_table, without_duplicates
-from otel_straggler.score.window_scores import History, score_window
+from otel_straggler.score.window_scores import score_window
 from otel_straggler.wire.decode_spans import SpanDecoder
 from otel_straggler.wire.folded_spans import (
     MAX_FOLDED,
@@ -252,7 +253,7 @@ def test_scores_of_folded_runs_are_those_of_the_runs() -> None:
         scores.append(
             score_window(
                 batch,
-                History.empty(86_400.0),
+                ReferenceSet.empty(86_400.0),
                 world_size=1,
                 threshold=0.75,
                 min_reference_samples=5,

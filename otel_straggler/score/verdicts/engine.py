@@ -103,9 +103,9 @@ class VerdictEngine:
         return self._cases.changes
 
     @property
-    def pages(self) -> tuple[Notification, ...]:
+    def notifications(self) -> tuple[Notification, ...]:
         """When somebody was called, in order."""
-        return self._cases.pages
+        return self._cases.notifications
 
     def new_late_pages(self) -> list[Verdict]:
         """Who has begun to page since the last call without a change of state."""

@@ -60,9 +60,9 @@ class VerdictLog:
         return tuple(self._changes)
 
     @property
-    def pages(self) -> tuple[Notification, ...]:
-        """The newest ``max_changes`` episodes in which somebody was called, in order."""
-        return self._page_book.pages
+    def notifications(self) -> tuple[Notification, ...]:
+        """The newest ``max_changes`` episodes in which somebody was notified, in order."""
+        return self._page_book.notifications
 
     def new_late_pages(self) -> list[Verdict]:
         """Who has begun to page since the last call without a change of state: the slowdown has
@@ -327,7 +327,7 @@ class NotificationLog:
         self._open: dict[tuple[str, str], Notification] = {}
 
     @property
-    def pages(self) -> tuple[Notification, ...]:
+    def notifications(self) -> tuple[Notification, ...]:
         """In the order in which they began."""
         return tuple(self._pages)
 

@@ -59,7 +59,7 @@ def test_a_slowdown_that_grows_until_it_pages_is_told_once_and_is_no_change() ->
     (late,) = cases.new_late_pages()
     assert (late.state, late.pages, late.at_step, late.at_ns) == ("confirmed", True, 1015, 15e9)
     assert len(cases.changes) == 1
-    assert [(page.at_step, page.ended_ns) for page in cases.pages] == [(1015, None)]
+    assert [(page.at_step, page.ended_ns) for page in cases.notifications] == [(1015, None)]
     again = VerdictLog(100)
     again.restore(json.loads(json.dumps(cases.state())))
     confirmed(again, 30)
@@ -73,7 +73,10 @@ def test_a_page_ends_when_its_subject_has_recovered() -> None:
     for steps in (15, 20, 25):
         see(cases, steps, clear=True)
     confirmed(cases, 30)
-    assert [(page.at_ns, page.ended_ns) for page in cases.pages] == [(10e9, 25e9), (30e9, None)]
+    assert [(page.at_ns, page.ended_ns) for page in cases.notifications] == [
+        (10e9, 25e9),
+        (30e9, None),
+    ]
     assert cases.new_late_pages() == []
 
 
