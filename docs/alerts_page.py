@@ -6,9 +6,9 @@ import dataclasses
 
 from described import code, described, table
 
-from otel_straggler.alerts.alertmanager import LEAST_GROUP_WAIT_S
 from otel_straggler.alerts.catalogue import CATALOGUE, NAMES
 from otel_straggler.alerts.promql import duration
+from otel_straggler.alerts.render import MIN_GROUP_WAIT_S
 from otel_straggler.alerts.settings import RULES, AlertSettings
 from otel_straggler.collector.liveness_settings import LivenessSettings
 from otel_straggler.config import ClientSettings
@@ -178,7 +178,7 @@ def _delays(settings: AlertSettings) -> str:
         _SCRAPE_S,
         settings.evaluation_seconds,
         settings.hang_for_seconds,
-        LEAST_GROUP_WAIT_S,
+        MIN_GROUP_WAIT_S,
     )
     lost_s, least_s = liveness.lost_after_seconds, liveness.least_timeout_seconds
     most = duration(liveness.most_timeout_seconds)

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from otel_straggler.alerts.alertmanager import alertmanager_file
 from otel_straggler.alerts.prometheus import rules_file
+from otel_straggler.alerts.render import alertmanager_file
 from otel_straggler.alerts.settings import read_settings
 from otel_straggler.demo.server import Server, free_address
 

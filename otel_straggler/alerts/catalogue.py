@@ -1,19 +1,116 @@
-"""All alerts, once: what is rendered, and what the collector evaluates, are made of it."""
+"""All alerts, and which of them stand for which others.
+
+Rules files are rendered from it, and the collector evaluates it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from otel_straggler.alerts.hang_rules import HANG_RULES
 from otel_straggler.alerts.platform_rules import PLATFORM_RULES
 from otel_straggler.alerts.rule import AlertRule
 from otel_straggler.alerts.score_rules import SCORE_RULES
+from otel_straggler.model.alert import Alert
 
-GROUPS: Final[Mapping[str, tuple[AlertRule, ...]]] = {
-    "hangs": HANG_RULES,
-    "scores": SCORE_RULES,
-    "platform": PLATFORM_RULES,
-}
-CATALOGUE: Final[tuple[AlertRule, ...]] = tuple(rule for rules in GROUPS.values() for rule in rules)
+CATALOGUE: Final[tuple[AlertRule, ...]] = (*HANG_RULES, *SCORE_RULES, *PLATFORM_RULES)
 NAMES: Final[tuple[str, ...]] = tuple(dict.fromkeys(rule.name for rule in CATALOGUE))
+
+Covered = Literal["any", "not_graver", "milder"]
+_RUN: Final = ("cluster", "run_id", "group", "mode")
+_NODE: Final = ("cluster", "run_id", "node", "mode")
+_NODE_OF_GROUP: Final = ("cluster", "run_id", "group", "node", "mode")
+_RANK: Final = ("cluster", "run_id", "group", "rank", "mode")
+_COLLECTOR: Final = ("cluster", "collector", "mode")
+
+
+@dataclass(frozen=True, slots=True)
+class Inhibition:
+    """While ``source`` fires, nobody is told of ``targets`` about the same.
+
+    Attributes:
+        source: name of an alert.
+        targets: names of alerts.
+        equal: labels that must have the same value on both; one that both lack is equal. ``mode``
+            is always among them: what calls nobody must not silence what does.
+        covered: "any"; "not_graver": none that is critical unless the source is; "milder": only
+            what is not critical, by a source that is.
+    """
+
+    source: str
+    targets: tuple[str, ...]
+    equal: tuple[str, ...]
+    covered: Covered = "any"
+
+    def covers(self, source: Alert, target: Alert) -> bool:
+        return (
+            source.name == self.source
+            and target.name in self.targets
+            and self._is_covered(_is_critical(source), _is_critical(target))
+            and all(source.labels.get(name) == target.labels.get(name) for name in self.equal)
+        )
+
+    def _is_covered(self, source: bool, target: bool) -> bool:
+        if self.covered == "milder":
+            return source and not target
+        return self.covered == "any" or source or not target
+
+
+def _is_critical(alert: Alert) -> bool:
+    return alert.labels.get("severity") == "critical"
+
+
+INHIBITIONS: Final = (
+    Inhibition(
+        "StragglerRunHung",
+        (
+            "StragglerRankLost",
+            "StragglerRankStuck",
+            "StragglerRunSilent",
+            "StragglerRanksMissing",
+            "StragglerNoData",
+            "StragglerRankStraggling",
+            "StragglerScoreLow",
+        ),
+        _RUN,
+    ),
+    Inhibition(
+        "StragglerHostSlow",
+        (
+            "StragglerRankStraggling",
+            "StragglerScoreLow",
+            "StragglerGpuSlow",
+            "StragglerRankDegraded",
+        ),
+        _NODE,
+        "not_graver",
+    ),
+    Inhibition("StragglerRankStraggling", ("StragglerRankStraggling",), _RANK, "milder"),
+    Inhibition("StragglerHostSlow", ("StragglerHostSlow",), _NODE_OF_GROUP, "milder"),
+    Inhibition("StragglerRunForgotten", ("StragglerRunHung",), _RUN),
+    # Never over a hung run: that its collector is gone too is no comfort.
+    Inhibition("StragglerCollectorDown", ("StragglerRunSilent", "StragglerNoData"), _COLLECTOR),
+)
+
+
+def uninhibited(alerts: Iterable[Alert], firing: Iterable[Alert]) -> tuple[Alert, ...]:
+    """Those for which no alert that fires stands, in order.
+
+    Args:
+        alerts: any, ended ones too: that the ranks of a hung run are no longer lost is no news.
+        firing: all that fire. A source counts although it is inhibited itself, as in Alertmanager.
+
+    Cost: O(alerts · sources that fire).
+    """
+    sources = [
+        (rule, alert)
+        for alert in firing
+        if alert.ends_at_s is None
+        for rule in INHIBITIONS
+        if rule.source == alert.name
+    ]
+    return tuple(
+        alert for alert in alerts if not any(rule.covers(source, alert) for rule, source in sources)
+    )

@@ -1,7 +1,8 @@
-"""``alerts check``: what is wrong with a file of rules, or of Alertmanager's configuration."""
+"""``alerts check``: find what is wrong with a file of rules, or of Alertmanager's configuration."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
@@ -9,15 +10,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from otel_straggler import semconv
 from otel_straggler.alerts.catalogue import NAMES
-from otel_straggler.alerts.published import labels_by_name
+from otel_straggler.alerts.prometheus import LABELS, label_of
+from otel_straggler.alerts.promql import OF_RANK, OF_RUN, RECORDED
 from otel_straggler.errors import InputError, UnavailableError, describe
+from otel_straggler.semconv import Metric
+
+with contextlib.suppress(ImportError):  # for development; nothing else reads PromQL
+    import promql_parser as promql
 
 _QUERY: Final = re.compile(r"printf `([^`]*)`[^|]*\| query")
 _LABEL: Final = re.compile(r"\$labels\.(\w+)")
-_TOLD: Final = re.compile(r'label "(\w+)"')
-TIMEOUT_S: Final = 120.0
-_MOST_SHOWN: Final = 80
+_QUERIED: Final = re.compile(r'label "(\w+)"')
+_MAX_SHOWN: Final = 80
 
 
 def read_file(path: Path) -> Mapping[str, Any]:
@@ -48,7 +54,7 @@ def read_file(path: Path) -> Mapping[str, Any]:
         raise InputError(
             describe(
                 where=str(path),
-                value=_in_short(document),
+                value=_shortened(document),
                 expected="a mapping with groups of rules, or with a route",
                 remedy="Name a file of rules or a configuration of Alertmanager.",
             )
@@ -57,48 +63,42 @@ def read_file(path: Path) -> Mapping[str, Any]:
 
 
 def findings_in_rules(document: Mapping[str, Any]) -> list[str]:
-    """Names and labels that nothing publishes, by the rule that uses them."""
-    from otel_straggler.alerts.query_labels import QueryLabels
-
+    """Names and labels that nothing publishes, by the rule that uses them. Needs promql-parser."""
     names = dict(labels_by_name())
-    found: list[str] = []
-    for rule in _rules(document):
-        looking = QueryLabels(names)
-        labels = looking.of(rule["expr"])
+    findings: list[str] = []
+    for rule in (rule for group in document.get("groups", ()) for rule in group.get("rules", ())):
+        query = QueryLabels(names)
+        labels = query.of(rule["expr"])
         if "record" in rule:
             names[rule["record"]] = labels
         else:
             for text in (*rule.get("labels", {}).values(), *rule.get("annotations", {}).values()):
-                _look_at_template(text, labels, looking)
+                _check_template(text, labels, query)
         name = rule.get("alert") or rule.get("record")
-        found += [f"{name}: {finding}" for finding in looking.findings]
-    return found
+        findings += [f"{name}: {finding}" for finding in query.findings]
+    return findings
 
 
 def findings_of_program(path: Path, document: Mapping[str, Any]) -> list[str] | None:
-    """What promtool or amtool says; None if it is not installed."""
-    program = "promtool" if "groups" in document else "amtool"
-    found = shutil.which(program)
-    if found is None:
+    """Output of promtool or amtool; None if it is not installed."""
+    is_rules = "groups" in document
+    name, verb = ("promtool", ["check", "rules"]) if is_rules else ("amtool", ["check-config"])
+    program = shutil.which(name)
+    if program is None:
         return None
-    command = [found, *(("check", "rules") if program == "promtool" else ("check-config",))]
-    ran = subprocess.run(  # noqa: S603 (a program that was found, and a path)
-        [*command, str(path)],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
+    done = subprocess.run(  # noqa: S603 (a program that was found, and a path)
+        [program, *verb, str(path)], capture_output=True, text=True, timeout=120.0, check=False
     )
-    said = (ran.stdout + ran.stderr).strip()
-    return [] if ran.returncode == 0 else [f"{program}: {line}" for line in said.splitlines()]
+    output = (done.stdout + done.stderr).strip()
+    return [] if done.returncode == 0 else [f"{name}: {line}" for line in output.splitlines()]
 
 
 def findings_in_config(document: Mapping[str, Any]) -> list[str]:
     """Names of alerts in matchers that the catalogue does not have."""
     matchers = [
-        m for key in ("inhibit_rules",) for rule in document.get(key, ()) for m in _of(rule)
+        *(m for rule in document.get("inhibit_rules", ()) for m in _matchers_of_rule(rule)),
+        *_matchers_of_route(document.get("route", {})),
     ]
-    matchers += list(_of_route(document.get("route", {})))
     return [
         f"{matcher}: no alert of otel-straggler is called {name}"
         for matcher in dict.fromkeys(matchers)
@@ -107,36 +107,189 @@ def findings_in_config(document: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _rules(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for group in document.get("groups", ()):
-        yield from group.get("rules", ())
-
-
-def _look_at_template(text: str, labels: frozenset[str], looking: Any) -> None:
+def _check_template(text: str, labels: frozenset[str], query: QueryLabels) -> None:
     for name in dict.fromkeys(_LABEL.findall(text)):
         if name not in labels:
-            looking.findings.append(f"template: $labels.{name} is no label of the alert")
-    asked = _QUERY.findall(text)
-    told: frozenset[str] = frozenset().union(
-        *(looking.of(query.replace("%q", '"x"')) for query in asked)
+            query.findings.append(f"template: $labels.{name} is no label of the alert")
+    found = frozenset[str]().union(
+        *(query.of(q.replace("%q", '"x"')) for q in _QUERY.findall(text))
     )
-    for name in _TOLD.findall(text):
-        if name not in told:
-            looking.findings.append(f"template: no query there gives the label {name!r}")
+    for name in _QUERIED.findall(text):
+        if name not in found:
+            query.findings.append(f"template: no query there gives the label {name!r}")
 
 
-def _of(rule: Mapping[str, Any]) -> Iterator[str]:
+def _matchers_of_rule(rule: Mapping[str, Any]) -> Iterator[str]:
     yield from rule.get("source_matchers", ())
     yield from rule.get("target_matchers", ())
 
 
-def _of_route(route: Mapping[str, Any]) -> Iterator[str]:
+def _matchers_of_route(route: Mapping[str, Any]) -> Iterator[str]:
     yield from route.get("matchers", ())
-    for below in route.get("routes", ()):
-        yield from _of_route(below)
+    for child in route.get("routes", ()):
+        yield from _matchers_of_route(child)
 
 
-def _in_short(document: object) -> object:
-    """Of a whole file that is something else, the beginning."""
+def _shortened(document: object) -> object:
+    """The beginning of a whole file that is something else."""
     text = document if isinstance(document, str) else repr(document)
-    return document if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+    return document if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
+
+# --- labels of series ----------------------------------------------------------------------------
+
+CONSTANT: Final = frozenset({"collector", "cluster"})
+"""On every series; ``cluster`` only where ``metrics.cluster`` is set."""
+_SUBJECT: Final = (*OF_RUN, "subject_id", "scope", "rank", "node", "role", "section")
+_DESCRIPTION: Final = tuple(
+    str(key).replace(".", "_")
+    for key in (
+        semconv.RUN_ATTEMPT,
+        semconv.SESSION_ID,
+        semconv.LOCAL_RANK,
+        semconv.GPU_UUID,
+        semconv.GPU_TIMING_TIER,
+        semconv.GPU_TIMING_REASON,
+        *semconv.PARALLEL_RANK.values(),
+    )
+)
+_LABELS: Final[dict[Metric, tuple[str, ...]]] = {
+    semconv.RUN_STATE: (*OF_RUN, "state"),
+    semconv.RUN_HUNG: OF_RUN,
+    semconv.RUN_HANG_INFO: (*OF_RUN, "why", "sentence"),
+    semconv.RUN_RANKS: (*OF_RUN, "state"),
+    semconv.RUN_PAGES: OF_RUN,
+    semconv.RUN_INFO: (*OF_RUN, "team", "attempt"),
+    semconv.RUN_SLOWDOWN: OF_RUN,
+    semconv.RUN_FINISHED: OF_RUN,
+    semconv.RUN_STARTED: OF_RUN,
+    semconv.RUN_RECORDS_DROPPED: (*OF_RUN, "reason"),
+    semconv.RUN_IDENTITY_CLASHES: ("run_id",),
+    semconv.RANK_CULPRIT: (*OF_RANK, "why"),
+    semconv.RANK_STRAGGLING: OF_RANK,
+    semconv.RANK_LAST_SCORED: OF_RANK,
+    semconv.HOST_STRAGGLING: (*OF_RUN, "node"),
+    semconv.LAST_HEARTBEAT: OF_RANK,
+    semconv.RANK_INFO: (*OF_RANK, *_DESCRIPTION),
+    semconv.RECORDS_DROPPED: (*OF_RANK, "reason"),
+    semconv.SECTION_INFO: (*OF_RUN, "section", "kind"),
+    semconv.SECTION_RELATIVE: (*OF_RANK, "section"),
+    semconv.SECTION_INDIVIDUAL: (*OF_RANK, "section"),
+    semconv.GPU_RELATIVE: (*OF_RANK, "section"),
+    semconv.VERDICT_INFO: (*_SUBJECT, "cause", "state", "evidence"),
+    semconv.VERDICT_SLOWDOWN: _SUBJECT,
+    semconv.VERDICT_LOSS: _SUBJECT,
+    semconv.VERDICT_PAGES: _SUBJECT,
+    semconv.VERDICT_SILENCED: _SUBJECT,
+    semconv.MAINTENANCE_UNTIL: ("node", "reason", "by"),
+    semconv.COLLECTOR_START: (),
+    semconv.COLLECTOR_PAGES: (),
+}
+_OF_HISTOGRAM: Final = frozenset({*map(label_of, LABELS.values()), "cluster"})
+_OF_ALERT: Final = frozenset(
+    {"alertname", "alertstate", "severity", "domain", "mode", "team", *OF_RANK, "section", "cause"}
+)
+
+
+def labels_by_name() -> Mapping[str, frozenset[str]]:
+    """Labels that a series may have, by its name in Prometheus; also of what is recorded here."""
+    histogram = semconv.SECTION_DURATION.prometheus_name
+    return {
+        **{m.prometheus_name: CONSTANT.union(labels) for m, labels in _LABELS.items()},
+        **{recorded.name: CONSTANT.union(recorded.labels) for recorded in RECORDED},
+        f"{histogram}_bucket": _OF_HISTOGRAM | {"le"},
+        f"{histogram}_sum": _OF_HISTOGRAM,
+        f"{histogram}_count": _OF_HISTOGRAM,
+        "ALERTS": _OF_ALERT | CONSTANT,
+    }
+
+
+# --- labels of expressions -----------------------------------------------------------------------
+
+Names = Mapping[str, frozenset[str]]
+_SETS: Final = frozenset({"and", "unless"})
+
+
+class QueryLabels:
+    """Finds which labels PromQL expressions give, and names in them that nothing publishes.
+
+    Attributes:
+        findings: what is wrong in the expressions so far, as messages.
+    """
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self.findings: list[str] = []
+
+    def of(self, expression: str) -> frozenset[str]:
+        """Labels that its elements may have."""
+        try:
+            return self._of(promql.parse(expression))
+        except ValueError as error:
+            self.findings.append(f"{expression}: no PromQL: {error}")
+            return frozenset()
+
+    def _of(self, node: promql.Expr) -> frozenset[str]:
+        if isinstance(node, promql.VectorSelector):
+            return self._of_selector(node)
+        if isinstance(node, promql.MatrixSelector):
+            return self._of_selector(node.vector_selector)
+        if isinstance(node, promql.AggregateExpr):
+            return self._of_aggregate(node)
+        if isinstance(node, promql.BinaryExpr):
+            return self._of_pair(node)
+        if isinstance(node, promql.Call):
+            return self._of_call(node)
+        if isinstance(node, (promql.ParenExpr, promql.SubqueryExpr, promql.UnaryExpr)):
+            return self._of(node.expr)
+        return frozenset()
+
+    def _of_selector(self, node: promql.VectorSelector) -> frozenset[str]:
+        name = node.name or ""
+        if name not in self._names:
+            self.findings.append(f"{name or node}: no metric of otel-straggler")
+            return frozenset()
+        known = self._names[name]
+        self._expect({matcher.name for matcher in node.matchers.matchers}, known, name)
+        return known
+
+    def _of_aggregate(self, node: promql.AggregateExpr) -> frozenset[str]:
+        inner = self._of(node.expr)
+        if node.modifier is None:
+            return inner if str(node.op) in ("topk", "bottomk") else frozenset()
+        if node.modifier.type != promql.AggModifierType.By:
+            self.findings.append(f"{node}: 'without' lets labels of the scrape through")
+        by = frozenset(node.modifier.labels)
+        self._expect(by, inner, "by")
+        return inner if str(node.op) in ("topk", "bottomk") else by
+
+    def _of_pair(self, node: promql.BinaryExpr) -> frozenset[str]:
+        left, right = self._of(node.lhs), self._of(node.rhs)
+        operator = str(node.op)
+        if operator == "or":
+            return left | right
+        if not left or not right:  # a number, or the sum of everything
+            return left or right
+        modifier = node.modifier
+        if modifier is None or modifier.matching is None:
+            if operator not in _SETS and left != right:
+                self.findings.append(f"{operator}: sides have different labels, and no 'on'")
+            return left
+        on = frozenset(modifier.matching.labels)
+        self._expect(on, left, f"{operator} on, left")
+        self._expect(on, right, f"{operator} on, right")
+        is_right = modifier.card == promql.VectorMatchCardinality.OneToMany
+        many, one = (right, left) if is_right else (left, right)
+        more = frozenset(modifier.group_labels or ())
+        self._expect(more, one, "group")
+        return many | more
+
+    def _of_call(self, node: promql.Call) -> frozenset[str]:
+        labels = frozenset[str]().union(*(self._of(argument) for argument in node.args))
+        if node.func.name == "label_replace":
+            return labels | {str(node.args[1]).strip('"')}
+        return labels - {"le"} if node.func.name == "histogram_quantile" else labels
+
+    def _expect(self, wanted: set[str] | frozenset[str], known: frozenset[str], where: str) -> None:
+        for name in sorted(wanted - known):
+            self.findings.append(f"{where}: no label {name!r} there")

@@ -1,20 +1,20 @@
-"""The catalogue without a Prometheus: what fires now, from what a collector knows. Pure.
+"""Evaluate the catalogue without a Prometheus: what fires now, from what a collector knows. Pure.
 
-Time is an argument, and only its progress counts: a clock that is set back holds nothing up for
-longer than until the next look, and ends nothing.
+Time is an argument, and only its progress counts: a clock that is set back delays nothing for
+longer than until the next evaluation, and ends nothing.
 """
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from otel_straggler.alerts.catalogue import CATALOGUE
-from otel_straggler.alerts.links import links
-from otel_straggler.alerts.losses import RecentLosses
-from otel_straggler.alerts.rule import AlertRule, Instance
+from otel_straggler.alerts.messages import links
+from otel_straggler.alerts.platform_rules import LOSSES_S
+from otel_straggler.alerts.rule import AlertRule, FleetStatus, Instance, RunStatus
 from otel_straggler.alerts.settings import AlertSettings
-from otel_straggler.alerts.watched import Watched
 from otel_straggler.model.alert import Alert
 
 Labels = tuple[tuple[str, str], ...]
@@ -22,12 +22,12 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(slots=True)
 class _Active:
-    """One alert that is due or will be. Times of the evaluation's own clock, but for ``since_s``.
+    """One alert that is due or will be. Times of the evaluator's own clock, but for ``since_s``.
 
     Attributes:
         rule: whose.
         from_at: when it began to hold.
-        ended_at: when it ceased to, while it is told of all the same; None while it holds.
+        ended_at: when it ceased to, while it goes on firing; None while it holds.
         since_s: since when it fires, wall clock; None while it is not due.
         annotations: newest.
     """
@@ -39,31 +39,38 @@ class _Active:
     since_s: float | None = None
 
 
-class Evaluation:
+class AlertEvaluator:
     """Remembers how long each alert has held. One thread owns it.
 
-    An alert is what its labels say: another value, another sentence is the same alert.
+    An alert is identified by its labels: with another value or text it is the same alert.
     """
 
     def __init__(self, settings: AlertSettings, rules: tuple[AlertRule, ...] = CATALOGUE) -> None:
         self._settings = settings
         self._rules = rules
         self._active: dict[Labels, _Active] = {}
-        self._losses = RecentLosses()
+        self._losses = _RecentLosses()
         self._clock = 0.0
-        self._seen_s: float | None = None
+        self._last_s: float | None = None
 
-    def look(self, watched: Watched) -> tuple[Alert, ...]:
-        """All alerts that fire, and once each that has ended since the last look.
+    def evaluate(self, fleet: FleetStatus) -> tuple[Alert, ...]:
+        """All alerts that fire, and once each that has ended since the last evaluation.
 
         Cost: O(what holds).
         """
-        self._advance(watched.now_s)
-        watched = self._losses.of(watched, self._clock)
-        holding = dict(self._holding(watched))
+        if self._last_s is not None:
+            self._clock += max(0.0, fleet.now_s - self._last_s)
+        self._last_s = fleet.now_s
+        fleet = self._losses.within_minutes(fleet, self._clock)
+        holding = {
+            _labels(rule, instance, fleet): (rule, instance)
+            for rule in self._rules
+            if rule.predicate is not None
+            for instance in rule.predicate(fleet, self._settings)
+        }
         for labels, (rule, instance) in holding.items():
-            self._hold(labels, rule, instance, watched.now_s)
-        ended = list(self._end(holding, watched.now_s))
+            self._hold(labels, rule, instance, fleet.now_s)
+        ended = list(self._end(holding, fleet.now_s))
         firing = [
             Alert(labels=dict(labels), annotations=each.annotations, starts_at_s=each.since_s)
             for labels, each in self._active.items()
@@ -71,19 +78,8 @@ class Evaluation:
         ]
         return (*firing, *ended)
 
-    def _advance(self, now_s: float) -> None:
-        if self._seen_s is not None:
-            self._clock += max(0.0, now_s - self._seen_s)
-        self._seen_s = now_s
-
-    def _holding(self, watched: Watched) -> Iterator[tuple[Labels, tuple[AlertRule, Instance]]]:
-        for rule in self._rules:
-            if rule.predicate is not None:
-                for instance in rule.predicate(watched, self._settings):
-                    yield _labels(rule, instance, watched), (rule, instance)
-
     def _hold(self, labels: Labels, rule: AlertRule, instance: Instance, now_s: float) -> None:
-        annotations = self._annotations(labels, rule, instance)
+        annotations = self._annotations(dict(labels), rule, instance)
         each = self._active.get(labels)
         if each is None:
             each = self._active[labels] = _Active(rule, self._clock, annotations)
@@ -110,25 +106,72 @@ class Evaluation:
             each.ended_at = self._clock
         return self._clock - each.ended_at < each.rule.keep_firing_s(self._settings)
 
-    def _annotations(self, labels: Labels, rule: AlertRule, instance: Instance) -> dict[str, str]:
-        known = dict(labels)
+    def _annotations(
+        self, labels: Mapping[str, str], rule: AlertRule, instance: Instance
+    ) -> dict[str, str]:
         return {
-            "summary": rule.summary.render(known, instance.value, instance.facts),
-            "description": rule.description.render(known, instance.value, instance.facts),
-            **links(rule, self._settings, known),
+            "summary": rule.summary.render(labels, instance.value, instance.facts),
+            "description": rule.description.render(labels, instance.value, instance.facts),
+            **links(rule.name, rule.labels, self._settings, labels),
         }
 
 
-def _labels(rule: AlertRule, instance: Instance, watched: Watched) -> Labels:
-    """All labels of an alert, by name; those that are empty are none."""
-    named = {
-        **instance.labels,
+def _labels(rule: AlertRule, instance: Instance, fleet: FleetStatus) -> Labels:
+    """All labels of an alert, by name; empty ones are left out."""
+    run, pages, named = instance.run, fleet.pages, dict(instance.labels)
+    if run is not None:
+        of_run = {"run_id": run.run_id, "job_name": run.job, "group": run.group}
+        named |= {name: value for name, value in of_run.items() if name in rule.labels}
+        named["team"], pages = run.team, pages and run.pages
+    named |= {
         "alertname": rule.name,
         "severity": rule.severity,
         "domain": rule.domain or instance.domain,
-        "mode": "page" if instance.pages else "observe",
-        "cluster": watched.cluster,
-        "collector": watched.collector,
-        "team": instance.team,
+        "mode": "page" if pages else "observe",
+        "cluster": fleet.cluster,
+        "collector": fleet.collector,
     }
     return tuple(sorted((name, value) for name, value in named.items() if value))
+
+
+# --- losses --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Totals:
+    """Totals of a run, and how they grew: (when, reason, by how much)."""
+
+    totals: Mapping[str, int] = field(default_factory=dict)
+    grown: deque[tuple[float, str, int]] = field(default_factory=deque)
+
+
+class _RecentLosses:
+    """Makes recent losses of totals that only grow. A run begins with none, and again if its total
+    is smaller than it was."""
+
+    def __init__(self) -> None:
+        self._runs: dict[tuple[str, str], _Totals] = {}
+
+    def within_minutes(self, fleet: FleetStatus, clock: float) -> FleetStatus:
+        """The same, with ``dropped`` being what was lost in the last five minutes."""
+        before, self._runs = self._runs, {}
+        for run in fleet.runs:
+            key = run.run_id, run.group
+            self._runs[key] = before.get(key) or _Totals()
+        runs = tuple(replace(run, dropped=self._recent(run, clock)) for run in fleet.runs)
+        return replace(fleet, runs=runs)
+
+    def _recent(self, run: RunStatus, clock: float) -> dict[str, int]:
+        held = self._runs[run.run_id, run.group]
+        for reason, total in run.dropped.items():
+            before = held.totals.get(reason, 0)
+            grown = total - before if total >= before else total
+            if grown > 0:
+                held.grown.append((clock, reason, grown))
+        held.totals = dict(run.dropped)
+        while held.grown and held.grown[0][0] <= clock - LOSSES_S:
+            held.grown.popleft()
+        recent: Counter[str] = Counter()
+        for _, reason, count in held.grown:
+            recent[reason] += count
+        return recent

@@ -1,15 +1,19 @@
-"""Alerts on the watching itself: no data, lost data, a collector that is gone."""
+"""Alerts on monitoring itself: no data, lost data, a collector that is gone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from operator import attrgetter
 from typing import Final
 
 from otel_straggler import semconv
+from otel_straggler.alerts.messages import Message
 from otel_straggler.alerts.promql import (
     ANYWHERE,
+    ENDED,
+    HEARTBEAT,
     OF_RUN,
+    SCORED,
     WORLD,
     by,
     duration,
@@ -17,27 +21,13 @@ from otel_straggler.alerts.promql import (
     number,
     series,
 )
-from otel_straggler.alerts.recorded import ENDED, HEARTBEAT, SCORED
-from otel_straggler.alerts.rule import AlertRule, Instance, a_minute, at_once
-from otel_straggler.alerts.sentences import Sentence
+from otel_straggler.alerts.rule import AlertRule, FleetStatus, Instance, a_minute
 from otel_straggler.alerts.settings import AlertSettings
-from otel_straggler.alerts.subjects import of_run
-from otel_straggler.alerts.watched import Watched
 
-NO_DATA: Final = "StragglerNoData"
-IDENTITY_COLLISION: Final = "StragglerIdentityCollision"
-SPANS_DROPPED: Final = "StragglerSpansDropped"
-RUN_SILENT: Final = "StragglerRunSilent"
-COLLECTOR_DOWN: Final = "StragglerCollectorDown"
-WATCHDOG: Final = "StragglerWatchdog"
 LOSSES_S: Final = 300.0
-"""How long a loss is told of."""
+"""For how long a loss is reported."""
 _ALIVE_S: Final = 60.0
 """A run whose newest heartbeat is older is another alert's business."""
-
-
-def _collector_down_for(settings: AlertSettings) -> float:
-    return settings.collector_down_for_seconds
 
 
 # --- data ----------------------------------------------------------------------------------------
@@ -56,26 +46,25 @@ def _no_data(settings: AlertSettings) -> str:
     )
 
 
-def _runs_without_data(watched: Watched, settings: AlertSettings) -> Iterable[Instance]:
-    for run in watched.runs:
+def _runs_without_data(fleet: FleetStatus, settings: AlertSettings) -> Iterable[Instance]:
+    for run in fleet.runs:
         known_s = [at_s for at_s in (run.since_s, run.last_scored_at_s) if at_s is not None]
         is_training = run.state == "training" and known_s
-        if is_training and watched.now_s - max(known_s) > settings.no_data_seconds:
-            yield of_run(watched, run)
+        if is_training and fleet.now_s - max(known_s) > settings.no_data_seconds:
+            yield Instance(run)
 
 
 def _clashes(_: AlertSettings) -> str:
     return f"{newest(('run_id',), semconv.RUN_IDENTITY_CLASHES)} > 0"
 
 
-def _clashing_runs(watched: Watched, _: AlertSettings) -> Iterable[Instance]:
+def _clashing_runs(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
     """One for each run: a clash is of all its groups."""
-    seen = set()
-    for run in watched.runs:
-        if run.clashes > 0 and run.run_id not in seen:
-            seen.add(run.run_id)
-            about = of_run(watched, run, value=run.clashes)
-            yield replace(about, labels={"run_id": run.run_id})
+    first: dict[str, Instance] = {}
+    for run in fleet.runs:
+        if run.clashes > 0:
+            first.setdefault(run.run_id, Instance(run, value=run.clashes))
+    return first.values()
 
 
 def _drops(_: AlertSettings) -> str:
@@ -92,15 +81,17 @@ def _drops(_: AlertSettings) -> str:
     )
 
 
-def _runs_with_drops(watched: Watched, _: AlertSettings) -> Iterable[Instance]:
-    """``Evaluation`` has made losses of the last five minutes of them."""
-    for run in watched.runs:
-        for reason, count in run.dropped.items():
-            if count > 0:
-                yield of_run(watched, run, {"reason": reason}, value=count)
+def _runs_with_drops(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
+    """The evaluator has made ``dropped`` the losses of the last five minutes."""
+    return (
+        Instance(run, {"reason": reason}, value=count)
+        for run in fleet.runs
+        for reason, count in run.dropped.items()
+        if count > 0
+    )
 
 
-# --- what only somebody outside can see ----------------------------------------------------------
+# --- only visible from outside -------------------------------------------------------------------
 
 
 def _silent(settings: AlertSettings) -> str:
@@ -120,99 +111,156 @@ def _watchdog(_: AlertSettings) -> str:
     return f"count {by(())} ({series(semconv.COLLECTOR_START)})"
 
 
-def _always(watched: Watched, _: AlertSettings) -> Iterable[Instance]:
-    yield Instance(labels={}, pages=watched.pages)
-
-
 PLATFORM_RULES: Final = (
     AlertRule(
-        name=NO_DATA,
+        name="StragglerNoData",
         severity="warning",
         domain="platform",
         labels=OF_RUN,
         expression=_no_data,
         predicate=_runs_without_data,
         for_s=a_minute,
-        keep_firing_s=at_once,
-        summary=Sentence("Run {run_id} trains and gets no scores[ (job {job_name})]"),
-        description=Sentence(
+        summary=Message("Run {run_id} trains and gets no scores[ (job {job_name})]"),
+        description=Message(
             "Run {run_id}[, group {group},] sends heartbeats and gets on, but no scores have been "
             "made of it for a long time: a slow rank in it would not be seen."
         ),
+        runbook="""\
+The run is alive and instrumented, but its sections do not become scores: no spans arrive, or
+windows do not close, or a window is longer than `no_data_seconds`.
+
+1. `otel-straggler doctor` in the environment of a rank says whether sections are recorded and
+   reach the collector.
+2. `straggler_collector_spans_total` by `fate` and `reason` says what becomes of spans;
+   `straggler_records_dropped_total` what ranks lose.
+3. Are five steps, the least that are scored together, longer than 15 minutes? Then raise
+   `no_data_seconds`.
+
+Quiet: Silence `run_id` with this alert's name.
+""",
     ),
     AlertRule(
-        name=IDENTITY_COLLISION,
+        name="StragglerIdentityCollision",
         severity="warning",
         domain="platform",
         labels=("run_id",),
         expression=_clashes,
         predicate=_clashing_runs,
         for_s=a_minute,
-        keep_firing_s=at_once,
-        summary=Sentence("Two processes claim the same rank of run {run_id}"),
-        description=Sentence(
+        summary=Message("Two processes claim the same rank of run {run_id}"),
+        description=Message(
             "In run {run_id} {value|count} ranks are claimed by two live processes each. They are "
             "never merged: the one with more data is scored, the other is not watched."
         ),
+        runbook="""\
+Two processes that live at the same time say that they are the same rank of the same run: two jobs
+with one run id, or a process of an earlier attempt that was not ended.
+
+1. `otel-straggler doctor` names the clash from within a rank.
+2. `/v1/report` has the two sessions; look for the older process and end it.
+3. Two jobs: give each a run id of its own (`OTEL_STRAGGLER_RUN_ID`).
+
+Quiet: Silence `run_id` with this alert's name.
+""",
     ),
     AlertRule(
-        name=SPANS_DROPPED,
+        name="StragglerSpansDropped",
         severity="warning",
         domain="platform",
         labels=(*OF_RUN, "reason"),
         expression=_drops,
         predicate=_runs_with_drops,
-        for_s=at_once,
-        keep_firing_s=at_once,
-        summary=Sentence("Ranks of run {run_id} lose records ({reason})"),
-        description=Sentence(
+        summary=Message("Ranks of run {run_id} lose records ({reason})"),
+        description=Message(
             "Ranks of run {run_id}[, group {group},] have lost records in the last 5 minutes, for "
             "the reason {reason}. Training goes on; scores rest on less."
         ),
+        runbook="""\
+Telemetry was dropped rather than training held up. Every record that is lost is counted, by its
+reason.
+
+1. The page of names on the wire lists what each reason means (`straggler.records.dropped`).
+2. `queue_full`, `rejected`: was the collector away, full or restarted?
+   `straggler_collector_requests_total` by `answer`.
+3. `ring_full`, `inbox_full`: too many sections for the exporter; leave out the shortest ones.
+
+Quiet: It ends 5 minutes after the last loss.
+""",
     ),
     AlertRule(
-        name=RUN_SILENT,
+        name="StragglerRunSilent",
         severity="warning",
         domain="platform",
         labels=OF_RUN,
         expression=_silent,
         predicate=None,
         for_s=a_minute,
-        keep_firing_s=at_once,
-        summary=Sentence("Nothing is heard of run {run_id}, and no collector knows it"),
-        description=Sentence(
+        summary=Message("Nothing is heard of run {run_id}, and no collector knows it"),
+        description=Message(
             "No rank of run {run_id}[, group {group},] has been heard of for {value|duration}, it "
             "had not ended, and no living collector knows it."
         ),
+        runbook="""\
+The last heartbeat of the run is old and its collector is gone or has let it go. Whether the run
+lives cannot be said from here. It is told for an hour.
+
+1. Is its collector down? StragglerCollectorDown says so; start it again.
+2. Ask the scheduler whether the job runs. If it does, `otel-straggler doctor` in its environment
+   says where its telemetry goes.
+3. If several collectors share the load: does the address that the run sends to lead to one that
+   is scraped?
+
+Quiet: It ends after an hour, or when a collector knows the run.
+""",
     ),
     AlertRule(
-        name=COLLECTOR_DOWN,
+        name="StragglerCollectorDown",
         severity="warning",
         domain="platform",
         labels=(),
         expression=_down,
         predicate=None,
-        for_s=_collector_down_for,
-        keep_firing_s=at_once,
-        summary=Sentence("Collector {collector} is gone"),
-        description=Sentence(
+        for_s=attrgetter("collector_down_for_seconds"),
+        summary=Message("Collector {collector} is gone"),
+        description=Message(
             "Collector {collector} was scraped within the last hour and is not any more. Its runs "
             "are not watched; those that hung when it was last heard still count as hung."
         ),
+        runbook="""\
+The collector's metrics are gone: the process has ended, its host is cut off, or Prometheus does
+not reach it. Training is not affected; ranks keep a queue and send it when a collector is there
+again.
+
+1. Is it running? Its log says why it ended; `/healthz` whether it answers. If Prometheus (Status,
+   Targets) says 403: `metrics.allowed_hosts` must have the name under which it asks.
+2. Start it again with the same `metrics.collector_id` (and history), so that it goes on as the
+   same.
+3. If it was taken down on purpose, the alert ends after an hour.
+
+Quiet: Silence `collector`.
+""",
     ),
     AlertRule(
-        name=WATCHDOG,
+        name="StragglerWatchdog",
         severity="info",
         domain="platform",
         labels=(),
         expression=_watchdog,
-        predicate=_always,
-        for_s=at_once,
-        keep_firing_s=at_once,
-        summary=Sentence("The way of alerts from collector {collector} works"),
-        description=Sentence(
+        predicate=lambda _fleet, _settings: (Instance(),),
+        summary=Message("The way of alerts from collector {collector} works"),
+        description=Message(
             "This alert always fires. If it stops arriving, alerts from collector {collector} do "
             "not arrive either."
         ),
+        runbook="""\
+It fires always. Send it to a dead man's switch, which calls somebody when it stays away.
+
+1. If it stays away: is the collector up, is it scraped, are the rules loaded (Prometheus, Status,
+   Rules)?
+2. Does Prometheus reach the Alertmanager (`prometheus_notifications_errors_total`)?
+3. `otel-straggler alerts test` sends an alert along the same way and says where it arrived.
+
+Quiet: Never silence it; route it to nobody instead.
+""",
     ),
 )

@@ -1,22 +1,19 @@
-"""The catalogue as a rules file for Prometheus and Mimir."""
+"""Rules files for Prometheus and Mimir: the catalogue, and scores without a collector."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from otel_straggler import semconv
-from otel_straggler.alerts.catalogue import GROUPS
-from otel_straggler.alerts.links import links_in_go
-from otel_straggler.alerts.promql import duration
-from otel_straggler.alerts.recorded import RECORDED
+from otel_straggler.alerts.catalogue import CATALOGUE
+from otel_straggler.alerts.messages import links_in_go, query_of
+from otel_straggler.alerts.promql import OF_COLLECTOR, RECORDED, duration
 from otel_straggler.alerts.rule import AlertRule
 from otel_straggler.alerts.score_rules import DOMAINS
-from otel_straggler.alerts.sentences import query_of
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.alerts.yaml_text import to_yaml
-from otel_straggler.semconv import Metric
+from otel_straggler.semconv import Attribute, Metric
 
-RULES_FILE: Final = "otel-straggler-rules.yaml"
 NOTE: Final = (
     "# Made by `otel-straggler alerts render` from the catalogue of otel-straggler. Do not edit:\n"
     "# other thresholds are `otel-straggler alerts render --set NAME=VALUE`.\n"
@@ -24,12 +21,9 @@ NOTE: Final = (
 
 
 def rules_file(settings: AlertSettings) -> str:
-    """All of it: what rules remember, then the alerts by theme.
-
-    Groups that need what is recorded are one group with it: within a group rules run in order.
-    """
+    """What rules remember, then the alerts: one group, since within a group rules run in order."""
     recorded = [{"record": one.name, "expr": one.expression} for one in RECORDED]
-    alerts = [_alert(rule, settings) for rules in GROUPS.values() for rule in rules]
+    alerts = [_alert(rule, settings) for rule in CATALOGUE]
     group = {
         "name": "otel-straggler",
         "interval": duration(settings.evaluation_seconds),
@@ -49,44 +43,39 @@ def _alert(rule: AlertRule, settings: AlertSettings) -> dict[str, Any]:
     written["labels"] = {
         "severity": rule.severity,
         "domain": rule.domain or _DOMAIN_BY_CAUSE,
-        "mode": mode_in_go(rule, settings),
-        **({"team": team_in_go(rule, settings)} if "run_id" in rule.labels else {}),
+        "mode": _mode(rule, settings),
+        **({"team": _team(rule, settings)} if "run_id" in rule.labels else {}),
     }
     written["annotations"] = {
         "summary": rule.summary.in_go(),
         "description": rule.description.in_go(),
-        **links_in_go(rule, settings),
+        **links_in_go(rule.name, rule.labels, settings),
     }
     return written
 
 
-# --- labels that another series tells ------------------------------------------------------------
+# --- labels that another series has --------------------------------------------------------------
 
 
-def mode_in_go(rule: AlertRule, settings: AlertSettings) -> str:
-    """Of the run, else of the collector; the last word if that is gone, and observe without one."""
+def _mode(rule: AlertRule, settings: AlertSettings) -> str:
+    """Of the run, else of the collector; the last known one if that is gone; else observe."""
     of = _known(rule)
     metric = semconv.RUN_PAGES if "run_id" in of else semconv.COLLECTOR_PAGES
-    asked = query_of(_now_or_last("max", metric, settings), of)
+    query = query_of(_now_or_last("max", metric, settings), of)
     is_page = "eq (. | first | value) 1.0"
-    said = f"{{{{ if {is_page} }}}}page{{{{ else }}}}observe{{{{ end }}}}"
-    return f"{{{{ with {asked} }}}}{said}{{{{ else }}}}observe{{{{ end }}}}"
+    mode = f"{{{{ if {is_page} }}}}page{{{{ else }}}}observe{{{{ end }}}}"
+    return f"{{{{ with {query} }}}}{mode}{{{{ else }}}}observe{{{{ end }}}}"
 
 
-def team_in_go(rule: AlertRule, settings: AlertSettings) -> str:
-    asked = query_of(
-        _now_or_last("max by (team)", semconv.RUN_INFO, settings), _known(rule), 'team!=""'
-    )
+def _team(rule: AlertRule, settings: AlertSettings) -> str:
+    teams = _now_or_last("max by (team)", semconv.RUN_INFO, settings)
+    query = query_of(teams, _known(rule), 'team!=""')
     first = '{{ . | sortByLabel "team" | first | label "team" }}'
-    return f"{{{{ with {asked} }}}}{first}{{{{ end }}}}"
+    return f"{{{{ with {query} }}}}{first}{{{{ end }}}}"
 
 
 def _known(rule: AlertRule) -> tuple[str, ...]:
-    return tuple(
-        name
-        for name in ("cluster", "collector", "run_id", "group")
-        if name in ("cluster", "collector", *rule.labels)
-    )
+    return (*OF_COLLECTOR, *(name for name in ("run_id", "group") if name in rule.labels))
 
 
 def _now_or_last(aggregate: str, metric: Metric, settings: AlertSettings) -> str:
@@ -110,3 +99,112 @@ def _domain_by_cause() -> str:
 
 
 _DOMAIN_BY_CAUSE: Final = _domain_by_cause()
+
+
+# --- scores without a collector ------------------------------------------------------------------
+
+WINDOW: Final = "5m"
+"""Five exports of a rank, which sends once a minute."""
+MIN_EXECUTIONS: Final = 3
+_EVERY_S: Final = 60.0
+LABELS: Final[dict[str, Attribute]] = {
+    "job_name": semconv.SERVICE_NAME,
+    "run_id": semconv.RUN_ID,
+    "group": semconv.GROUP,
+    "section": semconv.SECTION,
+    "kind": semconv.SECTION_KIND,
+    "rank": semconv.RANK,
+    "node": semconv.HOST_NAME,
+    "role": semconv.ROLE,
+}
+"""What is recorded, and which attribute it is made of."""
+REFERENCES: Final = {"best": "min", "p5": "quantile", "median": "quantile"}
+_QUANTILES: Final = {"p5": "0.05, ", "median": "0.5, "}
+_PEERS: Final = "cluster, job_name, run_id, group, section, kind, role"
+_P50: Final = "run_section_rank:straggler_section_duration_seconds:p50"
+_MEAN: Final = "run_section_rank:straggler_section_duration_seconds:mean"
+_NOTE: Final = (
+    "# Made by `otel-straggler alerts render --only recording`. Do not edit.\n"
+    "# Scores of sections from histograms alone. A relative score is against the best rank, the\n"
+    "# 5th percentile of the ranks, or their median: of thousands of ranks the best is lucky.\n"
+    "# A median is as exact as its bucket; the mean is exact, and follows single long runs.\n"
+)
+
+
+def recording_file() -> str:
+    """Rules for scores from section histograms, by Prometheus or Mimir alone.
+
+    Ranks that send to an endpoint that does not score send ``straggler.section.duration`` as a
+    histogram. Its labels are those that OpenTelemetry's translator makes of the attributes, the
+    resource's among them (``resource_to_telemetry_conversion`` of the OpenTelemetry Collector, or
+    ``promote_resource_attributes`` of Prometheus). What is recorded has the collector's labels.
+    """
+    rules = [
+        {"record": _P50, "expr": _medians()},
+        {"record": _MEAN, "expr": _means()},
+        *(rule for reference in REFERENCES for rule in _relative(_P50, "p50", reference)),
+        *_relative(_MEAN, "mean", "best"),
+        {
+            "record": "run_section_rank:straggler_individual_score:p50",
+            "expr": f"min_over_time({_P50}[1h]) / ({_P50} > 0)",
+        },
+    ]
+    group = {
+        "name": "otel-straggler-scores",
+        "interval": duration(_EVERY_S),
+        "rules": rules,
+    }
+    return _NOTE + to_yaml({"groups": [group]})
+
+
+def label_of(attribute: Attribute) -> str:
+    """The label that OpenTelemetry's translator makes of an attribute.
+
+    >>> label_of(semconv.RUN_ID)
+    'training_run_id'
+    """
+    return attribute.replace(".", "_")
+
+
+def _relative(recorded: str, statistic: str, reference: str) -> list[dict[str, str]]:
+    """The reference of the peers, and every rank against it; never above 1."""
+    of_peers = f"run_section:straggler_section_duration_seconds:{statistic}_{reference}"
+    function, quantile = REFERENCES[reference], _QUANTILES.get(reference, "")
+    peers = f"{function} by ({_PEERS}) ({quantile}{recorded})"
+    score = f"{of_peers}\n/ on ({_PEERS}) group_right ()\n({recorded} > 0)"
+    return [
+        {"record": of_peers, "expr": peers},
+        {
+            "record": f"run_section_rank:straggler_relative_score:{statistic}_{reference}",
+            "expr": f"clamp_max(\n  {_indented(score)},\n  1\n)",
+        },
+    ]
+
+
+def _medians() -> str:
+    name, by = semconv.SECTION_DURATION.prometheus_name, _by()
+    enough = f"sum by ({by}) (increase({name}_count[{WINDOW}])) >= {MIN_EXECUTIONS}"
+    median = f"histogram_quantile(0.5, sum by ({by}, le) (rate({name}_bucket[{WINDOW}])))"
+    return _renamed(f"{median}\nand on ({by})\n{enough}")
+
+
+def _means() -> str:
+    name, by = semconv.SECTION_DURATION.prometheus_name, _by()
+    total = f"sum by ({by}) (rate({name}_sum[{WINDOW}]))"
+    return _renamed(f"{total}\n/\n(sum by ({by}) (rate({name}_count[{WINDOW}])) > 0)")
+
+
+def _by() -> str:
+    return ", ".join(("cluster", *map(label_of, LABELS.values())))
+
+
+def _renamed(expression: str) -> str:
+    """The same with the collector's labels."""
+    inner = f"(\n{expression}\n)"
+    for name, attribute in LABELS.items():
+        inner = f'label_replace({inner},\n"{name}", "$1", "{label_of(attribute)}", "(.*)")'
+    return f"max by ({', '.join(('cluster', *LABELS))}) (\n  {_indented(inner)}\n)"
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n  ")

@@ -6,8 +6,10 @@ Labels are named wherever series are put together (``by``, ``on``), so that the 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
+from otel_straggler import semconv
 from otel_straggler.semconv import Metric
 
 OF_RUN: Final = ("run_id", "job_name", "group")
@@ -57,3 +59,65 @@ def number(value: float) -> str:
     ('0.75', '120')
     """
     return f"{value:.12g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A series that rules record of a collector that may be gone, one for each run.
+
+    A scraped series ends with its scrape, and one of an earlier instance keeps its last value for
+    as long as anybody looks back. Recorded ones have no labels of the scrape: a run at a collector
+    has one, whatever address that had, and another says when it was last seen, so that the word of
+    an older collector never beats that of a newer one.
+
+    Attributes:
+        name: of the series.
+        labels: besides cluster and collector.
+        expression: PromQL.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    expression: str
+
+
+_ENDS = "finished|cancelled|preempted|failed|forgotten"
+HUNG: Final = Recorded("run:straggler_run_hung:max", OF_RUN, newest(OF_RUN, semconv.RUN_HUNG))
+LAST_SEEN: Final = Recorded(
+    "run:straggler_run_heard:timestamp_seconds",
+    OF_RUN,
+    f"max {by(OF_RUN)} (timestamp({series(semconv.RUN_HUNG)}))",
+)
+HUNG_AT: Final = Recorded(
+    "run:straggler_run_hung:timestamp_seconds",
+    OF_RUN,
+    f"max {by(OF_RUN)} (timestamp({series(semconv.RUN_HUNG)}) and {series(semconv.RUN_HUNG)} == 1)",
+)
+ENDED: Final = Recorded(
+    "run:straggler_run_ended:max", OF_RUN, newest(OF_RUN, semconv.RUN_STATE, f'state=~"{_ENDS}"')
+)
+HEARTBEAT: Final = Recorded(
+    "run:straggler_last_heartbeat:timestamp_seconds",
+    OF_RUN,
+    newest(OF_RUN, semconv.LAST_HEARTBEAT),
+)
+SCORED: Final = Recorded(
+    "run:straggler_last_scored:timestamp_seconds",
+    OF_RUN,
+    newest(OF_RUN, semconv.RANK_LAST_SCORED),
+)
+RECORDED: Final = (HUNG, LAST_SEEN, HUNG_AT, ENDED, HEARTBEAT, SCORED)
+
+
+def hung_when_last_seen(within_s: float) -> str:
+    """Runs of which the newest report, of whatever collector, is that they hang."""
+    window = duration(within_s)
+    labels = ", ".join(("cluster", "collector", *OF_RUN))
+    return (
+        f"(last_over_time({HUNG.name}[{window}]) == 1)\n"
+        f"and on ({labels}) (\n"
+        f"  max_over_time({LAST_SEEN.name}[{window}])\n"
+        f"  >= on ({ANYWHERE}) group_left ()\n"
+        f"  max by ({ANYWHERE}) (max_over_time({LAST_SEEN.name}[{window}]))\n"
+        ")"
+    )

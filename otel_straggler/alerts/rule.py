@@ -1,67 +1,142 @@
-"""One entry of the catalogue: an alert, as Prometheus and the collector both compute it."""
+"""An alert rule, and what its predicate looks at: the status of all runs that a collector knows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from otel_straggler.alerts.sentences import Facts, Sentence
+from otel_straggler.alerts.messages import Facts, Message
 from otel_straggler.alerts.settings import AlertSettings
-from otel_straggler.alerts.watched import Watched
 from otel_straggler.model.alert import Domain, Severity
+from otel_straggler.model.verdict import Verdict
+from otel_straggler.score.hangs.states import HangKind, RunState
+
+# --- the input -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Instance:
-    """That an alert holds for one subject at one moment.
+class Culprit:
+    """A rank that a hang waits for; see ``straggler.rank.culprit``."""
+
+    rank: int
+    node: str
+    role: str
+    why: HangKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """One score of the newest window; ``section`` is empty for the whole rank."""
+
+    rank: int
+    node: str
+    role: str
+    section: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """The newest scores of a run, of whole ranks and of sections that may be listed.
+
+    Each is sorted, the lowest first, and may be cut off after the lowest 20 and all below 1.
+    """
+
+    section_relative: tuple[Score, ...] = ()
+    section_individual: tuple[Score, ...] = ()
+    gpu_relative: tuple[Score, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStatus:
+    """One group of one run.
 
     Attributes:
-        labels: of the subject; those that tell the alert are added to them. Empty ones are none.
-        value: the number that its sentences may name.
-        facts: what else they may name.
-        pages: whether it may call somebody.
-        team: whose it is.
+        run_id, job, group, team: whose alerts these are.
+        pages: whether they may notify anybody.
+        attempt: the newest.
+        state, is_hung, hang_text: of ``straggler.run.state``, ``.hung`` and ``.hang_info``.
+        why: the kind of hang, as ``straggler.run.hang_info`` has it; None while nobody waits.
+        since_s: since when it is in this state; None if not known.
+        culprits: the ranks that a hang waits for, at most 20.
+        ranks: ranks by state, and "missing": expected and never seen; empty if no rank sends
+            heartbeats, so that its state is not decided and stays "starting".
+        last_scored_at_s: of the newest scores; None if there never were any.
+        scores: the newest.
+        verdicts: the newest of every subject, none that people have silenced.
+        data_sections: sections of the newest window that are of the kind "data".
+        slowdown: of the run; NaN if not known.
+        clashes: ranks claimed by two live sessions, over all groups of the run.
+        dropped: records lost by all ranks since this collector first saw them, by reason.
+    """
+
+    run_id: str
+    job: str = ""
+    group: str = ""
+    team: str = ""
+    attempt: int = 0
+    pages: bool = True
+    state: RunState = "training"
+    since_s: float | None = None
+    is_hung: bool = False
+    why: HangKind | None = None
+    hang_text: str = ""
+    culprits: tuple[Culprit, ...] = ()
+    ranks: Mapping[str, int] = field(default_factory=dict)
+    last_scored_at_s: float | None = None
+    scores: Scores = field(default_factory=Scores)
+    verdicts: tuple[Verdict, ...] = ()
+    data_sections: frozenset[str] = frozenset()
+    slowdown: float = float("nan")
+    clashes: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetStatus:
+    """All runs at one moment.
+
+    Attributes:
+        now_s: the collector's clock.
+        collector, cluster: constant labels; cluster may be empty.
+        pages: whether this collector's alerts may notify anybody.
+        runs: see above.
+        under_maintenance: nodes whose alerts notify nobody now.
+    """
+
+    now_s: float
+    collector: str
+    cluster: str = ""
+    pages: bool = True
+    runs: tuple[RunStatus, ...] = ()
+    under_maintenance: frozenset[str] = frozenset()
+
+
+# --- the rule ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """An alert's condition holds for one subject at one moment.
+
+    Attributes:
+        run: the run it is about; None if it is about the collector.
+        labels: further labels of the subject; empty ones are left out.
+        value: the number that the messages may use.
+        facts: what else they may use.
         domain: for an alert whose domain depends on the cause.
     """
 
-    labels: Mapping[str, str]
+    run: RunStatus | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
     value: float = 1.0
     facts: Facts = field(default_factory=dict)
-    pages: bool = True
-    team: str = ""
     domain: Domain = "model"
 
 
 Expression = Callable[[AlertSettings], str]
-Predicate = Callable[[Watched, AlertSettings], Iterable[Instance]]
+Predicate = Callable[[FleetStatus, AlertSettings], Iterable[Instance]]
 Seconds = Callable[[AlertSettings], float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertRule:
-    """One alert; two may share a name and differ in severity.
-
-    Attributes:
-        name, severity: labels of the alert.
-        domain: the same; None: it depends on the cause.
-        labels: which labels of its subject it carries, beside cluster and collector.
-        expression: PromQL that gives one element for each subject, with these labels and no other.
-        predicate: the same from what a collector knows; None: only who looks from outside can say.
-        for_s: how long it must hold before anybody is told.
-        keep_firing_s: how long it is told of after it has ended.
-        summary, description: sentences; the summary names no number.
-    """
-
-    name: str
-    severity: Severity
-    domain: Domain | None
-    labels: tuple[str, ...]
-    expression: Expression
-    predicate: Predicate | None
-    for_s: Seconds
-    keep_firing_s: Seconds
-    summary: Sentence
-    description: Sentence
 
 
 def at_once(_: AlertSettings) -> float:
@@ -71,3 +146,32 @@ def at_once(_: AlertSettings) -> float:
 
 def a_minute(_: AlertSettings) -> float:
     return 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertRule:
+    """All there is to say of one alert; two may share a name and differ in severity.
+
+    Attributes:
+        name, severity: labels of the alert.
+        domain: the same; None: it depends on the cause.
+        labels: which labels of its subject it carries, besides cluster and collector.
+        expression: PromQL that gives one element for each subject, with these labels and no other.
+        predicate: the same from what a collector knows; None: only an outside observer can say.
+        for_s: how long it must hold before it fires.
+        keep_firing_s: how long it goes on firing after its condition has ended.
+        summary, description: messages; the summary uses no number.
+        runbook: Markdown: what it means, the first three things to do, how to silence it.
+    """
+
+    name: str
+    severity: Severity
+    domain: Domain | None
+    labels: tuple[str, ...]
+    expression: Expression
+    predicate: Predicate | None
+    for_s: Seconds = at_once
+    keep_firing_s: Seconds = at_once
+    summary: Message
+    description: Message
+    runbook: str

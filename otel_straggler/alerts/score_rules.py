@@ -5,39 +5,28 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import Final
 
 from otel_straggler import semconv
-from otel_straggler.alerts.promql import (
-    OF_RANK,
-    OF_RUN,
-    WORLD,
-    by,
-    newest,
-    number,
-    series,
-)
+from otel_straggler.alerts.messages import Lookup, Message
+from otel_straggler.alerts.promql import OF_RANK, OF_RUN, WORLD, by, newest, number, series
 from otel_straggler.alerts.rule import (
     AlertRule,
     Expression,
+    FleetStatus,
     Instance,
     Predicate,
+    RunStatus,
+    Score,
+    Scores,
 )
-from otel_straggler.alerts.sentences import Lookup, Sentence
 from otel_straggler.alerts.settings import AlertSettings
-from otel_straggler.alerts.subjects import of_run, rank_labels
-from otel_straggler.alerts.watched import Score, Scores, Watched, WatchedRun
-from otel_straggler.model.alert import MAX_NAMED, Domain, Severity
+from otel_straggler.model.alert import MAX_NAMED, Domain
 from otel_straggler.model.verdict import Cause, Scope, Verdict
 from otel_straggler.publish.verdict_series import CALLED_SLOW
 from otel_straggler.semconv import Metric
 
-SCORE_LOW: Final = "StragglerScoreLow"
-RANK_STRAGGLING: Final = "StragglerRankStraggling"
-RANK_DEGRADED: Final = "StragglerRankDegraded"
-GPU_SLOW: Final = "StragglerGpuSlow"
-HOST_SLOW: Final = "StragglerHostSlow"
-RUN_SLOW: Final = "StragglerRunSlow"
 DOMAINS: Final[dict[Cause, Domain]] = {
     "slow_gpu": "hardware",
     "slow_host": "hardware",
@@ -47,22 +36,6 @@ DOMAINS: Final[dict[Cause, Domain]] = {
 section of kind ``data`` is of the data."""
 _SUBJECT: Final = f"{WORLD}, subject_id"
 _CALLED_SLOW: Final = "|".join(sorted(CALLED_SLOW))
-
-
-def _score_for(settings: AlertSettings) -> float:
-    return settings.score_for_seconds
-
-
-def _straggling_for(settings: AlertSettings) -> float:
-    return settings.straggling_for_seconds
-
-
-def _run_slow_for(settings: AlertSettings) -> float:
-    return settings.run_slow_for_seconds
-
-
-def _keep_firing(settings: AlertSettings) -> float:
-    return settings.keep_firing_seconds
 
 
 # --- scores --------------------------------------------------------------------------------------
@@ -89,28 +62,24 @@ def _low_gpus(settings: AlertSettings) -> str:
     return f"bottomk by ({WORLD}) ({MAX_NAMED}, {scores} < {number(settings.gpu_threshold)})"
 
 
-def _low(which: Callable[[Scores], tuple[Score, ...]], threshold: str) -> Predicate:
-    def predicate(watched: Watched, settings: AlertSettings) -> Iterable[Instance]:
+def _low(scores_of: Callable[[Scores], tuple[Score, ...]], threshold: str) -> Predicate:
+    def predicate(fleet: FleetStatus, settings: AlertSettings) -> Iterable[Instance]:
         limit: float = getattr(settings, threshold)
-        for run in watched.runs:
-            low = sorted((s for s in which(run.scores) if s.value < limit), key=_lowest_first)
-            for score in low[:MAX_NAMED]:
-                labels = rank_labels(score) | {"section": score.section}
-                yield of_run(watched, run, labels, value=score.value)
+        for run in fleet.runs:
+            low = [score for score in scores_of(run.scores) if score.value < limit]
+            for s in sorted(low, key=attrgetter("value", "rank", "section"))[:MAX_NAMED]:
+                labels = {"rank": str(s.rank), "node": s.node, "role": s.role}
+                yield Instance(run, labels | {"section": s.section}, s.value)
 
     return predicate
-
-
-def _lowest_first(score: Score) -> tuple[float, int, str]:
-    return score.value, score.rank, score.section
 
 
 # --- verdicts ------------------------------------------------------------------------------------
 
 
 def _slow(scope: Scope, labels: tuple[str, ...], *, pages: bool) -> Expression:
-    """Standing verdicts; the value is how many GPUs the job loses. Those that people have silenced
-    are left out, and of too many the dearest are named."""
+    """Active verdicts; the value is how many GPUs the job loses. Those that people have silenced
+    are left out, and of too many the costliest are named."""
 
     def expression(_: AlertSettings) -> str:
         info = series(semconv.VERDICT_INFO, f'scope="{scope}", state=~"{_CALLED_SLOW}"')
@@ -129,38 +98,32 @@ def _slow(scope: Scope, labels: tuple[str, ...], *, pages: bool) -> Expression:
 
 
 def _slow_subjects(scope: Scope, *, pages: bool) -> Predicate:
-    def predicate(watched: Watched, _: AlertSettings) -> Iterable[Instance]:
-        for run in watched.runs:
-            standing = [v for v in _standing(run, scope) if v.pages is pages]
-            standing.sort(key=lambda v: -v.gpu_seconds_lost_per_hour)
-            for verdict in standing[:MAX_NAMED]:
-                yield _about(watched, run, verdict)
+    def predicate(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
+        for run in fleet.runs:
+            active = [v for v in _active(run, scope) if v.pages is pages]
+            active.sort(key=lambda v: -v.gpu_seconds_lost_per_hour)
+            for verdict in active[:MAX_NAMED]:
+                yield _instance(run, verdict)
 
     return predicate
 
 
-def _standing(run: WatchedRun, *scopes: Scope) -> Iterator[Verdict]:
+def _active(run: RunStatus, *scopes: Scope) -> Iterator[Verdict]:
     return (v for v in run.verdicts if v.scope in scopes and v.state in CALLED_SLOW)
 
 
-def _about(watched: Watched, run: WatchedRun, verdict: Verdict) -> Instance:
+def _instance(run: RunStatus, verdict: Verdict) -> Instance:
     labels = {"node": verdict.node, "section": verdict.section, "cause": verdict.cause}
     if verdict.scope == "rank":
         labels |= {"rank": str(verdict.rank), "role": verdict.role}
-    return of_run(
-        watched,
+    is_data = verdict.cause == "slow_host" and verdict.section in run.data_sections
+    return Instance(
         run,
         labels,
         value=verdict.gpu_seconds_lost_per_hour / 3_600.0,
         facts={"slowdown": verdict.slowdown} if math.isfinite(verdict.slowdown) else {},
-        domain=domain_of(verdict.cause, verdict.section in run.data_sections),
+        domain="data" if is_data else DOMAINS.get(verdict.cause, "model"),
     )
-
-
-def domain_of(cause: Cause, is_data: bool) -> Domain:
-    if cause == "slow_host" and is_data:
-        return "data"
-    return DOMAINS.get(cause, "model")
 
 
 # --- runs ----------------------------------------------------------------------------------------
@@ -177,73 +140,94 @@ def _slow_run(settings: AlertSettings) -> str:
     )
 
 
-def _slow_runs(watched: Watched, settings: AlertSettings) -> Iterable[Instance]:
-    for run in watched.runs:
+def _slow_runs(fleet: FleetStatus, settings: AlertSettings) -> Iterable[Instance]:
+    for run in fleet.runs:
         is_slow = run.state == "training" and run.slowdown > settings.run_slowdown_threshold
-        if is_slow and not any(_standing(run, "rank", "host")):
-            yield of_run(watched, run, value=run.slowdown)
+        if is_slow and not any(_active(run, "rank", "host")):
+            yield Instance(run, value=run.slowdown)
 
 
-# --- the entries ---------------------------------------------------------------------------------
+# --- the rules -----------------------------------------------------------------------------------
 
-_SLOWDOWN_OF_RANK: Final = {
-    "slowdown": Lookup(
-        metric=semconv.VERDICT_SLOWDOWN,
-        of=("cluster", "collector", "run_id", "group", "rank", "section"),
-        more='scope="rank"',
-    )
-}
-_SLOWDOWN_OF_HOST: Final = {
-    "slowdown": Lookup(
-        metric=semconv.VERDICT_SLOWDOWN,
-        of=("cluster", "collector", "run_id", "group", "node", "section"),
-        more='scope="host"',
-    )
-}
+
+def _slowdown_of(scope: Scope, label: str) -> dict[str, Lookup]:
+    of = ("cluster", "collector", "run_id", "group", label, "section")
+    return {
+        "slowdown": Lookup(metric=semconv.VERDICT_SLOWDOWN, of=of, more=f'scope="{scope}"'),
+    }
+
+
 _ADVICE: Final = "Its cause: {cause|cause}. Next: {cause|action}."
-
+_OF_SLOW_RANK: Final = (*OF_RANK, "section", "cause")
+_OF_SLOW_HOST: Final = (*OF_RUN, "node", "section", "cause")
 _RANK_RULE: Final = AlertRule(
-    name=RANK_STRAGGLING,
+    name="StragglerRankStraggling",
     severity="critical",
     domain=None,
-    labels=(*OF_RANK, "section", "cause"),
-    expression=_slow("rank", (*OF_RANK, "section", "cause"), pages=True),
+    labels=_OF_SLOW_RANK,
+    expression=_slow("rank", _OF_SLOW_RANK, pages=True),
     predicate=_slow_subjects("rank", pages=True),
-    for_s=_straggling_for,
-    keep_firing_s=_keep_firing,
-    summary=Sentence("Rank {rank}[ on {node}] slows down run {run_id}"),
-    description=Sentence(
+    for_s=attrgetter("straggling_for_seconds"),
+    keep_firing_s=attrgetter("keep_firing_seconds"),
+    summary=Message("Rank {rank}[ on {node}] slows down run {run_id}"),
+    description=Message(
         "Rank {rank}[ on {node}] of run {run_id}[, group {group},] is slow"
         "[ in section {section}][: it takes {slowdown|ratio} times as long as its peers]. "
         "The job loses the time of {value|ratio} ranks to it. " + _ADVICE,
-        _SLOWDOWN_OF_RANK,
+        _slowdown_of("rank", "rank"),
     ),
+    runbook="""\
+A rank is slower than its peers in work of its own, confirmed over many steps, and the whole job
+waits for it. `critical`: by 10 % or more and dear enough to call somebody; `warning`: less than
+that.
+
+1. `otel-straggler verdict explain RANK` says what the verdict rests on: the numbers of the rank
+   and of its peers, since when, and whether it was ever faster.
+2. By the cause: slow GPU: clocks, temperature, XID errors of the GPU (`nvidia-smi -q`). Slow
+   host: CPU, disks, data loading on the host. Others: the description has the next step.
+3. Cordon the host and restart the run from its last checkpoint if the loss is worth it; the
+   description says how many ranks' time that is.
+
+Quiet: `otel-straggler verdict mute RANK --for 8h --reason WHY` for a time, `otel-straggler
+verdict dismiss RANK --reason WHY` if it is wrong.
+""",
 )
 _HOST_RULE: Final = AlertRule(
-    name=HOST_SLOW,
+    name="StragglerHostSlow",
     severity="critical",
     domain=None,
-    labels=(*OF_RUN, "node", "section", "cause"),
-    expression=_slow("host", (*OF_RUN, "node", "section", "cause"), pages=True),
+    labels=_OF_SLOW_HOST,
+    expression=_slow("host", _OF_SLOW_HOST, pages=True),
     predicate=_slow_subjects("host", pages=True),
-    for_s=_straggling_for,
-    keep_firing_s=_keep_firing,
-    summary=Sentence("Host {node} slows down run {run_id}"),
-    description=Sentence(
+    for_s=attrgetter("straggling_for_seconds"),
+    keep_firing_s=attrgetter("keep_firing_seconds"),
+    summary=Message("Host {node} slows down run {run_id}"),
+    description=Message(
         "All ranks on host {node} of run {run_id}[, group {group},] are slow[ in section "
         "{section}][: they take {slowdown|ratio} times as long as their peers]. "
         "The job loses the time of {value|ratio} ranks to it. " + _ADVICE,
-        _SLOWDOWN_OF_HOST,
+        _slowdown_of("host", "node"),
     ),
+    runbook="""\
+The ranks of one host are slow together, so what they share is at fault: CPU, memory, disks,
+power, cooling, the network card. Alerts on its single ranks are inhibited.
+
+1. `otel-straggler verdict explain NODE` says what the verdict rests on.
+2. On the host: load and memory of other processes (`top`), power and temperature limits
+   (`nvidia-smi -q -d PERFORMANCE`), errors (`dmesg`).
+3. Cordon the host and restart the run from its last checkpoint if the loss is worth it.
+
+Quiet: `otel-straggler verdict mute NODE --for 8h --reason WHY`, or `otel-straggler maintenance
+add --node NODE --for 4h --reason WHY`.
+""",
 )
 
 
-def _as_warning(rule: AlertRule, severity: Severity = "warning") -> AlertRule:
-    """The same of what is not worth a call."""
-    scope: Scope = "host" if rule.name == HOST_SLOW else "rank"
+def _as_warning(rule: AlertRule, scope: Scope) -> AlertRule:
+    """The same for verdicts that do not page."""
     return dataclasses.replace(
         rule,
-        severity=severity,
+        severity="warning",
         expression=_slow(scope, rule.labels, pages=False),
         predicate=_slow_subjects(scope, pages=False),
     )
@@ -251,73 +235,121 @@ def _as_warning(rule: AlertRule, severity: Severity = "warning") -> AlertRule:
 
 SCORE_RULES: Final = (
     _RANK_RULE,
-    _as_warning(_RANK_RULE),
+    _as_warning(_RANK_RULE, "rank"),
     _HOST_RULE,
-    _as_warning(_HOST_RULE),
+    _as_warning(_HOST_RULE, "host"),
     AlertRule(
-        name=SCORE_LOW,
+        name="StragglerScoreLow",
         severity="info",
         domain="hardware",
         labels=(*OF_RANK, "section"),
         expression=_low_sections(semconv.SECTION_RELATIVE, "relative_threshold"),
-        predicate=_low(lambda scores: scores.section_relative, "relative_threshold"),
-        for_s=_score_for,
-        keep_firing_s=_keep_firing,
-        summary=Sentence(
+        predicate=_low(attrgetter("section_relative"), "relative_threshold"),
+        for_s=attrgetter("score_for_seconds"),
+        keep_firing_s=attrgetter("keep_firing_seconds"),
+        summary=Message(
             "Rank {rank}[ on {node}] has a low score in section {section} of run {run_id}"
         ),
-        description=Sentence(
+        description=Message(
             "Section {section} of rank {rank}[ on {node}] in run {run_id}[, group {group},] "
             "runs at {value|percent} of the best rank's speed."
         ),
+        runbook="""\
+The median time of a section on this rank is long against the best rank of its role. That alone
+calls nobody: a low score is a number, a verdict (StragglerRankStraggling) says that it costs
+something.
+
+1. `otel-straggler top` shows the scores of all ranks: one rank, one node, or all but one?
+2. If it is one rank for hours: `otel-straggler verdict explain RANK` says why there is a verdict
+   or none.
+3. With thousands of ranks the best one is lucky: lower `relative_threshold`, or use the recording
+   rules with the reference `p5`.
+
+Quiet: Silence `run_id` with this alert's name, or render the rules with another
+`relative_threshold`.
+""",
     ),
     AlertRule(
-        name=RANK_DEGRADED,
+        name="StragglerRankDegraded",
         severity="warning",
         domain="hardware",
         labels=(*OF_RANK, "section"),
         expression=_low_sections(semconv.SECTION_INDIVIDUAL, "individual_threshold"),
-        predicate=_low(lambda scores: scores.section_individual, "individual_threshold"),
-        for_s=_score_for,
-        keep_firing_s=_keep_firing,
-        summary=Sentence(
+        predicate=_low(attrgetter("section_individual"), "individual_threshold"),
+        for_s=attrgetter("score_for_seconds"),
+        keep_firing_s=attrgetter("keep_firing_seconds"),
+        summary=Message(
             "Rank {rank}[ on {node}] is slower than it was in section {section} of run {run_id}"
         ),
-        description=Sentence(
+        description=Message(
             "Section {section} of rank {rank}[ on {node}] in run {run_id}[, group {group},] "
             "runs at {value|percent} of its own best speed."
         ),
+        runbook="""\
+The rank has become slow against its own past in this section. If all ranks have, it is what they
+share (storage, fabric, the data), or the work has grown.
+
+1. `otel-straggler top`: is it one rank, one host, or all of them?
+2. One rank or host: clocks, temperature and power limits of its GPU (`nvidia-smi -q -d
+   PERFORMANCE`), other processes on the host.
+3. All ranks: the last change of data, batch size or sequence length; storage; fabric.
+
+Quiet: Silence `run_id` with this alert's name, or render the rules with another
+`individual_threshold`.
+""",
     ),
     AlertRule(
-        name=GPU_SLOW,
+        name="StragglerGpuSlow",
         severity="warning",
         domain="hardware",
         labels=OF_RANK,
         expression=_low_gpus,
-        predicate=_low(lambda scores: scores.gpu_relative, "gpu_threshold"),
-        for_s=_score_for,
-        keep_firing_s=_keep_firing,
-        summary=Sentence("The GPU of rank {rank}[ on {node}] is slow in run {run_id}"),
-        description=Sentence(
+        predicate=_low(attrgetter("gpu_relative"), "gpu_threshold"),
+        for_s=attrgetter("score_for_seconds"),
+        keep_firing_s=attrgetter("keep_firing_seconds"),
+        summary=Message("The GPU of rank {rank}[ on {node}] is slow in run {run_id}"),
+        description=Message(
             "Kernels of rank {rank}[ on {node}] in run {run_id}[, group {group},] run at "
             "{value|percent} of the best rank's speed."
         ),
+        runbook="""\
+The same kernels take longer on this GPU than on that of the best rank. Kernel times know nothing
+of waiting, so this is the GPU: clocks, heat, power, memory errors; or another process on it.
+
+1. `nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER` there and on a peer: is it throttled?
+2. `dmesg | grep -i xid` and `nvidia-smi -q -d ECC,ROW_REMAPPER`: is it ill?
+3. `nvidia-smi` : does another process use it? Else cordon the host and have the GPU tested.
+
+Quiet: Silence `run_id` with this alert's name, or render the rules with another `gpu_threshold`.
+""",
     ),
     AlertRule(
-        name=RUN_SLOW,
+        name="StragglerRunSlow",
         severity="warning",
         domain="model",
         labels=OF_RUN,
         expression=_slow_run,
         predicate=_slow_runs,
-        for_s=_run_slow_for,
-        keep_firing_s=_keep_firing,
-        summary=Sentence(
-            "Run {run_id} is slow, and no rank or host is to blame[ (job {job_name})]"
-        ),
-        description=Sentence(
+        for_s=attrgetter("run_slow_for_seconds"),
+        keep_firing_s=attrgetter("keep_firing_seconds"),
+        summary=Message("Run {run_id} is slow, and no rank or host is to blame[ (job {job_name})]"),
+        description=Message(
             "Run {run_id}[, group {group},] takes {value|ratio} times what it would take if all "
             "ranks of a role and all stages were equal, and no rank or host is called slow."
         ),
+        runbook="""\
+Time is lost to inequality, but to nobody in particular: uneven stages, sequences of unequal
+length, experts, or different ranks in turn.
+
+1. `/v1/report` (`verdicts`) has verdicts on roles and on the run: stage imbalance,
+   sequence-length imbalance, expert imbalance.
+2. `straggler_section_exposed_time_seconds` says in which sections the time goes,
+   `straggler_caused_wait_seconds_total` who makes others wait.
+3. Nothing is broken: balance stages, pack sequences, or live with it and raise
+   `run_slowdown_threshold`.
+
+Quiet: Silence `run_id` with this alert's name, or render the rules with another
+`run_slowdown_threshold`.
+""",
     ),
 )

@@ -20,8 +20,7 @@ from otel_straggler.alerts.checking import (
     findings_of_program,
     read_file,
 )
-from otel_straggler.alerts.render import PARTS, render_all
-from otel_straggler.alerts.runbook_page import chapter
+from otel_straggler.alerts.render import PARTS, chapter, render_all
 from otel_straggler.alerts.settings import AlertSettings, parse_settings
 from otel_straggler.cli.fitting_table import seconds_of
 from otel_straggler.cli.report_table import printable

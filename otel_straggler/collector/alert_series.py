@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import get_args
 
 from otel_straggler import semconv
-from otel_straggler.alerts.watched import Watched, WatchedRun
+from otel_straggler.alerts.rule import FleetStatus, RunStatus
 from otel_straggler.model.alert import Maintenance
 from otel_straggler.publish.prometheus import Families, label, labels
 from otel_straggler.score.hangs.states import RunState
@@ -14,7 +14,7 @@ from otel_straggler.score.hangs.states import RunState
 _STATES: tuple[RunState, ...] = get_args(RunState)
 
 
-def run_families(run: WatchedRun, constant_labels: str) -> Families:
+def run_families(run: RunStatus, constant_labels: str) -> Families:
     """The series of one group of a run: some thirty, and at most 20 culprits."""
     families = Families()
     text = f"{labels(run_id=run.run_id, job_name=run.job, group=run.group)},{constant_labels}"
@@ -30,7 +30,7 @@ def run_families(run: WatchedRun, constant_labels: str) -> Families:
 
 
 def collector_families(
-    watched: Watched, maintenance: Iterable[Maintenance], constant_labels: str
+    watched: FleetStatus, maintenance: Iterable[Maintenance], constant_labels: str
 ) -> Families:
     """The series that belong to no run."""
     families = Families()
@@ -41,7 +41,7 @@ def collector_families(
     return families
 
 
-def _add_states(families: Families, run: WatchedRun, text: str) -> None:
+def _add_states(families: Families, run: RunStatus, text: str) -> None:
     """The states that a run is not in are 0, so that each tells when it was left."""
     for state in _STATES:
         families.add(semconv.RUN_STATE, f"{label('state', state)},{text}", int(run.state == state))
@@ -49,10 +49,10 @@ def _add_states(families: Families, run: WatchedRun, text: str) -> None:
         families.add(semconv.RUN_RANKS, f"{label('state', name)},{text}", count)
 
 
-def _add_hang(families: Families, run: WatchedRun, text: str, constant_labels: str) -> None:
+def _add_hang(families: Families, run: RunStatus, text: str, constant_labels: str) -> None:
     families.add(semconv.RUN_HUNG, text, int(run.is_hung))
     if run.why is not None:
-        told = labels(why=run.why, sentence=run.told)
+        told = labels(why=run.why, sentence=run.hang_text)
         families.add(semconv.RUN_HANG_INFO, f"{told},{text}", 1)
     for culprit in run.culprits:
         named = labels(

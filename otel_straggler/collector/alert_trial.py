@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any, cast
 
-from otel_straggler.alerts.watched import Watched
+from otel_straggler.alerts.rule import FleetStatus
 from otel_straggler.collector.asked import Asked
 from otel_straggler.collector.run_wishes import mode_of
 from otel_straggler.collector.settings import CollectorSettings
@@ -43,7 +43,7 @@ class AlertTrial:
     def __init__(
         self,
         settings: CollectorSettings,
-        watched: Callable[[], Watched],
+        watched: Callable[[], FleetStatus],
         wall_s: Callable[[], float],
     ) -> None:
         self._settings = settings

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from otel_straggler import semconv
-from otel_straggler.alerts.watched import Watched
+from otel_straggler.alerts.rule import FleetStatus
 from otel_straggler.collector.alert_series import collector_families, run_families
 from otel_straggler.collector.beside_scores import BesideScores
 from otel_straggler.collector.board_report import (
@@ -51,7 +51,7 @@ class Snapshot:
     page: bytes = b""
     report: ReportSnapshot = field(default_factory=lambda: ReportSnapshot({}))
     runs: int = 0
-    watched: Watched = field(default_factory=lambda: Watched(now_s=0.0, collector=""))
+    watched: FleetStatus = field(default_factory=lambda: FleetStatus(now_s=0.0, collector=""))
     seen: tuple[RunSeen, ...] = ()
     maintenance: tuple[Maintenance, ...] = ()
 
@@ -132,7 +132,7 @@ class Board:
         late_rows: dict[str, int],
         judged: Callable[[str], RunVerdicts],
         found: Callable[[str], Mapping[str, HangStatus]],
-        watch: Callable[[Iterable[RunSeen]], Watched],
+        watch: Callable[[Iterable[RunSeen]], FleetStatus],
         maintenance: Iterable[Maintenance] = (),
     ) -> Snapshot:
         """Everything as it stands, but for the text of /metrics: see :meth:`page`.
@@ -284,7 +284,7 @@ class Board:
             del self._shown[key]
 
 
-def _by_run(watched: Watched, constant_labels: str) -> dict[str, Families]:
+def _by_run(watched: FleetStatus, constant_labels: str) -> dict[str, Families]:
     """The series that alerts read, by run."""
     found: dict[str, Families] = {}
     for run in watched.runs:

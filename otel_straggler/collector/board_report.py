@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from otel_straggler.alerts.watched import WatchedRun
+from otel_straggler.alerts.rule import RunStatus
 from otel_straggler.model.alert import Alert
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
@@ -80,7 +80,7 @@ class ReportSnapshot:
     def __init__(
         self,
         runs: dict[str, ShownRun],
-        watched: Iterable[WatchedRun] = (),
+        watched: Iterable[RunStatus] = (),
         alerts: AlertsOf = lambda _: (),
     ) -> None:
         self._runs = runs

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from otel_straggler.alerts.watched import Watched, WatchedRun
+from otel_straggler.alerts.rule import FleetStatus, RunStatus
 from otel_straggler.model.alert import Alert
 from otel_straggler.publish.alert_json import fingerprint, read_alert, saved_alert
 from otel_straggler.score.hangs.states import ENDS
@@ -52,7 +52,7 @@ class Firing:
         self._restored_at_s = 0.0
         self.given_up: tuple[Alert, ...] = ()
 
-    def follow(self, alerts: Iterable[Alert], watched: Watched) -> tuple[Alert, ...]:
+    def follow(self, alerts: Iterable[Alert], watched: FleetStatus) -> tuple[Alert, ...]:
         """What fires, those held among them and each since its first start, and what has ended.
         Those of which nobody will ever know are in ``given_up``, until the next call."""
         told: dict[str, Alert] = {}
@@ -69,7 +69,7 @@ class Firing:
         self._since_s = {k: at for k, at in self._since_s.items() if k in self._firing}
         return tuple(told.values())
 
-    def _of_last_process(self, watched: Watched) -> dict[str, Alert]:
+    def _of_last_process(self, watched: FleetStatus) -> dict[str, Alert]:
         runs = {(run.run_id, run.group): run for run in watched.runs}
         told: dict[str, Alert] = {}
         given_up: list[Alert] = []
@@ -89,7 +89,7 @@ class Firing:
         self.given_up = tuple(given_up)
         return told
 
-    def _fate(self, held: _Held, run: WatchedRun | None, now_s: float) -> _Fate:
+    def _fate(self, held: _Held, run: RunStatus | None, now_s: float) -> _Fate:
         if run is None and "run_id" in held.alert.labels:
             return "unknown" if now_s - self._restored_at_s > self._give_up_s else "held"
         if run is not None and run.state in ENDS:
@@ -143,7 +143,7 @@ def _by_run(alerts: Iterable[Alert]) -> dict[str, tuple[Alert, ...]]:
     return {run_id: tuple(its) for run_id, its in found.items()}
 
 
-def _gets_on(held: _Held, run: WatchedRun) -> bool:
+def _gets_on(held: _Held, run: RunStatus) -> bool:
     """Whether a run that hung trains again: it is scored although its senders have long sent what
     they had kept while the collector was away."""
     scored_at_s, heard_at_s = run.last_scored_at_s, held.heard_at_s

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from otel_straggler.alerts.watched import Score, Scores
+from otel_straggler.alerts.rule import Score, Scores
 from otel_straggler.model.alert import MAX_NAMED
 from otel_straggler.model.observation import Floats
 from otel_straggler.model.scores import WindowScores

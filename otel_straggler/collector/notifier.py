@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from otel_straggler.alerts.evaluation import Evaluation
+from otel_straggler.alerts.evaluation import AlertEvaluator
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.firing import Firing
 from otel_straggler.collector.notifying import Notifying
@@ -43,7 +43,7 @@ def notifying_for(
     return Notifying(
         alerts.notify,
         watched=lambda: worker.snapshot.watched,
-        evaluate=Evaluation(alerts).look,
+        evaluate=AlertEvaluator(alerts).evaluate,
         firing=firing,
         every_s=alerts.evaluation_seconds,
         give_up_s=alerts.give_up_seconds,

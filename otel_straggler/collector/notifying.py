@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from otel_straggler.alerts.inhibition import uninhibited
-from otel_straggler.alerts.watched import Watched
+from otel_straggler.alerts.catalogue import uninhibited
+from otel_straggler.alerts.rule import FleetStatus
 from otel_straggler.collector.firing import HANGS, Firing
 from otel_straggler.collector.notify_settings import NotifySettings
 from otel_straggler.model.alert import Alert
@@ -29,7 +29,7 @@ _KEPT_FOR_S: Final = 3_600.0
 """What has not changed is kept again after so long: a history lets go of what is old."""
 _STATE_VERSION: Final = 1
 
-Evaluate = Callable[[Watched], tuple[Alert, ...]]
+Evaluate = Callable[[FleetStatus], tuple[Alert, ...]]
 
 
 class Notifying:
@@ -38,7 +38,7 @@ class Notifying:
     Args:
         settings: whom to tell.
         watched: what there is to look at, now.
-        evaluate: decides what fires; see ``Evaluation.look``.
+        evaluate: decides what fires; see ``AlertEvaluator.evaluate``.
         firing: what fired before.
         every_s: from one look to the next.
         give_up_s: so long a hang counts that nobody has said anything more of.
@@ -51,7 +51,7 @@ class Notifying:
         self,
         settings: NotifySettings,
         *,
-        watched: Callable[[], Watched],
+        watched: Callable[[], FleetStatus],
         evaluate: Evaluate,
         firing: Firing,
         every_s: float,

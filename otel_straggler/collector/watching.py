@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from otel_straggler.alerts.watched import Culprit, Watched, WatchedRun
+from otel_straggler.alerts.rule import Culprit, FleetStatus, RunStatus
 from otel_straggler.collector.culprits import CulpritPlaces
 from otel_straggler.collector.liveness import World
 from otel_straggler.collector.newest_scores import NewestScores
@@ -82,7 +82,7 @@ class Watching:
 
     def watched(
         self, runs: Iterable[RunSeen], under_maintenance: frozenset[str], now_s: float
-    ) -> Watched:
+    ) -> FleetStatus:
         """Everything at ``now_s``. Cost: see above."""
         known, self._known = self._known, {}
         found = [
@@ -90,7 +90,7 @@ class Watching:
             for seen in runs
             for group in _groups(seen)
         ]
-        return Watched(
+        return FleetStatus(
             now_s=now_s,
             collector=self._collector,
             cluster=self._cluster,
@@ -106,7 +106,7 @@ class Watching:
         under_maintenance: frozenset[str],
         known: Mapping[tuple[str, str], _Known],
         now_s: float,
-    ) -> WatchedRun:
+    ) -> RunStatus:
         world = seen.worlds.get(group, _NOBODY)
         found = seen.found.get(group)
         scores = seen.scores.get(group, NewestScores())
@@ -116,7 +116,7 @@ class Watching:
         key = seen.run_id, group
         its = self._known[key] = known.get(key) or _Known(HungRun(self._judging))
         hangs = found is not None and its.hung.look(found, now_s)
-        return WatchedRun(
+        return RunStatus(
             run_id=seen.run_id,
             job=seen.jobs.get(group, ""),
             group=group,
@@ -127,7 +127,7 @@ class Watching:
             since_s=None if found is None else found.since_s,
             is_hung=hangs and not is_taken,
             why=None if blame is None else blame.why,
-            told="" if blame is None else blame.sentence,
+            hang_text="" if blame is None else blame.sentence,
             culprits=_named(blame, world, its.places.take(waited_for)),
             ranks={} if found is None else _counts(found, world),
             last_scored_at_s=scores.at_s,

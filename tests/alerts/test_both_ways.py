@@ -1,4 +1,4 @@
-"""Prometheus with the rules and the collector by itself say the same: labels, links, sentences."""
+"""Prometheus with the rules and the collector alone say the same: labels, links, messages."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import yaml
 
 from otel_straggler import semconv
 from otel_straggler.alerts.catalogue import CATALOGUE
-from otel_straggler.alerts.evaluation import Evaluation
+from otel_straggler.alerts.evaluation import AlertEvaluator
 from otel_straggler.alerts.prometheus import rules_file
+from otel_straggler.alerts.rule import Culprit, FleetStatus, RunStatus, Score, Scores
 from otel_straggler.alerts.settings import AlertSettings
-from otel_straggler.alerts.watched import Culprit, Score, Scores, Watched, WatchedRun
 from otel_straggler.model.verdict import Cause, RunVerdicts, Verdict
 from otel_straggler.publish.prometheus import labels as labels_text
 from otel_straggler.publish.verdict_series import RunLabels, verdict_families
@@ -79,13 +79,13 @@ def _without_name(alert: dict[str, Any]) -> dict[str, Any]:
 
 
 def _told_by_the_collector(
-    watched: Watched, dropped: dict[str, dict[str, int]]
+    watched: FleetStatus, dropped: dict[str, dict[str, int]]
 ) -> list[dict[str, Any]]:
-    evaluation = Evaluation(SETTINGS)
+    evaluator = AlertEvaluator(SETTINGS)
     for now_s in range(0, END_S + 1, STEP_S):
         lost = dropped if now_s >= LOST_AT_S else {}
         runs = tuple(replace(r, dropped=lost.get(r.run_id, {})) for r in watched.runs)
-        alerts = evaluation.look(replace(watched, now_s=now_s, runs=runs))
+        alerts = evaluator.evaluate(replace(watched, now_s=now_s, runs=runs))
     return [
         {"exp_labels": dict(a.labels), "exp_annotations": dict(a.annotations)}
         for a in alerts
@@ -96,10 +96,10 @@ def _told_by_the_collector(
 # --- a world -------------------------------------------------------------------------------------
 
 
-def _watched(random_: random.Random) -> Watched:
+def _watched(random_: random.Random) -> FleetStatus:
     runs = tuple(_run(random_, f"r{n}") for n in range(4))
     maintained = frozenset(n for n in ("n0", "n1", "n2") if random_.random() < 0.3)
-    return Watched(
+    return FleetStatus(
         now_s=0,
         collector="c1",
         cluster=random_.choice(["", "prod"]),
@@ -109,11 +109,11 @@ def _watched(random_: random.Random) -> Watched:
     )
 
 
-def _run(random_: random.Random, run_id: str) -> WatchedRun:
+def _run(random_: random.Random, run_id: str) -> RunStatus:
     state = random_.choice([*get_args(RunState), *["training"] * 6])
     is_hung = state in ("stuck", "lost", "partly_lost") and random_.random() < 0.7
     verdicts = [_verdict(random_, run_id, n) for n in range(random_.choice([0, 0, 3]))]
-    return WatchedRun(
+    return RunStatus(
         run_id=run_id,
         job=random_.choice(["", "llm"]),
         group=random_.choice(["", "actor"]),
@@ -122,7 +122,7 @@ def _run(random_: random.Random, run_id: str) -> WatchedRun:
         state=state,
         since_s=0.0,
         is_hung=is_hung,
-        told=random_.choice(["", "rank 3: no sign of life."]) if is_hung else "",
+        hang_text=random_.choice(["", "rank 3: no sign of life."]) if is_hung else "",
         culprits=_culprits(random_) if is_hung else (),
         ranks={"ok": 3, "missing": random_.choice([0, 0, 2])},
         last_scored_at_s=random_.choice([None, 100.0, float(END_S - 5)]),
@@ -183,7 +183,7 @@ def _verdict(random_: random.Random, run_id: str, n: int) -> Verdict:
 # --- the same as series --------------------------------------------------------------------------
 
 
-def _series(watched: Watched, dropped: dict[str, dict[str, int]]) -> Any:
+def _series(watched: FleetStatus, dropped: dict[str, dict[str, int]]) -> Any:
     constant = {"collector": watched.collector, "cluster": watched.cluster}
     count = END_S // STEP_S
 
@@ -208,8 +208,8 @@ def _series(watched: Watched, dropped: dict[str, dict[str, int]]) -> Any:
         yield one(semconv.LAST_HEARTBEAT, f"0+{STEP_S}x{count}", **of_rank)
         if run.slowdown == run.slowdown:
             yield one(semconv.RUN_SLOWDOWN, run.slowdown, **of_run)
-        if run.told:
-            yield one(semconv.RUN_HANG_INFO, 1.0, **of_run, why="lost", sentence=run.told)
+        if run.hang_text:
+            yield one(semconv.RUN_HANG_INFO, 1.0, **of_run, why="lost", sentence=run.hang_text)
         if run.last_scored_at_s is not None:
             yield one(semconv.RANK_LAST_SCORED, run.last_scored_at_s, **of_rank)
         for state, ranks in run.ranks.items():
@@ -234,7 +234,7 @@ def _series(watched: Watched, dropped: dict[str, dict[str, int]]) -> Any:
         yield from _of_verdicts(run, labels_text(**{k: v for k, v in constant.items() if v}), count)
 
 
-def _of_verdicts(run: WatchedRun, constant: str, count: int) -> Any:
+def _of_verdicts(run: RunStatus, constant: str, count: int) -> Any:
     """As the collector really writes them."""
     verdicts = tuple(replace(v, group=run.group) for v in run.verdicts)
     labels = RunLabels(run_id=run.run_id, jobs={run.group: run.job}, constant=constant)

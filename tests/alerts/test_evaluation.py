@@ -8,29 +8,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_straggler.alerts.evaluation import Evaluation
+from otel_straggler.alerts.evaluation import AlertEvaluator
+from otel_straggler.alerts.rule import Culprit, FleetStatus, RunStatus, Score, Scores
 from otel_straggler.alerts.settings import AlertSettings
-from otel_straggler.alerts.watched import Culprit, Score, Scores, Watched, WatchedRun
 from otel_straggler.model.alert import Alert
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.score.hangs.states import RunState
 
 SETTINGS = AlertSettings(hang_for_seconds=15.0, score_for_seconds=30.0, keep_firing_seconds=60.0)
-RUN = WatchedRun(run_id="r1", job="llm", group="actor", team="vision")
-HUNG = replace(RUN, state="partly_lost", is_hung=True, told="rank 3: no sign of life.")
+RUN = RunStatus(run_id="r1", job="llm", group="actor", team="vision")
+HUNG = replace(RUN, state="partly_lost", is_hung=True, hang_text="rank 3: no sign of life.")
 HANG = "StragglerRunHung"
 LOW = "StragglerScoreLow"
 
 
-def watched(now_s: float, *runs: WatchedRun, pages: bool = True, **more: object) -> Watched:
-    return Watched(now_s=now_s, collector="c1", runs=runs, pages=pages, **more)  # type: ignore[arg-type]
+def watched(now_s: float, *runs: RunStatus, pages: bool = True, **more: object) -> FleetStatus:
+    return FleetStatus(now_s=now_s, collector="c1", runs=runs, pages=pages, **more)  # type: ignore[arg-type]
 
 
 def named(alerts: tuple[Alert, ...], name: str) -> list[Alert]:
     return [alert for alert in alerts if alert.name == name]
 
 
-def low(value: float, rank: int = 3) -> WatchedRun:
+def low(value: float, rank: int = 3) -> RunStatus:
     score = Score(rank=rank, node="n0", role="default", section="forward", value=value)
     return replace(RUN, scores=Scores(section_relative=(score,)))
 
@@ -40,10 +40,10 @@ def low(value: float, rank: int = 3) -> WatchedRun:
 
 def test_a_hang_is_told_after_its_time_with_all_its_labels_and_words() -> None:
     """The same as the rule in alerts/tests/hangs.yaml."""
-    evaluation = Evaluation(SETTINGS)
-    assert named(evaluation.look(watched(1_000, HUNG, cluster="prod")), HANG) == []
-    assert named(evaluation.look(watched(1_014, HUNG, cluster="prod")), HANG) == []
-    [alert] = named(evaluation.look(watched(1_015, HUNG, cluster="prod")), HANG)
+    evaluator = AlertEvaluator(SETTINGS)
+    assert named(evaluator.evaluate(watched(1_000, HUNG, cluster="prod")), HANG) == []
+    assert named(evaluator.evaluate(watched(1_014, HUNG, cluster="prod")), HANG) == []
+    [alert] = named(evaluator.evaluate(watched(1_015, HUNG, cluster="prod")), HANG)
     assert alert.labels == {
         "alertname": HANG,
         "severity": "critical",
@@ -67,15 +67,15 @@ def test_a_hang_is_told_after_its_time_with_all_its_labels_and_words() -> None:
 
 def test_what_stops_before_its_time_is_never_told() -> None:
     """Nor does it count for the next time."""
-    evaluation = Evaluation(SETTINGS)
+    evaluator = AlertEvaluator(SETTINGS)
     for now_s, run in ((0, HUNG), (10, RUN), (20, HUNG), (30, HUNG)):
-        assert named(evaluation.look(watched(now_s, run)), HANG) == []
-    assert named(evaluation.look(watched(35, HUNG)), HANG)
+        assert named(evaluator.evaluate(watched(now_s, run)), HANG) == []
+    assert named(evaluator.evaluate(watched(35, HUNG)), HANG)
 
 
 def test_the_watchdog_always_fires() -> None:
     """Without any run."""
-    [alert] = Evaluation(SETTINGS).look(watched(0))
+    [alert] = AlertEvaluator(SETTINGS).evaluate(watched(0))
     assert (alert.name, alert.labels["mode"]) == ("StragglerWatchdog", "page")
 
 
@@ -84,11 +84,11 @@ def test_an_alert_fires_exactly_when_its_condition_has_held_for_its_time(
     looks: list[tuple[int, bool]],
 ) -> None:
     """For any spacing of looks."""
-    evaluation, now_s, since_s = Evaluation(SETTINGS), 0.0, None
+    evaluator, now_s, since_s = AlertEvaluator(SETTINGS), 0.0, None
     for step_s, hangs in looks:
         now_s += step_s
         since_s = (now_s if since_s is None else since_s) if hangs else None
-        alerts = named(evaluation.look(watched(now_s, HUNG if hangs else RUN)), HANG)
+        alerts = named(evaluator.evaluate(watched(now_s, HUNG if hangs else RUN)), HANG)
         fires = any(alert.ends_at_s is None for alert in alerts)
         assert fires == (since_s is not None and now_s - since_s >= SETTINGS.hang_for_seconds)
 
@@ -98,10 +98,10 @@ def test_an_alert_fires_exactly_when_its_condition_has_held_for_its_time(
 
 def test_another_value_is_the_same_alert() -> None:
     """Labels tell alerts apart; the newest sentence is told."""
-    evaluation = Evaluation(SETTINGS)
-    evaluation.look(watched(0, low(0.5)))
-    [first] = named(evaluation.look(watched(30, low(0.5))), LOW)
-    [second] = named(evaluation.look(watched(40, low(0.25))), LOW)
+    evaluator = AlertEvaluator(SETTINGS)
+    evaluator.evaluate(watched(0, low(0.5)))
+    [first] = named(evaluator.evaluate(watched(30, low(0.5))), LOW)
+    [second] = named(evaluator.evaluate(watched(40, low(0.25))), LOW)
     assert (first.labels, first.starts_at_s) == (second.labels, second.starts_at_s)
     assert "runs at 50% of" in first.annotations["description"]
     assert "runs at 25% of" in second.annotations["description"]
@@ -109,57 +109,57 @@ def test_another_value_is_the_same_alert() -> None:
 
 def test_a_hang_that_ends_is_told_once() -> None:
     """At once, with its end."""
-    evaluation = Evaluation(SETTINGS)
+    evaluator = AlertEvaluator(SETTINGS)
     for now_s in (0, 15):
-        evaluation.look(watched(now_s, HUNG))
-    [ended] = named(evaluation.look(watched(20, RUN)), HANG)
+        evaluator.evaluate(watched(now_s, HUNG))
+    [ended] = named(evaluator.evaluate(watched(20, RUN)), HANG)
     assert (ended.starts_at_s, ended.ends_at_s) == (15, 20)
-    assert named(evaluation.look(watched(25, RUN)), HANG) == []
+    assert named(evaluator.evaluate(watched(25, RUN)), HANG) == []
 
 
 def test_a_low_score_is_kept_over_a_gap() -> None:
     """It does not end and begin anew where a window is missing."""
-    evaluation = Evaluation(SETTINGS)
+    evaluator = AlertEvaluator(SETTINGS)
     for now_s in (0, 30):
-        evaluation.look(watched(now_s, low(0.5)))
+        evaluator.evaluate(watched(now_s, low(0.5)))
     for now_s, run in ((40, RUN), (99, RUN), (100, low(0.5)), (110, RUN), (169, RUN)):
-        [alert] = named(evaluation.look(watched(now_s, run)), LOW)
+        [alert] = named(evaluator.evaluate(watched(now_s, run)), LOW)
         assert (alert.starts_at_s, alert.ends_at_s) == (30, None)
-    [ended] = named(evaluation.look(watched(170, RUN)), LOW)
+    [ended] = named(evaluator.evaluate(watched(170, RUN)), LOW)
     assert ended.ends_at_s == 170
 
 
 def test_what_is_kept_holds_no_other_end_up() -> None:
     """An older alert that is still told of, and a younger one that ends at once."""
-    evaluation = Evaluation(SETTINGS)
+    evaluator = AlertEvaluator(SETTINGS)
     both = replace(low(0.5), is_hung=True)
     for now_s, run in ((0, low(0.5)), (30, both), (45, both)):
-        evaluation.look(watched(now_s, run))
-    alerts = evaluation.look(watched(50, RUN))
+        evaluator.evaluate(watched(now_s, run))
+    alerts = evaluator.evaluate(watched(50, RUN))
     assert [alert.ends_at_s for alert in named(alerts, LOW)] == [None]
     assert [alert.ends_at_s for alert in named(alerts, HANG)] == [50]
 
 
 def test_a_run_that_is_no_longer_known_ends_its_alerts() -> None:
     """Once."""
-    evaluation = Evaluation(SETTINGS)
+    evaluator = AlertEvaluator(SETTINGS)
     for now_s in (0, 15):
-        evaluation.look(watched(now_s, HUNG))
-    assert [a.ends_at_s for a in named(evaluation.look(watched(30)), HANG)] == [30]
-    assert named(evaluation.look(watched(45)), HANG) == []
+        evaluator.evaluate(watched(now_s, HUNG))
+    assert [a.ends_at_s for a in named(evaluator.evaluate(watched(30)), HANG)] == [30]
+    assert named(evaluator.evaluate(watched(45)), HANG) == []
 
 
 def test_a_clock_that_is_set_back_ends_nothing_and_holds_nothing_up() -> None:
     """Only progress of the clock counts, and no alert ends before it began."""
-    evaluation = Evaluation(SETTINGS)
-    evaluation.look(watched(10_000, HUNG))
-    evaluation.look(watched(10_010, HUNG))
-    assert named(evaluation.look(watched(50, HUNG)), HANG) == []
-    [alert] = named(evaluation.look(watched(55, HUNG)), HANG)
+    evaluator = AlertEvaluator(SETTINGS)
+    evaluator.evaluate(watched(10_000, HUNG))
+    evaluator.evaluate(watched(10_010, HUNG))
+    assert named(evaluator.evaluate(watched(50, HUNG)), HANG) == []
+    [alert] = named(evaluator.evaluate(watched(55, HUNG)), HANG)
     assert alert.starts_at_s == 55
-    [kept] = named(evaluation.look(watched(20, HUNG)), HANG)
+    [kept] = named(evaluator.evaluate(watched(20, HUNG)), HANG)
     assert kept.ends_at_s is None
-    [ended] = named(evaluation.look(watched(20, RUN)), HANG)
+    [ended] = named(evaluator.evaluate(watched(20, RUN)), HANG)
     assert (ended.starts_at_s, ended.ends_at_s) == (55, 55)
 
 
@@ -173,13 +173,13 @@ def test_at_most_twenty_ranks_of_a_run_are_named() -> None:
         for rank in range(30)
     )
     run = replace(RUN, scores=Scores(section_relative=scores))
-    evaluation = Evaluation(SETTINGS)
-    evaluation.look(watched(0, run))
-    ranks = {a.labels["rank"] for a in named(evaluation.look(watched(30, run)), LOW)}
+    evaluator = AlertEvaluator(SETTINGS)
+    evaluator.evaluate(watched(0, run))
+    ranks = {a.labels["rank"] for a in named(evaluator.evaluate(watched(30, run)), LOW)}
     assert ranks == {str(rank) for rank in range(10, 30)}
 
 
-def culprits(*, node: str = "n0") -> WatchedRun:
+def culprits(*, node: str = "n0") -> RunStatus:
     found = (
         Culprit(rank=3, node=node, role="default", why="lost"),
         Culprit(rank=4, node="n1", role="default", why="never_joined"),
@@ -187,10 +187,10 @@ def culprits(*, node: str = "n0") -> WatchedRun:
     return replace(RUN, state="partly_lost", culprits=found)
 
 
-def firing(run: WatchedRun, **more: object) -> dict[str, Alert]:
-    evaluation = Evaluation(SETTINGS)
+def firing(run: RunStatus, **more: object) -> dict[str, Alert]:
+    evaluator = AlertEvaluator(SETTINGS)
     for now_s in (0, 1_000):
-        alerts = evaluation.look(watched(now_s, run, **more))  # type: ignore[arg-type]
+        alerts = evaluator.evaluate(watched(now_s, run, **more))  # type: ignore[arg-type]
     return {alert.name: alert for alert in alerts}
 
 
@@ -285,35 +285,37 @@ def test_a_run_that_trains_without_scores_is_told_of(
 ) -> None:
     """No sooner than a quarter of an hour after it began, or was scored last."""
     run = replace(RUN, since_s=since_s, last_scored_at_s=scored_s)
-    evaluation = Evaluation(SETTINGS)
+    evaluator = AlertEvaluator(SETTINGS)
     for now_s in (1_000, 1_060):
-        alerts = evaluation.look(watched(now_s, run))
+        alerts = evaluator.evaluate(watched(now_s, run))
     assert bool(named(alerts, "StragglerNoData")) == fires
 
 
 def test_losses_are_told_for_five_minutes() -> None:
     """Since they grew, or began again."""
-    name, evaluation = "StragglerSpansDropped", Evaluation(SETTINGS)
-    assert named(evaluation.look(watched(0, RUN)), name) == []
+    name, evaluator = "StragglerSpansDropped", AlertEvaluator(SETTINGS)
+    assert named(evaluator.evaluate(watched(0, RUN)), name) == []
     lost = replace(RUN, dropped={"ring_full": 8, "rejected": 1})
     for now_s in (10, 309):
-        reasons = {a.labels["reason"] for a in named(evaluation.look(watched(now_s, lost)), name)}
+        reasons = {
+            a.labels["reason"] for a in named(evaluator.evaluate(watched(now_s, lost)), name)
+        }
         assert reasons == {"ring_full", "rejected"}
-    ended = named(evaluation.look(watched(310, lost)), name)
+    ended = named(evaluator.evaluate(watched(310, lost)), name)
     assert [alert.ends_at_s for alert in ended] == [310, 310]
     of_the_next_attempt = replace(RUN, dropped={"ring_full": 0})
-    assert named(evaluation.look(watched(320, of_the_next_attempt)), name) == []
+    assert named(evaluator.evaluate(watched(320, of_the_next_attempt)), name) == []
     lost = replace(RUN, dropped={"ring_full": 2})
-    [found] = named(evaluation.look(watched(330, lost)), name)
+    [found] = named(evaluator.evaluate(watched(330, lost)), name)
     assert found.labels["reason"] == "ring_full"
 
 
 def test_a_clash_is_told_once_for_all_groups_of_a_run() -> None:
     """It has no group."""
-    evaluation = Evaluation(SETTINGS)
+    evaluator = AlertEvaluator(SETTINGS)
     runs = (replace(RUN, clashes=2), replace(RUN, group="critic", clashes=2))
     for now_s in (0, 60):
-        alerts = evaluation.look(watched(now_s, *runs))
+        alerts = evaluator.evaluate(watched(now_s, *runs))
     [found] = named(alerts, "StragglerIdentityCollision")
     assert "group" not in found.labels
     assert "StragglerIdentityCollision" not in firing(RUN)
@@ -327,10 +329,10 @@ def test_links_are_there_where_settings_name_them() -> None:
         runbook_url="https://r.example/p",
         alertmanager_url="https://a.example",
     )
-    evaluation = Evaluation(settings)
+    evaluator = AlertEvaluator(settings)
     run = replace(HUNG, run_id='a "b"', group="")
     for now_s in (0, 15):
-        alerts = evaluation.look(watched(now_s, run, cluster="eu 1"))
+        alerts = evaluator.evaluate(watched(now_s, run, cluster="eu 1"))
     [alert] = named(alerts, HANG)
     links = {name: text for name, text in alert.annotations.items() if name.endswith("_url")}
     assert links == {

@@ -8,9 +8,8 @@ from typing import Any
 
 import yaml
 
-from otel_straggler.alerts.catalogue import CATALOGUE
-from otel_straggler.alerts.inhibition import INHIBITIONS, uninhibited
-from otel_straggler.alerts.render import render_alertmanager
+from otel_straggler.alerts.catalogue import CATALOGUE, INHIBITIONS, uninhibited
+from otel_straggler.alerts.render import alertmanager_file
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.model.alert import Alert
 
@@ -88,10 +87,7 @@ def test_no_alert_silences_itself() -> None:
 
 def test_the_example_for_alertmanager_inhibits_the_same() -> None:
     """Every pair of names and severities; the example may leave the mode to its routes."""
-    (text,) = [
-        text for name, text in render_alertmanager(AlertSettings()).items() if "yaml" in name
-    ]
-    rules = yaml.safe_load(text)["inhibit_rules"]
+    rules = yaml.safe_load(alertmanager_file(AlertSettings()))["inhibit_rules"]
     names_known = {rule.name for rule in CATALOGUE}
     for source, target in itertools.product(sorted(names_known), repeat=2):
         for grave, other in itertools.product(("critical", "warning"), repeat=2):

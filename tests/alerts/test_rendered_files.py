@@ -12,10 +12,8 @@ import yaml
 
 from otel_straggler import semconv
 from otel_straggler.alerts.catalogue import CATALOGUE, NAMES
-from otel_straggler.alerts.checking import findings_in_config, findings_in_rules
-from otel_straggler.alerts.published import labels_by_name
+from otel_straggler.alerts.checking import findings_in_config, findings_in_rules, labels_by_name
 from otel_straggler.alerts.render import render_all
-from otel_straggler.alerts.runbooks import RUNBOOKS
 from otel_straggler.alerts.settings import AlertSettings, parse_settings
 from otel_straggler.cli.group import VERBS, otel_straggler
 
@@ -86,7 +84,7 @@ def test_prometheus_takes_the_rules(name: str, promtool: Program) -> None:
 
 @pytest.mark.parametrize("file", TESTS, ids=lambda file: file.stem)
 def test_alerts_say_what_their_tests_expect(file: Path, promtool: Program) -> None:
-    """Silence before they are due, then the exact labels and sentences."""
+    """Silence before they are due, then the exact labels and messages."""
     ran = promtool("test", "rules", file)
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
@@ -233,7 +231,7 @@ def test_every_alert_has_a_test_for_silence_and_for_its_words(name: str) -> None
 @pytest.mark.parametrize("name", NAMES)
 def test_every_alert_has_a_chapter_with_three_actions(name: str) -> None:
     """And it says how to be quiet."""
-    text = RUNBOOKS[name]
+    text = next(rule.runbook for rule in CATALOGUE if rule.name == name)
     assert re.findall(r"^(\d)\. ", text, re.MULTILINE) == ["1", "2", "3"]
     assert "\nQuiet: " in text
     assert f"\n## {name}\n" in (ALERTS / "RUNBOOK.md").read_text()
@@ -258,7 +256,7 @@ def test_a_summary_names_no_number_and_no_label_holds_one() -> None:
     """Else each new value were a new alert."""
     for rule in CATALOGUE:
         assert "{value" not in rule.summary.text
-        used = (rule.summary.names | rule.description.names) - {"cluster", "collector"}
+        used = (rule.summary.labels | rule.description.labels) - {"cluster", "collector"}
         assert used <= set(rule.labels), rule.name
 
 

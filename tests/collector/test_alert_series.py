@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from otel_straggler import semconv
-from otel_straggler.alerts.watched import Culprit, WatchedRun
+from otel_straggler.alerts.rule import Culprit, RunStatus
 from otel_straggler.collector import watching
 from otel_straggler.collector.alert_series import run_families
 from otel_straggler.score.hangs.states import RunState
@@ -111,7 +111,7 @@ def test_every_state_has_its_series(
     assert world.samples(semconv.RUN_HUNG) == [(OF_RUN, hung)]
     told = [labels for labels, _ in world.samples(semconv.RUN_HANG_INFO)]
     assert [each["why"] for each in told] == ([] if why is None else [why])
-    assert [each["sentence"] for each in told] == ([] if why is None else [world.run().told])
+    assert [each["sentence"] for each in told] == ([] if why is None else [world.run().hang_text])
     assert sorted(world.by("rank", semconv.RANK_CULPRIT)) == culprits
     counted = world.by("state", semconv.RUN_RANKS)
     none = dict.fromkeys(["starting", "ok", "late", "stuck", "lost", "finished", "missing"], 0.0)
@@ -234,7 +234,7 @@ def test_of_fifty_lost_ranks_twenty_are_named_and_stay_so(make: Make) -> None:
     world.live(10.0, silent=[rank for rank in range(5, 60) if rank != 12])
     now = set(world.by("rank", semconv.RANK_CULPRIT))
     assert now == (first - {"12"}) | {"30"}
-    assert world.run().told.startswith("Ranks 5 to 11 and 13 to 59: no sign of life")
+    assert world.run().hang_text.startswith("Ranks 5 to 11 and 13 to 59: no sign of life")
 
 
 def test_each_group_of_a_run_is_watched_for_itself(make: Make) -> None:
@@ -335,14 +335,14 @@ def test_maintenance_that_is_over_counts_no_longer(make: Make) -> None:
 def test_hostile_texts_reach_prometheus_whole() -> None:
     """Names of nodes, jobs and sections may be anything, and the sentence may have them."""
     awkward = 'a"b\\c\nd} 1\n# HELP größe 前'
-    run = WatchedRun(
+    run = RunStatus(
         run_id=awkward,
         job=awkward,
         group=awkward,
         team=awkward,
         state="partly_lost",
         why="lost",
-        told=awkward,
+        hang_text=awkward,
         culprits=(Culprit(rank=1, node=awkward, role=awkward, why="lost"),),
         ranks={"lost": 1},
     )

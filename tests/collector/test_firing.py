@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.alerts.watched import Watched, WatchedRun
+from otel_straggler.alerts.rule import FleetStatus, RunStatus
 from otel_straggler.collector.firing import Firing
 from otel_straggler.model.alert import Alert
 
@@ -24,10 +24,10 @@ def alert(starts_at_s: float, name: str = "RunHung", ends_at_s: float | None = N
     )
 
 
-def watched(now_s: float, state: Any = None) -> Watched:
+def watched(now_s: float, state: Any = None) -> FleetStatus:
     """With the run in this state; None if it is not known."""
-    runs = () if state is None else (WatchedRun(run_id="r", state=state),)
-    return Watched(now_s=now_s, collector="c", runs=runs)
+    runs = () if state is None else (RunStatus(run_id="r", state=state),)
+    return FleetStatus(now_s=now_s, collector="c", runs=runs)
 
 
 def restarted(*alerts: Alert) -> Firing:
@@ -84,9 +84,9 @@ def test_a_run_that_is_scored_again_hangs_no_more() -> None:
     """After a minute; what its senders had kept is scored sooner, and is no progress. Of what is
     no hang that says nothing."""
 
-    def scored(now_s: float, at_s: float, state: Any = "training") -> Watched:
-        run = WatchedRun(run_id="r", state=state, last_scored_at_s=at_s)
-        return Watched(now_s=now_s, collector="c", runs=(run,))
+    def scored(now_s: float, at_s: float, state: Any = "training") -> FleetStatus:
+        run = RunStatus(run_id="r", state=state, last_scored_at_s=at_s)
+        return FleetStatus(now_s=now_s, collector="c", runs=(run,))
 
     firing = restarted(alert(100), alert(100, "RankStraggling"))
     assert len(firing.follow((), scored(2_000, 1_999))) == 2

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.alerts.watched import Watched, WatchedRun
+from otel_straggler.alerts.rule import FleetStatus, RunStatus
 from otel_straggler.collector.firing import Firing
 from otel_straggler.collector.notify_settings import NotifySettings
 from otel_straggler.collector.notifying import Notifying
@@ -26,17 +26,17 @@ class Scene:
     """A run that is as the test says, and what is kept of the notifier."""
 
     def __init__(self) -> None:
-        self.run: WatchedRun | None = WatchedRun(run_id="r", state="stuck")
+        self.run: RunStatus | None = RunStatus(run_id="r", state="stuck")
         self.firing: dict[str, dict[str, str]] = {}
         self.kept: dict[str, Any] | None = None
         self.shown = 0
         self._since: dict[str, float] = {}
 
-    def watched(self) -> Watched:
+    def watched(self) -> FleetStatus:
         runs = () if self.run is None else (self.run,)
-        return Watched(now_s=time.time(), collector="c", runs=runs)
+        return FleetStatus(now_s=time.time(), collector="c", runs=runs)
 
-    def evaluate(self, watched: Watched) -> tuple[Alert, ...]:
+    def evaluate(self, watched: FleetStatus) -> tuple[Alert, ...]:
         """Fires what the test says; an end is told once."""
         told = []
         for name in {*self.firing, *self._since}:
@@ -187,7 +187,7 @@ def test_a_restart_is_no_second_page(scene: Scene, begin: Callable[..., Notifyin
         scene.firing, scene.run = {}, None
         second = begin(scene.kept, webhook=receiver.url)
         eventually(lambda: second.of_run("r"))
-        scene.run, scene.firing = WatchedRun(run_id="r", state="stuck"), {"RunHung": {}}
+        scene.run, scene.firing = RunStatus(run_id="r", state="stuck"), {"RunHung": {}}
         time.sleep(0.3)
         assert names(receiver) == [["RunHung"]]
         scene.firing = {}
@@ -220,7 +220,7 @@ def test_a_mistake_of_ours_is_counted_and_the_next_look_goes_on(
     scene.firing = {"RunHung": {}}
     good, tries = scene.evaluate, []
 
-    def bad(watched: Watched) -> tuple[Alert, ...]:
+    def bad(watched: FleetStatus) -> tuple[Alert, ...]:
         tries.append(1)
         if len(tries) < 3:
             raise ZeroDivisionError
@@ -263,7 +263,7 @@ def test_an_alertmanager_remembers_for_a_collector_without_a_history(
         second = begin(alertmanagers=(real.url,))
         eventually(lambda: second.of_run("r"))
         assert len(real.alerts()) == 2
-        scene.run = WatchedRun(run_id="r", state="finished")
+        scene.run = RunStatus(run_id="r", state="finished")
         (left,) = eventually(lambda: len(real.alerts()) == 1 and real.alerts())
     assert left["labels"]["collector"] == "other"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.alerts.watched import Watched, WatchedRun
+from otel_straggler.alerts.rule import FleetStatus, RunStatus
 from otel_straggler.collector.hangs import Hangs
 from otel_straggler.collector.liveness import Liveness
 from otel_straggler.collector.watching import RunSeen, Watching
@@ -52,7 +52,7 @@ def watched(
     *,
     acknowledged: bool = False,
     nodes: frozenset[str] = frozenset(),
-) -> Watched:
+) -> FleetStatus:
     watching = Watching(
         mode, HangSettings(), lambda run_id, group: acknowledged and run_id == "run"
     )
@@ -64,7 +64,7 @@ def watched(
     return watching.watched([run], nodes, NOW + 300)
 
 
-def only(run: RunSeen, **how: Any) -> WatchedRun:
+def only(run: RunSeen, **how: Any) -> RunStatus:
     (found,) = watched(run, **how).runs
     return found
 
@@ -104,7 +104,7 @@ def test_ranks_that_are_lost_are_named_with_their_nodes() -> None:
         (3, "node-3", "lost"),
     ]
     assert (run.state, run.is_hung, run.why) == ("partly_lost", True, "lost")
-    assert run.told
+    assert run.hang_text
     assert not only(seen(silent=(2,))).is_hung
 
 
@@ -116,7 +116,7 @@ def test_a_hang_of_which_somebody_has_taken_note_is_none_and_names_nobody() -> N
 
 def test_nobody_is_to_blame_for_a_run_that_trains() -> None:
     run = only(seen())
-    assert (run.state, run.is_hung, run.why, run.told, run.culprits) == (
+    assert (run.state, run.is_hung, run.why, run.hang_text, run.culprits) == (
         "training",
         False,
         None,
@@ -173,7 +173,7 @@ def test_what_people_have_silenced_is_not_shown(by_hand: Any) -> None:
     assert only_of(watched(replace(seen(), judged=quiet)), "") == ()
 
 
-def only_of(shown: Watched, group: str) -> Any:
+def only_of(shown: FleetStatus, group: str) -> Any:
     return next(run.verdicts for run in shown.runs if run.group == group)
 
 

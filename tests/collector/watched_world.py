@@ -9,7 +9,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from otel_straggler import semconv
-from otel_straggler.alerts.watched import Watched, WatchedRun
+from otel_straggler.alerts.rule import FleetStatus, RunStatus
 from otel_straggler.collector.admission import Admission
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.alert import Maintenance
@@ -145,10 +145,10 @@ class WatchedWorld:
     # --- what is published --------------------------------------------------------------------
 
     @property
-    def watched(self) -> Watched:
+    def watched(self) -> FleetStatus:
         return self.worker.snapshot.watched
 
-    def run(self, group: str = "") -> WatchedRun:
+    def run(self, group: str = "") -> RunStatus:
         (found,) = [run for run in self.watched.runs if run.group == group]
         return found
 

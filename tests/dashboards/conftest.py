@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.alerts.published import labels_by_name
+from otel_straggler.alerts.checking import labels_by_name
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "dashboards"

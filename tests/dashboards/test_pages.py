@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from otel_straggler import semconv
-from otel_straggler.alerts.published import labels_by_name
-from otel_straggler.alerts.query_labels import QueryLabels
+from otel_straggler.alerts.checking import QueryLabels, labels_by_name
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.live_series import live_families
 from otel_straggler.collector.liveness import World

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from otel_straggler import semconv
-from otel_straggler.alerts.published import CONSTANT, labels_by_name
-from otel_straggler.alerts.recorded import RECORDED
+from otel_straggler.alerts.checking import CONSTANT, labels_by_name
+from otel_straggler.alerts.promql import RECORDED
 
 ROOT = Path(__file__).parents[2]
 

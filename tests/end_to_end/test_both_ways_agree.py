@@ -22,7 +22,7 @@ import pytest
 
 from otel_straggler import semconv
 from otel_straggler.alerts.catalogue import CATALOGUE
-from otel_straggler.alerts.render import render_rules
+from otel_straggler.alerts.prometheus import rules_file
 from otel_straggler.collector.alerts_settings import AlertsSettings
 from otel_straggler.collector.liveness_settings import LivenessSettings
 from otel_straggler.collector.notify_settings import NotifySettings
@@ -75,8 +75,8 @@ def running_prometheus(folder: Path, target: str, alertmanager: Alertmanager) ->
         if os.environ.get("CI"):
             pytest.fail(sentence)
         pytest.skip(sentence)
-    ((name, rules),) = render_rules(QUICK).items()
-    (folder / name).write_text(rules)
+    name = "rules.yaml"
+    (folder / name).write_text(rules_file(QUICK))
     told = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
         "rule_files": [name],

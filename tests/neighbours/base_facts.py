@@ -32,7 +32,7 @@ NEED_AN_EXTRA = (
     "otel_straggler.cli.",
     "otel_straggler.collector.",
     "otel_straggler.receive.",
-    "otel_straggler.alerts.query_labels",  # for `otel-straggler alerts check`, which says so
+    "otel_straggler.alerts.checking",  # for `otel-straggler alerts check`, which says so
     "otel_straggler.dashboards.",  # makes the files that the wheel has; `export` needs none
 )
 FIVE_LINES = """

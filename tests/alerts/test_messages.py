@@ -12,10 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_straggler.alerts.catalogue import CATALOGUE
-from otel_straggler.alerts.humanized import humanize, humanize_duration, humanize_percentage
-from otel_straggler.alerts.links import links, links_in_go
+from otel_straggler.alerts.messages import (
+    Message,
+    humanize,
+    humanize_duration,
+    humanize_percentage,
+    links,
+    links_in_go,
+)
 from otel_straggler.alerts.rule import AlertRule
-from otel_straggler.alerts.sentences import Sentence
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.publish.prometheus import labels as labels_text
 
@@ -53,7 +58,7 @@ def test_both_write_the_same_for_every_alert(seed: int, promtool: Program, tmp_p
         annotations = {
             "summary": rule.summary.in_go(),
             "description": rule.description.in_go(),
-            **links_in_go(rule, LINKED),
+            **links_in_go(rule.name, rule.labels, LINKED),
         }
         rules.append({"alert": name, "expr": f"probe{n}", "annotations": annotations})
         tests += [_example(rule, n, random_) for _ in range(6)]
@@ -88,7 +93,7 @@ def _example(rule: AlertRule, n: int, random_: random.Random) -> Any:
     written = {
         "summary": rule.summary.render(labels, value, facts),
         "description": rule.description.render(labels, value, facts),
-        **links(rule, LINKED, labels),
+        **links(rule.name, rule.labels, LINKED, labels),
     }
     known = {name: text for name, text in labels.items() if text}
     expected = {"exp_labels": known, "exp_annotations": written}
@@ -135,7 +140,7 @@ def test_numbers_are_written_as_prometheus_writes_them(promtool: Program, tmp_pa
 
 def test_brackets_are_left_out_where_something_in_them_is_not_known() -> None:
     """Labels that are empty, facts that are absent."""
-    sentence = Sentence("Rank {rank}[ on {node}] runs at {value|percent}.")
+    sentence = Message("Rank {rank}[ on {node}] runs at {value|percent}.")
     assert sentence.render({"rank": "3", "node": "n0"}, 0.5) == "Rank 3 on n0 runs at 50%."
     assert sentence.render({"rank": "3", "node": ""}, 0.5) == "Rank 3 runs at 50%."
     assert sentence.render({"rank": "3"}, 0.5) == "Rank 3 runs at 50%."
@@ -145,11 +150,11 @@ def test_brackets_are_left_out_where_something_in_them_is_not_known() -> None:
 def test_a_sentence_with_odd_brackets_is_refused(text: str) -> None:
     """When the catalogue is loaded, not at night."""
     with pytest.raises(ValueError, match="brackets"):
-        Sentence(text)
+        Message(text)
 
 
 @given(st.text(), st.text())
 def test_no_label_is_taken_for_a_template(rank: str, node: str) -> None:
     """Whatever it holds."""
-    written = Sentence("{rank}:{node}").render({"rank": rank, "node": node}, 1.0)
+    written = Message("{rank}:{node}").render({"rank": rank, "node": node}, 1.0)
     assert written == f"{rank}:{node}"
