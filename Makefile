@@ -40,28 +40,28 @@ screenshots: dev servers ## pictures of the live page in docs/images, from real 
 	$(BIN)/python docs/screenshots.py
 
 .PHONY: generate
-generate: dev ## write the reference pages in docs/ from the code
+generate: dev servers ## write reference pages, alerts, dashboards and the report's script from the code
 	$(BIN)/python docs/generate.py
 
 docs: dev ## the documentation as a site, in out/site
 	$(PIP_INSTALL) -c constraints-dev.txt mkdocs-material
 	$(BIN)/mkdocs build --strict --quiet
 
-check: dev ## format, lint, types, import contracts, reference pages
+check: dev $(AFTER) ## format, lint, types, import contracts, reference pages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/generate.py --check
 
-cpp-test: $(CPP_AFTER) ## the C++ tests: plain, under ASan, UBSan and TSan, and for arm64 under qemu-user
+cpp-test: $(AFTER) ## the C++ tests: plain, under ASan, UBSan and TSan, and for arm64 under qemu-user
 	$(MAKE) --no-print-directory --jobs=$$(nproc) --output-sync=target -C cuda_ext test
 
 # pip needs one core for most of its time: the C++ tests, which need nothing that it installs, have
 # the other. The environments of the neighbours are built and tried beside the other tests: each
 # alone leaves a core idle towards its end.
 test: ## all that CI runs
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target CPP_AFTER=servers check cpp-test
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target AFTER=servers check cpp-test
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target py-test neighbours
 
 # Much of a test is waiting: three at a time keep two cores busy. A file stays in one process. Files

@@ -1,12 +1,16 @@
-"""Write reference pages, alert files and dashboards from the code: ``make generate``. ``--check``
-only looks.
+"""Write reference pages, alert files, dashboards and the script of a report from the code:
+``make generate``. ``--check`` only looks.
 
-Each page is what the code says; a field without a description stops it with a sentence.
+Each page is what the code says; a field without a description stops it with a sentence. The script
+needs esbuild (``make servers``): without it, it is left as it is, except under CI.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -20,6 +24,8 @@ from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.dashboards.render import render_all as render_dashboards
 
 HERE = Path(__file__).parent
+ESBUILD = HERE.parent / "tests" / "interop" / "javascript" / "node_modules" / "esbuild"
+PAGE = HERE.parent / "otel_straggler" / "page"
 sys.path.insert(0, str(HERE.parent))  # benchmarks are not installed
 from benchmarks.gpu import page as gpu_page  # noqa: E402
 
@@ -37,6 +43,10 @@ def main(arguments: list[str]) -> int:
     stale = []
     made = {f"../alerts/{name}": text for name, text in render_all(AlertSettings()).items()}
     made |= {f"../dashboards/{name}": text for name, text in render_dashboards().items()}
+    if (script := report_script()) is not None:
+        made["../otel_straggler/page/report.js"] = script
+    elif os.environ.get("CI"):
+        return _say("report.js cannot be made: no esbuild. Run: make servers")
     for name, page in PAGES.items():
         try:
             made[name] = NOTE + page()
@@ -53,6 +63,17 @@ def main(arguments: list[str]) -> int:
     if stale and "--check" in arguments:
         return _say(f"{', '.join(stale)}: not what the code says. Run: make generate")
     return 0
+
+
+def report_script() -> str | None:
+    """The modules of the page as one script; None without esbuild."""
+    node = shutil.which("node")
+    if node is None or not ESBUILD.is_dir():
+        return None
+    options = ("--bundle", "--minify", "--line-limit=120", "--format=iife", "--target=es2022")
+    main = PAGE / "static" / "js" / "main.js"
+    command = [node, ESBUILD / "bin" / "esbuild", main, *options, "--log-level=warning"]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout  # noqa: S603
 
 
 def _say(message: str) -> int:
