@@ -20,7 +20,7 @@ JSON = {"Content-Type": "application/json"}
 def begin(start: Any, kit: Any, by_hand: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Starts a collector that calls for the only rank of every run."""
     judged = by_hand.judged(by_hand.verdict(rank=0))
-    monkeypatch.setattr(Scorer, "judged", lambda *_: judged)
+    monkeypatch.setattr(Scorer, "verdicts", lambda *_: judged)
 
     def begin(**settings: Any) -> Any:
         live = start(**settings)

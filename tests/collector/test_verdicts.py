@@ -39,7 +39,7 @@ def judged(by_hand: Any) -> Any:
 @pytest.fixture
 def live(start: Any, kit: Any, judged: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A collector with eight ranks, on a node each, that says ``judged`` of every run."""
-    monkeypatch.setattr(Scorer, "judged", lambda *_: judged)
+    monkeypatch.setattr(Scorer, "verdicts", lambda *_: judged)
     found = start(scoring__grace_seconds=20.0)
     for number in range(RANKS):
         found.post(kit.spans_of(kit.rank(number, RANKS), range(5)))
@@ -93,7 +93,7 @@ def test_scores_give_way_to_verdicts_and_leave_workers_a_quarter(
     """The order in which a budget is spent; the rank that is called slow keeps its scores."""
     cells = tuple((0, d, 1.0) for d in range(500))
     judged = by_hand.judged(by_hand.verdict(rank=42), worlds=(by_hand.world(heat=cells),))
-    monkeypatch.setattr(Scorer, "judged", lambda *_: judged)
+    monkeypatch.setattr(Scorer, "verdicts", lambda *_: judged)
     small = start(metrics__series_budget=900, scoring__grace_seconds=60.0)
     ranks = 100
     for number in range(ranks):
