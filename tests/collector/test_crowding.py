@@ -135,7 +135,8 @@ class Days:
 
     def scored(self) -> set[tuple[str, str]]:
         """The worlds of which the scorer has anything."""
-        return {key[:2] for key in self.worker._scorer._worlds}
+        runs = self.worker._scorer._runs
+        return {(run_id, group) for run_id, worlds in runs.items() for group in worlds}
 
     def watched(self) -> set[tuple[str, str]]:
         """Those that are shown."""

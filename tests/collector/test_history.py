@@ -319,7 +319,7 @@ class Judged:
         if self._refuses in state:
             raise InputError("no such state")
 
-    def new_changes(self) -> list[Verdict]:
+    def drain_changes(self) -> list[Verdict]:
         new, self.changes = self.changes, []
         return new
 
