@@ -21,7 +21,7 @@ from described import Undescribed
 
 from otel_straggler.alerts.render import render_all
 from otel_straggler.alerts.settings import AlertSettings
-from otel_straggler.dashboards.render import render_all as render_dashboards
+from otel_straggler.dashboards.export import render_all as render_dashboards
 
 HERE = Path(__file__).parent
 ESBUILD = HERE.parent / "tests" / "interop" / "javascript" / "node_modules" / "esbuild"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from otel_straggler.dashboards.exported import export as export_files
+from otel_straggler.dashboards.export import export as export_files
 
 
 @click.group(short_help="Write pages for Grafana.")

@@ -5,16 +5,20 @@ from __future__ import annotations
 from grafana_foundation_sdk.models.common import BigValueTextMode
 
 from otel_straggler import semconv
-from otel_straggler.dashboards.goodput import over_runs
-from otel_straggler.dashboards.marks import (
+from otel_straggler.dashboards.page import page, run_variables
+from otel_straggler.dashboards.panels import (
     GOODPUTS,
     NONE_IS_GOOD,
+    PLAIN,
     RUN_SLOWDOWNS,
     RUN_STATES,
     SHARES,
+    Panel,
+    lines,
+    link,
+    number,
+    rows,
 )
-from otel_straggler.dashboards.page import page, run_variables
-from otel_straggler.dashboards.panels import PLAIN, Panel, lines, link, number
 from otel_straggler.dashboards.queries import (
     OF_RUN,
     RUN,
@@ -23,8 +27,8 @@ from otel_straggler.dashboards.queries import (
     newest,
     pace,
     series,
+    total_pace,
 )
-from otel_straggler.dashboards.tables import rows
 
 _SUBJECT = f"{RUN}, subject_id, scope, rank, node, section"
 _RUN = ("job_name", "run_id")
@@ -40,7 +44,7 @@ def render() -> str:
         run_variables(is_one_run=False),
         [
             ("Now", _now()),
-            ("Runs", [_runs(), _lost_over_time(), over_runs()]),
+            ("Runs", [_runs(), _lost_over_time(), _lost_by_reason()]),
             ("Who it is", [_culprits()]),
         ],
     )
@@ -134,6 +138,20 @@ def _lost_over_time() -> Panel:
         [("{{run_id}} {{group}}", f"{_LOST} and on ({RUN}) {chosen}")],
         links=[link("Run ${__field.labels.run_id}", "run", *_RUN)],
         span=24,
+    )
+
+
+def _lost_by_reason() -> Panel:
+    return lines(
+        8,
+        "Time that is not useful, by reason",
+        "Runs' worth of time that all chosen runs together lose now, by reason; 1 is one run that "
+        "does nothing useful. Work on the thickest band that all runs share first.",
+        "short",
+        [("{{reason}}", total_pace(semconv.RUN_LOST, "cluster, reason"))],
+        stacked=True,
+        span=24,
+        empty="No run tells its goodput",
     )
 
 

@@ -9,10 +9,17 @@ from __future__ import annotations
 from typing import Final
 
 from otel_straggler import semconv
-from otel_straggler.dashboards.marks import HEAT, NONE_IS_GOOD, PART_IS_ODD
-from otel_straggler.dashboards.panels import PLAIN, Panel, lines
+from otel_straggler.dashboards.panels import (
+    HEAT,
+    NONE_IS_GOOD,
+    OF_ONE_RUN,
+    PART_IS_ODD,
+    PLAIN,
+    Panel,
+    lines,
+    rows,
+)
 from otel_straggler.dashboards.queries import OF_RANK, RANK, newest, pace, series
-from otel_straggler.dashboards.tables import OF_ONE_RUN, rows
 from otel_straggler.semconv import Metric
 
 _GPU: Final = f"{RANK}, hw_id"

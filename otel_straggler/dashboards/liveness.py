@@ -5,11 +5,22 @@ from __future__ import annotations
 from grafana_foundation_sdk.models.common import BigValueTextMode
 
 from otel_straggler import semconv
-from otel_straggler.dashboards.marks import HEARD, NONE_IS_GOOD, RUN_STATES, STATES
 from otel_straggler.dashboards.page import page, run_variables
-from otel_straggler.dashboards.panels import PLAIN, Panel, bars, lines, link, number
+from otel_straggler.dashboards.panels import (
+    HEARTBEAT_AGES,
+    NONE_IS_GOOD,
+    OF_ONE_RUN,
+    PLAIN,
+    RUN_STATES,
+    STATES,
+    Panel,
+    bars,
+    lines,
+    link,
+    number,
+    rows,
+)
 from otel_straggler.dashboards.queries import MOST_LINES, RANK, RUN, is_chosen, newest, series
-from otel_straggler.dashboards.tables import OF_ONE_RUN, rows
 
 _ENDED = newest(semconv.RANK_STATE, RANK, more='state="finished"')
 _NO_JOB = is_chosen("cluster", "run_id")
@@ -60,7 +71,7 @@ def _now() -> list[Panel]:
             newest(semconv.RUN_HUNG, RUN),
             NONE_IS_GOOD,
             span=8,
-            words=("no", "yes"),
+            texts=("no", "yes"),
             empty="No collector knows it",
         ),
         number(
@@ -130,7 +141,7 @@ def _silent() -> Panel:
         "rank {{rank}} {{node}} {{group}}",
         f"topk({MOST_LINES}, {_age(semconv.LAST_HEARTBEAT)})",
         links=[_TO_RANK],
-        steps=HEARD,
+        steps=HEARTBEAT_AGES,
         empty="All ranks have ended, or none was heard",
     )
 

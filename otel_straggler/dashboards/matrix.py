@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from otel_straggler import semconv
-from otel_straggler.dashboards.marks import RUN_SLOWDOWNS, SLOWDOWNS
 from otel_straggler.dashboards.page import one, page, run_variables
-from otel_straggler.dashboards.panels import PLAIN, Panel, link, number, timeline
+from otel_straggler.dashboards.panels import (
+    PLAIN,
+    RUN_SLOWDOWNS,
+    SLOWDOWNS,
+    Panel,
+    link,
+    matrix,
+    number,
+    timeline,
+)
 from otel_straggler.dashboards.queries import OF_RUN, RANK, RUN, highest, is_chosen, newest, series
-from otel_straggler.dashboards.tables import matrix
 
 _WORLD = f"{OF_RUN}, {is_chosen('group')}"
 _MOST_CELLS = 2_048

@@ -1,29 +1,65 @@
-"""Kinds of panels, as the pages use them. Ids are given, so that links to a panel stay."""
+"""Kinds of panels and their colours, as the pages use them. Ids are given, so that links stay."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from grafana_foundation_sdk.builders import bargauge, common, stat, statetimeline, timeseries
+from grafana_foundation_sdk.builders import bargauge, common, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.builders import dashboard as d
 from grafana_foundation_sdk.builders.prometheus import Dataquery
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import common as cm
 from grafana_foundation_sdk.models import dashboard as dm
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 DATASOURCE: Final = cm.DataSourceRef(type_val="prometheus", uid="${datasource}")
 Panel: TypeAlias = Builder[dm.Panel]
 Steps = Sequence[tuple[float | None, str]]
+"""Where a colour begins. Those that alerts look at are the alerts' defaults; a test says so."""
 Colours = Sequence[tuple[str, str]]
 """First words of a legend, as a pattern, and their colour."""
-NOTHING: Final = "Nothing was told of it in this range."
+Queries = Sequence[tuple[str, str]]
+"""Pairs of legend and expression."""
 PLAIN: Final = ((None, "blue"),)
 """For numbers that are neither good nor bad."""
-REFS: Final = "ABCDEFGHIJ"
-_MOST_POINTS: Final = 200
+SCORE_LOW: Final = 0.75
+RUN_SLOW: Final = 1.15
+SCORES: Final = ((None, "dark-red"), (SCORE_LOW, "orange"), (0.9, "green"))
+RUN_SLOWDOWNS: Final = ((None, "green"), (1.05, "orange"), (RUN_SLOW, "dark-red"))
+SLOWDOWNS: Final = ((None, "green"), (1.1, "orange"), (1 / SCORE_LOW, "dark-red"))
+NONE_IS_GOOD: Final = ((None, "green"), (0.5, "dark-red"))
+SHARES: Final = ((None, "dark-red"), (0.5, "orange"), (0.95, "green"))
+GOODPUTS: Final = ((None, "dark-red"), (0.7, "orange"), (0.9, "green"))
+HEAT: Final = ((None, "green"), (85.0, "orange"), (92.0, "dark-red"))
+HEARTBEAT_AGES: Final = ((None, "green"), (20.0, "dark-red"))
+"""Seconds since the last heartbeat: after so many a rank is lost, unless that is set otherwise."""
+RATE_IS_ODD: Final = ((None, "green"), (0.001, "orange"))
+PART_IS_ODD: Final = ((None, "green"), (0.05, "orange"))
+STATES: Final = (
+    ("ok", "green"),
+    ("starting", "light-blue"),
+    ("finished", "blue"),
+    ("late", "orange"),
+    ("missing", "purple"),
+    ("stuck", "dark-red"),
+    ("lost", "dark-purple"),
+)
+"""Of ranks: by the order of lines, those that are well would be red."""
+RUN_STATES: Final = (
+    ("training", "green"),
+    ("starting", "light-blue"),
+    ("stuck|partly_lost|lost|failed", "dark-red"),
+    ("forgotten", "orange"),
+)
+OF_ONE_RUN: Final = ("job_name", "run_id")
+"""Columns that are the same in each row, on a page about one run."""
+_MAX_POINTS: Final = 200
 """Of a line, so that an answer about 10,000 ranks stays small on a screen of any width."""
 _KEPT: Final = "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
+
+
+# --- lines, numbers, bars ------------------------------------------------------------------------
 
 
 def lines(
@@ -31,22 +67,18 @@ def lines(
     title: str,
     description: str,
     unit: str,
-    queries: Sequence[tuple[str, str]],
+    queries: Queries,
     *,
     steps: Steps = PLAIN,
     stacked: bool = False,
     links: Sequence[d.DashboardLink] = (),
     span: int = 12,
-    least: float = 0,
+    lowest: float = 0,
     colours: Colours = (),
     empty: str = "",
 ) -> Panel:
-    """Lines over time, from ``least`` up; ``queries`` are pairs of legend and expression, ``empty``
-    is said where there is nothing to draw.
-    """
-    panel = timeseries.Panel().id(id_).title(title).description(description).unit(unit)
-    panel.no_value(empty or NOTHING)
-    panel.span(span).height(8).datasource(DATASOURCE).min(least).thresholds(thresholds(steps))
+    """Lines over time, from ``lowest`` up; ``empty`` is shown where there is nothing to draw."""
+    panel = timeseries.Panel().min(lowest).max_data_points(_MAX_POINTS)
     legend_options = common.VizLegendOptions().display_mode(cm.LegendDisplayMode.LIST)
     panel.legend(legend_options.show_legend(True))
     panel.tooltip(common.VizTooltipOptions().mode(cm.TooltipDisplayMode.MULTI))
@@ -55,12 +87,10 @@ def lines(
         panel.thresholds_style(style)
     if stacked:
         panel.fill_opacity(30).stacking(common.StackingConfig().mode(cm.StackingMode.NORMAL))
-    panel.data_links(list(links)).max_data_points(_MOST_POINTS)
-    for pattern, fixed in coloured(colours):
-        panel.override_by_regexp(pattern, fixed)
-    for ref, (legend, expression) in zip(REFS, queries, strict=False):
-        panel.with_target(query(ref, expression).legend_format(legend).range())
-    return panel
+    for ref, (legend, expression) in zip("ABCDEFGHIJ", queries, strict=False):
+        panel.with_target(_query(ref, expression).legend_format(legend).range())
+    _describe(panel, id_, title, description, unit, steps, empty, (span, 8))
+    return _linked(panel, links, colours)
 
 
 def number(
@@ -75,22 +105,16 @@ def number(
     *,
     is_count: bool = False,
     shows: cm.BigValueTextMode = cm.BigValueTextMode.AUTO,
-    words: Sequence[str] = (),
+    texts: Sequence[str] = (),
     colours: Colours = (),
     empty: str = "",
 ) -> Panel:
-    """One figure now, or one for each series; ``words`` stand for 0, 1, 2."""
-    panel = stat.Panel().id(id_).title(title).description(description).unit(unit)
-    panel.no_value(empty or NOTHING)
-    for pattern, fixed in coloured(colours):
-        panel.override_by_regexp(pattern, fixed)
-    panel.decimals(0 if is_count else 2).text_mode(shows)
-    panel.span(span).height(4).datasource(DATASOURCE).thresholds(thresholds(steps))
+    """One figure now, or one for each series; ``texts`` stand for 0, 1, 2."""
+    panel = stat.Panel().decimals(0 if is_count else 2).text_mode(shows)
     panel.graph_mode(cm.BigValueGraphMode.NONE).color_mode(cm.BigValueColorMode.VALUE)
-    panel.data_links(list(links))
-    if words:
-        panel.mappings([_words(words)])
-    return panel.with_target(query("A", expression).legend_format("__auto").instant())
+    panel.with_target(_query("A", expression).legend_format("__auto").instant())
+    _describe(panel, id_, title, description, unit, steps, empty, (span, 4))
+    return _linked(panel, links, colours, texts)
 
 
 def bars(
@@ -107,12 +131,11 @@ def bars(
     empty: str = "",
 ) -> Panel:
     """One bar for each series now."""
-    panel = bargauge.Panel().id(id_).title(title).description(description).unit(unit).min(0)
-    panel.no_value(empty or NOTHING)
-    panel.span(span).height(9).datasource(DATASOURCE).thresholds(thresholds(steps))
-    panel.orientation(cm.VizOrientation.HORIZONTAL).data_links(list(links))
+    panel = bargauge.Panel().min(0).orientation(cm.VizOrientation.HORIZONTAL)
     panel.display_mode(cm.BarGaugeDisplayMode.BASIC)
-    return panel.with_target(query("A", expression).legend_format(legend).instant())
+    panel.with_target(_query("A", expression).legend_format(legend).instant())
+    _describe(panel, id_, title, description, unit, steps, empty, (span, 9))
+    return _linked(panel, links)
 
 
 def timeline(
@@ -125,40 +148,52 @@ def timeline(
     *,
     steps: Steps,
     links: Sequence[d.DashboardLink] = (),
-    words: Sequence[str] = (),
+    texts: Sequence[str] = (),
     colours: Colours = (),
     empty: str = "",
 ) -> Panel:
-    """A row for each series, coloured by its value; ``words`` stand for 0, 1, 2."""
-    panel = statetimeline.Panel().id(id_).title(title).description(description).unit(unit)
-    panel.no_value(empty or NOTHING)
-    for pattern, fixed in coloured(colours):
-        panel.override_by_regexp(pattern, fixed)
-    panel.span(24).height(10).datasource(DATASOURCE).thresholds(thresholds(steps)).per_page(20)
-    panel.color_scheme(d.FieldColor().mode(dm.FieldColorModeId.THRESHOLDS)).data_links(list(links))
-    panel.max_data_points(_MOST_POINTS).show_value(cm.VisibilityMode.NEVER).merge_values(True)
-    if words:
-        panel.mappings([_words(words)])
-    return panel.with_target(query("A", expression).legend_format(legend).range())
+    """A row for each series, coloured by its value; ``texts`` stand for 0, 1, 2."""
+    panel = statetimeline.Panel().per_page(20).max_data_points(_MAX_POINTS)
+    panel.color_scheme(d.FieldColor().mode(dm.FieldColorModeId.THRESHOLDS))
+    panel.show_value(cm.VisibilityMode.NEVER).merge_values(True)
+    panel.with_target(_query("A", expression).legend_format(legend).range())
+    _describe(panel, id_, title, description, unit, steps, empty, (24, 10))
+    return _linked(panel, links, colours, texts)
 
 
-def _words(words: Sequence[str]) -> dm.ValueMap:
-    options = {str(n): dm.ValueMappingResult(text=word) for n, word in enumerate(words)}
-    return dm.ValueMap(options=options)
+def _describe(
+    panel: Any,
+    id_: int,
+    title: str,
+    description: str,
+    unit: str,
+    steps: Steps,
+    empty: str,
+    size: tuple[int, int],
+) -> None:
+    """Set what every kind of panel has."""
+    panel.id(id_).title(title).description(description).unit(unit).datasource(DATASOURCE)
+    panel.no_value(empty or "Nothing was told of it in this range.")
+    panel.thresholds(_thresholds(steps)).span(size[0]).height(size[1])
 
 
-def thresholds(steps: Steps) -> d.ThresholdsConfig:
-    config = d.ThresholdsConfig().mode(dm.ThresholdsMode.ABSOLUTE)
-    return config.steps([dm.Threshold(value=value, color=color) for value, color in steps])
-
-
-def coloured(colours: Colours) -> list[tuple[str, list[dm.DynamicConfigValue]]]:
-    """Overrides, by the pattern of a name; without slashes it would have to match all of it."""
-    made = []
-    for words, colour in colours:
+def _linked(
+    panel: Any,
+    links: Sequence[d.DashboardLink],
+    colours: Colours = (),
+    texts: Sequence[str] = (),
+) -> Panel:
+    """The panel with links, and with colours by the beginning of a name."""
+    panel.data_links(list(links))
+    for words, colour in colours:  # without slashes a pattern would have to match the whole name
         fixed = {"mode": "fixed", "fixedColor": colour}
-        made.append((f"/^(?:{words})\\b/", [dm.DynamicConfigValue(id_val="color", value=fixed)]))
-    return made
+        override = dm.DynamicConfigValue(id_val="color", value=fixed)
+        panel.override_by_regexp(f"/^(?:{words})\\b/", [override])
+    if texts:
+        options = {str(n): dm.ValueMappingResult(text=text) for n, text in enumerate(texts)}
+        panel.mappings([dm.ValueMap(options=options)])
+    result: Panel = panel
+    return result
 
 
 def link(
@@ -167,13 +202,132 @@ def link(
     """From a series, or a row of a table, to the page about it, with the range; ``of_run``: about
     the run that is chosen.
 
-    Grafana leaves a ``+`` of a name as it is, which a URL says for a space: hence the format.
+    Grafana leaves a ``+`` of a name as it is, which a URL reads as a space: hence the format.
     """
-    held = "__data.fields" if is_table else "__field.labels"
-    chosen = "".join(f"&var-{name}=${{{held}.{name}:percentencode}}" for name in labels)
+    source = "__data.fields" if is_table else "__field.labels"
+    chosen = "".join(f"&var-{name}=${{{source}.{name}:percentencode}}" for name in labels)
     kept = f"{_KEPT}&${{job_name:queryparam}}&${{run_id:queryparam}}" if of_run else _KEPT
     return d.DashboardLink(title).url(f"/d/otel-straggler-{page}?{kept}{chosen}")
 
 
-def query(ref: str, expression: str) -> Dataquery:
+# --- tables --------------------------------------------------------------------------------------
+
+
+def rows(
+    id_: int,
+    title: str,
+    description: str,
+    columns: Sequence[tuple[str, str, str, Steps]],
+    *,
+    links: Sequence[d.DashboardLink] = (),
+    span: int = 24,
+    dropped: Sequence[str] = (),
+    is_lowest_first: bool = False,
+    states: Colours = (),
+    empty: str,
+) -> Panel:
+    """A table of current values. ``columns`` are name, unit, expression and steps of each value.
+
+    Rows of the expressions with equal labels become one row; the first column sorts them. Labels
+    have the unit ``string``: with any other, rank 1024 is written as 1.02 K.
+
+    Args:
+        states: colours of texts in the column ``state``.
+        empty: text where there is no row.
+    """
+    panel = table.Panel().filterable(True).data_links(list(links))
+    _describe(panel, id_, title, description, "string", PLAIN, empty, (span, 9))
+    _leave_cells_empty(panel)
+    if states:
+        panel.override_by_name("state", _texts(states))
+    if columns[0][0] not in dropped:
+        order = common.TableSortByFieldState().display_name(columns[0][0])
+        panel.sort_by([order.desc(not is_lowest_first)])
+    is_one = len(columns) == 1
+    names = {name for name, *_ in columns}
+    renamed, left_out = {}, ["Time"]
+    for ref, (name, unit, expression, steps) in zip("ABCDEFGHIJ", columns, strict=False):
+        panel.with_target(_table_query(ref, expression))
+        column = "Value" if is_one else f"Value #{ref}"
+        if name in dropped:
+            left_out.append(column)  # by its name before it gets another
+        else:
+            renamed[column] = name
+            panel.override_by_name(name, _cells(unit, steps))
+    left_out += [name for name in dropped if name not in names]
+    if not is_one:
+        panel.with_transformation(_transformation("merge"))
+    excluded = dict.fromkeys(left_out, True)
+    return panel.with_transformation(
+        _transformation("organize", excludeByName=excluded, renameByName=renamed)
+    )
+
+
+def matrix(
+    id_: int,
+    title: str,
+    description: str,
+    cell: tuple[str, str],
+    expression: str,
+    steps: Steps,
+    empty: str,
+) -> Panel:
+    """A coloured cell for each pair of labels that are numbers, in their order.
+
+    Args:
+        cell: labels of rows and of columns. Grafana puts rows and columns where their first cell
+            comes, and sorts text by its letters: so cells are made numbers and sorted before.
+    """
+    panel = table.Panel().decimals(2)
+    _describe(panel, id_, title, description, "string", steps, empty, (24, 14))
+    panel.color_scheme(d.FieldColor().mode(dm.FieldColorModeId.THRESHOLDS))
+    _leave_cells_empty(panel)
+    panel.override_by_regexp("^(?!.*\\\\).*$", _cells("short", steps))
+    row, column = cell
+    numbers = [{"targetField": name, "destinationType": "number"} for name in cell]
+    panel.with_transformation(_transformation("convertFieldType", conversions=numbers))
+    for name in (column, row):
+        panel.with_transformation(_transformation("sortBy", sort=[{"field": name}]))
+    options = {"rowField": row, "columnField": column, "valueField": "Value"}
+    panel.with_transformation(_transformation("groupingToMatrix", **options))
+    return panel.with_target(_table_query("A", expression))
+
+
+def _leave_cells_empty(panel: table.Panel) -> None:
+    """The text of an empty table stands in its place; Grafana would repeat it in empty cells."""
+    panel.override_by_regexp(".*", [dm.DynamicConfigValue(id_val="noValue", value="")])
+
+
+def _texts(colours: Colours) -> list[dm.DynamicConfigValue]:
+    """Colours of a column, by its text."""
+    options = {word: {"color": colour} for words, colour in colours for word in words.split("|")}
+    return [
+        dm.DynamicConfigValue(id_val="mappings", value=[{"type": "value", "options": options}]),
+        dm.DynamicConfigValue(id_val="custom.cellOptions", value={"type": "color-text"}),
+    ]
+
+
+def _cells(unit: str, steps: Steps) -> list[dm.DynamicConfigValue]:
+    kept: list[tuple[str, Any]] = [("unit", unit)]
+    if steps is not PLAIN:
+        kept.append(("thresholds", _thresholds(steps).build()))
+        kept.append(("color", {"mode": "thresholds"}))
+        kept.append(("custom.cellOptions", {"type": "color-background"}))
+    return [dm.DynamicConfigValue(id_val=id_, value=value) for id_, value in kept]
+
+
+def _transformation(id_: str, **options: Any) -> dm.DataTransformerConfig:
+    return dm.DataTransformerConfig(id_val=id_, options=options)
+
+
+def _thresholds(steps: Steps) -> d.ThresholdsConfig:
+    config = d.ThresholdsConfig().mode(dm.ThresholdsMode.ABSOLUTE)
+    return config.steps([dm.Threshold(value=value, color=color) for value, color in steps])
+
+
+def _table_query(ref: str, expression: str) -> Dataquery:
+    return _query(ref, expression).format(PromQueryFormat.TABLE).instant()
+
+
+def _query(ref: str, expression: str) -> Dataquery:
     return Dataquery().ref_id(ref).expr(expression).datasource(DATASOURCE)

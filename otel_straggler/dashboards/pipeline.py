@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from otel_straggler import semconv
-from otel_straggler.dashboards.marks import NONE_IS_GOOD, RATE_IS_ODD
 from otel_straggler.dashboards.page import many, page
-from otel_straggler.dashboards.panels import PLAIN, Panel, Steps, lines, number
+from otel_straggler.dashboards.panels import (
+    NONE_IS_GOOD,
+    PLAIN,
+    RATE_IS_ODD,
+    Panel,
+    Steps,
+    lines,
+    number,
+)
 from otel_straggler.dashboards.queries import (
     OF_COLLECTORS,
     highest,

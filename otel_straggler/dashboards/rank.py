@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import json
+from typing import Final
+from urllib.parse import quote
+
+from grafana_foundation_sdk.builders import dashboard as d
+from grafana_foundation_sdk.models import dashboard as dm
+
 from otel_straggler import semconv
-from otel_straggler.dashboards.explore import link_of_step, links_of_rank, sources
 from otel_straggler.dashboards.gpu import kernels, sensors
-from otel_straggler.dashboards.marks import HEARD, RATE_IS_ODD, SCORES, SLOWDOWNS, STATES
 from otel_straggler.dashboards.page import many, one, page, run_variables, section_variable
-from otel_straggler.dashboards.panels import PLAIN, Panel, lines, number, timeline
+from otel_straggler.dashboards.panels import (
+    HEARTBEAT_AGES,
+    OF_ONE_RUN,
+    PLAIN,
+    RATE_IS_ODD,
+    SCORES,
+    SLOWDOWNS,
+    STATES,
+    Panel,
+    lines,
+    number,
+    rows,
+    timeline,
+)
 from otel_straggler.dashboards.queries import (
     OF_RANK,
     OF_RUN,
@@ -21,7 +39,6 @@ from otel_straggler.dashboards.queries import (
     pace,
     series,
 )
-from otel_straggler.dashboards.tables import OF_ONE_RUN, rows
 
 _OF_SECTIONS = f"{OF_RANK}, {is_chosen('section')}"
 _KERNELS_OF_RANK = f'{OF_RANK}, section=""'
@@ -77,7 +94,7 @@ def _now() -> list[Panel]:
             "and is its host reachable?",
             "s",
             f"(time() - {beat}) unless on ({RANK}) {ended}",
-            HEARD,
+            HEARTBEAT_AGES,
             span=8,
             empty="It has ended, or was not heard",
         ),
@@ -191,7 +208,7 @@ def _states() -> Panel:
         "{{state}} {{node}} {{group}}",
         newest(semconv.RANK_STATE, f"{RUN}, node, state", OF_RANK),
         steps=((None, "blue"),),
-        words=("no", "yes"),
+        texts=("no", "yes"),
         colours=STATES,
     )
 
@@ -208,3 +225,53 @@ def _dropped() -> Panel:
         span=24,
         empty="The rank has told of no losses.",
     )
+
+
+TRACES, LOGS = "traces", "logs"
+_SOURCES: Final = {TRACES: "tempo", LOGS: "loki"}
+_OF_RUN: Final = f'resource.{semconv.RUN_ID} = "${{run_id:percentencode}}"'
+_OF_RANK: Final = f"{_OF_RUN} && resource.{semconv.RANK} = ${{rank:percentencode}}"
+_LOG_LABELS: Final = {
+    str(key).replace(".", "_"): name
+    for key, name in ((semconv.RUN_ID, "run_id"), (semconv.RANK, "rank"))
+}
+
+
+def sources() -> list[d.DatasourceVariable]:
+    """Variables for the data sources that the links lead to."""
+    return [d.DatasourceVariable(name).label(name).type(kind) for name, kind in _SOURCES.items()]
+
+
+def links_of_rank() -> list[d.DashboardLink]:
+    """Of the rank that the page is about, in the range of the page."""
+    told = " | ".join(f'{label}="${{{name}:percentencode}}"' for label, name in _LOG_LABELS.items())
+    return [
+        _on_page("Traces of this rank", _url(TRACES, f"{{ {_OF_RANK} }}")),
+        _on_page("Logs of this rank", _url(LOGS, f'{{service_name=~".+"}} | {told}')),
+    ]
+
+
+def link_of_step() -> d.DashboardLink:
+    """From a value that is a step to its trace, which has the spans of all ranks."""
+    asked = f"{{ {_OF_RUN} && span.{semconv.STEP} = ${{__value.numeric}} }}"
+    return d.DashboardLink("Trace of step ${__value.text}").url(_url(TRACES, asked))
+
+
+def _on_page(title: str, url: str) -> d.DashboardLink:
+    made = d.DashboardLink(title).type(dm.DashboardLinkType.LINK).url(url)
+    return made.icon("external link").target_blank(True)
+
+
+def _url(variable: str, asked: str) -> str:
+    """Explore with a query. Variables stay as they are, for Grafana to fill in."""
+    kind = _SOURCES[variable]
+    uid = f"${{{variable}}}"
+    query = {"refId": "A", "datasource": {"type": kind, "uid": uid}}
+    query |= {"queryType": "traceql", "query": asked} if kind == "tempo" else {"expr": asked}
+    pane = {
+        "datasource": uid,
+        "queries": [query],
+        "range": {"from": "${__from}", "to": "${__to}"},
+    }
+    panes = json.dumps({"one": pane}, separators=(",", ":"), sort_keys=True)
+    return f"/explore?schemaVersion=1&panes={quote(panes, safe='${}:,[]')}"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from otel_straggler import semconv
-from otel_straggler.dashboards.goodput import what_for
-from otel_straggler.dashboards.marks import RUN_SLOWDOWNS, SCORES, SHARES
 from otel_straggler.dashboards.page import (
     hidden,
     many,
@@ -12,7 +10,21 @@ from otel_straggler.dashboards.page import (
     run_variables,
     section_variable,
 )
-from otel_straggler.dashboards.panels import PLAIN, Panel, bars, lines, link, number, timeline
+from otel_straggler.dashboards.panels import (
+    GOODPUTS,
+    OF_ONE_RUN,
+    PLAIN,
+    RUN_SLOWDOWNS,
+    SCORES,
+    SHARES,
+    Panel,
+    bars,
+    lines,
+    link,
+    number,
+    rows,
+    timeline,
+)
 from otel_straggler.dashboards.queries import (
     ALL_OR_SOME,
     MOST_LINES,
@@ -33,7 +45,6 @@ from otel_straggler.dashboards.queries import (
     which_ranks,
     worst_over_time,
 )
-from otel_straggler.dashboards.tables import OF_ONE_RUN, rows
 
 _OF_SECTION = f"{RUN}, section"
 _CHOSEN = f"{OF_SECTIONS}, {is_chosen('node')}"
@@ -54,7 +65,7 @@ def render() -> str:
             ("Who is slow", [_worst_over_time(), _worst_now(), *_waits()]),
             ("All ranks", [_distribution(), _section_times()]),
             ("Where a step's time goes", [_ledger()]),
-            ("What the run got for its time", what_for()),
+            ("What the run got for its time", _goodput()),
         ],
     )
 
@@ -130,7 +141,7 @@ def _slowdown_over_time() -> Panel:
         "short",
         [("slowdown {{group}}", newest(semconv.RUN_SLOWDOWN, RUN))],
         steps=RUN_SLOWDOWNS,
-        least=1,
+        lowest=1,
     )
 
 
@@ -277,3 +288,30 @@ def _ledger() -> Panel:
         stacked=True,
         span=24,
     )
+
+
+def _goodput() -> list[Panel]:
+    return [
+        number(
+            16,
+            "Goodput",
+            "Useful time / time since the run began. Below 0.9: the longest bar beside says what "
+            "to work on first.",
+            "percentunit",
+            newest(semconv.RUN_GOODPUT, RUN),
+            GOODPUTS,
+            span=8,
+            empty="The run tells none",
+        ),
+        bars(
+            17,
+            "Time that was not useful",
+            "By reason, in the range. checkpoint: write fewer, or in the background; redone: write "
+            "more; restart and start_up: images and data near the hosts; stragglers: see above.",
+            "s",
+            "{{reason}} {{group}}",
+            f"{growth(semconv.RUN_LOST, f'{RUN}, reason')} > 0",
+            span=16,
+            empty="Nothing was lost, or the run tells no goodput",
+        ),
+    ]

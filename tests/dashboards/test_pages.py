@@ -16,7 +16,7 @@ from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.live_series import live_families
 from otel_straggler.collector.liveness import World
 from otel_straggler.collector.rank_life import RankLife
-from otel_straggler.dashboards import marks
+from otel_straggler.dashboards.panels import RUN_SLOW, SCORE_LOW
 from otel_straggler.dashboards.queries import ALL_OR_SOME, WORST_RANKS
 from otel_straggler.model.rank import Source
 from otel_straggler.publish.prometheus import constant_labels
@@ -38,7 +38,7 @@ def test_the_pages_are_the_six() -> None:
 def test_making_the_pages_again_changes_no_byte() -> None:
     """What is committed is what the code says."""
     pytest.importorskip("grafana_foundation_sdk", reason="would show that pages are not stale")
-    from otel_straggler.dashboards.render import render_all
+    from otel_straggler.dashboards.export import render_all
 
     assert render_all() == {path.name: path.read_text(encoding="utf-8") for path in PAGES}
 
@@ -282,9 +282,9 @@ def _is_an_exploration(url: str, variables: set[str]) -> None:
 def test_colours_begin_where_alerts_do() -> None:
     """What is red on a page is what an alert waits for."""
     settings = AlertSettings()
-    assert settings.relative_threshold == settings.individual_threshold == marks.SCORE_LOW
-    assert settings.gpu_threshold == marks.SCORE_LOW
-    assert settings.run_slowdown_threshold == marks.RUN_SLOW
+    assert settings.relative_threshold == settings.individual_threshold == SCORE_LOW
+    assert settings.gpu_threshold == SCORE_LOW
+    assert settings.run_slowdown_threshold == RUN_SLOW
 
 
 def test_metrics_are_named_by_the_catalogue() -> None:
