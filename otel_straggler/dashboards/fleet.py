@@ -22,18 +22,18 @@ from otel_straggler.dashboards.panels import (
 from otel_straggler.dashboards.queries import (
     OF_RUN,
     RUN,
-    growth,
-    growth_to_end,
+    increase,
+    increase_to_end,
     newest,
-    pace,
+    rate,
     series,
-    total_pace,
+    total_rate,
 )
 
 _SUBJECT = f"{RUN}, subject_id, scope, rank, node, section"
 _RUN = ("job_name", "run_id")
 _STANDING = 'state=~"confirmed|flapping"'
-_LOST = pace(semconv.RUN_GPU_TIME_LOST, RUN)
+_LOST = rate(semconv.RUN_GPU_TIME_LOST, RUN)
 _LOST_NOW = newest(semconv.VERDICT_LOSS, _SUBJECT)
 
 
@@ -92,7 +92,7 @@ def _now() -> list[Panel]:
             "Time of all ranks (of their GPUs, where each has one) lost to slow ranks in the range "
             "of the page, all runs. Use it to decide whether a drain or a repair pays.",
             "s",
-            f"sum({growth(semconv.RUN_GPU_TIME_LOST, RUN)})",
+            f"sum({increase(semconv.RUN_GPU_TIME_LOST, RUN)})",
             PLAIN,
         ),
     ]
@@ -128,7 +128,7 @@ def _runs() -> Panel:
 
 
 def _lost_over_time() -> Panel:
-    chosen = f"topk(10, {growth_to_end(semconv.RUN_GPU_TIME_LOST, RUN)})"
+    chosen = f"topk(10, {increase_to_end(semconv.RUN_GPU_TIME_LOST, RUN)})"
     return lines(
         6,
         "Time lost by run, in ranks",
@@ -148,7 +148,7 @@ def _lost_by_reason() -> Panel:
         "Runs' worth of time that all chosen runs together lose now, by reason; 1 is one run that "
         "does nothing useful. Work on the thickest band that all runs share first.",
         "short",
-        [("{{reason}}", total_pace(semconv.RUN_LOST, "cluster, reason"))],
+        [("{{reason}}", total_rate(semconv.RUN_LOST, "cluster, reason"))],
         stacked=True,
         span=24,
         empty="No run tells its goodput",
@@ -157,7 +157,7 @@ def _lost_by_reason() -> Panel:
 
 def _culprits() -> Panel:
     worst = f"topk(20, {_LOST_NOW})"
-    told = f"max by ({_SUBJECT}, cause, state) ({series(semconv.VERDICT_INFO, OF_RUN, _STANDING)})"
+    info = f"max by ({_SUBJECT}, cause, state) ({series(semconv.VERDICT_INFO, OF_RUN, _STANDING)})"
     among = f"and on ({_SUBJECT}) {worst}"
     return rows(
         7,
@@ -173,7 +173,7 @@ def _culprits() -> Panel:
                 f"{newest(semconv.VERDICT_SLOWDOWN, _SUBJECT)} {among}",
                 RUN_SLOWDOWNS,
             ),
-            ("is told", "short", f"{told} {among}", PLAIN),
+            ("is told", "short", f"{info} {among}", PLAIN),
         ],
         links=[
             link("Run ${__data.fields.run_id}", "run", *_RUN, is_table=True),

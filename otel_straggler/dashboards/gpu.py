@@ -1,7 +1,7 @@
-"""The GPU of one rank: sensors as its rank tells them, or as DCGM exporter does, and kernels.
+"""The GPU of one rank: sensors as the rank or DCGM exporter reports them, and kernels.
 
 DCGM exporter knows no ranks; its series are joined to a rank by the UUID of the GPU, which the rank
-tells of itself (``straggler_rank_info``).
+reports (``straggler_rank_info``).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from otel_straggler.dashboards.panels import (
     lines,
     rows,
 )
-from otel_straggler.dashboards.queries import OF_RANK, RANK, newest, pace, series
+from otel_straggler.dashboards.queries import OF_RANK, RANK, newest, rate, series
 from otel_straggler.semconv import Metric
 
 _GPU: Final = f"{RANK}, hw_id"
 _PART: Final = f"{_GPU}, hw_sensor_location"
 _KERNEL: Final = f"{RANK}, kernel"
-_MOST_KERNELS: Final = 10
+_MAX_KERNELS: Final = 10
 _NO_SENSORS: Final = "Neither the rank nor DCGM exporter tells of its GPU."
 _NO_KERNELS: Final = (
     "No kernels here: the rank has ended, times none (docs/recipes/gpu-timing.md), or the budget "
@@ -85,7 +85,7 @@ def sensors() -> list[Panel]:
             "Share of time in which the GPU lowered its clocks, by reason. thermal: cool it. "
             "power: look at its limit. board or reliability: have the host looked at.",
             "percentunit",
-            [("{{reason}} {{group}}", pace(semconv.GPU_THROTTLED, f"{_GPU}, reason", OF_RANK))],
+            [("{{reason}} {{group}}", rate(semconv.GPU_THROTTLED, f"{_GPU}, reason", OF_RANK))],
             steps=PART_IS_ODD,
             empty="The rank does not tell it; DCGM exporter counts violations of power and heat.",
         ),
@@ -135,8 +135,8 @@ def _faults() -> Panel:
 
 
 def kernels() -> list[Panel]:
-    spent = pace(semconv.KERNEL_TIME, _KERNEL, OF_RANK)
-    ran = pace(semconv.KERNEL_RUNS, _KERNEL, OF_RANK)
+    spent = rate(semconv.KERNEL_TIME, _KERNEL, OF_RANK)
+    ran = rate(semconv.KERNEL_RUNS, _KERNEL, OF_RANK)
     return [
         lines(
             20,
@@ -144,7 +144,7 @@ def kernels() -> list[Panel]:
             "Share of time in each of the 10 kernels that take most. Compare with a rank that is "
             "well: one kernel that grew is a shape or a version, all that grew is the GPU.",
             "percentunit",
-            [("{{kernel}} {{group}}", f"topk({_MOST_KERNELS}, {spent})")],
+            [("{{kernel}} {{group}}", f"topk({_MAX_KERNELS}, {spent})")],
             stacked=True,
             empty=_NO_KERNELS,
         ),
@@ -154,7 +154,7 @@ def kernels() -> list[Panel]:
             "Of the same kernels. All longer than on other ranks: the GPU is slow. Those of NCCL "
             "only: the rank waits, look at who it waits for.",
             "s",
-            [("{{kernel}} {{group}}", f"topk({_MOST_KERNELS}, {spent} / ({ran} > 0))")],
+            [("{{kernel}} {{group}}", f"topk({_MAX_KERNELS}, {spent} / ({ran} > 0))")],
             empty=_NO_KERNELS,
         ),
     ]

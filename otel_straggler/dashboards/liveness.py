@@ -20,7 +20,7 @@ from otel_straggler.dashboards.panels import (
     number,
     rows,
 )
-from otel_straggler.dashboards.queries import MOST_LINES, RANK, RUN, is_chosen, newest, series
+from otel_straggler.dashboards.queries import MAX_LINES, RANK, RUN, is_chosen, newest, series
 
 _ENDED = newest(semconv.RANK_STATE, RANK, more='state="finished"')
 _NO_JOB = is_chosen("cluster", "run_id")
@@ -89,13 +89,13 @@ def _now() -> list[Panel]:
 
 
 def _why() -> Panel:
-    told = newest(semconv.RUN_HANG_INFO, f"{RUN}, why, sentence")
+    info = newest(semconv.RUN_HANG_INFO, f"{RUN}, why, sentence")
     return rows(
         4,
         "Why it waits",
         "What the collector makes of who joined which collective. No row: no hang. The runbook "
         "(`otel-straggler alerts runbook StragglerRunHung`) has the next step.",
-        [("is told", "short", told, PLAIN)],
+        [("is told", "short", info, PLAIN)],
         dropped=["is told", *OF_ONE_RUN],
         empty="No hang.",
     )
@@ -139,7 +139,7 @@ def _silent() -> Panel:
         "far ahead: their processes or hosts are gone. All alike: the network or the collector.",
         "s",
         "rank {{rank}} {{node}} {{group}}",
-        f"topk({MOST_LINES}, {_age(semconv.LAST_HEARTBEAT)})",
+        f"topk({MAX_LINES}, {_age(semconv.LAST_HEARTBEAT)})",
         links=[_TO_RANK],
         steps=HEARTBEAT_AGES,
         empty="All ranks have ended, or none was heard",
@@ -157,7 +157,7 @@ def _behind() -> Panel:
         "those in trouble and the first ones are looked at.",
         "short",
         "rank {{rank}} {{node}} {{group}}",
-        f"topk({MOST_LINES}, {front} - on ({RUN}) group_right () {each})",
+        f"topk({MAX_LINES}, {front} - on ({RUN}) group_right () {each})",
         links=[_TO_RANK],
         empty="No rank has told a step",
     )

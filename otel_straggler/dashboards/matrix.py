@@ -17,8 +17,8 @@ from otel_straggler.dashboards.panels import (
 from otel_straggler.dashboards.queries import OF_RUN, RANK, RUN, highest, is_chosen, newest, series
 
 _WORLD = f"{OF_RUN}, {is_chosen('group')}"
-_MOST_CELLS = 2_048
-_MOST_FLAGGED = 30
+_MAX_CELLS = 2_048
+_MAX_FLAGGED = 30
 
 
 def render() -> str:
@@ -42,7 +42,7 @@ def _matrix() -> Panel:
         "bad worker, drain it. A hot row: that stage has too much work, move layers. "
         "Heat all over: uneven sequences or pauses of the garbage collector.",
         ("pipeline_stage", "data_rank"),
-        f"topk({_MOST_CELLS}, {cells})",
+        f"topk({_MAX_CELLS}, {cells})",
         RUN_SLOWDOWNS,
         "No cells: the run is too young, or its ranks do not tell their place in the layout "
         "(set_topology).",
@@ -125,4 +125,4 @@ def _slowest(scope: str, by: str) -> str:
     """By the verdicts' series, which only those have who are called slow: to look through whether
     each of 10,000 ranks straggles takes Prometheus seconds. Rounded, an answer is half as long."""
     chosen = f'{_WORLD}, scope="{scope}"'
-    return f"round({highest(semconv.VERDICT_SLOWDOWN, by, chosen, _MOST_FLAGGED)}, 0.01)"
+    return f"round({highest(semconv.VERDICT_SLOWDOWN, by, chosen, _MAX_FLAGGED)}, 0.01)"

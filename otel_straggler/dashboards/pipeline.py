@@ -21,7 +21,7 @@ from otel_straggler.dashboards.queries import (
     is_chosen,
     newest,
     series,
-    total_pace,
+    total_rate,
 )
 from otel_straggler.semconv import Metric
 
@@ -60,7 +60,6 @@ def render() -> str:
 
 
 def _now() -> list[Panel]:
-    started = newest(semconv.COLLECTOR_START, _WHERE, OF_COLLECTORS)
     failures = series(semconv.COLLECTOR_FAILURES, OF_COLLECTORS)
     return [
         number(
@@ -69,7 +68,7 @@ def _now() -> list[Panel]:
             "Time since each collector started. Short and again short: it is killed, look at its "
             "log and at the memory it may use.",
             "s",
-            f"time() - {started}",
+            f"time() - {_newest(semconv.COLLECTOR_START)}",
             PLAIN,
             span=8,
         ),
@@ -90,7 +89,7 @@ def _now() -> list[Panel]:
             "Runs in memory",
             "Runs that each collector scores. Many more than jobs: run ids differ between ranks.",
             "short",
-            newest(semconv.COLLECTOR_RUNS, _WHERE, OF_COLLECTORS),
+            _newest(semconv.COLLECTOR_RUNS),
             PLAIN,
             span=8,
             is_count=True,
@@ -100,7 +99,7 @@ def _now() -> list[Panel]:
 
 def _losses() -> Panel:
     """One line for each kind of loss of each collector, if there is any in the range."""
-    every = [_loss(*loss) for loss in _LOSSES]
+    every = "\nor\n".join(_loss(*loss) for loss in _LOSSES)
     return lines(
         21,
         "What is lost, and where",
@@ -109,7 +108,7 @@ def _losses() -> Panel:
         "was away or does not keep up. Refused or turned away: by the collector, see Requests. Not "
         "scored: clocks. Not kept: the disk. Not forwarded: the backend.",
         "cps",
-        [("{{collector}} {{loss}}", "\nor\n".join(every))],
+        [("{{collector}} {{loss}}", every)],
         steps=RATE_IS_ODD,
         empty="Nothing was lost in this range.",
         span=24,
@@ -118,14 +117,17 @@ def _losses() -> Panel:
 
 def _loss(name: str, metric: Metric, more: str) -> str:
     of = series(metric, OF_COLLECTORS, more)
-    pace = f"sum by ({_WHERE}) (rate({of}[$__rate_interval]))"
+    rate = f"sum by ({_WHERE}) (rate({of}[$__rate_interval]))"
     has_any = f"sum by ({_WHERE}) (increase({of}[$__range] @ end())) > 0"
-    return f'label_replace({pace} and on ({_WHERE}) {has_any}, "loss", "{name}", "", "")'
+    return f'label_replace({rate} and on ({_WHERE}) {has_any}, "loss", "{name}", "", "")'
 
 
 def _incoming() -> list[Panel]:
+    answers = _rate(semconv.COLLECTOR_REQUESTS, "signal", "answer")
+    refused = series(semconv.COLLECTOR_HTTP_ANSWERS, OF_COLLECTORS, 'status!~"2.."')
+    refusals = f"sum by ({_WHERE}, signal, status) (rate({refused}[$__rate_interval]))"
     return [
-        _pace(
+        _rates(
             4,
             "Spans received",
             "By fate. Spans that are refused or not scored: the reason says what is missing, "
@@ -142,17 +144,12 @@ def _incoming() -> list[Panel]:
             "is sent is no OTLP, its log names the sender. 401 and 403: tokens differ.",
             "cps",
             [
-                (
-                    "{{collector}} {{signal}} {{answer}}",
-                    total_pace(
-                        semconv.COLLECTOR_REQUESTS, f"{_WHERE}, signal, answer", OF_COLLECTORS
-                    ),
-                ),
-                ("{{collector}} {{signal}} HTTP {{status}}", _refusals()),
+                ("{{collector}} {{signal}} {{answer}}", answers),
+                ("{{collector}} {{signal}} HTTP {{status}}", refusals),
             ],
         ),
         _points(),
-        _pace(
+        _rates(
             6,
             "Records that ranks lost",
             "By reason, all runs. docs/reference/names-on-the-wire.md explains each: most mean "
@@ -169,32 +166,25 @@ def _incoming() -> list[Panel]:
             "Close to 0 when well. If it grows, the collector does not keep up: split "
             "runs over several collectors.",
             "bytes",
-            [("{{collector}}", newest(semconv.COLLECTOR_QUEUE, _WHERE, OF_COLLECTORS))],
+            [("{{collector}}", _newest(semconv.COLLECTOR_QUEUE))],
             span=24,
         ),
     ]
 
 
-def _refusals() -> str:
-    """Answers that take nothing; those that do are counted by signal."""
-    refused = series(semconv.COLLECTOR_HTTP_ANSWERS, OF_COLLECTORS, 'status!~"2.."')
-    return f"sum by ({_WHERE}, signal, status) (rate({refused}[$__rate_interval]))"
+def _points() -> Panel:
+    """Data points, and what became of those that are scored; only what there was in the range.
 
-
-def _histograms() -> str:
-    """Points of both kinds of histograms, as series of one query: many a run sends neither."""
+    Both kinds of histograms are series of one query: many a run sends neither.
+    """
     kinds = {
         "sections": semconv.COLLECTOR_SECTION_TIMES,
         "kernels": semconv.COLLECTOR_KERNEL_TIMES,
     }
-    return "\nor\n".join(
+    histograms = "\nor\n".join(
         f'label_replace({_some(metric, "fate")}, "of", "{name}", "", "")'
         for name, metric in kinds.items()
     )
-
-
-def _points() -> Panel:
-    """Data points, and what became of those that are scored; only what there was in the range."""
     return lines(
         22,
         "Data points received",
@@ -205,7 +195,7 @@ def _points() -> Panel:
         "cps",
         [
             ("{{collector}} used: {{use}}", _some(semconv.COLLECTOR_POINTS, "use")),
-            ("{{collector}} {{of}}: {{fate}}", _histograms()),
+            ("{{collector}} {{of}}: {{fate}}", histograms),
         ],
         empty="No data points came in this range.",
     )
@@ -215,6 +205,7 @@ def _losing_runs() -> Panel:
     run = f"{_WHERE}, job_name, run_id, group"
     lost = series(semconv.RUN_RECORDS_DROPPED, OF_COLLECTORS)
     most = f"topk(10, sum by ({run}) (increase({lost}[$__range] @ end())) > 0)"
+    rates = f"sum by ({run}) (rate({lost}[$__rate_interval])) and on ({run}) {most}"
     return lines(
         16,
         "Records lost, by run",
@@ -222,22 +213,15 @@ def _losing_runs() -> Panel:
         "many and short: fold or leave out some of them. All runs alike: the collector was away, "
         "or does not keep up.",
         "cps",
-        [
-            (
-                "{{run_id}} {{group}}",
-                f"sum by ({run}) (rate({lost}[$__rate_interval])) and on ({run}) {most}",
-            )
-        ],
+        [("{{run_id}} {{group}}", rates)],
         steps=RATE_IS_ODD,
         empty="No run has lost records.",
     )
 
 
 def _too_much() -> list[Panel]:
-    names = total_pace(semconv.COLLECTOR_NAMES_FOLDED, _WHERE, OF_COLLECTORS)
-    times = total_pace(semconv.COLLECTOR_GPU_TIMES_REFUSED, _WHERE, OF_COLLECTORS)
     return [
-        _pace(
+        _rates(
             17,
             "Turned away",
             "Requests of runs, or groups of a run, beyond the most that are watched. Above 0: does "
@@ -248,7 +232,7 @@ def _too_much() -> list[Panel]:
             RATE_IS_ODD,
             span=8,
         ),
-        _pace(
+        _rates(
             18,
             "Connections cut",
             "Connections that asked for nothing, or slowly, closed for others because all were "
@@ -267,8 +251,8 @@ def _too_much() -> list[Panel]:
             "sections go by the host's clock: please report them.",
             "cps",
             [
-                ("{{collector}} runs of <other>", names),
-                ("{{collector}} GPU times refused", times),
+                ("{{collector}} runs of <other>", _rate(semconv.COLLECTOR_NAMES_FOLDED)),
+                ("{{collector}} GPU times refused", _rate(semconv.COLLECTOR_GPU_TIMES_REFUSED)),
             ],
             steps=RATE_IS_ODD,
             span=8,
@@ -278,9 +262,9 @@ def _too_much() -> list[Panel]:
 
 def _scored() -> list[Panel]:
     family = f"{_WHERE}, run_id, family"
-    folded = highest(semconv.COLLECTOR_SERIES_FOLDED, family, OF_COLLECTORS, least=" > 0")
+    folded = highest(semconv.COLLECTOR_SERIES_FOLDED, family, OF_COLLECTORS, above=" > 0")
     return [
-        _pace(
+        _rates(
             8,
             "Section runs",
             "By what became of them. Many that are late or superseded: clocks or sessions of "
@@ -289,7 +273,7 @@ def _scored() -> list[Panel]:
             ("fate",),
             some=True,
         ),
-        _pace(
+        _rates(
             9,
             "Windows closed",
             "By cause. Windows that close because time is up, not because they are complete: "
@@ -308,7 +292,7 @@ def _scored() -> list[Panel]:
             empty="Nothing is folded: every rank shows all of its series.",
             span=24,
         ),
-        _pace(
+        _rates(
             11,
             "What the history could not keep",
             "By reason, items a second. disk_full and read_only need you; the others are "
@@ -325,12 +309,7 @@ def _scored() -> list[Panel]:
             "The file and its log. Near the limit (history.max_mib) the oldest goes; near the end "
             "of the disk nothing can be kept.",
             "bytes",
-            [
-                (
-                    "{{collector}}",
-                    newest(semconv.COLLECTOR_HISTORY_SIZE, _WHERE, OF_COLLECTORS),
-                )
-            ],
+            [("{{collector}}", _newest(semconv.COLLECTOR_HISTORY_SIZE))],
             empty="No collector keeps a history (history.path).",
             span=8,
         ),
@@ -341,12 +320,7 @@ def _scored() -> list[Panel]:
             "the file is too small (history.max_mib). Back to 0: it was begun anew, look at the "
             "log.",
             "s",
-            [
-                (
-                    "{{collector}}",
-                    f"time() - {newest(semconv.COLLECTOR_HISTORY_OLDEST, _WHERE, OF_COLLECTORS)}",
-                )
-            ],
+            [("{{collector}}", f"time() - {_newest(semconv.COLLECTOR_HISTORY_OLDEST)}")],
             empty="No collector keeps a history (history.path).",
             span=8,
         ),
@@ -354,9 +328,8 @@ def _scored() -> list[Panel]:
 
 
 def _outgoing() -> list[Panel]:
-    waiting = newest(semconv.COLLECTOR_FORWARD_QUEUE, _WHERE, OF_COLLECTORS)
     return [
-        _pace(
+        _rates(
             12,
             "Requests forwarded",
             "By outcome. What is dropped or refused: look at the backend behind the collector; "
@@ -373,15 +346,12 @@ def _outgoing() -> list[Panel]:
             "forward.max_held_bytes spans go by without being looked at.",
             "bytes",
             [
-                ("{{collector}}", waiting),
-                (
-                    "{{collector}} held",
-                    newest(semconv.COLLECTOR_FORWARD_HELD, _WHERE, OF_COLLECTORS),
-                ),
+                ("{{collector}}", _newest(semconv.COLLECTOR_FORWARD_QUEUE)),
+                ("{{collector}} held", _newest(semconv.COLLECTOR_FORWARD_HELD)),
             ],
             empty=_NO_FORWARDING,
         ),
-        _pace(
+        _rates(
             24,
             "Sampled forwarding",
             "Spans kept and left out, by reason. not_sampled is the saving; no_room and unreadable "
@@ -391,7 +361,7 @@ def _outgoing() -> list[Panel]:
             some=True,
             empty="No collector samples what it forwards (forward.mode).",
         ),
-        _pace(
+        _rates(
             25,
             "Decisions of people",
             "Verdicts dismissed, muted or restored, by cause. Many dismissals of one cause: its "
@@ -401,7 +371,7 @@ def _outgoing() -> list[Panel]:
             ("action", "cause"),
             empty="Nobody has decided anything since the collectors started.",
         ),
-        _pace(
+        _rates(
             14,
             "Notifications",
             "Requests that told a receiver of alerts, by outcome. Anything that failed for long: "
@@ -413,7 +383,7 @@ def _outgoing() -> list[Panel]:
     ]
 
 
-def _pace(
+def _rates(
     id_: int,
     title: str,
     description: str,
@@ -427,15 +397,20 @@ def _pace(
 ) -> Panel:
     """``some``: only those that were above 0 at any time of the range."""
     legend = " ".join(f"{{{{{name}}}}}" for name in ("collector", *labels))
-    by = ", ".join((_WHERE, *labels))
-    told = _some(metric, *labels) if some else total_pace(metric, by, OF_COLLECTORS)
-    queries = [(legend, told)]
+    queries = [(legend, _some(metric, *labels) if some else _rate(metric, *labels))]
     return lines(id_, title, description, "cps", queries, steps=steps, empty=empty, span=span)
 
 
+def _newest(metric: Metric) -> str:
+    return newest(metric, _WHERE, OF_COLLECTORS)
+
+
+def _rate(metric: Metric, *labels: str) -> str:
+    return total_rate(metric, ", ".join((_WHERE, *labels)), OF_COLLECTORS)
+
+
 def _some(metric: Metric, *labels: str) -> str:
-    """Paces of a counter by its labels; of those only that grew in the range."""
+    """Rates of a counter by its labels; of those only that grew in the range."""
     by = ", ".join((_WHERE, *labels))
     gained = f"increase({series(metric, OF_COLLECTORS)}[$__range] @ end())"
-    pace = total_pace(metric, by, OF_COLLECTORS)
-    return f"{pace} and on ({by}) sum by ({by}) ({gained}) > 0"
+    return f"{_rate(metric, *labels)} and on ({by}) sum by ({by}) ({gained}) > 0"

@@ -7,10 +7,10 @@ for the whole range: chosen at each step, lines would have holes.
 Values of variables are patterns between backticks (`is_chosen`). What Grafana makes safe between
 double quotes differs by its version and by whether a variable may be several: a quote in a name
 broke the query, or found nothing. Between backticks PromQL takes every character as it is, so the
-format ``regex`` alone decides. Only a name that has a backtick in it cannot be asked for.
+format ``regex`` alone decides. Only a name that has a backtick in it cannot be queried.
 
-No query over a range looks at all ranks: of 10,000 Prometheus would take seconds for it. What is
-told of all together (`publish/over_ranks.py`) gives the quantiles, and says which ranks are the
+No query over a range looks at all ranks: of 10,000 Prometheus would take seconds for it. Series
+about all ranks together (`publish/over_ranks.py`) give the quantiles, and say which ranks are the
 worst; a hidden variable of the page (`WORST_RANKS`) names these, and only they are looked up.
 """
 
@@ -24,7 +24,7 @@ from otel_straggler.semconv import Metric
 RUN: Final = "cluster, job_name, run_id, group"
 RANK: Final = f"{RUN}, rank, node"
 SECTION_OF_RANK: Final = f"{RANK}, section"
-MOST_LINES: Final = 20
+MAX_LINES: Final = 20
 WORST_RANKS: Final = "worst_rank"
 """Variable of a page that has :func:`worst` ranks; see :func:`which_ranks`."""
 ALL_OR_SOME: Final = "|.*"
@@ -70,27 +70,27 @@ def newest(metric: Metric, by: str, chosen: str = OF_RUN, more: str = "") -> str
     return f"max by ({by}) ({series(metric, chosen, more)})"
 
 
-def growth(metric: Metric, by: str, chosen: str = OF_RUN, more: str = "") -> str:
+def increase(metric: Metric, by: str, chosen: str = OF_RUN, more: str = "") -> str:
     """What a counter gained in the whole range of the page."""
     return f"max by ({by}) (increase({series(metric, chosen, more)}[$__range]))"
 
 
-def growth_to_end(metric: Metric, by: str, chosen: str = OF_RUN) -> str:
+def increase_to_end(metric: Metric, by: str, chosen: str = OF_RUN) -> str:
     """The same at every step of a query over a range: to choose lines for the whole of it."""
     return f"max by ({by}) (increase({series(metric, chosen)}[$__range] @ end()))"
 
 
-def pace(metric: Metric, by: str, chosen: str = OF_RUN, more: str = "") -> str:
-    """What a counter gains a second; of several counters with the same labels, the fastest."""
+def rate(metric: Metric, by: str, chosen: str = OF_RUN, more: str = "") -> str:
+    """What a counter gains a second; of several counters with the same labels, the fastest one."""
     return f"max by ({by}) (rate({series(metric, chosen, more)}[$__rate_interval]))"
 
 
-def total_pace(metric: Metric, by: str, chosen: str = OF_RUN) -> str:
+def total_rate(metric: Metric, by: str, chosen: str = OF_RUN) -> str:
     """The same, of several counters the sum."""
     return f"sum by ({by}) (rate({series(metric, chosen)}[$__rate_interval]))"
 
 
-def lowest(metric: Metric, by: str, chosen: str, most: int = MOST_LINES) -> str:
+def lowest(metric: Metric, by: str, chosen: str, most: int = MAX_LINES) -> str:
     """Sections that were lowest at any time of the range, over the whole range; see `no_work`."""
     deepest = f"min by ({by}) (min_over_time({series(metric, chosen)}[$__range] @ end()))"
     return f"{newest(metric, by, chosen)} and on ({by}) bottomk({most}, {deepest} {no_work()})"
@@ -100,20 +100,22 @@ def worst() -> str:
     """The rows of sections of ranks that were lowest at any time of the range, each with its lowest
     score: among what the collector calls the worst; of chosen nodes, among all they have."""
     of_nodes = series(semconv.SECTION_RELATIVE, OF_SECTIONS, is_narrowed("node"))
-    told = series(semconv.SECTION_WORST, OF_SECTIONS, is_chosen("node"))
-    lows = [
-        f"min by ({SECTION_OF_RANK}) (min_over_time({one}[$__range] @ end()))"
-        for one in (of_nodes, told)
-    ]
-    return f"bottomk({MOST_LINES}, {lows[0]} {no_work()} or {lows[1]})"
+    of_all = series(semconv.SECTION_WORST, OF_SECTIONS, is_chosen("node"))
+    low, worst = (
+        f"min by ({SECTION_OF_RANK}) (min_over_time({scores}[$__range] @ end()))"
+        for scores in (of_nodes, of_all)
+    )
+    return f"bottomk({MAX_LINES}, {low} {no_work()} or {worst})"
 
 
 def worst_over_time() -> str:
     """The scores of :func:`worst` rows over the whole range, also when they were not the worst."""
     of_ranks = f"{OF_SECTIONS}, {is_chosen('node')}, rank=~`${{{WORST_RANKS}:regex}}`"
     whole = newest(semconv.SECTION_RELATIVE, SECTION_OF_RANK, of_ranks)
-    told = newest(semconv.SECTION_WORST, SECTION_OF_RANK, f"{OF_SECTIONS}, {is_chosen('node')}")
-    return f"({whole} or {told}) and on ({SECTION_OF_RANK}) {worst()}"
+    worst_of_all = newest(
+        semconv.SECTION_WORST, SECTION_OF_RANK, f"{OF_SECTIONS}, {is_chosen('node')}"
+    )
+    return f"({whole} or {worst_of_all}) and on ({SECTION_OF_RANK}) {worst()}"
 
 
 def which_ranks() -> str:
@@ -123,15 +125,15 @@ def which_ranks() -> str:
 
 def no_work() -> str:
     """Takes sections away in which ranks wait, save or evaluate: who is slow there is a victim."""
-    told = series(semconv.SECTION_INFO, more='kind=~"wait|checkpoint|eval"')
-    sections = f"max by ({RUN}, section) (max_over_time({told}[$__range] @ end()))"
+    info = series(semconv.SECTION_INFO, more='kind=~"wait|checkpoint|eval"')
+    sections = f"max by ({RUN}, section) (max_over_time({info}[$__range] @ end()))"
     return f"unless on ({RUN}, section) {sections}"
 
 
-def highest(metric: Metric, by: str, chosen: str, most: int = MOST_LINES, least: str = "") -> str:
-    """Series that were highest at any time of the range; ``least`` filters them, as ``> 0``."""
+def highest(metric: Metric, by: str, chosen: str, most: int = MAX_LINES, above: str = "") -> str:
+    """Series that were highest at any time of the range; ``above`` filters them, as ``> 0``."""
     peak = f"max by ({by}) (max_over_time({series(metric, chosen)}[$__range] @ end()))"
-    return f"{newest(metric, by, chosen)} and on ({by}) topk({most}, {peak}{least})"
+    return f"{newest(metric, by, chosen)} and on ({by}) topk({most}, {peak}{above})"
 
 
 def over_ranks(metric: Metric, quantile: float, by: str, chosen: str) -> str:

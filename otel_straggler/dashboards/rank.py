@@ -36,7 +36,7 @@ from otel_straggler.dashboards.queries import (
     is_chosen,
     lowest,
     newest,
-    pace,
+    rate,
     series,
 )
 
@@ -55,7 +55,7 @@ def render() -> str:
     return page(
         "rank",
         "Rank",
-        [*run_variables(), section_variable(), node, rank, *sources()],
+        [*run_variables(), section_variable(), node, rank, *_sources()],
         [
             ("What is said about it", [_verdicts(), *_now()]),
             ("Sections", _sections()),
@@ -64,7 +64,7 @@ def render() -> str:
             ("Sensors of the GPU", sensors()),
             ("Alive", [_states(), _dropped()]),
         ],
-        links_of_rank(),
+        _links_of_rank(),
     )
 
 
@@ -118,7 +118,7 @@ def _now() -> list[Panel]:
             newest(semconv.RANK_STEP, RANK, OF_RANK),
             PLAIN,
             span=8,
-            links=[link_of_step()],
+            links=[_link_of_step()],
             is_count=True,
             empty=_FOLDED,
         ),
@@ -185,8 +185,8 @@ def _gpu() -> Panel:
 
 
 def _waits() -> Panel:
-    caused = pace(semconv.CAUSED_WAIT, RANK, OF_RANK)
-    suffered = pace(semconv.SUFFERED_WAIT, RANK, OF_RANK)
+    caused = rate(semconv.CAUSED_WAIT, RANK, OF_RANK)
+    suffered = rate(semconv.SUFFERED_WAIT, RANK, OF_RANK)
     return lines(
         10,
         "Waiting",
@@ -220,57 +220,61 @@ def _dropped() -> Panel:
         "A second, by reason. Scores rest on what is left: above 0 for long, see the reasons in "
         "docs/reference/names-on-the-wire.md. Reasons that begin with gpu_ lose GPU times only.",
         "cps",
-        [("{{reason}} {{node}}", pace(semconv.RECORDS_DROPPED, f"{RANK}, reason", OF_RANK))],
+        [("{{reason}} {{node}}", rate(semconv.RECORDS_DROPPED, f"{RANK}, reason", OF_RANK))],
         steps=RATE_IS_ODD,
         span=24,
         empty="The rank has told of no losses.",
     )
 
 
-TRACES, LOGS = "traces", "logs"
-_SOURCES: Final = {TRACES: "tempo", LOGS: "loki"}
+# --- links to traces and logs, in Grafana's Explore ----------------------------------------------
+
 _OF_RUN: Final = f'resource.{semconv.RUN_ID} = "${{run_id:percentencode}}"'
 _OF_RANK: Final = f"{_OF_RUN} && resource.{semconv.RANK} = ${{rank:percentencode}}"
-_LOG_LABELS: Final = {
-    str(key).replace(".", "_"): name
+_OF_LOGS: Final = " | ".join(
+    f'{str(key).replace(".", "_")}="${{{name}:percentencode}}"'
     for key, name in ((semconv.RUN_ID, "run_id"), (semconv.RANK, "rank"))
-}
+)
 
 
-def sources() -> list[d.DatasourceVariable]:
+def _sources() -> list[d.DatasourceVariable]:
     """Variables for the data sources that the links lead to."""
-    return [d.DatasourceVariable(name).label(name).type(kind) for name, kind in _SOURCES.items()]
+    sources = {"traces": "tempo", "logs": "loki"}
+    return [d.DatasourceVariable(name).label(name).type(kind) for name, kind in sources.items()]
 
 
-def links_of_rank() -> list[d.DashboardLink]:
+def _links_of_rank() -> list[d.DashboardLink]:
     """Of the rank that the page is about, in the range of the page."""
-    told = " | ".join(f'{label}="${{{name}:percentencode}}"' for label, name in _LOG_LABELS.items())
+    urls = {
+        "Traces of this rank": _traces(f"{{ {_OF_RANK} }}"),
+        "Logs of this rank": _explore("logs", "loki", expr=f'{{service_name=~".+"}} | {_OF_LOGS}'),
+    }
     return [
-        _on_page("Traces of this rank", _url(TRACES, f"{{ {_OF_RANK} }}")),
-        _on_page("Logs of this rank", _url(LOGS, f'{{service_name=~".+"}} | {told}')),
+        d.DashboardLink(title)
+        .type(dm.DashboardLinkType.LINK)
+        .url(url)
+        .icon("external link")
+        .target_blank(True)
+        for title, url in urls.items()
     ]
 
 
-def link_of_step() -> d.DashboardLink:
+def _link_of_step() -> d.DashboardLink:
     """From a value that is a step to its trace, which has the spans of all ranks."""
-    asked = f"{{ {_OF_RUN} && span.{semconv.STEP} = ${{__value.numeric}} }}"
-    return d.DashboardLink("Trace of step ${__value.text}").url(_url(TRACES, asked))
+    url = _traces(f"{{ {_OF_RUN} && span.{semconv.STEP} = ${{__value.numeric}} }}")
+    return d.DashboardLink("Trace of step ${__value.text}").url(url)
 
 
-def _on_page(title: str, url: str) -> d.DashboardLink:
-    made = d.DashboardLink(title).type(dm.DashboardLinkType.LINK).url(url)
-    return made.icon("external link").target_blank(True)
+def _traces(query: str) -> str:
+    return _explore("traces", "tempo", queryType="traceql", query=query)
 
 
-def _url(variable: str, asked: str) -> str:
+def _explore(variable: str, kind: str, **query: str) -> str:
     """Explore with a query. Variables stay as they are, for Grafana to fill in."""
-    kind = _SOURCES[variable]
     uid = f"${{{variable}}}"
-    query = {"refId": "A", "datasource": {"type": kind, "uid": uid}}
-    query |= {"queryType": "traceql", "query": asked} if kind == "tempo" else {"expr": asked}
     pane = {
         "datasource": uid,
-        "queries": [query],
+        "queries": [{"refId": "A", "datasource": {"type": kind, "uid": uid}, **query}],
         "range": {"from": "${__from}", "to": "${__to}"},
     }
     panes = json.dumps({"one": pane}, separators=(",", ":"), sort_keys=True)

@@ -27,20 +27,20 @@ from otel_straggler.dashboards.panels import (
 )
 from otel_straggler.dashboards.queries import (
     ALL_OR_SOME,
-    MOST_LINES,
+    MAX_LINES,
     OF_RUN,
     OF_SECTIONS,
     RANK,
     RUN,
     SECTION_OF_RANK,
     WORST_RANKS,
-    growth,
     highest,
+    increase,
     is_chosen,
     newest,
     no_work,
     over_ranks,
-    pace,
+    rate,
     series,
     which_ranks,
     worst_over_time,
@@ -88,7 +88,7 @@ def _health() -> list[Panel]:
             "The time of so many ranks (of GPUs, where each rank has one) is lost to inequality. "
             "Weigh it against the cost of a restart without the slow host.",
             "short",
-            pace(semconv.RUN_GPU_TIME_LOST, RUN),
+            rate(semconv.RUN_GPU_TIME_LOST, RUN),
             PLAIN,
         ),
         number(
@@ -97,7 +97,7 @@ def _health() -> list[Panel]:
             "The same summed up over the range of the page. Quote it when a host is sent for "
             "repair.",
             "s",
-            growth(semconv.RUN_GPU_TIME_LOST, RUN),
+            increase(semconv.RUN_GPU_TIME_LOST, RUN),
             PLAIN,
         ),
         number(
@@ -178,7 +178,7 @@ def _worst_over_time() -> Panel:
 
 def _worst_now() -> Panel:
     score = newest(semconv.SECTION_RELATIVE, SECTION_OF_RANK, _CHOSEN)
-    worst = f"bottomk({MOST_LINES}, {score} {no_work()})"
+    worst = f"bottomk({MAX_LINES}, {score} {no_work()})"
     own = newest(semconv.SECTION_INDIVIDUAL, SECTION_OF_RANK, _CHOSEN)
     median = newest(semconv.SECTION_MEDIAN, SECTION_OF_RANK, _CHOSEN)
     among = f"and on ({SECTION_OF_RANK}) {worst}"
@@ -200,8 +200,8 @@ def _worst_now() -> Panel:
 
 
 def _waits() -> list[Panel]:
-    caused = growth(semconv.CAUSED_WAIT, RANK)
-    suffered = growth(semconv.SUFFERED_WAIT, RANK)
+    caused = increase(semconv.CAUSED_WAIT, RANK)
+    suffered = increase(semconv.SUFFERED_WAIT, RANK)
     return [
         bars(
             10,
@@ -310,7 +310,7 @@ def _goodput() -> list[Panel]:
             "more; restart and start_up: images and data near the hosts; stragglers: see above.",
             "s",
             "{{reason}} {{group}}",
-            f"{growth(semconv.RUN_LOST, f'{RUN}, reason')} > 0",
+            f"{increase(semconv.RUN_LOST, f'{RUN}, reason')} > 0",
             span=16,
             empty="Nothing was lost, or the run tells no goodput",
         ),

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.grafana_sizes.asking import Chosen, Grafana, Target, targets
 from otel_straggler import semconv
 from otel_straggler.dashboards.queries import (
-    MOST_LINES,
+    MAX_LINES,
     OF_SECTIONS,
     RANK,
     RUN,
@@ -197,7 +197,7 @@ def test_the_worst_over_time_are_those_of_all_ranks(seen: Seen, node: str) -> No
     grafana = _a_while_ago(seen)
     rows = _points(grafana, 8, "A", told)
     assert rows == _lines(grafana, among_all, told)
-    assert len(rows) == MOST_LINES
+    assert len(rows) == MAX_LINES
     assert {dict(labels)["node"] for labels in rows} == {node} or not node
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.dashboards.queries import MOST_LINES
+from otel_straggler.dashboards.queries import MAX_LINES
 from otel_straggler.model.observation import Section
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.publish.over_ranks import MOST_WORST, QUANTILES
@@ -41,7 +41,7 @@ def test_the_worst_of_every_section_are_told_but_not_of_waits() -> None:
 def test_who_is_worst_at_any_time_is_told_at_that_time() -> None:
     """So as many as a page draws can be chosen over any range from what is told: the same as from
     all series, with the same lowest score."""
-    assert MOST_WORST >= MOST_LINES
+    assert MOST_WORST >= MAX_LINES
     all_ranks = list(range(200))
     lowest: dict[str, dict[int, float]] = {WORST: {}, RELATIVE: {}}
     for _ in range(12):
@@ -51,7 +51,7 @@ def test_who_is_worst_at_any_time_is_told_at_that_time() -> None:
             for told, value in page[name]:
                 rank = int(told["rank"])
                 ranks[rank] = min(value, ranks.get(rank, 2.0))
-    worst = {name: sorted(r, key=r.__getitem__)[:MOST_LINES] for name, r in lowest.items()}
+    worst = {name: sorted(r, key=r.__getitem__)[:MAX_LINES] for name, r in lowest.items()}
     assert worst[WORST] == worst[RELATIVE]
     assert all(lowest[WORST][rank] == lowest[RELATIVE][rank] for rank in worst[WORST])
 
