@@ -16,15 +16,19 @@ import numpy.typing as npt
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.score.medians import median_of
 from otel_straggler.score.settings import VerdictSettings
-from otel_straggler.score.verdicts import onset
 from otel_straggler.score.verdicts.groups import low_median_of_rows, median_of_rows
 from otel_straggler.score.verdicts.significance import (
     SIGMA_OF_MAD,
+    STEPS_PER_DAY,
     Z_POWER,
     Findings,
     Flags,
     Past,
     Strongest,
+    advance_cusum,
+    cusum_moves,
+    cusum_slack,
+    cusum_threshold,
     least_z,
     resolvable_slowdown,
     spread_of,
@@ -121,15 +125,15 @@ class Track:
 
     def _advance_cusum(self, excess: Floats) -> None:
         sigma = np.where(np.isnan(self.sigma), 0.1, self.sigma)
-        k = onset.slack(sigma)
-        mean_steps = float(self.shape[0] * onset.STEPS_PER_DAY)
-        self._h = np.array([onset.threshold(float(value), mean_steps) for value in k])
+        k = cusum_slack(sigma)
+        mean_steps = float(self.shape[0] * STEPS_PER_DAY)
+        self._h = np.array([cusum_threshold(float(value), mean_steps) for value in k])
         usable = self._reference_blocks >= LEAST_REFERENCE
         normal = np.where(usable, self.reference, 0.0)
         most = 1.5 * self._h
         for step in excess:
             self.steps += 1
-            self.g = onset.advance(self.g, onset.moves(step - normal, sigma, k), most)
+            self.g = advance_cusum(self.g, cusum_moves(step - normal, sigma, k), most)
             self._zero_at = np.where(self.g <= 0.0, self.steps, self._zero_at)
 
     def _remember(self, excess: Floats, block: Floats) -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from otel_straggler.score.hangs.detector import HangDetector, HangStatus
 from otel_straggler.score.hangs.states import HANGS
-from otel_straggler.simulate.hang_courses import HangCourse, random_course
-from otel_straggler.simulate.hang_worlds import (
+
+from .hang_courses import HangCourse, random_course
+from .hang_worlds import (
     HANG_FAULTS,
     HangFault,
     HangPlan,

@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_straggler.score.verdicts import onset
+from otel_straggler.score.verdicts.significance import (
+    advance_cusum,
+    cusum_moves,
+    cusum_slack,
+    cusum_threshold,
+)
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -17,9 +22,9 @@ SEEDS = st.integers(0, 2**32 - 1)
 def run(excess: np.ndarray, sigma: float, most: float = 1e9) -> np.ndarray:
     """(T, R) the statistic after every step."""
     sigmas = np.array([sigma])
-    k, g, seen = onset.slack(sigmas), np.zeros((excess.shape[1], 1)), []
+    k, g, seen = cusum_slack(sigmas), np.zeros((excess.shape[1], 1)), []
     for step in excess:
-        g = onset.advance(g, onset.moves(step[:, None], sigmas, k), np.array([most]))
+        g = advance_cusum(g, cusum_moves(step[:, None], sigmas, k), np.array([most]))
         seen.append(g[:, 0])
     return np.array(seen)
 
@@ -30,14 +35,14 @@ def test_the_threshold_gives_the_false_alarms_that_were_asked_for(
     k: float, mean_steps: float
 ) -> None:
     """Siegmund's formula, put the other way round."""
-    b = 2 * k * (onset.threshold(k, mean_steps) + 1.166)
+    b = 2 * k * (cusum_threshold(k, mean_steps) + 1.166)
     assert (math.exp(b) - b - 1) / (2 * k * k) == pytest.approx(mean_steps, rel=1e-6)
 
 
 @pytest.mark.parametrize("k", [0.25, 1.5])
 def test_more_ranks_need_a_higher_threshold(k: float) -> None:
     """So that the job has as few false alarms; and there always is one."""
-    thresholds = [onset.threshold(k, n) for n in (1.0, 43_200.0, 43_200.0 * 16_384)]
+    thresholds = [cusum_threshold(k, n) for n in (1.0, 43_200.0, 43_200.0 * 16_384)]
     assert thresholds == sorted(thresholds)
     assert thresholds[0] >= 1.0
 
@@ -45,8 +50,8 @@ def test_more_ranks_need_a_higher_threshold(k: float) -> None:
 def test_noise_alone_alarms_as_rarely_as_promised() -> None:
     """Measured: 400 ranks of noise, a threshold for one alarm in 1,000 steps."""
     sigma = 0.05
-    k = float(onset.slack(np.array([sigma]))[0])
-    h = onset.threshold(k, 1000.0)
+    k = float(cusum_slack(np.array([sigma]))[0])
+    h = cusum_threshold(k, 1000.0)
     excess = np.random.default_rng(0).normal(0.0, sigma, (400, 400))
     first = np.argmax(run(excess, sigma) > h, axis=0)
     alarmed = float((first > 0).mean())
@@ -70,23 +75,23 @@ def test_only_excess_against_noise_counts(seed: int, factor: float) -> None:
     k, most = np.array([0.25]), np.array([5.0])
     one, other = np.zeros((3, 1)), np.zeros((3, 1))
     for step in excess:
-        one = onset.advance(one, onset.moves(step[:, None], np.array([1.0]), k), most)
-        moved = onset.moves(factor * step[:, None], np.array([factor]), k)
-        other = onset.advance(other, moved, most)
+        one = advance_cusum(one, cusum_moves(step[:, None], np.array([1.0]), k), most)
+        moved = cusum_moves(factor * step[:, None], np.array([factor]), k)
+        other = advance_cusum(other, moved, most)
     np.testing.assert_allclose(one, other, atol=1e-9)
 
 
 def test_the_slack_is_half_of_the_slowdown_that_is_sought() -> None:
     """Within limits, however quiet or loud the times are."""
-    found = onset.slack(np.array([1e-9, 0.05, 10.0]))
+    found = cusum_slack(np.array([1e-9, 0.05, 10.0]))
     assert found.tolist() == [1.5, pytest.approx(0.5), 0.25]
 
 
 def test_a_missing_step_changes_nothing_and_a_wild_one_counts_three_sigmas() -> None:
     """One spike is no onset."""
     g, k, most = np.array([[1.0], [1.0]]), np.array([0.5]), np.array([10.0])
-    moves = onset.moves(np.array([[np.nan], [99.0]]), np.array([0.01]), k)
-    found = onset.advance(g, moves, most)
+    moves = cusum_moves(np.array([[np.nan], [99.0]]), np.array([0.01]), k)
+    found = advance_cusum(g, moves, most)
     assert found[:, 0].tolist() == [1.0, 3.5]
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.score.hangs.states import HeartbeatTable
 from otel_straggler.semconv import Outcome
-from otel_straggler.simulate.hang_worlds import (
+
+from .hang_worlds import (
     HangFault,
     HangPlan,
     HangWorld,
