@@ -10,8 +10,7 @@ import click
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.simulate.faults import Fault
 from otel_straggler.simulate.layout import Layout
-from otel_straggler.simulate.noise import PRESETS
-from otel_straggler.simulate.plan import GPU_TIMINGS, TIMINGS, RunPlan
+from otel_straggler.simulate.plan import GPU_TIMINGS, PRESETS, TIMINGS, RunPlan
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

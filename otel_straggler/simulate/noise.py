@@ -12,10 +12,6 @@ import numpy as np
 
 from otel_straggler.model.observation import Floats
 
-PRESETS: Final = {"AR": 0.009, "ST": 0.024, "SE": 0.116}
-"""Standard deviation of the compute time of a rank from step to step / its mean, as measured on
-three public traces of production jobs."""
-
 SHARED: Final = 0.8
 """Part of the variance of a rank's step that forward and backward share."""
 
