@@ -43,7 +43,7 @@ from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.simulate.faults import Fault
-from otel_straggler.simulate.layout import Layout
+from otel_straggler.simulate.plan import Layout
 from otel_straggler.simulate.runs import RunPlan, generate
 from otel_straggler.wire.metric_rules import DecodedMetrics
 from otel_straggler.wire.span_rules import DecodedSpans

@@ -15,8 +15,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from otel_straggler.simulate.faults import Fault
-from otel_straggler.simulate.layout import Layout
-from otel_straggler.simulate.plan import RunPlan, Timing
+from otel_straggler.simulate.plan import Layout, RunPlan, Timing
 
 Family = Literal["healthy", "negative", "structure", "fault"]
 Band = Literal["", "masked 3 %", "masked 5-8 %", "ten", "quiet", "loud"]

@@ -18,8 +18,8 @@ from otel_straggler.model.kernels import KernelCell, KernelTimes, KernelTimesBui
 from otel_straggler.model.observation import Kernel, ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat, PassthroughMetric
+from otel_straggler.simulate.auxiliary_metrics import Sensors
 from otel_straggler.simulate.runs import Fault, Layout, RunPlan, generate
-from otel_straggler.simulate.sensors import Sensors
 from otel_straggler.wire.metric_rules import DecodedMetrics
 from otel_straggler.wire.span_rules import DecodedSpans
 

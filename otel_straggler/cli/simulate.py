@@ -24,13 +24,13 @@ from otel_straggler.errors import ConfigError, InputError, UnavailableError, des
 from otel_straggler.instrument.endpoints import resolve_endpoints
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.publish.refusals import judged, tried_once
+from otel_straggler.simulate.auxiliary_metrics import Sensors
 from otel_straggler.simulate.faults import HANG_KINDS
 from otel_straggler.simulate.labels import Label
 from otel_straggler.simulate.plan import PRESETS
 from otel_straggler.simulate.replay import Ending, Replay, seconds_before
 from otel_straggler.simulate.runs import RunPlan, generate
 from otel_straggler.simulate.scenarios import NEW_YEAR_2026_NS, SCENARIOS, Plan, simulate
-from otel_straggler.simulate.sensors import Sensors
 from otel_straggler.simulate.writers import (
     as_json_line,
     encode_requests,

@@ -9,8 +9,7 @@ import click
 
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.simulate.faults import Fault
-from otel_straggler.simulate.layout import Layout
-from otel_straggler.simulate.plan import GPU_TIMINGS, PRESETS, TIMINGS, RunPlan
+from otel_straggler.simulate.plan import GPU_TIMINGS, PRESETS, TIMINGS, Layout, RunPlan
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

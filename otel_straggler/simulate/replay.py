@@ -14,9 +14,7 @@ from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.semconv import Outcome
-from otel_straggler.simulate.kernels_told import KernelsTold
-from otel_straggler.simulate.sensors import Sensors
-from otel_straggler.simulate.time_spent import TimeSpent
+from otel_straggler.simulate.auxiliary_metrics import KernelReports, Sensors, TimeSpent
 from otel_straggler.simulate.writers import encode_requests, resource_of
 from otel_straggler.wire.encode_metrics import encode_heartbeat, encode_kernel_times, encode_numbers
 
@@ -95,7 +93,7 @@ class Replay:
     sensors: Sensors | None = None
     spans: int = 0
     _ranks: list[_Rank] = field(default_factory=list)
-    _kernels: KernelsTold = field(default_factory=KernelsTold)
+    _kernels: KernelReports = field(default_factory=KernelReports)
     _spent: TimeSpent = field(default_factory=TimeSpent)
     _beat_at_s: float = 0.0
     _started_at_s: float = 0.0

@@ -7,22 +7,36 @@ the same numbers, whatever the size of the blocks in which they are asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from otel_straggler.model.observation import ObservationBatch
+import numpy as np
+
+from otel_straggler.model.observation import (
+    NO_KERNEL,
+    Floats,
+    GpuTimes,
+    Ints,
+    ObservationBatch,
+    Section,
+)
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.simulate.blocks import make_blocks
+from otel_straggler.simulate.auxiliary_metrics import GPU_MODEL, gpu_uuid
 from otel_straggler.simulate.faults import Fault
-from otel_straggler.simulate.labels import Label, build_labels, node_name
-from otel_straggler.simulate.layout import Layout
-from otel_straggler.simulate.noise import Draws
-from otel_straggler.simulate.plan import RunPlan
-from otel_straggler.simulate.rows import build_rows
-from otel_straggler.simulate.sensors import GPU_MODEL, gpu_uuid
-from otel_straggler.simulate.tables import build_table
-from otel_straggler.simulate.timeline import Attempt, build_timeline
+from otel_straggler.simulate.labels import Label, build_labels, hung_ranks, node_name
+from otel_straggler.simulate.plan import (
+    BACKWARD,
+    FORWARD,
+    OPTIMIZER,
+    PIPELINE,
+    SYNC,
+    Layout,
+    RunPlan,
+)
+from otel_straggler.simulate.synchronisation import Measured, OnGpu, measure, stack_on_gpu
+from otel_straggler.simulate.timeline import Attempt, Draws, Mask, Timeline, build_timeline
+from otel_straggler.simulate.work import PASSES, Workers
 
 __all__ = ["Fault", "Label", "Layout", "RunPlan", "SimulatedRun", "generate"]
 
@@ -104,3 +118,278 @@ def _source(plan: RunPlan, attempt: Attempt, rank: int) -> Source:
     if not plan.tells_hardware:
         return source
     return replace(source, device=gpu_uuid(source), device_model=GPU_MODEL)
+
+
+RESTART_S = 120.0
+"""From the end of an attempt to its successor's first step."""
+_STUCK = {"local": SYNC, "synchronised": BACKWARD, "asynchronous": OPTIMIZER}
+"""The section that does not end when the collective does not."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Block:
+    """Some consecutive steps of one attempt. T steps, R ranks, S sections.
+
+    Attributes:
+        attempt: which start of the job.
+        steps: (T,) numbers.
+        seconds: (T, R, S); NaN where nothing ran or nothing is told.
+        start_ns: (T, R) begin of the step of each rank, on its node's clock.
+        gap_s: (T, R) unmeasured, before section number ``gap_at``.
+        parts: (T, R, M) part of each microbatch in the sections of ``per_microbatch``, or None.
+        per_microbatch: (S,) sections that run once for each microbatch.
+        tokens: (T, R, M); None if not told.
+        gpu: what the devices tell; None: nothing.
+    """
+
+    attempt: Attempt
+    steps: Ints
+    seconds: Floats
+    start_ns: Ints
+    gap_s: Floats
+    gap_at: int
+    parts: Floats | None
+    per_microbatch: Mask
+    tokens: Floats | None
+    gpu: OnGpu | None = None
+
+
+def make_blocks(
+    plan: RunPlan, draws: Draws, timeline: Timeline, steps_at_once: int
+) -> Iterator[Block]:
+    """The whole run; only one block is in memory. Blocks do not reach over a restart."""
+    workers = Workers(plan, draws, timeline)
+    clock_ns = plan.start_ns
+    offsets = draws.once("clocks").standard_normal(plan.nodes)
+    offset_ns = np.rint(offsets * plan.clock_offset_s * 1e9).astype(np.int64)
+    for attempt in timeline.attempts:
+        carry_s = np.zeros(plan.layout.ranks)
+        for first in range(0, attempt.steps, steps_at_once):
+            count = min(steps_at_once, attempt.steps - first)
+            made = attempt.first_made + first
+            work = workers.work(attempt, made, count)
+            measured = measure(plan, work, carry_s)
+            meet_ns = clock_ns + np.cumsum(np.rint(measured.meet_s * 1e9).astype(np.int64))
+            met_ns = np.concatenate([[clock_ns], meet_ns])
+            clock_ns, carry_s = int(met_ns[-1]), measured.carry_s
+            start_ns = met_ns[:-1, None] + np.rint(measured.begin_s * 1e9).astype(np.int64)
+            block = Block(
+                attempt=attempt,
+                steps=np.arange(count) + attempt.first_step + first,
+                seconds=_stack(measured, plan.sections),
+                start_ns=start_ns + offset_ns[attempt.slot // plan.ranks_per_node],
+                gap_s=measured.gap_s,
+                gap_at=plan.sections.index(measured.gap_before),
+                parts=work.parts,
+                per_microbatch=np.array([section in PASSES for section in plan.sections]),
+                tokens=work.tokens,
+            )
+            block = _cut(plan, draws, block, made)
+            if measured.gpu is not None:
+                on_gpu = stack_on_gpu(plan, measured.gpu, block.seconds)
+                block = replace(block, gpu=on_gpu)
+            yield block
+        clock_ns += round(RESTART_S * 1e9)
+
+
+def _stack(measured: Measured, sections: tuple[Section, ...]) -> Floats:
+    seconds: Floats = np.stack([measured.seconds[section] for section in sections], axis=2)
+    return np.maximum(seconds, 1e-9, out=seconds)  # rounding may leave a wait of -1e-17
+
+
+def _cut(plan: RunPlan, draws: Draws, block: Block, made: int) -> Block:
+    """Take out what a hang keeps from ending, and what never arrives."""
+    hang = block.attempt.hang
+    last = block.attempt.first_step + block.attempt.steps - 1
+    if hang is not None and block.steps[-1] == last:
+        index = np.arange(len(plan.sections))
+        block.seconds[-1][index >= _first_open(plan, block.attempt)[:, None]] = np.nan
+    if plan.missing_reports:
+        drawn = draws.uniforms("missing", made, block.start_ns.shape)
+        block.seconds[drawn < plan.missing_reports] = np.nan
+    return block
+
+
+def _first_open(plan: RunPlan, attempt: Attempt) -> Ints:
+    """(ranks,) number of the first section of the last step that does not end."""
+    fault = attempt.hang
+    assert fault is not None
+    layout = plan.layout
+    who = hung_ranks(plan, fault, attempt)
+    stuck = plan.sections.index(_STUCK[plan.timing])
+    first = np.full(layout.ranks, stuck)
+    if fault.kind == "hang_joined":
+        return first
+    if plan.timing != "asynchronous":
+        pipelines = layout.data_index
+        if layout.pp > 1:
+            first[np.isin(pipelines, pipelines[who])] = plan.sections.index(PIPELINE)
+        groups = layout.inner_group
+        first[np.isin(groups, groups[who])] = plan.sections.index(FORWARD)
+    first[who] = 0 if fault.kind == "crash" else plan.sections.index(FORWARD)
+    return first
+
+
+def build_table(plan: RunPlan, block: Block, sources: tuple[Source, ...]) -> StepTable:
+    """Cost: O(steps * ranks * (sections + microbatches))."""
+    is_there = ~np.isnan(block.seconds)
+    count = 1 if block.parts is None else block.parts.shape[2]
+    per_step = np.where(block.per_microbatch, count, 1).astype(np.int32)
+    tells = np.asarray(is_there.any(axis=2))
+    return StepTable(
+        steps=block.steps,
+        sources=sources,
+        sections=plan.sections,
+        seconds=block.seconds,
+        runs=is_there * per_step,
+        run_cv=_run_cv(block, is_there),
+        tokens=_tokens(block, tells),
+        start_ns=np.where(tells, block.start_ns, 0),
+        end_ns=np.where(tells, _end_ns(block, is_there), 0),
+        world_size=plan.layout.ranks,
+        gpu=None if block.gpu is None else block.gpu.table(),
+    )
+
+
+def _end_ns(block: Block, is_there: Mask) -> Ints:
+    seconds = np.where(is_there, block.seconds, 0.0).sum(axis=2)
+    seconds += block.gap_s * is_there[:, :, block.gap_at]
+    return np.asarray(block.start_ns + np.rint(seconds * 1e9).astype(np.int64))
+
+
+def _tokens(block: Block, tells: Mask) -> Floats:
+    if block.tokens is None:
+        return np.full(tells.shape, np.nan)
+    return np.where(tells, block.tokens.sum(axis=2), np.nan)
+
+
+def _run_cv(block: Block, is_there: Mask) -> Floats:
+    """(ranks, sections) standard deviation of single runs in their step / mean of all runs."""
+    run_cv: Floats = np.full(block.seconds.shape[1:], np.nan)
+    if block.parts is None:
+        return run_cv
+    count = block.parts.shape[2]
+    square = np.square(block.parts * count - 1.0).sum(axis=2) / (count - 1)
+    for index in np.flatnonzero(block.per_microbatch).tolist():
+        seconds = np.where(is_there[:, :, index], block.seconds[:, :, index], 0.0)
+        steps = is_there[:, :, index].sum(axis=0)
+        pooled = np.sqrt((seconds * seconds * square).sum(axis=0) * steps)
+        total = seconds.sum(axis=0)
+        np.divide(pooled, total, out=run_cv[:, index], where=total > 0)
+    return run_cv
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Rows of one section: where they stand in the block, and when they run."""
+
+    step: Ints
+    rank: Ints
+    section: int
+    microbatch: Ints
+    start_ns: Ints
+    end_ns: Ints
+
+
+def build_rows(
+    plan: RunPlan, block: Block, sources: tuple[Source, ...], *, counts_microbatches: bool
+) -> ObservationBatch:
+    """Rows in order of their starts; sums over a step are those of the table.
+
+    Args:
+        plan: of the run.
+        block: of it.
+        sources: ranks of the block's attempt.
+        counts_microbatches: the microbatches of a section are one row, with their count in
+            ``runs``; otherwise each is a row.
+
+    Cost: O(rows * log(rows)).
+    """
+    is_there = ~np.isnan(block.seconds)
+    edges_s = _edges(block, is_there)
+    parts = [
+        _rows(block, section, is_there[:, :, section], edges_s, counts_microbatches)
+        for section in range(len(plan.sections))
+    ]
+    order = np.argsort(np.concatenate([rows.start_ns for rows in parts]), kind="stable")
+    step, rank, microbatch, start_ns, end_ns = (
+        np.concatenate([getattr(rows, name) for rows in parts])[order]
+        for name in ("step", "rank", "microbatch", "start_ns", "end_ns")
+    )
+    section = np.repeat(np.arange(len(parts)), [len(rows.step) for rows in parts])[order]
+    since_start = block.steps[step] - block.attempt.first_step
+    return ObservationBatch(
+        sources=sources,
+        sections=plan.sections,
+        source=rank.astype(np.int32),
+        section=section.astype(np.int32),
+        kernel=np.full(len(order), NO_KERNEL, np.int32),
+        step=block.steps[step],
+        start_ns=start_ns,
+        duration_s=np.maximum(end_ns - start_ns, 1) / 1e9,
+        seq=since_start * plan.microbatches + microbatch,
+        runs=_runs(plan, block, section) if counts_microbatches else None,
+        tokens=_rows_tokens(plan, block, (step, rank, section, microbatch), counts_microbatches),
+        gpu=_gpu(block, (step, rank, section, microbatch), counts_microbatches),
+    )
+
+
+def _edges(block: Block, is_there: Mask) -> Floats:
+    """(T, R, S, 2) seconds from the begin of the step to the begin and end of a section."""
+    ends = np.cumsum(np.where(is_there, block.seconds, 0.0), axis=2)
+    begins = np.concatenate([np.zeros_like(ends[:, :, :1]), ends[:, :, :-1]], axis=2)
+    edges = np.stack([begins, ends], axis=3)
+    edges[:, :, block.gap_at :] += block.gap_s[:, :, None, None]
+    return edges
+
+
+def _rows(
+    block: Block, section: int, is_there: Mask, edges_s: Floats, counts_microbatches: bool
+) -> _Rows:
+    step, rank = np.nonzero(is_there)
+    edges_s = edges_s[step, rank, section]
+    if not (block.parts is None or counts_microbatches) and block.per_microbatch[section]:
+        until = np.cumsum(block.parts[step, rank], axis=1)[:, :-1]
+        begin_s, end_s = edges_s[:, :1], edges_s[:, 1:]
+        edges_s = np.hstack([begin_s, begin_s + until * (end_s - begin_s), end_s])
+    edges_ns = np.rint(edges_s * 1e9).astype(np.int64) + block.start_ns[step, rank][:, None]
+    count = edges_ns.shape[1] - 1
+    return _Rows(
+        step=np.repeat(step, count),
+        rank=np.repeat(rank, count),
+        section=section,
+        microbatch=np.tile(np.arange(count), len(step)),
+        start_ns=edges_ns[:, :-1].ravel(),
+        end_ns=edges_ns[:, 1:].ravel(),
+    )
+
+
+def _runs(plan: RunPlan, block: Block, section: Ints) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    counts = np.where(block.per_microbatch, plan.microbatches, 1)
+    return np.asarray(counts[section], np.int32)
+
+
+def _gpu(
+    block: Block, place: tuple[Ints, Ints, Ints, Ints], counts_microbatches: bool
+) -> GpuTimes | None:
+    if block.gpu is None:
+        return None
+    step, rank, section, microbatch = place
+    part = np.ones(len(step))
+    if block.parts is not None and not counts_microbatches:
+        is_one_of_many = block.per_microbatch[section]
+        part = np.where(is_one_of_many, block.parts[step, rank, microbatch], 1.0)
+    return block.gpu.columns((step, rank, section), part)
+
+
+def _rows_tokens(
+    plan: RunPlan, block: Block, place: tuple[Ints, Ints, Ints, Ints], counts_microbatches: bool
+) -> Floats | None:
+    """Forward tells the tokens of its microbatches."""
+    if block.tokens is None:
+        return None
+    step, rank, section, microbatch = place
+    tokens = block.tokens.sum(axis=2, keepdims=True) if counts_microbatches else block.tokens
+    told = np.minimum(microbatch, tokens.shape[2] - 1)
+    is_told = section == plan.sections.index(FORWARD)
+    return np.where(is_told, tokens[step, rank, told], np.nan)

@@ -10,7 +10,7 @@ from typing import Any
 
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.simulate.faults import Fault
-from otel_straggler.simulate.layout import Layout
+from otel_straggler.simulate.plan import Layout
 from otel_straggler.simulate.replay import Ending, Replay
 from otel_straggler.simulate.runs import RunPlan, generate
 from otel_straggler.transport.http import HttpClient

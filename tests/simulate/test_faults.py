@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from otel_straggler.errors import ConfigError
 from otel_straggler.simulate.faults import HANG_KINDS, KINDS, Fault
-from otel_straggler.simulate.layout import Layout
-from otel_straggler.simulate.plan import RunPlan
+from otel_straggler.simulate.plan import Layout, RunPlan
 
 who = st.one_of(
     st.lists(st.integers(0, 99), min_size=1, max_size=3).map(lambda r: {"ranks": tuple(r)}),

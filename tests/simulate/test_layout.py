@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from otel_straggler.errors import ConfigError
 from otel_straggler.receive.csv import PARALLEL
-from otel_straggler.simulate.layout import Layout
+from otel_straggler.simulate.plan import Layout
 
 sizes = st.integers(1, 4)
 layouts = st.builds(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from otel_straggler.simulate.imbalance import length_variance
+from otel_straggler.simulate.work import length_variance
 
 from .generated import QUIET, make, seconds
 
