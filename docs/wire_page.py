@@ -25,60 +25,7 @@ from otel_straggler.semconv import Attribute, Metric
 from otel_straggler.wire.identity import read_attributes
 
 _ADD = "Add it to docs/wire_page.py."
-_RANK_LABELS = ("run_id", "job_name", "group", "rank", "node", "role", "collector")
-_RUN_LABELS = ("run_id", "job_name", "group", "collector")
-_FURTHER_LABELS = {
-    "straggler.rank.state": ("state",),
-    "straggler.rank.culprit": ("why",),
-    "straggler.run.state": ("state",),
-    "straggler.run.ranks": ("state",),
-    "straggler.run.hang_info": ("why", "sentence"),
-    "straggler.run.info": ("team", "attempt"),
-    "straggler.run.open_sections": ("section",),
-    "straggler.kernel.time": ("kernel", "kernel_class"),
-    "straggler.kernel.runs": ("kernel", "kernel_class"),
-    "straggler.rank.finished.timestamp": ("outcome",),
-    "straggler.records.dropped": ("reason",),
-    "straggler.run.records.dropped": ("reason",),
-    "straggler.collector.spans": ("fate", "reason"),
-    "straggler.collector.requests": ("signal", "answer"),
-    "straggler.collector.windows": ("cause",),
-    "straggler.collector.rows": ("fate",),
-    "straggler.collector.points": ("use",),
-    "straggler.collector.section_times": ("fate",),
-    "straggler.collector.kernel_times": ("fate",),
-    "straggler.collector.forwarded": ("outcome",),
-    "straggler.collector.forward_spans": ("fate", "reason"),
-    "straggler.collector.http_answers": ("signal", "status"),
-    "straggler.collector.connections_cut": ("address",),
-    "straggler.collector.turned_away": ("what",),
-    "straggler.collector.history.failures": ("reason",),
-    "straggler.collector.decisions": ("action", "cause"),
-    "straggler.collector.commands": ("verb", "outcome"),
-    "straggler.collector.notifications": ("receiver", "outcome"),
-    "straggler.collector.series_folded": ("run_id", "family"),
-    "straggler.worker.slowdown": ("data_rank", "pipeline_stage"),
-    "straggler.host.straggling": ("node",),
-    "straggler.section.info": ("kind",),
-}
-_BY_SECTION_TOO = ("straggler.gpu.relative_score", "straggler.gpu.individual_score")
-_SUBJECT_LABELS = ("subject_id", "scope", "rank", "node", "role", "section")
-_VERDICT_LABELS = {
-    semconv.VERDICT_INFO.name: (*_SUBJECT_LABELS, "cause", "state", "evidence"),
-    semconv.VERDICT_SLOWDOWN.name: _SUBJECT_LABELS,
-    semconv.VERDICT_LOSS.name: _SUBJECT_LABELS,
-    semconv.VERDICT_PAGES.name: _SUBJECT_LABELS,
-    semconv.VERDICT_SILENCED.name: _SUBJECT_LABELS,
-}
-_OF_A_WORLD = frozenset(
-    {
-        semconv.SECTION_EXPOSED,
-        semconv.SECTION_INFO,
-        semconv.WORKER_SLOWDOWN,
-        semconv.HOST_STRAGGLING,
-    }
-)
-ON_POINTS: dict[str, tuple[Attribute, ...]] = {
+ON_POINTS: dict[str, tuple[str, ...]] = {
     "straggler.progress.timestamp": (semconv.PHASE,),
     "straggler.section.open_time": (semconv.SECTION, semconv.PHASE),
     "straggler.rank.finished.timestamp": (semconv.OUTCOME,),
@@ -360,27 +307,19 @@ def _metric_tables() -> Iterator[str]:
 def labels_of(metric: Metric) -> str:
     """Labels in ``/metrics`` of the collector."""
     names = code(label_names(metric))
-    is_also_by_section = metric.name.startswith(_BY_SECTION_TOO)
-    return f"{names}; of one section also {code('section')}" if is_also_by_section else names
+    return f"{names}; of one section also {code('section')}" if _is_of_gpu(metric) else names
 
 
 def label_names(metric: Metric) -> tuple[str, ...]:
     """The same as a tuple. A test holds it to what a running collector serves."""
-    if metric is semconv.RUN_IDENTITY_CLASHES:
-        return "run_id", "collector"
-    if metric is semconv.MAINTENANCE_UNTIL:
-        return "node", "reason", "by", "collector"
-    name = metric.name.removesuffix(".over_ranks")
-    if name in _VERDICT_LABELS:
-        return (*_VERDICT_LABELS[name], *_RUN_LABELS)
-    further = _FURTHER_LABELS.get(name, semconv.labels_as_told(metric))
-    if name.startswith("straggler.collector."):
-        return (*further, "collector")
-    sections = ("section",) if name.startswith("straggler.section.") else ()
-    if name != metric.name:
-        return ("ranks_below", *sections, *_RUN_LABELS)
-    is_of_run = name.startswith("straggler.run.") or metric in _OF_A_WORLD
-    return (*further, *sections, *(_RUN_LABELS if is_of_run else _RANK_LABELS))
+    left_out = ["section"] if _is_of_gpu(metric) else []
+    names = (name for name in metric.published_labels if name not in left_out)
+    return (*names, "collector")
+
+
+def _is_of_gpu(metric: Metric) -> bool:
+    """Scores of kernels: of the whole rank, and of its sections."""
+    return metric.name.startswith(("straggler.gpu.relative", "straggler.gpu.individual"))
 
 
 def attributes_of_points(metric: Metric) -> str:

@@ -11,8 +11,6 @@ from otel_straggler.alerts.messages import Lookup, Message
 from otel_straggler.alerts.promql import (
     ANYWHERE,
     HUNG_AT,
-    OF_RANK,
-    OF_RUN,
     WORLD,
     by,
     duration,
@@ -24,6 +22,7 @@ from otel_straggler.alerts.promql import (
 from otel_straggler.alerts.rule import AlertRule, Expression, FleetStatus, Instance, Predicate
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.score.hangs.states import HangKind
+from otel_straggler.semconv import OF_RANK, OF_RUN
 
 _HANG_TEXT: Final = {
     "hang_text": Lookup(

@@ -12,7 +12,6 @@ from otel_straggler.alerts.promql import (
     ANYWHERE,
     ENDED,
     HEARTBEAT,
-    OF_RUN,
     SCORED,
     WORLD,
     by,
@@ -23,6 +22,7 @@ from otel_straggler.alerts.promql import (
 )
 from otel_straggler.alerts.rule import AlertRule, FleetStatus, Instance, a_minute
 from otel_straggler.alerts.settings import AlertSettings
+from otel_straggler.semconv import OF_RUN
 
 LOSSES_S: Final = 300.0
 """For how long a loss is reported."""

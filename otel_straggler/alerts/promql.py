@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from otel_straggler import semconv
-from otel_straggler.semconv import Metric
+from otel_straggler.semconv import OF_RUN, Metric
 
-OF_RUN: Final = ("run_id", "job_name", "group")
-OF_RANK: Final = (*OF_RUN, "rank", "node", "role")
 OF_COLLECTOR: Final = ("cluster", "collector")
 WORLD: Final = "cluster, collector, run_id, group"
 """What a run is to one collector; for ``on``."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from otel_straggler import semconv
 from otel_straggler.alerts.messages import Lookup, Message
-from otel_straggler.alerts.promql import OF_RANK, OF_RUN, WORLD, by, newest, number, series
+from otel_straggler.alerts.promql import WORLD, by, newest, number, series
 from otel_straggler.alerts.rule import (
     AlertRule,
     Expression,
@@ -25,7 +25,7 @@ from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.model.alert import MAX_NAMED, Domain
 from otel_straggler.model.verdict import Cause, Scope, Verdict
 from otel_straggler.publish.verdict_series import CALLED_SLOW
-from otel_straggler.semconv import Metric
+from otel_straggler.semconv import OF_RANK, OF_RUN, Metric
 
 DOMAINS: Final[dict[Cause, Domain]] = {
     "slow_gpu": "hardware",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from otel_straggler import semconv
 from otel_straggler.dashboards.page import many, page
 from otel_straggler.dashboards.panels import (
@@ -133,7 +131,6 @@ def _incoming() -> list[Panel]:
             "By fate. Spans that are refused or not scored: the reason says what is missing, "
             "docs/recipes/from-opentelemetry.md what to set.",
             semconv.COLLECTOR_SPANS,
-            ("fate", "reason"),
             some=True,
         ),
         lines(
@@ -155,7 +152,6 @@ def _incoming() -> list[Panel]:
             "By reason, all runs. docs/reference/names-on-the-wire.md explains each: most mean "
             "that the collector was away, or that sections are too short to send one by one.",
             semconv.RECORDS_DROPPED,
-            ("reason",),
             RATE_IS_ODD,
             empty="No rank has told of losses.",
         ),
@@ -228,7 +224,6 @@ def _too_much() -> list[Panel]:
             "a job make a new run id for each process or restart? Its log names one. If there are "
             "so many jobs, raise scoring.max_runs.",
             semconv.COLLECTOR_TURNED_AWAY,
-            ("what",),
             RATE_IS_ODD,
             span=8,
         ),
@@ -239,7 +234,6 @@ def _too_much() -> list[Panel]:
             "taken, by address. Above 0 for long: somebody keeps connections open, or there are "
             "more ranks than connections; split runs over several collectors.",
             semconv.COLLECTOR_CONNECTIONS_CUT,
-            ("address",),
             RATE_IS_ODD,
             span=8,
         ),
@@ -270,7 +264,6 @@ def _scored() -> list[Panel]:
             "By what became of them. Many that are late or superseded: clocks or sessions of "
             "ranks are wrong, ask `otel-straggler doctor`.",
             semconv.COLLECTOR_ROWS,
-            ("fate",),
             some=True,
         ),
         _rates(
@@ -279,7 +272,6 @@ def _scored() -> list[Panel]:
             "By cause. Windows that close because time is up, not because they are complete: "
             "ranks are silent or slow to send.",
             semconv.COLLECTOR_WINDOWS,
-            ("cause",),
             some=True,
         ),
         lines(
@@ -298,7 +290,6 @@ def _scored() -> list[Panel]:
             "By reason, items a second. disk_full and read_only need you; the others are "
             "explained in docs/reference/names-on-the-wire.md.",
             semconv.COLLECTOR_HISTORY_FAILURES,
-            ("reason",),
             RATE_IS_ODD,
             empty="No collector keeps a history (history.path).",
             span=8,
@@ -335,7 +326,6 @@ def _outgoing() -> list[Panel]:
             "By outcome. What is dropped or refused: look at the backend behind the collector; "
             "scores do not suffer from it.",
             semconv.COLLECTOR_FORWARDED,
-            ("outcome",),
             empty=_NO_FORWARDING,
         ),
         lines(
@@ -357,7 +347,6 @@ def _outgoing() -> list[Panel]:
             "Spans kept and left out, by reason. not_sampled is the saving; no_room and unreadable "
             "are losses: raise forward.max_held_bytes, look at the log.",
             semconv.COLLECTOR_FORWARD_SPANS,
-            ("fate", "reason"),
             some=True,
             empty="No collector samples what it forwards (forward.mode).",
         ),
@@ -368,7 +357,6 @@ def _outgoing() -> list[Panel]:
             "threshold is too low for these runs, or a silence hides a fault. The live page "
             "of the run has who and why.",
             semconv.COLLECTOR_DECISIONS,
-            ("action", "cause"),
             empty="Nobody has decided anything since the collectors started.",
         ),
         _rates(
@@ -377,7 +365,6 @@ def _outgoing() -> list[Panel]:
             "Requests that told a receiver of alerts, by outcome. Anything that failed for long: "
             "try the way with `otel-straggler alerts test`.",
             semconv.COLLECTOR_NOTIFICATIONS,
-            ("receiver", "outcome"),
             empty="No collector notifies anybody (alerts.notify).",
         ),
     ]
@@ -388,14 +375,14 @@ def _rates(
     title: str,
     description: str,
     metric: Metric,
-    labels: Sequence[str],
     steps: Steps = PLAIN,
     *,
     some: bool = False,
     empty: str = "",
     span: int = 12,
 ) -> Panel:
-    """``some``: only those that were above 0 at any time of the range."""
+    """Rates of a counter by its labels; ``some``: only that were above 0 in the range."""
+    labels = metric.labels or ()
     legend = " ".join(f"{{{{{name}}}}}" for name in ("collector", *labels))
     queries = [(legend, _some(metric, *labels) if some else _rate(metric, *labels))]
     return lines(id_, title, description, "cps", queries, steps=steps, empty=empty, span=span)

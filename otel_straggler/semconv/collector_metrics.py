@@ -6,10 +6,18 @@ from otel_straggler.semconv.names import Metric
 
 # --- the collector about itself ---------------------------------------------------------------
 COLLECTOR_SPANS = Metric(
-    "straggler.collector.spans", "{span}", "counter", "spans received, by fate"
+    "straggler.collector.spans",
+    "{span}",
+    "counter",
+    "spans received, by fate",
+    labels=("fate", "reason"),
 )
 COLLECTOR_REQUESTS = Metric(
-    "straggler.collector.requests", "{request}", "counter", "requests, by signal and answer"
+    "straggler.collector.requests",
+    "{request}",
+    "counter",
+    "requests, by signal and answer",
+    labels=("signal", "answer"),
 )
 COLLECTOR_RUNS = Metric("straggler.collector.runs", "{run}", "gauge", "runs in memory")
 COLLECTOR_TURNED_AWAY = Metric(
@@ -17,6 +25,7 @@ COLLECTOR_TURNED_AWAY = Metric(
     "{report}",
     "counter",
     "requests of runs and groups beyond the most that are watched, by what there is too much of",
+    labels=("what",),
 )
 COLLECTOR_NAMES_FOLDED = Metric(
     "straggler.collector.names_folded",
@@ -25,16 +34,28 @@ COLLECTOR_NAMES_FOLDED = Metric(
     "section runs scored as <other>, because their run has too many section names",
 )
 COLLECTOR_WINDOWS = Metric(
-    "straggler.collector.windows", "{window}", "counter", "windows closed, by cause"
+    "straggler.collector.windows",
+    "{window}",
+    "counter",
+    "windows closed, by cause",
+    labels=("cause",),
 )
 COLLECTOR_QUEUE = Metric(
     "straggler.collector.queue", "By", "gauge", "request bytes that wait to be scored"
 )
 COLLECTOR_SERIES_FOLDED = Metric(
-    "straggler.collector.series_folded", "{series}", "gauge", "series folded by the budget"
+    "straggler.collector.series_folded",
+    "{series}",
+    "gauge",
+    "series folded by the budget",
+    labels=("run_id", "family"),
 )
 COLLECTOR_FORWARDED = Metric(
-    "straggler.collector.forwarded", "{request}", "counter", "requests forwarded, by outcome"
+    "straggler.collector.forwarded",
+    "{request}",
+    "counter",
+    "requests forwarded, by outcome",
+    labels=("outcome",),
 )
 COLLECTOR_START = Metric(
     "straggler.collector.start.timestamp", "s", "gauge", "when this collector started"
@@ -43,22 +64,32 @@ COLLECTOR_PAGES = Metric(
     "straggler.collector.pages", "{flag}", "gauge", "1 if this collector's alerts may call somebody"
 )
 COLLECTOR_ROWS = Metric(
-    "straggler.collector.rows", "{row}", "counter", "section runs, by what became of them"
+    "straggler.collector.rows",
+    "{row}",
+    "counter",
+    "section runs, by what became of them",
+    labels=("fate",),
 )
 COLLECTOR_POINTS = Metric(
-    "straggler.collector.points", "{point}", "counter", "data points received, by use"
+    "straggler.collector.points",
+    "{point}",
+    "counter",
+    "data points received, by use",
+    labels=("use",),
 )
 COLLECTOR_SECTION_TIMES = Metric(
     "straggler.collector.section_times",
     "{point}",
     "counter",
     "points of section histograms, by what became of them",
+    labels=("fate",),
 )
 COLLECTOR_KERNEL_TIMES = Metric(
     "straggler.collector.kernel_times",
     "{point}",
     "counter",
     "points of kernel histograms, by what became of them",
+    labels=("fate",),
 )
 COLLECTOR_FORWARD_QUEUE = Metric(
     "straggler.collector.forward_queue", "By", "gauge", "request bytes that wait to be forwarded"
@@ -68,6 +99,7 @@ COLLECTOR_FORWARD_SPANS = Metric(
     "{span}",
     "counter",
     "spans that sampled forwarding kept or left out, by reason",
+    labels=("fate", "reason"),
 )
 COLLECTOR_FORWARD_HELD = Metric(
     "straggler.collector.forward_held",
@@ -89,33 +121,42 @@ COLLECTOR_HISTORY_FAILURES = Metric(
     "{item}",
     "counter",
     "states, verdicts and windows that the history could not keep, by reason",
+    labels=("reason",),
 )
 COLLECTOR_DECISIONS = Metric(
     "straggler.collector.decisions",
     "{decision}",
     "counter",
     "verdicts that people dismissed, muted or restored, by the verdict's cause",
+    labels=("action", "cause"),
 )
 COLLECTOR_COMMANDS = Metric(
     "straggler.collector.commands",
     "{command}",
     "counter",
     "what ranks were asked for, by what came of it; outcome asked counts all",
+    labels=("verb", "outcome"),
 )
 COLLECTOR_NOTIFICATIONS = Metric(
     "straggler.collector.notifications",
     "{request}",
     "counter",
     "requests that told a receiver of alerts, by outcome; of dropped ones, alerts",
+    labels=("receiver", "outcome"),
 )
 COLLECTOR_HTTP_ANSWERS = Metric(
-    "straggler.collector.http_answers", "{answer}", "counter", "OTLP/HTTP answers, by status"
+    "straggler.collector.http_answers",
+    "{answer}",
+    "counter",
+    "OTLP/HTTP answers, by status",
+    labels=("signal", "status"),
 )
 COLLECTOR_CONNECTIONS_CUT = Metric(
     "straggler.collector.connections_cut",
     "{connection}",
     "counter",
     "connections that asked for nothing, or slowly, closed for others because all were taken",
+    labels=("address",),
 )
 COLLECTOR_GPU_TIMES_REFUSED = Metric(
     "straggler.collector.gpu_times_refused",

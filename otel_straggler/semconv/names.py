@@ -30,21 +30,33 @@ _UNIT_SUFFIX: Final = {
 }
 
 
+OF_RUN: Final = ("run_id", "job_name", "group")
+"""Labels of series about one group of a run."""
+OF_RANK: Final = (*OF_RUN, "rank", "node", "role")
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric: its OTLP name, UCUM unit and meaning.
+    """A metric: its OTLP name, UCUM unit, meaning and labels.
 
     ``prometheus_name`` follows OpenTelemetry's translator (UnderscoreEscapingWithSuffixes), so a
     metric has one name whether it is scraped here or arrives through an OTLP endpoint.
 
     >>> Metric("straggler.caused_wait", "s", "counter", "...").prometheus_name
     'straggler_caused_wait_seconds_total'
+
+    Attributes:
+        labels: on the collector's ``/metrics``, besides those of the subject; attribute keys stand
+            for the labels made of them. None: the collector does not publish it.
+        subject: labels of what it is about; None: by its name the collector, a run or a rank.
     """
 
     name: str
     unit: str
     kind: MetricKind
     meaning: str
+    labels: tuple[str, ...] | None = ()
+    subject: tuple[str, ...] | None = None
 
     prometheus_name: str = field(init=False, repr=False, compare=False)
 
@@ -52,6 +64,16 @@ class Metric:
         base = self.name.replace(".", "_") + _UNIT_SUFFIX.get(self.unit, "")
         name = base + "_total" if self.kind == "counter" else base
         object.__setattr__(self, "prometheus_name", name)
+
+    @property
+    def published_labels(self) -> tuple[str, ...]:
+        """All labels on ``/metrics`` but ``collector`` and ``cluster``, which every series has."""
+        own = tuple(label.replace(".", "_") for label in self.labels or ())
+        if self.subject is not None:
+            return (*own, *self.subject)
+        if self.name.startswith("straggler.collector."):
+            return own
+        return (*own, *(OF_RUN if self.name.startswith("straggler.run.") else OF_RANK))
 
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from otel_straggler.semconv.attributes import GPU_UUID
+from otel_straggler.semconv.attributes import (
+    GPU_TIMING_REASON,
+    GPU_TIMING_TIER,
+    GPU_UUID,
+    LOCAL_RANK,
+    PARALLEL_RANK,
+    RUN_ATTEMPT,
+    SESSION_ID,
+)
 from otel_straggler.semconv.names import Attribute, Metric
 
 Outcome = Literal["ok", "failed", "cancelled", "preempted", "unknown"]
@@ -17,35 +25,64 @@ REASON: Final = Attribute(
 )
 
 
+_DESCRIPTION: Final = (
+    RUN_ATTEMPT,
+    SESSION_ID,
+    LOCAL_RANK,
+    GPU_UUID,
+    GPU_TIMING_TIER,
+    GPU_TIMING_REASON,
+    *PARALLEL_RANK.values(),
+)
+
 # --- from a rank ------------------------------------------------------------------------------
-HEARTBEAT = Metric("straggler.heartbeat.timestamp", "s", "gauge", "the rank's clock when sent")
-PROGRESS = Metric("straggler.progress.timestamp", "s", "gauge", "when the rank last progressed")
-PROGRESS_STEP = Metric("straggler.progress.step", "{step}", "gauge", "last step begun")
+HEARTBEAT = Metric(
+    "straggler.heartbeat.timestamp", "s", "gauge", "the rank's clock when sent", labels=None
+)
+PROGRESS = Metric(
+    "straggler.progress.timestamp", "s", "gauge", "when the rank last progressed", labels=None
+)
+PROGRESS_STEP = Metric("straggler.progress.step", "{step}", "gauge", "last step begun", labels=None)
 SECTION_OPEN = Metric(
     "straggler.section.open_time",
     "s",
     "gauge",
     "age of the open section; of section ``step``: since the last section of the open step ended",
+    labels=None,
 )
-RANK_FINISHED = Metric("straggler.rank.finished.timestamp", "s", "gauge", "when the rank ended")
+RANK_FINISHED = Metric(
+    "straggler.rank.finished.timestamp", "s", "gauge", "when the rank ended", labels=("outcome",)
+)
 RECORDS_DROPPED = Metric(
-    "straggler.records.dropped", "{record}", "counter", "records a rank lost, by reason"
+    "straggler.records.dropped",
+    "{record}",
+    "counter",
+    "records a rank lost, by reason",
+    labels=("reason",),
 )
 RECORDS_FOLDED = Metric(
     "straggler.records.folded",
     "{record}",
     "counter",
     "section runs that a rank sent in spans for several, by section",
+    labels=None,
 )
-RANK_INFO = Metric("straggler.rank.info", "{info}", "gauge", "rank description; always 1")
+RANK_INFO = Metric(
+    "straggler.rank.info", "{info}", "gauge", "rank description; always 1", labels=_DESCRIPTION
+)
 SECTION_DURATION = Metric(
-    "straggler.section.duration", "s", "histogram", "section times of one rank"
+    "straggler.section.duration",
+    "s",
+    "histogram",
+    "section times of one rank",
+    labels=None,
 )
 KERNEL_DURATION = Metric(
     "straggler.kernel.duration",
     "s",
     "histogram",
     "times of CUDA kernels by kernel, class and section: exponential, delta, every 10 s",
+    labels=None,
 )
 
 # --- the GPU of a rank, shown as told; only `simulate` sends them yet ----------------------------
@@ -62,18 +99,54 @@ GPU_ERRORS: Final = (
     "row_remap_failed",
     "pcie_replay",
 )
-HW_POWER = Metric("hw.power", "W", "gauge", "power of the GPU")
-HW_ENERGY = Metric("hw.energy", "J", "counter", "energy of the GPU since its driver was loaded")
-HW_TEMPERATURE = Metric("hw.temperature", "Cel", "gauge", "temperature of the GPU, by sensor")
-HW_ERRORS = Metric("hw.errors", "{error}", "counter", "faults of the GPU, by error.type")
-HW_GPU_UTILIZATION = Metric(
-    "hw.gpu.utilization", "1", "gauge", "part of the time in which a kernel was at work on the GPU"
+HW_POWER = Metric("hw.power", "W", "gauge", "power of the GPU", labels=(GPU_UUID, HW_TYPE))
+HW_ENERGY = Metric(
+    "hw.energy",
+    "J",
+    "counter",
+    "energy of the GPU since its driver was loaded",
+    labels=(GPU_UUID, HW_TYPE),
 )
-HW_GPU_MEMORY = Metric("hw.gpu.memory.usage", "By", "gauge", "memory of the GPU in use")
-HW_GPU_MEMORY_LIMIT = Metric("hw.gpu.memory.limit", "By", "gauge", "memory that the GPU has")
-GPU_CLOCK = Metric("straggler.gpu.clock", "Hz", "gauge", "clock of the GPU, by part")
+HW_TEMPERATURE = Metric(
+    "hw.temperature",
+    "Cel",
+    "gauge",
+    "temperature of the GPU, by sensor",
+    labels=(GPU_UUID, HW_TYPE, HW_SENSOR),
+)
+HW_ERRORS = Metric(
+    "hw.errors",
+    "{error}",
+    "counter",
+    "faults of the GPU, by error.type",
+    labels=(GPU_UUID, HW_TYPE, ERROR_TYPE),
+)
+HW_GPU_UTILIZATION = Metric(
+    "hw.gpu.utilization",
+    "1",
+    "gauge",
+    "part of the time in which a kernel was at work on the GPU",
+    labels=(GPU_UUID, HW_TYPE),
+)
+HW_GPU_MEMORY = Metric(
+    "hw.gpu.memory.usage", "By", "gauge", "memory of the GPU in use", labels=(GPU_UUID, HW_TYPE)
+)
+HW_GPU_MEMORY_LIMIT = Metric(
+    "hw.gpu.memory.limit", "By", "gauge", "memory that the GPU has", labels=(GPU_UUID, HW_TYPE)
+)
+GPU_CLOCK = Metric(
+    "straggler.gpu.clock",
+    "Hz",
+    "gauge",
+    "clock of the GPU, by part",
+    labels=(GPU_UUID, HW_TYPE, HW_SENSOR),
+)
 GPU_THROTTLED = Metric(
-    "straggler.gpu.throttled", "s", "counter", "time in which the GPU was held back, by reason"
+    "straggler.gpu.throttled",
+    "s",
+    "counter",
+    "time in which the GPU was held back, by reason",
+    labels=(GPU_UUID, HW_TYPE, REASON),
 )
 HARDWARE_METRICS: Final = (
     HW_POWER,
@@ -109,18 +182,15 @@ RUN_PRODUCTIVE = Metric(
     "straggler.run.productive_time", "s", "counter", "time of the run in steps that count"
 )
 RUN_LOST = Metric(
-    "straggler.run.lost_time", "s", "counter", "time of the run that was not useful, by reason"
+    "straggler.run.lost_time",
+    "s",
+    "counter",
+    "time of the run that was not useful, by reason",
+    labels=(REASON,),
 )
 GOODPUT_METRICS: Final = (RUN_GOODPUT, RUN_PRODUCTIVE, RUN_LOST)
-AS_TOLD: Final[dict[Metric, tuple[Attribute, ...]]] = {
-    **dict.fromkeys(HARDWARE_METRICS, (GPU_UUID, HW_TYPE)),
-    HW_TEMPERATURE: (GPU_UUID, HW_TYPE, HW_SENSOR),
-    GPU_CLOCK: (GPU_UUID, HW_TYPE, HW_SENSOR),
-    HW_ERRORS: (GPU_UUID, HW_TYPE, ERROR_TYPE),
-    GPU_THROTTLED: (GPU_UUID, HW_TYPE, REASON),
-    RUN_GOODPUT: (),
-    RUN_PRODUCTIVE: (),
-    RUN_LOST: (REASON,),
+AS_TOLD: Final[dict[Metric, tuple[str, ...]]] = {
+    metric: metric.labels or () for metric in (*HARDWARE_METRICS, *GOODPUT_METRICS)
 }
 """What the collector shows as ranks tell it, and the attributes of its points."""
 

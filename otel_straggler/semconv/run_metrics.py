@@ -4,39 +4,70 @@ from __future__ import annotations
 
 from typing import Final
 
-from otel_straggler.semconv.names import Metric
+from otel_straggler.semconv.names import OF_RUN, Metric
+
+_OF_VERDICT: Final = ("subject_id", "scope", "rank", "node", "role", "section")
 
 # --- from the collector -----------------------------------------------------------------------
 SECTION_RELATIVE = Metric(
-    "straggler.section.relative_score", "{score}", "gauge", "best rank's median / own median"
+    "straggler.section.relative_score",
+    "{score}",
+    "gauge",
+    "best rank's median / own median",
+    labels=("section",),
 )
 SECTION_INDIVIDUAL = Metric(
-    "straggler.section.individual_score", "{score}", "gauge", "own best median / own median"
+    "straggler.section.individual_score",
+    "{score}",
+    "gauge",
+    "own best median / own median",
+    labels=("section",),
 )
 GPU_RELATIVE = Metric(
-    "straggler.gpu.relative_score", "{score}", "gauge", "kernel times against the best rank"
+    "straggler.gpu.relative_score",
+    "{score}",
+    "gauge",
+    "kernel times against the best rank",
+    labels=("section",),
 )
 GPU_INDIVIDUAL = Metric(
-    "straggler.gpu.individual_score", "{score}", "gauge", "kernel times against own best"
+    "straggler.gpu.individual_score",
+    "{score}",
+    "gauge",
+    "kernel times against own best",
+    labels=("section",),
 )
 KERNEL_TIME = Metric(
     "straggler.kernel.time",
     "s",
     "counter",
     "time of a kernel on the rank's GPU, of the 10 kernels that took most",
+    labels=("kernel", "kernel_class"),
 )
 KERNEL_RUNS = Metric(
-    "straggler.kernel.runs", "{kernel}", "counter", "how often the same kernels ran on the rank"
+    "straggler.kernel.runs",
+    "{kernel}",
+    "counter",
+    "how often the same kernels ran on the rank",
+    labels=("kernel", "kernel_class"),
 )
-SECTION_MEDIAN = Metric("straggler.section.median", "s", "gauge", "median time in the window")
+SECTION_MEDIAN = Metric(
+    "straggler.section.median", "s", "gauge", "median time in the window", labels=("section",)
+)
 SECTION_SLOWDOWN = Metric(
-    "straggler.section.slowdown", "{ratio}", "gauge", "own median / median of the role"
+    "straggler.section.slowdown",
+    "{ratio}",
+    "gauge",
+    "own median / median of the role",
+    labels=("section",),
 )
 SECTION_INFO = Metric(
     "straggler.section.info",
     "{info}",
     "gauge",
     "kind of a section of the newest window; always 1",
+    labels=("kind", "section"),
+    subject=OF_RUN,
 )
 RANK_STRAGGLING = Metric(
     "straggler.rank.straggling",
@@ -49,33 +80,48 @@ HOST_STRAGGLING = Metric(
     "{flag}",
     "gauge",
     "1 if the verdict on the host is confirmed or flapping",
+    labels=("node",),
+    subject=OF_RUN,
 )
 VERDICT_INFO = Metric(
     "straggler.verdict.info",
     "{info}",
     "gauge",
     "a verdict that is suspect, confirmed or flapping; always 1",
+    labels=(*_OF_VERDICT, "cause", "state", "evidence"),
+    subject=OF_RUN,
 )
 VERDICT_SLOWDOWN = Metric(
     "straggler.verdict.slowdown",
     "{ratio}",
     "gauge",
     "own time / time of the peers, of a confirmed or flapping verdict",
+    labels=_OF_VERDICT,
+    subject=OF_RUN,
 )
 VERDICT_LOSS = Metric(
     "straggler.verdict.gpu_time_lost_rate",
     "{gpu}",
     "gauge",
     "time of all ranks that the job waits for the subject, per time: so many ranks (GPUs) are lost",
+    labels=_OF_VERDICT,
+    subject=OF_RUN,
 )
 VERDICT_PAGES = Metric(
-    "straggler.verdict.pages", "{flag}", "gauge", "1 if somebody should be called"
+    "straggler.verdict.pages",
+    "{flag}",
+    "gauge",
+    "1 if somebody should be called",
+    labels=_OF_VERDICT,
+    subject=OF_RUN,
 )
 VERDICT_SILENCED = Metric(
     "straggler.verdict.silenced",
     "{flag}",
     "gauge",
     "1 if somebody has dismissed or muted the verdict, so that nobody is told of it",
+    labels=_OF_VERDICT,
+    subject=OF_RUN,
 )
 CAUSED_WAIT = Metric(
     "straggler.caused_wait", "s", "counter", "what its peers waited for the rank that came last"
@@ -86,12 +132,16 @@ SECTION_EXPOSED = Metric(
     "s",
     "gauge",
     "what the section adds to the step on the slowest path, per step",
+    labels=("section",),
+    subject=OF_RUN,
 )
 WORKER_SLOWDOWN = Metric(
     "straggler.worker.slowdown",
     "{ratio}",
     "gauge",
     "slowdown of the run if only this cell of data rank and pipeline stage were as it is",
+    labels=("data_rank", "pipeline_stage"),
+    subject=OF_RUN,
 )
 
 # --- from the collector -----------------------------------------------------------------------
@@ -123,6 +173,7 @@ RANK_STATE = Metric(
     "{state}",
     "gauge",
     "1 for the state that the rank is in: starting, ok, late, stuck, lost or finished",
+    labels=("state",),
 )
 RANK_TIMEOUT = Metric(
     "straggler.rank.timeout",
@@ -136,6 +187,7 @@ RANK_CULPRIT = Metric(
     "gauge",
     "1 for a rank that a hang waits for, by why: lost, never_joined or left_early; at most 20 of "
     "a run",
+    labels=("why",),
 )
 RUN_STATE = Metric(
     "straggler.run.state",
@@ -143,6 +195,7 @@ RUN_STATE = Metric(
     "gauge",
     "1 for the state that the run is in: starting, training, stuck, partly_lost, lost, finished, "
     "cancelled, preempted, failed or forgotten; 0 for the others",
+    labels=("state",),
 )
 RUN_HUNG = Metric(
     "straggler.run.hung",
@@ -155,8 +208,11 @@ RUN_HANG_INFO = Metric(
     "{info}",
     "gauge",
     "why the ranks of a run wait, and the same as a sentence; always 1",
+    labels=("why", "sentence"),
 )
-RUN_RANKS = Metric("straggler.run.ranks", "{rank}", "gauge", "ranks of the run, by their state")
+RUN_RANKS = Metric(
+    "straggler.run.ranks", "{rank}", "gauge", "ranks of the run, by their state", labels=("state",)
+)
 RUN_PAGES = Metric(
     "straggler.run.pages", "{flag}", "gauge", "1 if alerts about the run may call somebody"
 )
@@ -165,10 +221,22 @@ RUN_RECORDS_DROPPED = Metric(
     "{record}",
     "counter",
     "records that ranks of the run lost while they were heard here, by reason",
+    labels=("reason",),
 )
-RUN_INFO = Metric("straggler.run.info", "{info}", "gauge", "team and attempt; always 1")
+RUN_INFO = Metric(
+    "straggler.run.info",
+    "{info}",
+    "gauge",
+    "team and attempt; always 1",
+    labels=("team", "attempt"),
+)
 MAINTENANCE_UNTIL = Metric(
-    "straggler.maintenance.until.timestamp", "s", "gauge", "when maintenance of the host ends"
+    "straggler.maintenance.until.timestamp",
+    "s",
+    "gauge",
+    "when maintenance of the host ends",
+    labels=("node", "reason", "by"),
+    subject=(),
 )
 RUN_STARTED = Metric(
     "straggler.run.start.timestamp",
@@ -188,6 +256,7 @@ RUN_OPEN_SECTIONS = Metric(
     "gauge",
     "ranks that have not ended, by the section that they last said was open; at most 20 sections, "
     "the others as `<other>`",
+    labels=("section",),
 )
 RUN_WORLD_SIZE = Metric("straggler.run.world_size", "{rank}", "gauge", "ranks expected")
 RUN_RANKS_REPORTING = Metric(
@@ -241,7 +310,12 @@ RUN_RESOLVABLE = Metric(
     "smallest slowdown that 20 steps can show",
 )
 RUN_IDENTITY_CLASHES = Metric(
-    "straggler.run.identity_clashes", "{rank}", "gauge", "ranks claimed by two live sessions"
+    "straggler.run.identity_clashes",
+    "{rank}",
+    "gauge",
+    "ranks claimed by two live sessions",
+    labels=("run_id",),
+    subject=(),
 )
 
 # --- from the collector, of all ranks together -------------------------------------------------
@@ -251,10 +325,16 @@ SECTION_WORST = Metric(
     "gauge",
     "the relative score of the 20 ranks that are lowest in the section; not of sections in which "
     "ranks wait, save or evaluate. Never folded",
+    labels=("section",),
 )
 OVER_RANKS: Final = {
     metric.name: Metric(
-        f"{metric.name}.over_ranks", metric.unit, "gauge", f"quantiles over ranks: {metric.meaning}"
+        f"{metric.name}.over_ranks",
+        metric.unit,
+        "gauge",
+        f"quantiles over ranks: {metric.meaning}",
+        labels=("ranks_below", *(name for name in metric.labels or () if name == "section")),
+        subject=OF_RUN,
     )
     for metric in (
         SECTION_RELATIVE,

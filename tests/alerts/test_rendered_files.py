@@ -10,9 +10,8 @@ import click
 import pytest
 import yaml
 
-from otel_straggler import semconv
 from otel_straggler.alerts.catalogue import CATALOGUE, NAMES
-from otel_straggler.alerts.checking import findings_in_config, findings_in_rules, labels_by_name
+from otel_straggler.alerts.checking import findings_in_config, findings_in_rules
 from otel_straggler.alerts.render import render_all
 from otel_straggler.alerts.settings import AlertSettings, parse_settings
 from otel_straggler.cli.group import VERBS, otel_straggler
@@ -159,16 +158,6 @@ def test_a_wrong_name_is_found(old: str, new: str, said: str) -> None:
     assert any(
         said in finding for finding in findings_in_rules(yaml.safe_load(text.replace(old, new)))
     )
-
-
-def test_what_counts_as_published_has_names_of_the_wire() -> None:
-    """Every metric there is one of semconv's, or made by rules."""
-    known = {m.prometheus_name for m in vars(semconv).values() if isinstance(m, semconv.Metric)}
-    made = {"ALERTS"} | {n for n in labels_by_name() if ":" in n}
-    of_histogram = {
-        f"{semconv.SECTION_DURATION.prometheus_name}_{s}" for s in ("bucket", "sum", "count")
-    }
-    assert set(labels_by_name()) - made - of_histogram <= known
 
 
 def test_the_example_names_alerts_of_the_catalogue_only() -> None:

@@ -59,15 +59,5 @@ def filled(expression: str) -> str:
 
 
 def published() -> dict[str, frozenset[str]]:
-    """Labels by name of what a collector serves: of docs/reference/names-on-the-wire.md, which a
-    test holds to it."""
-    names = {**labels_by_name(), **dict.fromkeys(DCGM, frozenset({"UUID", "gpu"}))}
-    told = (ROOT / "docs" / "reference" / "names-on-the-wire.md").read_text(encoding="utf-8")
-    told = told[told.index("### from a rank\n") :]
-    for line in re.findall(r"^\| `(?:straggler|hw)\..*\|$", told, re.MULTILINE):
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) >= 6 and "`collector`" in cells[-1]:
-            labels = frozenset(re.findall(r"`(\w+)`", cells[-1])) | {"cluster"}
-            name = cells[1].strip("`")
-            names[name] = names.get(name, frozenset()) | labels
-    return names
+    """Labels by name of what a collector and DCGM exporter serve."""
+    return {**labels_by_name(), **dict.fromkeys(DCGM, frozenset({"UUID", "gpu"}))}
