@@ -12,10 +12,10 @@ _KEPT_FREE: Final = 8
 of spans would be called lost."""
 
 
-class Admission:
+class ByteBudget:
     """A budget of bytes, shared by threads.
 
-    >>> budget = Admission(16)
+    >>> budget = ByteBudget(16)
     >>> budget.reserve(8, "traces"), budget.reserve(8, "traces"), budget.reserve(8, "metrics")
     (True, False, True)
     """

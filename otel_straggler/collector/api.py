@@ -21,13 +21,13 @@ from urllib.parse import parse_qsl
 
 from otel_straggler import semconv
 from otel_straggler.collector.asking import GuardedAsking
-from otel_straggler.collector.board_report import ReportQuery
 from otel_straggler.collector.deciding import UnknownSubjectError
 from otel_straggler.collector.maintaining import Maintaining
 from otel_straggler.collector.page_events import EventStreams
-from otel_straggler.collector.page_pictures import Pictures
 from otel_straggler.collector.page_routes import PageRoutes, busy
 from otel_straggler.collector.page_work import BusyError, PageWork
+from otel_straggler.collector.views.pages import Pages
+from otel_straggler.collector.views.snapshot import ReportQuery
 from otel_straggler.errors import InputError
 from otel_straggler.model.verdict import Decision
 from otel_straggler.publish.prometheus import CONTENT_TYPE
@@ -51,7 +51,7 @@ _NOT_KEPT = {"Cache-Control": "no-store"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pages:
+class Answers:
     """Where the answers come from.
 
     Attributes:
@@ -65,7 +65,7 @@ class Pages:
         maintaining: takes maintenance of nodes, and lists it; None if that is not allowed here.
         try_alerts: sends a test alert and says where it arrived; may take a while, so it is called
             on another thread; None if that is not allowed here.
-        pictures: what the live page shows; None if there is no such page.
+        pages: what the live page shows; None if there is no such page.
     """
 
     metrics: Callable[[], bytes]
@@ -76,21 +76,21 @@ class Pages:
     asking: GuardedAsking | None = None
     maintaining: Maintaining | None = None
     try_alerts: Callable[[bytes], dict[str, Any]] | None = None
-    pictures: Pictures | None = None
+    pages: Pages | None = None
 
 
 class Api:
     """The app behind the metrics port.
 
     Args:
-        pages: what to serve.
+        answers: what to serve.
         allowed_hosts: further names that a Host header may carry.
     """
 
     keep_raw = False
 
-    def __init__(self, pages: Pages, allowed_hosts: tuple[str, ...] = ()) -> None:
-        self._pages = pages
+    def __init__(self, answers: Answers, allowed_hosts: tuple[str, ...] = ()) -> None:
+        self._answers = answers
         self._names = {"localhost", socket.gethostname().lower()}
         self._names.update(host.lower() for host in allowed_hosts)
         self._foreign: set[str] = set()
@@ -102,23 +102,23 @@ class Api:
         self._routes: dict[str, Callable[[Request], Response | Awaitable[Response]]] = {
             "/metrics": self._metrics,
             "/v1/report": self._report,
-            "/healthz": lambda _: _state(pages.is_healthy()),
-            "/readyz": lambda _: _state(pages.is_ready()),
+            "/healthz": lambda _: _state(answers.is_healthy()),
+            "/readyz": lambda _: _state(answers.is_ready()),
         }
-        if pages.decide is not None:
+        if answers.decide is not None:
             self._routes[_DECISIONS] = self._decided
-        if pages.asking is not None:
+        if answers.asking is not None:
             self._routes[semconv.COMMANDS_PATH] = self._asked
-        if pages.maintaining is not None:
+        if answers.maintaining is not None:
             self._routes[_MAINTENANCE] = self._maintenance
-        if pages.try_alerts is not None:
+        if answers.try_alerts is not None:
             self._routes[_TRY_ALERTS] = self._try_alerts
         self._work = PageWork()
         self._trials = PageWork(threads=1, most=1)
         self._page: PageRoutes | None = None
-        if pages.pictures is not None:
-            streams = EventStreams(pages.pictures, work=self._work)
-            self._page = PageRoutes(pages.pictures, streams, self._work, self.failure)
+        if answers.pages is not None:
+            streams = EventStreams(answers.pages, work=self._work)
+            self._page = PageRoutes(answers.pages, streams, self._work, self.failure)
 
     def refuse(self, head: Head) -> Response | None:
         if not self.is_own_name(head.headers.get("host", "")):
@@ -135,7 +135,7 @@ class Api:
         media_type = head.headers.get("content-type", "").partition(";")[0].strip().lower()
         if head.method == "POST" and media_type != _JSON:
             return self.failure(415, f"what people decide comes as {_JSON}", head)
-        asking = self._pages.asking
+        asking = self._answers.asking
         if asking is not None and head.path == semconv.COMMANDS_PATH:
             refused = asking.refusal(head.headers)
             return None if refused is None else self.failure(*refused, head)
@@ -192,9 +192,9 @@ class Api:
         return (*self._routes, *(() if self._page is None else self._page.paths))
 
     def _decided(self, request: Request) -> Response:
-        assert self._pages.decide is not None
+        assert self._answers.decide is not None
         try:
-            decision = self._pages.decide(request.content)
+            decision = self._answers.decide(request.content)
         except UnknownSubjectError as error:
             return self.failure(404, str(error), request.head)
         except InputError as error:
@@ -202,33 +202,33 @@ class Api:
         return _told(asdict(decision))
 
     def _asked(self, request: Request) -> Response:
-        assert self._pages.asking is not None
+        assert self._answers.asking is not None
         try:
             is_post = request.head.method == "POST"
             told = (
-                self._pages.asking.ask(request.content)
+                self._answers.asking.ask(request.content)
                 if is_post
-                else self._pages.asking.outcomes(request.head.query)
+                else self._answers.asking.outcomes(request.head.query)
             )
         except InputError as error:
             return self.failure(400, str(error), request.head)
         return _told(told)
 
     def _maintenance(self, request: Request) -> Response:
-        assert self._pages.maintaining is not None
+        assert self._answers.maintaining is not None
         if request.head.method != "POST":
-            return _told(self._pages.maintaining.listed())
+            return _told(self._answers.maintaining.listed())
         try:
-            taken = self._pages.maintaining.take(request.content)
+            taken = self._answers.maintaining.take(request.content)
         except InputError as error:
             return self.failure(400, str(error), request.head)
         return _told(taken)
 
     async def _try_alerts(self, request: Request) -> Response:
-        assert self._pages.try_alerts is not None
+        assert self._answers.try_alerts is not None
         content = request.content
         try:
-            told = await self._trials.do(content, partial(self._pages.try_alerts, content))
+            told = await self._trials.do(content, partial(self._answers.try_alerts, content))
         except BusyError:
             return busy(self.failure(503, "another test alert is under way", request.head))
         except InputError as error:
@@ -236,7 +236,7 @@ class Api:
         return _told(told)
 
     def _metrics(self, request: Request) -> Response:  # noqa: ARG002
-        return Response(200, self._pages.metrics(), CONTENT_TYPE, _NOT_KEPT)
+        return Response(200, self._answers.metrics(), CONTENT_TYPE, _NOT_KEPT)
 
     async def _report(self, request: Request) -> Response:
         try:
@@ -245,7 +245,7 @@ class Api:
             text = "rank must be a whole number; known are run, group and rank"
             return self.failure(400, text, request.head)
         try:
-            body = await self._work.do(query, partial(self._pages.report, query))
+            body = await self._work.do(query, partial(self._answers.report, query))
         except BusyError as error:
             return busy(self.failure(503, str(error), request.head))
         return Response(200, body, _JSON, _NOT_KEPT)

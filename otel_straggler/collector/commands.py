@@ -21,24 +21,24 @@ import numpy as np
 
 from otel_straggler.collector.asked import Asked
 from otel_straggler.collector.commands_settings import CommandsSettings
+from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.errors import InputError, describe
 from otel_straggler.model.rank import Source
 from otel_straggler.score.hangs.detector import HangStatus
 from otel_straggler.score.hangs.states import LOST
 from otel_straggler.semconv import VERBS
 
-MOST_WAITING: Final = 1_000
-MOST_REMEMBERED: Final = 2_000
-MOST_CULPRITS: Final = 20
-MOST_VICTIMS: Final = 3
-LONGEST_QUERY: Final = 4_096
+MAX_WAITING: Final = 1_000
+MAX_REMEMBERED: Final = 2_000
+MAX_CULPRITS: Final = 20
+MAX_VICTIMS: Final = 3
+MAX_QUERY: Final = 4_096
 _REMEDY: Final = "See docs/operate/silent-and-stuck-ranks.md, 'What a stuck rank was doing'."
 _OUTCOMES: Final = frozenset({"done", "failed", "refused"})
 _log = logging.getLogger(__name__)
 
 Key = tuple[str, str, int]
 """Run, group, rank."""
-SessionOf = Callable[[str, str, int], Source | None]
 
 
 @dataclass(slots=True)
@@ -59,24 +59,24 @@ class Commands:
 
     Args:
         settings: see there.
-        session_of: the newest session of (run, group, rank) that has been heard of.
         monotonic_s: clock.
+
+    Attributes:
+        snapshot: what was published last: the sessions that there are.
     """
 
     def __init__(
         self,
         settings: CommandsSettings,
-        session_of: SessionOf,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.snapshot = Snapshot()
         self._settings = settings
-        self._session_of = session_of
         self._monotonic_s = monotonic_s
         self._lock = threading.Lock()
         self._waiting: OrderedDict[str, _Command] = OrderedDict()
         self._by_rank: dict[Key, list[str]] = {}
         self._ended: OrderedDict[str, _Command] = OrderedDict()
-        self._asked_in_hang: dict[tuple[str, str], set[int]] = {}
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def ask(self, run_id: str, group: str, ranks: Iterable[int], verb: str, why: str) -> list[str]:
@@ -85,7 +85,7 @@ class Commands:
         Raises:
             InputError: the verb is none, a rank is not known, or too much waits already.
         """
-        found = {rank: self._session_of(run_id, group, rank) for rank in ranks}
+        found = {rank: self.snapshot.source_of(run_id, group, rank) for rank in ranks}
         if verb not in VERBS:
             raise _wrong("verb", verb, f"one of {', '.join(VERBS)}")
         for rank, source in found.items():
@@ -94,8 +94,8 @@ class Commands:
                 raise _wrong(f"run {run_id}, group {group!r}, rank", rank, known)
         with self._lock:
             self._expire()
-            if len(self._waiting) + len(found) > MOST_WAITING:
-                raise _wrong("commands that wait", MOST_WAITING, "room for more; try again later")
+            if len(self._waiting) + len(found) > MAX_WAITING:
+                raise _wrong("commands that wait", MAX_WAITING, "room for more; try again later")
             ids = [self._put(source, verb) for source in found.values() if source is not None]
         _log.info("%s of ranks %s of run %s: %s", verb, sorted(found), run_id, why)
         return ids
@@ -103,10 +103,10 @@ class Commands:
     def poll(self, query: str) -> bytes:
         """The answer to a rank that asks: what is wanted of it. Nothing for whoever is not the
         newest session of the rank it names, on the node that it was last heard from."""
-        given = dict(parse_qsl(query[:LONGEST_QUERY], keep_blank_values=True, max_num_fields=10))
+        given = dict(parse_qsl(query[:MAX_QUERY], keep_blank_values=True, max_num_fields=10))
         wanted: list[dict[str, str]] = []
         key = _key(given)
-        source = None if key is None else self._session_of(*key)
+        source = None if key is None else self.snapshot.source_of(*key)
         asks = given.get("session"), given.get("node")
         if key is not None and source is not None and asks == (source.session_id, source.node):
             with self._lock:
@@ -131,17 +131,19 @@ class Commands:
         with self._lock:
             return dict(self._counts)
 
-    def note(self, run_id: str, group: str, found: HangStatus) -> None:
+    def ask_hung(self, run_id: str, group: str, found: HangStatus, asked: set[int]) -> None:
         """Ask for what ``on_hang`` names, once in an episode for each rank: culprits that live, and
-        a few victims to compare them with. Never raises."""
-        key = run_id, group
+        a few victims to compare them with. Never raises.
+
+        Args:
+            asked: the ranks that were asked in this episode; kept up to date.
+        """
         if not self._settings.enabled or not self._settings.on_hang:
             return
         if found.blame is None:
-            self._asked_in_hang.pop(key, None)
+            asked.clear()
             return
-        asked = self._asked_in_hang.setdefault(key, set())
-        room = MOST_CULPRITS + MOST_VICTIMS - len(asked)
+        room = MAX_CULPRITS + MAX_VICTIMS - len(asked)
         ranks = [rank for rank in _suspects(found) if rank not in asked][: max(room, 0)]
         asked.update(ranks)
         for rank in ranks:
@@ -150,15 +152,6 @@ class Commands:
                     self.ask(run_id, group, [rank], verb, "the run is stuck")
                 except InputError as error:
                     _log.warning("a stuck rank is not asked: %s", error)
-
-    def forget(self, run_ids: Iterable[str]) -> None:
-        """Runs that are over are stuck no longer."""
-        gone = set(run_ids)
-        for key in [key for key in self._asked_in_hang if key[0] in gone]:
-            del self._asked_in_hang[key]
-
-    def forget_group(self, run_id: str, group: str) -> None:
-        self._asked_in_hang.pop((run_id, group), None)
 
     # --- with the lock held -------------------------------------------------------------------
 
@@ -205,7 +198,7 @@ class Commands:
         command.outcome = outcome
         self._ended[command.id] = command
         self._counts[command.verb, outcome] += 1
-        while len(self._ended) > MOST_REMEMBERED:
+        while len(self._ended) > MAX_REMEMBERED:
             self._ended.popitem(last=False)
 
 
@@ -214,12 +207,10 @@ class Asking:
 
     Args:
         commands: the book.
-        ranks_of: all ranks of (run, group) that live or lived.
     """
 
-    def __init__(self, commands: Commands, ranks_of: Callable[[str, str], list[int]]) -> None:
+    def __init__(self, commands: Commands) -> None:
         self._commands = commands
-        self._ranks_of = ranks_of
 
     def ask(self, body: bytes) -> dict[str, Any]:
         """Want something of ranks.
@@ -237,7 +228,8 @@ class Asking:
             raise _wrong("run, group and verb", body[:100].decode("utf-8", "replace"), "texts")
         ranks = asked.get("ranks")
         if ranks is None:
-            ranks = self._ranks_of(run_id, group)
+            run = self._commands.snapshot.runs.get(run_id)
+            ranks = [] if run is None else run.live_ranks(group)
         if not isinstance(ranks, list) or not ranks or not all(type(r) is int for r in ranks):
             raise _wrong("ranks", str(ranks)[:100], "a list of ranks of a run that is known")
         ranks = list(dict.fromkeys(ranks))
@@ -254,8 +246,8 @@ def _suspects(found: HangStatus) -> list[int]:
     """Those that the others wait for and that can answer, then some of those that wait."""
     assert found.blame is not None
     alive = found.rank_states != LOST
-    culprits = found.ranks[found.blame.culprits & alive][:MOST_CULPRITS]
-    victims = found.ranks[found.blame.victims & ~found.blame.culprits & alive][:MOST_VICTIMS]
+    culprits = found.ranks[found.blame.culprits & alive][:MAX_CULPRITS]
+    victims = found.ranks[found.blame.victims & ~found.blame.culprits & alive][:MAX_VICTIMS]
     ranks: list[int] = np.concatenate([culprits, victims]).tolist()
     return ranks
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from otel_straggler.collector.asked import Asked
-from otel_straggler.collector.board_report import ReportSnapshot
+from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.errors import InputError, describe
 from otel_straggler.model.verdict import ACTIONS, Decision, Verdict, hang_subject, hung_group
 from otel_straggler.publish.decisions import Decisions
@@ -24,7 +24,7 @@ class Deciding:
 
     Args:
         decisions: the book.
-        report: the newest report, in which the subject must be.
+        run: the newest view of a run, in which the subject must be.
         keep: called with the book's state after every decision.
         wall_ns: clock.
     """
@@ -32,12 +32,12 @@ class Deciding:
     def __init__(
         self,
         decisions: Decisions,
-        report: Callable[[], ReportSnapshot],
+        run: Callable[[str], RunView | None],
         keep: Callable[[dict[str, Any]], None],
         wall_ns: Callable[[], int],
     ) -> None:
         self._decisions = decisions
-        self._report = report
+        self._run = run
         self._keep = keep
         self._wall_ns = wall_ns
 
@@ -84,7 +84,8 @@ class Deciding:
 
     def _hang_of(self, run_id: str, group: str, action: str) -> int:
         """Since when a world hangs; only what hangs can be dismissed."""
-        found = self._report().hangs_of(run_id).get(group)
+        view = self._run(run_id)
+        found = None if view is None else view.found.get(group)
         if found is None or (action == "dismiss" and not found.is_hung):
             raise UnknownSubjectError(
                 describe(
@@ -99,7 +100,8 @@ class Deciding:
         return int(found.hung_since_s * 1e9) if found.is_hung else 0
 
     def _verdict_on(self, run_id: str, subject_id: str) -> Verdict:
-        known = {v.subject_id: v for v in self._report().verdicts_of(run_id)}
+        view = self._run(run_id)
+        known = {v.subject_id: v for v in (view.judged.current if view else ())}
         if subject_id not in known:
             raise UnknownSubjectError(
                 describe(

@@ -102,9 +102,10 @@ class Firing:
             return "over"
         return "over" if run is not None and _gets_on(held, run) else "held"
 
-    def of_run(self, run_id: str) -> tuple[Alert, ...]:
-        """What fires about a run. From any thread."""
-        return self._by_run.get(run_id, ())
+    @property
+    def by_run(self) -> Mapping[str, tuple[Alert, ...]]:
+        """What fires, by run; replaced and never changed."""
+        return self._by_run
 
     @property
     def keys(self) -> frozenset[str]:

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Protocol
 
-from otel_straggler.collector.admission import Admission
+from otel_straggler.collector.admission import ByteBudget
 from otel_straggler.errors import InputError
 from otel_straggler.receive.handler import JSON, Answer, Request, Signal
 from otel_straggler.wire.decode_metrics import MetricDecoder
@@ -26,7 +26,7 @@ class Consumer(Protocol):
         """Spans to score; ``size`` bytes are reserved until the consumer releases them."""
 
     def take_metrics(self, metrics: DecodedMetrics, size: int) -> None:
-        """Signs of life; ``size`` bytes are reserved until the consumer releases them."""
+        """HeartbeatTable of life; ``size`` bytes are reserved until the consumer releases them."""
 
     def take_original(self, request: Request, spans: DecodedSpans | None) -> None:
         """The request as it came, after it was taken; ``spans`` if it was one of traces."""
@@ -58,7 +58,7 @@ class Intake:
     def __init__(
         self,
         consumer: Consumer,
-        admission: Admission,
+        admission: ByteBudget,
         aliases: Aliases | None = None,
         names: SpanNames | None = None,
     ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from otel_straggler.collector.hangs import Hangs
+from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import HistorySettings
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import Verdict
@@ -100,7 +100,7 @@ class Keeper:
         scorer: Scorer,
         decisions: Decisions,
         *,
-        hangs: Hangs | None = None,
+        store: RunStore | None = None,
         maintenance: MaintenanceBook | None = None,
     ) -> None:
         """Give everybody what the last process left. What is refused is said, counted and left
@@ -109,8 +109,8 @@ class Keeper:
         if decided is not None:
             self._give(_DECISIONS, lambda: decisions.restore(decided))
         learnt = self._restored.pop(_HANGS, None)
-        if learnt is not None and hangs is not None:
-            self._give(_HANGS, partial(hangs.restore, learnt))
+        if learnt is not None and store is not None:
+            self._give(_HANGS, partial(store.restore_hangs, learnt))
         maintained = self._restored.pop(_MAINTENANCE, None)
         if maintained is not None and maintenance is not None:
             self._give(_MAINTENANCE, partial(maintenance.restore, maintained))
@@ -132,13 +132,15 @@ class Keeper:
     def tick(
         self,
         scorer: Scorer,
-        hangs: Hangs | None = None,
+        store: RunStore | None = None,
         summaries: Callable[[], Sequence[Summary]] = tuple,
+        ahead_s: float = 0.0,
     ) -> None:
         """Save if it is time and there is anything new.
 
         Args:
             summaries: of the runs of which there is anything new since it was called last.
+            ahead_s: what the wall clock shows beyond the collector's.
         """
         if self._history is None:
             return
@@ -147,10 +149,14 @@ class Keeper:
             return
         fresh = summaries()
         if self._changes or fresh or scorer.counts.observed != self._saved_rows:
-            self.save(scorer, hangs, fresh)
+            self.save(scorer, store, fresh, ahead_s)
 
     def save(
-        self, scorer: Scorer, hangs: Hangs | None = None, summaries: Sequence[Summary] = ()
+        self,
+        scorer: Scorer,
+        store: RunStore | None = None,
+        summaries: Sequence[Summary] = (),
+        ahead_s: float = 0.0,
     ) -> None:
         """The scorer's state and the changes of verdicts that led to it, in one; with what the hang
         judges have learnt, and with summaries of runs."""
@@ -161,8 +167,8 @@ class Keeper:
         self._changes += scorer.drain_changes()
         self._saved_rows = scorer.counts.observed
         states = _parts(scorer.state())
-        if hangs is not None:
-            states[_HANGS] = hangs.state()
+        if store is not None:
+            states[_HANGS] = store.hangs_state(ahead_s)
         if self._maintenance is not None:
             states[_MAINTENANCE] = self._maintenance
         self._history.put(changes=self._changes, states=states, summaries=summaries)

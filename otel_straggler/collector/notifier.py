@@ -13,15 +13,6 @@ from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.collector.worker import Worker
 
 
-def firing_for(settings: CollectorSettings) -> Firing:
-    """What fires; an alert of the last process is held until it would fire again if it were
-    true."""
-    alerts, liveness = settings.alerts, settings.liveness
-    return Firing(
-        liveness.most_timeout_seconds + _longest_for_s(alerts), give_up_s=alerts.give_up_seconds
-    )
-
-
 def _longest_for_s(alerts: AlertSettings) -> float:
     return max(
         alerts.hang_for_seconds,
@@ -36,17 +27,17 @@ def _longest_for_s(alerts: AlertSettings) -> float:
 def notifying_for(
     settings: CollectorSettings,
     worker: Worker,
-    firing: Firing,
     keep: Callable[[dict[str, Any]], None],
 ) -> Notifying:
+    """An alert of the last process is held until it would fire again if it were true."""
     alerts = settings.alerts
+    hold_s = settings.liveness.most_timeout_seconds + _longest_for_s(alerts)
     return Notifying(
         alerts.notify,
-        watched=lambda: worker.snapshot.watched,
+        worker,
         evaluate=AlertEvaluator(alerts).evaluate,
-        firing=firing,
+        firing=Firing(hold_s, give_up_s=alerts.give_up_seconds),
         every_s=alerts.evaluation_seconds,
         give_up_s=alerts.give_up_seconds,
         keep=keep,
-        show_soon=worker.show_soon,
     )

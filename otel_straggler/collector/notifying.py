@@ -10,12 +10,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from otel_straggler.alerts.catalogue import uninhibited
 from otel_straggler.alerts.rule import FleetStatus
 from otel_straggler.collector.firing import HANGS, Firing
 from otel_straggler.collector.notify_settings import NotifySettings
+from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.model.alert import Alert
 from otel_straggler.publish.alertmanager import Alertmanagers, SendRules
 from otel_straggler.publish.webhook import Webhook, calls
@@ -32,42 +33,47 @@ _STATE_VERSION: Final = 1
 Evaluate = Callable[[FleetStatus], tuple[Alert, ...]]
 
 
+class Views(Protocol):
+    """Shows what fires, and has what there is to look at."""
+
+    snapshot: Snapshot
+
+    def show_alerts(self, alerts: Mapping[str, tuple[Alert, ...]]) -> None: ...
+
+
 class Notifying:
     """One notifier. ``open``, ``start`` and ``stop`` once each.
 
     Args:
         settings: whom to tell.
-        watched: what there is to look at, now.
+        views: where there is something to look at, and where what fires is shown.
         evaluate: decides what fires; see ``AlertEvaluator.evaluate``.
         firing: what fired before.
         every_s: from one look to the next.
         give_up_s: so long a hang counts that nobody has said anything more of.
         keep: is given what must survive a restart, whenever it has changed.
-        show_soon: called when what fires has changed.
         wall_s: clock.
     """
 
     def __init__(
         self,
         settings: NotifySettings,
+        views: Views,
         *,
-        watched: Callable[[], FleetStatus],
         evaluate: Evaluate,
         firing: Firing,
         every_s: float,
         give_up_s: float,
         keep: Callable[[dict[str, Any]], None] = lambda _: None,
-        show_soon: Callable[[], None] = lambda: None,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings
-        self._watched = watched
+        self._views = views
         self._evaluate = evaluate
         self._firing = firing
         self._every_s = every_s
         self._give_up_s = give_up_s
         self._keep = keep
-        self._show_soon = show_soon
         self._wall_s = wall_s
         self._alertmanagers: Alertmanagers | None = None
         self._webhook: Webhook | None = None
@@ -101,10 +107,6 @@ class Notifying:
                 receiver.stop(max(0.0, until_s - time.monotonic()))
         self._guarded(self._keep_state)
 
-    def of_run(self, run_id: str) -> tuple[Alert, ...]:
-        """What fires about a run."""
-        return self._firing.of_run(run_id)
-
     def counts(self) -> dict[tuple[str, str], int]:
         """(receiver, outcome) to requests."""
         found: dict[tuple[str, str], int] = {}
@@ -135,7 +137,7 @@ class Notifying:
 
     def tick(self) -> None:
         """Look once, and hand over what is to be told."""
-        watched = self._watched()
+        watched = self._views.snapshot.watched
         if not watched.collector:
             return  # nothing has been published yet
         self._ask_what_was_told(watched.collector)
@@ -144,10 +146,10 @@ class Notifying:
             self._alertmanagers.take(alerts, self._wall_s())
         if self._webhook is not None:
             self._tell(self._webhook, alerts)
+        self._views.show_alerts(self._firing.by_run)
         is_news = self._firing.keys != self._told
         if is_news:
             self._told = self._firing.keys
-            self._show_soon()
         was_told = self._webhook is not None and self._webhook.is_changed
         is_old = time.monotonic() - self._kept_at_s > _KEPT_FOR_S
         if is_news or was_told or is_old:

@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from otel_straggler.collector.page_pictures import Pictures
 from otel_straggler.collector.page_work import BusyError, PageWork
+from otel_straggler.collector.views.pages import Pages
 
 MOST_STREAMS: Final = 64
 COMMENT_S: Final = 15.0
@@ -48,7 +48,7 @@ class EventStreams:
 
     def __init__(
         self,
-        pictures: Pictures,
+        pictures: Pages,
         now_s: Callable[[], float] = time.time,
         pace: Pace | None = None,
         most: int = MOST_STREAMS,
@@ -84,7 +84,7 @@ class EventStream:
         self._streams = streams
         self._run_id = run_id
         self._is_open = True
-        self._told_list: str | None = None
+        self._told_list: int | None = None
         self._told_run: str | None = None
         self._told_at_s = self._repeat_at_s = -float("inf")
         self._is_repeated = False

@@ -36,7 +36,6 @@ _BUSY_S: Final = 1.0
 _MOST_KEPT: Final = 4
 _AWAITED_S: Final = 3600.0
 """Runs that were followed so shortly before a restart are awaited for as long after it."""
-_State: TypeAlias = tuple[int, int, int, int]
 _NOT_AWAITED, _AWAITED, _OVERDUE = range(3)
 
 
@@ -64,9 +63,9 @@ class PageHistory:
         self._wall_s = wall_s
         self._runs: tuple[RunEntry, ...] = ()
         self._read_at_s = -np.inf
-        self._entries: dict[str, tuple[_State, Json]] = {}
-        self._columns: dict[tuple[str, str, _State], list[Column]] = {}
-        self._worlds: dict[tuple[str, _State], list[Seen]] = {}
+        self._entries: dict[str, tuple[str, Json]] = {}
+        self._columns: dict[tuple[str, str, str], list[Column]] = {}
+        self._worlds: dict[tuple[str, str], list[Seen]] = {}
         self._problem: StragglerError | None = None
         self._failed_at_s = -np.inf
 
@@ -95,12 +94,12 @@ class PageHistory:
     def run(self, run_id: str) -> RunEntry | None:
         return next((run for run in self.runs() if run.run_id == run_id), None)
 
-    def state(self, run: RunEntry) -> _State:
+    def state(self, run: RunEntry) -> str:
         """Changes when there is something new of a run: also that it should have been heard of."""
         phase = self._phase(run.last_seen_ns / 1e9)
-        return run.last_seen_ns, run.windows, run.changes, phase
+        return f"{run.last_seen_ns:x}-{run.windows}-{run.changes}-{phase}"
 
-    def known_state(self, run_id: str) -> _State | None:
+    def known_state(self, run_id: str) -> str | None:
         """The same of a run that was read of before; reads nothing, so that it may be asked for on
         the event loop."""
         run = next((run for run in self._runs if run.run_id == run_id), None)

@@ -13,8 +13,8 @@ from urllib.parse import parse_qsl
 from otel_straggler import page
 from otel_straggler.collector.page_cache import Answer
 from otel_straggler.collector.page_events import EventStreams
-from otel_straggler.collector.page_pictures import Pictures, UnknownError
 from otel_straggler.collector.page_work import BusyError, PageWork
+from otel_straggler.collector.views.pages import Pages, UnknownError
 from otel_straggler.errors import StragglerError
 from otel_straggler.receive.http1 import Head, Request, Response
 
@@ -52,7 +52,7 @@ class PageRoutes:
 
     def __init__(
         self,
-        pictures: Pictures,
+        pictures: Pages,
         events: EventStreams,
         work: PageWork,
         failure: Callable[[int, str, Head | None], Response],

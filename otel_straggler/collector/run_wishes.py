@@ -5,7 +5,6 @@ The one place where these words come in; everything else about alerts asks here.
 
 from __future__ import annotations
 
-from otel_straggler.collector.liveness import World
 from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.model.alert import Mode
 
@@ -13,13 +12,3 @@ from otel_straggler.model.alert import Mode
 def mode_of(settings: CollectorSettings) -> Mode:
     """Whether this collector's alerts may call somebody."""
     return "page" if settings.alerts.mode == "page" else "observe"
-
-
-def may_page(world: World) -> bool:
-    """Whether the run lets its alerts call somebody."""
-    return world.page
-
-
-def team_of(world: World) -> str:
-    """Whose run it is; empty if not told."""
-    return world.team

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from otel_straggler import semconv
-from otel_straggler.collector.histograms import SPANS_WIN
 from otel_straggler.collector.intake import IntakeCounts
+from otel_straggler.collector.runs.section_histograms import SPANS_WIN
 from otel_straggler.collector.worker import UNSCORED, WorkerCounts
 from otel_straggler.publish.history import HistoryCounts
 from otel_straggler.publish.prometheus import Families, constant_labels, labels
@@ -66,7 +66,7 @@ def self_families(
     add(semconv.COLLECTOR_GPU_TIMES_REFUSED, intake.refused_gpu_times)
     add(semconv.COLLECTOR_FAILURES, worker.failures + alert_failures)
     add(semconv.COLLECTOR_NAMES_FOLDED, worker.names_folded)
-    for what, count in worker.turned_away.items():
+    for what, count in worker.rejected.items():
         add(semconv.COLLECTOR_TURNED_AWAY, count, what=what)
     for row_fate in _ROW_FATES:
         add(semconv.COLLECTOR_ROWS, worker.rows.get(row_fate, 0), fate=row_fate)

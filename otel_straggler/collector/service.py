@@ -11,25 +11,25 @@ from typing import Any
 
 from otel_straggler._version import __version__
 from otel_straggler.collector import stopping
-from otel_straggler.collector.admission import Admission
+from otel_straggler.collector.admission import ByteBudget
 from otel_straggler.collector.alert_trial import AlertTrial
 from otel_straggler.collector.asking import GuardedAsking
-from otel_straggler.collector.board_report import AlertsOf, ReportQuery
 from otel_straggler.collector.commands import Asking
 from otel_straggler.collector.cpu_share import CpuShare
 from otel_straggler.collector.deciding import Deciding
 from otel_straggler.collector.intake import Intake
 from otel_straggler.collector.keeper import Keeper
 from otel_straggler.collector.maintaining import Maintaining
-from otel_straggler.collector.notifier import firing_for, notifying_for
+from otel_straggler.collector.notifier import notifying_for
 from otel_straggler.collector.page_history import PageHistory
-from otel_straggler.collector.page_pictures import Sources
-from otel_straggler.collector.refilling import Refilling
+from otel_straggler.collector.refilling import Backfill
 from otel_straggler.collector.run_wishes import mode_of
 from otel_straggler.collector.self_metrics import self_families
 from otel_straggler.collector.servers import Servers, require_packages
 from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.collector.stopping import Stopping
+from otel_straggler.collector.views.run_view import RunView
+from otel_straggler.collector.views.snapshot import ReportQuery
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.verdict import Decision
 from otel_straggler.publish.decisions import Decisions
@@ -64,47 +64,43 @@ class Collector:
 
     def __init__(self, settings: CollectorSettings | None = None) -> None:
         require_packages()
-        from otel_straggler.collector.api import Api, Pages
-        from otel_straggler.collector.page_pictures import Pictures
+        from otel_straggler.collector.api import Answers, Api
+        from otel_straggler.collector.views.pages import Pages
 
         self._settings = settings or CollectorSettings()
         self._started_at_s = time.time()
         self._id = self._settings.metrics.collector_id
         self._metrics_share = CpuShare(*_METRICS_SHARE)
         self._metrics_text = b""
-        self._admission = Admission(self._settings.receivers.max_waiting_bytes)
+        self._budget = ByteBudget(self._settings.receivers.max_waiting_bytes)
         self._forwarder = _forwarder(self._settings)
         self._keeper = Keeper(self._settings.history, self._settings.scoring.max_runs)
         self._sampler = _sampler(self._settings, self._forwarder)
         self._decisions = Decisions(time.time_ns)
         self._maintenance = MaintenanceBook(time.time_ns)
-        firing = firing_for(self._settings)
         self._worker = Worker(
             self._settings,
-            self._admission,
+            self._budget,
             keeper=self._keeper,
             sampler=self._sampler,
             decisions=self._decisions,
             maintenance=self._maintenance,
             mode=mode_of(self._settings),
-            alerts=firing.of_run,
         )
-        self._notifying = notifying_for(
-            self._settings, self._worker, firing, self._keeper.keep_alerts
-        )
+        self._notifying = notifying_for(self._settings, self._worker, self._keeper.keep_alerts)
         self._commands = self._worker.commands
         self._page_history = PageHistory(
             self._settings.history.path,
             lost_after_s=self._settings.liveness.lost_after_seconds,
         )
-        self._refilling = Refilling(
+        self._backfill = Backfill(
             self._page_history,
-            self._worker.recent,
+            self._worker,
             self._settings.scoring.forget_run_seconds,
         )
         aliases, names = self._settings.attributes.aliases(), self._settings.spans.names()
-        self._intake = Intake(self, self._admission, aliases, names)
-        pages = Pages(
+        self._intake = Intake(self, self._budget, aliases, names)
+        answers = Answers(
             metrics=self.metrics_page,
             report=self._report_part,
             is_healthy=lambda: self._worker.is_alive,
@@ -113,24 +109,10 @@ class Collector:
             asking=self._asking(),
             maintaining=self._maintaining() if self._settings.metrics.decisions else None,
             try_alerts=self._trying().take if self._settings.metrics.decisions else None,
-            pictures=Pictures(self._sources(firing.of_run)),
+            pages=Pages(self._worker, self._page_history, self._maker),
         )
-        api = Api(pages, self._settings.metrics.allowed_hosts)
+        api = Api(answers, self._settings.metrics.allowed_hosts)
         self._servers = Servers(self._settings, self._intake, api, self._commands)
-
-    def _sources(self, alerts: AlertsOf) -> Sources:
-        """Where the live page's pictures come from."""
-        return Sources(
-            snapshot=lambda: self._worker.snapshot,
-            alerts=alerts,
-            recent=self._worker.recent,
-            history=self._page_history,
-            maker=self._maker,
-            mode=mode_of(self._settings),
-            now_s=time.time,
-            wait=self._refilling.wait,
-            problems=lambda: self._worker.problems,
-        )
 
     def _maker(self) -> Maker:
         return Maker(collector=self._id, version=__version__, started_at_s=self._started_at_s)
@@ -141,7 +123,7 @@ class Collector:
     def _deciding(self) -> Callable[[bytes], Decision]:
         deciding = Deciding(
             self._decisions,
-            lambda: self._worker.snapshot.report,
+            self._live_run,
             self._keep_decisions,
             time.time_ns,
         )
@@ -151,8 +133,11 @@ class Collector:
         settings = self._settings.commands
         if not settings.enabled:
             return None
-        asking = Asking(self._commands, self._worker.ranks_of)
+        asking = Asking(self._commands)
         return GuardedAsking(asking.ask, asking.outcomes, TokenGuard(settings.token, ASKS).refusal)
+
+    def _live_run(self, run_id: str) -> RunView | None:
+        return self._worker.snapshot.runs.get(run_id)
 
     def _keep_decisions(self, state: dict[str, Any]) -> None:
         self._keeper.keep_decisions(state)
@@ -169,7 +154,7 @@ class Collector:
         return AlertTrial(self._settings, lambda: self._worker.snapshot.watched, time.time)
 
     def _report_part(self, query: ReportQuery) -> bytes:
-        return self._worker.snapshot.report.part(query)
+        return self._worker.snapshot.report(query)
 
     def start(self) -> dict[str, str]:
         """Listen and work; returns the addresses by name.
@@ -180,7 +165,7 @@ class Collector:
             ConfigError: what is to be the history is the database of another program.
         """
         self._keeper.open()
-        self._refilling.start()
+        self._backfill.start()
         try:
             addresses = self._servers.start()
         except BaseException:
@@ -257,8 +242,8 @@ class Collector:
             collector_id=self._id,
             cluster=self._settings.metrics.cluster,
             started_at_s=self._started_at_s,
-            waiting_bytes=self._admission.waiting_bytes,
-            runs=snapshot.runs,
+            waiting_bytes=self._budget.waiting_bytes,
+            runs=len(snapshot.runs),
             intake=self._intake.counts(),
             worker=self._worker.counts(),
             http_answers=self._servers.http_answers,
@@ -277,10 +262,10 @@ class Collector:
     # --- what the intake hands over ----------------------------------------------------------
 
     def take_spans(self, spans: DecodedSpans, size: int) -> None:
-        self._worker.take(spans, size)
+        self._worker.ingest(spans, size)
 
     def take_metrics(self, metrics: DecodedMetrics, size: int) -> None:
-        self._worker.take(metrics, size)
+        self._worker.ingest(metrics, size)
 
     def take_original(self, request: Request, spans: DecodedSpans | None) -> None:
         if self._sampler is not None and spans is not None:

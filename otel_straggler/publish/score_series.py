@@ -138,7 +138,7 @@ class RunScores:
             del table[rank]
         return bool(gone)
 
-    def forget_group(self, group_name: str) -> None:
+    def drop_group(self, group_name: str) -> None:
         self._groups.pop(group_name, None)
         self._scored_at_s.pop(group_name, None)
 
@@ -205,6 +205,7 @@ class RunScores:
         budget: int,
         straggling: Stragglers = frozenset(),
         life: ShownLife = EVERYTHING,
+        ahead_s: float = 0.0,
     ) -> Families:
         """All series of the run's scores.
 
@@ -214,11 +215,12 @@ class RunScores:
                 folded; :data:`FOLDABLE` get what they leave.
             straggling: the ranks that layer 2 calls slow; they keep their series first.
             life: which ranks show whether they straggle, and when they were scored.
+            ahead_s: what the wall clock shows beyond the one by which they were scored.
         """
         families = Families()
         for name, group in self._groups.items():
             self._add_run(families, name, group, constant_labels)
-        self._add_ranks(families, constant_labels, straggling, life)
+        self._add_ranks(families, constant_labels, straggling, life, ahead_s)
         tables = by_group(self.shown_rows())
         for name, its in tables.items():
             families.extend(worst_families(its, constant_labels))
@@ -268,7 +270,12 @@ class RunScores:
             families.add(semconv.SECTION_INFO, f"{about},{text}", 1)
 
     def _add_ranks(
-        self, families: Families, constant_labels: str, straggling: Stragglers, life: ShownLife
+        self,
+        families: Families,
+        constant_labels: str,
+        straggling: Stragglers,
+        life: ShownLife,
+        ahead_s: float,
     ) -> None:
         """Per rank: whether it straggles, and when it was scored. One that was scored last is
         always among them: alerts look at the newest."""
@@ -279,7 +286,7 @@ class RunScores:
             for rank, scores in of_rank.items():
                 text = self._tail(constant_labels, scores)
                 if rank == last or life.shows(semconv.RANK_LAST_SCORED, (name, rank)):
-                    families.add(semconv.RANK_LAST_SCORED, text, scores.scored_at_s)
+                    families.add(semconv.RANK_LAST_SCORED, text, scores.scored_at_s + ahead_s)
                 is_slow = (name, rank) in straggling
                 is_new = any(scores.window is window for window in newest)
                 shows_it = is_new and life.shows(semconv.RANK_STRAGGLING, (name, rank))

@@ -15,8 +15,8 @@ between the bound and what the sum allows for.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -38,7 +38,7 @@ REPEATED = "repeated"
 EMPTY = "empty"
 OVER_LIMIT = "over_limit"
 
-_Process = tuple[str, str, int, int, str, str]
+Process = tuple[str, str, int, int, str, str]
 _MAX_SERIES = 250_000
 
 
@@ -51,6 +51,10 @@ class _Newest:
     buckets: Buckets | None
 
 
+NewestPoints: TypeAlias = dict[tuple[Process, str], _Newest]
+"""By process and section."""
+
+
 class HistogramDeltas:
     """Remembers the newest point of every rank's sections.
 
@@ -61,38 +65,34 @@ class HistogramDeltas:
 
     Args:
         fresh_s: see above.
+
+    Attributes:
+        n_series: how many are remembered; whoever keeps them elsewhere and drops some sets it.
     """
 
     def __init__(self, fresh_s: float) -> None:
         self._fresh_ns = fresh_s * 1e9
-        self._newest: dict[str, dict[tuple[_Process, str], _Newest]] = {}
-        self._series = 0
+        self._newest: NewestPoints = {}
+        self.n_series = 0
         self.counts: Counter[str] = Counter()
 
-    def take(self, times: SectionTimes) -> SectionTimes | None:
-        """What the point adds; None if nothing. ``counts`` says what became of it."""
-        outcome, added = self._take(times)
+    def take(self, times: SectionTimes, newest: NewestPoints | None = None) -> SectionTimes | None:
+        """What the point adds; None if nothing. ``counts`` says what became of it.
+
+        Args:
+            newest: where the newest points of its world are kept; here, if it is left out.
+        """
+        outcome, added = self._take(times, self._newest if newest is None else newest)
         self.counts[outcome] += 1
         return added
 
-    def forget(self, run_ids: Iterable[str]) -> None:
-        for run_id in run_ids:
-            self._series -= len(self._newest.pop(run_id, ()))
-
-    def forget_group(self, run_id: str, group: str) -> None:
-        known = self._newest.get(run_id, {})
-        for key in [key for key in known if key[0][1] == group]:
-            del known[key]
-            self._series -= 1
-
-    def _take(self, times: SectionTimes) -> tuple[str, SectionTimes | None]:
-        known = self._newest.setdefault(times.source.run_id, {})
+    def _take(self, times: SectionTimes, known: NewestPoints) -> tuple[str, SectionTimes | None]:
         key = process_of(times.source), times.section.name
         before = known.get(key)
         if before is None:
-            if self._series >= _MAX_SERIES:
+            if self.n_series >= _MAX_SERIES:
                 return OVER_LIMIT, None
-            self._series += 1
+            self.n_series += 1
         elif times.end_ns <= before.end_ns or _began_earlier(times, before):
             return REPEATED, None
         kept = times.buckets if times.is_cumulative else None
@@ -119,7 +119,7 @@ def _began_earlier(times: SectionTimes, before: _Newest) -> bool:
     return times.is_cumulative and 0 < times.start_ns < before.start_ns
 
 
-def process_of(source: Source) -> _Process:
+def process_of(source: Source) -> Process:
     """What tells two processes apart."""
     identity = source.run_id, source.group, source.attempt, source.rank
     return *identity, source.session_id, source.node

@@ -67,6 +67,18 @@ class HangStatus:
     before: tuple[Hang, ...] = ()
     before_left_out: int = 0
 
+    def on_clock(self, ahead_s: float) -> HangStatus:
+        """The same with times of another clock, which shows so much more than the detector's."""
+        if not ahead_s:
+            return self
+        return replace(
+            self,
+            since_s=self.since_s + ahead_s,
+            rank_since_s=self.rank_since_s + ahead_s,
+            hung_since_s=self.hung_since_s + ahead_s,
+            before=tuple(hang.on_clock(ahead_s) for hang in self.before),
+        )
+
     @property
     def is_hung(self) -> bool:
         """Whether people should know."""
@@ -115,15 +127,6 @@ class HangDetector:
         self._learnt_step = step
         if step >= self._first_step + self.settings.warm_steps:
             self._timeouts.learn(table)
-
-    def move(self, by_s: float) -> None:
-        """The clock was set by so much; how long states have lasted stays as it is."""
-        self._hung_since_s += by_s
-        self._ended_at_s += by_s
-        self._since_s += by_s
-        self._idle.move(by_s)
-        self.episodes.move(by_s)
-        self._ranks = {rank: (state, at_s + by_s) for rank, (state, at_s) in self._ranks.items()}
 
     def look(self, signs: HeartbeatTable, attempt: int, now_s: float) -> HangStatus:
         """The states at ``now_s``. Cost: O(ranks + distinct sections).
@@ -242,15 +245,16 @@ class HangDetector:
 
     # --- over restarts of the process --------------------------------------------------------
 
-    def state(self) -> dict[str, Any]:
-        """What it has learnt, in JSON's types only. Cost: O(sections)."""
-        hung_since_s = None if math.isnan(self._hung_since_s) else self._hung_since_s
+    def state(self, ahead_s: float = 0.0) -> dict[str, Any]:
+        """What it has learned, in JSON's types only, with times of a clock that shows so much more
+        than the detector's. Cost: O(sections)."""
+        hung_since_s = None if math.isnan(self._hung_since_s) else self._hung_since_s + ahead_s
         return {
             "timeouts": self._timeouts.state(),
             "reached": self._reached,
             "hung_since_s": hung_since_s,
-            "idle": self._idle.state(),
-            "episodes": self.episodes.state(),
+            "idle": self._idle.state(ahead_s),
+            "episodes": self.episodes.state(ahead_s),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:

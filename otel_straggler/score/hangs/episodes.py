@@ -57,6 +57,18 @@ class Hang:
     n_culprits: int = 0
     gpu_seconds_lost: float = 0.0
 
+    def on_clock(self, ahead_s: float) -> Hang:
+        """The same with times of another clock, which shows so much more."""
+        if not ahead_s:
+            return self
+        return dataclasses.replace(
+            self,
+            since_s=self.since_s + ahead_s,
+            found_s=self.found_s + ahead_s,
+            seen_s=self.seen_s + ahead_s,
+            until_s=None if self.until_s is None else self.until_s + ahead_s,
+        )
+
     @property
     def duration_s(self) -> float:
         """As far as it was seen."""
@@ -122,17 +134,6 @@ class Episodes:
         last = () if is_hung or self._lasts is None else (self._lasts,)
         return (*self._over, *last)
 
-    def move(self, by_s: float) -> None:
-        """The clock was set by so much: it is still the same hang that lasts."""
-        if self._lasts is not None:
-            last = self._lasts
-            self._lasts = dataclasses.replace(
-                last,
-                since_s=last.since_s + by_s,
-                found_s=last.found_s + by_s,
-                seen_s=last.seen_s + by_s,
-            )
-
     def take(
         self,
         state: RunState,
@@ -184,11 +185,12 @@ class Episodes:
 
     # --- over restarts of the process --------------------------------------------------------
 
-    def state(self) -> dict[str, Any]:
-        """In JSON's types."""
+    def state(self, ahead_s: float = 0.0) -> dict[str, Any]:
+        """In JSON's types, with times of a clock that shows so much more."""
+        lasts = self._lasts
         return {
-            "over": [hang_value(hang) for hang in self._over],
-            "lasts": None if self._lasts is None else hang_value(self._lasts),
+            "over": [hang_value(hang.on_clock(ahead_s)) for hang in self._over],
+            "lasts": None if lasts is None else hang_value(lasts.on_clock(ahead_s)),
             "left_out": self.left_out,
         }
 
@@ -338,10 +340,6 @@ class IdleGpus:
     def total_s(self) -> float:
         return self._before_s + self._newest_s
 
-    def move(self, by_s: float) -> None:
-        """The clock was set by so much."""
-        self._since_s += by_s
-
     def take(self, stands: Standstill | None) -> None:
         """How the world stands now; None: it gets on."""
         if stands is None or stands.how != "idle" or not math.isfinite(stands.since_s):
@@ -351,9 +349,9 @@ class IdleGpus:
             self._since_s = stands.since_s
         self._newest_s = max(self._newest_s, stands.lost_s)
 
-    def state(self) -> list[float | None]:
-        """In JSON's types."""
-        since_s = self._since_s if math.isfinite(self._since_s) else None
+    def state(self, ahead_s: float = 0.0) -> list[float | None]:
+        """In JSON's types, with times of a clock that shows so much more."""
+        since_s = self._since_s + ahead_s if math.isfinite(self._since_s) else None
         return [self._before_s, self._newest_s, since_s]
 
     @classmethod

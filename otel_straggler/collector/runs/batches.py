@@ -6,21 +6,21 @@ from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.receive.merge import merge_batches
 
-MOST_ROWS = 1 << 17
+MAX_ROWS = 1 << 17
 
 
-class Gathering:
+class BatchCoalescer:
     """Batches on their way to the scorer, in the order in which they came.
 
     Two processes that claim one rank, and two descriptions of one process, are told apart by who
-    came later, so they never stand in one gathering.
+    came later, so they never stand in one batch.
 
     >>> from otel_straggler.model.observation import BatchBuilder
     >>> builder = BatchBuilder()
     >>> builder.add(Source(run_id="r", rank=0), 0, start_ns=1, duration_s=1.0)
-    >>> gathering = Gathering()
-    >>> gathering.add(builder.build(), 10, 1); gathering.add(builder.build(), 10, 2)
-    >>> gathering.size, gathering.newest_ns, len(gathering.take()), len(gathering)
+    >>> coalescer = BatchCoalescer()
+    >>> coalescer.add(builder.build(), 10, 1); coalescer.add(builder.build(), 10, 2)
+    >>> coalescer.size, coalescer.newest_ns, len(coalescer.drain()), len(coalescer)
     (20, 2, 2, 0)
 
     Attributes:
@@ -44,7 +44,7 @@ class Gathering:
 
     def has_room_for(self, batch: ObservationBatch) -> bool:
         """Whether the batch, scored with those before it, comes to the same as after them."""
-        if self._rows and self._rows + len(batch) > MOST_ROWS:
+        if self._rows and self._rows + len(batch) > MAX_ROWS:
             return False
         claims = self._claims
         for source in batch.sources:
@@ -61,7 +61,7 @@ class Gathering:
         for source in batch.sources:
             self._claims[_rank(source)] = source
 
-    def take(self) -> ObservationBatch:
+    def drain(self) -> ObservationBatch:
         """All rows in one batch; nothing is left. Cost: a copy, where there are several."""
         batches = self._batches
         self._clear()

@@ -1,4 +1,4 @@
-"""What the newest session of a rank has said of itself.
+"""The status of a rank: what its newest session has reported of itself.
 
 Times of a sender are moved to the collector's clock by the smallest delay seen from its session,
 so that a heartbeat delivered late or twice never looks fresh, and a wrong clock on a node does not
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Final
 
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
@@ -18,8 +20,8 @@ from otel_straggler.wire.span_rules import Progress
 _DELAY_KEPT_S = 600.0
 """The smallest delay is that of the last one to two of these: clocks drift, and are set."""
 _DAY_S = 86_400.0
-_MOST_FOLDED = 200
-MOST_REASONS = 100
+_MAX_FOLDED = 200
+MAX_REASONS = 100
 """Of losses; others are not counted."""
 _STEPPED_BACK = 3
 """So many heartbeats in a row, older than the newest but in pace with the clock, mean that the
@@ -27,8 +29,9 @@ sender's clock was set back."""
 
 
 @dataclass(slots=True)
-class RankLife:
-    """The newest session of one rank. Sender's times, except ``arrived_at_s`` and ``delay_s``.
+class RankStatus:
+    """The newest session of one rank. Sender's times, but ``arrived_at_s`` and ``delay_s`` are of
+    the collector's clock (``clock.py``).
 
     Attributes:
         source: newest description.
@@ -70,6 +73,10 @@ class RankLife:
     _delay_since_s: float = 0.0
     _older: tuple[float, float, int] | None = None
 
+    def copied(self) -> RankStatus:
+        """A copy to change: what has been published never changes."""
+        return RankStatus(*_VALUES(self))
+
     def here(self, sender_time_s: float | None) -> float | None:
         """A time of the sender on the collector's clock; never later than the newest arrival."""
         if sender_time_s is None:
@@ -78,43 +85,35 @@ class RankLife:
             return min(sender_time_s, self.arrived_at_s)
         return min(sender_time_s + self.delay_s, self.arrived_at_s)
 
-    def move(self, by_s: float) -> None:
-        """The collector's clock was set by so much; how long ago things were stays as it is."""
-        self.arrived_at_s += by_s
-        self.delay_s += by_s
-        self._newer_delay_s += by_s
-        self._delay_since_s += by_s
-        if self._older is not None:
-            sent_at_s, then_s, count = self._older
-            self._older = sent_at_s, then_s + by_s, count
-
-    def take_losses(self, dropped: Mapping[str, int]) -> dict[str, int]:
+    def observe_losses(self, dropped: Mapping[str, int]) -> dict[str, int]:
         """Take what a heartbeat says was lost so far; by how much that is more than the one before
         said. What the first one tells was lost before anybody watched."""
         grown: dict[str, int] = {}
         for reason, count in dropped.items():
             before = self.dropped.get(reason)
-            if before is None and len(self.dropped) >= MOST_REASONS:
+            if before is None and len(self.dropped) >= MAX_REASONS:
                 continue
             if count > (before or 0):
-                self.dropped[reason] = count
+                self.dropped = {**self.dropped, reason: count}
                 grown[reason] = count - (before or 0)
         was_known, self._has_told_losses = self._has_told_losses, True
         return grown if was_known else {}
 
-    def take(self, beat: Heartbeat, now_s: float) -> None:
+    def observe(self, beat: Heartbeat, now_s: float) -> None:
         """Take a heartbeat of this session, but for what it lost."""
         self.source = beat.source
         if beat.finished_at_s is not None:
             self.finished_at_s, self.outcome = beat.finished_at_s, beat.outcome
         for section, count in beat.folded.items():
-            if section in self.folded or len(self.folded) < _MOST_FOLDED:
-                self.folded[section] = max(self.folded.get(section, 0), count)
+            if section in self.folded or len(self.folded) < _MAX_FOLDED:
+                known = self.folded.get(section, 0)
+                if count > known or section not in self.folded:
+                    self.folded = {**self.folded, section: max(known, count)}
         if beat.sent_at_s is None or not self._is_news(beat.sent_at_s, now_s):
             return
         self.arrived_at_s = now_s
         self.sent_at_s = beat.sent_at_s
-        self._note_delay(now_s - beat.sent_at_s, now_s)
+        self._record_delay(now_s - beat.sent_at_s, now_s)
         self.page, self.team = beat.page, beat.team
         self.is_ending = beat.is_ending
         self.open_section, self.phase = beat.open_section, beat.phase
@@ -125,12 +124,14 @@ class RankLife:
         if beat.step is not None:
             self._reach(beat.step)
 
-    def take_progress(self, source: Source, progress: Progress, now_s: float) -> None:
+    def observe_progress(
+        self, source: Source, progress: Progress, now_s: float, wall_s: float
+    ) -> None:
         """Take what spans say; their times count only for a rank that sends no heartbeats."""
         if progress.step >= 0:
             self._reach(progress.step)
         ended_at_s = progress.end_ns * 1e-9
-        if self.sent_at_s is None and ended_at_s < now_s + _DAY_S:
+        if self.sent_at_s is None and ended_at_s < wall_s + _DAY_S:
             self.source = source
             self.arrived_at_s = now_s
             self.delay_s = min(self.delay_s, now_s - ended_at_s)
@@ -141,7 +142,7 @@ class RankLife:
             self.first_step = step
         self.step = max(step, self.step or 0)
 
-    def _note_delay(self, delay_s: float, now_s: float) -> None:
+    def _record_delay(self, delay_s: float, now_s: float) -> None:
         """The smallest of late; what is older no longer counts."""
         if now_s - self._delay_since_s >= _DELAY_KEPT_S:
             self.delay_s, self._newer_delay_s = self._newer_delay_s, float("inf")
@@ -169,3 +170,6 @@ class RankLife:
         in_pace = abs(pace_s) < 1.0 and now_s - then_s >= 0.5
         self._older = (sent_at_s, now_s, count + 1 if in_pace else 1)
         return in_pace and self._older[2] >= _STEPPED_BACK
+
+
+_VALUES: Final = attrgetter(*RankStatus.__slots__)

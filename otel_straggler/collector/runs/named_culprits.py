@@ -18,14 +18,14 @@ def _none() -> Ints:
 
 
 @dataclass(slots=True)
-class CulpritPlaces:
+class NamedCulprits:
     """The culprits of one world, in the order in which they became that. One thread owns it."""
 
     _ranks: Ints = field(default_factory=_none)
     _joined: Ints = field(default_factory=_none)
-    _looks: int = 0
+    _evaluations: int = 0
 
-    def take(self, ranks: Ints) -> list[int]:
+    def select(self, ranks: Ints) -> list[int]:
         """Those to be named now: who has been a culprit longest, then by rank.
 
         Args:
@@ -33,8 +33,8 @@ class CulpritPlaces:
 
         Cost: O(culprits log culprits).
         """
-        self._looks += 1
-        joined = np.full(len(ranks), self._looks, np.int64)
+        self._evaluations += 1
+        joined = np.full(len(ranks), self._evaluations, np.int64)
         if len(self._ranks) and len(ranks):
             at = np.minimum(np.searchsorted(self._ranks, ranks), len(self._ranks) - 1)
             known = self._ranks[at] == ranks

@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
+from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import ScoringSettings
 from otel_straggler.model.rank import Source
 from otel_straggler.wire.metric_rules import DecodedMetrics
@@ -22,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 LIVE_S: Final = 120.0
 """Who was heard of within this time keeps its place; twice the rarest thing that a rank sends."""
-_MOST_REMEMBERED = 1_000
+_MAX_REMEMBERED = 1_000
 What: TypeAlias = Literal["run", "group"]
 WHATS: Final[tuple[What, ...]] = ("run", "group")
 _WHY: Final[dict[What, str]] = {
@@ -44,27 +45,21 @@ _NAMES: Final = (
 )
 
 
-@dataclass(slots=True)
-class _Run:
-    heard_at_s: float
-    groups: dict[str, float] = field(default_factory=dict)
-    """When each was heard of."""
-
-
-class Crowding:
+class AdmissionControl:
     """Owned by the worker's thread; time is an argument. Cost: some hundred ns per known source,
     O(runs) per source of a new run.
 
     Args:
         limits: how many runs, groups of a run, and section names.
+        store: what is there; what is let in is there from then on.
     """
 
-    def __init__(self, limits: ScoringSettings) -> None:
-        self._most: dict[What, int] = {"run": limits.max_runs, "group": limits.max_groups}
+    def __init__(self, limits: ScoringSettings, store: RunStore) -> None:
+        self._store = store
+        self._max: dict[What, int] = {"run": limits.max_runs, "group": limits.max_groups}
         self._max_section_names = limits.max_section_names
-        self._runs: dict[str, _Run] = {}
-        self._turned_away: dict[tuple[What, str], float] = {}
-        self._was_said: set[str] = set()
+        self._rejected: dict[tuple[What, str], float] = {}
+        self._logged: set[str] = set()
         self.counts: Counter[What] = Counter()
 
     def admitted(
@@ -76,7 +71,7 @@ class Crowding:
         return self._metrics(content, now_s)
 
     def _spans(self, content: DecodedSpans, now_s: float) -> DecodedSpans:
-        sources = {*content.batch.sources, *content.progress}
+        sources = dict.fromkeys((*content.progress, *content.batch.sources))
         gone = {source for source in sources if not self._admits(source, now_s)}
         if not gone:
             return content
@@ -85,15 +80,19 @@ class Crowding:
         return replace(
             content,
             batch=batch.take(is_left[batch.source]),
-            progress={s: told for s, told in content.progress.items() if s not in gone},
+            progress={s: its for s, its in content.progress.items() if s not in gone},
         )
 
     def _metrics(self, content: DecodedMetrics, now_s: float) -> DecodedMetrics:
         kernels = content.kernel_times
-        sources = {beat.source for beat in content.heartbeats}
-        sources.update(times.source for times in content.section_times)
-        sources.update(told.source for told in content.told)
-        sources.update(() if kernels is None else kernels.sources)
+        sources = dict.fromkeys(
+            (
+                *(beat.source for beat in content.heartbeats),
+                *(times.source for times in content.section_times),
+                *(number.source for number in content.told),
+                *(() if kernels is None else kernels.sources),
+            )
+        )
         gone = {source for source in sources if not self._admits(source, now_s)}
         if not gone:
             return content
@@ -108,39 +107,15 @@ class Crowding:
             kernel_times=kernels,
         )
 
-    def end(self, run_id: str, group: str, now_s: float) -> None:
+    def end(self, source: Source, now_s: float) -> None:
         """A rank of it has ended: unless another speaks, its place is free."""
-        run = self._runs.get(run_id)
-        if run is not None:
-            run.heard_at_s = now_s - LIVE_S
-            run.groups[group] = now_s - LIVE_S
+        self._store.run(source.run_id).admitted_at_s = now_s - LIVE_S
+        self._store.world_of(source).admitted_at_s = now_s - LIVE_S
 
-    def move(self, by_s: float) -> None:
-        """The collector's clock was set by so much."""
-        for run in self._runs.values():
-            run.heard_at_s += by_s
-            run.groups = {group: heard_s + by_s for group, heard_s in run.groups.items()}
-        self._turned_away = {key: at_s + by_s for key, at_s in self._turned_away.items()}
-
-    def keep_only(self, runs: Mapping[str, Collection[str]], now_s: float) -> None:
-        """Forget the others, but for those that have just come.
-
-        Args:
-            runs: those that are kept, each with its groups.
-        """
-        for run_id in [r for r, run in self._runs.items() if now_s - run.heard_at_s >= LIVE_S]:
-            if run_id not in runs:
-                del self._runs[run_id]
-        for run_id, groups in runs.items():
-            run = self._runs.get(run_id)
-            if run is not None and len(run.groups) > len(groups):
-                run.groups = {
-                    group: heard_s
-                    for group, heard_s in run.groups.items()
-                    if group in groups or now_s - heard_s < LIVE_S
-                }
+    def drop_old(self, now_s: float) -> None:
+        """What was rejected long ago is no longer a problem."""
         limit_s = now_s - LIVE_S
-        self._turned_away = {k: at_s for k, at_s in self._turned_away.items() if at_s >= limit_s}
+        self._rejected = {key: at_s for key, at_s in self._rejected.items() if at_s >= limit_s}
 
     def problems(self, folded_names: Mapping[str, str]) -> tuple[str, ...]:
         """What the collector's user should know now, with its remedy; each said once in the log.
@@ -153,49 +128,50 @@ class Crowding:
             run_id, name = next(iter(folded_names.items()))
             most = self._max_section_names
             told.append(_NAMES.format(run_id=run_id[:60], most=most, name=name[:60]))
-            self._say_once("section", told[-1])
+            self._log_once("section", told[-1])
         return tuple(told)
 
     def _admits(self, source: Source, now_s: float) -> bool:
-        run = self._runs.get(source.run_id)
+        run = self._store.runs.get(source.run_id)
         if run is None:
-            times = {known: each.heard_at_s for known, each in self._runs.items()}
-            if not _has_room(times, self._most["run"], now_s):
-                return self._turn_away("run", source.run_id, now_s)
-            run = self._runs[source.run_id] = _Run(now_s)
-        run.heard_at_s = now_s
-        is_known = source.group in run.groups
-        if not is_known and not _has_room(run.groups, self._most["group"], now_s):
-            return self._turn_away("group", source.group, now_s)
-        run.groups[source.group] = now_s
+            times = [known.admitted_at_s for known in self._store.runs.values()]
+            if not _has_room(times, self._max["run"], now_s):
+                return self._reject("run", source.run_id, now_s)
+            run = self._store.run(source.run_id)
+        run.admitted_at_s = now_s
+        if source.group not in run.worlds:
+            times = [known.admitted_at_s for known in run.worlds.values()]
+            if not _has_room(times, self._max["group"], now_s):
+                return self._reject("group", source.group, now_s)
+        self._store.world_of(source).admitted_at_s = now_s
         return True
 
-    def _turn_away(self, what: What, name: str, now_s: float) -> bool:
+    def _reject(self, what: What, name: str, now_s: float) -> bool:
         self.counts[what] += 1
         key = what, name
-        if key in self._turned_away or len(self._turned_away) < _MOST_REMEMBERED:
-            self._turned_away[key] = now_s
-        if what not in self._was_said:
-            self._say_once(what, self._problem(what))
+        if key in self._rejected or len(self._rejected) < _MAX_REMEMBERED:
+            self._rejected[key] = now_s
+        if what not in self._logged:
+            self._log_once(what, self._problem(what))
         return False
 
-    def _say_once(self, what: str, problem: str) -> None:
-        if what not in self._was_said:
-            self._was_said.add(what)
+    def _log_once(self, what: str, problem: str) -> None:
+        if what not in self._logged:
+            self._logged.add(what)
             _log.warning("%s", problem)
 
     def _problem(self, what: What) -> str:
-        names = [name for kind, name in self._turned_away if kind == what]
+        names = [name for kind, name in self._rejected if kind == what]
         if not names:
             return ""
-        more = "at least " if len(self._turned_away) >= _MOST_REMEMBERED else ""
+        more = "at least " if len(self._rejected) >= _MAX_REMEMBERED else ""
         count = f"{more}{len(names):,}"
-        return _WHY[what].format(most=self._most[what], count=count, name=names[-1][:60])
+        return _WHY[what].format(most=self._max[what], count=count, name=names[-1][:60])
 
 
-def _has_room(heard: Mapping[str, float], most: int, now_s: float) -> bool:
-    """Silent ones give way; they are let go when the next picture is made."""
-    if len(heard) < most:
+def _has_room(admitted_at_s: Collection[float], limit: int, now_s: float) -> bool:
+    """Silent ones give way; they are evicted when the next view is made."""
+    if len(admitted_at_s) < limit:
         return True
-    live = sum(now_s - heard_s < LIVE_S for heard_s in heard.values())
-    return live < most and len(heard) < 2 * most
+    live = sum(now_s - at_s < LIVE_S for at_s in admitted_at_s)
+    return live < limit and len(admitted_at_s) < 2 * limit

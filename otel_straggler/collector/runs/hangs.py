@@ -1,0 +1,192 @@
+"""Who is stuck and who is lost in one world: from the status of its ranks to states that last.
+
+Ranks that send no heartbeats (spans of another SDK) are not judged: whether they live is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any, Final
+
+import numpy as np
+
+from otel_straggler.collector.runs.liveness import WorldStatus
+from otel_straggler.collector.runs.rank_status import RankStatus
+from otel_straggler.model.observation import NO_STEP, Section
+from otel_straggler.model.step_table import StepTable
+from otel_straggler.score.hangs.detector import HangDetector, HangStatus
+from otel_straggler.score.hangs.episodes import Episodes
+from otel_straggler.score.hangs.states import NO_OPEN_SECTION, NOT_ENDED, HeartbeatTable
+from otel_straggler.score.settings import HangSettings
+from otel_straggler.semconv import OUTCOMES, STEP_SPAN
+
+MAX_SECTIONS: Final = 1_000
+MAX_UNHEARD: Final = 16_384
+"""Expected ranks that never spoke and are judged all the same, the lowest first. A process that
+tells a wrong world size must not make the collector look at two billion of them."""
+_PREEMPTED = OUTCOMES.index("preempted")
+
+
+class WorldHangs:
+    """The hang judge of one world. One thread owns it; time is an argument.
+
+    Attributes:
+        newest: the newest evaluation, with times as people read them; None if it was never judged.
+        learned_at: a number that is larger for who learned later; 0 if it has learned nothing.
+    """
+
+    def __init__(self, settings: HangSettings) -> None:
+        self._settings = settings
+        self._judge = HangDetector(settings)
+        self._order: tuple[str, ...] = ()
+        self.newest: HangStatus | None = None
+        self.learned_at = 0
+
+    def learn(self, table: StepTable, number: int) -> None:
+        """Take the times of some steps. Cost: see :meth:`Timeouts.learn`.
+
+        Args:
+            number: of this call; a later one has a larger one.
+        """
+        self._judge.learn(table, table.sources[0].attempt)
+        self.learned_at = number
+        names = tuple(section.name for section in table.sections)
+        known = self._order
+        if names != known[: len(names)] and len(names) <= MAX_SECTIONS:
+            self._order = (*names, *(name for name in known if name not in names))
+
+    def evaluate(self, world: WorldStatus, now_s: float, ahead_s: float = 0.0) -> HangStatus | None:
+        """The states at ``now_s``; None if no rank sends heartbeats. Cost: O(ranks).
+
+        Args:
+            ahead_s: what the wall clock shows beyond ``now_s``.
+        """
+        table = heartbeat_table(world, self._order, now_s, self._settings.lost_after_s)
+        if table is None:
+            return None
+        self.newest = self._judge.look(table, world.attempt, now_s).on_clock(ahead_s)
+        return self.newest
+
+    @property
+    def hung_since_ns(self) -> int | None:
+        """Since when the world is stuck or lost; None while it is neither."""
+        newest = self.newest
+        return None if newest is None or not newest.is_hung else int(newest.hung_since_s * 1e9)
+
+    @property
+    def idle_gpu_s(self) -> float:
+        """GPU seconds that hangs have cost so far."""
+        return self._judge.idle_gpu_s
+
+    @property
+    def episodes(self) -> Episodes:
+        """Hangs of before, and the one that lasts."""
+        return self._judge.episodes
+
+    def of_next_life(self) -> WorldHangs | None:
+        """For a world that is evicted and may come back, as another attempt: its earlier hangs;
+        None if there were none."""
+        if not self.episodes:
+            return None
+        later = WorldHangs(self._settings)
+        later._judge.episodes = self.episodes
+        return later
+
+    # --- over restarts of the collector ------------------------------------------------------
+
+    def state(self, ahead_s: float) -> dict[str, Any]:
+        """What was learned, in JSON's types only, with times of the wall clock."""
+        return {"order": list(self._order), "judge": self._judge.state(ahead_s)}
+
+    def restore(self, state: Mapping[str, Any], number: int) -> None:
+        """Go on from :meth:`state`.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none.
+        """
+        self._judge.restore(state["judge"])
+        self._order = tuple(str(name) for name in state["order"][:MAX_SECTIONS])
+        self.learned_at = number
+
+    def restore_episodes(self, state: Mapping[str, Any]) -> None:
+        """Only the hangs of before.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is no state of such.
+        """
+        self._judge.episodes = Episodes.restored(state)
+
+
+def heartbeat_table(
+    world: WorldStatus, order: tuple[str, ...], now_s: float, lost_after_s: float = 20.0
+) -> HeartbeatTable | None:
+    """What the ranks of a world last said; expected ranks that never spoke are among them, as far
+    as :data:`MAX_UNHEARD`.
+
+    Args:
+        order: the sections in the order in which they run within a step.
+        lost_after_s: a rank that was told to end, and is silent for longer, has ended.
+    """
+    spoken = {rank: status for rank, status in world.ranks.items() if status.sent_at_s is not None}
+    if not spoken:
+        return None
+    unheard = (rank for rank in range(world.world_size) if rank not in world.ranks)
+    ranks = sorted((*spoken, *islice(unheard, MAX_UNHEARD)))
+    names = {name: code for code, name in enumerate(order)}
+    sections = [_section(spoken.get(rank), names) for rank in ranks]
+    ends = [_end(spoken.get(rank), now_s, lost_after_s) for rank in ranks]
+    nodes: dict[str, int] = {}
+    return HeartbeatTable(
+        ranks=np.array(ranks, np.int64),
+        silent_s=np.array([_age(spoken.get(rank), "sent_at_s", now_s) for rank in ranks]),
+        stalled_s=np.array([_age(spoken.get(rank), "progress_at_s", now_s) for rank in ranks]),
+        step=np.array([_step(spoken.get(rank)) for rank in ranks], np.int64),
+        section=np.array([code for code, _ in sections], np.int32),
+        sections=tuple(names),
+        is_working=np.array([is_working for _, is_working in sections]),
+        ended=np.array([code for code, _ in ends], np.int32),
+        ended_s=np.array([age_s for _, age_s in ends]),
+        node=np.array([_node(spoken.get(rank), nodes) for rank in ranks], np.int32),
+        began_s=np.array([_age(spoken.get(rank), "first_sent_at_s", now_s) for rank in ranks]),
+        first_step=np.array([_first_step(spoken.get(rank)) for rank in ranks], np.int64),
+        nodes=tuple(nodes),
+    )
+
+
+def _section(status: RankStatus | None, names: dict[str, int]) -> tuple[int, bool]:
+    """Code of the open section, and whether anything is open; a new name joins the others."""
+    if status is None or not status.open_section:
+        return NO_OPEN_SECTION, False
+    if status.open_section == STEP_SPAN:
+        return NO_OPEN_SECTION, True
+    name = Section(status.open_section).in_phase(status.phase).name
+    return names.setdefault(name, len(names)), True
+
+
+def _age(status: RankStatus | None, which: str, now_s: float) -> float:
+    at_s = None if status is None else status.here(getattr(status, which))
+    return float("nan") if at_s is None else max(now_s - at_s, 0.0)
+
+
+def _step(status: RankStatus | None) -> int:
+    return NO_STEP if status is None or status.step is None else status.step
+
+
+def _first_step(status: RankStatus | None) -> int:
+    return NO_STEP if status is None or status.first_step is None else status.first_step
+
+
+def _node(status: RankStatus | None, nodes: dict[str, int]) -> int:
+    return -1 if status is None else nodes.setdefault(status.source.node, len(nodes))
+
+
+def _end(status: RankStatus | None, now_s: float, lost_after_s: float) -> tuple[int, float]:
+    """How a rank has ended, and how long ago."""
+    if status is not None and status.finished_at_s is not None:
+        code = OUTCOMES.index(status.outcome or "unknown")
+        return code, _age(status, "finished_at_s", now_s)
+    silent_s = _age(status, "sent_at_s", now_s)
+    if status is not None and status.is_ending and silent_s > lost_after_s:
+        return _PREEMPTED, silent_s
+    return NOT_ENDED, float("nan")

@@ -1,0 +1,266 @@
+"""The ranks of one world: who is alive, how far, who has ended, and whose word counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from otel_straggler.collector.runs.rank_status import MAX_REASONS, RankStatus
+from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import Heartbeat
+from otel_straggler.wire.span_rules import Progress
+
+_CLASH_SHOWN_S = 60.0
+_CLASH_TOLERANCE_S = 5.0
+_SILENT_S = 15.0
+"""A session that looks older, perhaps by a wrong clock, takes over from one that is silent for so
+long: before that one is called lost."""
+_OUTLIVES_S = 10.0
+"""Ranks that go on for so long after their world is said to have shrunk have not gone with it."""
+_MAX_RETIRED = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class WorldStatus:
+    """The ranks of one world in its newest attempt, at one moment; it never changes. Times are of
+    the collector's clock.
+
+    Attributes:
+        attempt: of the launcher.
+        began_at_s: when it was first heard of here.
+        touched_at_s: when it was last heard of.
+        world_size: ranks expected, 0 if not told.
+        ranks: those that were heard of.
+        dropped: what all its sessions have lost while they were watched here, by reason; it never
+            shrinks.
+    """
+
+    attempt: int
+    began_at_s: float = 0.0
+    touched_at_s: float = 0.0
+    world_size: int = 0
+    ranks: Mapping[int, RankStatus] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def finished_at_s(self) -> float | None:
+        """When the last rank ended; None while one has not."""
+        ends = [rank.here(rank.finished_at_s) for rank in self.ranks.values()]
+        expected = self.world_size or len(ends)
+        known = [end for end in ends if end is not None]
+        return max(known) if known and len(known) >= expected == len(ends) else None
+
+    @cached_property
+    def page(self) -> bool:
+        """Whether people may be notified of it: unless a rank said no."""
+        return all(rank.page is not False for rank in self.ranks.values())
+
+    @cached_property
+    def reports_gpu(self) -> bool:
+        """Whether any rank reported a GPU that it computes on."""
+        return any(rank.source.reports_gpu for rank in self.ranks.values())
+
+    @cached_property
+    def team(self) -> str:
+        """Whose it is, by the first rank that says it; empty if none does."""
+        return next((each.team for _, each in sorted(self.ranks.items()) if each.team), "")
+
+
+@dataclass(slots=True)
+class _Retired:
+    """A session that a newer one has replaced, and whether it still speaks.
+
+    ``by_world_size`` is what the newer one takes for the size of the world; 0 if it does not say.
+    """
+
+    source: Source
+    was_current: bool
+    by_world_size: int = 0
+    clashed_at_s: float | None = None
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What is known of the newest attempt.
+
+    ``outliving`` are the ranks that go on though it is said to have shrunk to less: since when, and
+    when they were last heard of.
+    """
+
+    number: int
+    began_at_s: float
+    world_size: int = 0
+    sized_at_s: float = 0.0
+    ranks: dict[int, RankStatus] = field(default_factory=dict)
+    retired: dict[tuple[int, str, str], _Retired] = field(default_factory=dict)
+    outliving: dict[int, tuple[float, float]] = field(default_factory=dict)
+    touched_at_s: float = 0.0
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    def count_losses(self, grown: Mapping[str, int]) -> None:
+        for reason, count in grown.items():
+            if reason in self.dropped or len(self.dropped) < MAX_REASONS:
+                self.dropped[reason] = self.dropped.get(reason, 0) + count
+
+    def retire(self, source: Source, *, was_current: bool, by: Source | None = None) -> None:
+        while len(self.retired) > _MAX_RETIRED + len(self.ranks):
+            del self.retired[next(iter(self.retired))]
+        by_world_size = 0 if by is None else by.world_size
+        self.retired[_key(source)] = _Retired(source, was_current, by_world_size)
+
+
+class Liveness:
+    """The sessions of one world. One thread owns it; time is an argument: ``now_s`` of the
+    collector's clock, and ``wall_s`` what the wall clock showed then, as senders' clocks do."""
+
+    __slots__ = ("_attempt", "_status")
+
+    def __init__(self) -> None:
+        self._attempt: _Attempt | None = None
+        self._status: WorldStatus | None = None
+
+    def observe_heartbeat(self, beat: Heartbeat, now_s: float, wall_s: float | None = None) -> bool:
+        """Take a heartbeat; True if it is of the newest session of a live rank."""
+        wall_s = now_s if wall_s is None else wall_s
+        sent_at_s = beat.sent_at_s if beat.sent_at_s is not None else wall_s
+        rank = self._rank_of(beat.source, min(sent_at_s, wall_s), now_s)
+        if rank is None or self._attempt is None:
+            return False
+        self._attempt.count_losses(rank.observe_losses(beat.dropped))
+        rank.observe(beat, now_s)
+        return True
+
+    def observe_progress(
+        self, source: Source, progress: Progress, now_s: float, wall_s: float | None = None
+    ) -> None:
+        """Take what the spans of a source say."""
+        wall_s = now_s if wall_s is None else wall_s
+        rank = self._rank_of(source, min(progress.end_ns * 1e-9, wall_s), now_s)
+        if rank is not None:
+            rank.observe_progress(source, progress, now_s, wall_s)
+
+    @property
+    def status(self) -> WorldStatus | None:
+        """Everything as it is; the same object while nothing is heard. None before anything is."""
+        its = self._attempt
+        if self._status is None and its is not None:
+            self._status = WorldStatus(
+                attempt=its.number,
+                began_at_s=its.began_at_s,
+                touched_at_s=its.touched_at_s,
+                world_size=its.world_size,
+                ranks=its.ranks.copy(),
+                dropped=its.dropped.copy(),
+            )
+        return self._status
+
+    @property
+    def touched_at_s(self) -> float | None:
+        """When it was last heard of; None if never."""
+        return None if self._attempt is None else self._attempt.touched_at_s
+
+    def clashes(self, now_s: float) -> Iterator[Source]:
+        """Sessions that went on within the last minute though a newer one claims their rank."""
+        for retired in self._attempt.retired.values() if self._attempt else ():
+            at_s = retired.clashed_at_s
+            if at_s is not None and now_s - at_s < _CLASH_SHOWN_S:
+                yield retired.source
+
+    # --- whose word counts -------------------------------------------------------------------
+
+    def _rank_of(self, source: Source, said_at_s: float, now_s: float) -> RankStatus | None:
+        """The status that ``source`` speaks for, to be changed; None if something newer has taken
+        its place."""
+        its = self._attempt
+        if its is None or source.attempt > its.number:
+            its = self._attempt = _Attempt(source.attempt, now_s)
+        if its.number != source.attempt:
+            return None
+        self._status = None
+        its.touched_at_s = now_s
+        rank = its.ranks.get(source.rank)
+        if rank is not None and _key(rank.source) == _key(source):
+            if source.world_size and not its.world_size:
+                its.world_size = source.world_size
+            rank = its.ranks[source.rank] = rank.copied()
+            return rank
+        if rank is not None and not _takes_over(its, rank, source, said_at_s, now_s):
+            return None
+        if (
+            rank is None
+            and _key(source) in its.retired
+            and not _outlives(its, source, said_at_s, now_s)
+        ):
+            return None  # left over from before the world shrank
+        rank = RankStatus(source=source, first_sent_at_s=said_at_s, arrived_at_s=now_s)
+        its.ranks[source.rank] = rank
+        _resize(its, source, said_at_s)
+        return rank
+
+
+def _takes_over(
+    its: _Attempt, rank: RankStatus, source: Source, said_at_s: float, now_s: float
+) -> bool:
+    retired = its.retired.get(_key(source))
+    if retired is not None and (retired.was_current or now_s - rank.arrived_at_s < _SILENT_S):
+        if said_at_s > rank.first_sent_at_s + _CLASH_TOLERANCE_S:
+            retired.clashed_at_s = now_s
+        return False
+    if retired is None and said_at_s <= rank.first_sent_at_s:
+        its.retire(source, was_current=False)
+        return False
+    its.retired.pop(_key(source), None)
+    its.retire(rank.source, was_current=True, by=source)
+    return True
+
+
+def _resize(its: _Attempt, source: Source, said_at_s: float) -> None:
+    """A new session knows the newest size; ranks of a larger, older world are gone."""
+    if not source.world_size or said_at_s < its.sized_at_s:
+        return
+    its.sized_at_s = said_at_s
+    if source.world_size == its.world_size:
+        return
+    its.world_size = source.world_size
+    its.outliving.clear()
+    for rank in [rank for rank in its.ranks if rank >= source.world_size]:
+        its.retire(its.ranks.pop(rank).source, was_current=True, by=source)
+
+
+def _outlives(its: _Attempt, source: Source, said_at_s: float, now_s: float) -> bool:
+    """Whether the world has not shrunk after all: more of its ranks go on than the smaller one has.
+    That is another job under its name then, such as an evaluation alongside the training, and is
+    shown as a clash."""
+    if source.world_size <= its.world_size:
+        return False
+    if said_at_s <= its.sized_at_s + _CLASH_TOLERANCE_S:
+        return False
+    since_s, _ = its.outliving.get(source.rank, (now_s, now_s))
+    its.outliving[source.rank] = (since_s, now_s)
+    if now_s - since_s < _OUTLIVES_S or len(its.outliving) <= len(its.ranks):
+        return False
+    lasting = sum(now_s - heard_s < _SILENT_S for _, heard_s in its.outliving.values())
+    if lasting <= len(its.ranks):
+        return False
+    _grow_back(its, source, said_at_s)
+    return True
+
+
+def _grow_back(its: _Attempt, source: Source, said_at_s: float) -> None:
+    """The sessions of the smaller world give their ranks back to those that they replaced."""
+    smaller, its.world_size = its.world_size, source.world_size
+    its.sized_at_s = said_at_s
+    its.outliving.clear()
+    for key, retired in list(its.retired.items()):
+        if retired.by_world_size == smaller and retired.source.world_size == source.world_size:
+            del its.retired[key]
+    for rank, status in list(its.ranks.items()):
+        if status.source.world_size == smaller:
+            del its.ranks[rank]
+            its.retire(status.source, was_current=True, by=source)
+
+
+def _key(source: Source) -> tuple[int, str, str]:
+    """What tells two processes of a world apart."""
+    return source.rank, source.session_id, source.node

@@ -1,0 +1,171 @@
+"""What ranks report and the collector shows as it is: sensors, goodput, kernels, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from otel_straggler import semconv
+from otel_straggler.model.kernels import KernelTimes
+from otel_straggler.model.observation import Kernel, ObservationBatch
+from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import PassthroughMetric
+from otel_straggler.semconv import OTHER_KERNEL, Metric
+
+KEPT_S: Final = 120.0
+"""What was not reported again for so long is no longer shown: a sensor that is silent has no
+value."""
+MAX_SHOWN: Final = 10
+"""Kernels of a rank that are shown: those that took longest."""
+_MAX_OF_A_RANK: Final = 100
+_MAX_KERNELS: Final = 200
+_APART_S: Final = 5.0
+"""Without steps, checkpoints that end so close to each other are one."""
+_HARDWARE: Final = frozenset(semconv.HARDWARE_METRICS)
+_GOODPUT: Final = frozenset(semconv.GOODPUT_METRICS)
+Series: TypeAlias = tuple[Metric, tuple[str, ...]]
+"""A metric, and the values of its attributes in ``semconv.AS_TOLD``."""
+_Cell: TypeAlias = tuple[str, Kernel]
+"""Section and kernel."""
+
+
+@dataclass(slots=True)
+class RankNumbers:
+    """What one rank reports of GPUs and of its run's time; about 200 bytes a series.
+
+    Attributes:
+        source: newest description.
+        values: value and time of arrival of every series.
+    """
+
+    source: Source
+    values: dict[Series, tuple[float, float]] = field(default_factory=dict)
+
+    def hardware(self) -> Iterator[tuple[Series, float]]:
+        return ((s, value) for s, (value, _) in self.values.items() if s[0] in _HARDWARE)
+
+    def goodput(self) -> Iterator[tuple[Series, float]]:
+        return ((s, value) for s, (value, _) in self.values.items() if s[0] in _GOODPUT)
+
+    @property
+    def goodput_at_s(self) -> float:
+        """When it last reported its run's time; 0: never."""
+        return max((at_s for s, (_, at_s) in self.values.items() if s[0] in _GOODPUT), default=0.0)
+
+
+@dataclass(slots=True)
+class KernelTotal:
+    """Of one kernel on one rank, over all sections."""
+
+    seconds: float = 0.0
+    runs: int = 0
+
+
+@dataclass(slots=True)
+class RankKernels:
+    """Kernels of one process by name: how long and how often each ran since the rank was first
+    heard of. Scores look at medians of windows; a person wants to see which kernel it is. About 500
+    bytes a kernel.
+
+    Attributes:
+        source: newest description.
+        totals: by kernel.
+    """
+
+    source: Source
+    totals: dict[Kernel, KernelTotal] = field(default_factory=dict)
+    _known_until_ns: dict[_Cell, int] = field(default_factory=dict)
+
+    def add(self, cell: _Cell, end_ns: int, seconds: float, runs: int) -> None:
+        """Add an interval that was not reported before; further kernels count as ``<other>``."""
+        if end_ns <= self._known_until_ns.get(cell, 0):
+            return
+        kernel = cell[1]
+        if kernel not in self.totals and len(self.totals) >= _MAX_KERNELS:
+            kernel = Kernel(OTHER_KERNEL, kernel.kernel_class)
+        if cell in self._known_until_ns or len(self._known_until_ns) < 4 * _MAX_KERNELS:
+            self._known_until_ns[cell] = end_ns
+        total = self.totals.setdefault(kernel, KernelTotal())
+        total.seconds += seconds
+        total.runs += runs
+
+    def longest(self) -> list[tuple[Kernel, KernelTotal]]:
+        """The kernels that took longest, of those that have a name."""
+        named = [item for item in self.totals.items() if item[0].name != OTHER_KERNEL]
+        named.sort(key=lambda item: -item[1].seconds)
+        return named[:MAX_SHOWN]
+
+
+@dataclass(slots=True)
+class Passthrough:
+    """Of one world. One thread owns it; time is an argument.
+
+    Attributes:
+        numbers, kernels: by rank.
+        checkpoint_s: when the newest checkpoint ended (seconds since 1970), by the rank that
+            reported it first: ranks end it at slightly different times, and each time would be a
+            mark of its own on a page. None if there was none.
+    """
+
+    numbers: dict[int, RankNumbers] = field(default_factory=dict)
+    kernels: dict[int, RankKernels] = field(default_factory=dict)
+    checkpoint_s: float | None = None
+    _checkpoint: tuple[int, int] = (-1, -1)
+
+    def observe_number(self, number: PassthroughMetric, now_s: float) -> None:
+        """Keep the newest of every series. What an older attempt reports is left out."""
+        source = number.source
+        known = self.numbers.setdefault(source.rank, RankNumbers(source))
+        if source.attempt < known.source.attempt:
+            return
+        known.source = source
+        series = number.metric, number.values
+        if series in known.values or len(known.values) < _MAX_OF_A_RANK:
+            known.values[series] = number.value, now_s
+
+    def kernels_of(self, source: Source) -> RankKernels | None:
+        """Where its kernels are added; None if it is of an older attempt. A process that takes a
+        rank over counts from 0, as Prometheus expects it."""
+        known = self.kernels.get(source.rank)
+        if known is not None and source.attempt < known.source.attempt:
+            return None
+        if known is None or known.source.session_id != source.session_id:
+            known = self.kernels[source.rank] = RankKernels(source)
+        known.source = source
+        return known
+
+    def observe_checkpoint(self, source: Source, step: int, end_s: float) -> None:
+        attempt, newest = self._checkpoint
+        if (source.attempt, step) > (attempt, newest) or (
+            step < 0 and source.attempt == attempt and end_s > (self.checkpoint_s or 0.0) + _APART_S
+        ):
+            self._checkpoint, self.checkpoint_s = (source.attempt, step), end_s
+
+    def drop_old(self, now_s: float) -> None:
+        """Drop series that nobody reports any more."""
+        for rank in self.numbers.values():
+            for series in [s for s, (_, at_s) in rank.values.items() if now_s - at_s > KEPT_S]:
+                del rank.values[series]
+
+
+def kernel_points(times: KernelTimes) -> Iterator[tuple[Source, _Cell, int, float, int]]:
+    """Source, cell, end of the interval (ns), seconds and count of every point."""
+    columns = (times.source, times.cell, times.end_ns, times.sum_s, times.count)
+    for source, code, end_ns, seconds, runs in zip(*(c.tolist() for c in columns), strict=True):
+        cell = times.cells[code]
+        yield times.sources[source], (cell.section, cell.kernel), end_ns, seconds, runs
+
+
+def checkpoint_ends(batch: ObservationBatch) -> Iterable[tuple[Source, int, float]]:
+    """Source, step and end (seconds since 1970) of every checkpoint among section executions. Cost:
+    nothing where there is none."""
+    kinds = np.array([section.kind == "checkpoint" for section in batch.sections], bool)
+    if not kinds.any():
+        return ()
+    rows = np.flatnonzero(kinds[batch.section])
+    ends_s = (batch.start_ns[rows] * 1e-9 + batch.duration_s[rows]).tolist()
+    sources = (batch.sources[code] for code in batch.source[rows].tolist())
+    return zip(sources, batch.step[rows].tolist(), ends_s, strict=True)

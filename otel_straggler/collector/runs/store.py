@@ -1,0 +1,323 @@
+"""All that the collector keeps of training runs: a run owns its worlds, a world owns everything
+that is known of it. What is deleted here is gone; nobody else keeps anything by run."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from otel_straggler.collector.runs.hangs import WorldHangs
+from otel_straggler.collector.runs.liveness import Liveness
+from otel_straggler.collector.runs.named_culprits import NamedCulprits
+from otel_straggler.collector.runs.passthrough import Passthrough, checkpoint_ends, kernel_points
+from otel_straggler.collector.runs.section_histograms import SectionHistograms, WorldHistograms
+from otel_straggler.collector.runs.timeline import Timeline, keep_within
+from otel_straggler.collector.views.run_shown import RunShown
+from otel_straggler.model.observation import ObservationBatch
+from otel_straggler.model.rank import Source
+from otel_straggler.model.scores import WindowScores
+from otel_straggler.model.step_table import StepTable
+from otel_straggler.model.verdict import hang_subject
+from otel_straggler.publish.picture import Column
+from otel_straggler.publish.score_series import RunScores
+from otel_straggler.score.hangs.detector import HungRun
+from otel_straggler.score.settings import HangSettings
+from otel_straggler.wire.metric_rules import DecodedMetrics
+
+_MAX_REMEMBERED: Final = 100
+"""Worlds that are not there: those that a state tells of, and those that were evicted, each."""
+_STATE_VERSION: Final = 1
+
+
+@dataclass(slots=True)
+class World:
+    """One group of ranks of a run, over all its attempts. Times are of the collector's clock.
+
+    Attributes:
+        admitted_at_s: when anything of it was last let in; earlier once it has ended.
+        liveness: its ranks and their sessions.
+        hangs: who is stuck and who is lost.
+        hung, culprits: whether people count it as hung, and whom of its culprits they are told.
+        asked: ranks that were asked for their stacks in the present hang.
+        histograms, passthrough, timeline: see there.
+    """
+
+    group: str
+    hangs: WorldHangs
+    hung: HungRun
+    admitted_at_s: float = 0.0
+    liveness: Liveness = field(default_factory=Liveness)
+    culprits: NamedCulprits = field(default_factory=NamedCulprits)
+    asked: set[int] = field(default_factory=set)
+    histograms: WorldHistograms = field(default_factory=WorldHistograms)
+    passthrough: Passthrough = field(default_factory=Passthrough)
+    timeline: Timeline = field(default_factory=Timeline)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any rank of it was heard of."""
+        return self.liveness.touched_at_s is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all its ranks have. Cost: O(ranks)."""
+        status = self.liveness.status
+        return status is None or status.finished_at_s is not None
+
+
+@dataclass(slots=True)
+class Run:
+    """A training run.
+
+    Attributes:
+        admitted_at_s: as of a world.
+        given_up_at_s: when monitoring gave up on it; None if it has not.
+        worlds: by group.
+        scores: of its newest windows.
+        first_window: smaller for a run that was scored earlier; infinite for one that never was.
+        shown: what was last shown of it, and what is kept of that.
+    """
+
+    run_id: str
+    scores: RunScores
+    admitted_at_s: float = 0.0
+    given_up_at_s: float | None = None
+    worlds: dict[str, World] = field(default_factory=dict)
+    first_window: float = math.inf
+    shown: RunShown = field(default_factory=RunShown)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any rank of it was heard of."""
+        return any(world.is_known for world in self.worlds.values())
+
+    @property
+    def touched_at_s(self) -> float:
+        """When any rank was last heard of; 0 if never."""
+        times = (world.liveness.touched_at_s for world in self.worlds.values())
+        return max((at_s for at_s in times if at_s is not None), default=0.0)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all its worlds have. Cost: O(ranks)."""
+        return all(world.has_ended for world in self.worlds.values())
+
+    def known_worlds(self) -> Iterator[World]:
+        """Those of which a rank was heard of, in the order in which they came."""
+        return (world for world in self.worlds.values() if world.is_known)
+
+    def hung(self) -> dict[str, int]:
+        """Since when (ns, as people read it) which worlds are stuck or lost, by subject of a
+        decision."""
+        since = {group: world.hangs.hung_since_ns for group, world in self.worlds.items()}
+        return {hang_subject(group): at_ns for group, at_ns in since.items() if at_ns is not None}
+
+
+@dataclass(slots=True)
+class _Remembered:
+    """What is kept of a world that is not there, and may come (back)."""
+
+    hangs: WorldHangs | None = None
+    columns: tuple[Column, ...] = ()
+
+
+class RunStore:
+    """One thread owns it; time is an argument.
+
+    Args:
+        hang_settings: of all worlds.
+        grace_s: how long histograms wait for each other; see :class:`SectionHistograms`.
+        keep_scores_s: how long a rank's last scores stay.
+        timeline_bytes: for the timelines of all worlds.
+    """
+
+    def __init__(
+        self,
+        hang_settings: HangSettings | None = None,
+        *,
+        grace_s: float = 0.0,
+        keep_scores_s: float = 900.0,
+        timeline_bytes: int = 64 << 20,
+    ) -> None:
+        self._hang_settings = hang_settings or HangSettings()
+        self._keep_scores_s = keep_scores_s
+        self._timeline_bytes = timeline_bytes
+        self._remembered: OrderedDict[tuple[str, str], _Remembered] = OrderedDict()
+        self._learned = self._scored = 0
+        self.histograms = SectionHistograms(grace_s)
+        self.runs: dict[str, Run] = {}
+
+    def run(self, run_id: str) -> Run:
+        """A run; a new one if it is not known."""
+        run = self.runs.get(run_id)
+        if run is None:
+            run = Run(run_id, RunScores(run_id, keep_s=self._keep_scores_s))
+            self.runs[run_id] = run
+        return run
+
+    def world(self, run_id: str, group: str) -> World:
+        """A world; a new one, with what is remembered of it, if it is not known."""
+        run = self.run(run_id)
+        world = run.worlds.get(group)
+        if world is None:
+            before = self._remembered.pop((run_id, group), _Remembered())
+            hangs = before.hangs or WorldHangs(self._hang_settings)
+            world = run.worlds[group] = World(group, hangs, HungRun(self._hang_settings))
+            world.timeline.put_before(before.columns)
+        return world
+
+    def world_of(self, source: Source) -> World:
+        return self.world(source.run_id, source.group)
+
+    def worlds(self) -> Iterator[World]:
+        return (world for run in self.runs.values() for world in run.worlds.values())
+
+    # --- what comes in -----------------------------------------------------------------------
+
+    def observe_spans(self, batch: ObservationBatch) -> None:
+        """Look at section executions on their way to the scorer."""
+        worlds = ((source, self.world_of(source).histograms) for source in batch.sources)
+        self.histograms.observe_spans(batch, worlds)
+        for source, step, end_s in checkpoint_ends(batch):
+            self.world_of(source).passthrough.observe_checkpoint(source, step, end_s)
+
+    def observe_passthrough(self, metrics: DecodedMetrics, now_s: float) -> None:
+        """Take what is shown as it is."""
+        for number in metrics.told:
+            self.world_of(number.source).passthrough.observe_number(number, now_s)
+        if metrics.kernel_times is None:
+            return
+        for source, cell, end_ns, seconds, runs in kernel_points(metrics.kernel_times):
+            kernels = self.world_of(source).passthrough.kernels_of(source)
+            if kernels is not None:
+                kernels.add(cell, end_ns, seconds, runs)
+
+    def drain_histograms(self, now_ns: int, *, is_end: bool = False) -> list[ObservationBatch]:
+        """Rows of histograms that can be scored now; all that are held at the end of input."""
+        worlds = (world.histograms for world in self.worlds())
+        return list(self.histograms.drain(worlds, now_ns, is_end=is_end))
+
+    # --- what is evicted ---------------------------------------------------------------------
+
+    def evict(self, run_id: str) -> None:
+        """Drop a run with all that is known of it. One that comes back, as another attempt, still
+        has its earlier hangs."""
+        run = self.runs.pop(run_id, None)
+        for world in () if run is None else run.worlds.values():
+            self._remember(run_id, world)
+        self._recount()
+
+    def evict_world(self, run_id: str, group: str) -> None:
+        """The same for one world."""
+        run = self.runs.get(run_id)
+        world = None if run is None else run.worlds.pop(group, None)
+        if run is not None and world is not None:
+            run.scores.drop_group(group)
+            run.shown = RunShown()
+            self._remember(run_id, world)
+            self._recount()
+
+    def _remember(self, run_id: str, world: World) -> None:
+        hangs = world.hangs.of_next_life()
+        if hangs is not None:
+            self._remembered[run_id, world.group] = _Remembered(hangs)
+        evicted = [key for key, its in self._remembered.items() if _is_evicted(its)]
+        for key in evicted[:-_MAX_REMEMBERED]:
+            del self._remembered[key]
+
+    def _recount(self) -> None:
+        self.histograms.recount(world.histograms for world in self.worlds())
+
+    # --- what is scored ----------------------------------------------------------------------
+
+    def learn(self, table: StepTable) -> None:
+        """Take the times of some steps of one world."""
+        self._learned += 1
+        self.world_of(table.sources[0]).hangs.learn(table, self._learned)
+
+    def observe_window(self, window: WindowScores, now_s: float) -> None:
+        """Take a closed window."""
+        run = self.run(window.run_id)
+        if math.isinf(run.first_window):
+            self._scored += 1
+            run.first_window = self._scored
+        run.scores.take(window, now_s)
+        run.shown.scores_have_changed()
+
+    def extend_timeline(self, window: WindowScores) -> None:
+        """Take a closed window."""
+        self.world(window.run_id, window.group).timeline.observe(window)
+        self._bound_timelines()
+
+    def put_before(self, run_id: str, group: str, columns: Sequence[Column]) -> None:
+        """Older windows, of the history; they wait for their world if it is not known yet."""
+        run = self.runs.get(run_id)
+        world = None if run is None else run.worlds.get(group)
+        if world is not None:
+            world.timeline.put_before(columns)
+            self._bound_timelines()
+            return
+        before = self._remembered.setdefault((run_id, group), _Remembered())
+        before.columns = tuple(columns)
+
+    def _bound_timelines(self) -> None:
+        keep_within(self._timeline_bytes, (world.timeline for world in self.worlds()))
+
+    # --- over restarts of the collector ------------------------------------------------------
+
+    def hangs_state(self, ahead_s: float = 0.0) -> dict[str, Any]:
+        """What was learned of the 100 worlds that learned last, in JSON's types only. One that has
+        hung and learned nothing is among them.
+
+        Args:
+            ahead_s: what the wall clock shows beyond the collector's.
+        """
+        known = [
+            ((run.run_id, world.group), world.hangs)
+            for run in self.runs.values()
+            for world in run.worlds.values()
+        ]
+        absent = [(key, its.hangs) for key, its in self._remembered.items() if its.hangs]
+        hung = [each for each in known if each[1].episodes and not each[1].learned_at]
+        learned = [each for each in (*known, *absent) if each[1].learned_at]
+        learned.sort(key=lambda each: each[1].learned_at)
+        return {
+            "version": _STATE_VERSION,
+            "past": [
+                [*key, hangs.episodes.state(ahead_s)]
+                for key, hangs in absent
+                if not hangs.learned_at
+            ],
+            "worlds": [
+                {"run_id": key[0], "group": key[1], **hangs.state(ahead_s)}
+                for key, hangs in [*hung, *learned][-_MAX_REMEMBERED:]
+            ],
+        }
+
+    def restore_hangs(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`hangs_state`, before anything is heard.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none; nothing is taken then.
+        """
+        if state["version"] != _STATE_VERSION:
+            msg = f"version {state['version']!r}"
+            raise ValueError(msg)
+        restored: dict[tuple[str, str], _Remembered] = {}
+        for run_id, group, episodes in state.get("past", ())[-_MAX_REMEMBERED:]:
+            hangs = WorldHangs(self._hang_settings)
+            hangs.restore_episodes(episodes)
+            restored[str(run_id), str(group)] = _Remembered(hangs)
+        for number, world in enumerate(state["worlds"][-_MAX_REMEMBERED:], start=1):
+            hangs = WorldHangs(self._hang_settings)
+            hangs.restore(world, number)
+            restored[str(world["run_id"]), str(world["group"])] = _Remembered(hangs)
+        self._learned = max(self._learned, _MAX_REMEMBERED)
+        self._remembered.update(restored)
+
+
+def _is_evicted(its: _Remembered) -> bool:
+    return its.hangs is not None and not its.hangs.learned_at

@@ -1,0 +1,94 @@
+"""The newest windows of one world, as bytes: what the timeline of the live page shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from otel_straggler.model.scores import WindowScores
+from otel_straggler.publish.picture import Column, RankTable, column_of
+
+MAX_COLUMNS: Final = 360
+"""Windows of one world; at 20 steps of a second each, two hours."""
+FIRST_SEQ: Final = MAX_COLUMNS + 1
+"""Of the first window that closes in this process. Those of before, from the history, have the
+numbers below it, so that it does not matter when they are read."""
+
+
+@dataclass(slots=True)
+class Timeline:
+    """One thread owns it; ``columns``, oldest first, is replaced and never changed, so that others
+    may read it."""
+
+    columns: tuple[Column, ...] = ()
+    size: int = 0
+    _next_seq: int = FIRST_SEQ
+
+    def observe(self, window: WindowScores) -> None:
+        """Take a closed window. Cost: O(ranks * sections * log ranks)."""
+        if len(window.sources) == 0:
+            return
+        column = column_of(RankTable.of_window(window), self._next_seq, window.attempt)
+        if self._is_outdated(column):
+            return
+        if column.first_step is not None and not self._is_by_step:
+            self.columns = ()  # windows by time overlap those by step
+        self._next_seq += 1
+        self._set((*self.columns, _sharing(column, self.columns)))
+
+    def put_before(self, columns: Sequence[Column]) -> None:
+        """Older windows, of the history, oldest first; they get the numbers before the first of
+        this process."""
+        room = MAX_COLUMNS - len(self.columns)
+        kept = list(columns)[-room:] if room > 0 else []
+        if self._is_by_step:
+            kept = [column for column in kept if column.first_step is not None]
+        older: list[Column] = []
+        for at, column in enumerate(kept):
+            older.append(_sharing(replace(column, seq=FIRST_SEQ - len(kept) + at), older))
+        self._set((*older, *self.columns))
+
+    def drop_oldest(self) -> None:
+        self._set(self.columns[1:])
+
+    def _set(self, columns: tuple[Column, ...]) -> None:
+        self.columns = columns[-MAX_COLUMNS:]
+        self.size = sum(column.size for column in self.columns)
+
+    @property
+    def _is_by_step(self) -> bool:
+        return bool(self.columns) and self.columns[-1].first_step is not None
+
+    def _is_outdated(self, column: Column) -> bool:
+        """Of an attempt that is over, or by time where others are by step."""
+        is_older = bool(self.columns) and column.attempt < self.columns[-1].attempt
+        return is_older or (column.first_step is None and self._is_by_step)
+
+
+def keep_within(budget: int, timelines: Iterable[Timeline]) -> None:
+    """Drop the oldest windows of whoever has most, until all together stay within a budget of
+    bytes. The newest window of a world stays, however large it is."""
+    every = list(timelines)
+    total = sum(timeline.size for timeline in every)
+    while total > budget:
+        largest = max(every, key=lambda timeline: timeline.size)
+        if len(largest.columns) < 2:
+            return
+        total -= largest.size
+        largest.drop_oldest()
+        total += largest.size
+
+
+def _sharing(column: Column, before: Sequence[Column]) -> Column:
+    """With the tables of names of the column before, where they are the same."""
+    if not before:
+        return column
+    last = before[-1]
+    if np.array_equal(last.ranks, column.ranks):
+        column = replace(column, ranks=last.ranks)
+    if last.sections == column.sections:
+        column = replace(column, sections=last.sections)
+    return column

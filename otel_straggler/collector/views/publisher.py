@@ -1,0 +1,320 @@
+"""Makes what the collector shows: at each evaluation one view of every run, then the text of
+/metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import count
+from typing import Final
+
+from otel_straggler import semconv
+from otel_straggler.alerts.rule import FleetStatus
+from otel_straggler.collector.runs.clock import CollectorClock
+from otel_straggler.collector.runs.liveness import WorldStatus
+from otel_straggler.collector.runs.store import Run, RunStore
+from otel_straggler.collector.settings import CollectorSettings
+from otel_straggler.collector.views.alert_input import newest_scores, watched_worlds
+from otel_straggler.collector.views.passthrough_series import (
+    passthrough_of_ranks,
+    passthrough_of_run,
+)
+from otel_straggler.collector.views.run_view import RunView, WindowView
+from otel_straggler.collector.views.snapshot import Snapshot
+from otel_straggler.collector.views.status_series import (
+    alert_families,
+    collector_families,
+    in_trouble,
+    status_content,
+    status_families,
+)
+from otel_straggler.model.alert import Alert, Maintenance, Mode
+from otel_straggler.model.rank import Source
+from otel_straggler.model.verdict import RunVerdicts, with_idle
+from otel_straggler.publish.decisions import Decisions
+from otel_straggler.publish.maintenance_book import MaintenanceBook
+from otel_straggler.publish.prometheus import Families, constant_labels, labels
+from otel_straggler.publish.score_series import Stragglers
+from otel_straggler.publish.shown_life import ShownLife, choose
+from otel_straggler.publish.verdict_series import (
+    RunLabels,
+    heat_families,
+    n_cells,
+    straggling_ranks,
+    verdict_families,
+)
+from otel_straggler.score.hangs.detector import HangStatus
+from otel_straggler.score.scorer import Scorer
+
+_PART_OF_CELLS: Final = 0.25
+"""Of a run's budget of series, that scores leave to the cells of workers: one matrix says more of a
+large run than the scores of some hundred healthy ranks."""
+_NO_RANKS: Final = slice(0, 0)
+
+
+class Publisher:
+    """One thread owns it.
+
+    Args:
+        settings: of the collector.
+        store, scorer: what is known.
+        clock: the collector's.
+        decisions: of people about verdicts.
+        maintenance: of nodes.
+        mode: whether alerts may notify somebody.
+    """
+
+    def __init__(
+        self,
+        settings: CollectorSettings,
+        store: RunStore,
+        scorer: Scorer,
+        clock: CollectorClock,
+        decisions: Decisions,
+        maintenance: MaintenanceBook,
+        mode: Mode,
+    ) -> None:
+        self._store = store
+        self._scorer = scorer
+        self._clock = clock
+        self._decisions = decisions
+        self._maintenance = maintenance
+        self._mode: Mode = mode
+        self._budget = settings.metrics.series_budget
+        self._cluster = settings.metrics.cluster
+        self._collector = ""
+        self._constant = constant_labels("")
+        self._versions = count(1)
+        self._listed: tuple[object, ...] = ()
+        self._list_version = 0
+
+    def sign(self, collector_id: str) -> None:
+        """Set the label ``collector`` of all that is shown."""
+        self._collector = collector_id
+        self._constant = constant_labels(collector_id, self._cluster)
+
+    # --- views -------------------------------------------------------------------------------
+
+    def evaluate(self, now_ns: int, alerts: Mapping[str, tuple[Alert, ...]]) -> Snapshot:
+        """Everything as it stands, but for the text of /metrics.
+
+        Args:
+            alerts: that fire, by run.
+        """
+        self._drop_old(self._clock.at_s(now_ns))
+        maintenance = tuple(self._maintenance.in_force())
+        nodes = frozenset(each.node for each in maintenance)
+        known = [run for run in self._store.runs.values() if run.is_known]
+        known.sort(key=lambda run: run.first_window)
+        views = [self._view(run, now_ns, alerts.get(run.run_id, ()), maintenance) for run in known]
+        watched = FleetStatus(
+            now_s=self._clock.at_s(now_ns) + self._clock.ahead_s,
+            collector=self._collector,
+            cluster=self._cluster,
+            pages=self._mode == "page",
+            runs=tuple(
+                world
+                for run, view in zip(known, views, strict=True)
+                for world in watched_worlds(view, run.worlds, nodes)
+            ),
+            under_maintenance=nodes,
+        )
+        return Snapshot(
+            runs={view.run_id: view for view in views},
+            list_version=self._new_list_version(views),
+            watched=watched,
+            maintenance=maintenance,
+        )
+
+    def _drop_old(self, now_s: float) -> None:
+        """Drop what nobody renews, and ranks that are no longer in their world."""
+        for run in self._store.runs.values():
+            has_changed = run.scores.expire(now_s)
+            for group, world in run.worlds.items():
+                world.passthrough.drop_old(now_s)
+                status = world.liveness.status
+                if status is not None:
+                    has_changed |= run.scores.keep_only(group, status.attempt, status.ranks)
+            if has_changed:
+                run.shown.scores_have_changed()
+
+    def _view(
+        self,
+        run: Run,
+        now_ns: int,
+        alerts: tuple[Alert, ...],
+        maintenance: tuple[Maintenance, ...],
+    ) -> RunView:
+        now_s, shown = self._clock.at_s(now_ns), run.shown
+        worlds = {
+            world.group: status
+            for world in run.worlds.values()
+            if (status := world.liveness.status) is not None
+        }
+        found = self._evaluate_hangs(run, worlds, now_s)  # a decision may be about a hang
+        if shown.newest_scores is None:
+            shown.newest_scores = newest_scores(run.scores)
+        windows = shown.window_views(run.scores.newest_windows(), WindowView)
+        view = RunView(
+            run_id=run.run_id,
+            now_s=now_s + self._clock.ahead_s,
+            ahead_s=self._clock.ahead_s,
+            jobs=_jobs(worlds, windows),
+            worlds=worlds,
+            found=found,
+            windows=windows,
+            scores=shown.newest_scores,
+            judged=self._judged(run, worlds),
+            clashes=self._clashes(run, now_ns),
+            late_rows=self._scorer.late_by_run.get(run.run_id, 0),
+            columns={group: world.timeline.columns for group, world in run.worlds.items()},
+            alerts=alerts,
+            maintenance=maintenance,
+            mode=self._mode,
+        )
+        content = view.content()
+        if content != shown.content:
+            shown.content, shown.version = content, next(self._versions)
+        return replace(view, version=shown.version)
+
+    def _new_list_version(self, views: Iterable[RunView]) -> int:
+        listed = tuple(view.listed() for view in views)
+        if listed != self._listed:
+            self._listed, self._list_version = listed, next(self._versions)
+        return self._list_version
+
+    def _evaluate_hangs(
+        self, run: Run, worlds: Mapping[str, WorldStatus], now_s: float
+    ) -> dict[str, HangStatus]:
+        """Who is stuck or lost, by group."""
+        ahead_s = self._clock.ahead_s
+        found = {
+            group: run.worlds[group].hangs.evaluate(status, now_s, ahead_s)
+            for group, status in worlds.items()
+        }
+        given_up_at_s = run.given_up_at_s
+        return {
+            group: its if given_up_at_s is None else _forgotten(its, given_up_at_s + ahead_s)
+            for group, its in found.items()
+            if its is not None
+        }
+
+    def _judged(self, run: Run, worlds: Mapping[str, WorldStatus]) -> RunVerdicts:
+        idle = {
+            group: world.hangs.idle_gpu_s
+            for group, world in run.worlds.items()
+            if world.hangs.idle_gpu_s > 0.0
+        }
+        on_gpu = {group for group in idle if group in worlds and worlds[group].reports_gpu}
+        judged = with_idle(self._scorer.verdicts(run.run_id), run.run_id, idle, on_gpu)
+        return self._decisions.applied(judged, run.run_id, run.hung())
+
+    def _clashes(self, run: Run, now_ns: int) -> tuple[Source, ...]:
+        now_s = self._clock.at_s(now_ns)
+        found = [*self._scorer.clashes(run.run_id, now_ns)]
+        for world in run.worlds.values():
+            found += world.liveness.clashes(now_s)
+        by_session = {(s.group, s.attempt, s.rank, s.session_id, s.node): s for s in found}
+        return tuple(by_session.values())
+
+    def needs_somebody(self, run: Run) -> bool:
+        """Whether a world of the run hangs and nobody has acknowledged that."""
+        hung = run.hung()
+        return bool(hung.keys() - self._decisions.silenced_hangs(run.run_id, hung))
+
+    # --- /metrics ----------------------------------------------------------------------------
+
+    def metrics_text(self, snapshot: Snapshot) -> bytes:
+        """The text of /metrics, of a snapshot that was made just now."""
+        watched = snapshot.watched
+        page = collector_families(watched, snapshot.maintenance, self._constant)
+        alerting: dict[str, Families] = {}
+        for world in watched.runs:
+            its = alerting.setdefault(world.run_id, Families())
+            its.extend(alert_families(world, self._constant))
+        for view in snapshot.runs.values():
+            families = alerting.get(view.run_id, Families())
+            page.extend(self._families(self._store.runs[view.run_id], view, families))
+        return page.render()
+
+    def _families(self, run: Run, view: RunView, alerting: Families) -> Families:
+        """All series of a run: what is never folded, and the rest within the budget."""
+        straggling = straggling_ranks(view.judged)
+        life = self._shown_life(run, view, straggling)
+        families = Families()
+        made_for = (status_content(view), life)
+        families.extend(
+            run.shown.series(
+                "status", made_for, lambda: status_families(view, self._constant, life)
+            )
+        )
+        families.extend(alerting)
+        named = RunLabels(run_id=view.run_id, jobs=view.jobs, constant=self._constant)
+        passthrough = {group: world.passthrough for group, world in run.worlds.items()}
+        families.extend(passthrough_of_run(passthrough, named))
+        left = self._budget - len(families)
+        families.extend(self._judged_families(run, view, named, left, life))
+        clashing = {(source.group, source.rank) for source in view.clashes}
+        text = f"{labels(run_id=view.run_id)},{self._constant}"
+        families.add(semconv.RUN_IDENTITY_CLASHES, text, len(clashing))
+        left = self._budget - len(families)
+        families.extend(passthrough_of_ranks(passthrough, view.worlds, named, left, straggling))
+        return families
+
+    def _shown_life(self, run: Run, view: RunView, straggling: Stragglers) -> ShownLife:
+        alive = [(group, rank) for group, world in view.worlds.items() for rank in world.ranks]
+        ranks = [*alive, *run.scores.ranks()]
+        return choose(ranks, in_trouble(view, straggling), self._budget)
+
+    def _judged_families(
+        self, run: Run, view: RunView, named: RunLabels, budget: int, life: ShownLife
+    ) -> Families:
+        """Verdicts, then scores, then workers; each within what is left of the budget, of which a
+        part is kept for workers."""
+        judged = view.judged
+
+        def make() -> Families:
+            families = verdict_families(judged, run.scores.sources(), named)
+            for_cells = min(n_cells(judged.worlds) + 1, int(self._budget * _PART_OF_CELLS))
+            left = budget - len(families) - for_cells
+            families.extend(self._score_families(run, view, left, life))
+            left = max(budget - len(families), for_cells)
+            families.extend(heat_families(judged.worlds, named, left))
+            return families
+
+        jobs = tuple(view.jobs.items())
+        return run.shown.series("verdicts", (judged, jobs, budget, life, view.ahead_s), make)
+
+    def _score_families(self, run: Run, view: RunView, budget: int, life: ShownLife) -> Families:
+        straggling, ahead_s = straggling_ranks(view.judged), view.ahead_s
+        if math.isinf(run.first_window):
+            return Families()
+        return run.shown.series(
+            "scores",
+            (budget, straggling, life, ahead_s),
+            lambda: run.scores.families(self._constant, max(budget, 0), straggling, life, ahead_s),
+        )
+
+
+def _forgotten(found: HangStatus, since_s: float) -> HangStatus:
+    """What is shown of a world once monitoring has given up: nothing of its ranks."""
+    return replace(
+        found,
+        state="forgotten",
+        since_s=since_s,
+        ranks=found.ranks[_NO_RANKS],
+        rank_states=found.rank_states[_NO_RANKS],
+        rank_since_s=found.rank_since_s[_NO_RANKS],
+        timeout_s=found.timeout_s[_NO_RANKS],
+        blame=None,
+        hung_since_s=float("nan"),
+    )
+
+
+def _jobs(worlds: Mapping[str, WorldStatus], windows: Iterable[WindowView]) -> dict[str, str]:
+    """Job name by group, from heartbeats or else from scores."""
+    jobs = {shown.window.group: shown.window.job for shown in windows}
+    for group, world in worlds.items():
+        jobs.update((group, rank.source.job) for rank in list(world.ranks.values())[:1])
+    return jobs

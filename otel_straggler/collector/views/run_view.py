@@ -1,0 +1,287 @@
+"""One view of a run: everything that is known of it at one evaluation. It never changes, so any
+thread may read it; the report, the page, alerts and most series are rendered from it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from otel_straggler.alerts.rule import Scores
+from otel_straggler.collector.runs.liveness import WorldStatus
+from otel_straggler.collector.runs.rank_status import RankStatus
+from otel_straggler.model.alert import Alert, Maintenance, Mode
+from otel_straggler.model.observation import NO_STEP, Floats, Section
+from otel_straggler.model.rank import Source
+from otel_straggler.model.scores import WindowScores
+from otel_straggler.model.verdict import RunVerdicts, hang_subject
+from otel_straggler.publish.alert_json import shown_alert
+from otel_straggler.publish.picture import Column, RankSigns, RankTable, Seen
+from otel_straggler.publish.report_json import window_json
+from otel_straggler.score.hangs.detector import HangStatus
+from otel_straggler.semconv import STEP_SPAN
+
+Json: TypeAlias = dict[str, Any]
+_OUTCOMES = {
+    "finished": "ok",
+    "cancelled": "cancelled",
+    "preempted": "preempted",
+    "failed": "failed",
+}
+"""State of a run that has ended, and its outcome."""
+_CLOCKS_DIFFER_S = 3
+"""Less is how long something was on its way."""
+_SENTENCE_S = 10.0
+"""While a run hangs, its sentence says for how long."""
+
+
+@dataclass(frozen=True, eq=False)
+class WindowView:
+    """A closed window and, once somebody has asked, its JSON and its table."""
+
+    window: WindowScores
+
+    @cached_property
+    def json(self) -> Json:
+        return window_json(self.window)
+
+    @cached_property
+    def table(self) -> RankTable:
+        return RankTable.of_window(self.window)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewestScores:
+    """Of one group: when it last got scores (collector's clock), its lowest ones, and its sections
+    of kind "data"."""
+
+    at_s: float | None = None
+    lowest: Scores = field(default_factory=Scores)
+    data_sections: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunView:
+    """See above; what is by group has the group as its key.
+
+    Attributes:
+        run_id: its id.
+        version: another one whenever what is shown is.
+        now_s, ahead_s: the moment as the wall clock had it, and how far that was ahead of the
+            collector's clock, of which the times of ``worlds`` and ``scores`` are.
+        jobs: job names.
+        worlds: the status of ranks.
+        found: who is stuck or lost.
+        windows: the newest of every group.
+        scores: the lowest.
+        judged: verdicts, with what people have decided.
+        clashes: sessions that claim a rank of another live one.
+        late_rows: left out of the scores.
+        columns: of the timelines.
+        alerts: that fire about it.
+        maintenance: of any node, as in force.
+        mode: whether alerts may notify somebody.
+    """
+
+    run_id: str
+    version: int = 0
+    now_s: float = 0.0
+    ahead_s: float = 0.0
+    jobs: Mapping[str, str] = field(default_factory=dict)
+    worlds: Mapping[str, WorldStatus] = field(default_factory=dict)
+    found: Mapping[str, HangStatus] = field(default_factory=dict)
+    windows: tuple[WindowView, ...] = ()
+    scores: Mapping[str, NewestScores] = field(default_factory=dict)
+    judged: RunVerdicts = field(default_factory=RunVerdicts)
+    clashes: tuple[Source, ...] = ()
+    late_rows: int = 0
+    columns: Mapping[str, Sequence[Column]] = field(default_factory=dict)
+    alerts: tuple[Alert, ...] = ()
+    maintenance: tuple[Maintenance, ...] = ()
+    mode: Mode = "observe"
+    _made: dict[str, Seen] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def groups(self) -> tuple[str, ...]:
+        """All groups of which anything is known; at least one."""
+        windows = (shown.window.group for shown in self.windows)
+        judged = (verdict.group for verdict in self.judged.current)
+        return tuple(dict.fromkeys((*self.worlds, *self.found, *windows, *judged))) or ("",)
+
+    def content(self) -> tuple[object, ...]:
+        """Another one whenever what is shown is. Cost: O(ranks), microseconds."""
+        hangs = any(found.is_hung for found in self.found.values())
+        return (
+            *self.listed(),
+            tuple(self.worlds.items()),
+            [(each.since_s, each.rank_states.tobytes()) for each in self.found.values()],
+            self.windows,
+            len(self.judged.decisions),
+            [(each.node, each.until_ns) for each in self.maintenance],
+            [(alert.name, alert.starts_at_s) for alert in self.alerts],
+            int(self.now_s / _SENTENCE_S) if hangs else 0,
+        )
+
+    def listed(self) -> tuple[object, ...]:
+        """Another one whenever its entry in the list of runs is, but for when it was heard of."""
+        return (
+            self.run_id,
+            [(group, found.state) for group, found in self.found.items()],
+            len(self.judged.changes),
+            self.judged.silenced,
+            len(self.alerts),
+        )
+
+    def source_of(self, group: str, rank: int) -> Source | None:
+        """The newest session of a rank that sends heartbeats and has not ended."""
+        world = self.worlds.get(group)
+        its = None if world is None else world.ranks.get(rank)
+        if its is None or its.sent_at_s is None or its.finished_at_s is not None:
+            return None
+        return its.source
+
+    def live_ranks(self, group: str) -> list[int]:
+        """Those that :meth:`source_of` knows."""
+        world = self.worlds.get(group)
+        ranks = [] if world is None else sorted(world.ranks)
+        return [rank for rank in ranks if self.source_of(group, rank) is not None]
+
+    def window_of(self, group: str) -> WindowView | None:
+        """The newest of a group."""
+        return next((shown for shown in self.windows if shown.window.group == group), None)
+
+    def is_acknowledged(self, group: str) -> bool:
+        """Whether a person has said that nobody is to be notified of the hang of a world."""
+        return hang_subject(group) in self.judged.silenced
+
+    def world(self, group: str) -> Seen:
+        """One world, as pages show it; made once. Cost: O(ranks)."""
+        made = self._made.get(group)
+        if made is None:
+            made = self._made[group] = self._world(group)
+        return made
+
+    def _world(self, group: str) -> Seen:
+        world = self.worlds.get(group)
+        found = self.found.get(group)
+        ranks = [] if world is None else sorted(world.ranks.items(), key=lambda pair: pair[0])
+        shown = self.window_of(group)
+        table = None if shown is None else shown.table
+        window = None if shown is None else shown.window
+        signs = _signs(ranks, self.now_s - self.ahead_s)
+        world_size = 0 if world is None else world.world_size
+        alerts = (each for each in self.alerts if each.labels.get("group", "") in ("", group))
+        return Seen(
+            run_id=self.run_id,
+            job=self.jobs.get(group, ""),
+            group=group,
+            groups=self.groups,
+            attempt=_attempt(world, window),
+            now_s=self.now_s,
+            began_at_s=self._began_at_s(world, ranks, window),
+            heard_at_s=self._shown_s(world.touched_at_s or None) if world is not None else None,
+            finished_at_s=None if world is None else self._shown_s(world.finished_at_s),
+            outcome=_outcome(ranks) if found is None else _OUTCOMES.get(found.state),
+            world_size=max(world_size, 0 if window is None else window.world_size),
+            table=table,
+            signs=signs,
+            found=found,
+            judged=self.judged,
+            alerts=[shown_alert(alert) for alert in alerts],
+            maintenance=_of_nodes(self.maintenance, table, signs),
+            is_acknowledged=self.is_acknowledged(group),
+            mode=self.mode,
+            clock_s=self._clock_s(ranks),
+        )
+
+    def _shown_s(self, at_s: float | None) -> float | None:
+        """A time of the collector's clock, as people read it."""
+        return None if at_s is None else at_s + self.ahead_s
+
+    def _clock_s(self, ranks: Sequence[tuple[int, RankStatus]]) -> float:
+        """What turns the time at which the last rank ended something into that of this collector:
+        the rank whose clock is foremost reported it, and has the smallest delay."""
+        delays = [rank.delay_s for _, rank in ranks if np.isfinite(rank.delay_s)]
+        ahead_s = round(min(delays, default=-self.ahead_s) + self.ahead_s)
+        return float(ahead_s) if abs(ahead_s) >= _CLOCKS_DIFFER_S else 0.0
+
+    def _began_at_s(
+        self,
+        world: WorldStatus | None,
+        ranks: Sequence[tuple[int, RankStatus]],
+        window: WindowScores | None,
+    ) -> float | None:
+        first = min((rank for _, rank in ranks), key=lambda r: r.first_sent_at_s, default=None)
+        began_at_s = None if first is None else first.here(first.first_sent_at_s)
+        arrived_at_s = math.inf if world is None else world.began_at_s + self.ahead_s
+        if first is not None and first.first_sent_at_s >= arrived_at_s:
+            return arrived_at_s  # by a clock that is ahead: when it arrived is known
+        if began_at_s:
+            return self._shown_s(began_at_s)
+        return None if window is None else window.start_ns / 1e9
+
+
+def _signs(ranks: Sequence[tuple[int, RankStatus]], now_s: float) -> RankSigns | None:
+    if not ranks:
+        return None
+    return RankSigns(
+        ranks=np.array([rank for rank, _ in ranks], np.int64),
+        nodes=[its.source.node for _, its in ranks],
+        roles=[its.source.role for _, its in ranks],
+        devices=[its.source.device for _, its in ranks],
+        models=[its.source.device_model for _, its in ranks],
+        parallels=[its.source.parallel for _, its in ranks],
+        heartbeat_age_s=_ages(ranks, [its.sent_at_s for _, its in ranks], now_s),
+        progress_age_s=_ages(ranks, [its.progress_at_s for _, its in ranks], now_s),
+        step=np.array([NO_STEP if its.step is None else its.step for _, its in ranks], np.int64),
+        open_section=[_open_section(its) for _, its in ranks],
+        gpu_tier=[its.gpu_tier for _, its in ranks],
+        gpu_reason=[its.gpu_reason for _, its in ranks],
+        dropped=[its.dropped for _, its in ranks],
+        outcomes=[its.outcome or "" for _, its in ranks],
+        ended_age_s=_ages(ranks, [its.finished_at_s for _, its in ranks], now_s),
+    )
+
+
+def _ages(
+    ranks: Sequence[tuple[int, RankStatus]], at_s: Sequence[float | None], now_s: float
+) -> Floats:
+    """Since then, on the collector's clock; as :meth:`RankStatus.here` has it, for all at once."""
+    times = np.array([np.nan if value is None else value for value in at_s])
+    delay_s = np.array([rank.delay_s for _, rank in ranks])
+    arrived_at_s = np.array([rank.arrived_at_s for _, rank in ranks])
+    here_s = np.minimum(times + np.where(np.isfinite(delay_s), delay_s, 0.0), arrived_at_s)
+    ages_s: Floats = np.maximum(now_s - here_s, 0.0)
+    return ages_s
+
+
+def _open_section(rank: RankStatus) -> str:
+    if not rank.open_section or rank.open_section == STEP_SPAN:
+        return ""
+    return Section(rank.open_section).in_phase(rank.phase).name
+
+
+def _outcome(ranks: Sequence[tuple[int, RankStatus]]) -> str | None:
+    outcomes = {rank.outcome for _, rank in ranks if rank.finished_at_s is not None}
+    return outcomes.pop() if len(outcomes) == 1 else None
+
+
+def _attempt(world: WorldStatus | None, window: WindowScores | None) -> int:
+    if world is not None:
+        return world.attempt
+    return 0 if window is None else window.attempt
+
+
+def _of_nodes(
+    maintenance: tuple[Maintenance, ...], table: RankTable | None, signs: RankSigns | None
+) -> list[Maintenance]:
+    """What is in force on the nodes of this world."""
+    if not maintenance:
+        return []
+    nodes = {node for part in (table, signs) if part is not None for node in part.nodes}
+    return [each for each in maintenance if each.node in nodes]
