@@ -173,7 +173,7 @@ def _until_all_are_shown(collector: Collector, runs: int) -> None:
     """Every run, with a window that was scored."""
     until_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < until_s:
-        seen = collector._worker.snapshot.seen  # nobody else needs to reach it
+        seen = collector._worker.snapshot.runs.values()  # nobody else needs to reach it
         if sum(bool(run.windows) for run in seen) == runs:
             return
         time.sleep(0.1)

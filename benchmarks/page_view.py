@@ -195,10 +195,12 @@ def _feed(addresses: dict[str, str], ranks: int) -> None:
 
 def _lengthen(collector: Collector) -> None:
     """Repeat the newest windows, as if the run had trained for two hours."""
-    recent = collector._worker.recent  # nobody else needs to reach it
-    columns = recent.columns("run", "")
+    worker = collector._worker  # nobody else needs to reach it
+    columns = worker.snapshot.runs["run"].columns[""]
     many = [replace(columns[at % len(columns)], seq=at) for at in range(COLUMNS)]
-    recent.put_before("run", "", many)
+    worker.backfill("run", "", many)
+    while len(worker.snapshot.runs["run"].columns[""]) < COLUMNS:
+        time.sleep(0.1)
 
 
 def _news(addresses: dict[str, str], ranks: int) -> None:

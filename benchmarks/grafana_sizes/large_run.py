@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from otel_straggler import semconv
-from otel_straggler.collector.admission import Admission
+from otel_straggler.collector.admission import ByteBudget
 from otel_straggler.collector.settings import CollectorSettings, MetricsSettings, ScoringSettings
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.kernels import KernelCell, KernelTimes, KernelTimesBuilder
@@ -69,7 +69,7 @@ class LargeRun:
         )
         self._worker = Worker(
             settings,
-            Admission(1 << 30),
+            ByteBudget(1 << 30),
             monotonic_ns=lambda: int(self._now_s * 1e9),
             wall_s=lambda: self._now_s,
         )
@@ -79,13 +79,13 @@ class LargeRun:
 
     def _take(self, rows: ObservationBatch) -> None:
         self._now_s = float((rows.start_ns * 1e-9 + rows.duration_s).max())
-        self._worker.take(DecodedSpans(batch=rows, outcomes={}, progress={}), 0)
+        self._worker.ingest(DecodedSpans(batch=rows, fates={}, progress={}), 0)
         step = int(rows.step.max())
         beats = tuple(self._beat(source, step) for source in rows.sources)
         told = tuple(one for source in rows.sources for one in self._told(source, step))
         kernels = self._kernels(rows)
         metrics = DecodedMetrics(heartbeats=beats, kernel_times=kernels, told=told, points={})
-        self._worker.take(metrics, 0)
+        self._worker.ingest(metrics, 0)
         self._worker.process_queued()
         for _ in range(2):  # windows close, then they are published
             self._now_s += 1.0

@@ -36,7 +36,8 @@ Evaluate = Callable[[FleetStatus], tuple[Alert, ...]]
 class Views(Protocol):
     """Shows what fires, and has what there is to look at."""
 
-    snapshot: Snapshot
+    @property
+    def snapshot(self) -> Snapshot: ...
 
     def show_alerts(self, alerts: Mapping[str, tuple[Alert, ...]]) -> None: ...
 

@@ -5,18 +5,26 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 from otel_straggler.collector.page_history import PageHistory
 from otel_straggler.collector.runs.timeline import MAX_COLUMNS
-from otel_straggler.collector.worker import Worker
+from otel_straggler.publish.picture import Column
 from otel_straggler.errors import StragglerError
 
 _log = logging.getLogger(__name__)
 
 MAX_S: Final = 5.0
 """Reading goes on for so long, the newest first; what is older stays in the history."""
+
+
+class Backfilled(Protocol):
+    """Takes older windows, each world's oldest first."""
+
+    def backfill(self, run_id: str, group: str, columns: Sequence[Column]) -> None: ...
+
+    def end_backfill(self) -> None: ...
 
 
 class Backfill:
@@ -32,7 +40,7 @@ class Backfill:
     def __init__(
         self,
         history: PageHistory,
-        worker: Worker,
+        worker: Backfilled,
         keep_s: float,
         wall_s: Callable[[], float] = time.time,
     ) -> None:

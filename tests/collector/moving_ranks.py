@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.collector.admission import Admission
+from otel_straggler.collector.admission import ByteBudget
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
@@ -57,11 +57,11 @@ class Cluster:
     def __post_init__(self) -> None:
         self._worker = Worker(
             self.kit.settings(),
-            Admission(1 << 30),
+            ByteBudget(1 << 30),
             monotonic_ns=lambda: int(self.now_s * 1e9),
             wall_s=lambda: self.now_s,
         )
-        self._worker._board.sign("c")
+        self._worker.sign("c")
 
     # --- what happens -----------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ class Cluster:
             for long, some in itertools.groupby(enumerate(lengths), lambda one: one[1]):
                 steps = [number for number, _ in some]
                 spans = self.kit.spans_of(rank.source, steps, {"forward": long})
-                self._worker.take(SpanDecoder().decode(spans), 0)
+                self._worker.ingest(SpanDecoder().decode(spans), 0)
         self._worker.process_queued()
         self.now_s += 30.0
         self._worker.tick()
@@ -138,14 +138,14 @@ class Cluster:
     # --- what is seen -----------------------------------------------------------------------
 
     def look(self, group: str = "") -> dict[str, Any]:
-        report = json.loads(self._worker.snapshot.report.body)
+        report = json.loads(self._worker.snapshot.report())
         worlds: dict[str, Any] = {w["group"]: w for w in report["runs"]["run"]["liveness"]}
         its: dict[str, Any] = worlds[group]
         return its
 
     def age_s(self, number: int) -> float:
         """How long ago a rank lived, as the collector sees it."""
-        life = self._worker._liveness.worlds("run")[""].ranks[number]
+        life = self._worker.snapshot.runs["run"].worlds[""].ranks[number]
         at_s = life.here(life.sent_at_s)
         assert at_s is not None
         return self.now_s - at_s
@@ -170,7 +170,7 @@ class Cluster:
         self._transit = [one for one in self._transit if one[0] >= began_s + BEAT_S]
         for at_s, _, beat in due:
             self.now_s = max(at_s, began_s)
-            self._worker.take(DecodedMetrics(heartbeats=(beat,), points={}), 0)
+            self._worker.ingest(DecodedMetrics(heartbeats=(beat,), points={}), 0)
             self._worker.process_queued()
         self.now_s = began_s + BEAT_S - 0.01
         self._worker.show_soon()
@@ -181,7 +181,7 @@ class Cluster:
             self.seen.update(RANK_STATES[code] for code in np.unique(found.rank_states))
 
     def _founds(self) -> Iterable[Any]:
-        return self._worker.snapshot.report.hangs_of("run").values()
+        return self._worker.snapshot.runs["run"].found.values()
 
 
 def late_by(seconds: float) -> DeliveredAfter:

@@ -12,8 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from otel_straggler import semconv
 from otel_straggler.alerts.rule import Culprit, RunStatus
-from otel_straggler.collector import watching
-from otel_straggler.collector.alert_series import run_families
+from otel_straggler.collector.runs.liveness import WorldStatus
+from otel_straggler.collector.views.run_view import RunView
+from otel_straggler.collector.views.status_series import alert_families
 from otel_straggler.score.hangs.states import RunState
 
 from .watched_world import WatchedWorld
@@ -277,7 +278,8 @@ def test_a_collector_that_observes_calls_nobody(make: Make) -> None:
 
 def test_a_run_that_asked_for_it_calls_nobody(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The collector's other runs do."""
-    monkeypatch.setattr(watching, "may_page", lambda world: world.ranks[0].source.group != "toy")
+    may_page = property(lambda world: world.ranks[0].source.group != "toy")
+    monkeypatch.setattr(WorldStatus, "page", may_page)
     world = make({"toy": 2, "": 2})
     assert world.by("group", semconv.RUN_PAGES) == {"toy": 0.0, "": 1.0}
     assert world.value(semconv.COLLECTOR_PAGES) == 1
@@ -285,7 +287,7 @@ def test_a_run_that_asked_for_it_calls_nobody(make: Make, monkeypatch: pytest.Mo
 
 def test_the_team_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """For who routes alerts."""
-    monkeypatch.setattr(watching, "team_of", lambda _: "vision")
+    monkeypatch.setattr(WorldStatus, "team", property(lambda _: "vision"))
     world = make()
     assert world.by("team", semconv.RUN_INFO) == {"vision": 1.0}
     assert world.run().team == "vision"
@@ -297,7 +299,7 @@ def test_an_acknowledged_hang_is_no_longer_hung_and_has_no_culprit(
     """Its state stays, and so does the sentence: it is still true."""
     world = make()
     one_is_gone_and_the_others_wait(world)
-    monkeypatch.setattr(world.worker._watching, "_is_acknowledged", lambda *_: True)
+    monkeypatch.setattr(RunView, "is_acknowledged", lambda *_: True)
     world.look()
     assert (_now(world), world.value(semconv.RUN_HUNG)) == ("partly_lost", 0)
     assert world.samples(semconv.RANK_CULPRIT) == []
@@ -346,7 +348,7 @@ def test_hostile_texts_reach_prometheus_whole() -> None:
         culprits=(Culprit(rank=1, node=awkward, role=awkward, why="lost"),),
         ranks={"lost": 1},
     )
-    page = run_families(run, 'collector="c"').render().decode()
+    page = alert_families(run, 'collector="c"').render().decode()
     samples = [s for family in text_string_to_metric_families(page) for s in family.samples]
     assert len(samples) == 16
     assert {s.labels["run_id"] for s in samples} == {awkward}

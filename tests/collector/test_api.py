@@ -217,7 +217,7 @@ def test_stopping_scores_what_was_accepted(start: Any, kit: Any) -> None:
     live.post(kit.spans_of(kit.rank(0, 2), range(3)))
     live.stop()
     snapshot = live.collector._worker.snapshot
-    [window] = json.loads(snapshot.report.body)["runs"]["run"]["windows"]
+    [window] = json.loads(snapshot.report())["runs"]["run"]["windows"]
     assert window["closed_by"] == "end"
     for address in live.addresses.values():
         host, _, port = address.rpartition(":")

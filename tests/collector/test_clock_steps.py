@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.collector.clock_steps import ClockSteps
 from otel_straggler.collector.pace import Pace
-from otel_straggler.score.hangs.detector import HangDetector
+from otel_straggler.collector.runs.clock import CollectorClock
+from otel_straggler.collector.runs.hangs import WorldHangs
 
 from .watched_world import WatchedWorld
 
@@ -20,12 +20,8 @@ HOUR_S = 3_600.0
 def ages(world: WatchedWorld) -> list[float]:
     """Of heartbeats and of progress, on the clock as it is."""
     now_s = world.now_s + world.clock_was_set_by_s
-    lives = world.worker._liveness.worlds("run")[""].ranks.values()
-    return [
-        now_s - (life.here(at_s) or 0.0)
-        for life in lives
-        for at_s in (life.sent_at_s, life.progress_at_s)
-    ]
+    both = semconv.LAST_HEARTBEAT, semconv.LAST_PROGRESS
+    return [now_s - at_s for metric in both for _, at_s in world.samples(metric)]
 
 
 def states(world: WatchedWorld) -> set[str]:
@@ -53,7 +49,7 @@ def test_ranks_live_on_whatever_the_clock_does(
         assert states(world) == before
         assert all(0.0 <= age <= 20.0 for age in ages(world)), ages(world)
         world.live(45.0)
-    assert "run" in world.worker._liveness.runs()
+    assert "run" in world.worker.snapshot.runs
 
 
 def test_a_rank_that_is_lost_stays_so_and_for_as_long(kit: Any) -> None:
@@ -72,38 +68,51 @@ def test_a_rank_that_is_lost_stays_so_and_for_as_long(kit: Any) -> None:
 
 @pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S])
 def test_a_hang_stays_one_hang_and_costs_no_more(kit: Any, step_s: float) -> None:
+    """What people read of it are times of the wall clock as it is."""
     world = WatchedWorld(kit.settings())
     world.live(60.0)
     world.stand()
-    (before,) = world.worker._hangs._judges["run"].values()
-    cost_s, (found_s, lasts) = before.idle_gpu_s, since(before)
+    hangs = world.worker._store.runs["run"].worlds[""].hangs
+    cost_s, since_s, found_s = hangs.idle_gpu_s, shown_since(world), found_at(hangs)
     assert cost_s > 0.0
     world.clock_was_set_by_s = world.senders_clock_was_set_by_s = step_s
     world.stand(30.0)
-    assert before.idle_gpu_s == pytest.approx(cost_s + 4 * 30.0, rel=0.05)
-    assert since(before) == (pytest.approx(found_s + step_s, abs=1.0), lasts)
+    assert hangs.idle_gpu_s == pytest.approx(cost_s + 4 * 30.0, rel=0.05)
+    assert shown_since(world) == pytest.approx(since_s + step_s, abs=1.0)
+    assert found_at(hangs) == found_s
     world.live(60.0)
-    (over,) = before.episodes.before(is_hung=False)
+    (over,) = hangs.episodes.before(is_hung=False)
     assert over.end == "went_on"
     assert over.duration_s == pytest.approx(cost_s / 4 + 30.0, rel=0.1)
+    (shown,) = world.worker.snapshot.runs["run"].found[""].before
+    assert shown.found_s == pytest.approx(over.found_s + step_s, abs=1.0)
 
 
-def since(judge: HangDetector) -> tuple[float, int]:
-    """When the hang that lasts was found, and how many are over."""
-    last = judge.episodes._lasts
+def shown_since(world: WatchedWorld) -> float:
+    """Since when the world hangs, as people read it."""
+    states(world)
+    return world.worker.snapshot.runs["run"].found[""].hung_since_s
+
+
+def found_at(hangs: WorldHangs) -> tuple[float, int]:
+    """When the hang that lasts was found, by the collector's clock, and how many are over."""
+    last = hangs.episodes._lasts
     assert last is not None
-    return last.found_s, len(judge.episodes._over)
+    return last.found_s, len(hangs.episodes._over)
 
 
-def test_what_was_read_before_a_step_is_corrected() -> None:
+def test_times_are_counted_from_arrival_and_shown_by_the_wall_clock() -> None:
     """A request that waited in the queue while the clock was set; and small steps are none."""
     now = {"wall": 1000.0, "mono": 50.0}
-    steps = ClockSteps(lambda: int(now["mono"] * 1e9), lambda: now["wall"])
-    taken = now["wall"], int(now["mono"] * 1e9)
+    clock = CollectorClock(lambda: int(now["mono"] * 1e9), lambda: now["wall"])
+    arrived_ns = int(now["mono"] * 1e9)
     now.update(wall=1000.4, mono=50.1)
-    assert steps.step_s() == 0.0
-    assert steps.corrected(*taken) == 1000.0
+    clock.follow_wall_clock()
+    assert (clock.at_s(arrived_ns), clock.ahead_s) == (1000.0, 0.0)
     now.update(wall=4600.5, mono=50.2)
-    assert steps.step_s() == pytest.approx(3600.0)
-    assert steps.corrected(*taken) == pytest.approx(4600.3)
-    assert steps.step_s() == 0.0
+    clock.follow_wall_clock()
+    assert clock.at_s(arrived_ns) == 1000.0
+    assert clock.at_s(arrived_ns) + clock.ahead_s == pytest.approx(4600.3)
+    before_s = clock.ahead_s
+    clock.follow_wall_clock()
+    assert clock.ahead_s == before_s

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import urlencode
 
 import numpy as np
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.collector.commands import MOST_WAITING, Commands
+from otel_straggler.collector.commands import MAX_WAITING, Commands
 from otel_straggler.collector.commands_settings import CommandsSettings, with_token
 from otel_straggler.collector.settings_file import load_settings
 from otel_straggler.errors import ConfigError, InputError
@@ -32,8 +34,13 @@ def live(start: Any, kit: Any) -> Any:
     for number in (0, 1):
         beat = kit.beat_of(kit.rank(number), sent_at_s=2.0, step=3, progress_at_s=1.0)
         assert running.post(beat, "metrics").status == 200
-    kit.eventually(lambda: running.collector._worker.ranks_of("run", "") == [0, 1])
+    kit.eventually(lambda: _ranks(running) == [0, 1])
     return running
+
+
+def _ranks(running: Any) -> list[int]:
+    view = running.collector._worker.snapshot.runs.get("run")
+    return [] if view is None else list(view.live_ranks(""))
 
 
 @pytest.fixture
@@ -182,7 +189,14 @@ class Time:
 
 def book(**changes: Any) -> Commands:
     settings = CommandsSettings(enabled=True, token=TOKEN, **changes)
-    return Commands(settings, lambda _run, _group, rank: source(rank), lambda: Time.now_s)
+    return commands_for(settings, source)
+
+
+def commands_for(settings: CommandsSettings, newest: Callable[[int], Source]) -> Commands:
+    """A book that knows these sessions."""
+    commands = Commands(settings, lambda: Time.now_s)
+    commands.snapshot = Mock(source_of=lambda _run, _group, rank: newest(rank))
+    return commands
 
 
 def test_a_command_that_nobody_fetches_expires() -> None:
@@ -202,7 +216,8 @@ def test_a_process_that_was_replaced_is_given_nothing_and_can_tell_nothing() -> 
     """It may still live, on another node; what was wanted of it is wanted no more."""
     newest = [source(3)]
     settings = CommandsSettings(enabled=True, token=TOKEN)
-    commands = Commands(settings, lambda *_: newest[0], lambda: 0.0)
+    Time.now_s = 0.0
+    commands = commands_for(settings, lambda _: newest[0])
     (id_,) = commands.ask("r", "", [3], "dump_stacks", "test")
     old = {"run": "r", "rank": 3, "session": newest[0].session_id, "node": "n"}
     newest[0] = Source(run_id="r", rank=3, session_id="b" * 16, node="n")
@@ -229,27 +244,27 @@ def asked_of(commands: Commands) -> list[int]:
 
 def test_a_stuck_run_has_its_culprits_asked_and_three_that_wait() -> None:
     """Once in an episode, whoever is dead is left out, and anew in the next one."""
-    commands = book(on_hang=("dump_stacks",))
+    commands, asked = book(on_hang=("dump_stacks",)), set[int]()
     found = stuck(culprits=range(2), victims=range(2, 60), lost=range(1))
     for _ in range(3):
-        commands.note("r", "", found)
+        commands.ask_hung("r", "", found, asked)
     assert asked_of(commands) == [1, 2, 3, 4]
-    commands.note("r", "", replace(found, blame=None))
-    commands.note("r", "", found)
+    commands.ask_hung("r", "", replace(found, blame=None), asked)
+    commands.ask_hung("r", "", found, asked)
     assert asked_of(commands) == [1, 2, 3, 4] * 2
-    many = book(on_hang=("dump_stacks",))
+    many, asked = book(on_hang=("dump_stacks",)), set()
     for first in range(0, 60, 10):
-        many.note("r", "", stuck(range(first, 60), range(first)))
+        many.ask_hung("r", "", stuck(range(first, 60), range(first)), asked)
     assert len(asked_of(many)) == 23
     silent = book()
-    silent.note("r", "", found)
+    silent.ask_hung("r", "", found, set())
     assert asked_of(silent) == []
 
 
 def test_the_queue_is_bounded() -> None:
     """Whoever asks for more is told to wait."""
     commands = book()
-    commands.ask("r", "", range(MOST_WAITING), "dump_stacks", "test")
+    commands.ask("r", "", range(MAX_WAITING), "dump_stacks", "test")
     with pytest.raises(InputError, match="room for more"):
         commands.ask("r", "", [0], "dump_stacks", "test")
 

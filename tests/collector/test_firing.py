@@ -43,10 +43,10 @@ def test_what_fires_passes_through() -> None:
     """With its own start and end."""
     firing = Firing(hold_s=500, give_up_s=10_000)
     assert firing.follow((alert(100),), watched(110, "stuck")) == (alert(100),)
-    assert firing.of_run("r") == (alert(100),)
+    assert firing.by_run.get("r", ()) == (alert(100),)
     ended = alert(100, ends_at_s=120)
     assert firing.follow((ended,), watched(120, "training")) == (ended,)
-    assert (firing.of_run("r"), firing.keys) == ((), frozenset())
+    assert (firing.by_run.get("r", ()), firing.keys) == ((), frozenset())
 
 
 def test_what_fired_goes_on_while_its_run_is_not_heard_of() -> None:
@@ -54,7 +54,7 @@ def test_what_fired_goes_on_while_its_run_is_not_heard_of() -> None:
     firing = restarted(alert(100))
     for now_s in (1_000, 5_000, 10_999):
         assert firing.follow((), watched(now_s)) == (alert(100),)
-        assert firing.of_run("r") == (alert(100),)
+        assert firing.by_run.get("r", ()) == (alert(100),)
 
 
 def test_what_fires_again_has_begun_before_the_restart() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from otel_straggler.collector.gathering import MOST_ROWS, Gathering
+from otel_straggler.collector.runs.batches import MAX_ROWS, BatchCoalescer
 from otel_straggler.model.observation import BatchBuilder, ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.score.scorer import Scorer
@@ -23,20 +23,20 @@ def rows(source: Source, count: int = 1) -> ObservationBatch:
     return builder.build()
 
 
-def gathered(*batches: ObservationBatch) -> Gathering:
-    gathering = Gathering()
+def coalesced(*batches: ObservationBatch) -> BatchCoalescer:
+    coalescer = BatchCoalescer()
     for at, batch in enumerate(batches):
-        gathering.add(batch, 1, at)
-    return gathering
+        coalescer.add(batch, 1, at)
+    return coalescer
 
 
 def test_requests_of_many_ranks_stand_together_in_their_order() -> None:
     """Rows of two ranks, one request each."""
     other = replace(RANK, rank=1, session_id="b")
-    gathering = gathered(rows(RANK, 2))
-    assert gathering.has_room_for(rows(other))
-    gathering.add(rows(other), 1, 1)
-    batch = gathering.take()
+    coalescer = coalesced(rows(RANK, 2))
+    assert coalescer.has_room_for(rows(other))
+    coalescer.add(rows(other), 1, 1)
+    batch = coalescer.drain()
     assert [batch.sources[code].rank for code in batch.source] == [0, 0, 1]
     assert batch.step.tolist() == [0, 1, 0]
 
@@ -44,20 +44,20 @@ def test_requests_of_many_ranks_stand_together_in_their_order() -> None:
 def test_two_sessions_of_one_rank_are_scored_one_after_the_other() -> None:
     """Who came later decides which is the restart, so they are never mixed."""
     restarted = replace(RANK, session_id="b")
-    assert not gathered(rows(RANK)).has_room_for(rows(restarted))
+    assert not coalesced(rows(RANK)).has_room_for(rows(restarted))
 
 
 def test_a_changed_description_is_taken_after_the_old_one() -> None:
     """The last word of a session about its role counts."""
-    assert not gathered(rows(RANK)).has_room_for(rows(replace(RANK, role="critic")))
+    assert not coalesced(rows(RANK)).has_room_for(rows(replace(RANK, role="critic")))
 
 
-def test_a_gathering_is_bounded_and_one_large_request_still_fits() -> None:
+def test_a_coalescer_is_bounded_and_one_large_request_still_fits() -> None:
     """Memory for a copy of the rows is bounded."""
     large = rows(RANK, 8)
-    large = large.take([0] * (MOST_ROWS + 1))  # type: ignore[arg-type]
-    assert Gathering().has_room_for(large)
-    assert not gathered(rows(RANK)).has_room_for(large)
+    large = large.take([0] * (MAX_ROWS + 1))  # type: ignore[arg-type]
+    assert BatchCoalescer().has_room_for(large)
+    assert not coalesced(rows(RANK)).has_room_for(large)
 
 
 def test_scores_and_verdicts_are_those_of_request_by_request() -> None:
@@ -70,7 +70,7 @@ def test_scores_and_verdicts_are_those_of_request_by_request() -> None:
     for at in range(0, len(batches), 11):
         for batch in batches[at : at + 11]:
             alone.observe(batch, at)
-        together.observe(gathered(*batches[at : at + 11]).take(), at)
+        together.observe(coalesced(*batches[at : at + 11]).drain(), at)
         for scorer, closed in zip((alone, together), windows, strict=True):
             closed += [repr(window) for window in scorer.close_due(at)]
     for scorer, closed in zip((alone, together), windows, strict=True):

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_straggler.collector.hangs import Hangs, signs_of
-from otel_straggler.collector.liveness import Liveness
+from otel_straggler.collector.runs.hangs import heartbeat_table
+from otel_straggler.collector.runs.liveness import Liveness, WorldStatus
+from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.model.observation import NO_STEP, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
@@ -40,17 +41,18 @@ def steps(*names: str, first: int = 0, n: int = 40, run: str = "run", s: float =
     )
 
 
-def order_of(hangs: Hangs) -> list[str]:
-    (world,) = hangs.state()["worlds"]
+def order_of(store: RunStore) -> list[str]:
+    (world,) = store.hangs_state()["worlds"]
     found: list[str] = world["order"]
     return found
 
 
-def heard(*beats: Heartbeat, run: str = "run") -> Liveness:
-    liveness = Liveness()
+def heard(*beats: Heartbeat, liveness: Liveness | None = None, at_s: float = NOW) -> WorldStatus:
+    liveness = liveness or Liveness()
     for beat in beats:
-        liveness.take_heartbeat(beat, NOW)
-    return liveness
+        liveness.observe_heartbeat(beat, at_s)
+    assert liveness.status is not None
+    return liveness.status
 
 
 def beat(who: Source, **values: Any) -> Heartbeat:
@@ -60,22 +62,22 @@ def beat(who: Source, **values: Any) -> Heartbeat:
 
 def test_sections_stand_in_the_order_in_which_they_run() -> None:
     """Of the newest steps; what runs now and then follows behind."""
-    hangs = Hangs()
-    hangs.learn(steps("data", "forward", "eval"))
-    assert order_of(hangs) == ["data", "forward", "eval"]
-    hangs.learn(steps("data", "forward"))
-    assert order_of(hangs) == ["data", "forward", "eval"]
-    hangs.learn(steps("forward", "data"))
-    assert order_of(hangs) == ["forward", "data", "eval"]
-    hangs.learn(steps(*(f"s{i}" for i in range(2_000)), n=1))
-    assert order_of(hangs) == ["forward", "data", "eval"]
+    store = RunStore()
+    store.learn(steps("data", "forward", "eval"))
+    assert order_of(store) == ["data", "forward", "eval"]
+    store.learn(steps("data", "forward"))
+    assert order_of(store) == ["data", "forward", "eval"]
+    store.learn(steps("forward", "data"))
+    assert order_of(store) == ["forward", "data", "eval"]
+    store.learn(steps(*(f"s{i}" for i in range(2_000)), n=1))
+    assert order_of(store) == ["forward", "data", "eval"]
 
 
 def test_ranks_are_put_as_they_last_spoke() -> None:
     """Expected ranks that never did are unknown in everything."""
     two = beat(source(2, node="m"), open_section="", phase="")
-    world = heard(beat(source(0)), two, beat(source(3), step=None)).worlds("run")[""]
-    found = signs_of(world, ("data", "forward"), NOW + 7.0)
+    world = heard(beat(source(0)), two, beat(source(3), step=None))
+    found = heartbeat_table(world, ("data", "forward"), NOW + 7.0)
     assert found is not None
     assert found.ranks.tolist() == [0, 1, 2, 3]
     np.testing.assert_array_equal(found.silent_s, [7.0, math.nan, 7.0, 7.0])
@@ -91,60 +93,62 @@ def test_ranks_are_put_as_they_last_spoke() -> None:
 
 def test_what_was_learnt_is_kept_over_a_restart() -> None:
     """Timeouts and order; of other runs nothing is mixed in."""
-    before = Hangs()
+    before = RunStore()
     for table in (steps("forward", n=1), steps("forward", first=5)):
         before.learn(table)
     before.learn(steps("other", run="else", s=50.0))
-    after = Hangs()
-    after.restore(json.loads(json.dumps(before.state())))
-    assert after.state() == before.state()
-    world = heard(*(beat(source(rank), step=0) for rank in range(4)))
-    for rank in range(4):  # three steps later all are warm
-        world.take_heartbeat(
-            Heartbeat(
-                source=source(rank),
-                sent_at_s=NOW + 1,
-                step=9,
-                open_section="forward",
-                progress_at_s=NOW + 1,
-            ),
-            NOW + 1,
+    after = RunStore()
+    after.restore_hangs(json.loads(json.dumps(before.hangs_state())))
+    assert after.hangs_state() == before.hangs_state()
+    liveness = after.world("run", "").liveness
+    heard(*(beat(source(rank), step=0) for rank in range(4)), liveness=liveness)
+    later = (  # three steps later all are warm
+        Heartbeat(
+            source=source(rank),
+            sent_at_s=NOW + 1,
+            step=9,
+            open_section="forward",
+            progress_at_s=NOW + 1,
         )
-    found = after.look("run", "", world.worlds("run")[""], NOW + 2)
+        for rank in range(4)
+    )
+    status = heard(*later, liveness=liveness, at_s=NOW + 1)
+    found = after.world("run", "").hangs.evaluate(status, NOW + 2)
     assert found is not None
     assert found.timeout_s.tolist() == pytest.approx([60.0] * 4)
 
 
 def test_of_too_many_worlds_those_that_learnt_last_are_kept() -> None:
     """A hundred."""
-    hangs = Hangs()
+    store = RunStore()
     for number in range(100):
-        hangs.learn(steps("forward", n=1, run=f"run-{number}"))
-    hangs.learn(steps("forward", n=1, run="run-0"))
-    hangs.learn(steps("forward", n=1, run="new"))
-    kept = [world["run_id"] for world in hangs.state()["worlds"]]
+        store.learn(steps("forward", n=1, run=f"run-{number}"))
+    store.learn(steps("forward", n=1, run="run-0"))
+    store.learn(steps("forward", n=1, run="new"))
+    kept = [world["run_id"] for world in store.hangs_state()["worlds"]]
     assert kept == [*(f"run-{number}" for number in range(2, 100)), "run-0", "new"]
 
 
 def test_a_state_of_another_version_is_refused_whole() -> None:
     """Nothing has changed then."""
-    hangs = Hangs()
+    store = RunStore()
     with pytest.raises(ValueError, match="version"):
-        hangs.restore({**Hangs().state(), "version": 2})
-    assert hangs.state()["worlds"] == []
+        store.restore_hangs({**RunStore().hangs_state(), "version": 2})
+    assert store.hangs_state()["worlds"] == []
 
 
 def test_what_a_hang_costs_is_that_of_its_run() -> None:
     """And is forgotten with it."""
-    hangs = Hangs()
+    store = RunStore()
     for run in ("run", "else"):
-        liveness = heard(*(beat(source(rank, run)) for rank in range(4)))
-        world = liveness.worlds(run)[""]
-        assert hangs.look(run, "", world, NOW + 1.0) is not None
-    lost = hangs.look("run", "", heard(beat(source(0))).worlds("run")[""], NOW + 100.0)
+        world = heard(*(beat(source(rank, run)) for rank in range(4)))
+        assert store.world(run, "").hangs.evaluate(world, NOW + 1.0) is not None
+    one = heard(beat(source(0)))
+    lost = store.world("run", "").hangs.evaluate(one, NOW + 100.0)
     assert lost is not None
     assert lost.state == "lost"
-    assert list(hangs.hung("run").values()) == [int((NOW + 100.0) * 1e9)]
-    assert hangs.hung("else") == hangs.idle_gpu_s("else") == {}
-    hangs.forget(["run"])
-    assert hangs.hung("run") == {}
+    assert list(store.run("run").hung().values()) == [int((NOW + 100.0) * 1e9)]
+    assert store.run("else").hung() == {}
+    assert store.world("else", "").hangs.idle_gpu_s == 0.0
+    store.evict("run")
+    assert store.run("run").hung() == {}

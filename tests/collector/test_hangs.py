@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from otel_straggler import semconv
-from otel_straggler.collector.admission import Admission
+from otel_straggler.collector.admission import ByteBudget
 from otel_straggler.collector.deciding import Deciding, UnknownSubjectError
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.rank import Source
@@ -31,7 +31,7 @@ class World:
         self.decisions = Decisions(lambda: int(self.now_s * 1e9))
         self.worker = Worker(
             kit.settings(**settings),
-            Admission(1 << 30),
+            ByteBudget(1 << 30),
             decisions=self.decisions,
             monotonic_ns=lambda: int(self.now_s * 1e9),
             wall_s=lambda: self.now_s,
@@ -77,19 +77,19 @@ class World:
             open_time_s=1.0,
             **{**self.beats[rank], **more},
         )
-        self.worker.take(DecodedMetrics(heartbeats=(beat,), points={}), 0)
+        self.worker.ingest(DecodedMetrics(heartbeats=(beat,), points={}), 0)
         self.worker.process_queued()
 
     def take(self, spans: bytes) -> None:
         """A request of spans."""
-        self.worker.take(SpanDecoder().decode(spans), 0)
+        self.worker.ingest(SpanDecoder().decode(spans), 0)
         self.worker.process_queued()
 
     def decide(self, action: str, subject_id: str = "hang:", **more: Any) -> None:
         """What a person asks of ``/v1/decisions``."""
         deciding = Deciding(
             self.decisions,
-            lambda: self.worker.snapshot.report,
+            self.worker.snapshot.runs.get,
             lambda _: None,
             lambda: int(self.now_s * 1e9),
         )
@@ -104,7 +104,7 @@ class World:
         self.now_s += 0.2
         self.worker.show_soon()
         self.worker.tick()
-        (found,) = json.loads(self.worker.snapshot.report.body)["runs"]["run"]["liveness"]
+        (found,) = json.loads(self.worker.snapshot.report())["runs"]["run"]["liveness"]
         its: dict[str, Any] = found
         return its
 
@@ -116,9 +116,9 @@ class World:
             if each.name == "straggler_run_gpu_time_lost_seconds"
         )
         (sample,) = (s for s in family.samples if s.name.endswith("_total"))
-        report = json.loads(self.worker.snapshot.report.body)["runs"]["run"]["run"]
+        report = json.loads(self.worker.snapshot.report())["runs"]["run"]["run"]
         assert report["worlds"][""]["on_gpu"] is bool(self.model)
-        (told,) = self.worker.snapshot.seen[0].judged.worlds
+        (told,) = self.worker.snapshot.runs["run"].judged.worlds
         assert sample.value == report["gpu_seconds_lost"] == told.gpu_seconds_lost
         return float(told.gpu_seconds_lost)
 
@@ -237,7 +237,7 @@ def test_ranks_without_signs_of_life_are_not_judged(kit: Any) -> None:
         alone.take(kit.spans_of(alone.source(rank), range(10)))
     alone.now_s += 600.0
     alone.worker.tick()
-    (run,) = json.loads(alone.worker.snapshot.report.body)["runs"].values()
+    (run,) = json.loads(alone.worker.snapshot.report())["runs"].values()
     assert run["liveness"] == []
 
 
@@ -248,7 +248,7 @@ def test_a_person_acknowledges_a_hang_until_it_hangs_anew(world: World) -> None:
     world.decide("dismiss")
     found = world.look()
     assert (found["state"], found["acknowledged"]) == ("stuck", True)
-    assert world.worker.is_acknowledged("run", "")
+    assert world.worker.snapshot.runs["run"].is_acknowledged("")
     world.live(60.0, silent=(1,))  # what becomes of it without progress is the same hang
     found = world.look()
     assert (found["state"], found["acknowledged"]) == ("partly_lost", True)
@@ -256,7 +256,7 @@ def test_a_person_acknowledges_a_hang_until_it_hangs_anew(world: World) -> None:
     assert world.look()["acknowledged"] is False
     world.live(600.0)
     assert (world.look()["state"], world.look()["acknowledged"]) == ("stuck", False)
-    assert not world.worker.is_acknowledged("run", "")
+    assert not world.worker.snapshot.runs["run"].is_acknowledged("")
 
 
 def test_a_hang_is_muted_for_a_time_and_taken_back(world: World) -> None:
@@ -295,7 +295,7 @@ def test_a_hung_run_is_shown_until_monitoring_gives_up(kit: Any) -> None:
     assert world.series(semconv.RANK_STATE) == {}
     world.now_s += 3_700.0
     world.worker.tick()
-    assert json.loads(world.worker.snapshot.report.body)["runs"] == {}
+    assert json.loads(world.worker.snapshot.report())["runs"] == {}
 
 
 def test_an_acknowledged_run_is_forgotten_like_any_other(kit: Any) -> None:
@@ -307,18 +307,21 @@ def test_an_acknowledged_run_is_forgotten_like_any_other(kit: Any) -> None:
     world.decide("dismiss")
     world.now_s += 3_600.0
     world.worker.tick()
-    assert json.loads(world.worker.snapshot.report.body)["runs"] == {}
+    assert json.loads(world.worker.snapshot.report())["runs"] == {}
 
 
 def test_a_world_says_whether_to_call_anybody_and_whose_it_is(kit: Any) -> None:
     """One rank that says no is enough; the team is that of the first rank that names one."""
     world = World(kit)
     world.live(5.0)
-    known = world.worker._liveness.worlds("run")[""]
+    world.look()
+    known = world.worker.snapshot.runs["run"].worlds[""]
     assert (known.page, known.team) == (True, "")
     world.now_s += 5.0
     world.say(2, page=False, team="vision")
     world.say(3, page=True, team="speech")
+    world.look()
+    known = world.worker.snapshot.runs["run"].worlds[""]
     assert (known.page, known.team) == (False, "vision")
 
 

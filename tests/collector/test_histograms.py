@@ -6,16 +6,20 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 
 from otel_straggler import semconv
-from otel_straggler.collector import histograms
-from otel_straggler.collector.admission import Admission
+from otel_straggler.collector.admission import ByteBudget
+from otel_straggler.collector.runs import section_histograms
 from otel_straggler.collector.settings import CollectorSettings, ScoringSettings
 from otel_straggler.collector.worker import Worker
+from otel_straggler.model.observation import Section
+from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import Buckets, SectionTimes
 from otel_straggler.record.histograms import BOUNDS_S
 from otel_straggler.wire.decode_metrics import MetricDecoder
 from otel_straggler.wire.decode_spans import SpanDecoder
@@ -79,16 +83,16 @@ class Bench:
         self.now_s = 1000.0
         settings = CollectorSettings(scoring=ScoringSettings(**scoring))
         self.worker = Worker(
-            settings, Admission(10**9), lambda: int(self.now_s * 1e9), lambda: START_S + self.now_s
+            settings, ByteBudget(10**9), lambda: int(self.now_s * 1e9), lambda: START_S + self.now_s
         )
         self._metrics, self._spans = MetricDecoder(), SpanDecoder()
 
     def metrics(self, body: bytes) -> None:
-        self.worker.take(self._metrics.decode(body), 0)
+        self.worker.ingest(self._metrics.decode(body), 0)
         self.worker.process_queued()
 
     def spans(self, body: bytes) -> None:
-        self.worker.take(self._spans.decode(body), 0)
+        self.worker.ingest(self._spans.decode(body), 0)
         self.worker.process_queued()
 
     def wait(self, seconds: float) -> None:
@@ -99,7 +103,7 @@ class Bench:
             self.worker.tick()
 
     def windows(self) -> list[dict[str, Any]]:
-        report = json.loads(self.worker.snapshot.report.body)
+        report = json.loads(self.worker.snapshot.report())
         found: list[dict[str, Any]] = report["runs"].get("run", {}).get("windows", [])
         return found
 
@@ -189,7 +193,7 @@ def test_the_last_words_of_a_restarted_rank_are_no_clash() -> None:
     bench.worker.finish()
     assert bench.times == {"scored": 2 * 2 * 2}
     assert bench.rows["late"] == 0
-    assert json.loads(bench.worker.snapshot.report.body)["runs"]["run"]["clashes"] == []
+    assert json.loads(bench.worker.snapshot.report())["runs"]["run"]["clashes"] == []
 
 
 def test_a_rank_that_ran_nothing_makes_no_progress() -> None:
@@ -197,25 +201,43 @@ def test_a_rank_that_ran_nothing_makes_no_progress() -> None:
     bench = Bench()
     bench.metrics(histograms_of(0, 40, 60.0))
     bench.wait(60.0)
-    [world] = bench.worker._liveness.worlds("run").values()
-    before_s = world.ranks[0].progress_at_s
+    [world] = bench.worker._store.runs["run"].worlds.values()
+
+    def progress_at_s() -> float | None:
+        assert world.liveness.status is not None
+        return world.liveness.status.ranks[0].progress_at_s
+
+    before_s = progress_at_s()
     bench.metrics(histograms_of(0, 40, 120.0))
     assert bench.times == {"scored": 2, "empty": 2}
-    assert world.ranks[0].progress_at_s == before_s
+    assert progress_at_s() == before_s
 
 
 def test_who_sends_spans_is_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many names or processes cost a second look, never the memory."""
-    monkeypatch.setattr(histograms, "_MOST_NAMES", 8)
-    monkeypatch.setattr(histograms, "_MOST_PROCESSES", 5)
-    spans, decoder = histograms.SectionsInSpans(), SpanDecoder()
+    monkeypatch.setattr(section_histograms, "_MAX_NAMES", 8)
+    monkeypatch.setattr(section_histograms, "_MAX_PROCESSES", 5)
+    its, decoder = section_histograms.SectionHistograms(0.0), SpanDecoder()
+    worlds = {group: section_histograms.WorldHistograms() for group in ("a", "b")}
+
+    def has(source: Source, section: str) -> bool:
+        times = SectionTimes(
+            source=source, section=Section(section), start_ns=1, end_ns=2, is_cumulative=False,
+            buckets=Buckets(counts=np.zeros(1, np.int64), bounds=np.empty(0)),
+        )  # fmt: skip
+        won = its.counts()["spans_win"]
+        its.observe(worlds[source.group], times, 0)
+        return its.counts()["spans_win"] > won
+
     for number in range(23):
-        source, section = rank(number, 99), f"s{number % 11}"
-        spans.note(decoder.decode(spans_of(source, [1], {section: 0.1})).batch)
-        assert spans.has(source, section)
-        assert not spans.has(source, "another")
-        assert len(spans._bits) <= 8
-        assert sum(map(len, spans._of.values())) == spans._processes <= 5
+        source, section = rank(number, 99, group="ab"[number % 2]), f"s{number % 11}"
+        batch = decoder.decode(spans_of(source, [1], {section: 0.1})).batch
+        its.observe_spans(batch, [(each, worlds[each.group]) for each in batch.sources])
+        assert has(source, section)
+        assert not has(source, "another")
+        assert len(its._bits) <= 8
+        kept = [len(world.in_spans) for world in worlds.values()]
+        assert its._processes <= min(5, sum(kept))
 
 
 def test_nothing_of_a_forgotten_run_is_kept() -> None:
@@ -224,10 +246,9 @@ def test_nothing_of_a_forgotten_run_is_kept() -> None:
     bench.spans(spans_of(rank(0, 1), range(4), {"backward": 0.2}))
     bench.metrics(histograms_of(0, 40, 60.0))
     bench.wait(200.0)
-    held = bench.worker._histograms
-    assert bench.worker.snapshot.runs == 0
-    assert (held._deltas._newest, held._rounds._rounds, held._spans._of) == ({}, {}, {})
-    assert (held._deltas._series, held._spans._processes) == (0, 0)
+    held = bench.worker._store.histograms
+    assert bench.worker.snapshot.runs == bench.worker._store.runs == {}
+    assert (held._deltas.n_series, held._processes) == (0, 0)
 
 
 def test_a_bad_point_is_rejected_and_the_others_taken(live: Any, kit: Any) -> None:

@@ -19,9 +19,8 @@ import numpy as np
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.collector.hangs import Hangs
 from otel_straggler.collector.keeper import Keeper
-from otel_straggler.collector.liveness import Liveness
+from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import HistorySettings
 from otel_straggler.errors import InputError, UnavailableError
 from otel_straggler.model.alert import Maintenance
@@ -422,9 +421,9 @@ def learnt(run_id: str, seconds: float, ranks: int = 2) -> StepTable:
     )
 
 
-def timeout_of(hangs: Hangs, run_id: str, *, step: int = 200) -> float:
+def timeout_of(store: RunStore, run_id: str, *, step: int = 200) -> float:
     """Of a rank of that run which is in the section."""
-    liveness = Liveness()
+    world = store.world(run_id, "")
     for number, now_s in ((step, 1_000.0), (step + 5, 1_010.0)):
         source = Source(run_id=run_id, rank=0, session_id="0", world_size=1)
         beat = Heartbeat(
@@ -435,8 +434,9 @@ def timeout_of(hangs: Hangs, run_id: str, *, step: int = 200) -> float:
             open_section="forward",
             open_time_s=0.0,
         )
-        liveness.take_heartbeat(beat, now_s)
-        found = hangs.look(run_id, "", liveness.worlds(run_id)[""], now_s)
+        world.liveness.observe_heartbeat(beat, now_s)
+        assert world.liveness.status is not None
+        found = world.hangs.evaluate(world.liveness.status, now_s)
     assert found is not None
     return float(found.timeout_s[0])
 
@@ -444,24 +444,25 @@ def timeout_of(hangs: Hangs, run_id: str, *, step: int = 200) -> float:
 def test_learned_timeouts_survive_a_restart(keep: Any) -> None:
     """A section of 50 s is known after it; without that it would have the 480 s of an unknown
     one. The hundred worlds that learnt last are kept."""
-    hangs = Hangs()
+    store = RunStore()
     for number in range(101):
         for step in (0, 40):  # the first steps teach nothing
-            hangs.learn(replace(learnt(f"run-{number}", 50.0), steps=np.arange(40) + step))
-    assert timeout_of(hangs, "run-100") == pytest.approx(150.0)
+            store.learn(replace(learnt(f"run-{number}", 50.0), steps=np.arange(40) + step))
+    assert timeout_of(store, "run-100") == pytest.approx(150.0)
     keeper, _ = keep()
-    keeper.save(Judged(), hangs)
+    keeper.save(Judged(), store)
     keeper.close(5.0)
     keeper, _ = keep()
-    again = Hangs()
-    keeper.restore(Judged(), Decisions(time.time_ns), hangs=again)
+    again = RunStore()
+    keeper.restore(Judged(), Decisions(time.time_ns), store=again)
     assert timeout_of(again, "run-100") == pytest.approx(150.0)
     assert timeout_of(again, "run-0") == 480.0
-    assert timeout_of(Hangs(), "run-100") == 480.0
+    assert timeout_of(RunStore(), "run-100") == 480.0
 
 
-def stands_for(hangs: Hangs, liveness: Liveness, from_s: float, to_s: float) -> Any:
+def stands_for(store: RunStore, from_s: float, to_s: float) -> Any:
     """Rank 0 of a run sends heartbeats from within a step, and gets no further."""
+    world = store.world("run", "")
     for now_s in np.arange(from_s, to_s, 10.0).tolist():
         beat = Heartbeat(
             source=Source(run_id="run", rank=0, session_id="0", node="node-0", world_size=1),
@@ -471,27 +472,27 @@ def stands_for(hangs: Hangs, liveness: Liveness, from_s: float, to_s: float) -> 
             open_section="forward",
             open_time_s=now_s - from_s,
         )
-        liveness.take_heartbeat(beat, now_s)
-        found = hangs.look("run", "", liveness.worlds("run")[""], now_s)
+        world.liveness.observe_heartbeat(beat, now_s)
+        assert world.liveness.status is not None
+        found = world.hangs.evaluate(world.liveness.status, now_s)
     return found
 
 
 def test_earlier_hangs_survive_a_restart_and_that_a_run_is_forgotten(keep: Any) -> None:
     """A run that comes back, in another process of the collector, has hung before."""
-    hangs = Hangs()
-    hangs.learn(learnt("run", 1.0, ranks=1))
-    timeout_of(hangs, "run")
-    liveness = Liveness()
-    assert stands_for(hangs, liveness, 2_000.0, 8_000.0).is_hung
-    [hang] = stands_for(hangs, liveness, 8_000.0, 8_020.0).before
-    hangs.forget(["run"])
+    store = RunStore()
+    store.learn(learnt("run", 1.0, ranks=1))
+    timeout_of(store, "run")
+    assert stands_for(store, 2_000.0, 8_000.0).is_hung
+    [hang] = stands_for(store, 8_000.0, 8_020.0).before
+    store.evict("run")
     keeper, _ = keep()
-    keeper.save(Judged(), hangs)
+    keeper.save(Judged(), store)
     keeper.close(5.0)
     keeper, _ = keep()
-    again = Hangs()
-    keeper.restore(Judged(), Decisions(time.time_ns), hangs=again)
-    found = stands_for(again, Liveness(), 90_000.0, 90_020.0)
+    again = RunStore()
+    keeper.restore(Judged(), Decisions(time.time_ns), store=again)
+    found = stands_for(again, 90_000.0, 90_020.0)
     assert found.before == (hang,)
     assert (hang.since_s, hang.end) == (2_000.0, "went_on")
 
@@ -514,7 +515,7 @@ def test_a_damaged_state_of_hang_judges_is_left_out_with_one_line(
     keeper._history.put(states={"hangs": state})
     keeper.close(5.0)
     keeper, _ = keep()
-    keeper.restore(Judged(), Decisions(time.time_ns), hangs=Hangs())
+    keeper.restore(Judged(), Decisions(time.time_ns), store=RunStore())
     assert [message for message in caplog.messages if "hangs" in message] == caplog.messages
     assert len(caplog.messages) == 1
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_straggler import semconv
-from otel_straggler.collector.liveness import Liveness
-from otel_straggler.collector.rank_life import MOST_REASONS, RankLife
+from otel_straggler.collector.runs.liveness import Liveness, WorldStatus
+from otel_straggler.collector.runs.rank_status import MAX_REASONS, RankStatus
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.wire.span_rules import Progress
@@ -27,8 +27,14 @@ def beat(sent_at_s: float, who: Source | None = None, **values: Any) -> Heartbea
     return Heartbeat(source=who or source(), sent_at_s=sent_at_s, **values)
 
 
-def life(liveness: Liveness, rank: int = 0, group: str = "") -> RankLife:
-    return liveness.worlds("run")[group].ranks[rank]
+def status(liveness: Liveness) -> WorldStatus:
+    found = liveness.status
+    assert found is not None
+    return found
+
+
+def life(liveness: Liveness, rank: int = 0) -> RankStatus:
+    return status(liveness).ranks[rank]
 
 
 def heartbeat_here(liveness: Liveness) -> float | None:
@@ -41,15 +47,15 @@ def test_a_wrong_clock_does_not_age_a_rank(offset_s: float) -> None:
     liveness = Liveness()
     for tick in range(3):
         sent = NOW + 5 * tick
-        liveness.take_heartbeat(beat(sent + offset_s), sent + 0.01)
+        liveness.observe_heartbeat(beat(sent + offset_s), sent + 0.01)
     assert heartbeat_here(liveness) == pytest.approx(NOW + 10.01)
 
 
 def test_a_late_heartbeat_is_as_old_as_it_is() -> None:
     """Delivered a minute late, it is a minute old."""
     liveness = Liveness()
-    liveness.take_heartbeat(beat(NOW), NOW + 0.01)
-    liveness.take_heartbeat(beat(NOW + 5), NOW + 65)
+    liveness.observe_heartbeat(beat(NOW), NOW + 0.01)
+    liveness.observe_heartbeat(beat(NOW + 5), NOW + 65)
     assert heartbeat_here(liveness) == pytest.approx(NOW + 5.01)
 
 
@@ -59,27 +65,27 @@ def test_a_duplicate_never_makes_a_heartbeat_fresh(repeats: list[int]) -> None:
     liveness = Liveness()
     beats = [beat(NOW + 5 * n) for n in range(10)]
     for n, one in enumerate(beats):
-        liveness.take_heartbeat(one, NOW + 5 * n)
+        liveness.observe_heartbeat(one, NOW + 5 * n)
     before = heartbeat_here(liveness)
     for position, repeat in enumerate(repeats):
-        liveness.take_heartbeat(beats[repeat], NOW + 1000 + position * 0.1)
+        liveness.observe_heartbeat(beats[repeat], NOW + 1000 + position * 0.1)
     assert heartbeat_here(liveness) == before
 
 
 def test_a_clock_that_was_set_back_is_believed_after_three_heartbeats() -> None:
     """They come in pace with time, which redelivered ones do not."""
     liveness = Liveness()
-    liveness.take_heartbeat(beat(NOW), NOW)
+    liveness.observe_heartbeat(beat(NOW), NOW)
     for tick in range(1, 5):
-        liveness.take_heartbeat(beat(NOW - 600 + 5 * tick), NOW + 5 * tick)
+        liveness.observe_heartbeat(beat(NOW - 600 + 5 * tick), NOW + 5 * tick)
     assert heartbeat_here(liveness) == pytest.approx(NOW + 20)
 
 
 def test_a_newer_session_takes_the_rank_over() -> None:
     """Step and finish of the old process are gone with it."""
     liveness = Liveness()
-    liveness.take_heartbeat(beat(NOW, step=100, finished_at_s=NOW, outcome="failed"), NOW)
-    liveness.take_heartbeat(beat(NOW + 10, source(session="b"), step=3), NOW + 10)
+    liveness.observe_heartbeat(beat(NOW, step=100, finished_at_s=NOW, outcome="failed"), NOW)
+    liveness.observe_heartbeat(beat(NOW + 10, source(session="b"), step=3), NOW + 10)
     assert life(liveness).step == 3
     assert life(liveness).finished_at_s is None
 
@@ -87,21 +93,21 @@ def test_a_newer_session_takes_the_rank_over() -> None:
 def test_late_telemetry_of_a_dead_session_changes_nothing() -> None:
     """Spans of the process before the restart, delivered afterwards."""
     liveness = Liveness()
-    liveness.take_heartbeat(beat(NOW, step=100), NOW)
-    liveness.take_heartbeat(beat(NOW + 10, source(session="b"), step=3), NOW + 10)
+    liveness.observe_heartbeat(beat(NOW, step=100), NOW)
+    liveness.observe_heartbeat(beat(NOW + 10, source(session="b"), step=3), NOW + 10)
     late = Progress(step=101, end_ns=int((NOW + 1) * 1e9))
-    liveness.take_progress(source(), late, NOW + 30)
+    liveness.observe_progress(source(), late, NOW + 30)
     assert life(liveness).step == 3
-    assert not list(liveness.clashes("run", NOW + 30))
+    assert not list(liveness.clashes(NOW + 30))
 
 
 def test_a_session_that_was_replaced_never_comes_back() -> None:
     """However long the newer one is silent: it is lost then, and not the older one alive."""
     liveness = Liveness()
-    liveness.take_heartbeat(beat(NOW), NOW)
-    liveness.take_heartbeat(beat(NOW + 10, source(session="b")), NOW + 10)
+    liveness.observe_heartbeat(beat(NOW), NOW)
+    liveness.observe_heartbeat(beat(NOW + 10, source(session="b")), NOW + 10)
     for late_s in (15.0, 60.0, 600.0):
-        assert not liveness.take_heartbeat(beat(NOW + late_s), NOW + late_s)
+        assert not liveness.observe_heartbeat(beat(NOW + late_s), NOW + late_s)
     assert life(liveness).source.session_id == "b"
 
 
@@ -109,54 +115,56 @@ def test_a_session_that_was_replaced_never_comes_back() -> None:
 def test_a_session_that_looks_older_takes_over_from_one_that_is_silent(is_silent: bool) -> None:
     """The clock of its node may be wrong. From one that is alive it does not."""
     liveness = Liveness()
-    liveness.take_heartbeat(beat(NOW), NOW)
+    liveness.observe_heartbeat(beat(NOW), NOW)
     for tick in range(5, 60, 5):
         if not is_silent:
-            liveness.take_heartbeat(beat(NOW + tick), NOW + tick)
-        liveness.take_heartbeat(beat(NOW - 100 + tick / 9, source(session="b")), NOW + tick + 1)
+            liveness.observe_heartbeat(beat(NOW + tick), NOW + tick)
+        liveness.observe_heartbeat(beat(NOW - 100 + tick / 9, source(session="b")), NOW + tick + 1)
     assert life(liveness).source.session_id == ("b" if is_silent else "a")
 
 
 def test_a_size_that_is_told_late_is_taken() -> None:
     """By the same process, that did not know it at first."""
     liveness = Liveness()
-    liveness.take_heartbeat(beat(NOW, source(world_size=0)), NOW)
-    assert liveness.worlds("run")[""].world_size == 0
-    liveness.take_heartbeat(beat(NOW + 5, source(world_size=4)), NOW + 5)
-    assert liveness.worlds("run")[""].world_size == 4
+    liveness.observe_heartbeat(beat(NOW, source(world_size=0)), NOW)
+    assert status(liveness).world_size == 0
+    liveness.observe_heartbeat(beat(NOW + 5, source(world_size=4)), NOW + 5)
+    assert status(liveness).world_size == 4
 
 
 def test_two_live_sessions_of_one_rank_are_a_clash() -> None:
     """The newer one is shown, the older one is named."""
     liveness = Liveness()
     for tick in range(5):
-        liveness.take_heartbeat(beat(NOW + 5 * tick), NOW + 5 * tick)
-        liveness.take_heartbeat(beat(NOW + 1 + 5 * tick, source(session="b")), NOW + 1 + 5 * tick)
-    assert [s.session_id for s in liveness.clashes("run", NOW + 25)] == ["a"]
+        liveness.observe_heartbeat(beat(NOW + 5 * tick), NOW + 5 * tick)
+        liveness.observe_heartbeat(
+            beat(NOW + 1 + 5 * tick, source(session="b")), NOW + 1 + 5 * tick
+        )
+    assert [s.session_id for s in liveness.clashes(NOW + 25)] == ["a"]
     assert life(liveness).source.session_id == "b"
-    assert not list(liveness.clashes("run", NOW + 200))
+    assert not list(liveness.clashes(NOW + 200))
 
 
 def test_a_newer_attempt_begins_with_no_ranks() -> None:
     """Ranks of the older attempt are no ghosts; its stragglers are ignored."""
     liveness = Liveness()
     for rank in range(4):
-        liveness.take_heartbeat(beat(NOW, source(rank)), NOW)
-    liveness.take_heartbeat(beat(NOW + 9, source(1, "b", attempt=1)), NOW + 9)
-    liveness.take_heartbeat(beat(NOW + 10, source(3)), NOW + 10)
-    assert list(liveness.worlds("run")[""].ranks) == [1]
+        liveness.observe_heartbeat(beat(NOW, source(rank)), NOW)
+    liveness.observe_heartbeat(beat(NOW + 9, source(1, "b", attempt=1)), NOW + 9)
+    liveness.observe_heartbeat(beat(NOW + 10, source(3)), NOW + 10)
+    assert list(status(liveness).ranks) == [1]
 
 
 def test_a_smaller_world_in_the_same_attempt_leaves_no_ghosts() -> None:
     """Elastic launchers restart all ranks, with the same attempt number."""
     liveness = Liveness()
     for rank in range(4):
-        liveness.take_heartbeat(beat(NOW, source(rank, f"old-{rank}")), NOW)
+        liveness.observe_heartbeat(beat(NOW, source(rank, f"old-{rank}")), NOW)
     for rank in range(2):
         new = source(rank, f"new-{rank}", world_size=2)
-        liveness.take_heartbeat(beat(NOW + 20 + rank, new), NOW + 20 + rank)
-    liveness.take_heartbeat(beat(NOW + 4, source(3, "old-3")), NOW + 25)
-    world = liveness.worlds("run")[""]
+        liveness.observe_heartbeat(beat(NOW + 20 + rank, new), NOW + 20 + rank)
+    liveness.observe_heartbeat(beat(NOW + 4, source(3, "old-3")), NOW + 25)
+    world = status(liveness)
     assert (sorted(world.ranks), world.world_size) == ([0, 1], 2)
 
 
@@ -164,13 +172,13 @@ def test_who_is_left_over_from_a_smaller_world_is_no_rank_of_a_larger_one() -> N
     """Four ranks, then two, then eight of which one has come: the fourth of four stays gone."""
     liveness = Liveness()
     for rank in range(4):
-        liveness.take_heartbeat(beat_of(rank, f"old-{rank}", 4)(NOW), NOW)
+        liveness.observe_heartbeat(beat_of(rank, f"old-{rank}", 4)(NOW), NOW)
     for rank in range(2):
-        liveness.take_heartbeat(beat_of(rank, f"mid-{rank}", 2)(NOW + 20), NOW + 20)
-    liveness.take_heartbeat(beat_of(0, "new-0", 8)(NOW + 40), NOW + 40)
+        liveness.observe_heartbeat(beat_of(rank, f"mid-{rank}", 2)(NOW + 20), NOW + 20)
+    liveness.observe_heartbeat(beat_of(0, "new-0", 8)(NOW + 40), NOW + 40)
     for tick in range(50, 90, 5):
-        liveness.take_heartbeat(beat_of(3, "old-3", 4)(NOW + tick), NOW + tick)
-    world = liveness.worlds("run")[""]
+        liveness.observe_heartbeat(beat_of(3, "old-3", 4)(NOW + tick), NOW + tick)
+    world = status(liveness)
     assert (sorted(world.ranks), world.world_size) == ([0, 1], 8)
 
 
@@ -181,27 +189,27 @@ def test_another_job_under_the_name_of_a_run_does_not_hide_its_ranks() -> None:
     beats = [beat_of(rank, f"old-{rank}", 4) for rank in range(4)]
     for tick in range(0, 60, 5):
         for each in beats:
-            liveness.take_heartbeat(each(NOW + tick), NOW + tick)
+            liveness.observe_heartbeat(each(NOW + tick), NOW + tick)
         if tick >= 10:
-            liveness.take_heartbeat(beat_of(0, "eval", 1)(NOW + tick + 1), NOW + tick + 1)
-    world = liveness.worlds("run")[""]
+            liveness.observe_heartbeat(beat_of(0, "eval", 1)(NOW + tick + 1), NOW + tick + 1)
+    world = status(liveness)
     assert (sorted(world.ranks), world.world_size) == ([0, 1, 2, 3], 4)
     assert {life.source.session_id[:3] for life in world.ranks.values()} == {"old"}
-    assert [s.session_id for s in liveness.clashes("run", NOW + 60)] == ["eval"]
-    liveness.take_heartbeat(beat_of(0, "eval", 1)(NOW + 200), NOW + 200)
-    assert world.ranks[0].source.session_id == "old-0"
+    assert [s.session_id for s in liveness.clashes(NOW + 60)] == ["eval"]
+    liveness.observe_heartbeat(beat_of(0, "eval", 1)(NOW + 200), NOW + 200)
+    assert life(liveness).source.session_id == "old-0"
 
 
 def test_a_few_left_over_of_a_larger_world_do_not_bring_it_back() -> None:
     """A node that was cut off goes on for a while; the others have begun anew without it."""
     liveness = Liveness()
     for rank in range(4):
-        liveness.take_heartbeat(beat_of(rank, f"old-{rank}", 4)(NOW), NOW)
+        liveness.observe_heartbeat(beat_of(rank, f"old-{rank}", 4)(NOW), NOW)
     for tick in range(10, 120, 5):
         for rank in range(3):
-            liveness.take_heartbeat(beat_of(rank, f"new-{rank}", 3)(NOW + tick), NOW + tick)
-        liveness.take_heartbeat(beat_of(3, "old-3", 4)(NOW + tick + 1), NOW + tick + 1)
-    world = liveness.worlds("run")[""]
+            liveness.observe_heartbeat(beat_of(rank, f"new-{rank}", 3)(NOW + tick), NOW + tick)
+        liveness.observe_heartbeat(beat_of(3, "old-3", 4)(NOW + tick + 1), NOW + tick + 1)
+    world = status(liveness)
     assert (sorted(world.ranks), world.world_size) == ([0, 1, 2], 3)
 
 
@@ -213,17 +221,17 @@ def test_a_run_has_ended_when_all_its_ranks_have() -> None:
     """The last end counts, on the collector's clock."""
     liveness = Liveness()
     for rank in range(4):
-        assert rank == 0 or liveness.worlds("run")[""].finished_at_s is None
-        liveness.take_heartbeat(
+        assert rank == 0 or status(liveness).finished_at_s is None
+        liveness.observe_heartbeat(
             beat(NOW + rank, source(rank), finished_at_s=NOW + rank, outcome="ok"), NOW + rank
         )
-    assert liveness.worlds("run")[""].finished_at_s == NOW + 3
+    assert status(liveness).finished_at_s == NOW + 3
 
 
 def test_ranks_that_send_only_spans_progress_too() -> None:
     """Telemetry of other SDKs has no heartbeats: there is progress, and no heartbeat."""
     liveness = Liveness()
-    liveness.take_progress(source(), Progress(step=4, end_ns=int(NOW * 1e9)), NOW + 2)
+    liveness.observe_progress(source(), Progress(step=4, end_ns=int(NOW * 1e9)), NOW + 2)
     assert life(liveness).step == 4
     assert life(liveness).sent_at_s is None
     assert life(liveness).here(life(liveness).progress_at_s) == pytest.approx(NOW + 2)
@@ -235,33 +243,23 @@ def test_spans_alone_are_as_old_as_they_are() -> None:
     liveness, ahead_s = Liveness(), 500.0
     for sent_s, arrived_s in ((0.0, 0.5), (10.0, 10.0), (20.0, 50.0)):
         progress = Progress(step=int(sent_s), end_ns=int((NOW + sent_s + ahead_s) * 1e9))
-        liveness.take_progress(source(role=f"role {sent_s:.0f}"), progress, NOW + arrived_s)
-    found = life(liveness)
-    assert found.here(found.progress_at_s) == pytest.approx(NOW + 20.0, abs=1e-3)
-    assert (found.step, found.source.role) == (20, "role 20")
+        liveness.observe_progress(source(role=f"role {sent_s:.0f}"), progress, NOW + arrived_s)
+    assert life(liveness).here(life(liveness).progress_at_s) == pytest.approx(NOW + 20.0, abs=1e-3)
+    assert (life(liveness).step, life(liveness).source.role) == (20, "role 20")
     tomorrow = Progress(step=30, end_ns=int((NOW + 90_000.0 + 51.0) * 1e9))
-    liveness.take_progress(source(), tomorrow, NOW + 51.0)
-    assert found.here(found.progress_at_s) == pytest.approx(NOW + 20.0, abs=1e-3)
-    assert found.step == 30
+    liveness.observe_progress(source(), tomorrow, NOW + 51.0)
+    assert life(liveness).here(life(liveness).progress_at_s) == pytest.approx(NOW + 20.0, abs=1e-3)
+    assert life(liveness).step == 30
 
 
 def test_made_up_names_of_folded_sections_are_bounded() -> None:
     """Of those that are known the largest count stays."""
     liveness = Liveness()
-    liveness.take_heartbeat(beat(NOW, folded={"forward": 5}), NOW)
-    liveness.take_heartbeat(beat(NOW + 5, folded={f"s{i}": 1 for i in range(500)}), NOW + 5)
-    liveness.take_heartbeat(beat(NOW + 10, folded={"forward": 3, "s500": 1}), NOW + 10)
+    liveness.observe_heartbeat(beat(NOW, folded={"forward": 5}), NOW)
+    liveness.observe_heartbeat(beat(NOW + 5, folded={f"s{i}": 1 for i in range(500)}), NOW + 5)
+    liveness.observe_heartbeat(beat(NOW + 10, folded={"forward": 3, "s500": 1}), NOW + 10)
     assert len(life(liveness).folded) == 200
     assert life(liveness).folded["forward"] == 5
-
-
-def test_it_is_known_when_a_run_was_last_heard_of() -> None:
-    """And nothing is, once it is forgotten."""
-    liveness = Liveness()
-    liveness.take_heartbeat(beat(NOW), NOW)
-    assert liveness.heard() == {"run": NOW}
-    liveness.forget(["run"])
-    assert liveness.runs() == ()
 
 
 def test_losses_count_from_the_second_heartbeat_on_and_stay_when_a_session_ends() -> None:
@@ -283,17 +281,19 @@ def test_losses_count_from_the_second_heartbeat_on_and_stay_when_a_session_ends(
         ),
     ]
     for heard, lost in told:
-        assert liveness.take_heartbeat(heard, NOW + 10)
-        assert liveness.worlds("run")[""].dropped == lost
+        assert liveness.observe_heartbeat(heard, NOW + 10)
+        assert status(liveness).dropped == lost
 
 
 def test_made_up_reasons_of_losses_are_bounded() -> None:
     liveness = Liveness()
     for number in range(300):
-        liveness.take_heartbeat(beat(NOW + number, dropped={f"reason {number}": 1}), NOW + number)
-    world = liveness.worlds("run")[""]
-    assert len(world.dropped) <= MOST_REASONS
-    assert len(world.ranks[0].dropped) <= MOST_REASONS
+        liveness.observe_heartbeat(
+            beat(NOW + number, dropped={f"reason {number}": 1}), NOW + number
+        )
+    world = status(liveness)
+    assert len(world.dropped) <= MAX_REASONS
+    assert len(world.ranks[0].dropped) <= MAX_REASONS
 
 
 # --- the same through a live collector -------------------------------------------------------

@@ -10,7 +10,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from otel_straggler import semconv
-from otel_straggler.collector.newest_scores import NewestScores, newest_scores
+from otel_straggler.collector.views.alert_input import newest_scores
+from otel_straggler.collector.views.run_view import NewestScores
 from otel_straggler.model.observation import Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
@@ -204,9 +205,10 @@ def test_verdicts_clashes_and_losses_are_watched(kit: Any, by_hand: Any, monkeyp
         worlds=(by_hand.world(slowdown=1.3),),
     )
     judged = dataclasses.replace(judged, silenced=frozenset({"gpu:GPU-6"}))
-    monkeypatch.setattr(world.worker, "_judged", lambda _: judged)
+    publisher = world.worker._publisher
+    monkeypatch.setattr(publisher, "_judged", lambda *_: judged)
     clash = world.source("critic", 0)
-    monkeypatch.setattr(world.worker, "_clashes", lambda *_: (clash, clash))
+    monkeypatch.setattr(publisher, "_clashes", lambda *_: (clash, clash))
     world.live(5.0)
     for rank in range(2):
         world.say(rank, dropped={"ring_full": 3 + rank, "rejected": 1})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from otel_straggler.alerts.rule import FleetStatus, RunStatus
 from otel_straggler.collector.firing import Firing
 from otel_straggler.collector.notify_settings import NotifySettings
 from otel_straggler.collector.notifying import Notifying
+from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.model.alert import Alert
 
 from ..servers.alertmanager import (
@@ -29,12 +30,13 @@ class Scene:
         self.run: RunStatus | None = RunStatus(run_id="r", state="stuck")
         self.firing: dict[str, dict[str, str]] = {}
         self.kept: dict[str, Any] | None = None
-        self.shown = 0
+        self.alerts: Mapping[str, tuple[Alert, ...]] = {}
         self._since: dict[str, float] = {}
 
-    def watched(self) -> FleetStatus:
+    @property
+    def snapshot(self) -> Snapshot:
         runs = () if self.run is None else (self.run,)
-        return FleetStatus(now_s=time.time(), collector="c", runs=runs)
+        return Snapshot(watched=FleetStatus(now_s=time.time(), collector="c", runs=runs))
 
     def evaluate(self, watched: FleetStatus) -> tuple[Alert, ...]:
         """Fires what the test says; an end is told once."""
@@ -50,13 +52,13 @@ class Scene:
 
     def restarted(self) -> None:
         """The evaluation of a new process knows nothing."""
-        self._since = {}
+        self._since, self.alerts = {}, {}
 
     def keep(self, state: dict[str, Any]) -> None:
         self.kept = state
 
-    def show_soon(self) -> None:
-        self.shown += 1
+    def show_alerts(self, alerts: Mapping[str, tuple[Alert, ...]]) -> None:
+        self.alerts = alerts
 
 
 def made(name: str, starts_at_s: float, ends_at_s: float | None, **more: str) -> Alert:
@@ -82,13 +84,12 @@ def begin(scene: Scene) -> Iterator[Callable[..., Notifying]]:
         quick = {"interval_seconds": 0.1, "timeout_seconds": 5.0}
         one = Notifying(
             NotifySettings(**{**quick, **settings}),
-            watched=scene.watched,
+            scene,
             evaluate=scene.evaluate,
             firing=Firing(hold_s=500, give_up_s=10_000),
             every_s=0.05,
             give_up_s=10_000,
             keep=scene.keep,
-            show_soon=scene.show_soon,
         )
         one.open("http://collector:9464")
         if restored is not None:
@@ -120,10 +121,9 @@ def test_nobody_is_told_by_default_and_all_is_shown(
     """Under each run."""
     notifying = begin()
     scene.firing = {"RunHung": {}}
-    (shown,) = eventually(lambda: notifying.of_run("r"))
+    (shown,) = eventually(lambda: scene.alerts.get("r", ()))
     assert shown.name == "StragglerRunHung"
-    eventually(lambda: scene.shown)
-    assert (notifying.of_run("s"), notifying.counts()) == ((), {})
+    assert (scene.alerts.get("s", ()), notifying.counts()) == ((), {})
 
 
 def test_a_webhook_is_told_of_pages_only(scene: Scene, begin: Callable[..., Notifying]) -> None:
@@ -185,8 +185,8 @@ def test_a_restart_is_no_second_page(scene: Scene, begin: Callable[..., Notifyin
         first.stop(5.0)
         scene.restarted()
         scene.firing, scene.run = {}, None
-        second = begin(scene.kept, webhook=receiver.url)
-        eventually(lambda: second.of_run("r"))
+        begin(scene.kept, webhook=receiver.url)
+        eventually(lambda: scene.alerts.get("r", ()))
         scene.run, scene.firing = RunStatus(run_id="r", state="stuck"), {"RunHung": {}}
         time.sleep(0.3)
         assert names(receiver) == [["RunHung"]]
@@ -202,7 +202,7 @@ def test_a_state_of_another_kind_is_refused(scene: Scene, state: dict[str, Any])
     """By an error that the keeper counts; the notifier works without it."""
     one = Notifying(
         NotifySettings(),
-        watched=scene.watched,
+        scene,
         evaluate=scene.evaluate,
         firing=Firing(hold_s=500, give_up_s=10_000),
         every_s=0.05,
@@ -228,7 +228,7 @@ def test_a_mistake_of_ours_is_counted_and_the_next_look_goes_on(
 
     scene.evaluate = bad  # type: ignore[method-assign]
     notifying = begin()
-    eventually(lambda: notifying.of_run("r"))
+    eventually(lambda: scene.alerts.get("r", ()))
     assert notifying.failures == 2
     assert "ZeroDivisionError" in caplog.text
 
@@ -260,8 +260,8 @@ def test_an_alertmanager_remembers_for_a_collector_without_a_history(
         assert len(eventually(real.alerts)) == 2
         scene.restarted()
         scene.firing, scene.run = {}, None
-        second = begin(alertmanagers=(real.url,))
-        eventually(lambda: second.of_run("r"))
+        begin(alertmanagers=(real.url,))
+        eventually(lambda: scene.alerts.get("r", ()))
         assert len(real.alerts()) == 2
         scene.run = RunStatus(run_id="r", state="finished")
         (left,) = eventually(lambda: len(real.alerts()) == 1 and real.alerts())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from otel_straggler.collector import worker as worker_module
-from otel_straggler.collector.admission import Admission
+from otel_straggler.collector.admission import ByteBudget
 from otel_straggler.collector.pace import Pace
 from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.collector.worker import Worker
@@ -29,7 +29,7 @@ class Times:
     def worker(self) -> Worker:
         return Worker(
             CollectorSettings(),
-            Admission(1 << 20),
+            ByteBudget(1 << 20),
             monotonic_ns=lambda: int(self.now_s * 1e9),
             wall_s=lambda: START_S + self.now_s,
         )
@@ -49,7 +49,7 @@ class Times:
         """A sign of life, taken at once."""
         source = Source(run_id=run_id, rank=0, session_id="1", world_size=1)
         beat = Heartbeat(source=source, sent_at_s=START_S + self.now_s)
-        worker.take(DecodedMetrics(heartbeats=(beat,), points={}), 0)
+        worker.ingest(DecodedMetrics(heartbeats=(beat,), points={}), 0)
         worker.process_queued()
         worker.tick()
 
@@ -63,7 +63,7 @@ def test_a_text_that_costs_much_does_not_hold_up_what_pages_read(
     times.beat(worker, "one")
     times.now_s += 1.0
     times.beat(worker, "two")
-    assert {run.run_id for run in worker.snapshot.seen} == {"one", "two"}
+    assert set(worker.snapshot.runs) == {"one", "two"}
     assert b'run_id="one"' in worker.snapshot.page
     assert b'run_id="two"' not in worker.snapshot.page
     times.now_s += 9.0
@@ -80,10 +80,10 @@ def test_what_pages_read_takes_a_tenth_of_the_time_at_most(
     times.beat(worker, "one")
     times.now_s += 4.9
     times.beat(worker, "two")
-    assert [run.run_id for run in worker.snapshot.seen] == ["one"]
+    assert list(worker.snapshot.runs) == ["one"]
     times.now_s += 0.2
     worker.tick()
-    assert [run.run_id for run in worker.snapshot.seen] == ["one", "two"]
+    assert list(worker.snapshot.runs) == ["one", "two"]
 
 
 def test_the_last_text_has_everything(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,10 +109,9 @@ def test_a_text_of_kept_lines_is_the_one_that_is_made_anew() -> None:
     ):
         happens()
         world.look()
-        board, snapshot = world.worker._board, world.worker.snapshot
-        board._live_lines.clear()
-        board._judged_lines.clear()
-        assert snapshot.page == board.page(snapshot)
+        snapshot = world.worker.snapshot
+        world.worker._store.runs["run"].shown._series.clear()
+        assert snapshot.page == world.worker._publisher.metrics_text(snapshot)
 
 
 def test_one_that_takes_long_by_chance_does_not_count() -> None:

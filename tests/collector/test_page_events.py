@@ -160,7 +160,7 @@ def test_a_stop_is_not_held_up_by_pages(start: Any) -> None:
 # --- without a collector: time goes as a test wants ----------------------------------------------
 
 
-class Watched:
+class FleetStatus:
     """Pictures of which a test says what changes."""
 
     def __init__(self) -> None:
@@ -184,14 +184,14 @@ class Watched:
         return "first" if self.firsts > 1 else None
 
 
-def streams(watched: Watched, **pace: float) -> EventStreams:
+def streams(watched: FleetStatus, **pace: float) -> EventStreams:
     told = {"look_s": 0.001, "between_s": 0.0, "comment_s": 1000.0, **pace}
     return EventStreams(watched, lambda: 5.0, Pace(**told))  # type: ignore[arg-type]
 
 
 def test_a_stream_without_a_run_watches_the_first_that_comes() -> None:
     async def read() -> list[bytes]:
-        stream = streams(Watched()).open(None)
+        stream = streams(FleetStatus()).open(None)
         assert stream is not None
         pieces = aiter(stream)
         return [await anext(pieces), await anext(pieces)]
@@ -205,7 +205,7 @@ def test_a_quiet_stream_shows_that_it_is_there() -> None:
     """So that nobody in between closes it, and a reader who is gone is found out."""
 
     async def read() -> bytes:
-        watched = Watched()
+        watched = FleetStatus()
         watched.state = None
         stream = streams(watched, comment_s=0.01).open("first")
         assert stream is not None
@@ -218,7 +218,7 @@ def test_a_quiet_stream_shows_that_it_is_there() -> None:
 
 def test_changes_are_told_together_and_each_once() -> None:
     async def read() -> list[bytes]:
-        watched = Watched()
+        watched = FleetStatus()
         stream = streams(watched).open("first")
         assert stream is not None
         pieces = aiter(stream)
@@ -237,7 +237,7 @@ def test_news_is_told_once_more_when_a_new_picture_is_made() -> None:
     event they would keep it for ever, where a run has ended."""
 
     async def read() -> list[bytes]:
-        watched = Watched()
+        watched = FleetStatus()
         watched.look_s = 0.01
         stream = streams(watched, comment_s=0.05).open("first")
         assert stream is not None
@@ -250,7 +250,7 @@ def test_news_is_told_once_more_when_a_new_picture_is_made() -> None:
 
 
 def test_a_stream_is_counted_until_it_is_closed_once() -> None:
-    open_streams = streams(Watched())
+    open_streams = streams(FleetStatus())
     stream = open_streams.open("first")
     assert stream is not None
     assert open_streams.n_open == 1

@@ -16,7 +16,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from otel_straggler import page
-from otel_straggler.collector.recent import FIRST_SEQ
+from otel_straggler.collector.runs.timeline import FIRST_SEQ
 
 JSON_PATHS = (
     "/v1/runs",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from otel_straggler.collector.page_history import PageHistory
-from otel_straggler.collector.recent import MOST_COLUMNS, Recent
-from otel_straggler.collector.refilling import Refilling
+from otel_straggler.collector.refilling import Backfill
+from otel_straggler.collector.runs.timeline import MAX_COLUMNS, Timeline
 from otel_straggler.model.observation import BatchBuilder, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.publish.history import History
+from otel_straggler.publish.picture import Column
 from otel_straggler.score.scorer import Scorer
 from otel_straggler.score.settings import ScoreSettings
 
@@ -43,22 +45,37 @@ def scored_windows(ranks: int = 4, steps: int = 24, every: int = 2) -> list[Wind
     return scorer.close_all()
 
 
+class Filled:
+    """Takes older windows as a worker does."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self.is_done = False
+
+    def backfill(self, run_id: str, group: str, columns: Sequence[Column]) -> None:
+        assert (run_id, group) == ("run", "")
+        self._timeline.put_before(columns)
+
+    def end_backfill(self) -> None:
+        self.is_done = True
+
+
 def test_live_and_refilled_windows_agree(tmp_path: Path) -> None:
     """Slowdowns to one place of the byte (the history keeps five digits), and all that stands
     beside them; what lies within another section counts once in both."""
     windows = scored_windows()
-    live, refilled = Recent(1 << 20), Recent(1 << 20)
+    live, refilled = Timeline(), Timeline()
     for window in windows:
-        live.take(window)
+        live.observe(window)
     history = History(tmp_path / "history.db", wall_s=lambda: BEGAN_NS / 1e9 + 60)
     history.open()
     history.put(windows=windows)
     history.close()
     kept = PageHistory(str(tmp_path / "history.db"))
-    Refilling(kept, refilled, 3600.0, wall_s=lambda: BEGAN_NS / 1e9 + 90)._run()
-    now, before = live.columns("run", ""), refilled.columns("run", "")
+    Backfill(kept, Filled(refilled), 3600.0, wall_s=lambda: BEGAN_NS / 1e9 + 90)._run()
+    now, before = live.columns, refilled.columns
     assert len(now) == len(before) == 2
-    assert before[-1].seq == MOST_COLUMNS
+    assert before[-1].seq == MAX_COLUMNS
     for one, other in zip(now, before, strict=True):
         for name in ("at_s", "first_step", "last_step", "n_steps", "attempt", "sections"):
             assert getattr(one, name) == getattr(other, name), name

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.collector.admission import Admission
+from otel_straggler.collector.admission import ByteBudget
 from otel_straggler.collector.stopping import Stopping, has_ended
 from otel_straggler.collector.worker import Worker
 from otel_straggler.publish.history import History, HistoryReader
@@ -37,7 +37,7 @@ def kept(path: Path) -> tuple[list[str], int]:
 def test_what_there_is_no_time_for_is_given_up_and_counted(kit: Any) -> None:
     """What was taken before the time was over is scored, what is left is not; the bytes of all are
     given back, and the thread ends."""
-    admission = Admission(1 << 30)
+    admission = ByteBudget(1 << 30)
     now_ns = [0]
     worker = Worker(kit.settings(), admission, monotonic_ns=lambda: now_ns[0])
     worker.sign("c")
@@ -47,7 +47,7 @@ def test_what_there_is_no_time_for_is_given_up_and_counted(kit: Any) -> None:
     def take_some() -> None:
         for content in [spans, beat] * 3:
             assert admission.reserve(10, "traces")
-            worker.take(content, 10)
+            worker.ingest(content, 10)
 
     worker._give_up_at_ns = 1_000
     take_some()
@@ -177,11 +177,11 @@ def test_a_flood_of_names_does_not_delay_the_end(kit: Any, monkeypatch: pytest.M
         return keep_apart(*arguments)
 
     monkeypatch.setattr(sources, "_keep_apart", counted)
-    worker = Worker(kit.settings(), Admission(1 << 30))
+    worker = Worker(kit.settings(), ByteBudget(1 << 30))
     decoder = SpanDecoder()
     for step in range(4):
         flood = {f"{step}-{n}": 0.1 for n in range(300)}
-        worker.take(decoder.decode(kit.spans_of(kit.rank(0, 1), [step], flood)), 0)
+        worker.ingest(decoder.decode(kit.spans_of(kit.rank(0, 1), [step], flood)), 0)
         worker.process_queued()
     assert worker.counts().names_folded == 4 * 300 - 200
     assert len(passes) == 4

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.collector.board import Snapshot
-from otel_straggler.collector.liveness import World
-from otel_straggler.collector.summaries import Summaries
-from otel_straggler.collector.watching import RunSeen
-from otel_straggler.publish.history import HistoryReader
+from otel_straggler.collector.runs.liveness import WorldStatus
+from otel_straggler.collector.runs.store import RunStore
+from otel_straggler.collector.views.run_view import RunView
+from otel_straggler.collector.views.snapshot import Snapshot
+from otel_straggler.collector.views.summaries import new_summaries
+from otel_straggler.publish.history import HistoryReader, Summary
 from otel_straggler.publish.picture.from_history import FromHistory
 from otel_straggler.publish.picture.summary import read_summary
 from otel_straggler.score.hangs.detector import HangStatus
@@ -30,44 +31,57 @@ def found(state: Any) -> HangStatus:
     )
 
 
-def snapshot(**states: str) -> Snapshot:
-    """One run for each name, in that state; heard of at 5."""
-    return Snapshot(
-        seen=tuple(
-            RunSeen(
-                run_id=name,
-                jobs={"": "job"},
-                worlds={"": World(attempt=0, touched_at_s=5.0)},
-                found={"": found(state)},
-            )
-            for name, state in states.items()
+class Runs:
+    """A store of runs, each in the state that it is given, and views of them."""
+
+    def __init__(self) -> None:
+        self.store = RunStore()
+        self._versions: dict[str, tuple[str, int]] = {}
+
+    def summaries(self, **states: str) -> list[Summary]:
+        """Of one run for each name, heard of at 5."""
+        return new_summaries(
+            self.store.runs, Snapshot(runs={n: self._view(n, s) for n, s in states.items()})
         )
-    )
+
+    def _view(self, name: str, state: str) -> RunView:
+        self.store.run(name)
+        before, version = self._versions.get(name, ("", 0))
+        self._versions[name] = state, version + (state != before)
+        return RunView(
+            run_id=name,
+            version=self._versions[name][1],
+            now_s=10.0,
+            jobs={"": "job"},
+            worlds={"": WorldStatus(attempt=0, touched_at_s=5.0)},
+            found={"": found(state)},
+            mode="page",
+        )
 
 
-def names(summaries: Any) -> list[str]:
+def names(summaries: list[Summary]) -> list[str]:
     return [each.run_id for each in summaries]
 
 
 def test_only_what_is_new_is_written_and_what_hangs_every_time() -> None:
     """Nothing is heard of a run that is silent, and it is followed all the same."""
-    summaries = Summaries(lambda _: (), "observe")
-    first = snapshot(well="training", silent="lost", over="finished")
-    assert names(summaries.take(first, 10.0)) == ["well", "silent", "over"]
-    assert names(summaries.take(first, 20.0)) == ["silent"]
-    assert names(summaries.take(snapshot(well="training", over="failed"), 30.0)) == ["over"]
+    runs = Runs()
+    first = {"well": "training", "silent": "lost", "over": "finished"}
+    assert names(runs.summaries(**first)) == ["well", "silent", "over"]
+    assert names(runs.summaries(**first)) == ["silent"]
+    assert names(runs.summaries(well="training", over="failed")) == ["over"]
 
 
 def test_a_run_that_monitoring_gave_up_keeps_what_was_seen_before() -> None:
-    """Of its ranks nothing is shown any more, which says less than the older picture."""
-    summaries = Summaries(lambda _: (), "observe")
-    assert names(summaries.take(snapshot(a="lost"), 10.0)) == ["a"]
-    assert names(summaries.take(snapshot(a="forgotten"), 20.0)) == []
+    """Of its ranks nothing is shown any more, which says less than the older view."""
+    runs = Runs()
+    assert names(runs.summaries(a="lost")) == ["a"]
+    assert names(runs.summaries(a="forgotten")) == []
 
 
 def test_a_summary_is_of_the_moment_at_which_it_was_handed_over() -> None:
     """However late it is made."""
-    (one,) = Summaries(lambda _: (), "page").take(snapshot(a="training"), 10.0)
+    (one,) = Runs().summaries(a="training")
     seen = read_summary(one.make(), where="x")
     assert (seen.run_id, seen.job, seen.now_s, seen.mode) == ("a", "job", 10.0, "page")
     assert seen.found is not None
@@ -85,7 +99,11 @@ def test_a_run_that_ended_is_known_to_the_next_collector(
         assert first.post(kit.spans_of(source, range(8), {"forward": 0.1})).status == 200
         for values in ({"sent_at_s": 1.79e9}, {"finished_at_s": 1.79e9, "outcome": "failed"}):
             assert first.post(kit.beat_of(source, **values), "metrics").status == 200
-    kit.eventually(lambda: first.get("/v1/run?run=run").json()["run"]["state"] == "failed")
+
+    def state() -> Any:
+        return first.get("/v1/run?run=run").json().get("run", {}).get("state")
+
+    kit.eventually(lambda: state() == "failed")
     first.stop()
     with HistoryReader(path) as reader:
         seen = FromHistory(reader).seen("run")

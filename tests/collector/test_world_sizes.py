@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from otel_straggler import semconv
-from otel_straggler.collector.hangs import MOST_UNHEARD
+from otel_straggler.collector.runs.hangs import MAX_UNHEARD
 
 HUGE = 2**31 - 1
 
@@ -19,12 +19,12 @@ def test_a_world_size_that_is_a_lie_costs_nothing(live: Any, kit: Any) -> None:
     def picture() -> Any:
         told = live.get("/v1/run").json()
         shown = len(told.get("ranks", {}).get("rank", ()))
-        return told if shown == 3 + MOST_UNHEARD else None
+        return told if shown == 3 + MAX_UNHEARD else None
 
     told = kit.eventually(picture)
     assert told["run"]["world_size"] == HUGE
-    assert told["ranks"]["rank"] == list(range(3 + MOST_UNHEARD))
+    assert told["ranks"]["rank"] == list(range(3 + MAX_UNHEARD))
     missing = told["ranks"]["states"].index("missing")
-    assert told["ranks"]["state"].count(missing) == MOST_UNHEARD
+    assert told["ranks"]["state"].count(missing) == MAX_UNHEARD
     assert live.value(semconv.RUN_RANKS, state="missing") == HUGE - 3
     assert live.report()["runs"]["run"]["liveness"]

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from otel_straggler import semconv
 from otel_straggler.alerts.rule import FleetStatus, RunStatus
-from otel_straggler.collector.admission import Admission
+from otel_straggler.collector.admission import ByteBudget
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.alert import Maintenance
 from otel_straggler.model.rank import Source
@@ -51,7 +51,7 @@ class WatchedWorld:
         self.book = MaintenanceBook(lambda: int(self.now_s * 1e9))
         self.worker = Worker(
             settings,
-            Admission(1 << 30),
+            ByteBudget(1 << 30),
             monotonic_ns=lambda: int(self.now_s * 1e9),
             wall_s=lambda: self.now_s + self.clock_was_set_by_s,
             maintenance=self.book,
@@ -115,7 +115,7 @@ class WatchedWorld:
             open_time_s=1.0,
             **told,
         )
-        self.worker.take(DecodedMetrics(heartbeats=(beat,), points={}), 0)
+        self.worker.ingest(DecodedMetrics(heartbeats=(beat,), points={}), 0)
         self.worker.process_queued()
 
     def end(self, outcome: Any, ranks: Iterable[Any] | None = None) -> None:
@@ -125,7 +125,7 @@ class WatchedWorld:
 
     def take(self, spans: bytes) -> None:
         """A request of spans."""
-        self.worker.take(SpanDecoder().decode(spans), 0)
+        self.worker.ingest(SpanDecoder().decode(spans), 0)
         self.worker.process_queued()
 
     def maintain(self, node: str, seconds: float = 3_600.0, reason: str = "a fan") -> None:
@@ -154,7 +154,7 @@ class WatchedWorld:
 
     def reported(self, group: str = "") -> dict[str, Any]:
         """The group under ``liveness`` of the report."""
-        runs = json.loads(self.worker.snapshot.report.body)["runs"]
+        runs = json.loads(self.worker.snapshot.report())["runs"]
         (found,) = [each for each in runs["run"]["liveness"] if each["group"] == group]
         return dict(found)
 

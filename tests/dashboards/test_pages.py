@@ -13,10 +13,10 @@ import yaml
 from otel_straggler import semconv
 from otel_straggler.alerts.checking import QueryLabels, labels_by_name
 from otel_straggler.alerts.settings import AlertSettings
-from otel_straggler.collector.live_series import live_families
-from otel_straggler.collector.liveness import World
-from otel_straggler.collector.rank_life import RankLife
-from otel_straggler.dashboards.panels import RUN_SLOW, SCORE_LOW
+from otel_straggler.collector.runs.liveness import WorldStatus
+from otel_straggler.collector.runs.rank_status import RankStatus
+from otel_straggler.collector.views.run_view import RunView
+from otel_straggler.collector.views.status_series import status_families
 from otel_straggler.dashboards.queries import ALL_OR_SOME, WORST_RANKS
 from otel_straggler.model.rank import Source
 from otel_straggler.publish.prometheus import constant_labels
@@ -305,9 +305,9 @@ def test_the_ranks_description_is_labelled_as_a_collector_does() -> None:
     source = Source(run_id="r", rank=0, device="GPU-1", parallel=tuple(
         (name, 0) for name in semconv.PARALLEL_DIMENSIONS
     ))  # fmt: skip
-    world = World(0)
-    world.ranks[0] = RankLife(source, 0.0, 0.0, gpu_tier="cupti", gpu_reason="asked")
-    page = live_families("r", {"": world}, constant_labels("c", "eu")).render().decode()
+    rank = RankStatus(source, 0.0, 0.0, gpu_tier="cupti", gpu_reason="asked")
+    view = RunView(run_id="r", worlds={"": WorldStatus(0, ranks={0: rank})})
+    page = status_families(view, constant_labels("c", "eu")).render().decode()
     name = semconv.RANK_INFO.prometheus_name
     [line] = [line for line in page.splitlines() if line.startswith(f"{name}{{")]
     assert set(re.findall(r'(\w+)="', line)) == labels_by_name()[name]

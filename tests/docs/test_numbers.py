@@ -11,8 +11,8 @@ from otel_straggler.collector.page_cache import GZIP_FROM
 from otel_straggler.collector.page_events import COMMENT_S, MOST_STREAMS
 from otel_straggler.collector.page_history import MOST_OLDER
 from otel_straggler.collector.page_history import MOST_RUNS as MOST_RUNS_OF_PAGE
-from otel_straggler.collector.recent import MOST_COLUMNS
-from otel_straggler.collector.refilling import LONGEST_S as REFILL_S
+from otel_straggler.collector.refilling import MAX_S as REFILL_S
+from otel_straggler.collector.runs.timeline import MAX_COLUMNS
 from otel_straggler.collector.settings import (
     HistorySettings,
     MetricsSettings,
@@ -65,7 +65,7 @@ STATED = {
         f"The {MOST_RUNS_OF_PAGE} newest that only",
         f"at most {MOST_VERDICTS_OF_PAGE}, `verdicts_left_out`",
         f"it is {LEAST_EXCESS:.0%}".replace("%", " %") + " slower than the faster half",
-        f"The newest {MOST_COLUMNS} windows of every run",
+        f"The newest {MAX_COLUMNS} windows of every run",
         f"`metrics.timeline_mib` ({METRICS['timeline_mib']} MiB)",
         f"those read within {REFILL_S:g} s",
         f"of more than {MOST_OLDER}, {MOST_OLDER} evenly chosen",

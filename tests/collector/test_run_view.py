@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from otel_straggler.collector.liveness import Liveness
-from otel_straggler.collector.page_seen import clock_of, groups_of, seen_of
-from otel_straggler.collector.page_state import progress_of, state_of_run
-from otel_straggler.collector.watching import RunSeen
+from otel_straggler.collector.runs.liveness import Liveness
+from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.model.alert import Alert, Maintenance
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
@@ -35,26 +32,21 @@ def beat(rank: int, world_size: int = 4, session: int = 1, **values: Any) -> Hea
     return Heartbeat(source=source, **{"sent_at_s": NOW_S, "step": 7, **values})
 
 
-def run_of(liveness: Liveness, **changes: Any) -> RunSeen:
-    return RunSeen(run_id="run", jobs={"": "job"}, worlds=liveness.worlds("run"), **changes)
+def run_of(liveness: Liveness, **changes: Any) -> RunView:
+    worlds = {} if liveness.status is None else {"": liveness.status}
+    return RunView(
+        run_id="run", now_s=NOW_S + 3, jobs={"": "job"}, worlds=worlds, mode="observe", **changes
+    )
 
 
-def seen(run: RunSeen, **changes: Any) -> Seen:
-    values: dict[str, Any] = {
-        "table": None,
-        "alerts": (),
-        "maintenance": (),
-        "mode": "observe",
-        "now_s": NOW_S + 3,
-        **changes,
-    }
-    return seen_of(run, "", **values)
+def seen(run: RunView) -> Seen:
+    return run.world("")
 
 
 def test_signs_of_life_become_columns() -> None:
     liveness = Liveness()
-    liveness.take_heartbeat(beat(1, open_section="forward", dropped={"queue_full": 2}), NOW_S)
-    liveness.take_heartbeat(beat(0, progress_at_s=NOW_S - 1, gpu_tier="events"), NOW_S)
+    liveness.observe_heartbeat(beat(1, open_section="forward", dropped={"queue_full": 2}), NOW_S)
+    liveness.observe_heartbeat(beat(0, progress_at_s=NOW_S - 1, gpu_tier="events"), NOW_S)
     found = seen(run_of(liveness))
     assert found.signs is not None
     assert found.signs.ranks.tolist() == [0, 1]
@@ -77,7 +69,7 @@ def test_times_of_clocks_that_are_off_are_told_by_the_collectors(
     and no verdict stands since a time to come."""
     liveness = Liveness()
     for rank, skew in enumerate(skews):
-        liveness.take_heartbeat(beat(rank, sent_at_s=NOW_S + skew), NOW_S)
+        liveness.observe_heartbeat(beat(rank, sent_at_s=NOW_S + skew), NOW_S)
     slow = Verdict(
         run_id="run",
         subject_id="rank/0",
@@ -88,7 +80,7 @@ def test_times_of_clocks_that_are_off_are_told_by_the_collectors(
     )
     run = run_of(liveness, judged=RunVerdicts(changes=(slow,)))
     found = seen(run)
-    assert (found.clock_s, clock_of(run, "")) == (clock_s, clock_s)
+    assert found.clock_s == clock_s
     assert found.began_at_s == pytest.approx(NOW_S, abs=0.5)
     shown = picture_json(found, Maker(version="1"))
     assert shown["verdicts"][0]["since_s"] == pytest.approx(NOW_S - 1.0, abs=0.5)
@@ -98,7 +90,7 @@ def test_times_of_clocks_that_are_off_are_told_by_the_collectors(
 def test_a_run_ends_when_all_its_ranks_have() -> None:
     liveness = Liveness()
     for rank in range(2):
-        liveness.take_heartbeat(beat(rank, 2, finished_at_s=NOW_S, outcome="failed"), NOW_S)
+        liveness.observe_heartbeat(beat(rank, 2, finished_at_s=NOW_S, outcome="failed"), NOW_S)
     found = seen(run_of(liveness))
     assert (found.finished_at_s, found.outcome) == (NOW_S, "failed")
 
@@ -106,7 +98,7 @@ def test_a_run_ends_when_all_its_ranks_have() -> None:
 def test_only_what_concerns_the_world_is_shown_of_it() -> None:
     """Alerts of its group or of the whole run, maintenance of its nodes."""
     liveness = Liveness()
-    liveness.take_heartbeat(beat(0), NOW_S)
+    liveness.observe_heartbeat(beat(0), NOW_S)
     alerts = [
         Alert(labels={"alertname": name, "group": group}, annotations={}, starts_at_s=1.0)
         for name, group in (("A", ""), ("B", "critic"))
@@ -114,67 +106,49 @@ def test_only_what_concerns_the_world_is_shown_of_it() -> None:
     nodes = tuple(
         Maintenance(node=node, reason="fan", at_ns=1, until_ns=2) for node in ("node-0", "node-9")
     )
-    found = seen(run_of(liveness), alerts=alerts, maintenance=nodes)
+    found = seen(run_of(liveness, alerts=tuple(alerts), maintenance=nodes))
     assert [alert["name"] for alert in found.alerts] == ["A"]
     assert [each.node for each in found.maintenance] == ["node-0"]
 
 
 def test_a_run_of_which_nothing_is_known_has_one_group() -> None:
-    assert groups_of(RunSeen(run_id="run")) == ("",)
-    assert seen(RunSeen(run_id="run")).signs is None
+    assert RunView(run_id="run").groups == ("",)
+    assert seen(RunView(run_id="run")).signs is None
 
 
-@pytest.mark.usefixtures("hurried_threads")
-def test_a_picture_may_be_made_while_the_world_changes() -> None:
-    """The scoring thread never waits for who looks."""
+def test_a_view_stays_as_it_is_while_the_world_changes() -> None:
+    """The scoring thread goes on; who looks has all the time."""
     liveness = Liveness()
-    for rank in range(300):
-        liveness.take_heartbeat(beat(rank, 300), NOW_S)
-    run = run_of(liveness)
-    is_over = threading.Event()
-
-    def change() -> None:
-        session = 2
-        while not is_over.is_set():
-            session += 1
-            size = 100 + 50 * (session % 5)
-            for rank in range(0, size, 7):
-                at_s = NOW_S + session
-                liveness.take_heartbeat(beat(rank, size, session, sent_at_s=at_s), at_s)
-
-    thread = threading.Thread(target=change)
-    thread.start()
-    try:
-        for _ in range(200):
-            found = seen(run)
-            assert found.signs is not None
-            assert len(found.signs.nodes) == len(found.signs.ranks)
-    finally:
-        is_over.set()
-        thread.join()
+    for rank in range(4):
+        liveness.observe_heartbeat(beat(rank, step=1, dropped={"queue_full": 2}), NOW_S)
+    before, same = run_of(liveness), run_of(liveness)
+    assert before.worlds[""] is same.worlds[""]
+    for rank in range(2):
+        more = {"sent_at_s": NOW_S + 5, "step": 9, "dropped": {"queue_full": 3}}
+        liveness.observe_heartbeat(beat(rank, 2, session=2, **more), NOW_S + 5)
+    found = seen(before)
+    assert found.signs is not None
+    assert found.signs.step.tolist() == [1, 1, 1, 1]
+    assert list(found.signs.dropped) == [{"queue_full": 2}] * 4
+    after = run_of(liveness)
+    assert list(after.worlds[""].ranks) == [0, 1]
 
 
 @pytest.mark.parametrize("what", ["heartbeat", "alert", "maintenance"])
-def test_the_state_changes_with_the_picture_only(what: str) -> None:
+def test_the_content_changes_with_what_is_shown_only(what: str) -> None:
     liveness = Liveness()
-    liveness.take_heartbeat(beat(0), NOW_S)
-
-    def state(alerts: tuple[Alert, ...] = (), nodes: tuple[Maintenance, ...] = ()) -> str:
-        return state_of_run(run_of(liveness), alerts, nodes, NOW_S)
-
-    before, progress = state(), progress_of(run_of(liveness))
-    assert state() == before
-    assert progress_of(run_of(liveness)) == progress
+    liveness.observe_heartbeat(beat(0), NOW_S)
+    before = run_of(liveness).content()
+    assert run_of(liveness).content() == before
     if what == "heartbeat":
-        liveness.take_heartbeat(beat(0, sent_at_s=NOW_S + 5), NOW_S + 5)
-        assert progress_of(run_of(liveness)) != progress
-        assert state() != before
+        liveness.observe_heartbeat(beat(0, sent_at_s=NOW_S + 5), NOW_S + 5)
+        assert run_of(liveness).content() != before
     elif what == "alert":
         alert = Alert(labels={"alertname": "A"}, annotations={}, starts_at_s=1.0)
-        assert state(alerts=(alert,)) != before
+        assert run_of(liveness, alerts=(alert,)).content() != before
     else:
         node = Maintenance(node="n", reason="", at_ns=1, until_ns=2)
-        assert state(nodes=(node,)) != before
+        assert run_of(liveness, maintenance=(node,)).content() != before
 
 
 def test_a_run_that_only_gives_signs_of_life_is_kept_too(

@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.collector.beside_scores import BesideScores
-from otel_straggler.collector.liveness import World
-from otel_straggler.collector.rank_life import RankLife
-from otel_straggler.collector.told_numbers import KEPT_S
+from otel_straggler.collector.runs.liveness import WorldStatus
+from otel_straggler.collector.runs.passthrough import KEPT_S
+from otel_straggler.collector.runs.rank_status import RankStatus
+from otel_straggler.collector.runs.store import RunStore
+from otel_straggler.collector.views.passthrough_series import (
+    passthrough_of_ranks,
+    passthrough_of_run,
+)
 from otel_straggler.model.kernels import KernelCell, KernelTimesBuilder
 from otel_straggler.model.observation import BatchBuilder, Kernel, Section
 from otel_straggler.model.rank import Source
@@ -35,12 +39,12 @@ def power(value: float, who: Source | None = None, gpu: str = "GPU-1") -> Passth
     return PassthroughMetric(who or source(), semconv.HW_POWER, (gpu, "gpu"), value)
 
 
-def tell(beside: BesideScores, *told: PassthroughMetric, now_s: float = NOW_S) -> None:
-    beside.take(DecodedMetrics(heartbeats=(), told=told, points={}), now_s)
+def tell(store: RunStore, *told: PassthroughMetric, now_s: float = NOW_S) -> None:
+    store.observe_passthrough(DecodedMetrics(heartbeats=(), told=told, points={}), now_s)
 
 
 def tell_kernels(
-    beside: BesideScores, *points: tuple[str, float, int], who: Source | None = None
+    store: RunStore, *points: tuple[str, float, int], who: Source | None = None
 ) -> None:
     """Name, seconds, and the second in which the interval ended."""
     builder = KernelTimesBuilder()
@@ -51,16 +55,17 @@ def tell_kernels(
             min_s=0.1, max_s=0.1, scale=6, first=0, runs=np.array([4], np.int64),
         )  # fmt: skip
     times = builder.build()
-    beside.take(DecodedMetrics(heartbeats=(), kernel_times=times, points={}), NOW_S)
+    store.observe_passthrough(DecodedMetrics(heartbeats=(), kernel_times=times, points={}), NOW_S)
 
 
 def shown(
-    beside: BesideScores, worlds: dict[str, World] | None = None, budget: int = 1_000,
+    store: RunStore, worlds: dict[str, WorldStatus] | None = None, budget: int = 1_000,
     slow: frozenset[tuple[str, int]] = frozenset(),
 ) -> dict[str, list[str]]:  # fmt: skip
     """Lines by the name of their metric."""
-    families = beside.of_run(RUN)
-    families.extend(beside.of_ranks(RUN, worlds or {}, budget, slow))
+    its = {group: world.passthrough for group, world in store.run("run").worlds.items()}
+    families = passthrough_of_run(its, RUN)
+    families.extend(passthrough_of_ranks(its, worlds or {}, RUN, budget, slow))
     lines: dict[str, list[str]] = {}
     for line in families.render().decode().splitlines():
         if not line.startswith("#"):
@@ -69,15 +74,15 @@ def shown(
 
 
 @pytest.fixture
-def beside() -> BesideScores:
-    return BesideScores()
+def store() -> RunStore:
+    return RunStore()
 
 
-def test_the_newest_reading_is_shown_with_the_labels_of_the_rank(beside: BesideScores) -> None:
+def test_the_newest_reading_is_shown_with_the_labels_of_the_rank(store: RunStore) -> None:
     """Names as OpenTelemetry's translator makes them."""
-    tell(beside, power(300.0))
-    tell(beside, power(320.5))
-    assert shown(beside)["hw_power_watts"] == [
+    tell(store, power(300.0))
+    tell(store, power(320.5))
+    assert shown(store)["hw_power_watts"] == [
         (
             'hw_power_watts{hw_id="GPU-1",hw_type="gpu",run_id="run",job_name="job",group="",rank="0",'
             'node="n",role="default",collector="c"} 320.5'
@@ -85,119 +90,118 @@ def test_the_newest_reading_is_shown_with_the_labels_of_the_rank(beside: BesideS
     ]
 
 
-def test_a_sensor_that_falls_silent_has_no_value(beside: BesideScores) -> None:
+def test_a_sensor_that_falls_silent_has_no_value(store: RunStore) -> None:
     """Nobody takes the power of yesterday for that of now."""
-    tell(beside, power(300.0, gpu="GPU-1"))
-    tell(beside, power(310.0, gpu="GPU-2"), now_s=NOW_S + KEPT_S)
-    beside.drop_old(NOW_S + KEPT_S + 1.0)
-    [line] = shown(beside)["hw_power_watts"]
+    tell(store, power(300.0, gpu="GPU-1"))
+    tell(store, power(310.0, gpu="GPU-2"), now_s=NOW_S + KEPT_S)
+    store.world("run", "").passthrough.drop_old(NOW_S + KEPT_S + 1.0)
+    [line] = shown(store)["hw_power_watts"]
     assert 'hw_id="GPU-2"' in line
-    beside.forget(["run"])
-    assert shown(beside) == {}
+    store.evict("run")
+    assert shown(store) == {}
 
 
 def test_ranks_of_an_older_attempt_and_ranks_that_are_gone_are_left_out(
-    beside: BesideScores,
+    store: RunStore,
 ) -> None:
     """A world that shrank has no sensors and no kernels of ranks that it lost."""
-    world = World(1)
-    world.ranks[0] = RankLife(source(0, 1), NOW_S, NOW_S)
-    tell(beside, power(1.0, source(0, 1)), power(2.0, source(0, 0)), power(3.0, source(1, 1)))
-    tell_kernels(beside, ("gemm", 1.0, 10), who=source(1, 1))
-    lines = shown(beside, {"": world})
+    world = WorldStatus(1, ranks={0: RankStatus(source(0, 1), NOW_S, NOW_S)})
+    tell(store, power(1.0, source(0, 1)), power(2.0, source(0, 0)), power(3.0, source(1, 1)))
+    tell_kernels(store, ("gemm", 1.0, 10), who=source(1, 1))
+    lines = shown(store, {"": world})
     assert [line.rpartition(" ")[2] for line in lines["hw_power_watts"]] == ["1.0"]
     assert "straggler_kernel_time_seconds_total" not in lines
 
 
-def test_slow_ranks_keep_their_series_and_the_others_are_counted(beside: BesideScores) -> None:
+def test_slow_ranks_keep_their_series_and_the_others_are_counted(store: RunStore) -> None:
     """Even where nothing is left of the budget."""
     for rank in range(8):
-        tell(beside, power(100.0 + rank, source(rank)))
-        tell_kernels(beside, ("gemm", 1.0, 10), who=source(rank))
-    lines = shown(beside, budget=-5, slow=frozenset({("", 5)}))
+        tell(store, power(100.0 + rank, source(rank)))
+        tell_kernels(store, ("gemm", 1.0, 10), who=source(rank))
+    lines = shown(store, budget=-5, slow=frozenset({("", 5)}))
     for name in ("hw_power_watts", "straggler_kernel_time_seconds_total"):
         [line] = lines[name]
         assert 'rank="5"' in line
         [folded] = [x for x in lines["straggler_collector_series_folded"] if f'"{name}"' in x]
         assert folded.endswith(" 7")
-    some = shown(beside, budget=5)
+    some = shown(store, budget=5)
     assert [line.rpartition(" ")[2] for line in some["hw_power_watts"]] == [
         "100.0", "101.0", "102.0", "103.0",
     ]  # fmt: skip
 
 
-def test_kernels_add_up_and_a_repeated_request_counts_once(beside: BesideScores) -> None:
+def test_kernels_add_up_and_a_repeated_request_counts_once(store: RunStore) -> None:
     """By name, over all intervals; the ten that took most."""
     many = [(f"k{n:02}", 1.0 + n, 10) for n in range(12)]
-    tell_kernels(beside, *many)
-    tell_kernels(beside, *many)
-    tell_kernels(beside, ("k11", 2.0, 20), (semconv.OTHER_KERNEL, 500.0, 20))
-    lines = shown(beside)["straggler_kernel_time_seconds_total"]
+    tell_kernels(store, *many)
+    tell_kernels(store, *many)
+    tell_kernels(store, ("k11", 2.0, 20), (semconv.OTHER_KERNEL, 500.0, 20))
+    lines = shown(store)["straggler_kernel_time_seconds_total"]
     values = {line.split('"')[1]: float(line.rpartition(" ")[2]) for line in lines}
     assert len(values) == 10
     assert values["k11"] == pytest.approx(14.0)
     assert "k01" not in values
-    [runs] = [x for x in shown(beside)["straggler_kernel_runs_total"] if '"k11"' in x]
+    [runs] = [x for x in shown(store)["straggler_kernel_runs_total"] if '"k11"' in x]
     assert runs.endswith(" 8")
 
 
-def test_a_new_process_counts_its_kernels_from_0(beside: BesideScores) -> None:
+def test_a_new_process_counts_its_kernels_from_0(store: RunStore) -> None:
     """As Prometheus expects it of a counter."""
-    tell_kernels(beside, ("gemm", 5.0, 10))
-    tell_kernels(beside, ("gemm", 1.0, 20), who=source(session="t"))
-    [line] = shown(beside)["straggler_kernel_time_seconds_total"]
+    tell_kernels(store, ("gemm", 5.0, 10))
+    tell_kernels(store, ("gemm", 1.0, 20), who=source(session="t"))
+    [line] = shown(store)["straggler_kernel_time_seconds_total"]
     assert line.endswith(" 1.0")
 
 
-def test_long_names_of_kernels_are_cut_and_stay_apart(beside: BesideScores) -> None:
+def test_long_names_of_kernels_are_cut_and_stay_apart(store: RunStore) -> None:
     """Two series with equal labels would be refused by Prometheus."""
-    tell_kernels(beside, ("x" * 900, 1.0, 10), ("x" * 901, 2.0, 10))
-    lines = shown(beside)["straggler_kernel_time_seconds_total"]
+    tell_kernels(store, ("x" * 900, 1.0, 10), ("x" * 901, 2.0, 10))
+    lines = shown(store)["straggler_kernel_time_seconds_total"]
     names = {line.split('"')[1] for line in lines}
     assert sorted(map(len, names)) == [200, 200]
 
 
-def checkpoint(beside: BesideScores, rank: int, step: int, end_s: float, attempt: int = 0) -> None:
+def checkpoint(store: RunStore, rank: int, step: int, end_s: float, attempt: int = 0) -> None:
     builder = BatchBuilder()
     section = builder.section_code(Section("save", "checkpoint"))
     start_ns = int((end_s - 1.0) * 1e9)
     builder.add(source(rank, attempt), section, start_ns=start_ns, duration_s=1.0, step=step)
-    beside.note(builder.build())
+    store.observe_spans(builder.build())
 
 
-def test_a_checkpoint_has_one_time(beside: BesideScores) -> None:
+def test_a_checkpoint_has_one_time(store: RunStore) -> None:
     """That of the rank that told it first; a new one, or one after a restart, has its own."""
 
     def told() -> str:
-        [line] = shown(beside)["straggler_run_last_checkpoint_timestamp_seconds"]
+        [line] = shown(store)["straggler_run_last_checkpoint_timestamp_seconds"]
         return line.rpartition(" ")[2]
 
-    checkpoint(beside, 0, step=50, end_s=100.0)
-    checkpoint(beside, 1, step=50, end_s=101.0)
+    checkpoint(store, 0, step=50, end_s=100.0)
+    checkpoint(store, 1, step=50, end_s=101.0)
     assert float(told()) == pytest.approx(100.0)
-    checkpoint(beside, 1, step=100, end_s=200.0)
-    checkpoint(beside, 0, step=50, end_s=300.0)
+    checkpoint(store, 1, step=100, end_s=200.0)
+    checkpoint(store, 0, step=50, end_s=300.0)
     assert float(told()) == pytest.approx(200.0)
-    checkpoint(beside, 0, step=60, end_s=400.0, attempt=1)
+    checkpoint(store, 0, step=60, end_s=400.0, attempt=1)
     assert float(told()) == pytest.approx(400.0)
 
 
-def test_checkpoints_without_steps_are_told_apart_by_time(beside: BesideScores) -> None:
+def test_checkpoints_without_steps_are_told_apart_by_time(store: RunStore) -> None:
     """Ends within seconds are one checkpoint of several ranks."""
     for end_s in (100.0, 103.0, 120.0):
-        checkpoint(beside, 0, step=-1, end_s=end_s)
-    [line] = shown(beside)["straggler_run_last_checkpoint_timestamp_seconds"]
+        checkpoint(store, 0, step=-1, end_s=end_s)
+    [line] = shown(store)["straggler_run_last_checkpoint_timestamp_seconds"]
     assert float(line.rpartition(" ")[2]) == pytest.approx(120.0)
 
 
-def test_goodput_is_that_of_the_rank_that_told_it_last(beside: BesideScores) -> None:
+def test_goodput_is_that_of_the_rank_that_told_it_last(store: RunStore) -> None:
     """One for each group, with the labels of the run only."""
     one = PassthroughMetric(source(0), semconv.RUN_GOODPUT, (), 0.9)
-    tell(beside, one)
-    tell(beside, replace(one, source=source(3), value=0.8), now_s=NOW_S + 5.0)
+    tell(store, one)
+    tell(store, replace(one, source=source(3), value=0.8), now_s=NOW_S + 5.0)
     lost = PassthroughMetric(source(3), semconv.RUN_LOST, ("checkpoint",), 12.0)
-    tell(beside, lost, now_s=NOW_S + 5.0)
-    lines = shown(beside)
+    tell(store, lost, now_s=NOW_S + 5.0)
+    lines = shown(store)
     assert lines["straggler_run_goodput"] == [
         'straggler_run_goodput{run_id="run",job_name="job",group="",collector="c"} 0.8'
     ]

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.alerts.rule import FleetStatus, RunStatus
-from otel_straggler.collector.hangs import Hangs
-from otel_straggler.collector.liveness import Liveness
-from otel_straggler.collector.watching import RunSeen, Watching
+from otel_straggler.alerts.rule import RunStatus
+from otel_straggler.collector.runs.store import RunStore, World
+from otel_straggler.collector.views.alert_input import watched_worlds
+from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
-from otel_straggler.model.verdict import RunVerdicts
-from otel_straggler.score.settings import HangSettings
+from otel_straggler.model.verdict import RunVerdicts, hang_subject
+
+from .watched_world import WatchedWorld
 
 NOW = 1_790_000_000.0
 EVERYWHERE = frozenset(f"node-{rank}" for rank in range(4))
@@ -24,9 +25,11 @@ def source(rank: int, session: str = "a") -> Source:
     return Source(run_id="run", rank=rank, node=f"node-{rank}", world_size=4, session_id=session)
 
 
-def seen(*, silent: tuple[int, ...] = (), absent: tuple[int, ...] = (), **told: Any) -> RunSeen:
+def seen(
+    *, silent: tuple[int, ...] = (), absent: tuple[int, ...] = (), **told: Any
+) -> tuple[RunView, World]:
     """A run of four ranks after five minutes; some fell silent four minutes ago."""
-    liveness, hangs = Liveness(), Hangs()
+    world = RunStore().world("run", "")
     for at_s in range(0, 301, 5):
         for rank in range(4):
             if rank in absent or (rank in silent and at_s > 60):
@@ -39,45 +42,44 @@ def seen(*, silent: tuple[int, ...] = (), absent: tuple[int, ...] = (), **told: 
                 open_section="forward",
                 **told,
             )
-            liveness.take_heartbeat(beat, NOW + at_s)
-        world = liveness.worlds("run")[""]
-        found = hangs.look("run", "", world, NOW + at_s)
+            world.liveness.observe_heartbeat(beat, NOW + at_s)
+        status = world.liveness.status
+        assert status is not None
+        found = world.hangs.evaluate(status, NOW + at_s)
     assert found is not None
-    return RunSeen(run_id="run", jobs={"": "llm"}, worlds={"": world}, found={"": found})
+    view = RunView(
+        run_id="run", now_s=NOW + 300, jobs={"": "llm"}, worlds={"": status}, found={"": found}
+    )
+    return view, world
 
 
 def watched(
-    run: RunSeen,
+    run: tuple[RunView, World],
     mode: Any = "page",
     *,
     acknowledged: bool = False,
     nodes: frozenset[str] = frozenset(),
-) -> FleetStatus:
-    watching = Watching(
-        mode, HangSettings(), lambda run_id, group: acknowledged and run_id == "run"
-    )
-    assert (
-        watching.watched((), nodes, NOW).collector,
-        watching.watched((), nodes, NOW).cluster,
-    ) == ("", "")
-    watching.sign("c1", "prod")
-    return watching.watched([run], nodes, NOW + 300)
+    **changes: Any,
+) -> list[RunStatus]:
+    view, world = run
+    if acknowledged:
+        changes["judged"] = RunVerdicts(silenced=frozenset({hang_subject("")}))
+    view = replace(view, mode=mode, **changes)
+    return list(watched_worlds(view, {"": world}, nodes))
 
 
-def only(run: RunSeen, **how: Any) -> RunStatus:
-    (found,) = watched(run, **how).runs
+def only(run: tuple[RunView, World], **how: Any) -> RunStatus:
+    (found,) = watched(run, **how)
     return found
 
 
-def test_a_collector_signs_what_it_shows() -> None:
-    shown = watched(seen())
-    assert (shown.collector, shown.cluster, shown.now_s, shown.pages) == (
-        "c1",
-        "prod",
-        NOW + 300,
-        True,
-    )
-    assert (shown.runs[0].job, shown.runs[0].attempt, shown.runs[0].clashes) == ("llm", 0, 0)
+def test_a_collector_signs_what_it_shows(kit: Any) -> None:
+    world = WatchedWorld(kit.settings())
+    world.live(5.0)
+    shown = world.watched
+    assert (shown.collector, shown.pages) == ("c", True)
+    assert shown.now_s == pytest.approx(world.now_s)
+    assert (shown.runs[0].job, shown.runs[0].attempt, shown.runs[0].clashes) == ("job", 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -91,9 +93,7 @@ def test_a_collector_signs_what_it_shows() -> None:
 )
 def test_a_run_calls_people_if_it_and_its_collector_may(mode: str, told: Any, pages: bool) -> None:
     """A run that says nothing may."""
-    shown = watched(seen(page=told), mode)
-    assert shown.pages == (mode == "page")
-    assert shown.runs[0].pages == pages
+    assert only(seen(page=told), mode=mode).pages == pages
 
 
 def test_ranks_that_are_lost_are_named_with_their_nodes() -> None:
@@ -123,7 +123,7 @@ def test_nobody_is_to_blame_for_a_run_that_trains() -> None:
         "",
         (),
     )
-    assert only(RunSeen(run_id="run", worlds=seen().worlds)).state == "starting"
+    assert only(seen(), found={}).state == "starting"
 
 
 @pytest.mark.parametrize(
@@ -167,17 +167,17 @@ def test_what_people_have_silenced_is_not_shown(by_hand: Any) -> None:
     """Nor a verdict of another group, but under that."""
     slow, other = by_hand.verdict(), by_hand.verdict(group="actor", subject_id="x")
     judged = RunVerdicts(changes=(slow, other))
-    shown = watched(replace(seen(), judged=judged)).runs
+    shown = watched(seen(), judged=judged)
     assert {run.group: run.verdicts for run in shown} == {"": (slow,), "actor": (other,)}
     quiet = replace(judged, silenced=frozenset({slow.subject_id}))
-    assert only_of(watched(replace(seen(), judged=quiet)), "") == ()
+    assert only_of(watched(seen(), judged=quiet), "") == ()
 
 
-def only_of(shown: FleetStatus, group: str) -> Any:
-    return next(run.verdicts for run in shown.runs if run.group == group)
+def only_of(shown: list[RunStatus], group: str) -> Any:
+    return next(run.verdicts for run in shown if run.group == group)
 
 
 def test_two_sessions_of_a_rank_are_one_clash() -> None:
     """However many of them there are."""
     clashes = (source(1, "a"), source(1, "b"), source(2, "a"))
-    assert only(replace(seen(), clashes=clashes)).clashes == 2
+    assert only(seen(), clashes=clashes).clashes == 2

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.collector.admission import Admission
-from otel_straggler.collector.crowding import LIVE_S, Crowding
+from otel_straggler.collector.admission import ByteBudget
+from otel_straggler.collector.runs.admission import LIVE_S, AdmissionControl
+from otel_straggler.collector.runs.eviction import Eviction
+from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import ScoringSettings
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.rank import Source
@@ -26,8 +28,22 @@ from .watched_world import WatchedWorld
 Start = Callable[..., Any]
 
 
-def crowding(**limits: int) -> Crowding:
-    return Crowding(ScoringSettings(**{"max_runs": 2, "max_groups": 2, **limits}))
+class Crowd:
+    """Who is let in, and what is evicted, where of nobody anything else is known."""
+
+    def __init__(self, **limits: int) -> None:
+        settings = ScoringSettings(**{"max_runs": 2, "max_groups": 2, **limits})
+        self.store = RunStore()
+        self.control = AdmissionControl(settings, self.store)
+        self._eviction = Eviction(settings, 1e9)
+
+    def evict(self, now_s: float) -> None:
+        self.control.drop_old(now_s)
+        for run in list(self.store.runs.values()):
+            for group in self._eviction.due_worlds(run, now_s):
+                self.store.evict_world(run.run_id, group)
+        for run_id in self._eviction.due_runs(self.store.runs.values(), lambda _: False, now_s):
+            self.store.evict(run_id)
 
 
 def beat(run_id: str, group: str = "", rank: int = 0) -> DecodedMetrics:
@@ -35,34 +51,34 @@ def beat(run_id: str, group: str = "", rank: int = 0) -> DecodedMetrics:
     return DecodedMetrics(heartbeats=(Heartbeat(source=source),), points={})
 
 
-def is_let_in(its: Crowding, run_id: str, now_s: float, group: str = "") -> bool:
-    left = its.admitted(beat(run_id, group), now_s)
+def is_let_in(its: Crowd, run_id: str, now_s: float, group: str = "") -> bool:
+    left = its.control.admitted(beat(run_id, group), now_s)
     assert isinstance(left, DecodedMetrics)
     return len(left.heartbeats) == 1
 
 
 def test_runs_that_send_keep_their_places() -> None:
     """10,000 others come and are turned away; what is remembered of them is bounded."""
-    its = crowding()
+    its = Crowd()
     assert is_let_in(its, "a", 0.0)
     assert is_let_in(its, "b", 0.0)
     for n in range(10_000):
         assert not is_let_in(its, f"run-{n}", 1.0)
     assert is_let_in(its, "a", 2.0)
-    assert its.counts["run"] == 10_000
-    assert len(its._turned_away) == 1_000
-    (told,) = its.problems({})
+    assert its.control.counts["run"] == 10_000
+    assert len(its.control._rejected) == 1_000
+    (told,) = its.control.problems({})
     assert "at least 1,000" in told
     assert "OTEL_STRAGGLER_RUN_ID" in told
 
 
 def test_a_silent_run_gives_way_and_so_does_one_that_has_ended() -> None:
     """A job that is started again and again, each time with another run id, is watched."""
-    its = crowding()
+    its = Crowd()
     for n in range(10):
         assert is_let_in(its, f"restart-{n}", float(n))
-        its.end(f"restart-{n}", "", float(n))
-        its.keep_only({}, float(n))
+        its.control.end(Source(run_id=f"restart-{n}", rank=0), float(n))
+        its.evict(float(n))
     assert is_let_in(its, "a", 20.0)
     assert is_let_in(its, "b", 20.0)
     assert not is_let_in(its, "c", 20.0 + LIVE_S - 1)
@@ -70,17 +86,18 @@ def test_a_silent_run_gives_way_and_so_does_one_that_has_ended() -> None:
 
 
 def test_what_was_turned_away_is_told_while_it_goes_on() -> None:
-    its = crowding(max_runs=1)
+    its = Crowd(max_runs=1)
     is_let_in(its, "a", 0.0)
     is_let_in(its, "b", 0.0)
-    its.keep_only({"a": [""]}, LIVE_S)
-    assert len(its.problems({})) == 1
-    its.keep_only({"a": [""]}, LIVE_S + 1.0)
-    assert its.problems({}) == ()
+    is_let_in(its, "a", LIVE_S)
+    its.evict(LIVE_S)
+    assert len(its.control.problems({})) == 1
+    its.evict(LIVE_S + 1.0)
+    assert its.control.problems({}) == ()
 
 
 def test_groups_of_a_run_are_bounded_and_other_runs_have_theirs() -> None:
-    its = crowding()
+    its = Crowd()
     assert [is_let_in(its, "a", 0.0, f"g{n}") for n in range(4)] == [True, True, False, False]
     assert is_let_in(its, "b", 0.0, "g9")
     assert is_let_in(its, "a", 0.0, "g1")
@@ -89,19 +106,18 @@ def test_groups_of_a_run_are_bounded_and_other_runs_have_theirs() -> None:
 def test_a_group_that_has_ended_or_is_silent_gives_its_place_to_one_that_was_turned_away() -> None:
     """A run of weeks in which an evaluation of its own name begins again and again: the trainer
     keeps its place, and every evaluation has one."""
-    its = crowding()
+    its = Crowd()
     for n in range(10):
         now_s = float(n)
         assert is_let_in(its, "run", now_s, "trainer")
         assert is_let_in(its, "run", now_s, f"eval-{n}")
         assert not is_let_in(its, "run", now_s, f"eval-{n + 1}")
-        its.end("run", f"eval-{n}", now_s)
-        its.keep_only({"run": ["trainer"]}, now_s)
+        its.control.end(Source(run_id="run", group=f"eval-{n}", rank=0), now_s)
+        its.evict(now_s)
     assert is_let_in(its, "run", 10.0, "silent")
-    its.move(-3_600.0)  # the clock was set back by an hour, and no place is free for it
-    assert is_let_in(its, "run", 10.0 - 3_600.0 + LIVE_S - 1, "trainer")
-    assert not is_let_in(its, "run", 10.0 - 3_600.0 + LIVE_S - 1, "new")
-    assert is_let_in(its, "run", 10.0 - 3_600.0 + LIVE_S, "new")
+    assert is_let_in(its, "run", 10.0 + LIVE_S - 1, "trainer")
+    assert not is_let_in(its, "run", 10.0 + LIVE_S - 1, "new")
+    assert is_let_in(its, "run", 10.0 + LIVE_S, "new")
 
 
 class Days:
@@ -112,7 +128,7 @@ class Days:
         settings = kit.settings(**{f"scoring__{name}": most for name, most in limits.items()})
         self.worker = Worker(
             settings,
-            Admission(1 << 30),
+            ByteBudget(1 << 30),
             monotonic_ns=lambda: int(self.now_s * 1e9),
             wall_s=lambda: self.now_s,
         )
@@ -129,7 +145,7 @@ class Days:
             source=source, sent_at_s=self.now_s, finished_at_s=self.now_s if is_end else None
         )
         for content in (spans, DecodedMetrics(heartbeats=(beat,), points={})):
-            self.worker.take(content, 0)
+            self.worker.ingest(content, 0)
         self.worker.process_queued()
         self.worker.tick()
 
@@ -154,7 +170,7 @@ def test_run_101_takes_the_place_of_one_that_has_ended_not_of_one_that_trains(ki
         its.now_s += 2.0
         its.worker.tick()
         assert its.watched() == its.scored() == {("trains", ""), (f"short-{n}", "")}
-    assert its.worker.counts().turned_away["run"] == 0
+    assert its.worker.counts().rejected["run"] == 0
 
 
 def test_a_group_that_is_let_go_is_let_go_everywhere(kit: Any) -> None:
@@ -167,30 +183,26 @@ def test_a_group_that_is_let_go_is_let_go_everywhere(kit: Any) -> None:
         its.now_s += 2.0
         its.worker.tick()
         assert its.watched() == its.scored() == {("run", "trainer"), ("run", f"eval-{n}")}
-    assert its.worker.counts().turned_away["group"] == 0
-    hangs = its.worker._hangs
-    kept = {"trainer", "eval-4"}
-    assert set(hangs._judges["run"]) <= kept
-    assert {group for _, group in its.worker.recent._rings} <= kept
-    assert {process[0] for process in its.worker._histograms._spans._of["run"]} == kept
+    assert its.worker.counts().rejected["group"] == 0
+    assert set(its.worker._store.runs["run"].worlds) == {"trainer", "eval-4"}
 
 
 def test_of_one_request_only_what_is_turned_away_is_left_out(kit: Any) -> None:
     """Rows, progress, signs of life, histograms."""
-    its = crowding(max_runs=1)
+    its = Crowd(max_runs=1)
     is_let_in(its, "run", 0.0)
     wanted, other = kit.rank(0), kit.rank(1, run_id="other")
     body = kit.spans_of(wanted, [1, 2]) + kit.spans_of(other, [1, 2, 3])  # messages are joined so
-    left = its.admitted(SpanDecoder().decode(body), 0.0)
+    left = its.control.admitted(SpanDecoder().decode(body), 0.0)
     assert isinstance(left, DecodedSpans)
     assert len(left.batch) == 2
     assert [source.run_id for source in left.progress] == ["run"]
     assert {left.batch.sources[code].run_id for code in left.batch.source.tolist()} == {"run"}
     beats = kit.beat_of(wanted, sent_at_s=1.0) + kit.beat_of(other, sent_at_s=1.0)
-    signs = its.admitted(MetricDecoder().decode(beats), 0.0)
+    signs = its.control.admitted(MetricDecoder().decode(beats), 0.0)
     assert isinstance(signs, DecodedMetrics)
     assert [b.source.run_id for b in signs.heartbeats] == ["run"]
-    assert its.counts["run"] == 2
+    assert its.control.counts["run"] == 2
 
 
 def test_the_mistake_is_told_where_people_look(
@@ -231,7 +243,7 @@ def test_a_mistake_of_ours_keeps_nobody_out(kit: Any, monkeypatch: pytest.Monkey
         raise IndexError
 
     world = WatchedWorld(kit.settings())
-    monkeypatch.setattr(world.worker._crowding, "admitted", fails)
+    monkeypatch.setattr(world.worker._admission, "admitted", fails)
     world.live(5.0)
-    assert world.worker._liveness.runs() == ("run",)
+    assert list(world.worker.snapshot.runs) == ["run"]
     assert world.worker.counts().failures == len(world.keys())
