@@ -143,11 +143,11 @@ class Notifying:
             return  # nothing has been published yet
         self._ask_what_was_told(watched.collector)
         alerts = self._firing.follow(self._evaluate(watched), watched)
+        self._views.show_alerts(self._firing.by_run)
         if self._alertmanagers is not None:
             self._alertmanagers.take(alerts, self._wall_s())
         if self._webhook is not None:
             self._tell(self._webhook, alerts)
-        self._views.show_alerts(self._firing.by_run)
         is_news = self._firing.keys != self._told
         if is_news:
             self._told = self._firing.keys

@@ -290,7 +290,7 @@ class TestBadRequests:
         self, live: Any, kit: Any, way: Way
     ) -> None:
         """Nothing of the request is kept; afterwards it is taken."""
-        admission = live.collector._admission
+        admission = live.collector._budget
         size = 256 * 1024 * 1024
         assert admission.reserve(size, "traces")
         body = kit.spans_of(kit.rank(0, 1), [0])
