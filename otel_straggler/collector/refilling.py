@@ -10,8 +10,8 @@ from typing import Final, Protocol
 
 from otel_straggler.collector.page_history import PageHistory
 from otel_straggler.collector.runs.timeline import MAX_COLUMNS
-from otel_straggler.publish.picture import Column
 from otel_straggler.errors import StragglerError
+from otel_straggler.publish.picture import Column
 
 _log = logging.getLogger(__name__)
 
