@@ -1,4 +1,4 @@
-"""The page about alerts: what the catalogue and its settings hold, with the words around it."""
+"""The page about alerts: the catalogue and its settings, with the text around them."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def page() -> str:
 _TEXT = """# Alerts
 
 Rules for Prometheus and Mimir, an example for Alertmanager, notification templates and a \
-[runbook](../../alerts/RUNBOOK.md) stand in `alerts/`. All of it is made of one catalogue in the \
-package; nothing there is written by hand.
+[runbook](../../alerts/RUNBOOK.md) are in `alerts/`. They are rendered from one catalogue in the \
+package; only the templates are written by hand.
 
 ## Load the rules
 ```
@@ -59,51 +59,50 @@ and for the collector, `otel-straggler collector --config FILE`:
 ```yaml
 metrics:
   listen: 0.0.0.0:9464                 # Prometheus is on another machine
-  allowed_hosts: [collector.example]   # the name in its targets; else it is answered 403
+  allowed_hosts: [collector.example]   # the name in its targets; any other gets a 403
   collector_id: collector-0            # kept over restarts
 alerts:
-  mode: page                           # the default, observe, calls nobody
+  mode: page                           # the default, observe, notifies nobody
 ```
 Addresses and the machine's own host name need no `allowed_hosts`. For Mimir: \
 `mimirtool rules load otel-straggler-rules.yaml`. The rules remember runs for longer than a \
 collector lives, so keep at least 4 days of data.
 
 `alerts/alertmanager.yaml` shows routes and inhibition; put your receivers in, for it names \
-examples. Whether an alert arrives: `otel-straggler alerts test --alertmanager \
+examples. To test that an alert arrives: `otel-straggler alerts test --alertmanager \
 http://alertmanager:9093`.
 
-`check` looks for PromQL, metrics and labels that nothing publishes (with the package \
-promql-parser), and asks `promtool` and `amtool` where they are installed.
+`check` finds wrong PromQL, and metrics and labels that nothing publishes (with the package \
+promql-parser), and runs `promtool` and `amtool` where they are installed.
 
 ## Modes
-Every alert has a label `mode`. It is the collector's setting `alerts.mode`. With `observe`, the \
-default, everything is computed and shown, and the example routes it to nobody. With `page` it \
-goes where its severity says. A run that says `training.run.page=false`, and a hang whose culprits \
-are all on hosts under maintenance, are observed as well. Rules read the mode from \
-`straggler_run_pages` and `straggler_collector_pages`, so nothing has to be rendered anew.
+Every alert has a label `mode`: the collector's setting `alerts.mode`. With `observe`, the \
+default, everything is evaluated and shown, and the example routes it to nobody. With `page` it is \
+routed by its severity. A run with `training.run.page=false`, and a hang whose culprits are all on \
+hosts under maintenance, are observed as well. Rules read the mode from `straggler_run_pages` and \
+`straggler_collector_pages`, so nothing has to be rendered again.
 
 ## The alerts
 {alerts}
 Labels: `alertname`, `severity`, `domain`, `mode`, `collector`, and as they apply `cluster`, \
 `team`, `run_id`, `job_name`, `group`, `rank`, `node`, `role`, `section`, `cause`, `reason`. Of a \
-run at most 20 ranks are named by one alert. A score or verdict that is gone is told of for \
-{keep} more, so that a gap between windows or a restart of the collector is no all-clear.
+run at most 20 ranks are named by one alert. An alert on a score or a verdict keeps firing for \
+{keep} after its end, so that a gap between windows or a restart of the collector is no all-clear.
 
-## What is said once
-The example inhibits, for the same run: under `StragglerRunHung` the alerts on its single ranks, \
-and on missing ranks and data; under `StragglerRunForgotten` that it hangs. For the same run and \
-node: under `StragglerHostSlow` the slow ranks there; one that is only a warning never hides a \
-critical one. For the same collector: under `StragglerCollectorDown` silent runs and missing data, \
-never a hung run.
+## Inhibition
+The example inhibits, for the same run: while `StragglerRunHung` fires the alerts on its single \
+ranks, and on missing ranks and data; while `StragglerRunForgotten` fires that it hangs. For the \
+same run and node: while `StragglerHostSlow` fires the slow ranks there; a warning never inhibits \
+a critical alert. For the same collector: while `StragglerCollectorDown` fires silent runs and \
+missing data, never a hung run.
 
 ## When a collector is gone
-The last word counts. A run that hung when it was last heard of stays hung, {give_up} long, until \
-any collector has a newer word; ranks that somebody was told of stay told. Then \
-`StragglerRunForgotten` says that monitoring gave up; it is sent to a receiver that sends no \
-all-clear. A run that trained when its collector died is silent, not hung. A \
-collector that restarts needs a timeout to see that a run still hangs: for its first {keep} an \
-alert that fired before goes on. Where two collectors \
-have known a run, the newer word wins, also after that collector has let the run go.
+The last report counts. A run that hung when it was last seen stays hung for {give_up}, until any \
+collector has a newer report; alerts on its ranks go on firing. Then `StragglerRunForgotten` says \
+that monitoring gave up; it is sent to a receiver that sends no all-clear. A run that trained when \
+its collector died is silent, not hung. A collector that restarts needs a timeout to see that a \
+run still hangs: for its first {keep} an alert that fired before goes on. Where two collectors \
+have known a run, the newer report wins, also after that collector has evicted the run.
 
 ## How long it takes
 Heartbeat + timeout + scrape + evaluation + `for` + `group_wait`:
@@ -111,21 +110,20 @@ Heartbeat + timeout + scrape + evaluation + `for` + `group_wait`:
 {delays}
 The mean is half a heartbeat, half a scrape and half an evaluation less. `group_wait` must not be \
 shorter than an evaluation, else a rank's alert leaves before that of its run can inhibit it. \
-Alerts of a group that is known already wait for `group_interval` instead.
+Alerts of a group that exists already wait for `group_interval` instead.
 
 Measured (`python -m benchmarks.alert_delay`, [result](../measurements/alert_delay.json)): real \
 gloo ranks, Prometheus and Alertmanager, all waits 0.5 to 1 s and timeouts of 3 and 4 s, so that \
-the \
-sum above is 7.5 s for a lost rank and 8.5 s for a stuck one; eight faults of each kind. From the \
-fault to the webhook it took, median and longest, 6.0 and 6.4 s for a stopped process, 5.7 and \
+the sum above is 7.5 s for a lost rank and 8.5 s for a stuck one; eight faults of each kind. From \
+the fault to the webhook it took, median and longest, 6.0 and 6.4 s for a stopped process, 5.7 and \
 6.3 s for a killed one, 6.9 and 7.6 s for a deadlocked collective, 4.7 and 5.2 s for a slow rank. \
 All 32 named the right rank. On a machine with three times as much work as processors some took \
 10 s more: the collector must get to run.
 
 ## Scores without a collector
-`alerts/otel-straggler-recording-rules.yaml` makes scores of the histogram \
+`alerts/otel-straggler-recording-rules.yaml` computes scores from the histogram \
 `straggler.section.duration`, which ranks send to an endpoint that does not score, with stock \
-Prometheus or Mimir alone. The labels are those of OpenTelemetry's translator: let the \
+Prometheus or Mimir alone. Labels are those of OpenTelemetry's translator: let the \
 OpenTelemetry Collector copy resource attributes (`resource_to_telemetry_conversion`), or \
 Prometheus promote them (`promote_resource_attributes`: `service.name`, `host.name`, \
 `training.run.id`, `training.group`, `training.rank`, `training.role`). What is recorded has the \
@@ -145,9 +143,9 @@ For `otel-straggler alerts render --set NAME=VALUE`.
 ## Limits
 - `StragglerNoData` needs a window to be shorter than `no_data_seconds`: with steps of more than \
 45 s lower `scoring.window_steps` or raise it.
-- `StragglerRunSilent` and `StragglerCollectorDown` are told for an hour, and by Prometheus only.
-- Thresholds are those of all runs; a run has none of its own.
-- Not tried here: Mimir, Slack and PagerDuty themselves, Prometheus 3.
+- `StragglerRunSilent` and `StragglerCollectorDown` fire for an hour, and from Prometheus only.
+- Thresholds apply to all runs; a run has none of its own.
+- Not tested: Mimir, Slack and PagerDuty themselves, Prometheus 3.
 """
 
 
@@ -166,7 +164,7 @@ def _alerts(settings: AlertSettings) -> str:
                 "Prometheus" if rule.predicate is None else "Prometheus, collector",
             ]
         )
-    return table(["alert", "severity", "domain", "after", "told by"], rows)
+    return table(["alert", "severity", "domain", "after", "evaluated by"], rows)
 
 
 def _delays(settings: AlertSettings) -> str:
@@ -199,9 +197,9 @@ def _delays(settings: AlertSettings) -> str:
 
 def _settings() -> str:
     names = [field.name for field in dataclasses.fields(AlertSettings)]
-    told = described(AlertSettings, names, "Attributes")
+    meanings = described(AlertSettings, names, "Attributes")
     rows = [
-        [code(name), code(getattr(AlertSettings(), name)), RULES[name][0], told[name]]
+        [code(name), code(getattr(AlertSettings(), name)), RULES[name][0], meanings[name]]
         for name in names
         if name != "mode"
     ]

@@ -1,1 +1,1 @@
-"""What people are told of, and when: one catalogue, for Prometheus and for the collector itself."""
+"""Alerts: one catalogue, rendered for Prometheus and evaluated by the collector itself."""

@@ -28,13 +28,13 @@ _COLLECTOR: Final = ("cluster", "collector", "mode")
 
 @dataclass(frozen=True, slots=True)
 class Inhibition:
-    """While ``source`` fires, nobody is told of ``targets`` about the same.
+    """While ``source`` fires, nobody is notified of ``targets`` about the same.
 
     Attributes:
         source: name of an alert.
         targets: names of alerts.
         equal: labels that must have the same value on both; one that both lack is equal. ``mode``
-            is always among them: what calls nobody must not silence what does.
+            is always among them: an alert that notifies nobody must not silence one that does.
         covered: "any"; "not_graver": none that is critical unless the source is; "milder": only
             what is not critical, by a source that is.
     """
@@ -96,7 +96,7 @@ INHIBITIONS: Final = (
 
 
 def uninhibited(alerts: Iterable[Alert], firing: Iterable[Alert]) -> tuple[Alert, ...]:
-    """Those for which no alert that fires stands, in order.
+    """Alerts that no firing alert inhibits, in order.
 
     Args:
         alerts: any, ended ones too: that the ranks of a hung run are no longer lost is no news.

@@ -17,8 +17,8 @@ class AlertSettings:
     """When alerts fire, and where their links lead.
 
     Attributes:
-        mode: observe (everything is computed and labelled so, nobody is called) or page. The
-            collector publishes it; rules that are rendered follow what it publishes.
+        mode: observe (everything is evaluated and labelled so, nobody is notified) or page. The
+            collector publishes it; rendered rules follow what it publishes.
         relative_threshold: a section's score against the best rank below this is an alert.
         individual_threshold: the same against the rank's own best.
         gpu_threshold: the same for the kernels of a rank against the best.
@@ -26,7 +26,7 @@ class AlertSettings:
         score_for_seconds: how long a score must be low.
         straggling_for_seconds: how long a verdict must stand; it is confirmed over steps already.
         hang_for_seconds: how long a state must last; timeouts have passed already.
-        missing_for_seconds: how long ranks may take to be heard of for the first time.
+        missing_for_seconds: how long ranks may take to report for the first time.
         no_data_seconds: how long a run may train without scores. It must be longer than a window:
             at most 20 steps (``scoring.window_steps``), and five of long ones.
         run_slow_for_seconds: how long a run must be slow.
@@ -34,10 +34,10 @@ class AlertSettings:
         collector_down_for_seconds: how long a collector may be away.
         keep_firing_seconds: what an alert on a score or a verdict outlasts: gaps between windows,
             a collector that restarts and does not know yet that a run still hangs.
-        give_up_seconds: how long a run that hung when it was last heard of is held to hang.
+        give_up_seconds: how long a run that hung when it was last seen counts as hung.
         evaluation_seconds: interval of the rule groups.
-        dashboard_url: of the page of a run; ``var-cluster=``, ``var-run_id=`` and so on are added.
-            Empty = no link.
+        dashboard_url: address of the run dashboard; ``var-cluster=``, ``var-run_id=`` and so on are
+            added. Empty = no link.
         runbook_url: where you keep ``alerts/RUNBOOK.md``; ``#`` and the alert's name are added.
             Empty = no link.
         alertmanager_url: where alerts are silenced. Empty = no link.
@@ -65,7 +65,7 @@ class AlertSettings:
 
     @property
     def remembered_s(self) -> float:
-        """How far back the rules look for what a collector that is gone has said."""
+        """How far back the rules look for the last report of a collector that is gone."""
         return self.give_up_seconds + 86_400.0
 
 
@@ -114,7 +114,7 @@ RULES: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
     "runbook_url": _LINK,
     "alertmanager_url": _LINK,
 }
-"""By name: what is accepted, in words and as a predicate."""
+"""By name: what is accepted, as text and as a predicate."""
 
 
 def read_settings(values: Mapping[str, Any], *, where: str = "alerts") -> AlertSettings:
