@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
-import urllib.error
-import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from otel_straggler.cli.report_table import printable
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
-from otel_straggler.transport.tls_advice import tls_advice
+from otel_straggler.transport.client import NO_ANSWER, Response
+from otel_straggler.transport.http import HttpClient, tls_advice
 
-TIMEOUT_S = 5.0
-_REFUSED = 400
+_SILENCE_S, _TIMEOUT_S = 5.0, 600.0
+"""Of a wait, and of a request: a large report may take its time."""
+_MAX_BYTES = 1024 * 1024 * 1024
+_REFUSED, _NOT_FOUND = 400, 404
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_MAX_REDIRECTS = 10
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}|\[[0-9a-fA-F:.]+\]:\d{1,5}")
+
+
+class NotFoundError(InputError):
+    """Raised when a server has no such page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,52 +47,72 @@ class Server:
         Raises:
             InputError: it refuses, or is another program.
             UnavailableError: nobody answers.
-            ConfigError: the URL is none.
         """
         where = self.url + path
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Accept": "application/json", "Content-Type": "application/json"}
-        try:
-            request = urllib.request.Request(  # noqa: S310 (checked by base_url)
-                where, data, headers, method=method
-            )
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
-                content = answer.read()
-        except urllib.error.HTTPError as error:
-            raise InputError(self._why(where, error)) from error
-        except OSError as error:
-            reason = str(getattr(error, "reason", None) or error)
-            remedy = remedy_of(where, reason, self.remedy)
-            message = describe(where=where, value=reason, expected=self.expected, remedy=remedy)
-            raise UnavailableError(message) from error
-        except (ValueError, http.client.HTTPException) as error:
-            raise ConfigError(self._wrong(where, printable(str(error)))) from error
-        return self._read(where, content)
-
-    def _read(self, where: str, content: bytes) -> Any:
-        if not content:
+        response = exchange(where, body, method)
+        if response.status == NO_ANSWER:
+            remedy = remedy_of(where, response.error, self.remedy)
+            raise unavailable(where, response, self.expected, remedy)
+        if not response.is_success:
+            text = self._refusal(where, response)
+            raise NotFoundError(text) if response.status == _NOT_FOUND else InputError(text)
+        if not response.body:
             return None
         try:
-            return json.loads(content)
+            return json.loads(response.body)
         except (ValueError, RecursionError) as error:
             raise InputError(self._wrong(where, "no JSON")) from error
 
-    def _why(self, where: str, error: urllib.error.HTTPError) -> str:
-        """The server's own sentence where it has one."""
-        try:
-            told = json.loads(error.read())
-        except (OSError, ValueError, http.client.HTTPException):
-            told = ""
-        if isinstance(told, dict):
-            told = told.get("error") or told.get("message") or ""
-        sentence = printable(str(told), 1_000)
-        if error.code == _REFUSED and sentence:
-            return f"{where}: {sentence}"
-        value = f"HTTP {error.code}" + (f": {sentence}" if sentence else "")
+    def _refusal(self, where: str, response: Response) -> str:
+        reason = reason_in(response)
+        if response.status == _REFUSED and reason:
+            return f"{where}: {reason}"
+        value = f"HTTP {response.status}" + (f": {reason}" if reason else "")
         return self._wrong(where, value)
 
     def _wrong(self, where: str, value: str) -> str:
         return describe(where=where, value=value, expected=self.expected, remedy=self.remedy)
+
+
+def exchange(
+    url: str, body: Any = None, method: str | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
+    """The response to a GET, which follows redirects, or to the POST of ``body`` as JSON, or to
+    ``method``."""
+    data = None if body is None else json.dumps(body).encode()
+    json_headers = {"Accept": "application/json", "Content-Type": "application/json"}
+    for _ in range(_MAX_REDIRECTS):
+        client = HttpClient(url, timeout_s=_TIMEOUT_S, silence_s=_SILENCE_S, max_bytes=_MAX_BYTES)
+        response = client.send(
+            method or ("GET" if data is None else "POST"),
+            data,
+            headers={**json_headers, **(headers or {})},
+        )
+        client.close()
+        target = urljoin(url, response.headers.get("location", ""))
+        is_elsewhere = response.status in _REDIRECTS and target.startswith(("http://", "https://"))
+        if data is not None or method is not None or not is_elsewhere or target == url:
+            break
+        url = target
+    return response
+
+
+def unavailable(where: str, response: Response, expected: str, remedy: str) -> UnavailableError:
+    """Nobody answers there."""
+    return UnavailableError(
+        describe(where=where, value=printable(response.error), expected=expected, remedy=remedy)
+    )
+
+
+def reason_in(response: Response) -> str:
+    """The server's own sentence for a refusal; empty if it has none."""
+    try:
+        answer = json.loads(response.body)
+    except (ValueError, RecursionError):
+        return ""
+    if isinstance(answer, dict):
+        answer = answer.get("error") or answer.get("message") or ""
+    return printable(str(answer), 1_000)
 
 
 def remedy_of(url: str, reason: str, usual: str) -> str:

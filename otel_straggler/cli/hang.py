@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -17,15 +16,17 @@ import click
 
 from otel_straggler import semconv
 from otel_straggler.cli.evidence import evidence_json, evidence_lines, gather
+from otel_straggler.cli.exchange import exchange, reason_in, unavailable
 from otel_straggler.cli.report_table import printable
 from otel_straggler.cli.stacks_from_outside import stacks
-from otel_straggler.cli.top import DEFAULT_COLLECTOR, TIMEOUT_S, report_url
+from otel_straggler.cli.top import DEFAULT_COLLECTOR, report_url
 from otel_straggler.collector.commands_settings import TOKEN_VARIABLE
-from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
+from otel_straggler.errors import ConfigError, InputError, describe
 from otel_straggler.model.diagnostics import FlightRecord
 from otel_straggler.publish.hang_json import ranks_text
 from otel_straggler.receive.flight_records import read_flight_records
 from otel_straggler.score.hangs.collectives import Cause, HangFindings, find_hang
+from otel_straggler.transport.client import NO_ANSWER, Response
 
 _READ = "read"
 
@@ -223,7 +224,7 @@ def ask(
     asked: dict[str, Any] = {"verb": verb, "run": run_id, "group": group}
     if ranks:
         asked["ranks"] = list(ranks)
-    told = _fetched(url, json.dumps(asked).encode())
+    told = _fetched(url, asked)
     rank_of = {str(one["id"]): int(one["rank"]) for one in told["commands"]}
     click.echo(f"Asked {ranks_text(list(rank_of.values()))} of run {printable(run_id)}: {verb}.")
     if wait_s > 0:
@@ -249,46 +250,37 @@ def _say(outcomes: Mapping[str, str], rank_of: Mapping[str, int]) -> None:
         click.echo(f"{who[0].upper()}{who[1:]}: {_SAID.get(outcome, outcome)}.")
 
 
-def _fetched(url: str, body: bytes | None = None) -> dict[str, Any]:
+def _fetched(url: str, body: Any = None) -> dict[str, Any]:
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
-    headers = {"Content-Type": "application/json"}
-    if token:
-        headers[semconv.COMMANDS_TOKEN_HEADER] = token
-    request = urllib.request.Request(url, body, headers)  # noqa: S310 (checked by report_url)
+    headers = {semconv.COMMANDS_TOKEN_HEADER: token} if token else {}
+    response = exchange(url, body, headers=headers)
+    if response.status != NO_ANSWER and not response.is_success:
+        raise _refused(url, response)
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
-            told: dict[str, Any] = json.load(answer)
-            return told
-    except urllib.error.HTTPError as error:
-        raise _refused(url, error) from error
-    except (OSError, ValueError) as error:
-        raise UnavailableError(
-            describe(
-                where=url, value=str(error), expected="an answer", remedy="Is it still running?"
-            )
-        ) from error
+        told: dict[str, Any] = json.loads(response.body)
+        return told
+    except ValueError as error:
+        response = replace(response, error=response.error or str(error))
+        raise unavailable(url, response, "an answer", "Is it still running?") from error
 
 
-def _refused(url: str, error: urllib.error.HTTPError) -> InputError | ConfigError:
-    if error.code in {401, 403}:
+def _refused(url: str, response: Response) -> InputError | ConfigError:
+    if response.status in {401, 403}:
         return ConfigError(
             describe(
                 where=TOKEN_VARIABLE,
-                value="nothing" if error.code == 401 else "...",
+                value="nothing" if response.status == 401 else "...",
                 expected="the collector's commands.token",
                 remedy="Set it in this shell.",
             )
         )
-    try:
-        said = str(json.loads(error.read())["error"])
-    except (OSError, ValueError, TypeError, KeyError):
-        said = ""
-    if error.code == 400 and said:
-        return InputError(printable(said, 1_000))
+    reason = reason_in(response)
+    if response.status == 400 and reason:
+        return InputError(reason)
     return InputError(
         describe(
             where=url,
-            value=f"HTTP {error.code}",
+            value=f"HTTP {response.status}",
             expected="a collector that takes commands there",
             remedy="Set commands.enabled in its file.",
         )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shlex
 import time
-import urllib.error
 from collections.abc import Sequence
 from typing import Any, NoReturn, Protocol
 from urllib.parse import urlencode
 
 from otel_straggler._version import __version__
-from otel_straggler.cli.exchange import Server, base_url
+from otel_straggler.cli.exchange import NotFoundError, Server, base_url
 from otel_straggler.cli.report_table import printable
 from otel_straggler.cli.top import DEFAULT_COLLECTOR
 from otel_straggler.errors import ConfigError, InputError, describe
@@ -25,7 +24,6 @@ from otel_straggler.semconv import FORMAT_VERSION
 
 Json = dict[str, Any]
 MOST_NAMED = 10
-_NOT_FOUND = 404
 
 
 class Pictures(Protocol):
@@ -93,10 +91,8 @@ class LivePictures:
     def runs(self) -> Json:
         try:
             runs = self._server.ask("/v1/runs")
-        except InputError as error:
-            if _is_not_found(error):
-                self._refuse("no /v1/runs")
-            raise
+        except NotFoundError:
+            self._refuse("no /v1/runs")
         if not isinstance(runs, dict) or runs.get("schema_version") != FORMAT_VERSION:
             self._refuse("another answer to /v1/runs")
         return runs
@@ -105,8 +101,8 @@ class LivePictures:
         asked = {"run": run_id} | ({} if group is None else {"group": group})
         try:
             picture = self._ask("/v1/run", asked)
-        except InputError as error:
-            if group is not None and _is_not_found(error):
+        except NotFoundError:
+            if group is not None:
                 _no_group(self.picture(run_id, None), group)
             raise
         self._address(picture["answer"])
@@ -140,11 +136,6 @@ class LivePictures:
                 "version, or --history with the file that it keeps.",
             )
         )
-
-
-def _is_not_found(error: InputError) -> bool:
-    cause = error.__cause__
-    return isinstance(cause, urllib.error.HTTPError) and cause.code == _NOT_FOUND
 
 
 def _no_group(picture: Json, group: str) -> NoReturn:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
 from rich.text import Text
 
-from otel_straggler.cli.exchange import base_url, remedy_of
+from otel_straggler.cli.exchange import base_url, exchange, remedy_of, unavailable
 from otel_straggler.cli.liveness_lines import is_over, liveness_lines, stands_still
 from otel_straggler.cli.report_table import (
     ScoreTable,
@@ -37,9 +35,9 @@ from otel_straggler.cli.verdict_lines import (
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
 from otel_straggler.publish.report_json import Json
 from otel_straggler.semconv import FORMAT_VERSION
+from otel_straggler.transport.client import NO_ANSWER
 
 DEFAULT_COLLECTOR = "http://127.0.0.1:9464"
-TIMEOUT_S = 5.0
 MOST_SENTENCES = 5
 MOST_VERDICTS = 5
 _PART_FOR_VERDICTS = 3
@@ -81,22 +79,17 @@ def fetch_report(url: str) -> Json:
         UnavailableError: nobody answers there.
         InputError: somebody else answers there.
     """
-    request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310 (checked by report_url)
-    try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
-            report: Any = json.load(answer)
-    except urllib.error.HTTPError as error:
-        raise _no_collector(url, f"HTTP {error.code}") from error
-    except ValueError as error:
-        raise _no_collector(url, "no JSON") from error
-    except OSError as error:
-        reason = str(getattr(error, "reason", None) or error)
+    response = exchange(url)
+    if response.status == NO_ANSWER:
         remedy = "Is it running, and is this its --metrics address?"
-        remedy = remedy_of(url, reason, remedy)
-        expected = "the report of a collector"
-        raise UnavailableError(
-            describe(where=url, value=reason, expected=expected, remedy=remedy)
-        ) from error
+        remedy = remedy_of(url, response.error, remedy)
+        raise unavailable(url, response, "the report of a collector", remedy)
+    if not response.is_success:
+        raise _no_collector(url, f"HTTP {response.status}")
+    try:
+        report: Any = json.loads(response.body)
+    except (ValueError, RecursionError) as error:
+        raise _no_collector(url, "no JSON") from error
     if not isinstance(report, dict) or not isinstance(report.get("runs"), dict):
         raise _no_collector(url, "JSON without runs")
     if report.get("schema_version") != FORMAT_VERSION:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import getpass
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
 
+from otel_straggler.cli.exchange import exchange, reason_in, unavailable
 from otel_straggler.cli.explanation import explanation
 from otel_straggler.cli.fitting_table import seconds_of
 from otel_straggler.cli.liveness_lines import is_over
 from otel_straggler.cli.report_table import printable, report_console
-from otel_straggler.cli.top import DEFAULT_COLLECTOR, TIMEOUT_S, fetch_report, report_url
-from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
+from otel_straggler.cli.top import DEFAULT_COLLECTOR, fetch_report, report_url
+from otel_straggler.errors import ConfigError, InputError, describe
 from otel_straggler.model.verdict import hang_subject, hung_group
 from otel_straggler.score.hangs.states import HANGS
+from otel_straggler.transport.client import NO_ANSWER
 
 Json = Mapping[str, Any]
 _REFUSED = (400, 404)
@@ -112,34 +112,21 @@ def _decide(
 
 
 def _send(url: str, asked: Json) -> None:
-    request = urllib.request.Request(  # noqa: S310 (checked by report_url)
-        url, json.dumps(asked).encode(), {"Content-Type": "application/json"}
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
-            answer.read()
-    except urllib.error.HTTPError as error:
-        raise InputError(_why(url, error)) from error
-    except OSError as error:
-        remedy = "Is it still running?"
-        raise UnavailableError(
-            describe(where=url, value=str(error), expected="an answer", remedy=remedy)
-        ) from error
-
-
-def _why(url: str, error: urllib.error.HTTPError) -> str:
-    """The collector's own sentence where it has one."""
-    try:
-        told = json.loads(error.read())["error"]
-    except (OSError, ValueError, TypeError, KeyError):
-        told = ""
-    if error.code in _REFUSED and told:
-        return printable(str(told), 1_000)
-    return describe(
-        where=url,
-        value=f"HTTP {error.code}",
-        expected="a collector that takes decisions there",
-        remedy="Is it an older one, or is metrics.decisions off?",
+    response = exchange(url, asked)
+    if response.status == NO_ANSWER:
+        raise unavailable(url, response, "an answer", "Is it still running?")
+    if response.is_success:
+        return
+    reason = reason_in(response)
+    if response.status in _REFUSED and reason:
+        raise InputError(reason)
+    raise InputError(
+        describe(
+            where=url,
+            value=f"HTTP {response.status}",
+            expected="a collector that takes decisions there",
+            remedy="Is it an older one, or is metrics.decisions off?",
+        )
     )
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from otel_straggler.doctor.identity import RUN_ID_REMEDY
 from otel_straggler.doctor.network import ClockBounds, clock_bounds
 from otel_straggler.export.drops import GPU_REASONS
 from otel_straggler.semconv import Metric
+from otel_straggler.transport.http import HttpClient
 
 SILENT_S = 15.0
 """Three heartbeats."""
@@ -202,7 +201,7 @@ def _total(collector: Collector, metric: semconv.Metric, **labels: Any) -> int:
     return int(sum(s.value for s in collector.of(metric) if wanted <= dict(s.labels).items()))
 
 
-_LARGEST_BYTES = 256 * 1024 * 1024
+_MAX_BYTES = 256 * 1024 * 1024
 _LINE = re.compile(r"^(\w+)\{(.*)\} (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(r"\\(.)")
@@ -271,15 +270,13 @@ def look(url: str, timeout_s: float) -> Collector | str:
 def fetch(url: str, timeout_s: float) -> Page:
     """One page; never raises for what the other side does."""
     asked_s = time.time()
-    try:
-        request = urllib.request.Request(url)  # noqa: S310 (http(s), checked by the caller)
-        with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
-            clock = clock_bounds(answer.headers.get("Date", ""), asked_s, time.time())
-            return Page(answer.read(_LARGEST_BYTES), clock=clock)
-    except urllib.error.HTTPError as error:
-        return Page(trouble=f"HTTP {error.code}")
-    except (OSError, ValueError) as error:
-        return Page(trouble=str(getattr(error, "reason", None) or error))
+    client = HttpClient(url, timeout_s=timeout_s, max_bytes=_MAX_BYTES)
+    response = client.get()
+    client.close()
+    if not response.is_success:
+        return Page(trouble=response.error or f"HTTP {response.status}")
+    clock = clock_bounds(response.headers.get("date", ""), asked_s, time.time())
+    return Page(response.body, clock=clock)
 
 
 def read_samples(text: str) -> Iterator[Sample]:

@@ -45,8 +45,8 @@ from otel_straggler.doctor.settings import (
     settle,
 )
 from otel_straggler.doctor.versions import check_versions
-from otel_straggler.transport.response import NO_ANSWER
-from otel_straggler.transport.tls_advice import tls_advice
+from otel_straggler.transport.client import NO_ANSWER
+from otel_straggler.transport.http import tls_advice
 
 METRICS_PORT = 9464
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from otel_straggler.config import Endpoint
 from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
-from otel_straggler.transport.tls_advice import tls_advice
+from otel_straggler.transport.http import tls_advice, tls_context
 
 CA_REMEDY = (
     "export OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/ca.pem   # whoever signed its certificate"
@@ -143,7 +143,8 @@ def check_tls(connection: socket.socket, host: str, endpoint: Endpoint) -> Findi
         file, remedy = missing
         return problem("endpoint.tls", f"A file for TLS cannot be read: {file}.", remedy, file)
     try:
-        context = _context(endpoint)
+        files = endpoint.ca_file, endpoint.client_cert_file, endpoint.client_key_file
+        context = tls_context(*(file or None for file in files))
     except (ssl.SSLError, OSError) as error:
         return _not_usable(endpoint, error)
     try:
@@ -156,14 +157,6 @@ def check_tls(connection: socket.socket, host: str, endpoint: Endpoint) -> Findi
         reason = (getattr(error, "verify_message", "") or error.reason or str(error)).rstrip(".")
         remedy = tls_advice(endpoint.url, f"{error}", ca=CA_REMEDY, own=OWN_REMEDY) or CA_REMEDY
         return problem("endpoint.tls", f"No TLS with {host}: {reason}.", remedy, reason)
-
-
-def _context(endpoint: Endpoint) -> ssl.SSLContext:
-    """Raises: ssl.SSLError, OSError where a file is not what it should be."""
-    context = ssl.create_default_context(cafile=endpoint.ca_file or None)
-    if endpoint.client_cert_file:
-        context.load_cert_chain(endpoint.client_cert_file, endpoint.client_key_file or None)
-    return context
 
 
 def _missing_file(endpoint: Endpoint) -> tuple[str, str] | None:

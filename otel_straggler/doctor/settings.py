@@ -24,9 +24,8 @@ from otel_straggler.instrument.addresses import find_address, own_address
 from otel_straggler.instrument.configuration import Arguments, resolve_settings
 from otel_straggler.instrument.endpoints import Endpoints, resolve_endpoints
 from otel_straggler.instrument.protocols import choose_protocols
-from otel_straggler.transport.client import Signal, client_for
-from otel_straggler.transport.response import NO_ANSWER, Response
-from otel_straggler.transport.tls_advice import tls_advice
+from otel_straggler.transport.client import NO_ANSWER, Response, Signal, client_for
+from otel_straggler.transport.http import tls_advice
 
 _PREFIX: Final = "OTEL_STRAGGLER_"
 VARIABLES: Final = frozenset(

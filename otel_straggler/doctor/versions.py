@@ -27,7 +27,6 @@ REQUIRED: Final = {
     "opentelemetry-proto": "1.20",
     "opentelemetry-sdk": "1.20",
     "protobuf": "4.21.1",
-    "requests": "2.28",
 }
 
 

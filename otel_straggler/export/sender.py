@@ -17,8 +17,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_straggler.config import Endpoint
 from otel_straggler.export.drops import QUEUE_FULL, REJECTED, Drops
-from otel_straggler.transport.client import Client, encoded_body
-from otel_straggler.transport.response import NO_ANSWER, Response, is_retryable, retry_delay_s
+from otel_straggler.transport.client import (
+    NO_ANSWER,
+    Client,
+    Response,
+    encoded_body,
+    is_retryable,
+    retry_delay_s,
+)
 
 PROTOBUF = "application/x-protobuf"
 _LOG = logging.getLogger("otel_straggler")

@@ -14,7 +14,8 @@ from urllib.parse import urlencode
 from otel_straggler import session
 from otel_straggler.report.types import Report, Scores
 from otel_straggler.semconv import LISTED_KINDS, TRACKER_PREFIX, TRACKER_SCALARS
-from otel_straggler.transport.fetch import Fetched, Fetcher
+from otel_straggler.transport.client import Response
+from otel_straggler.transport.http import HttpClient
 
 _LOG = logging.getLogger("otel_straggler")
 TIMEOUT_S: Final = 5.0
@@ -53,7 +54,7 @@ class Polling:
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
-        self._fetcher = Fetcher()
+        self._client = HttpClient(asked.address, timeout_s=TIMEOUT_S)
         self._has_logged = False
         self._stops = threading.Event()
         self._session = session.current()
@@ -75,11 +76,12 @@ class Polling:
 
     def tick(self) -> None:
         """Ask once."""
-        fetched = self._fetcher.get(self._asked.address, TIMEOUT_S)
+        response = self._client.get()
+        self._client.close()  # every rank may ask: nobody keeps a connection meanwhile
         try:
-            if fetched.status != _OK:
-                raise ValueError(_why(fetched))
-            self.newest = scalars_in(fetched.body)
+            if response.status != _OK:
+                raise ValueError(_why(response))
+            self.newest = scalars_in(response.body)
             self._has_logged = False
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             self._log(error)
@@ -103,12 +105,12 @@ class Polling:
         )
 
 
-def _why(fetched: Fetched) -> str:
-    if fetched.status == _NOT_FOUND and b"no such path" in fetched.body:
+def _why(response: Response) -> str:
+    if response.status == _NOT_FOUND and b"no such path" in response.body:
         return "an older collector, which has no /v1/scalars"
-    if fetched.status == _NOT_FOUND:
+    if response.status == _NOT_FOUND:
         return "it does not know the run yet"
-    return fetched.error or f"status {fetched.status}"
+    return response.error or f"status {response.status}"
 
 
 def scalars_in(body: bytes) -> tuple[str, dict[str, float]]:

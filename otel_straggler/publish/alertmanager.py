@@ -21,7 +21,7 @@ from otel_straggler.model.alert import Alert
 from otel_straggler.publish.alert_json import fingerprint, posted_alert, seconds_of_rfc3339
 from otel_straggler.publish.posting import DROPPED, Access, Poster
 from otel_straggler.publish.refusals import TOO_LARGE, Judged
-from otel_straggler.transport.response import retry_delay_s
+from otel_straggler.transport.client import retry_delay_s
 
 PATH: Final = "/api/v2/alerts"
 MOST_WAITING: Final = 10_000

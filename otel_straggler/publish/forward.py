@@ -9,9 +9,8 @@ import time
 from collections import Counter, deque
 from dataclasses import dataclass
 
-from otel_straggler.transport.client import Client
-from otel_straggler.transport.plain_http import plain_client
-from otel_straggler.transport.response import Response, is_retryable, retry_delay_s
+from otel_straggler.transport.client import Response, is_retryable, retry_delay_s
+from otel_straggler.transport.http import HttpClient
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +43,7 @@ class Forwarder:
         self._base = url.rstrip("/")
         self._limit = max_queue_bytes
         self._timeout_s = timeout_s
-        self._clients: dict[str, Client] = {}
+        self._clients: dict[str, HttpClient] = {}
         self._queue: deque[Forwardable] = deque()
         self._queued_bytes = 0
         self._counts: Counter[str] = Counter()
@@ -130,7 +129,7 @@ class Forwarder:
         client = self._clients.get(item.signal)
         if client is None:
             url = f"{self._base}/v1/{item.signal}"
-            client = self._clients[item.signal] = plain_client(url, timeout_s=self._timeout_s)
+            client = self._clients[item.signal] = HttpClient(url, timeout_s=self._timeout_s)
         return client.post(
             item.body,
             content_type=item.content_type,

@@ -13,8 +13,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from otel_straggler.publish.refusals import Judged, judged
+from otel_straggler.transport.client import Response
 from otel_straggler.transport.http import HttpClient
-from otel_straggler.transport.response import Response
 
 _log = logging.getLogger(__name__)
 

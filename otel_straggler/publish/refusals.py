@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from otel_straggler.transport.response import NO_ANSWER, Response
+from otel_straggler.transport.client import NO_ANSWER, Response
 
 Fate = Literal["taken", "later", "unfit", "barred"]
 """``taken``. ``later``: the same may succeed by itself soon. ``unfit``: refused for what it says;

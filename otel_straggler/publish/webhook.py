@@ -25,7 +25,7 @@ from otel_straggler.publish.alert_json import (
 )
 from otel_straggler.publish.posting import DROPPED, Access, Poster
 from otel_straggler.publish.refusals import TOO_LARGE, Judged
-from otel_straggler.transport.response import retry_delay_s
+from otel_straggler.transport.client import retry_delay_s
 
 _log = logging.getLogger(__name__)
 

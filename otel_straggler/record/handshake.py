@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from otel_straggler import semconv
 from otel_straggler.config import ClientSettings
-from otel_straggler.transport.response import Response
+from otel_straggler.transport.client import Response
 
 ESTIMATE_AFTER_S = 30.0
 BYTES_PER_SPAN = 300

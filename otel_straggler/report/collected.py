@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from otel_straggler.report.types import Report, SectionScores
-from otel_straggler.transport.fetch import Fetched, Fetcher
+from otel_straggler.transport.client import NO_ANSWER, Response
+from otel_straggler.transport.http import HttpClient
 
 LONGEST_S = 0.2
 """What a training thread waits for a report at most."""
+_MAX_BYTES = 256 * 1024 * 1024
 _LOG = logging.getLogger("otel_straggler")
 _NAN = float("nan")
 
@@ -49,31 +52,49 @@ class CollectedReports:
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
-        self._fetcher = Fetcher()
+        self._asking: threading.Thread | None = None
         self._has_logged = False
 
     def newest(self, timeout_s: float = LONGEST_S) -> Report | None:
         """The newest window; None if there is none within ``timeout_s``, or it is for rank 0."""
         if self._wanted.is_for_others:
             return None
-        fetched = self._fetcher.get(_address(self._wanted), timeout_s)
-        window = _newest_window(fetched, self._wanted) if fetched.status == 200 else None
+        response = self._get(timeout_s)
+        window = _newest_window(response.body, self._wanted) if response.status == 200 else None
         if window is None:
-            self._log(fetched)
+            self._log(response)
             return None
         self._has_logged = False
         return report_of(window, self._wanted)
 
-    def _log(self, fetched: Fetched) -> None:
+    def _get(self, timeout_s: float) -> Response:
+        """Never takes longer. A name server that hangs cannot be timed out from inside, so a thread
+        asks, which is left behind if it is late; meanwhile nothing is asked."""
+        if self._asking is not None and self._asking.is_alive():
+            return Response(NO_ANSWER, error="the request before is still not answered")
+        answers: list[Response] = []
+
+        def ask() -> None:
+            client = HttpClient(_address(self._wanted), timeout_s=timeout_s, max_bytes=_MAX_BYTES)
+            answers.append(client.get())
+            client.close()
+
+        self._asking = threading.Thread(target=ask, name="otel-straggler-fetch", daemon=True)
+        self._asking.start()
+        self._asking.join(timeout_s)
+        late = Response(NO_ANSWER, error=f"no answer within {timeout_s:g} s")
+        return answers[0] if answers else late
+
+    def _log(self, response: Response) -> None:
         if self._has_logged:
             return
         self._has_logged = True
-        found = "no closed window yet" if fetched.status == 200 else f"status {fetched.status}"
+        why = "no closed window yet" if response.status == 200 else f"status {response.status}"
         _LOG.warning(
             "no report of run %r from %s (%s); training goes on without",
             self._wanted.run_id,
             self._wanted.url,
-            fetched.error or found,
+            response.error or why,
         )
 
 
@@ -112,10 +133,10 @@ def _address(wanted: Wanted) -> str:
     return f"{wanted.url.rstrip('/')}/v1/report?{urlencode(query)}"
 
 
-def _newest_window(fetched: Fetched, wanted: Wanted) -> dict[str, Any] | None:
+def _newest_window(body: bytes, wanted: Wanted) -> dict[str, Any] | None:
     """Of this world, the newest attempt; None also for an answer that is no report."""
     try:
-        windows = json.loads(fetched.body)["runs"][wanted.run_id]["windows"]
+        windows = json.loads(body)["runs"][wanted.run_id]["windows"]
         own = [window for window in windows if window["group"] == wanted.group]
         return max(own, key=lambda w: (w["attempt"], w["end_ns"]), default=None)
     except (ValueError, LookupError, TypeError):

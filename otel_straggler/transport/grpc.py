@@ -29,8 +29,8 @@ from google.rpc.status_pb2 import Status
 
 from otel_straggler.config import Compression
 from otel_straggler.errors import ConfigError
-from otel_straggler.transport.http import CONNECT_TIMEOUT_S, LARGEST_ANSWER_BYTES
-from otel_straggler.transport.response import NO_ANSWER, Response
+from otel_straggler.transport.client import NO_ANSWER, Response
+from otel_straggler.transport.http import CONNECT_TIMEOUT_S, MAX_ANSWER_BYTES
 
 EXPORT_METHODS: Final = {
     "traces": "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
@@ -62,7 +62,7 @@ _OPTIONS: Final = (
     # A connection of our own: neither its waits nor its end are shared with the user's channels.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.min_reconnect_backoff_ms", round(CONNECT_TIMEOUT_S * 1000)),
-    ("grpc.max_receive_message_length", LARGEST_ANSWER_BYTES),
+    ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
 )
 _LONGEST_WORDS = 300
 _FORK_SUPPORT = "GRPC_ENABLE_FORK_SUPPORT"

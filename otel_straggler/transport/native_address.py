@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 from otel_straggler import semconv
 from otel_straggler._version import __version__
 from otel_straggler.config import Endpoint
+from otel_straggler.transport.http import proxy_of
 
 _OURS = {"content-type", "content-length", "content-encoding", "transfer-encoding"}
 """Headers that only the transport can know."""
-_PROXIES = ("http_proxy", "all_proxy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ def why_not_native(endpoint: Endpoint) -> str:
         return f"the compression is {endpoint.compression}"
     if url.username is not None:
         return "the URL holds a user"
-    if _goes_through_a_proxy(endpoint.url):
+    if proxy_of(endpoint.url):
         return "the environment names a proxy"
     return "" if _address(endpoint, url) else "the URL or a header cannot be sent as it is"
 
@@ -77,12 +76,3 @@ def _last_of_each(headers: dict[str, str]) -> dict[str, str]:
     """Names of headers know no case; the user's word comes last and counts."""
     spelt = {name.lower(): name for name in headers}
     return {spelt[low]: headers[spelt[low]] for low in spelt}
-
-
-def _goes_through_a_proxy(url: str) -> bool:
-    """As the HTTP client in Python decides it, which is not loaded where no proxy is named."""
-    if not any(os.environ.get(name) or os.environ.get(name.upper()) for name in _PROXIES):
-        return False
-    from requests.utils import get_environ_proxies, select_proxy
-
-    return select_proxy(url, get_environ_proxies(url)) is not None

@@ -7,11 +7,9 @@ watched in tests/end_to_end.
 import json
 import os
 import pty
-import ssl
 import subprocess
 import sys
 import threading
-import urllib.error
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -20,6 +18,8 @@ from rich.console import Console
 
 from otel_straggler.cli.top import View
 from otel_straggler.publish.report_json import RunReport, report_json
+from otel_straggler.transport.client import NO_ANSWER, Response
+from otel_straggler.transport.http import HttpClient
 
 
 class Reports(ThreadingHTTPServer):
@@ -89,10 +89,10 @@ def test_tls_that_fails_is_told_with_what_to_do(call, monkeypatch, command) -> N
     """By every command that asks a collector: whose certificate, in which variable."""
     reason = "certificate verify failed: unable to get local issuer certificate"
 
-    def refused(*_: object, **__: object) -> None:
-        raise urllib.error.URLError(ssl.SSLCertVerificationError(1, reason))
+    def refused(*_: object, **__: object) -> Response:
+        return Response(NO_ANSWER, error=reason)
 
-    monkeypatch.setattr("urllib.request.urlopen", refused)
+    monkeypatch.setattr(HttpClient, "send", refused)
     code, _, errors = call(*command, "--collector", "https://127.0.0.1:1")
     assert code == 2
     assert reason in errors

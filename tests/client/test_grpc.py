@@ -20,8 +20,8 @@ from google.rpc.status_pb2 import Status
 from otel_straggler.errors import ConfigError
 from otel_straggler.testing import CapturedRequests
 from otel_straggler.transport import grpc as transport
+from otel_straggler.transport.client import NO_ANSWER, Response, is_retryable
 from otel_straggler.transport.grpc import EXPORT_METHODS, GrpcClient
-from otel_straggler.transport.response import NO_ANSWER, Response, is_retryable
 
 from ..servers.certificate import make_certificate
 

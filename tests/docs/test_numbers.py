@@ -31,7 +31,7 @@ from otel_straggler.record.spans import MAX_SPANS
 from otel_straggler.report.collected import LONGEST_S
 from otel_straggler.report.samples import MOST_RUNS, MOST_SECTIONS
 from otel_straggler.score.windows import LEAST_STEPS
-from otel_straggler.transport.response import LONGEST_DELAY_S
+from otel_straggler.transport.client import LONGEST_DELAY_S
 
 from .pages import ROOT, text_of
 

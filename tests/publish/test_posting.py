@@ -12,7 +12,7 @@ import pytest
 
 from otel_straggler.publish.posting import Access, Poster
 from otel_straggler.publish.refusals import judged
-from otel_straggler.transport.response import Response
+from otel_straggler.transport.client import Response
 
 from ..servers.receiver import Receiver
 

@@ -11,8 +11,8 @@ from urllib.parse import urlencode, urlsplit
 
 from otel_straggler import semconv
 from otel_straggler.config import ClientSettings
+from otel_straggler.transport.client import Response
 from otel_straggler.transport.http import HttpClient
-from otel_straggler.transport.response import Response
 
 LONGEST_WAIT_S = 2.0
 """For one answer: whoever is asked for commands answers from memory."""
