@@ -39,7 +39,8 @@ from otel_straggler.simulate.writers import (
     write_csv_of,
 )
 from otel_straggler.transport.client import Response
-from otel_straggler.transport.http import HttpClient, tls_advice
+from otel_straggler.transport.http import HttpClient
+from otel_straggler.transport.tls import tls_advice
 
 _CA = "Who signed its certificate is named by export OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/ca.pem"
 _OWN = "export OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY, PEM files."

@@ -46,7 +46,7 @@ from otel_straggler.doctor.settings import (
 )
 from otel_straggler.doctor.versions import check_versions
 from otel_straggler.transport.client import NO_ANSWER
-from otel_straggler.transport.http import tls_advice
+from otel_straggler.transport.tls import tls_advice
 
 METRICS_PORT = 9464
 

@@ -48,7 +48,7 @@ def check_recorder() -> Finding:
 def check_exporter(endpoints: Iterable[Endpoint]) -> Finding:
     """Which form ``record/exporting.py`` would choose for a program without a provider."""
     from otel_straggler.record.active import WHY_PYTHON
-    from otel_straggler.transport.native_address import why_not_native
+    from otel_straggler.transport.addresses import why_not_native
 
     reason = WHY_PYTHON or next(filter(None, map(why_not_native, endpoints)), "")
     if not reason:

@@ -25,7 +25,7 @@ from otel_straggler.instrument.configuration import Arguments, resolve_settings
 from otel_straggler.instrument.endpoints import Endpoints, resolve_endpoints
 from otel_straggler.instrument.protocols import choose_protocols
 from otel_straggler.transport.client import NO_ANSWER, Response, Signal, client_for
-from otel_straggler.transport.http import tls_advice
+from otel_straggler.transport.tls import tls_advice
 
 _PREFIX: Final = "OTEL_STRAGGLER_"
 VARIABLES: Final = frozenset(

@@ -12,7 +12,7 @@ from otel_straggler.record.description import Topology
 from otel_straggler.record.exporter_thread import Bystander
 from otel_straggler.record.python_export import PythonExport
 from otel_straggler.semconv import Outcome
-from otel_straggler.transport.native_address import why_not_native
+from otel_straggler.transport.addresses import why_not_native
 from otel_straggler.wire.ids import SpanIds
 
 _LOG = logging.getLogger("otel_straggler")

@@ -37,8 +37,8 @@ from otel_straggler.record.native_spans import NativeSpanPacker
 from otel_straggler.record.recorder import Epoch
 from otel_straggler.record.recording import RECORDING
 from otel_straggler.semconv import Outcome
+from otel_straggler.transport.addresses import address_of
 from otel_straggler.transport.client import Response
-from otel_straggler.transport.native_address import address_of
 from otel_straggler.wire.encode_metrics import encode_point_attributes, heartbeat_texts
 from otel_straggler.wire.ids import SpanIds
 

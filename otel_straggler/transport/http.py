@@ -9,21 +9,19 @@ but not their sum.
 from __future__ import annotations
 
 import codecs
-import ipaddress
 import math
-import os
 import re
 import socket
 import ssl
 import time
 from base64 import b64encode
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, quote, unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
+from otel_straggler.transport.addresses import bracketed, proxy_of
 from otel_straggler.transport.client import NO_ANSWER, Response
+from otel_straggler.transport.tls import load_authorities, tls_context
 
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -34,7 +32,6 @@ _COPIED_BYTES = 256 * 1024
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) (\d{3})(?: |$)")
 _UNSAFE = re.compile(r"[\r\n\0]")
 _IN_TARGETS = "%/:=&?~#+!$,;'@()*[]"
-_CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 
 # Loaded now: a fork while a thread imports leaves the child half of it.
 codecs.lookup("idna")
@@ -73,7 +70,7 @@ class HttpClient:
         self._headers = dict(headers or {})
         self._tls = ca_file, client_cert_file, client_key_file
         if url.startswith("https:"):
-            _certifi()  # loaded now, like the codec above
+            load_authorities()  # loaded now, like the codec above
         self._target = ""
         self._lines: dict[str, str] = {}
 
@@ -176,7 +173,7 @@ class HttpClient:
             if context is None:
                 own |= _proxy_headers(proxy)
             elif proxy.scheme:
-                connection.tunnel(f"{_bracketed(host)}:{port}", _proxy_headers(proxy))
+                connection.tunnel(f"{bracketed(host)}:{port}", _proxy_headers(proxy))
             if context is not None:
                 connection.secure(context, host)
             self._lines = _lines(own) | _lines(self._headers)
@@ -345,9 +342,6 @@ def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-# --- requests, addresses and proxies --------------------------------------------------------------
-
-
 def _lines(headers: Mapping[str, str]) -> dict[str, str]:
     """By name in lower case: the last of each counts.
 
@@ -366,38 +360,6 @@ def _quoted(parts: SplitResult) -> str:
     return quote(f"{parts.path or '/'}{query}", safe=_IN_TARGETS)
 
 
-def proxy_of(url: str) -> str:
-    """The proxy that the environment names for a URL; empty if there is none.
-
-    As `requests` and curl decide it: networks such as ``10.0.0.0/8`` may stand in no_proxy.
-    """
-    parts = urlsplit(url)
-    proxies = getproxies()
-    proxy = proxies.get(parts.scheme) or proxies.get("all") or ""
-    if not proxy or _is_bypassed(parts, proxies.get("no", "")):
-        return ""
-    return proxy if "://" in proxy else f"http://{proxy}"
-
-
-def _is_bypassed(parts: SplitResult, no_proxy: str) -> bool:
-    host = parts.hostname or ""
-    address = f"{_bracketed(host)}:{parts.port}" if parts.port else host
-    if proxy_bypass(host) or proxy_bypass(address):
-        return True
-    try:
-        ip = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return any(ip in network for network in map(_network, no_proxy.split(",")) if network)
-
-
-def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
-    try:
-        return ipaddress.ip_network(text.strip(), strict=False)
-    except ValueError:
-        return None
-
-
 def _proxy_headers(proxy: SplitResult) -> dict[str, str]:
     if proxy.username is None:
         return {}
@@ -409,80 +371,3 @@ def _host_of(parts: SplitResult) -> str:
     """Host and port for the header, without a user."""
     address = parts.netloc.rpartition("@")[2]
     return address if address.isascii() else address.encode("idna").decode()
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-# --- TLS -----------------------------------------------------------------------------------------
-
-
-def tls_context(ca_file: str | None, cert_file: str | None, key_file: str | None) -> ssl.SSLContext:
-    """Files are read for each connection: certificates are renewed in place.
-
-    Raises:
-        OSError: a file is missing (its name is in the error), or is not what it should be.
-    """
-    for file in filter(None, (ca_file, cert_file, key_file)):
-        Path(file).stat()
-    named = ca_file or next((os.environ[v] for v in _CA_VARIABLES if os.environ.get(v)), "")
-    if named and Path(named).is_dir():
-        context = ssl.create_default_context(capath=named)
-    else:
-        context = ssl.create_default_context(cafile=named or None)
-    if not named and (bundle := _certifi()):
-        context.load_verify_locations(bundle)
-    if cert_file:
-        context.load_cert_chain(cert_file, key_file)
-    return context
-
-
-def _certifi() -> str:
-    """Authorities for images whose system has none; empty if that is not installed either."""
-    try:
-        import certifi
-    except ImportError:
-        return ""
-    return certifi.where()
-
-
-_REFUSED: Final = ("CERTIFICATE_REQUIRED", "HANDSHAKE_FAILURE", "ALERT", "alert")
-_CUT: Final = (
-    "closed connection without response",
-    "Connection reset",
-    "is not HTTP/1.1",
-    "EOF occurred",
-    "UNEXPECTED_EOF",
-)
-_UNTRUSTED: Final = ("CERTIFICATE_VERIFY_FAILED", "certificate verify failed")
-_REASONS: Final = ("local issuer", "self-signed", "self signed")
-
-
-def tls_advice(url: str, error: str, *, ca: str, own: str) -> str:
-    """What to do about a connection that failed because of TLS; empty if TLS seems to have no part
-    in it.
-
-    Args:
-        url: that was asked.
-        error: the words of the failure.
-        ca: how to name who signed the other side's certificate.
-        own: what to do where the other side wants a certificate.
-
-    >>> tls_advice("http://a:1", "Remote end closed connection without response", ca="", own="")
-    'If it speaks TLS, begin the address with https://.'
-    """
-    if not url.startswith("https://"):
-        is_cut = any(words in error for words in _CUT)
-        return "If it speaks TLS, begin the address with https://." if is_cut else ""
-    if "mismatch" in error or "doesn't match" in error:
-        return "Use the name that its certificate is for."
-    if "expired" in error:
-        return "Renew its certificate."
-    if any(words in error for words in (*_UNTRUSTED, *_REASONS)):
-        return ca
-    if "WRONG_VERSION_NUMBER" in error or "record layer failure" in error:
-        return "It speaks no TLS on that port: begin the address with http://."
-    if any(words in error for words in (*_REFUSED, *_CUT)):
-        return f"If it wants a certificate: {own}"
-    return ""

@@ -20,7 +20,7 @@ from otel_straggler.doctor.recording import (
     library_folders,
 )
 from otel_straggler.record.active import FORM
-from otel_straggler.transport.native_address import why_not_native
+from otel_straggler.transport.addresses import why_not_native
 
 
 def test_the_recorder_is_named() -> None:

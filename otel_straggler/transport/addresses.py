@@ -1,14 +1,15 @@
-"""Whether an endpoint can be reached from C++, and the head of the requests that go there."""
+"""Which proxy leads to a URL, and whether C++ can reach an endpoint itself."""
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from otel_straggler import semconv
 from otel_straggler._version import __version__
 from otel_straggler.config import Endpoint
-from otel_straggler.transport.http import proxy_of
 
 _OURS = {"content-type", "content-length", "content-encoding", "transfer-encoding"}
 """Headers that only the transport can know."""
@@ -76,3 +77,41 @@ def _last_of_each(headers: dict[str, str]) -> dict[str, str]:
     """Names of headers know no case; the user's word comes last and counts."""
     spelt = {name.lower(): name for name in headers}
     return {spelt[low]: headers[spelt[low]] for low in spelt}
+
+
+# --- proxies ---
+
+
+def proxy_of(url: str) -> str:
+    """The proxy that the environment names for a URL; empty if there is none.
+
+    As `requests` and curl decide it: networks such as ``10.0.0.0/8`` may stand in no_proxy.
+    """
+    parts = urlsplit(url)
+    proxies = getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all") or ""
+    if not proxy or _is_bypassed(parts, proxies.get("no", "")):
+        return ""
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _is_bypassed(parts: SplitResult, no_proxy: str) -> bool:
+    host = parts.hostname or ""
+    if proxy_bypass(host) or proxy_bypass(parts.netloc.rpartition("@")[2]):
+        return True
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return any(ip in network for network in map(_network, no_proxy.split(",")) if network)
+
+
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    try:
+        return ipaddress.ip_network(text.strip(), strict=False)
+    except ValueError:
+        return None
+
+
+def bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
