@@ -79,7 +79,7 @@ class LargeRun:
 
     def _take(self, rows: ObservationBatch) -> None:
         self._now_s = float((rows.start_ns * 1e-9 + rows.duration_s).max())
-        self._worker.ingest(DecodedSpans(batch=rows, fates={}, progress={}), 0)
+        self._worker.ingest(DecodedSpans(batch=rows, outcomes={}), 0)
         step = int(rows.step.max())
         beats = tuple(self._beat(source, step) for source in rows.sources)
         told = tuple(one for source in rows.sources for one in self._told(source, step))
