@@ -25,17 +25,6 @@ from otel_straggler.semconv import Attribute, Metric
 from otel_straggler.wire.identity import read_attributes
 
 _ADD = "Add it to docs/wire_page.py."
-ON_POINTS: dict[str, tuple[str, ...]] = {
-    "straggler.progress.timestamp": (semconv.PHASE,),
-    "straggler.section.open_time": (semconv.SECTION, semconv.PHASE),
-    "straggler.rank.finished.timestamp": (semconv.OUTCOME,),
-    "straggler.records.dropped": (semconv.REASON,),
-    "straggler.records.folded": (semconv.SECTION,),
-    "straggler.section.duration": (semconv.SECTION, semconv.SECTION_KIND),
-    "straggler.kernel.duration": (semconv.KERNEL, semconv.KERNEL_CLASS, semconv.SECTION),
-    **{metric.name: attributes for metric, attributes in semconv.AS_TOLD.items()},
-}
-"""Attributes of the data points that a rank sends; those of the rank are on the resource."""
 _KINDS = {
     "compute": "work of this rank; the default",
     "data": "loading and preparing input",
@@ -290,7 +279,7 @@ def _words_of_verdicts() -> str:
 def _metric_tables() -> Iterator[str]:
     for heading, metrics in by_heading(Metric).items():
         columns: dict[str, Callable[[Metric], str]] = {}
-        if heading == "from a rank" or metrics[0] in semconv.AS_TOLD:
+        if heading == "from a rank" or metrics[0] in semconv.PASSTHROUGH_METRICS:
             columns["attributes of its data points"] = attributes_of_points
         if heading != "from a rank":
             columns["labels"] = labels_of
@@ -326,7 +315,9 @@ def attributes_of_points(metric: Metric) -> str:
     """Attributes of what a rank sends."""
     if metric is semconv.RANK_INFO:
         return "the rank description above"
-    return ", ".join(code(str(a)) for a in ON_POINTS.get(metric.name, ()))
+    passes = metric in semconv.PASSTHROUGH_METRICS
+    attributes = metric.labels or () if passes else metric.attributes
+    return ", ".join(code(str(a)) for a in attributes)
 
 
 # --- semconv, by subject -------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from otel_straggler import semconv
 from otel_straggler.collector.admission import ByteBudget
 from otel_straggler.collector.settings import CollectorSettings, MetricsSettings, ScoringSettings
 from otel_straggler.collector.worker import Worker
@@ -105,7 +104,7 @@ class LargeRun:
 
     def _told(self, source: Source, step: int) -> Iterator[PassthroughMetric]:
         for metric, attributes, value in self._sensors.numbers(source, step, self._now_s):
-            values = tuple(attributes[key] for key in semconv.AS_TOLD[metric])
+            values = tuple(attributes[key] for key in metric.labels or ())
             yield PassthroughMetric(source, metric, values, value)
 
     def _kernels(self, rows: ObservationBatch) -> KernelTimes:

@@ -57,8 +57,8 @@ class PassthroughMetric:
 
     Attributes:
         source: the rank that told it.
-        metric: one of ``semconv.AS_TOLD``.
-        values: of the attributes that the metric has there, in that order; empty if not told.
+        metric: one of ``semconv.PASSTHROUGH_METRICS``.
+        values: of the attributes that are its labels, in their order; empty if not reported.
         value: finite, at least 0, in the unit of the metric.
     """
 

@@ -49,6 +49,8 @@ class Metric:
         labels: on the collector's ``/metrics``, besides those of the subject; attribute keys stand
             for the labels made of them. None: the collector does not publish it.
         subject: labels of what it is about; None: by its name the collector, a run or a rank.
+        attributes: of its data points where a rank sends it, unless it passes through: then they
+            are its labels.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Metric:
     meaning: str
     labels: tuple[str, ...] | None = ()
     subject: tuple[str, ...] | None = None
+    attributes: tuple[str, ...] = ()
 
     prometheus_name: str = field(init=False, repr=False, compare=False)
 
@@ -66,9 +69,14 @@ class Metric:
         object.__setattr__(self, "prometheus_name", name)
 
     @property
+    def own_labels(self) -> tuple[str, ...]:
+        """Labels on ``/metrics`` besides those of the subject, as Prometheus has them."""
+        return tuple(label.replace(".", "_") for label in self.labels or ())
+
+    @property
     def published_labels(self) -> tuple[str, ...]:
         """All labels on ``/metrics`` but ``collector`` and ``cluster``, which every series has."""
-        own = tuple(label.replace(".", "_") for label in self.labels or ())
+        own = self.own_labels
         if self.subject is not None:
             return (*own, *self.subject)
         if self.name.startswith("straggler.collector."):

@@ -8,9 +8,14 @@ from otel_straggler.semconv.attributes import (
     GPU_TIMING_REASON,
     GPU_TIMING_TIER,
     GPU_UUID,
+    KERNEL,
+    KERNEL_CLASS,
     LOCAL_RANK,
     PARALLEL_RANK,
+    PHASE,
     RUN_ATTEMPT,
+    SECTION,
+    SECTION_KIND,
     SESSION_ID,
 )
 from otel_straggler.semconv.names import Attribute, Metric
@@ -40,7 +45,12 @@ HEARTBEAT = Metric(
     "straggler.heartbeat.timestamp", "s", "gauge", "the rank's clock when sent", labels=None
 )
 PROGRESS = Metric(
-    "straggler.progress.timestamp", "s", "gauge", "when the rank last progressed", labels=None
+    "straggler.progress.timestamp",
+    "s",
+    "gauge",
+    "when the rank last progressed",
+    labels=None,
+    attributes=(PHASE,),
 )
 PROGRESS_STEP = Metric("straggler.progress.step", "{step}", "gauge", "last step begun", labels=None)
 SECTION_OPEN = Metric(
@@ -49,9 +59,15 @@ SECTION_OPEN = Metric(
     "gauge",
     "age of the open section; of section ``step``: since the last section of the open step ended",
     labels=None,
+    attributes=(SECTION, PHASE),
 )
 RANK_FINISHED = Metric(
-    "straggler.rank.finished.timestamp", "s", "gauge", "when the rank ended", labels=("outcome",)
+    "straggler.rank.finished.timestamp",
+    "s",
+    "gauge",
+    "when the rank ended",
+    labels=("outcome",),
+    attributes=(OUTCOME,),
 )
 RECORDS_DROPPED = Metric(
     "straggler.records.dropped",
@@ -59,6 +75,7 @@ RECORDS_DROPPED = Metric(
     "counter",
     "records a rank lost, by reason",
     labels=("reason",),
+    attributes=(REASON,),
 )
 RECORDS_FOLDED = Metric(
     "straggler.records.folded",
@@ -66,6 +83,7 @@ RECORDS_FOLDED = Metric(
     "counter",
     "section runs that a rank sent in spans for several, by section",
     labels=None,
+    attributes=(SECTION,),
 )
 RANK_INFO = Metric(
     "straggler.rank.info", "{info}", "gauge", "rank description; always 1", labels=_DESCRIPTION
@@ -76,6 +94,7 @@ SECTION_DURATION = Metric(
     "histogram",
     "section times of one rank",
     labels=None,
+    attributes=(SECTION, SECTION_KIND),
 )
 KERNEL_DURATION = Metric(
     "straggler.kernel.duration",
@@ -83,9 +102,10 @@ KERNEL_DURATION = Metric(
     "histogram",
     "times of CUDA kernels by kernel, class and section: exponential, delta, every 10 s",
     labels=None,
+    attributes=(KERNEL, KERNEL_CLASS, SECTION),
 )
 
-# --- the GPU of a rank, shown as told; only `simulate` sends them yet ----------------------------
+# --- the GPU of a rank, passed through; only `simulate` sends them yet ----------------------------
 # OpenTelemetry's conventions for hardware have no clock of a GPU and no time spent throttled.
 HW_TYPE: Final = Attribute("hw.type", "kind of hardware: gpu")
 HW_SENSOR: Final = Attribute("hw.sensor_location", "which part of the GPU: gpu, sm or memory")
@@ -160,8 +180,8 @@ HARDWARE_METRICS: Final = (
     GPU_THROTTLED,
 )
 
-# --- what a run got for its time, shown as told; only `simulate` sends them yet ------------------
-# One rank tells them for all; productive and lost time together are the time since the run began.
+# --- what a run got for its time, passed through; only `simulate` sends them yet ------------------
+# One rank reports them for all; productive and lost time together are the time since the run began.
 LOSSES: Final = (
     "start_up",
     "data",
@@ -189,12 +209,5 @@ RUN_LOST = Metric(
     labels=(REASON,),
 )
 GOODPUT_METRICS: Final = (RUN_GOODPUT, RUN_PRODUCTIVE, RUN_LOST)
-AS_TOLD: Final[dict[Metric, tuple[str, ...]]] = {
-    metric: metric.labels or () for metric in (*HARDWARE_METRICS, *GOODPUT_METRICS)
-}
-"""What the collector shows as ranks tell it, and the attributes of its points."""
-
-
-def labels_as_told(metric: Metric) -> tuple[str, ...]:
-    """Labels in Prometheus that the points of a metric get from attributes of their own."""
-    return tuple(key.replace(".", "_") for key in AS_TOLD.get(metric, ()))
+PASSTHROUGH_METRICS: Final = (*HARDWARE_METRICS, *GOODPUT_METRICS)
+"""What the collector publishes as ranks report it."""

@@ -44,7 +44,7 @@ COUNTS = {semconv.RECORDS_DROPPED.name: _MAX_STEP, semconv.RECORDS_FOLDED.name: 
 MAX_VALUES = {**NUMBERS, **COUNTS}
 DATA_OF = {
     **dict.fromkeys((*MAX_VALUES, semconv.RANK_INFO.name), ("gauge", "sum")),
-    **dict.fromkeys((metric.name for metric in semconv.AS_TOLD), ("gauge", "sum")),
+    **dict.fromkeys((metric.name for metric in semconv.PASSTHROUGH_METRICS), ("gauge", "sum")),
     semconv.SECTION_DURATION.name: ("histogram", "exponential_histogram"),
     semconv.KERNEL_DURATION.name: ("exponential_histogram",),
 }
@@ -172,7 +172,7 @@ def add_count(counts: dict[str, int], name: Value, count: int, most: int) -> Non
         counts[count_name(name)] = count
 
 
-_BY_NAME: Final = {metric.name: metric for metric in semconv.AS_TOLD}
+_BY_NAME: Final = {metric.name: metric for metric in semconv.PASSTHROUGH_METRICS}
 _MAX_NUMBER: Final = 2.0**63
 _NAMES: Final = tuple(name.encode() for name in _BY_NAME)
 
@@ -196,7 +196,7 @@ def passthrough_metric(
         return None
     if metric.HasField("sum") and metric.sum.aggregation_temporality != _CUMULATIVE:
         return None
-    values = tuple(as_text(str(found.get(key, ""))) for key in semconv.AS_TOLD[known])
+    values = tuple(as_text(str(found.get(key, ""))) for key in known.labels or ())
     return PassthroughMetric(source, known, values, number)
 
 

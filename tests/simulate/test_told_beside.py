@@ -54,7 +54,7 @@ def test_every_name_is_told() -> None:
     """All that a collector shows as told, by ranks that name the same GPU in their description."""
     run = make("dp4", "compute:1.5@rank2:step0", tells_hardware=True)
     requests = told_by(run)
-    assert {metric for _, metric, _ in newest(requests)} == set(semconv.AS_TOLD)
+    assert {metric for _, metric, _ in newest(requests)} == set(semconv.PASSTHROUGH_METRICS)
     beats = [beat for each in requests for beat in each.heartbeats]
     described = {b.source.rank: (b.source.device, b.source.device_model) for b in beats}
     assert described == {source.rank: (source.device, GPU_MODEL) for source in run.sources}

@@ -27,7 +27,7 @@ _APART_S: Final = 5.0
 _HARDWARE: Final = frozenset(semconv.HARDWARE_METRICS)
 _GOODPUT: Final = frozenset(semconv.GOODPUT_METRICS)
 Series: TypeAlias = tuple[Metric, tuple[str, ...]]
-"""A metric, and the values of its attributes in ``semconv.AS_TOLD``."""
+"""A metric, and the values of its labels."""
 _Cell: TypeAlias = tuple[str, Kernel]
 """Section and kernel."""
 

@@ -38,7 +38,7 @@ def passthrough_of_run(worlds: Mapping[str, Passthrough], run: RunLabels) -> Fam
         source = newest.source
         for (metric, values), value in newest.goodput():
             text = labels(run_id=source.run_id, job_name=source.job, group=source.group)
-            own = labels(**dict(zip(semconv.labels_as_told(metric), values, strict=True)))
+            own = labels(**dict(zip(metric.own_labels, values, strict=True)))
             families.add(metric, ",".join(filter(None, (own, text, run.constant))), value)
     for group, its in worlds.items():
         if its.checkpoint_s is not None:
@@ -82,7 +82,7 @@ def passthrough_of_ranks(
 def _sensor_lines(rank: RankNumbers, constant: str) -> _Lines:
     text = f"{rank_labels(rank.source)},{constant}"
     return [
-        (m, f"{labels(**dict(zip(semconv.labels_as_told(m), values, strict=True)))},{text}", value)
+        (m, f"{labels(**dict(zip(m.own_labels, values, strict=True)))},{text}", value)
         for (m, values), value in rank.hardware()
     ]
 
