@@ -22,13 +22,13 @@ from benchmarks.harness.turns import take_turns
 from benchmarks.sections import ATTRIBUTES
 from otel_straggler import section, step
 from otel_straggler.config import ClientSettings, Endpoint
-from otel_straggler.export.drops import Drops
-from otel_straggler.export.sdk import SpanBuilder
 from otel_straggler.record.active import RECORDER
-from otel_straggler.record.description import Topology
 from otel_straggler.record.propagation import Propagation
 from otel_straggler.record.sdk_feed import SdkFeed
+from otel_straggler.record.sdk_spans import SpanBuilder
 from otel_straggler.record.sdk_traces import SdkTraces
+from otel_straggler.record.sender import Drops
+from otel_straggler.record.topology import Topology
 from otel_straggler.wire.ids import SpanIds
 
 ROUNDS = 21

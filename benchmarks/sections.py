@@ -29,12 +29,12 @@ from benchmarks.harness.turns import take_turns
 from otel_straggler import section, step
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.detector import PULL_EVERY, Detector
-from otel_straggler.export.sdk import SpanBuilder
 from otel_straggler.record import python_recorder
 from otel_straggler.record.active import FORM, RECORDER, WHY_PYTHON
-from otel_straggler.record.description import Topology
 from otel_straggler.record.recording import RECORDING
+from otel_straggler.record.sdk_spans import SpanBuilder
 from otel_straggler.record.sdk_traces import SdkTraces
+from otel_straggler.record.topology import Topology
 from otel_straggler.wire.ids import SpanIds
 
 RUNS = 5_000

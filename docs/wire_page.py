@@ -13,14 +13,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_straggler import phase, section, semconv, step
 from otel_straggler.config import ClientSettings, Endpoint
-from otel_straggler.export import drops
 from otel_straggler.model.verdict import Cause, Evidence, Scope, State
 from otel_straggler.publish.history import REASONS
 from otel_straggler.publish.sampling import KEPT, LEFT_OUT
+from otel_straggler.record import sender
 from otel_straggler.record.active import RECORDER
-from otel_straggler.record.description import Topology, resource_attributes
 from otel_straggler.record.packing import packer_for
 from otel_straggler.record.recorder import Context
+from otel_straggler.record.topology import Topology, resource_attributes
 from otel_straggler.semconv import Attribute, Metric
 from otel_straggler.wire.identity import read_attributes
 
@@ -82,7 +82,7 @@ def page() -> str:
         metrics="\n".join(_metric_tables()),
         history=_words(tuple(REASONS), REASONS, "reason"),
         sampling=_words((*KEPT, *LEFT_OUT), {**KEPT, **LEFT_OUT}, "reason"),
-        reasons=_words(_reasons(), _REASONS, "reason"),
+        reasons=_words(sender.DROP_REASONS, _REASONS, "reason"),
         verdicts=_words_of_verdicts(),
     )
 
@@ -262,10 +262,6 @@ def _words(
             row.insert(1, "yes" if word in listed else "no, scored only")
         rows.append(row)
     return table(head, rows)
-
-
-def _reasons() -> tuple[str, ...]:
-    return tuple(v for n, v in vars(drops).items() if n.isupper() and isinstance(v, str))
 
 
 def _words_of_verdicts() -> str:

@@ -18,20 +18,18 @@ from typing import Any
 
 from otel_straggler import session
 from otel_straggler.errors import ConfigError, UsageError
-from otel_straggler.instrument.callables import CallableId, Decorator, WrappedCallables
+from otel_straggler.instrument.callables import CallableId, Decorator, EveryNth, WrappedCallables
 from otel_straggler.instrument.compiled import COMPILATION, Transparent, transparent
 from otel_straggler.instrument.configuration import Arguments, is_switched_off, resolve_settings
-from otel_straggler.instrument.every_nth import EveryNth
 from otel_straggler.instrument.sections import Section, section
 from otel_straggler.native import check_wish
 from otel_straggler.record.active import FORM, RECORDER
 from otel_straggler.record.recording import RECORDING
-from otel_straggler.report import arguments
-from otel_straggler.report.collected import CollectedReports, Wanted
-from otel_straggler.report.interval import ReportInterval
+from otel_straggler.report import types
+from otel_straggler.report.peers import ReportInterval
 from otel_straggler.report.reporter import ReportSettings
 from otel_straggler.report.types import Report, Statistic, StragglerId
-from otel_straggler.report.window import ReportWindow
+from otel_straggler.report.window import CollectedReports, ReportWindow, Wanted
 
 __all__ = ["CallableId", "Detector", "Report", "Statistic", "StragglerId"]
 
@@ -78,7 +76,7 @@ class Detector:
         tracer_provider: Any = None,
         process_group: Any = None,
         role: str | None = None,
-        report_from: arguments.ReportFrom = "process_group",
+        report_from: types.ReportFrom = "process_group",
         collector: str | None = None,
     ) -> None:
         """Begin. Without an endpoint nothing is sent and no thread is started.
@@ -111,14 +109,14 @@ class Detector:
             message = "Detector is initialized already; call Detector.shutdown() first"
             raise UsageError(message)
         check_wish()
-        wanted = arguments.checked_scores(scores_to_compute)
-        interval = arguments.checked_number("profiling_interval", profiling_interval, 1)
-        time_interval = arguments.checked_number("report_time_interval", report_time_interval, 0)
-        is_collected = arguments.is_from_collector(report_from)
+        wanted = types.checked_scores(scores_to_compute)
+        interval = types.checked_number("profiling_interval", profiling_interval, 1)
+        time_interval = types.checked_number("report_time_interval", report_time_interval, 0)
+        is_collected = types.is_from_collector(report_from)
         state = _Running(
             ReportSettings(
-                relative=arguments.RELATIVE in wanted,
-                individual=arguments.INDIVIDUAL in wanted,
+                relative=types.RELATIVE in wanted,
+                individual=types.INDIVIDUAL in wanted,
                 gather=bool(gather_on_rank0),
                 node=node_name or socket.gethostname(),
                 role=role or os.environ.get("OTEL_STRAGGLER_ROLE", "").strip(),
@@ -330,7 +328,7 @@ def _collected(address: str | None, is_whole: bool) -> CollectedReports:
     settings = session.current() or resolve_settings(Arguments())
     named = address or os.environ.get("OTEL_STRAGGLER_COLLECTOR", "").strip() or _DEFAULT_PAGES
     wanted = Wanted(
-        url=arguments.checked_url("collector", named),
+        url=types.checked_url("collector", named),
         run_id=settings.run_id,
         group=settings.group,
         own_rank=settings.rank,

@@ -11,8 +11,7 @@ from typing import Any
 from benchmarks.gpu.presence import FAKE
 from benchmarks.harness.about import about
 from otel_straggler.model.throttling import throttle_sentence
-from otel_straggler.record.gpu.nvml import NvmlSensors
-from otel_straggler.record.gpu.nvml_signals import SensorsGoneError
+from otel_straggler.record.gpu.nvml import NvmlSensors, SensorsGoneError
 
 _ASKED = (
     "name",

@@ -9,7 +9,7 @@ from otel_straggler.detector import Statistic
 from otel_straggler.model.observation import Section
 from otel_straggler.report.peers import TorchPeers
 from otel_straggler.report.reporter import Reporter, ReportSettings
-from otel_straggler.report.summaries import times_of
+from otel_straggler.report.statistics import times_of
 
 WINDOWS = 50
 Json = dict[str, Any]

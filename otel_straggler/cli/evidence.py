@@ -14,10 +14,8 @@ from otel_straggler.errors import InputError
 from otel_straggler.model.diagnostics import StackFrame
 from otel_straggler.publish.hang_json import ranks_text
 from otel_straggler.receive.stacks_files import RankStacks, read_stacks_folder
-from otel_straggler.record.evidence.processes import is_stopped, started_ticks
-from otel_straggler.record.evidence.ring import place_of_pids
-from otel_straggler.record.ring_file import RingFileError, read_ring_file
-from otel_straggler.record.ring_state import OpenRun, RingState
+from otel_straggler.record.diagnostics.processes import is_stopped, place_of_pids, started_ticks
+from otel_straggler.record.ring_file import OpenRun, RingFileError, RingState, read_ring_file
 from otel_straggler.score.hangs.stacks import Cluster, Clusters, cluster
 from otel_straggler.semconv import STEP_SPAN
 

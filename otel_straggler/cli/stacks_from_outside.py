@@ -21,7 +21,7 @@ from otel_straggler.cli.report_table import printable
 from otel_straggler.errors import ConfigError, InputError, describe
 from otel_straggler.model.diagnostics import SUFFIX, StacksDump, StacksHead, parse_dumps
 from otel_straggler.receive.stacks_files import read_stacks_file
-from otel_straggler.record.evidence.processes import is_stopped, started_ticks, takes_signal
+from otel_straggler.record.diagnostics.processes import is_stopped, started_ticks, takes_signal
 from otel_straggler.score.hangs.stacks import own_frame
 
 _PY_SPY_S = 30.0

@@ -14,7 +14,7 @@ from otel_straggler import semconv
 from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
 from otel_straggler.doctor.identity import RUN_ID_REMEDY
 from otel_straggler.doctor.network import ClockBounds, clock_bounds
-from otel_straggler.export.drops import GPU_REASONS
+from otel_straggler.record.sender import GPU_REASONS
 from otel_straggler.semconv import Metric
 from otel_straggler.transport.http import HttpClient
 

@@ -13,7 +13,7 @@ from typing import Any
 from otel_straggler.config import Endpoint
 from otel_straggler.doctor.findings import Finding, info, ok, warning
 from otel_straggler.doctor.versions import Probed, probe
-from otel_straggler.record.handshake import BYTES_PER_SPAN
+from otel_straggler.record.heartbeats import BYTES_PER_SPAN
 from otel_straggler.semconv import GPU_TIMING_REASONS
 
 _LIBRARY_FOLDERS = (

@@ -20,10 +20,14 @@ from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
 from otel_straggler.doctor.identity import Identity
 from otel_straggler.doctor.network import CA_REMEDY, OWN_REMEDY, ClockBounds, clock_bounds
 from otel_straggler.errors import ConfigError
-from otel_straggler.instrument.addresses import find_address, own_address
 from otel_straggler.instrument.configuration import Arguments, resolve_settings
-from otel_straggler.instrument.endpoints import Endpoints, resolve_endpoints
-from otel_straggler.instrument.protocols import choose_protocols
+from otel_straggler.instrument.endpoints import (
+    Endpoints,
+    choose_protocols,
+    find_address,
+    own_address,
+    resolve_endpoints,
+)
 from otel_straggler.transport.client import NO_ANSWER, Response, Signal, client_for
 from otel_straggler.transport.tls import tls_advice
 

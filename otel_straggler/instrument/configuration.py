@@ -137,7 +137,7 @@ def _endpoints(given: Arguments, env: Mapping[str, str], *, is_used: bool) -> En
 def _tracer_provider(given: Arguments) -> object | None:
     if given.tracer_provider is None:
         return None
-    from otel_straggler.export.sdk_provider import checked_provider
+    from otel_straggler.record.sdk_spans import checked_provider
 
     return checked_provider(given.tracer_provider)
 

@@ -11,12 +11,18 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import unquote
+from typing import get_args
+from urllib.parse import SplitResult, unquote, urlsplit
 
-from otel_straggler.config import DEFAULT_ENDPOINT, Compression, Endpoint, OtlpProtocol, Pairs
+from otel_straggler.config import (
+    DEFAULT_ENDPOINT,
+    DEFAULT_GRPC_ENDPOINT,
+    Compression,
+    Endpoint,
+    OtlpProtocol,
+    Pairs,
+)
 from otel_straggler.errors import ConfigError, describe
-from otel_straggler.instrument.addresses import find_address, own_address
-from otel_straggler.instrument.protocols import choose_protocols
 
 _LOG = logging.getLogger("otel_straggler")
 _PREFIX = "OTEL_EXPORTER_OTLP_"
@@ -208,3 +214,225 @@ def _compression(signal: str, env: Mapping[str, str]) -> Compression:
 def _ignore(variable: str, value: str, expected: str) -> None:
     remedy = "It is ignored; correct or unset it."
     _LOG.warning("%s", describe(where=variable, value=value, expected=expected, remedy=remedy))
+
+
+_PATHS = {"TRACES": "/v1/traces", "METRICS": "/v1/metrics"}
+_EXPECTED = {
+    "http/protobuf": "a URL that begins with http:// or https://",
+    "grpc": "a URL that begins with http:// or https:// and has no path (gRPC has none)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OwnAddress:
+    """An address that was named to us, as written, and where."""
+
+    text: object
+    where: str
+
+    @property
+    def port(self) -> int | None:
+        parts = _split(self.text) if isinstance(self.text, str) else None
+        return parts.port if parts else None
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A settled address, and the argument or variable that named it; empty = the default."""
+
+    url: str
+    where: str = ""
+
+
+def own_address(env: Mapping[str, str], endpoint: object) -> OwnAddress | None:
+    """The argument, or ``OTEL_STRAGGLER_ENDPOINT``; None if neither is given."""
+    if endpoint is not None:
+        return OwnAddress(endpoint, "configure(endpoint=...)")
+    named = env.get("OTEL_STRAGGLER_ENDPOINT", "").strip()
+    return OwnAddress(named, "OTEL_STRAGGLER_ENDPOINT") if named else None
+
+
+def find_address(
+    signal: str, env: Mapping[str, str], own: OwnAddress | None, protocol: OtlpProtocol
+) -> Address:
+    """Where "TRACES" or "METRICS" go.
+
+    Raises:
+        ConfigError: what was named to us is no address for this protocol.
+    """
+    if own is not None:
+        return Address(_checked(own, signal, protocol, env), own.where)
+    return _others_address(signal, env, protocol)
+
+
+def _checked(own: OwnAddress, signal: str, protocol: OtlpProtocol, env: Mapping[str, str]) -> str:
+    if isinstance(own.text, str):
+        if protocol == "grpc":
+            url = _grpc_url(own.text, signal, env)
+            if url and _path_of(own.text) in {"", "/"}:
+                return url
+        elif _is_url(own.text):
+            return _with_path(own.text, _PATHS[signal])
+    default = DEFAULT_GRPC_ENDPOINT if protocol == "grpc" else DEFAULT_ENDPOINT
+    message = describe(
+        where=own.where,
+        value=own.text,
+        expected=_EXPECTED[protocol],
+        remedy=f"Use for example {default}.",
+    )
+    raise ConfigError(message)
+
+
+def _others_address(signal: str, env: Mapping[str, str], protocol: OtlpProtocol) -> Address:
+    """A signal's own endpoint is used as it is; the common one gets the signal's path."""
+    own, common = f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
+    for variable, path in ((own, ""), (common, _PATHS[signal])):
+        text = env.get(variable, "").strip()
+        if not text:
+            continue
+        if protocol == "grpc" and (url := _grpc_url(text, signal, env)):
+            return Address(url, variable)
+        if protocol != "grpc" and _is_url(text):
+            return Address(_with_path(text, path) if path else text, variable)
+        remedy = "It is ignored; correct or unset it."
+        expected = "a URL that begins with http:// or https://"
+        _LOG.warning("%s", describe(where=variable, value=text, expected=expected, remedy=remedy))
+    if protocol == "grpc":
+        return Address(DEFAULT_GRPC_ENDPOINT)
+    return Address(_with_path(DEFAULT_ENDPOINT, _PATHS[signal]))
+
+
+def _grpc_url(text: str, signal: str, env: Mapping[str, str]) -> str:
+    """Scheme, host and port; empty if it is no address.
+
+    >>> _grpc_url("gateway:4317", "TRACES", {"OTEL_EXPORTER_OTLP_INSECURE": "true"})
+    'http://gateway:4317'
+    >>> _grpc_url("gateway:4317", "TRACES", {}), _grpc_url("http://a:1/x", "TRACES", {})
+    ('https://gateway:4317', 'http://a:1')
+    """
+    if "://" not in text:
+        parts = _split(text)
+        if parts is None or parts.port is None or parts.path:
+            return ""
+        text = f"{'http' if _is_insecure(signal, env) else 'https'}://{text}"
+    url = urlsplit(text) if _is_url(text) else None
+    return f"{url.scheme}://{url.netloc}" if url else ""
+
+
+def _is_insecure(signal: str, env: Mapping[str, str]) -> bool:
+    prefix = "OTEL_EXPORTER_OTLP_"
+    text = env.get(f"{prefix}{signal}_INSECURE") or env.get(f"{prefix}INSECURE") or ""
+    return text.strip().lower() == "true"
+
+
+def _path_of(text: str) -> str:
+    parts = _split(text)
+    return parts.path if parts else ""
+
+
+def _is_url(text: str) -> bool:
+    parts = _split(text) if "://" in text else None
+    return parts is not None and parts.scheme in {"http", "https"}
+
+
+def _split(text: str) -> SplitResult | None:
+    """The parts of a URL, or of ``host:port``; None if there is no host or the port is wrong."""
+    try:
+        parts = urlsplit(text if "://" in text else f"//{text}")
+        return parts if parts.hostname and parts.port != 0 else None
+    except ValueError:  # a port that is no number
+        return None
+
+
+def _with_path(base: str, path: str) -> str:
+    return base.rstrip("/") + path
+
+
+PROTOCOLS: tuple[OtlpProtocol, ...] = get_args(OtlpProtocol)
+HTTP_PORT = 4318
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenProtocol:
+    """A protocol, and the argument or variable that named it; empty = the default."""
+
+    protocol: OtlpProtocol = "http/protobuf"
+    where: str = ""
+
+
+def choose_protocols(
+    env: Mapping[str, str], argument: str | None, own_port: int | None, *, is_used: bool
+) -> dict[str, ChosenProtocol]:
+    """The protocol of "TRACES" and of "METRICS".
+
+    Args:
+        env: the environment.
+        argument: of ``configure()``.
+        own_port: of an endpoint that was named to us.
+        is_used: whether anything will be sent; if not, a missing package is no error.
+
+    Raises:
+        ConfigError: the argument or ``OTEL_STRAGGLER_PROTOCOL`` cannot be followed.
+    """
+    own = _own_choice(env, argument, is_used=is_used)
+    if own is not None:
+        return {"TRACES": own, "METRICS": own}
+    told: set[str] = set()
+    return {signal: _others_choice(signal, env, own_port, told) for signal in ("TRACES", "METRICS")}
+
+
+def _own_choice(
+    env: Mapping[str, str], argument: str | None, *, is_used: bool
+) -> ChosenProtocol | None:
+    where = "configure(protocol=...)" if argument is not None else "OTEL_STRAGGLER_PROTOCOL"
+    value = argument if argument is not None else env.get(where, "").strip().lower() or None
+    if value is None:
+        return None
+    for protocol in PROTOCOLS:
+        if value == protocol:
+            if is_used and protocol == "grpc" and (reason := _why_no_grpc()):
+                raise ConfigError(f"{where}: got 'grpc', but {reason}.")
+            return ChosenProtocol(protocol, where)
+    message = describe(
+        where=where,
+        value=value,
+        expected="'http/protobuf' or 'grpc'",
+        remedy="Leave it out for http/protobuf.",
+    )
+    raise ConfigError(message)
+
+
+def _others_choice(
+    signal: str, env: Mapping[str, str], own_port: int | None, told: set[str]
+) -> ChosenProtocol:
+    for where in (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+        value = env.get(where, "").strip().lower()
+        if not value:
+            continue
+        trouble = _why_not(value, own_port)
+        if not trouble:
+            return ChosenProtocol("grpc" if value == "grpc" else "http/protobuf", where)
+        if where not in told:
+            told.add(where)
+            _LOG.warning("%s is %r, but %s. http/protobuf is used.", where, value, trouble)
+        break
+    return ChosenProtocol()
+
+
+def _why_not(value: str, own_port: int | None) -> str:
+    if value == "http/protobuf":
+        return ""
+    if value != "grpc":
+        return "otel-straggler sends http/protobuf or grpc"
+    if own_port == HTTP_PORT:
+        return (
+            f"port {HTTP_PORT} of the endpoint is that of OTLP over HTTP; "
+            "OTEL_STRAGGLER_PROTOCOL settles which is meant"
+        )
+    return _why_no_grpc()
+
+
+def _why_no_grpc() -> str:
+    from otel_straggler.transport.grpc import why_unusable
+
+    return why_unusable()

@@ -13,8 +13,7 @@ from otel_straggler.errors import ConfigError, UsageError, describe
 from otel_straggler.instrument.configuration import Arguments, is_switched_off, resolve_settings
 from otel_straggler.instrument.guard import GUARD
 from otel_straggler.integrations.polling import Asked, Polling, scalars_of_report
-from otel_straggler.report.arguments import checked_url
-from otel_straggler.report.types import Report
+from otel_straggler.report.types import Report, checked_url
 
 DEFAULT_PAGES: Final = "http://127.0.0.1:9464"
 LEAST_EVERY_S: Final = 1.0

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from otel_straggler.config import ClientSettings
 from otel_straggler.record.active import FORM, WHY_PYTHON
-from otel_straggler.record.description import Topology
-from otel_straggler.record.exporter_thread import Bystander
 from otel_straggler.record.python_export import PythonExport
+from otel_straggler.record.topology import Topology
 from otel_straggler.semconv import Outcome
 from otel_straggler.transport.addresses import why_not_native
 from otel_straggler.wire.ids import SpanIds
+
+if TYPE_CHECKING:
+    from otel_straggler.record.sdk_feed import SdkSink
 
 _LOG = logging.getLogger("otel_straggler")
 
@@ -45,7 +47,7 @@ def export_for(
     *,
     topology: Callable[[], Topology],
     other_losses: Callable[[], dict[str, int]],
-    bystander: Bystander | None,
+    sdk: SdkSink | None,
     span_ids: SpanIds,
 ) -> Export:
     """The exporter for these settings; says in the log which one and why.
@@ -54,7 +56,7 @@ def export_for(
         settings: what ``configure()`` decided.
         topology: what is known of the rank now.
         other_losses: counts from outside, by reason.
-        bystander: gets the records too.
+        sdk: gets the records too.
         span_ids: by number.
     """
     reason = WHY_PYTHON or why_python(settings)
@@ -74,7 +76,7 @@ def export_for(
         settings,
         topology=topology,
         other_losses=other_losses,
-        bystander=bystander,
+        sdk=sdk,
         span_ids=span_ids,
     )
 

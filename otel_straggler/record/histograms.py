@@ -6,12 +6,15 @@ A stock Prometheus behind a stock collector can still compare ranks by them.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from otel_straggler.config import ClientSettings
 from otel_straggler.model.observation import Section
-from otel_straggler.record.recorder import Epoch, Record, is_failure
+from otel_straggler.record.recorder import Epoch, Record, Recorder, is_failure
+from otel_straggler.record.topology import Topology, resource_attributes
+from otel_straggler.record.worker import Clock
 from otel_straggler.semconv import STEP_SPAN
-from otel_straggler.wire.encode_metrics import SectionHistogram
+from otel_straggler.wire.encode_metrics import SectionHistogram, encode_histograms
 
 BOUNDS_S = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
@@ -22,9 +25,29 @@ _BOUNDS_NS = [round(bound * 1e9) for bound in BOUNDS_S]
 
 
 class SectionHistograms:
-    """Counts the runs of each section of the newest epoch."""
+    """Counts the executions of each section of the newest session, and encodes the counts now and
+    then. A request that fails is not repeated: the next one holds the same counts and more.
 
-    def __init__(self) -> None:
+    Args:
+        settings: identity and interval.
+        recorder: knows the session.
+        clock: time.
+        topology: what is known of the rank now.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        recorder: Recorder,
+        clock: Clock,
+        topology: Callable[[], Topology],
+    ) -> None:
+        self._settings = settings
+        self._recorder = recorder
+        self._clock = clock
+        self._topology = topology
+        self._started_at_s = clock.wall_ns() / 1e9
+        self._next_s = clock.monotonic_s() + settings.histogram_s
         self._counts: dict[tuple[str, str], list[int]] = {}
         self._sums_ns: dict[tuple[str, str], int] = {}
         self._epoch: Epoch | None = None
@@ -39,17 +62,27 @@ class SectionHistograms:
                     key = (section.name, section.kind)
                 self._count(context.epoch, key, end_ns - start_ns)
 
-    def snapshot(self) -> list[SectionHistogram]:
-        return [
-            SectionHistogram(
-                section=name,
-                kind=kind,
-                bounds_s=BOUNDS_S,
-                counts=counts,
-                sum_s=self._sums_ns[name, kind] / 1e9,
-            )
-            for (name, kind), counts in self._counts.items()
-        ]
+    def encoded_if_due(self, now_s: float) -> bytes | None:
+        """A request with all that is counted, if ``now_s`` (monotonic) is the time for it."""
+        if now_s < self._next_s:
+            return None
+        self._next_s = now_s + self._settings.histogram_s
+        session_id = self._recorder.epoch.session_id
+        return encode_histograms(
+            [
+                SectionHistogram(
+                    section=name,
+                    kind=kind,
+                    bounds_s=BOUNDS_S,
+                    counts=counts,
+                    sum_s=self._sums_ns[name, kind] / 1e9,
+                )
+                for (name, kind), counts in self._counts.items()
+            ],
+            resource=resource_attributes(self._settings, session_id, self._topology()),
+            started_at_s=self._started_at_s,
+            now_s=self._clock.wall_ns() / 1e9,
+        )
 
     def _count(self, epoch: Epoch, key: tuple[str, str], duration_ns: int) -> None:
         if epoch is not self._epoch:

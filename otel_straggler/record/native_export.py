@@ -1,44 +1,45 @@
-"""Export in C++: its thread drains, encodes, sends and says that the rank lives, whoever has the
-GIL.
+"""Export in C++: its thread drains, encodes, sends spans and heartbeats, whoever has the GIL.
 
-Beside it runs a thread in Python for what needs Python and can wait: it tells what is new of the
+A second thread, in Python, does what needs Python and can wait: it passes on what is new of the
 rank, logs what a person should know, sends times of kernels, and histograms of sections to an
 endpoint that is no scorer.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 from otel_straggler.config import ClientSettings
-from otel_straggler.export.drops import (
+from otel_straggler.native import NATIVE
+from otel_straggler.record.heartbeats import Handshake, is_one_origin
+from otel_straggler.record.histograms import SectionHistograms
+from otel_straggler.record.kernels import KernelExport
+from otel_straggler.record.native_recorder import RECORDER
+from otel_straggler.record.packing import NativeSpanPacker
+from otel_straggler.record.recorder import Epoch
+from otel_straggler.record.recording import RECORDING
+from otel_straggler.record.sender import (
     ENCODE_ERROR,
     GPU_REASONS,
     INBOX_FULL,
     PROCESS_ENDED,
+    PROTOBUF,
     QUEUE_FULL,
     REJECTED,
     RING_FULL,
+    log_given_up,
+    log_kept,
+    log_refused,
+    log_takes_again,
 )
-from otel_straggler.export.sender import log_given_up, log_kept, log_refused, log_takes_again
-from otel_straggler.native import NATIVE
-from otel_straggler.record.clock import SystemClock
-from otel_straggler.record.description import Attributes, Topology, resource_attributes
-from otel_straggler.record.exporter_thread import ExporterThread
-from otel_straggler.record.handshake import Handshake, is_one_origin
-from otel_straggler.record.histogram_export import HistogramExport
-from otel_straggler.record.kernel_export import KernelExport
-from otel_straggler.record.native_recorder import RECORDER
-from otel_straggler.record.native_spans import NativeSpanPacker
-from otel_straggler.record.recorder import Epoch
-from otel_straggler.record.recording import RECORDING
+from otel_straggler.record.topology import Attributes, Topology, resource_attributes
+from otel_straggler.record.worker import LogOnce, SystemClock, Worker
 from otel_straggler.semconv import Outcome
 from otel_straggler.transport.addresses import address_of
-from otel_straggler.transport.client import Response
+from otel_straggler.transport.client import Response, client_for, encoded_body
 from otel_straggler.wire.encode_metrics import encode_point_attributes, heartbeat_texts
 from otel_straggler.wire.ids import SpanIds
 
@@ -61,7 +62,6 @@ _LOGS: tuple[Callable[[str, Response], None], ...] = (
     lambda url, response: log_given_up(url, response.status),
 )
 """In the order of ``Note::Kind`` in span_sender.hpp."""
-_LOG = logging.getLogger("otel_straggler")
 
 
 class NativeExport:
@@ -90,9 +90,11 @@ class NativeExport:
             settings, self._resource, RECORDER.epoch.generation, span_ids
         )
         self._exporter: Any = _exporter(settings, self._packer.encoder)
-        self._telling = threading.RLock()  # a signal handler may flush in the middle of a flush
-        self._attendant = Attendant(settings, topology, self)
-        self._thread = ExporterThread(self._attendant)
+        self._describing = threading.RLock()  # a signal handler may flush in the middle of a flush
+        self._supervisor = ExportSupervisor(settings, topology)
+        self._worker = Worker(
+            self._tick, LogOnce("telemetry could not be attended to; training goes on")
+        )
 
     @property
     def is_scorer(self) -> bool:
@@ -100,146 +102,126 @@ class NativeExport:
 
     @property
     def queued_requests(self) -> int:
-        in_python = self._attendant.queued_requests
-        return int(self._exporter.state()["queued_requests"]) + in_python
-
-    @property
-    def recorded(self) -> int:
-        """Runs that it was given so far."""
-        return int(self._exporter.state()["recorded"])
+        in_cpp = int(self._exporter.state()["queued_requests"])
+        return in_cpp + self._supervisor.kernels.queued_requests
 
     def start(self) -> None:
-        self.tell()
-        self._tell_losses()
-        RECORDER.on_new_number = self.tell
+        self._register_names()
+        self._describe()
+        RECORDER.on_new_number = self._register_names
         self._exporter.start()
-        self._thread.start()
+        self._worker.start()
 
     def flush(self, timeout_s: float, outcome: Outcome | None = None) -> bool:
         """The wait is cut into slices, so that signal handlers run meanwhile."""
         deadline_ns = time.monotonic_ns() + int(timeout_s * 1e9)
-        self.tell()
-        self._tell_losses()
-        histograms = self._thread.begin_flush(deadline_ns / 1e9, outcome)
+        self._register_names()
+        self._describe()
+        is_last = outcome is not None
+        in_python = self._worker.ask(lambda: self._supervisor.flush(deadline_ns / 1e9, is_last))
         number = self._exporter.begin_flush(deadline_ns, outcome or "")
         while not self._exporter.wait(number, _next_slice_ns(deadline_ns)):
             if time.monotonic_ns() >= deadline_ns:
                 return False
         left_s = max(0.0, (deadline_ns - time.monotonic_ns()) / 1e9)
-        return histograms is None or histograms.wait(left_s)
+        return in_python is None or in_python.wait(left_s)
 
     def stop(self, timeout_s: float) -> None:
-        if RECORDER.on_new_number == self.tell:
+        if RECORDER.on_new_number == self._register_names:
             RECORDER.on_new_number = None
-        self._attendant.log()
-        self._thread.stop(timeout_s)
-        self._attendant.close()
+        self._log_notes()
+        self._worker.stop(timeout_s)
+        self._supervisor.close()
         self._exporter.stop(time.monotonic_ns() + int(timeout_s * 1e9))
         RECORDING.release()
 
-    def tell(self) -> None:
+    def _tick(self, now_s: float) -> float:
+        self._register_names()
+        self._describe()
+        self._log_notes()
+        state = self._exporter.state()
+        self._supervisor.tick(now_s, state["recorded"], is_scorer=bool(state["is_scorer"]))
+        return now_s + self._settings.flush_s
+
+    def _register_names(self) -> None:
         """Tell the thread in C++ what numbers in records stand for."""
-        for epoch, resource in self._packer.tell(RECORDER).items():
+        for epoch, resource in self._packer.register(RECORDER).items():
             self._exporter.set_resource(epoch, resource)
 
-    def refresh(self) -> list[tuple[int, int, str]]:
-        """Tell it what else is new; what has come up there since the last time."""
-        self.tell()
-        self._tell_losses()
-        notes: list[tuple[int, int, str]] = self._exporter.take_notes()
-        return notes
-
-    def _tell_losses(self) -> None:
-        """Counted and told at once: who counted earlier must not have the last word."""
-        with self._telling:
-            told = {**self._other_losses(), **self._attendant.losses()}
-            losses = {reason.encode(): count for reason, count in told.items()}
+    def _describe(self) -> None:
+        """Tell it what else is new. Counted and passed on at once: who counted earlier must not
+        have the last word."""
+        with self._describing:
+            lost = {**self._other_losses(), **self._supervisor.kernels.losses()}
+            losses = {reason.encode(): count for reason, count in lost.items()}
             info = encode_point_attributes(self._topology().attributes())
             self._exporter.describe(info, losses)
+
+    def _log_notes(self) -> None:
+        for kind, status, text in self._exporter.take_notes():
+            _LOGS[kind](self._settings.traces.url, Response(status, error=text))
 
     def _resource(self, epoch: Epoch) -> Attributes:
         return resource_attributes(self._settings, epoch.session_id, self._topology())
 
 
-class Attendant:
-    """What a thread in Python does for the exporter in C++.
+class ExportSupervisor:
+    """What a thread in Python does beside the exporter in C++.
 
     Args:
         settings: what ``configure()`` decided.
         topology: what is known of the rank now.
-        export: whose attendant it is.
+
+    Attributes:
+        kernels: sends times of kernels.
     """
 
-    def __init__(
-        self, settings: ClientSettings, topology: Callable[[], Topology], export: NativeExport
-    ) -> None:
+    def __init__(self, settings: ClientSettings, topology: Callable[[], Topology]) -> None:
         self._settings = settings
-        self._export = export
-        self._clock = SystemClock()
+        clock = SystemClock()
         self._handshake = Handshake(settings)
-        self._started_s = self._clock.monotonic_s()
+        self._started_s = clock.monotonic_s()
         self._recorded = 0
-        self._histograms: HistogramExport | None = None
+        self._metrics_client = client_for(settings.metrics, "metrics")
+        self.kernels = KernelExport(settings, RECORDER, clock, topology)
+        self._histograms: SectionHistograms | None = None
         if settings.metrics.is_enabled and not settings.is_trusted:
-            self._histograms = HistogramExport(settings, RECORDER, self._clock, topology)
+            self._histograms = SectionHistograms(settings, RECORDER, clock, topology)
             RECORDING.listen(self._histograms.add, begins_anew=False)
-        self._kernels: KernelExport | None = None
-        if settings.metrics.is_enabled:
-            self._kernels = KernelExport(settings, RECORDER, self._clock, topology)
-        self._has_logged_error = False
 
-    def tick(self, now_s: float) -> float:
-        """Do what is due at ``now_s`` (monotonic); the time of the next tick."""
-        self.log()
-        recorded = self._export.recorded
-        self._handshake.is_scorer = self._export.is_scorer
+    def tick(self, now_s: float, recorded: int, *, is_scorer: bool) -> None:
+        """Do what is due at ``now_s`` (monotonic), with so many executions recorded so far."""
+        self._handshake.is_scorer = is_scorer
         self._handshake.note_spans(recorded - self._recorded, now_s - self._started_s)
         self._recorded = recorded
-        if self._handshake.is_scorer:
+        if is_scorer:
             self._end_histograms()
         RECORDING.pull()
-        if self._histograms is not None:
-            self._histograms.send_if_due(now_s)
-        if self._kernels is not None:
-            self._kernels.send_if_due(now_s)
-        return now_s + self._settings.flush_s
+        if self._histograms is not None and (body := self._histograms.encoded_if_due(now_s)):
+            body, encoding = encoded_body(self._settings.metrics, body)
+            self._metrics_client.post(
+                body,
+                content_type=PROTOBUF,
+                content_encoding=encoding,
+                timeout_s=self._settings.heartbeat_s,
+            )
+        self.kernels.send_if_due(now_s)
 
-    def flush(self, deadline_s: float, outcome: Outcome | None) -> None:
+    def flush(self, deadline_s: float, is_last: bool) -> None:
         """Spans are sent in C++; who listens gets what there is, and kernel times are sent."""
         RECORDING.pull()
-        if self._kernels is not None:
-            self._kernels.flush(deadline_s, is_last=outcome is not None)
-
-    def log(self) -> None:
-        """Pass on what the thread in C++ has to say."""
-        for kind, status, words in self._export.refresh():
-            _LOGS[kind](self._settings.traces.url, Response(status, error=words))
-
-    def losses(self) -> dict[str, int]:
-        """What was lost here, by reason."""
-        return {} if self._kernels is None else self._kernels.losses()
-
-    @property
-    def queued_requests(self) -> int:
-        return 0 if self._kernels is None else self._kernels.queued_requests
+        self.kernels.flush(deadline_s, is_last=is_last)
 
     def close(self) -> None:
         """Listen no longer."""
         self._end_histograms()
-        if self._kernels is not None:
-            self._kernels.close()
+        self.kernels.close()
 
     def _end_histograms(self) -> None:
         """A scorer needs none of sections."""
         histograms, self._histograms = self._histograms, None
         if histograms is not None:
             RECORDING.unlisten(histograms.add)
-
-    def survive(self, error: Exception) -> None:
-        """Telemetry never stops training: log the first error."""
-        if not self._has_logged_error:
-            self._has_logged_error = True
-            _LOG.warning("telemetry could not be attended to; training goes on", exc_info=error)
 
 
 def _exporter(settings: ClientSettings, encoder: Any) -> Any:

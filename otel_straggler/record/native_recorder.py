@@ -18,8 +18,15 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from otel_straggler.native import NATIVE
-from otel_straggler.record.batch import FAILED, NO_SECTION, RECORD, NativeBatch
-from otel_straggler.record.names import PHASES, SECTIONS, Names
+from otel_straggler.record.native_records import (
+    FAILED,
+    NO_SECTION,
+    PHASES,
+    RECORD,
+    SECTIONS,
+    Names,
+    NativeBatch,
+)
 from otel_straggler.record.recorder import (
     NO_SPAN,
     RING_CAPACITY,

@@ -25,9 +25,9 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from otel_straggler.export.sdk import FAILED, OVER_RATE, Fate
 from otel_straggler.record.native_recorder import RECORDER, NativeTimer
 from otel_straggler.record.recorder import Context, WorkSize
+from otel_straggler.record.sdk_spans import FAILED, OVER_RATE, Fate
 from otel_straggler.record.sdk_traces import PropagatedRun, SdkTraces
 
 _RUN_KEY = create_key("otel_straggler-run")

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from otel_straggler.export.sdk import Fate
+    from otel_straggler.record.sdk_spans import Fate
 
 RING_CAPACITY = 65_536
 NO_SPAN = 0

@@ -95,12 +95,8 @@ class Inbox:
         self._lost = 0
         recording.listen(self._put, begins_anew=True)
 
-    def take(self) -> list[Record]:
-        """All records since the last time, in order of their ends."""
-        return [record for batch in self.take_batches() for record in batch]
-
-    def take_batches(self) -> list[Sequence[Record]]:
-        """The same as they came: of the native recorder, each a ``NativeBatch``."""
+    def take(self) -> list[Sequence[Record]]:
+        """All records since the last time, in batches, in order of their ends."""
         self._recording.pull()
         batches, self._batches = self._batches, []
         return batches

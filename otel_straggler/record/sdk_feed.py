@@ -8,17 +8,21 @@ the order in which they ran, as the SDK would have.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from opentelemetry.context import Context as OtelContext
+from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Span, SpanContext
 
 from otel_straggler import semconv
-from otel_straggler.export.drops import SDK_ERROR, SDK_QUEUE_FULL, SDK_RATE, Drops
-from otel_straggler.export.sdk import OVER_RATE, Attributes, Fate, SdkSpan, SpanBuilder
+from otel_straggler.config import ClientSettings
+from otel_straggler.record.active import WHY_PYTHON
+from otel_straggler.record.python_packing import SectionCounts
 from otel_straggler.record.recorder import (
     NO_SPAN,
     RING_CAPACITY,
@@ -26,9 +30,15 @@ from otel_straggler.record.recorder import (
     Record,
     is_failure,
 )
+from otel_straggler.record.sdk_spans import OVER_RATE, Attributes, Fate, SdkSpan, SpanBuilder
 from otel_straggler.record.sdk_traces import PropagatedRun, SdkTraces
-from otel_straggler.record.sequence import SectionCounts
-from otel_straggler.semconv import Outcome
+from otel_straggler.record.sender import SDK_ERROR, SDK_QUEUE_FULL, SDK_RATE, Drops
+from otel_straggler.record.topology import Topology
+from otel_straggler.record.worker import Worker
+from otel_straggler.wire.ids import SpanIds
+
+if TYPE_CHECKING:
+    from otel_straggler.record.propagation import Propagation
 
 SPANS_AT_ONCE = 32
 """Spans that are built before the training thread may have the interpreter."""
@@ -104,9 +114,8 @@ class SdkFeed:
                 self._build_held(step_span)
         return now_s + self._flush_s
 
-    def flush(self, deadline_s: float, outcome: Outcome | None) -> None:
+    def flush(self, deadline_s: float) -> None:
         """Build all that is here, and have the application's processors send it."""
-        del outcome
         self._builder.refresh()
         self._take_in(time.monotonic())
         for step_span in list(self._held):
@@ -255,3 +264,100 @@ def _start_key(run: tuple[int, SdkSpan]) -> tuple[int, int]:
 
 def _end_key(run: tuple[int, SdkSpan]) -> int:
     return run[1].end_ns
+
+
+THREAD_NAME = "otel-straggler-sdk"
+
+
+class SdkSink:
+    """From records to spans of the application's SDK; see the modules of the parts.
+
+    Args:
+        settings: what ``configure()`` decided.
+        ids: span ids, shared with the wire.
+        topology: what is known of the rank now.
+
+    Raises:
+        ConfigError: the provider's tracers are not the SDK's.
+    """
+
+    def __init__(
+        self, settings: ClientSettings, ids: SpanIds, topology: Callable[[], Topology]
+    ) -> None:
+        assert isinstance(settings.tracer_provider, TracerProvider)
+        self._settings = settings
+        self._drops = Drops()
+        self._has_logged_error = False
+        self._builder = SpanBuilder(settings.tracer_provider, self._note_error)
+        self._traces = SdkTraces(settings, self._builder, ids, topology)
+        self._propagation: Propagation | None = None
+        if settings.propagate_context and not WHY_PYTHON:
+            from otel_straggler.record.propagation import Propagation
+
+            self._propagation = Propagation(self._traces, self._note_error)
+        elif settings.propagate_context:
+            _LOG.warning(
+                "propagate_context has no effect: it needs the native part; %s", WHY_PYTHON
+            )
+        self._worker: Worker | None = None
+        self._feed: SdkFeed | None = None
+        self._flushed: threading.Event | None = None
+
+    def start(self, generation: int) -> None:
+        """Build spans of records of this generation from now on."""
+        self._feed = SdkFeed(
+            self._builder,
+            self._traces,
+            generation,
+            self._drops,
+            flush_s=self._settings.flush_s,
+            spends=self._propagation is None,
+        )
+        self._worker = Worker(self._feed.tick, self._feed.survive, THREAD_NAME)
+        self._worker.start()
+        if self._propagation is not None:
+            self._propagation.install()
+
+    def put(self, records: Sequence[Record]) -> None:
+        """Take records from the exporter thread. Never waits."""
+        if self._feed is not None:
+            self._feed.put(records)
+
+    def begin_flush(self, deadline_s: float) -> None:
+        """Have all that was put built and sent by the application's processors."""
+        feed = self._feed
+        if self._worker is not None and feed is not None:
+            self._flushed = self._worker.ask(lambda: feed.flush(deadline_s))
+
+    def wait_for_flush(self, deadline_s: float) -> bool:
+        """Whether what ``begin_flush`` began was done by ``deadline_s``."""
+        flushed = self._flushed
+        return flushed is not None and flushed.wait(max(0.0, deadline_s - time.monotonic()))
+
+    def losses(self) -> dict[str, int]:
+        """Records that did not become spans, by reason."""
+        return self._drops.counts()
+
+    def stop_propagating(self) -> None:
+        if self._propagation is not None:
+            self._propagation.uninstall()
+
+    def stop(self, timeout_s: float) -> None:
+        """Let the thread end. The provider is the application's and goes on."""
+        if self._worker is not None:
+            self._worker.stop(timeout_s)
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: nothing of the parent's is touched."""
+        if self._propagation is not None:
+            self._propagation.leave_to_parent()
+
+    def _note_error(self, error: Exception) -> None:
+        self._drops.add(SDK_ERROR, 1)
+        if not self._has_logged_error:
+            self._has_logged_error = True
+            _LOG.warning(
+                "a span processor or the sampler of the tracer provider raised; the span is lost, "
+                "training and tracing go on (further ones are counted, not logged)",
+                exc_info=error,
+            )

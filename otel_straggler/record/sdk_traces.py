@@ -10,10 +10,9 @@ from opentelemetry.trace import Link, Span, SpanContext
 
 from otel_straggler import semconv
 from otel_straggler.config import ClientSettings
-from otel_straggler.export.rate import TokenBucket
-from otel_straggler.export.sdk import OVER_RATE, Attributes, Fate, SpanBuilder
-from otel_straggler.record.description import Topology, resource_attributes
 from otel_straggler.record.recorder import Context, Epoch, WorkSize
+from otel_straggler.record.sdk_spans import OVER_RATE, Attributes, Fate, SpanBuilder
+from otel_straggler.record.topology import Topology, resource_attributes
 from otel_straggler.wire.ids import WINDOW_NS, SpanIds, step_trace_id, window_trace_id
 
 _ON_EVERY_SPAN = (
@@ -158,3 +157,36 @@ class SdkTraces:
         }
         self._identity = (epoch, topology, identity)
         return identity
+
+
+class TokenBucket:
+    """Says whether there is room for more. Who is let in may overdraw; what follows then waits.
+
+    Two threads may lose each other's update now and then: this is a budget, not an account.
+
+    Args:
+        per_s: tokens that come in a second.
+    """
+
+    def __init__(self, per_s: float) -> None:
+        self._per_ns = per_s / 1e9
+        self._most = per_s
+        self._tokens = per_s
+        self._filled_at_ns: int | None = None
+
+    def has_room(self, now_ns: int) -> bool:
+        """Whether a token is left at ``now_ns`` (any clock; going back counts as standing still).
+
+        >>> bucket = TokenBucket(2)
+        >>> bucket.spend(5)
+        >>> [bucket.has_room(second * 1_000_000_000) for second in (0, 1, 2)]
+        [False, False, True]
+        """
+        before_ns = now_ns if self._filled_at_ns is None else self._filled_at_ns
+        self._filled_at_ns = max(before_ns, now_ns)
+        came = (self._filled_at_ns - before_ns) * self._per_ns
+        self._tokens = min(self._most, self._tokens + came)
+        return self._tokens > 0
+
+    def spend(self, tokens: int) -> None:
+        self._tokens -= tokens

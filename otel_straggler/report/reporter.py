@@ -23,7 +23,7 @@ import numpy as np
 from otel_straggler.model.observation import Floats, Ints, Section
 from otel_straggler.report.columns import Columns, Member, What, kernel_hash
 from otel_straggler.report.peers import Peers
-from otel_straggler.report.summaries import Times
+from otel_straggler.report.statistics import Times
 from otel_straggler.score.formulas import (
     gpu_relative_to_best,
     individual_gpu_scores,

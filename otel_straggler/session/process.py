@@ -17,13 +17,12 @@ from otel_straggler.native import check_wish
 from otel_straggler.record.active import RECORDER
 from otel_straggler.record.recording import RECORDING
 from otel_straggler.semconv import GPU_TIERS, OUTCOMES, GpuTier, Outcome
-from otel_straggler.session.outcome import outcome_of, pending_exception
-from otel_straggler.session.session import Session
+from otel_straggler.session.session import Session, outcome_of, pending_exception
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-    from otel_straggler.record.gpu.state import GpuTimingState
+    from otel_straggler.record.gpu.reasons import GpuTimingState
 
 
 class _Process:
@@ -213,7 +212,7 @@ def gpu_timing() -> GpuTimingState:
     >>> gpu_timing().tier, gpu_timing().reason
     ('off', 'not_configured')
     """
-    from otel_straggler.record.gpu.state import FORKED, NOT_CONFIGURED
+    from otel_straggler.record.gpu.reasons import FORKED, NOT_CONFIGURED
 
     session = _PROCESS.session
     if session is None:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from otel_straggler.config import ClientSettings
 from otel_straggler.instrument.guard import GUARD
-from otel_straggler.instrument.topology import TOPOLOGY
 from otel_straggler.record.active import RECORDER
-from otel_straggler.record.description import Topology
+from otel_straggler.record.topology import TOPOLOGY, Topology
 from otel_straggler.semconv import GpuTier, Outcome
-from otel_straggler.session.outcome import pending_exception
 
 if TYPE_CHECKING:
-    from otel_straggler.record.evidence.watch import Evidence
+    from otel_straggler.record.diagnostics.commands import Evidence
     from otel_straggler.record.exporting import Export
     from otel_straggler.record.gpu.owner import GpuTiming
-    from otel_straggler.record.gpu.state import GpuTimingState
-    from otel_straggler.record.sdk_sink import SdkSink
+    from otel_straggler.record.gpu.reasons import GpuTimingState
+    from otel_straggler.record.sdk_feed import SdkSink
     from otel_straggler.record.termination import Termination
     from otel_straggler.wire.ids import SpanIds
 
@@ -69,8 +68,8 @@ class Session:
         if self.settings.is_disabled:
             return
         # numpy, requests and protobuf are loaded here: two threads must not import them at once.
-        from otel_straggler.record.evidence.ring import note_identity
-        from otel_straggler.record.evidence.watch import evidence_for
+        from otel_straggler.record.diagnostics.commands import evidence_for
+        from otel_straggler.record.diagnostics.processes import note_identity
         from otel_straggler.record.exporting import export_for
         from otel_straggler.record.gpu.owner import GpuTiming, why_never
         from otel_straggler.wire.ids import SpanIds
@@ -85,7 +84,7 @@ class Session:
             self.settings,
             topology=self._topology,
             other_losses=self._losses,
-            bystander=self._sdk,
+            sdk=self._sdk,
             span_ids=span_ids,
         )
         self._watch_sigterm()
@@ -100,7 +99,7 @@ class Session:
 
     def gpu_timing(self) -> GpuTimingState:
         """What times sections on the GPU now, and why nothing better does."""
-        from otel_straggler.record.gpu.state import NOT_CONFIGURED
+        from otel_straggler.record.gpu.reasons import NOT_CONFIGURED
 
         return NOT_CONFIGURED if self._gpu is None else self._gpu.state()
 
@@ -142,7 +141,7 @@ class Session:
     def _sdk_sink(self, span_ids: SpanIds) -> SdkSink | None:
         if self.settings.tracer_provider is None:
             return None
-        from otel_straggler.record.sdk_sink import SdkSink
+        from otel_straggler.record.sdk_feed import SdkSink
 
         return SdkSink(self.settings, span_ids, self._topology)
 
@@ -183,3 +182,15 @@ class Session:
         termination = Termination(self.flush, self.settings.exit_deadline_s)
         if termination.install():
             self._termination = termination
+
+
+def pending_exception() -> BaseException | None:
+    """The exception that is on its way, or has ended the program."""
+    return sys.exc_info()[1] or getattr(sys, "last_exc", getattr(sys, "last_value", None))
+
+
+def outcome_of(error: BaseException | None, otherwise: Outcome) -> Outcome:
+    """What an exception says of the run; leaving by ``sys.exit()`` is no failure."""
+    if error is None or (isinstance(error, SystemExit) and error.code in {None, 0}):
+        return otherwise
+    return "cancelled" if isinstance(error, KeyboardInterrupt) else "failed"

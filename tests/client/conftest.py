@@ -11,10 +11,10 @@ import pytest
 from otel_straggler import shutdown
 from otel_straggler.config import ClientSettings, OtlpProtocol
 from otel_straggler.instrument.guard import GUARD
-from otel_straggler.instrument.topology import TOPOLOGY
 from otel_straggler.native import VARIABLE
 from otel_straggler.record.active import RECORDER
-from otel_straggler.record.exporter_thread import Exporter
+from otel_straggler.record.python_export import Exporter
+from otel_straggler.record.topology import TOPOLOGY
 from otel_straggler.testing import FakeClock
 
 from .sinks import GrpcSink, HttpSink

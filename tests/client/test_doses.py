@@ -13,7 +13,7 @@ import pytest
 
 from otel_straggler import section, semconv, step
 from otel_straggler.record.active import FORM, RECORDER
-from otel_straggler.record.exporter_thread import Exporter
+from otel_straggler.record.python_export import Exporter
 from otel_straggler.record.recording import RECORDING
 from otel_straggler.testing import CapturedRequests, FakeClock
 

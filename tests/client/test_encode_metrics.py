@@ -9,7 +9,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from otel_straggler import semconv
 from otel_straggler.config import ClientSettings
 from otel_straggler.model.rank_metrics import Heartbeat
-from otel_straggler.record.description import Topology, resource_attributes, source_of
+from otel_straggler.record.topology import Topology, resource_attributes, source_of
 from otel_straggler.wire.decode_metrics import MetricDecoder
 from otel_straggler.wire.encode_metrics import (
     SectionHistogram,

@@ -12,9 +12,8 @@ import pytest
 from otel_straggler.config import ClientSettings
 from otel_straggler.model.kernels import KernelTimes
 from otel_straggler.record.active import RECORDER
-from otel_straggler.record.description import Topology
-from otel_straggler.record.kernel_export import KernelExport
-from otel_straggler.record.kernel_feed import KernelFeed
+from otel_straggler.record.kernels import KernelExport, KernelFeed
+from otel_straggler.record.topology import Topology
 from otel_straggler.testing import CapturedRequests, FakeClock
 from otel_straggler.wire.decode_metrics import MetricDecoder
 
@@ -234,7 +233,7 @@ def test_a_timer_that_fails_stops_nobody(script: Script, caplog: pytest.LogCaptu
 def test_sections_are_named_as_they_were_opened() -> None:
     """By the recorder's numbers; the step itself is no section."""
     from otel_straggler import section
-    from otel_straggler.record.kernel_feed import section_name
+    from otel_straggler.record.kernels import section_name
 
     names = getattr(RECORDER, "names", None)
     if names is None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from otel_straggler.record import names
-from otel_straggler.record.names import SECTIONS, Names
+from otel_straggler.record import native_records
+from otel_straggler.record.native_records import SECTIONS, Names
 
 
 def test_a_name_that_varies_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """From some number on, new names have one number, and old ones keep theirs."""
-    monkeypatch.setattr(names, "MOST_NAMES", 3)
+    monkeypatch.setattr(native_records, "MOST_NAMES", 3)
     told: list[tuple[int, int, bytes]] = []
     numbers: Names[tuple[str, str]] = Names(
         SECTIONS, ("<other>", "other"), lambda *entry: told.append(entry)

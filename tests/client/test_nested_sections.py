@@ -10,7 +10,7 @@ from otel_straggler import phase, section, step
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.model.observation import Section
 from otel_straggler.record.active import RECORDER
-from otel_straggler.record.spans import SpanPacker
+from otel_straggler.record.python_packing import SpanPacker
 from otel_straggler.wire.decode_spans import SpanDecoder
 
 _NOWHERE = Endpoint(url="http://127.0.0.1:1", is_enabled=False)

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from otel_straggler.native import REASON
 from otel_straggler.record import ring_file
 from otel_straggler.record.active import FORM
-from otel_straggler.record.ring_file import RingFileError, read_ring, read_ring_file
-from otel_straggler.record.ring_state import RingState
+from otel_straggler.record.ring_file import RingFileError, RingState, read_ring, read_ring_file
 
 pytestmark = pytest.mark.skipif(
     FORM == "python", reason=f"{REASON}: it would show that another process can read the ring"

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from otel_straggler.export.drops import Drops
-from otel_straggler.export.sender import SpanSender
+from otel_straggler.record.sender import Drops, SpanSender
 from otel_straggler.testing import CapturedRequests, FakeClock
 from otel_straggler.transport.client import client_for
 

@@ -16,13 +16,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from otel_straggler import configure, flush, phase, section, semconv, shutdown, step
 from otel_straggler.instrument.guard import GUARD
-from otel_straggler.instrument.topology import TOPOLOGY
 from otel_straggler.record import exporting
 from otel_straggler.record.active import FORM, RECORDER
-from otel_straggler.record.description import Topology
-from otel_straggler.record.kernel_feed import KERNELS
+from otel_straggler.record.kernels import KERNELS
 from otel_straggler.record.recorder import Record
 from otel_straggler.record.recording import RECORDING
+from otel_straggler.record.topology import TOPOLOGY, Topology
 from otel_straggler.session import Session
 from otel_straggler.testing import CapturedPoint, CapturedRequests
 from otel_straggler.wire.decode_metrics import MetricDecoder

@@ -17,14 +17,14 @@ import torch.distributed as dist
 from otel_straggler import section, set_topology
 from otel_straggler.detector import Detector, Report, Statistic
 from otel_straggler.errors import UsageError
-from otel_straggler.instrument.topology import TOPOLOGY
 from otel_straggler.model.observation import Section
 from otel_straggler.record.active import RECORDER
-from otel_straggler.record.kernel_feed import KERNELS
+from otel_straggler.record.kernels import KERNELS
 from otel_straggler.record.recorder import NO_SPAN, Context, Epoch
+from otel_straggler.record.topology import TOPOLOGY
 from otel_straggler.report.peers import TorchPeers
 from otel_straggler.report.reporter import Reporter, ReportSettings
-from otel_straggler.report.summaries import times_of
+from otel_straggler.report.statistics import times_of
 from otel_straggler.report.window import ReportWindow
 
 Json = dict[str, Any]

@@ -19,9 +19,8 @@ from otel_straggler import phase, section, step
 from otel_straggler.detector import CallableId, Detector, Report, Statistic, StragglerId
 from otel_straggler.errors import ConfigError, UsageError
 from otel_straggler.record.active import RECORDER
-from otel_straggler.report import samples
-from otel_straggler.report.interval import ReportInterval
-from otel_straggler.report.peers import Alone
+from otel_straggler.report import statistics
+from otel_straggler.report.peers import Alone, ReportInterval
 
 
 def run(name: str, times: int = 1) -> None:
@@ -208,7 +207,7 @@ def test_more_sections_than_are_kept_apart_count_as_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Names that vary fill neither the memory nor the report."""
-    monkeypatch.setattr(samples, "MOST_SECTIONS", 2)
+    monkeypatch.setattr(statistics, "MOST_SECTIONS", 2)
     Detector.initialize()
     for number in range(4):
         run(f"section {number}")

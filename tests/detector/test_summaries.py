@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_straggler.model.observation import Section
-from otel_straggler.report.summaries import SectionStatistics, times_of
+from otel_straggler.report.statistics import SectionStatistics, times_of
 from otel_straggler.report.types import Statistic
 
 RUNS = st.integers(1, 10**13)

@@ -26,10 +26,10 @@ from otel_straggler.publish.picture.patterns import LEAST_EXCESS
 from otel_straggler.publish.picture.verdicts import MOST_VERDICTS as MOST_VERDICTS_OF_PAGE
 from otel_straggler.publish.verdict_series import MOST_VERDICTS
 from otel_straggler.receive.http1 import HttpLimits
+from otel_straggler.record.python_packing import MAX_SPANS
 from otel_straggler.record.recorder import RING_CAPACITY
-from otel_straggler.record.spans import MAX_SPANS
-from otel_straggler.report.collected import LONGEST_S
-from otel_straggler.report.samples import MOST_RUNS, MOST_SECTIONS
+from otel_straggler.report.statistics import MOST_RUNS, MOST_SECTIONS
+from otel_straggler.report.window import LONGEST_S
 from otel_straggler.score.windows import LEAST_STEPS
 from otel_straggler.transport.client import LONGEST_DELAY_S
 

@@ -11,7 +11,7 @@ from typing import Any
 import otel_straggler
 from otel_straggler import semconv
 from otel_straggler.record.active import RECORDER
-from otel_straggler.record.kernel_feed import KERNELS
+from otel_straggler.record.kernels import KERNELS
 
 STEPS, SECTION_S = 150, 0.02
 TIMES_NS = {

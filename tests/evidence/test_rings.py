@@ -16,8 +16,13 @@ from hypothesis import strategies as st
 from otel_straggler.cli import main
 from otel_straggler.native import REASON
 from otel_straggler.record.active import FORM
-from otel_straggler.record.ring_file import RingFileError, read_ring, read_ring_file, write_identity
-from otel_straggler.record.ring_state import RingIdentity
+from otel_straggler.record.ring_file import (
+    RingFileError,
+    RingIdentity,
+    read_ring,
+    read_ring_file,
+    write_identity,
+)
 
 pytestmark = pytest.mark.skipif(
     FORM == "python", reason=f"{REASON}: it would show where a dead process was"

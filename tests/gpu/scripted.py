@@ -11,7 +11,7 @@ from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.record.gpu.owner import GpuTiming
 from otel_straggler.record.gpu.reasons import Refusal
 from otel_straggler.record.gpu.surroundings import Surroundings
-from otel_straggler.record.gpu.watch import trouble_of
+from otel_straggler.record.gpu.tiers import trouble_of
 from otel_straggler.semconv import GpuTier
 
 

@@ -20,7 +20,7 @@ from otel_straggler import (
     shutdown,
     step,
 )
-from otel_straggler.record.gpu import cupti_tier, current_timer
+from otel_straggler.record.gpu import current_timer, tiers
 from otel_straggler.testing import CapturedRequests
 
 CALLS = (
@@ -61,7 +61,7 @@ def train(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Train:
     """Ten steps with sections; what was logged of GPU timing."""
-    monkeypatch.setattr(cupti_tier, "_MADE", {})
+    monkeypatch.setattr(tiers, "_CUPTI_TIMERS", {})
 
     def train(**more: Any) -> list[str]:
         with caplog.at_level(logging.INFO, "otel_straggler"):

@@ -9,7 +9,7 @@ import pytest
 
 from otel_straggler import configure, gpu_timing, section, semconv, set_gpu_timing, shutdown, step
 from otel_straggler.native import NATIVE
-from otel_straggler.record.gpu import current_timer, events_tier
+from otel_straggler.record.gpu import current_timer, tiers
 from otel_straggler.record.gpu.surroundings import Surroundings
 from otel_straggler.testing import CapturedRequests
 
@@ -27,7 +27,7 @@ def cuda(fake_cuda: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     torch._C = type("_C", (), {"_cuda_getCurrentRawStream": staticmethod(fake_cuda.current_stream)})
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setattr(Surroundings, "driver_path", lambda self: fake_cuda.path)
-    monkeypatch.setattr(events_tier, "_MADE", {})
+    monkeypatch.setattr(tiers, "_EVENT_TIMERS", {})
     return fake_cuda
 
 

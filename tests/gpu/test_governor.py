@@ -113,7 +113,7 @@ def test_without_a_target_nothing_is_ever_paused() -> None:
 
 def train(rig: Rig, overhead: float) -> Iterator[tuple[int, bool]]:
     """Steps through a round with a clock of their own; the tier thread looks after each."""
-    from otel_straggler.record.gpu import step_watch
+    from otel_straggler.record.gpu import overhead as module
     from otel_straggler.record.recorder import Context, Epoch
 
     watch = rig.timing._overhead._steps
@@ -121,7 +121,7 @@ def train(rig: Rig, overhead: float) -> Iterator[tuple[int, bool]]:
     rng = random.Random(3)
     for step in range(2 * ROUND_STEPS + 8):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(step_watch, "perf_counter_ns", lambda now_ns=now_ns: now_ns)
+            patch.setattr(module, "perf_counter_ns", lambda now_ns=now_ns: now_ns)
             watch(Context(Epoch("s", 1), step, step + 1, ""))
         rig.tick(0.001)
         is_working = rig.timing._ladder.is_working

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from otel_straggler.record.gpu import step_watch
+from otel_straggler.record.gpu import overhead
 from otel_straggler.record.gpu.governor import BLOCK_STEPS, ROUND_STEPS
-from otel_straggler.record.gpu.step_watch import StepWatch
+from otel_straggler.record.gpu.overhead import StepWatch
 from otel_straggler.record.recorder import Context, Epoch
 
 FIRST = ROUND_STEPS
@@ -19,7 +19,7 @@ class Steps:
         self.now_ns = 0
         self.phases = 0
         self.woken = 0
-        monkeypatch.setattr(step_watch, "perf_counter_ns", lambda: self.now_ns)
+        monkeypatch.setattr(overhead, "perf_counter_ns", lambda: self.now_ns)
         self.watch = StepWatch(lambda: self.phases, self.wake)
         self.watch.round_start = FIRST
         self.watch.is_on = True

@@ -10,8 +10,8 @@ import pytest
 from otel_straggler.model.kernels import times_of_counts
 from otel_straggler.model.rank import Source
 from otel_straggler.native import NATIVE
-from otel_straggler.record.kernel_feed import KernelFeed
-from otel_straggler.report.timed_kernels import kernel_summaries
+from otel_straggler.record.kernels import KernelFeed
+from otel_straggler.report.statistics import kernel_summaries
 from otel_straggler.report.types import Statistic
 from otel_straggler.wire.decode_metrics import MetricDecoder
 from otel_straggler.wire.encode_metrics import encode_kernel_times

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from otel_straggler.model.observation import NO_STEP, Section
 from otel_straggler.receive.merge import merge_batches
-from otel_straggler.record.spans import Request
+from otel_straggler.record.packing import Request
 from otel_straggler.wire.decode_spans import SpanDecoder
 
 from .made_records import Made, random_runs

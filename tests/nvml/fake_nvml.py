@@ -85,13 +85,10 @@ def _lines(values: dict[str, object]) -> str:
 
 
 _PRELUDE = """
-import logging, os
+import os
 from pathlib import Path
 from otel_straggler.record.gpu.nvml import NvmlSensors
-from otel_straggler.record.gpu.nvml_watch import GpuWatch
-from otel_straggler.record.gpu.nvml_signals import SensorsGoneError
-logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=__import__("sys").stdout)
-S = 10**9
+from otel_straggler.record.gpu.nvml import SensorsGoneError
 def say(**changed):
     file = Path(os.environ["FAKE_NVML"])
     values = dict(line.split(" ", 1) for line in file.read_text().splitlines())

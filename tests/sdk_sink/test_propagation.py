@@ -16,10 +16,10 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 from otel_straggler import flush, phase, section, shutdown, step
-from otel_straggler.export.drops import SDK_RATE
 from otel_straggler.instrument.sections import Section
 from otel_straggler.record.active import SectionTimer
 from otel_straggler.record.propagation import PropagatedRun
+from otel_straggler.record.sender import SDK_RATE
 from otel_straggler.testing import CapturedRequests
 from otel_straggler.wire.ids import step_trace_id
 

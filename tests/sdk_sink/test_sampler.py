@@ -19,7 +19,7 @@ from opentelemetry.trace import Link, SpanKind, TraceState
 from opentelemetry.util.types import Attributes
 
 from otel_straggler import flush, section, shutdown, step
-from otel_straggler.export.drops import SDK_ERROR
+from otel_straggler.record.sender import SDK_ERROR
 from otel_straggler.testing import CapturedRequests
 from otel_straggler.wire.ids import step_trace_id
 

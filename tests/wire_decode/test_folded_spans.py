@@ -18,10 +18,9 @@ from otel_straggler import semconv
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.model.observation import NO_STEP, Section
 from otel_straggler.receive.merge import merge_batches
-from otel_straggler.record.native_spans import NativeSpanPacker
+from otel_straggler.record.packing import NativeSpanPacker, Request
 from otel_straggler.record.python_recorder import PythonTimer
 from otel_straggler.record.recorder import Epoch
-from otel_straggler.record.spans import Request
 from otel_straggler.score.references import ReferenceSet
 from otel_straggler.score.step_tables import build_step_table, without_duplicates
 from otel_straggler.score.window_scores import score_window

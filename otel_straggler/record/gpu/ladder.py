@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from otel_straggler.record.gpu import use_timer
 from otel_straggler.record.gpu.reasons import Refusal
-from otel_straggler.record.gpu.timer import Timer
+from otel_straggler.record.gpu.tiers import Timer
 from otel_straggler.semconv import GPU_TIERS, GpuTier
 
 _SWITCH_NS = 200_000_000

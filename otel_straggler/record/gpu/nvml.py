@@ -6,17 +6,13 @@ milliseconds and hold a lock of the driver. What a GPU does not support is not a
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from otel_straggler import semconv
-from otel_straggler.record.gpu.nvml_signals import (
-    GpuHealth,
-    GpuIdentity,
-    GpuReading,
-    SensorsGoneError,
-)
 
 _T = TypeVar("_T")
 _SM, _MEMORY = 1, 2
@@ -26,7 +22,6 @@ _THROTTLE_FIELDS = {"power": 74, "thermal": 75, "sync_boost": 76, "board": 77, "
 _VIOLATIONS = {"power": 0, "thermal": 1, "sync_boost": 2, "board": 3, "reliability": 5}
 """The same counters on GPUs that do not have them as fields."""
 _HEALTH_FIELDS = dict(zip(semconv.GPU_ERRORS, (3, 4, 142, 143, 144, 145, 94), strict=True))
-_XID = 0x8
 _READ_FIELDS = (
     *_THROTTLE_FIELDS.values(),
     _POWER_INSTANT,
@@ -53,8 +48,64 @@ _REMEDIES = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuIdentity:
+    """Which GPU it is.
+
+    Attributes:
+        uuid: with its prefix, ``GPU-`` or ``MIG-``.
+        model, pci_id: "" if not known.
+    """
+
+    uuid: str
+    model: str = ""
+    pci_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuReading:
+    """What changes from second to second. None or absent: this GPU does not say.
+
+    Attributes:
+        at_ns: monotonic time.
+        throttle_reasons: bits of NVML's clocks event reasons, at this moment.
+        throttled_ns: since the driver was loaded, by reason; a running total.
+        sm_clock_hz, memory_clock_hz: now.
+        power_w: now; an average over a second on GPUs that have no other.
+        energy_j: since the driver was loaded.
+        temperature_c, memory_temperature_c: now.
+    """
+
+    at_ns: int
+    throttle_reasons: int | None = None
+    throttled_ns: Mapping[str, int] = field(default_factory=dict)
+    sm_clock_hz: int | None = None
+    memory_clock_hz: int | None = None
+    power_w: float | None = None
+    energy_j: float | None = None
+    temperature_c: int | None = None
+    memory_temperature_c: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuHealth:
+    """What changes rarely: running totals of faults, by what went wrong; absent: not told.
+
+    Attributes:
+        at_ns: monotonic time.
+        errors: by one of ``semconv.GPU_ERRORS``.
+    """
+
+    at_ns: int
+    errors: Mapping[str, int] = field(default_factory=dict)
+
+
+class SensorsGoneError(Exception):
+    """There is nothing to read, now and later. The message says why and what to do."""
+
+
 class NvmlSensors:
-    """The GPU with this UUID. See :class:`GpuSensors`.
+    """The GPU with this UUID. Where a method raises, none is to be called again.
 
     Args:
         uuid: as PyTorch or NVML says it, with or without prefix.
@@ -67,7 +118,6 @@ class NvmlSensors:
         self._nvml = _module()
         self._process = os.getpid()
         self._unsupported: set[object] = set()
-        self._events: Any = None
         self._is_open = False
         self._ask("nvmlInit")
         self._is_open = True
@@ -117,34 +167,13 @@ class NvmlSensors:
         errors = {name: int(found[at]) for name, at in _HEALTH_FIELDS.items() if at in found}
         return GpuHealth(at_ns=now_ns, errors=errors)
 
-    def next_xid(self, timeout_ms: int) -> int | None:
-        """Of GPUs that tell none (some parts of a GPU and virtual ones): None, at once.
-
-        Raises:
-            SensorsGoneError: NVML is gone.
-        """
-        events = self._event_set()
-        if events is None:
-            return None
-        try:
-            event = self._nvml.nvmlEventSetWait_v2(events, timeout_ms)
-        except self._nvml.NVMLError as error:
-            if error.value == _TIMEOUT:
-                return None
-            raise _gone("nvmlEventSetWait_v2", error) from error
-        return int(event.eventData) if event.eventType & _XID else None
-
     def close(self) -> None:
         """Shuts down what this object has begun; NVML counts who has. Nothing in a child."""
         if not self._is_open or os.getpid() != self._process:
             return
         self._is_open = False
-        for name, arguments in (("nvmlEventSetFree", (self._events,)), ("nvmlShutdown", ())):
-            if name == "nvmlShutdown" or self._events is not None:
-                try:
-                    getattr(self._nvml, name)(*arguments)
-                except self._nvml.NVMLError:
-                    continue
+        with contextlib.suppress(self._nvml.NVMLError):
+            self._nvml.nvmlShutdown()
 
     # --- signals --------------------------------------------------------------------------------
 
@@ -203,19 +232,6 @@ class NvmlSensors:
                 error = self._nvml.NVMLError(value.nvmlReturn)
                 raise _gone(f"nvmlDeviceGetFieldValues({value.fieldId})", error)
         return found
-
-    def _event_set(self) -> Any:
-        if self._events is None and "events" not in self._unsupported:
-            self._events = self._try("events", self._make_event_set)
-        return self._events
-
-    def _make_event_set(self) -> Any:
-        nvml = self._nvml
-        if not nvml.nvmlDeviceGetSupportedEventTypes(self._handle) & _XID:
-            raise nvml.NVMLError(3)
-        events = nvml.nvmlEventSetCreate()
-        nvml.nvmlDeviceRegisterEvents(self._handle, _XID, events)
-        return events
 
     # --- asking ---------------------------------------------------------------------------------
 

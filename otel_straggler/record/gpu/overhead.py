@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter_ns
+from typing import NamedTuple
 
 from otel_straggler.record.active import RECORDER
-from otel_straggler.record.gpu.governor import ROUND_STEPS, Decision, Governor
+from otel_straggler.record.gpu.governor import ROUND_STEPS, Decision, Governor, Sample, is_on_at
 from otel_straggler.record.gpu.reasons import Refusal
-from otel_straggler.record.gpu.step_watch import StepWatch
-from otel_straggler.record.gpu.watch import CpuGuard
+from otel_straggler.record.recorder import Context
 
 _READER = "otel-stragg-gpu"
 """Name of the thread in C++ that reads what CUPTI gives back."""
@@ -103,3 +106,112 @@ def cpu_of_thread_s(name: str) -> float | None:
     except (OSError, ValueError, IndexError):  # it has ended while we looked
         return None
     return None
+
+
+_MOST_NOTES = 4 * ROUND_STEPS
+
+
+class _Note(NamedTuple):
+    """A step has begun."""
+
+    step: int
+    at_ns: int
+    is_on: bool
+    phases: int  # how often phases have changed so far; -1: in one
+
+
+class StepWatch:
+    """Hears of each step from the recorder.
+
+    Args:
+        phases: how often phases have changed so far.
+        wake: called when steps are to be timed from now on, or no longer.
+
+    Attributes:
+        round_start: of the governor.
+        is_on: whether the timer works at this moment; whoever switches it says so here.
+        wants_pause: whether this step is to run without it.
+    """
+
+    def __init__(self, phases: Callable[[], int], wake: Callable[[], None]) -> None:
+        self._phases = phases
+        self._wake = wake
+        self.round_start = -1
+        self.is_on = False
+        self.wants_pause = False
+        self.last_step = 0
+        self._notes: deque[_Note] = deque(maxlen=_MOST_NOTES)
+        self._open: _Note | None = None
+
+    def __call__(self, context: Context) -> None:
+        """A step begins, on the training thread."""
+        step = context.step or 0
+        position = step - self.round_start
+        self.last_step = step
+        if self.round_start < 0 or not 0 <= position <= ROUND_STEPS:
+            if self.wants_pause:
+                self._want_pause(False)
+            return
+        phases = -1 if context.phase else self._phases()
+        self._notes.append(_Note(step, perf_counter_ns(), self.is_on, phases))
+        wants_pause = position < ROUND_STEPS and not is_on_at(position)
+        if wants_pause != self.wants_pause:
+            self._want_pause(wants_pause)
+
+    def take(self) -> list[Sample]:
+        """Steps that have ended since the last time, without those in which a phase was declared
+        or the timer was switched."""
+        samples = []
+        while self._notes:
+            note, before = self._notes.popleft(), self._open
+            self._open = note
+            if before is not None and _is_plain(before, note):
+                duration_s = (note.at_ns - before.at_ns) / 1e9
+                samples.append(Sample(before.step, duration_s, before.is_on))
+            elif before is not None:
+                samples.append(Sample(before.step, 0.0, before.is_on))  # it has passed
+        return samples
+
+    def forget(self) -> None:
+        """What is known of the round is worth nothing."""
+        self._notes.clear()
+        self._open = None
+
+    def _want_pause(self, wants_pause: bool) -> None:
+        self.wants_pause = wants_pause
+        self._wake()
+
+
+def _is_plain(before: _Note, note: _Note) -> bool:
+    is_next = note.step == before.step + 1
+    return is_next and note.is_on == before.is_on and note.phases == before.phases >= 0
+
+
+MOST_CPU = 0.05
+"""Of one core, for the thread that reads what CUPTI gives back; 50,000 kernels/s take 0.004."""
+_LOOK_S = 60.0
+
+
+@dataclass(slots=True)
+class CpuGuard:
+    """Watches the processor time of the thread that reads records."""
+
+    at_s: float = -1.0
+    cpu_s: float = 0.0
+
+    def trouble(self, now_s: float, cpu_s: float | None) -> Refusal | None:
+        """Look once a minute. cpu_s: of the thread so far; None: it cannot be told."""
+        if cpu_s is None:
+            self.at_s = -1.0
+            return None
+        if cpu_s < self.cpu_s or self.at_s < 0:
+            self.at_s, self.cpu_s = now_s, cpu_s
+            return None
+        if now_s - self.at_s < _LOOK_S:
+            return None
+        share = (cpu_s - self.cpu_s) / (now_s - self.at_s)
+        self.at_s, self.cpu_s = now_s, cpu_s
+        if share <= MOST_CPU:
+            return None
+        told = f"reading kernel records took {share:.0%} of a core, more than {MOST_CPU:.0%}"
+        return Refusal("governor", told)

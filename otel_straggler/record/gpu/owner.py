@@ -14,22 +14,18 @@ from collections.abc import Callable, Mapping
 from otel_straggler.config import ClientSettings
 from otel_straggler.record.active import WHY_PYTHON
 from otel_straggler.record.gpu import say_complete
-from otel_straggler.record.gpu.announcements import Announcements
-from otel_straggler.record.gpu.cupti_tier import CuptiTimer
-from otel_straggler.record.gpu.ending import settle
-from otel_straggler.record.gpu.events_tier import EventsTimer
 from otel_straggler.record.gpu.ladder import Ladder
 from otel_straggler.record.gpu.overhead import Overhead
 from otel_straggler.record.gpu.profilers import PROFILERS
-from otel_straggler.record.gpu.reasons import Refusal
-from otel_straggler.record.gpu.state import GpuTimingState
+from otel_straggler.record.gpu.reasons import Announcements, GpuTimingState, Refusal
 from otel_straggler.record.gpu.surroundings import Surroundings
-from otel_straggler.record.gpu.thread import TierThread
-from otel_straggler.record.gpu.timer import Timer
+from otel_straggler.record.gpu.tiers import CuptiTimer, EventsTimer, Timer
+from otel_straggler.record.worker import LogOnce, Worker
 from otel_straggler.semconv import GpuTier
 
 AUTO_TIER: GpuTier = "off"
 """What ``auto`` takes. It follows measurements on GPUs, and there are none yet."""
+THREAD_NAME = "otel-straggler-tier"
 _TICK_S = 1.0
 _YIELD_NS = 500_000_000
 """How long a profiler that is about to begin waits at most."""
@@ -62,7 +58,7 @@ class GpuTiming:
         self._surroundings = surroundings or Surroundings()
         self._ladder = Ladder(timers or _timers(settings, self._surroundings))
         self._lock = threading.RLock()
-        self._thread: TierThread | None = None
+        self._thread: Worker | None = None
         self._overhead = Overhead(settings.gpu_overhead, self._wake)
         self._said = Announcements(Refusal("auto" if wish == "auto" else "asked"))
         self._next_try_s: float | None = None
@@ -208,7 +204,8 @@ class GpuTiming:
 
     def _begin(self) -> None:
         self._next_try_s = 0.0
-        self._thread = TierThread(self.tick)
+        log_error = LogOnce("GPU timing could not be looked after; training goes on")
+        self._thread = Worker(self.tick, log_error, THREAD_NAME)
         self._thread.start()
 
     def _wake(self) -> None:
@@ -240,7 +237,7 @@ class GpuTiming:
         if not was_there or thread is None:
             return
         thread.do(self._ladder.leave, deadline_s - time.monotonic())
-        thread.end(max(0.0, deadline_s - time.monotonic()))
+        thread.stop(max(0.0, deadline_s - time.monotonic()))
         self._said.say("off", Refusal("not_configured"), is_silent=True)
 
     def leave_to_parent(self) -> None:
@@ -263,3 +260,39 @@ def _timers(settings: ClientSettings, surroundings: Surroundings) -> dict[GpuTie
         "cupti": CuptiTimer(settings.cupti_path, surroundings),
         "events": EventsTimer(surroundings),
     }
+
+
+def settle(
+    timer: Timer,
+    thread: Worker,
+    surroundings: Surroundings,
+    timeout_s: float,
+    *,
+    is_well: bool,
+) -> bool:
+    """Take what the GPU has ended, in ``thread``.
+
+    Args:
+        is_well: the process ends in order: wait until the GPU has ended all that was launched.
+
+    Returns:
+        Whether it has, and all of it was taken, within ``timeout_s``.
+    """
+    device = surroundings.device() if is_well else None  # a setting of this thread, not of that
+    waited: list[bool] = []
+
+    def take() -> None:
+        if device is not None:
+            surroundings.synchronize(device)
+        timer.flush()
+        timer.flush()  # what was full before the first one may come with the second
+        waited.append(device is not None)
+
+    deadline_s = time.monotonic() + timeout_s
+    if thread.do(take, timeout_s):
+        return bool(waited and waited[0])
+    if is_well and time.monotonic() >= deadline_s:
+        _LOG.warning(
+            "the GPU has not ended its work within %.1f s; its last times are missing", timeout_s
+        )
+    return False

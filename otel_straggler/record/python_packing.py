@@ -7,14 +7,13 @@ steps are left out and counted, the same steps on all ranks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from otel_straggler import semconv
 from otel_straggler.config import ClientSettings
-from otel_straggler.export.drops import SPAN_BUDGET
+from otel_straggler.record.packing import Request
 from otel_straggler.record.recorder import (
     NO_SPAN,
     Context,
@@ -24,7 +23,7 @@ from otel_straggler.record.recorder import (
     WorkSize,
     is_failure,
 )
-from otel_straggler.record.sequence import SectionCounts
+from otel_straggler.record.sender import SPAN_BUDGET
 from otel_straggler.wire.encode_spans import (
     AttributeValue,
     SpanGroup,
@@ -42,20 +41,38 @@ from otel_straggler.wire.ids import (
     window_trace_id,
 )
 
+_MOST_EPOCHS = 8
+
+
+class SectionCounts:
+    """Counts the runs of every section; begins anew with a new session id.
+
+    Sinks that see the same runs give them the same numbers, so a collector that gets a run from
+    both takes it once. Runs of the session before may still end after a new one has begun, so the
+    counts of the last few are kept.
+    """
+
+    def __init__(self) -> None:
+        self._epoch: Epoch | None = None
+        self._counts: dict[str, int] = {}
+        self._of_epochs: dict[Epoch, dict[str, int]] = {}
+
+    def next(self, epoch: Epoch, name: str, runs: int = 1) -> int:
+        """The number of this run, from 0; of several, that of the first, and the others follow."""
+        if epoch is not self._epoch:
+            self._epoch = epoch
+            self._counts = self._of_epochs.setdefault(epoch, {})
+            while len(self._of_epochs) > _MOST_EPOCHS:
+                del self._of_epochs[next(iter(self._of_epochs))]
+        number = self._counts.get(name, 0)
+        self._counts[name] = number + runs
+        return number
+
+
 MAX_SPANS = 512
 MAX_BYTES = 1_000_000
 _SECOND_NS = 1_000_000_000
 _NO_WORK = WorkSize()
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """An encoded request, how many spans it holds, and of how many runs they tell: a folded span
-    tells of many."""
-
-    body: bytes
-    spans: int
-    runs: int
 
 
 class _Shape(NamedTuple):
@@ -114,18 +131,20 @@ class SpanPacker:
         """Spans left out so far, by reason."""
         return {SPAN_BUDGET: self._budget.left_out} if self._budget.left_out else {}
 
-    def pack(self, records: Sequence[Record], offset_ns: int, one_in: int = 1) -> list[Request]:
+    def pack(
+        self, records: Sequence[Record], offset_ns: int, sample_every: int = 1
+    ) -> list[Request]:
         """Encode ``records``.
 
         Args:
             records: of any epochs, in order.
             offset_ns: Unix time minus ``perf_counter_ns``.
-            one_in: keep one step in so many.
+            sample_every: keep one step in so many.
         """
         rows: list[bytes] = []
         epochs: list[Epoch] = []
         groups: dict[_Key, list[_Row]] = {}
-        for record, trace_id in self._chosen(records, offset_ns, one_in):
+        for record, trace_id in self._chosen(records, offset_ns, sample_every):
             key, row = self._row(record, trace_id, len(rows))
             groups.setdefault(key, []).append(row)
             epochs.append(record[0][3].epoch)
@@ -137,7 +156,7 @@ class SpanPacker:
         return self._requests(rows, epochs)
 
     def _chosen(
-        self, records: Sequence[Record], offset_ns: int, one_in: int
+        self, records: Sequence[Record], offset_ns: int, sample_every: int
     ) -> Iterator[tuple[Record, bytes]]:
         """Records that are sent, and their trace ids."""
         for record in records:
@@ -145,7 +164,7 @@ class SpanPacker:
             if context.epoch.generation != self._generation:
                 continue
             trace_id = context.trace_id or self._trace_id(context, record[0][2] + offset_ns)
-            if not is_sampled(trace_id, one_in):
+            if not is_sampled(trace_id, sample_every):
                 continue
             if self._budget.takes(trace_id, record[2]):
                 yield record, trace_id
@@ -262,7 +281,7 @@ class _StepBudget:
 
     def __init__(self, spans_per_s: int) -> None:
         self._spans_per_s = spans_per_s
-        self._one_in = 1
+        self._sample_every = 1
         self._began_ns = 0
         self._seen = 0
         self.left_out = 0
@@ -272,11 +291,11 @@ class _StepBudget:
         if not self._spans_per_s:
             return True
         if not 0 <= end_ns - self._began_ns < _SECOND_NS:
-            self._began_ns, self._seen, self._one_in = end_ns, 0, self._needed()
+            self._began_ns, self._seen, self._sample_every = end_ns, 0, self._needed()
         self._seen += 1
-        if self._seen > self._spans_per_s * self._one_in:
-            self._one_in = self._needed()
-        if is_sampled(trace_id, self._one_in):
+        if self._seen > self._spans_per_s * self._sample_every:
+            self._sample_every = self._needed()
+        if is_sampled(trace_id, self._sample_every):
             return True
         self.left_out += 1
         return False

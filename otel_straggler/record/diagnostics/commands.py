@@ -11,6 +11,10 @@ from urllib.parse import urlencode, urlsplit
 
 from otel_straggler import semconv
 from otel_straggler.config import ClientSettings
+from otel_straggler.record.active import RECORDER
+from otel_straggler.record.diagnostics.stacks import Stacks
+from otel_straggler.record.worker import LogOnce, SystemClock, Worker
+from otel_straggler.semconv import DUMP_STACKS
 from otel_straggler.transport.client import Response
 from otel_straggler.transport.http import HttpClient
 
@@ -153,3 +157,95 @@ def _commands_in(body: bytes) -> Iterator[_Command]:
 
 def _is_id(text: str) -> bool:
     return 0 < len(text) <= _LONGEST_ID and text.isalnum() and text.isascii()
+
+
+THREAD_NAME = "otel-straggler-evidence"
+
+
+class Evidence:
+    """Stacks and commands of this process, as far as they are switched on.
+
+    Args:
+        settings: what ``configure()`` decided.
+        is_scorer: whether the other side is known to score; nobody else is asked for commands.
+    """
+
+    def __init__(self, settings: ClientSettings, is_scorer: Callable[[], bool]) -> None:
+        self._settings = settings
+        self._is_scorer = is_scorer
+        self.stacks = _stacks(settings)
+        self._poll = self._made_poll()
+        self._next_poll_s = 0.0
+        is_needed = self._poll is not None or (self.stacks is not None and self._look_s > 0)
+        log_error = LogOnce("no evidence could be taken; training goes on")
+        self._worker = Worker(self.tick, log_error, THREAD_NAME) if is_needed else None
+
+    def start(self) -> None:
+        if self.stacks is not None:
+            self.stacks.arm(self._look_s)
+        if self._worker is not None:
+            self._worker.start()
+
+    def tick(self, now_s: float) -> float:
+        """Do what is due at ``now_s`` (monotonic); the time of the next tick."""
+        if self.stacks is not None and self._look_s:
+            self.stacks.look(self._look_s)
+        if self._poll is not None and now_s >= self._next_poll_s:
+            self._next_poll_s = now_s + self._settings.heartbeat_s
+            if self._is_scorer() and self._poll.poll():
+                self._poll.poll()  # tells the outcome; what it brings is done as well
+        return now_s + (self._look_s or self._settings.heartbeat_s)
+
+    def stop(self, timeout_s: float) -> None:
+        if self._worker is not None:
+            self._worker.stop(timeout_s)
+        if self._poll is not None:
+            self._poll.close()
+        if self.stacks is not None:
+            self.stacks.close()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: nobody asks it, and it answers for nobody."""
+        if self.stacks is not None:
+            self.stacks.leave_to_parent()
+
+    @property
+    def _look_s(self) -> float:
+        """Seconds between two looks at what is open; 0: nobody looks."""
+        after_s = self._settings.evidence_after_s
+        return min(self._settings.heartbeat_s, max(after_s / 4, 0.05)) if after_s else 0.0
+
+    def _made_poll(self) -> CommandPoll | None:
+        settings = self._settings
+        if not settings.commands or not settings.metrics.is_enabled:
+            return None
+        why = ""
+        if not settings.commands_token:
+            why = "OTEL_STRAGGLER_COMMANDS_TOKEN is not set"
+        elif settings.metrics.protocol == "grpc":
+            why = "they come over OTLP/HTTP, and this rank sends over gRPC"
+        if why:
+            _LOG.warning("commands are on, but not asked for: %s", why)
+            return None
+        verbs = {} if self.stacks is None else {DUMP_STACKS: self.stacks.dump}
+        if not verbs:
+            _LOG.warning("commands are on, but OTEL_STRAGGLER_EVIDENCE_DIR is not set: all of them "
+                         "will be refused")  # fmt: skip
+        return CommandPoll(settings, lambda: RECORDER.epoch.session_id, verbs)
+
+
+def evidence_for(settings: ClientSettings, is_scorer: Callable[[], bool]) -> Evidence | None:
+    """None where neither stacks nor commands are switched on. Recording must have begun."""
+    if not settings.evidence_dir and not settings.commands:
+        return None
+    return Evidence(settings, is_scorer)
+
+
+def _stacks(settings: ClientSettings) -> Stacks | None:
+    if not settings.evidence_dir:
+        return None
+    try:
+        return Stacks(settings, RECORDER, SystemClock())
+    except OSError as error:
+        _LOG.warning("no stacks can be written to %s: %s", settings.evidence_dir, error)
+        return None

@@ -1,4 +1,5 @@
-"""Encoded requests on their way out: a queue bounded in bytes, in order, with patience.
+"""Encoded requests on their way out: a queue bounded in bytes, in order, with patience. What is
+lost is counted by reason: the numbers behind ``straggler.records.dropped``.
 
 The newest telemetry is worth most, so a full queue gives up its oldest request. A request is never
 encoded twice.
@@ -11,12 +12,12 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from otel_straggler.config import Endpoint
-from otel_straggler.export.drops import QUEUE_FULL, REJECTED, Drops
 from otel_straggler.transport.client import (
     NO_ANSWER,
     Client,
@@ -25,6 +26,47 @@ from otel_straggler.transport.client import (
     is_retryable,
     retry_delay_s,
 )
+
+RING_FULL: Final = "ring_full"
+INBOX_FULL: Final = "inbox_full"
+QUEUE_FULL: Final = "queue_full"
+REJECTED: Final = "rejected"
+SPAN_BUDGET: Final = "span_budget"
+PROCESS_ENDED: Final = "process_ended"
+ENCODE_ERROR: Final = "encode_error"
+GPU_MISSING: Final = "gpu_missing"
+GPU_DROPPED: Final = "gpu_dropped"
+GPU_INVALID: Final = "gpu_invalid"
+GPU_LOST: Final = "gpu_lost"
+GPU_LATE: Final = "gpu_late"
+GPU_REASONS: Final = (GPU_MISSING, GPU_DROPPED, GPU_INVALID, GPU_LOST, GPU_LATE)
+"""No span is lost: the first counts spans without GPU times, the others what the GPU has done that
+is in no span. In the order in which the native part counts them."""
+KERNELS_LOST: Final = "kernels_lost"
+SDK_RATE: Final = "sdk_rate"
+SDK_ERROR: Final = "sdk_error"
+SDK_QUEUE_FULL: Final = "sdk_queue_full"
+DROP_REASONS: Final = (
+    *(RING_FULL, INBOX_FULL, QUEUE_FULL, REJECTED, SPAN_BUDGET, PROCESS_ENDED, ENCODE_ERROR),
+    *(*GPU_REASONS, KERNELS_LOST, SDK_RATE, SDK_ERROR, SDK_QUEUE_FULL),
+)
+"""Values of ``reason`` of ``straggler.records.dropped``."""
+
+
+class Drops:
+    """Cumulative counts by reason. Written by the exporter thread only."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def add(self, reason: str, count: int) -> None:
+        if count > 0:
+            self._counts[reason] = self._counts.get(reason, 0) + count
+
+    def counts(self) -> dict[str, int]:
+        """A copy: reason -> records lost so far."""
+        return dict(self._counts)
+
 
 PROTOBUF = "application/x-protobuf"
 _LOG = logging.getLogger("otel_straggler")

@@ -13,7 +13,7 @@ import faulthandler
 import os
 import signal
 
-from otel_straggler.record.evidence.processes import has_disposition
+from otel_straggler.record.diagnostics.processes import has_disposition
 
 _MONOTONIC = 1
 _SIGEV_SIGNAL = 0

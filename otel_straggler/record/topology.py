@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from otel_straggler import semconv
 from otel_straggler.config import ClientSettings
+from otel_straggler.errors import ConfigError, describe
 from otel_straggler.model.rank import Source
 from otel_straggler.record.active import FORM
+
+if TYPE_CHECKING:
+    from otel_straggler.record.gpu.nvml import GpuIdentity
 
 AttributeValue = str | int | float | bool
 Attributes = dict[str, AttributeValue]
@@ -112,4 +117,130 @@ def source_of(settings: ClientSettings, session_id: str, topology: Topology) -> 
         device=topology.gpu_uuid,
         device_model=topology.gpu_model,
         parallel=tuple((dimension, rank) for dimension, (rank, _) in topology.parallel.items()),
+    )
+
+
+Index = int | tuple[int, int]
+
+
+class GpuDescription:
+    """Adds the GPU to what is known of the rank, once it can be known.
+
+    Args:
+        ask_driver: for what PyTorch does not tell, by UUID; once, and it may find nothing.
+    """
+
+    def __init__(self, ask_driver: Callable[[str], GpuIdentity | None] | None = None) -> None:
+        self._ask_driver = ask_driver
+        self._known: Topology | None = None
+
+    def add_to(self, given: Topology) -> Topology:
+        """``given`` with the GPU; what the user gave goes first."""
+        from otel_straggler.record.gpu.surroundings import gpu_of_driver, own_gpu
+
+        if self._known is None and (gpu := own_gpu()) is not None:
+            ask_driver = self._ask_driver or gpu_of_driver
+            by_driver = ask_driver(gpu.uuid) if gpu.uuid and not gpu.pci_id else None
+            pci_id = gpu.pci_id if by_driver is None else by_driver.pci_id
+            self._known = Topology(gpu_uuid=gpu.uuid, gpu_model=gpu.model, gpu_pci_id=pci_id)
+        return given if self._known is None else self._known.merged(given)
+
+
+class TopologyBook:
+    """What is known of this rank so far. Replaced as a whole, so reading needs no lock."""
+
+    def __init__(self) -> None:
+        self._given, self._gpu = Topology(), GpuDescription()
+
+    @property
+    def current(self) -> Topology:
+        """What is given, and the GPU as soon as the training uses CUDA."""
+        return self._gpu.add_to(self._given)
+
+    def add(self, newer: Topology) -> None:
+        self._given = self._given.merged(newer)
+
+    def forget(self) -> None:
+        self._given, self._gpu = Topology(), GpuDescription()
+
+
+TOPOLOGY = TopologyBook()
+
+
+def set_topology(
+    *,
+    role: str | None = None,
+    data: Index | None = None,
+    tensor: Index | None = None,
+    pipeline: Index | None = None,
+    virtual_pipeline: Index | None = None,
+    context: Index | None = None,
+    expert: Index | None = None,
+    gpu_uuid: str | None = None,
+    gpu_model: str | None = None,
+    gpu_pci_id: str | None = None,
+    pod: str | None = None,
+) -> None:
+    """Describe this rank, once it is known. Later calls add to earlier ones.
+
+    >>> from otel_straggler import set_topology
+    >>> set_topology(role="actor", data=(3, 8), pipeline=0)
+
+    Args:
+        role: ranks are compared within a role.
+        data, tensor, pipeline, virtual_pipeline, context, expert: rank, or (rank, size), in that
+            parallel dimension.
+        gpu_uuid, gpu_model, gpu_pci_id: of the rank's GPU.
+        pod: Kubernetes pod.
+
+    Raises:
+        ConfigError: an argument is of the wrong kind.
+    """
+    dimensions = {
+        "data": data,
+        "tensor": tensor,
+        "pipeline": pipeline,
+        "virtual_pipeline": virtual_pipeline,
+        "context": context,
+        "expert": expert,
+    }
+    newer = Topology(
+        role=_text("role", role),
+        parallel={k: _index(k, v) for k, v in dimensions.items() if v is not None},
+        gpu_uuid=_text("gpu_uuid", gpu_uuid),
+        gpu_model=_text("gpu_model", gpu_model),
+        gpu_pci_id=_text("gpu_pci_id", gpu_pci_id),
+        pod=_text("pod", pod),
+    )
+    TOPOLOGY.add(newer)
+
+
+def _text(name: str, value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    raise ConfigError(_wrong(name, value, "a text"))
+
+
+def _index(name: str, value: object) -> tuple[int, int | None]:
+    if _is_count(value):
+        return (value, None)  # type: ignore[return-value]
+    if isinstance(value, tuple) and len(value) == 2 and all(map(_is_count, value)):
+        rank, size = value
+        if rank < size:
+            return (rank, size)
+    raise ConfigError(_wrong(name, value, "a rank, or (rank, size) with rank < size"))
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**31
+
+
+def _wrong(name: str, value: object, expected: str) -> str:
+    return describe(
+        where=f"set_topology({name}=...)",
+        value=value,
+        expected=expected,
+        remedy="Leave it out if it is not known.",
     )
