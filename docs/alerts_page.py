@@ -145,7 +145,7 @@ For `otel-straggler alerts render --set NAME=VALUE`.
 45 s lower `scoring.window_steps` or raise it.
 - `StragglerRunSilent` and `StragglerCollectorDown` fire for an hour, and from Prometheus only.
 - Thresholds apply to all runs; a run has none of its own.
-- Not tested: Mimir, Slack and PagerDuty themselves, Prometheus 3.
+- Tested with Prometheus 2.42 and 3.13; not with Mimir, Slack and PagerDuty themselves.
 """
 
 
