@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from otel_straggler.collector.cpu_share import CpuShare
+from otel_straggler.throttle import Throttle
 
 Json: TypeAlias = dict[str, Any]
 Key: TypeAlias = tuple[Hashable, ...]
@@ -91,7 +91,7 @@ class AnswerCache:
         self._sleep = sleep
         self._kept: dict[Key, _Kept] = {}
         self._lock = threading.Lock()
-        self._share = CpuShare(MOST_OF_A_CORE, AT_ONCE_S, monotonic_s, cpu_s)
+        self._share = Throttle(MOST_OF_A_CORE, AT_ONCE_S, now_s=monotonic_s, cpu_s=cpu_s)
 
     def get(self, key: Key, state: Hashable, make: Callable[[float], Json]) -> Answer:
         """The answer to ``key``: the one that is kept while ``state`` is the same, or while it is
@@ -110,7 +110,7 @@ class AnswerCache:
             if (wait_s := self._share.wait_s()) > 0.0:
                 self._sleep(wait_s)
             now_s, began_s = self._monotonic_s(), self._cpu_s()
-            with self._share.counted():
+            with self._share.spending_cpu():
                 answer = Answer.of(make(self._look_s(now_s)))
                 answer.zipped()
             cost_s = self._cpu_s() - began_s

@@ -15,7 +15,6 @@ from otel_straggler.collector.admission import ByteBudget
 from otel_straggler.collector.alert_trial import AlertTrial
 from otel_straggler.collector.asking import GuardedAsking
 from otel_straggler.collector.commands import Asking
-from otel_straggler.collector.cpu_share import CpuShare
 from otel_straggler.collector.deciding import Deciding
 from otel_straggler.collector.intake import Intake
 from otel_straggler.collector.keeper import Keeper
@@ -40,6 +39,7 @@ from otel_straggler.publish.picture import Maker
 from otel_straggler.publish.sampling import Sampler
 from otel_straggler.receive.handler import JSON, PROTOBUF, Request
 from otel_straggler.receive.tokens import ASKS, TokenGuard
+from otel_straggler.throttle import Throttle
 from otel_straggler.wire.metric_rules import DecodedMetrics
 from otel_straggler.wire.span_rules import DecodedSpans
 
@@ -70,7 +70,7 @@ class Collector:
         self._settings = settings or CollectorSettings()
         self._started_at_s = time.time()
         self._id = self._settings.metrics.collector_id
-        self._metrics_share = CpuShare(*_METRICS_SHARE)
+        self._metrics_share = Throttle(*_METRICS_SHARE)
         self._metrics_text = b""
         self._budget = ByteBudget(self._settings.receivers.max_waiting_bytes)
         self._forwarder = _forwarder(self._settings)
@@ -231,7 +231,7 @@ class Collector:
         """The text of /metrics; that of just before for who asks for it all the time. On the event
         loop only."""
         if self._metrics_share.wait_s() == 0.0:
-            with self._metrics_share.counted():
+            with self._metrics_share.spending_cpu():
                 self._metrics_text = self._metrics_page()
         return self._metrics_text
 

@@ -13,7 +13,6 @@ from functools import partial
 from otel_straggler.collector.admission import ByteBudget
 from otel_straggler.collector.commands import Commands
 from otel_straggler.collector.keeper import Keeper
-from otel_straggler.collector.pace import Pace
 from otel_straggler.collector.runs.admission import WHATS, AdmissionControl
 from otel_straggler.collector.runs.batches import BatchCoalescer
 from otel_straggler.collector.runs.clock import CollectorClock
@@ -31,11 +30,14 @@ from otel_straggler.publish.maintenance_book import MaintenanceBook
 from otel_straggler.publish.picture import Column
 from otel_straggler.publish.sampling import Sampler
 from otel_straggler.score.scorer import Scorer
+from otel_straggler.throttle import Throttle
 from otel_straggler.wire.metric_rules import DecodedMetrics
 from otel_straggler.wire.span_rules import DecodedSpans, Progress
 
 _log = logging.getLogger(__name__)
 
+_SHARE = 0.1
+"""Of the time at most that goes into what pages read, and into the text of /metrics."""
 _TICK_S = 0.1
 _ROUND_S = 0.02
 """From one look at the queue to the next: many small requests cost less together, and nobody waits
@@ -144,8 +146,11 @@ class Worker:
         self._queue: queue.SimpleQueue[_Item | _Backfill | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="straggler-scorer", daemon=True)
         self._is_dirty = True
-        self._publishing = Pace()
-        self._paging = Pace()
+        self._publishing, self._paging = (
+            Throttle(_SHARE, now_s=lambda: monotonic_ns() / 1e9, counts_typical=True)
+            for _ in range(2)
+        )
+        self._published_at_ns = 0
         self._ticked_at_ns = monotonic_ns()
         self._failures = 0
         self._give_up_at_ns: int | None = None
@@ -375,7 +380,8 @@ class Worker:
         # A tenth of the time at most goes into what pages read, and as much into the text of
         # /metrics, which takes several times as long: much of it is shown a little later.
         pause_s = _TICK_S if self._is_dirty else _REFRESH_S
-        if self._publishing.since_ns(now_ns) >= pause_s * 1e9 and self._publishing.is_due(now_ns):
+        is_due = now_ns - self._published_at_ns >= pause_s * 1e9
+        if is_due and self._publishing.wait_s() == 0.0:
             self._publish(now_ns)
 
     def finish(self) -> None:
@@ -417,10 +423,11 @@ class Worker:
             self._sampler.tell_windows(of_run, self._scorer.verdicts(run_id))
 
     def _publish(self, now_ns: int, *, is_last: bool = False) -> None:
-        with self._publishing.counted(now_ns):
+        self._published_at_ns = now_ns
+        with self._publishing.spending_cpu():
             snapshot = self._new_snapshot(now_ns)
-        if is_last or self._paging.is_due(now_ns):
-            with self._paging.counted(now_ns):
+        if is_last or self._paging.wait_s() == 0.0:
+            with self._paging.spending_cpu():
                 snapshot = replace(snapshot, page=self._publisher.metrics_text(snapshot))
         self.snapshot = self.commands.snapshot = snapshot
         self._is_dirty = False

@@ -9,13 +9,14 @@ import time
 from collections import Counter, deque
 from dataclasses import dataclass
 
+from otel_straggler.throttle import Throttle
 from otel_straggler.transport.client import Response, is_retryable, retry_delay_s
 from otel_straggler.transport.http import HttpClient
 
 _log = logging.getLogger(__name__)
 
 SENT, REFUSED, DROPPED = "sent", "refused", "dropped"
-_COMPLAIN_EVERY_S = 30.0
+_WARN_EVERY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ class Forwarder:
         self._counts: Counter[str] = Counter()
         self._changed = threading.Condition()
         self._stop_at_s: float | None = None
-        self._complained_at_s = -_COMPLAIN_EVERY_S
+        self._warnings = Throttle(1 / _WARN_EVERY_S)
         self._thread = threading.Thread(target=self._run, name="otlp-forwarder", daemon=True)
 
     def start(self) -> None:
@@ -117,7 +118,7 @@ class Forwarder:
             response = self._post(item)
             if response.is_success:
                 return SENT
-            self._complain(item, response)
+            self._warn(item, response)
             if not is_retryable(response):
                 return REFUSED
             attempt += 1
@@ -159,10 +160,7 @@ class Forwarder:
         self._queued_bytes -= len(self._queue.popleft().body)
         self._counts[DROPPED] += 1
 
-    def _complain(self, item: Forwardable, response: Response) -> None:
-        now_s = time.monotonic()
-        if now_s - self._complained_at_s < _COMPLAIN_EVERY_S:
-            return
-        self._complained_at_s = now_s
+    def _warn(self, item: Forwardable, response: Response) -> None:
         why = response.error or f"status {response.status}"
-        _log.warning("forwarding %s to %s failed: %s", item.signal, self._base, why)
+        if self._warnings.passes():
+            _log.warning("forwarding %s to %s failed: %s", item.signal, self._base, why)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hmac
 import logging
-import time
 from collections.abc import Mapping
 
 from otel_straggler.semconv import COMMANDS_TOKEN_HEADER
+from otel_straggler.throttle import Throttle
 
 POLLS = "GET /v1/commands of the OTLP/HTTP port"
 ASKS = "/v1/commands of the metrics address"
@@ -26,7 +26,7 @@ class TokenGuard:
     def __init__(self, token: str, what: str) -> None:
         self._token = token.encode()
         self._what = what
-        self._next_log_s = 0.0
+        self._warnings = Throttle(1 / _LOG_EVERY_S)
 
     def refusal(self, headers: Mapping[str, str]) -> tuple[int, str] | None:
         """Status and sentence for a request that does not show it; None for one that does."""
@@ -34,9 +34,7 @@ class TokenGuard:
         if given is not None and hmac.compare_digest(given.encode("utf-8", "replace"), self._token):
             return None
         status = 401 if given is None else 403
-        now_s = time.monotonic()
-        if now_s >= self._next_log_s:
-            self._next_log_s = now_s + _LOG_EVERY_S
+        if self._warnings.passes():
             said = "without a token" if given is None else "with a wrong token"
             _log.warning("%s: a request %s is refused; so are others like it", self._what, said)
         return status, f"the header {COMMANDS_TOKEN_HEADER} must have the collector's token"

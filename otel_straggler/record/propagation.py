@@ -114,7 +114,7 @@ class Propagation:
 
     def _spend_for(self, fate: Fate) -> None:
         if fate.is_built:
-            self._traces.bucket.spend(1)
+            self._traces.throttle.spend(1)
 
 
 _active: list[Propagation] = []

@@ -148,7 +148,7 @@ class SdkFeed:
             self._note_left_out(fate)
             return
         if self._spends:
-            self._traces.bucket.spend(1)
+            self._traces.throttle.spend(1)
         run = (number, self._span(record, offset_ns, attributes, trace_id, fate))
         if context.step is None:
             at_once.append(run)

@@ -13,6 +13,7 @@ from otel_straggler.config import ClientSettings
 from otel_straggler.record.recorder import Context, Epoch, WorkSize
 from otel_straggler.record.sdk_spans import OVER_RATE, Attributes, Fate, SpanBuilder
 from otel_straggler.record.topology import Topology, resource_attributes
+from otel_straggler.throttle import Throttle
 from otel_straggler.wire.ids import WINDOW_NS, SpanIds, step_trace_id, window_trace_id
 
 _ON_EVERY_SPAN = (
@@ -76,7 +77,8 @@ class SdkTraces:
         self._windows: dict[int, Fate] = {}
         self._window = (-1, 0)
         self._lock = threading.RLock()
-        self.bucket = TokenBucket(settings.sdk_spans_per_s)
+        per_s = settings.sdk_spans_per_s
+        self.throttle = Throttle(per_s, burst=max(0.0, per_s - 1.0))
         self.span_id = ids.one
 
     def step_trace(self, context: Context) -> int:
@@ -142,7 +144,8 @@ class SdkTraces:
         return fate
 
     def _if_room(self, fate: Fate, now_ns: int) -> Fate:
-        return fate if not fate.is_built or self.bucket.has_room(now_ns) else OVER_RATE
+        has_room = not fate.is_built or self.throttle.wait_s(now_ns / 1e9) == 0.0
+        return fate if has_room else OVER_RATE
 
     def _identity_of(self, epoch: Epoch) -> Attributes:
         topology = self._topology()

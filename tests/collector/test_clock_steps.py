@@ -3,14 +3,15 @@ called lost, no age is negative, windows go on."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.collector.pace import Pace
 from otel_straggler.collector.runs.clock import CollectorClock
 from otel_straggler.collector.runs.hangs import WorldHangs
+from otel_straggler.throttle import Throttle
 
 from .watched_world import WatchedWorld
 
@@ -27,7 +28,8 @@ def ages(world: WatchedWorld) -> list[float]:
 def states(world: WatchedWorld) -> set[str]:
     """Of ranks, as alerts and pages see them now."""
     world.worker.show_soon()
-    world.worker._publishing, world.worker._paging = Pace(), Pace()
+    world.worker._publishing, world.worker._paging = Throttle(math.inf), Throttle(math.inf)
+    world.worker._published_at_ns = 0
     world.worker.tick()
     return {labels["state"] for labels, _ in world.samples(semconv.RANK_STATE)}
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from otel_straggler.collector import worker as worker_module
 from otel_straggler.collector.admission import ByteBudget
-from otel_straggler.collector.pace import Pace
 from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
+from otel_straggler.throttle import Throttle
 from otel_straggler.wire.metric_rules import DecodedMetrics
 
 from .watched_world import WatchedWorld
@@ -24,7 +26,11 @@ class Times:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *costs_s: float) -> None:
         self.now_s = 100.0
         costs = iter(costs_s)
-        monkeypatch.setattr(worker_module, "Pace", lambda: Pace(self._cpu_ns(next(costs))))
+        monkeypatch.setattr(
+            worker_module,
+            "Throttle",
+            lambda *rates, **clocks: Throttle(*rates, **clocks, cpu_s=self._cpu_s(next(costs))),
+        )
 
     def worker(self) -> Worker:
         return Worker(
@@ -35,13 +41,13 @@ class Times:
         )
 
     @staticmethod
-    def _cpu_ns(cost_s: float) -> object:
-        taken_ns = 0
+    def _cpu_s(cost_s: float) -> Callable[[], float]:
+        took_s = 0.0
 
-        def read() -> int:
-            nonlocal taken_ns
-            taken_ns += int(cost_s * 1e9)
-            return taken_ns
+        def read() -> float:
+            nonlocal took_s
+            took_s += cost_s
+            return took_s
 
         return read
 
@@ -112,14 +118,3 @@ def test_a_text_of_kept_lines_is_the_one_that_is_made_anew() -> None:
         snapshot = world.worker.snapshot
         world.worker._store.runs["run"].shown._series.clear()
         assert snapshot.page == world.worker._publisher.metrics_text(snapshot)
-
-
-def test_one_that_takes_long_by_chance_does_not_count() -> None:
-    """Of the last two the shorter one does; one that goes on to take long counts."""
-    pace = Pace(iter((0, 10, 100, 600, 700, 1_200)).__next__)
-    due = []
-    for now_ns in (0, 1_000, 2_000):
-        with pace.counted(now_ns):
-            pass
-        due.append(pace.is_due(now_ns + 100))
-    assert due == [True, True, False]

@@ -1,0 +1,76 @@
+"""How often something may happen: log lines, spans for others, work that costs processor time."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class Throttle:
+    """Lets in what a rate has room for. What is let in may take more than was left: what comes next
+    then waits. For one thread; two may lose each other's spending now and then.
+
+    Args:
+        per_s: units that may be spent in a second on average: times, spans, processor seconds.
+        burst: units beyond that which may be spent at once after a quiet while.
+        now_s, cpu_s: clocks; the second of the thread that does the work.
+        counts_typical: of the processor times of the last two works the shorter one is spent: what
+            else the interpreter did meanwhile, such as collecting garbage, is no reason to wait for
+            a multiple of it.
+
+    >>> throttle = Throttle(per_s=0.5, now_s=iter((0.0, 1.0, 2.0, 3.0)).__next__)
+    >>> [throttle.passes() for _ in range(4)]
+    [True, False, True, False]
+    """
+
+    def __init__(
+        self,
+        per_s: float,
+        burst: float = 0.0,
+        *,
+        now_s: Callable[[], float] = time.monotonic,
+        cpu_s: Callable[[], float] = time.thread_time,
+        counts_typical: bool = False,
+    ) -> None:
+        self._s_per_unit = 1.0 / per_s
+        self._credit_s = burst / per_s
+        self._now_s = now_s
+        self._cpu_s = cpu_s
+        self._counts_typical = counts_typical
+        self._last_cpu_s = math.inf
+        self._paid_until_s = self._latest_s = -math.inf
+
+    def wait_s(self, at_s: float | None = None) -> float:
+        """Seconds until there is room; 0 if there is.
+
+        Args:
+            at_s: on whatever clock, instead of now; one that goes back counts as standing still.
+        """
+        self._latest_s = max(self._latest_s, self._now_s() if at_s is None else at_s)
+        self._paid_until_s = max(self._paid_until_s, self._latest_s - self._credit_s)
+        return max(0.0, self._paid_until_s - self._latest_s)
+
+    def spend(self, units: float) -> None:
+        """What was let in took so much."""
+        self._paid_until_s += units * self._s_per_unit
+
+    def passes(self) -> bool:
+        """Whether it may happen once now; if so, that is spent."""
+        has_room = self.wait_s() == 0.0
+        if has_room:
+            self.spend(1.0)
+        return has_room
+
+    @contextmanager
+    def spending_cpu(self) -> Iterator[None]:
+        """Spend the processor seconds that the work within takes, also if it fails."""
+        self.wait_s()
+        began_s = self._cpu_s()
+        try:
+            yield
+        finally:
+            took_s = self._cpu_s() - began_s
+            self.spend(min(took_s, self._last_cpu_s) if self._counts_typical else took_s)
+            self._last_cpu_s = took_s
