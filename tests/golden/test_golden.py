@@ -1,0 +1,131 @@
+"""What the product answers about seventeen simulated runs, to the digit: offline, live, at the end,
+and after a restart. ``OTEL_STRAGGLER_GOLDEN=write`` writes the answers of today."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .plain import as_text, changes, differences, headers, metrics_by_run, plain
+from .scenarios import ARGUMENTS, OFFLINE, RUNS
+from .stage import (
+    MARKER,
+    Clock,
+    Collector,
+    Told,
+    before_s,
+    chunks,
+    read_record,
+    record,
+    running_alertmanager,
+)
+
+HELD = Path(__file__).parent / "held"
+LIVE_AT = 11
+"""The chunk after which all but the shortest runs still train."""
+AWAY = 20
+"""Chunks for which the collector is away."""
+Json = dict[str, Any]
+MOST_SHOWN = 40
+_AFTER = {
+    "live": ("end",),
+    "end": ("after a restart",),
+    "told until the end": ("told after a restart",),
+}
+"""Of which moments only the differences from this one are held."""
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("records")
+    record(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def answers(records: Path, tmp_path_factory: pytest.TempPathFactory) -> Json:
+    """By run ("" for the collector's own), then by moment: what is other than before."""
+    folder = tmp_path_factory.mktemp("collector")
+    told: Json = {name: {} for name in ("", *RUNS, MARKER)}
+    before: dict[tuple[str, str], Json] = {}
+    for moment, by_run in _moments(records, folder):
+        for name, its in json.loads(json.dumps(by_run)).items():
+            told[name][moment] = changes(before.get((name, moment), {}), its)
+            before |= {(name, after): its for after in _AFTER.get(moment, ())}
+    return told
+
+
+def _moments(records: Path, folder: Path) -> Iterator[tuple[str, Json]]:
+    pieces = chunks([read_record(records, name) for name in ARGUMENTS])
+    last, again = len(pieces) - 1, len(pieces) + AWAY
+    clock = Clock.create(folder / "clock", before_s(-1))
+    told = Told()
+    with running_alertmanager(told) as alertmanager:
+        with Collector(folder, clock, told, alertmanager) as first:
+            first.pass_time([], -1)
+            for number, sent in enumerate(pieces):
+                first.pass_time(sent, number)
+                if number in (LIVE_AT, last):
+                    yield ("end" if number == last else "live"), asked(first)
+        yield "told until the end", told.by_run(clock)
+        clock.set(before_s(again))
+        with Collector(folder, clock, told, alertmanager) as second:
+            second.pass_time([], again)
+            yield "after a restart", asked(second)
+        yield "told after a restart", told.by_run(clock)
+
+
+def asked(collector: Collector) -> Json:
+    """All answers of a moment, by run."""
+    text = collector.get("/metrics").decode()
+    metrics = metrics_by_run(text)
+    found: Json = {
+        "": {
+            "/metrics": metrics.pop("", {}),
+            "headers": headers(text),
+            "/v1/runs": {
+                each["run_id"]: plain(each) for each in collector.json("/v1/runs")["runs"]
+            },
+        }
+    }
+    for run_id in (*RUNS, MARKER):
+        found[run_id] = {
+            "/metrics": metrics.pop(run_id, {}),
+            "/v1/report": plain(collector.json("/v1/report", run=run_id)),
+        }
+        for path in ("/v1/run", "/v1/timeline", "/v1/scalars"):
+            found[run_id][path] = plain(collector.json(path, run=run_id))
+        for rank in (0, *((3,) if run_id != MARKER else ())):
+            answer = collector.json("/v1/rank", run=run_id, rank=rank)
+            found[run_id][f"/v1/rank {rank}"] = plain(answer)
+    assert not metrics
+    return found
+
+
+@pytest.mark.parametrize("name", ["", *RUNS, MARKER])
+def test_a_collector_answers_as_before(name: str, answers: Json) -> None:
+    """While the run trains, when all is over, and after a restart with a history."""
+    compare(name or "collector", answers[name])
+
+
+@pytest.mark.parametrize("name", OFFLINE)
+def test_a_recorded_run_is_scored_as_before(name: str, records: Path) -> None:
+    """``otel-straggler score --json`` of what ``simulate`` writes."""
+    compare(f"offline {name}", plain(json.loads((records / f"{name}.report").read_text())))
+
+
+def compare(name: str, found: Json) -> None:
+    path = HELD / f"{name.replace(' ', '_')}.json"
+    found = json.loads(json.dumps(found))
+    if os.environ.get("OTEL_STRAGGLER_GOLDEN") == "write":
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(as_text(found) + "\n")
+        return
+    told = list(differences(json.loads(path.read_text()), found))
+    shown = "\n".join(told[:MOST_SHOWN])
+    assert not told, f"{name}: {len(told)} answers are others; the first are\n{shown}"
