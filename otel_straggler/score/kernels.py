@@ -16,7 +16,7 @@ from otel_straggler.score.medians import GroupedTimes, group_times
 from otel_straggler.score.step_tables import Bools
 from otel_straggler.semconv import OTHER_KERNEL
 
-_MOST_BUCKETS = 2**17
+_MAX_BUCKETS = 2**17
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def _by_ranks(times: KernelTimes) -> Iterator[KernelTimes]:
     first = 0
     while first < len(times):
         before = int(times.ends[first - 1]) if first else 0
-        last = int(ends[np.searchsorted(buckets, before + _MOST_BUCKETS).clip(max=len(ends) - 1)])
+        last = int(ends[np.searchsorted(buckets, before + _MAX_BUCKETS).clip(max=len(ends) - 1)])
         yield times.part(first, last)
         first = last
 
@@ -190,7 +190,7 @@ def _shaped(times: GroupedTimes, n_ranks: int) -> GroupedTimes:
 _SHORTEST_S = 1e-9
 _FINEST = 62
 _HIGHEST = 2**62
-_MOST_PADDING = 16
+_MAX_PADDING = 16
 """Empty buckets for each that holds something, at most; else those that hold something are
 sorted."""
 
@@ -242,7 +242,7 @@ class _Buckets:
         n_places = int(self._begin[-1] + width[-1] + 1)
         self._places: Ints | None = None
         row = self._begin
-        if n_places > _MOST_PADDING * len(places):
+        if n_places > _MAX_PADDING * len(places):
             self._places, places = np.unique(places, return_inverse=True)
             n_places, row = len(self._places), np.searchsorted(self._places, self._begin)
         counted = np.bincount(places, runs, n_places).astype(np.int64)

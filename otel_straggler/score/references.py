@@ -12,7 +12,7 @@ import numpy.typing as npt
 from otel_straggler.errors import InputError, describe
 from otel_straggler.model.observation import Floats, Ints
 
-MOST_SUBJECTS = 100_000
+MAX_SUBJECTS = 100_000
 """Devices in a state: those whose best was met last. Devices go, and nobody says so."""
 
 
@@ -75,9 +75,9 @@ class References:
         shape = len(self._rows), len(self._columns)
         best_s, met_at_ns = (a[: shape[0], : shape[1]] for a in (self._best_s, self._met_at_ns))
         rows = np.flatnonzero(~np.isnan(best_s).all(axis=1))
-        if len(rows) > MOST_SUBJECTS:
+        if len(rows) > MAX_SUBJECTS:
             newest = np.argsort(-met_at_ns[rows].max(axis=1), kind="stable")
-            rows = np.sort(rows[newest[:MOST_SUBJECTS]])
+            rows = np.sort(rows[newest[:MAX_SUBJECTS]])
         subjects: list[Any] = list(self._rows)
         return {
             # A list per part of the key, not per subject: text is stored in a tenth of the time.

@@ -21,7 +21,7 @@ from otel_straggler.model.rank import Source
 from otel_straggler.score.medians import number_densely
 
 REMEMBERED_CLOSED_WINDOWS = 256
-LEAST_STEPS = 5
+MIN_STEPS = 5
 """Of a window, however long they are: a median of fewer says little, and is no rank's own best."""
 
 
@@ -48,7 +48,7 @@ class Windows:
     Args:
         steps_per_window: None puts all steps into one.
         longest_s: a window that began so long before a new step takes no further ones, if it has
-            :data:`LEAST_STEPS`.
+            :data:`MIN_STEPS`.
     """
 
     def __init__(self, steps_per_window: int | None, longest_s: float = math.inf) -> None:
@@ -101,7 +101,7 @@ class Windows:
         if newest is None or self._steps_per_window is None:
             return newest
         is_long = start_ns - newest.began_ns >= self._longest_s * 1e9
-        most = min(LEAST_STEPS, self._steps_per_window) if is_long else self._steps_per_window
+        most = min(MIN_STEPS, self._steps_per_window) if is_long else self._steps_per_window
         return newest if len(newest.steps) < most else None
 
     def _open_one(self, start_ns: int, now_ns: int) -> OpenWindow:

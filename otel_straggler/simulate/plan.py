@@ -237,7 +237,7 @@ def _refuse_fault(fault: Fault, expected: str) -> NoReturn:
 
 _PART = re.compile(r"(tp|cp|ep|pp|dp)=?(\d{1,9})")
 _EXAMPLE = "parts such as tp8,pp4,dp32"
-MOST_RANKS = 1_000_000
+MAX_RANKS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,8 +265,8 @@ class Layout:
                 _layout_refuse(getattr(self, field.name), f"{field.name} of at least 1")
         if self.dp % self.ep:
             _layout_refuse(str(self), f"dp that is a multiple of ep ({self.ep})")
-        if self.ranks > MOST_RANKS:
-            _layout_refuse(str(self), f"at most {MOST_RANKS:,} ranks")
+        if self.ranks > MAX_RANKS:
+            _layout_refuse(str(self), f"at most {MAX_RANKS:,} ranks")
 
     def __str__(self) -> str:
         sizes = ((f.name, getattr(self, f.name)) for f in fields(self))

@@ -27,7 +27,7 @@ SECTIONS = (
 _WAIT_AT = 3
 TYPICAL_S = np.array([0.012, 0.030, 0.055, 0.004, 0.009])
 """Seconds of a section on a healthy rank; of the waiting section once the last rank has come."""
-MOST_ROWS = 20_000_000
+MAX_ROWS = 20_000_000
 NEW_YEAR_2026_NS = 1_767_225_600_000_000_000
 
 
@@ -61,7 +61,7 @@ class Plan:
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
             _check(name, getattr(self, name) >= least, self, f"at least {least}")
-        most = MOST_ROWS // (len(SECTIONS) * self.ranks)
+        most = MAX_ROWS // (len(SECTIONS) * self.ranks)
         _check("steps", self.steps <= most, self, f"at most {most} for {self.ranks} ranks")
         _check("slow_rank", 0 <= self.slow_rank < self.ranks, self, f"0 to {self.ranks - 1}")
         _check("slowdown", 1.0 <= self.slowdown < 1e3, self, "at least 1 and below 1000")

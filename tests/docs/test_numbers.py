@@ -30,7 +30,7 @@ from otel_straggler.record.python_packing import MAX_SPANS
 from otel_straggler.record.recorder import RING_CAPACITY
 from otel_straggler.report.statistics import MOST_RUNS, MOST_SECTIONS
 from otel_straggler.report.window import LONGEST_S
-from otel_straggler.score.windows import LEAST_STEPS
+from otel_straggler.score.windows import MIN_STEPS
 from otel_straggler.transport.client import LONGEST_DELAY_S
 
 from .pages import ROOT, text_of
@@ -56,8 +56,8 @@ STATED = {
     ],
     "start/glossary.md": [
         f"together: {SCORING['window_steps']}; of long steps those of",
-        f"those of {SCORING['window_longest_seconds']:g} s, at least {LEAST_STEPS};",
-        f"at least {LEAST_STEPS}; {SCORING['window_seconds']:g} s without steps",
+        f"those of {SCORING['window_longest_seconds']:g} s, at least {MIN_STEPS};",
+        f"at least {MIN_STEPS}; {SCORING['window_seconds']:g} s without steps",
         f"under the threshold of {SCORING['threshold']:g}",
     ],
     "reference/http-api.md": [

@@ -64,7 +64,7 @@ def test_nothing_known_is_a_state_too() -> None:
 
 def test_devices_met_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes come and go for months; a state has room for so many."""
-    monkeypatch.setattr(references_module, "MOST_SUBJECTS", 2)
+    monkeypatch.setattr(references_module, "MAX_SUBJECTS", 2)
     references = References(half_life_s=1e300)
     for i, at_ns in enumerate([5, 9, 7]):
         references.update([(f"gpu{i}",)], ["f"], np.array([[1.0]]), ENOUGH, at_ns)

@@ -36,7 +36,7 @@ from otel_straggler.score.hangs.states import (
 from otel_straggler.score.hangs.timeouts import BETWEEN, Timeouts
 from otel_straggler.score.settings import HangSettings
 
-_MOST_SESSIONS = 200_000
+_MAX_SESSIONS = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -122,7 +122,7 @@ class HangDetector:
         sessions = frozenset((f"{attempt}", *(source.session_id for source in table.sources)))
         if not sessions <= self._sessions or step <= self._learnt_step:
             self._first_step = step
-        is_small = len(self._sessions) < _MOST_SESSIONS
+        is_small = len(self._sessions) < _MAX_SESSIONS
         self._sessions = self._sessions | sessions if is_small else sessions
         self._learnt_step = step
         if step >= self._first_step + self.settings.warm_steps:

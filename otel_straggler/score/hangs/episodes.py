@@ -1,6 +1,6 @@
 """The hangs of one world that are over, and the one that lasts: what is told in the morning.
 
-Bounded: beyond :data:`MOST_KEPT` the shortest go first, and are counted.
+Bounded: beyond :data:`MAX_KEPT` the shortest go first, and are counted.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.score.hangs.states import ENDS, HANGS, Blame, HangKind, HeartbeatTable, RunState
 
-MOST_KEPT: Final = 30
-MOST_NAMED: Final = 20
+MAX_KEPT: Final = 30
+MAX_NAMED: Final = 20
 _UNSEEN_S: Final = 60.0
 """Who looks every second has missed the end if nobody looked for so long: it was restarted."""
 End: TypeAlias = Literal["went_on", "restarted", "ended"]
@@ -101,8 +101,8 @@ def read_hang(value: Mapping[str, Any]) -> Hang:
         attempt=int(value["attempt"]),
         how=value["how"],
         kind=value["kind"],
-        culprits=tuple(int(rank) for rank in value["culprits"][:MOST_NAMED]),
-        nodes=tuple(str(node) for node in value["nodes"][:MOST_NAMED]),
+        culprits=tuple(int(rank) for rank in value["culprits"][:MAX_NAMED]),
+        nodes=tuple(str(node) for node in value["nodes"][:MAX_NAMED]),
         n_culprits=int(value["n_culprits"]),
         gpu_seconds_lost=float(value["gpu_seconds_lost"]),
     )
@@ -179,7 +179,7 @@ class Episodes:
         over = dataclasses.replace(last, until_s=until_s, end=end, is_end_seen=is_seen)
         self._lasts = None
         self._over.append(over)
-        if len(self._over) > MOST_KEPT:
+        if len(self._over) > MAX_KEPT:
             self._over.remove(min(self._over, key=lambda hang: hang.duration_s))
             self.left_out += 1
 
@@ -204,7 +204,7 @@ class Episodes:
         lasts = state.get("lasts")
         return cls(
             left_out=int(state.get("left_out", 0)),
-            _over=[read_hang(value) for value in state.get("over", ())[-MOST_KEPT:]],
+            _over=[read_hang(value) for value in state.get("over", ())[-MAX_KEPT:]],
             _lasts=None if lasts is None else read_hang(lasts),
         )
 
@@ -235,8 +235,8 @@ def _seen(
         hang,
         kind=blame.kind,
         n_culprits=len(places),
-        culprits=tuple(signs.ranks[places[:MOST_NAMED]].tolist()),
-        nodes=tuple(_node(signs, at) for at in places[:MOST_NAMED]),
+        culprits=tuple(signs.ranks[places[:MAX_NAMED]].tolist()),
+        nodes=tuple(_node(signs, at) for at in places[:MAX_NAMED]),
     )
 
 

@@ -28,9 +28,9 @@ from otel_straggler.score.settings import HangSettings
 BETWEEN = ""
 """Stands for a rank's time in no section."""
 
-_MOST_SECTIONS = 1_000
-_MOST_KEPT = 200
-_MOST_RANKS = 512
+_MAX_SECTIONS = 1_000
+_MAX_KEPT = 200
+_MAX_RANKS = 512
 """Ranks whose times are counted, spread over all; of the others the longest is noted."""
 _HOUR_S = 3_600.0
 
@@ -85,10 +85,10 @@ class Timeouts:
         self._wanted.pop(name, None)
         known = self._durations.get(name)
         if known is None:
-            if len(self._durations) >= _MOST_SECTIONS:
+            if len(self._durations) >= _MAX_SECTIONS:
                 return
             known = self._durations[name] = Durations()
-        known.add(seconds[:, :: 1 + seconds.shape[1] // _MOST_RANKS])
+        known.add(seconds[:, :: 1 + seconds.shape[1] // _MAX_RANKS])
         known.note_longest(float(np.nanmax(seconds, initial=0.0)))
 
     def _wanted_s(self, section: str) -> float:
@@ -114,7 +114,7 @@ class Timeouts:
 
     def state(self) -> dict[str, Any]:
         """What was learnt, in JSON's types only; of the 200 sections known first."""
-        names = list(self._durations)[:_MOST_KEPT]
+        names = list(self._durations)[:_MAX_KEPT]
         given = {name: list(self._given[name]) for name in names if name in self._given}
         return {
             "durations": {name: self._durations[name].state() for name in names},
@@ -137,8 +137,8 @@ _PER_OCTAVE = 8
 _SHORTEST_S = 2.0**-20
 _OCTAVES = 40
 _BUCKETS = _PER_OCTAVE * _OCTAVES
-_MOST_IN_A_GENERATION = 20_000
-_MOST_COUNTED = 2**40
+_MAX_IN_A_GENERATION = 20_000
+_MAX_COUNTED = 2**40
 
 
 class Durations:
@@ -165,7 +165,7 @@ class Durations:
         known = seconds[seconds > 0.0]
         if len(known) == 0:
             return
-        if self._counts[0].sum() >= _MOST_IN_A_GENERATION:
+        if self._counts[0].sum() >= _MAX_IN_A_GENERATION:
             self._counts[1], self._longest_s[1] = self._counts[0], self._longest_s[0]
             self._counts[0], self._longest_s[0] = 0, 0.0
         place = np.log2(known / _SHORTEST_S) * _PER_OCTAVE
@@ -199,7 +199,7 @@ class Durations:
         made._longest_s = [newer_s, older_s]
         for row, pairs in zip(made._counts, state["counts"], strict=True):
             for bucket, count in pairs:
-                if not (0 <= bucket < _BUCKETS and 0 < count < _MOST_COUNTED):
+                if not (0 <= bucket < _BUCKETS and 0 < count < _MAX_COUNTED):
                     msg = f"bucket {bucket!r} with {count!r}"
                     raise ValueError(msg)
                 row[bucket] = count

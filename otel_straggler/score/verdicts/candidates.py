@@ -20,11 +20,11 @@ from otel_straggler.score.verdicts.world import World, cause_of_section
 
 NAMED = 0.75
 """A section is named if it holds this part of what is lost, else the whole step is."""
-MOST_OF_IT = 0.5
+LATE_SHARE = 0.5
 """Late is who has this part of what he costs in no measured section."""
 NEWEST_STEPS = 20
 """A rise that began later is measured since it began, ..."""
-LEAST_STEPS = 5
+MIN_STEPS = 5
 """... over so many steps at least."""
 
 
@@ -116,7 +116,7 @@ def candidate(
     lost = np.nan_to_num(_lost_s(effects, prices.columns_s[row]), nan=0.0)
     late = len(sections) + 1
     local_s = max(float(lost[0]), float(lost[1:late].max(initial=0.0)), 0.0)
-    is_late = bool(flagged[late]) and local_s < MOST_OF_IT * float(lost[late])
+    is_late = bool(flagged[late]) and local_s < LATE_SHARE * float(lost[late])
     told = late if is_late else _main_section(lost, local_s)
     if not (np.isfinite(effects[told]) and effects[told] > 0.0):
         told = column
@@ -198,7 +198,7 @@ def _effects(track: Track, findings: Findings, row: int, since: int) -> Floats:
     """(C,) excesses since the rise began, or of the window in which they were found."""
     steps = track.steps - since + 1
     if since > 0 and steps < NEWEST_STEPS:
-        return np.asarray(track.since(np.array([row]), max(steps, LEAST_STEPS))[0])
+        return np.asarray(track.since(np.array([row]), max(steps, MIN_STEPS))[0])
     known = np.where(findings.beyond[row], findings.effect[row], findings.recent[row])
     return np.asarray(known)
 

@@ -31,14 +31,14 @@ KINDS: Final = ("compute", "wait")
 FADE = 0.75
 ENOUGH, TOO_FEW = 0.8, 0.6
 """A rank tells its GPU time if it does so in this part of its steps, or no longer does."""
-MOST_LEFT_OUT = 0.05
+MAX_LEFT_OUT = 0.05
 """So many ranks of a group may not tell it; they are not compared."""
-LEAST_GPU_PART = 0.01
+MIN_GPU_PART = 0.01
 """A section has work for the GPU if that takes this part of the host's time, or half of it where
 it has been so before."""
-LEAST_NCCL_PART = 0.001
+MIN_NCCL_PART = 0.001
 """Waiting is read from communication kernels if these take this part of the steps, or half."""
-LEAST_RAN = 0.5
+MIN_RAN = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -115,7 +115,7 @@ class ClockSelector:
             self._gpu_s += own_s + nccl_s
             self._nccl_s += nccl_s.sum(axis=1)
         self.basis = self._chosen(world)
-        part = np.where(self.by_kernels, 0.5, 1.0) * LEAST_NCCL_PART
+        part = np.where(self.by_kernels, 0.5, 1.0) * MIN_NCCL_PART
         is_timed = (self.basis == CUPTI).any(axis=1)
         self.by_kernels = is_timed & (self._nccl_s > part * self._host_s.sum(axis=1))
 
@@ -175,7 +175,7 @@ class ClockSelector:
     def _chosen(self, world: World) -> Bases:
         may_be = np.array([section.kind in KINDS for section in world.sections], bool)
         on = self.basis != HOST
-        part = np.where(on, 0.5, 1.0) * LEAST_GPU_PART
+        part = np.where(on, 0.5, 1.0) * MIN_GPU_PART
         works = may_be & (self._gpu_s > 0.0) & (self._gpu_s >= part * self._host_s)
         chosen = np.full(self.basis.shape, HOST, np.uint8)
         for code in (EVENTS, CUPTI):
@@ -185,10 +185,10 @@ class ClockSelector:
     def _is_told(self, code: int, world: World) -> Flags:
         """(G, S) whether nearly all ranks tell this."""
         groups = world.peers
-        ran = self._ran > LEAST_RAN
+        ran = self._ran > MIN_RAN
         lacks = ran & self._lacks(code, (self.basis == code)[groups.code])
         n_ran, n_lacks = (_count(of, groups) for of in (ran, lacks))
-        told: Flags = (n_ran > 0) & (n_lacks <= np.floor(MOST_LEFT_OUT * n_ran))
+        told: Flags = (n_ran > 0) & (n_lacks <= np.floor(MAX_LEFT_OUT * n_ran))
         return told
 
     def _lacks(self, code: int, is_on: Flags) -> Flags:
@@ -197,7 +197,7 @@ class ClockSelector:
         return lacks
 
     def _leaves_out(self, by_row: Bases) -> bool:
-        ran = self._ran > LEAST_RAN
+        ran = self._ran > MIN_RAN
         return any(
             bool((ran & (by_row == code) & self._lacks(code, by_row == code)).any())
             for code in (EVENTS, CUPTI)
@@ -270,7 +270,7 @@ def _roomy(values: npt.NDArray[Any], rows: int, columns: int) -> npt.NDArray[Any
 
 
 TICKS = 1.5
-LEAST_EQUAL, LEAST_OTHER = 0.2, 0.02
+MIN_EQUAL, MIN_OTHER = 0.2, 0.02
 """Of the changes from one step to the next, so many are none, and so many are some: what is told
 finely never takes equally long twice, and what never changes tells nothing of the clock."""
 EQUAL = 1e-5
@@ -305,7 +305,7 @@ class ClockResolution:
     def ticks_s(self) -> Floats:
         """(S,) seconds; 0 where nothing shows that the clock is coarse."""
         equal = self._equal / np.maximum(self._changes, 1.0)
-        is_coarse = (equal >= LEAST_EQUAL) & (equal <= 1.0 - LEAST_OTHER)
+        is_coarse = (equal >= MIN_EQUAL) & (equal <= 1.0 - MIN_OTHER)
         return np.where(is_coarse & np.isfinite(self._least_s), self._least_s, 0.0)
 
     def least_effects(self, columns_s: Floats) -> Floats:

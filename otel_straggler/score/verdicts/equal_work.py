@@ -109,13 +109,13 @@ def _own(values: Floats, known: Flags, peers: Ints, n: int) -> Floats:
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 HALF_LIFE_BLOCKS = 50
-LEAST_Z = 4.265
+MIN_Z = 4.265
 """A share that is less surely above 0 is taken as 0: times stay as they are. By chance alone it is
 reached once in 100,000 times."""
 SEEN_Z = 6.0
 """A share that would be so sure would have been seen."""
 HUBER = 1.345
-LEAST_FACTOR = 0.25
+MIN_FACTOR = 0.25
 MAX_GROUPS = 10_000
 MAX_SECTIONS = 1_000
 _SLOPE = ("zy", "zz")
@@ -194,7 +194,7 @@ class WorkNormaliser:
         unseen = np.where(share > 0.0, 0.0, self._most_share(place))
         share = share[peers.code]
         factor = (1.0 + share * (of_first - 1.0)) / (1.0 + share * (now - 1.0))
-        equal: Floats = seconds / np.maximum(factor, LEAST_FACTOR)
+        equal: Floats = seconds / np.maximum(factor, MIN_FACTOR)
         return for_equal_classes(equal, tokens, peers, unseen)
 
     def share(self, groups: Sequence[str], sections: Sequence[str]) -> Floats:
@@ -213,7 +213,7 @@ class WorkNormaliser:
         place = self._sums.place(groups, sections)
         now = np.nan_to_num(self._of_usual(place, _told(tokens), peers), nan=1.0)
         share = np.where(now > 1.0, self._most_share(place), self._share(place))
-        longer: Floats = np.maximum(1.0 + share * (now - 1.0), LEAST_FACTOR)
+        longer: Floats = np.maximum(1.0 + share * (now - 1.0), MIN_FACTOR)
         return longer, now.max(axis=1)
 
     def state(self) -> dict[str, Any]:
@@ -227,7 +227,7 @@ class WorkNormaliser:
 
     def _share(self, place: Place) -> Floats:
         zy, zz = (self._sums.get(name, place) for name in _SLOPE)
-        is_clear = (sureness(self._evidence(place)) >= LEAST_Z) & (zz > 0)
+        is_clear = (sureness(self._evidence(place)) >= MIN_Z) & (zz > 0)
         slope = np.zeros(zy.shape)
         np.divide(zy, zz, out=slope, where=is_clear)
         return np.clip(slope, 0.0, 1.0)

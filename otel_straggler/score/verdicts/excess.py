@@ -21,7 +21,7 @@ from otel_straggler.score.verdicts.waits import WaitDetector, lateness
 from otel_straggler.score.verdicts.world import World
 from otel_straggler.semconv import LISTED_KINDS
 
-LEAST_PRESENCE = 0.5
+MIN_PRESENCE = 0.5
 """A section is compared where at least half of the ranks and steps have it."""
 
 
@@ -117,7 +117,7 @@ def excesses(
         out[..., 0] = centred(_log(local_s), world.peers, least_peers)
         enough = world.peers.size >= least_peers
         presence = ran.sum(axis=(0, 1))
-        compared = local & (presence >= LEAST_PRESENCE * present.size)
+        compared = local & (presence >= MIN_PRESENCE * present.size)
         # One section at a time, rank by rank: a table of all would be read across.
         for s in np.flatnonzero(compared).tolist():
             peers_log = _log(peers_s[..., s])[:, world.peers.code]
@@ -202,8 +202,8 @@ def _log(values: Floats) -> Floats:
 
 
 MIN_EVEN_BLOCKS, BLOCKS = 4, 8
-LEAST_RANKS = 4
-MOST_APART = 0.003
+MIN_RANKS = 4
+MAX_APART = 0.003
 """No two devices that do their own work are so alike, ..."""
 TIMES_COMMON = 5.0
 """... nor do their times vary together by so many times what they differ by."""
@@ -229,7 +229,7 @@ class EqualizedSections:
         """
         apart = np.abs(excess.ranks[..., 0])
         apart = apart[np.isfinite(apart)]
-        if len(apart) < LEAST_RANKS * len(excess.ranks) or not local.any():
+        if len(apart) < MIN_RANKS * len(excess.ranks) or not local.any():
             return ""
         with np.errstate(divide="ignore", invalid="ignore"):
             self._common.append(np.log(excess.peers_local_s))
@@ -245,4 +245,4 @@ class EqualizedSections:
         moved = np.abs(steps - nan_median(steps, axis=0))
         moved = moved[np.isfinite(moved)]
         common = SIGMA_OF_MAD * median_of(moved) if len(moved) else 0.0
-        return apart <= MOST_APART and common > 0.0 and common >= TIMES_COMMON * apart
+        return apart <= MAX_APART and common > 0.0 and common >= TIMES_COMMON * apart

@@ -52,7 +52,7 @@ class Groups:
 
         Cost: O(n log widest).
         """
-        if 2 <= self.members.shape[1] <= MOST_COMPARED_ROWS and self._is_even:
+        if 2 <= self.members.shape[1] <= MAX_COMPARED_ROWS and self._is_even:
             members = np.empty((self.members.shape[1], *values.shape[:-1], len(self)), values.dtype)
             for rows, out in zip(self.members.T, members, strict=True):
                 np.take(values, rows, axis=-1, out=out, mode="clip")
@@ -127,7 +127,7 @@ def median_of_rows(values: Floats) -> Floats:
     """
     if len(values) == 1:
         return np.array(values[0])
-    if not 2 <= len(values) <= MOST_COMPARED_ROWS or values.ndim < 2:
+    if not 2 <= len(values) <= MAX_COMPARED_ROWS or values.ndim < 2:
         columns = values.reshape(len(values), math.prod(values.shape[1:]))
         lines = np.sort(columns.T, axis=1)
         return _median_of_sorted(lines).reshape(values.shape[1:])
@@ -142,7 +142,7 @@ def median_of_rows(values: Floats) -> Floats:
     return flat.reshape(middle.shape)
 
 
-MOST_COMPARED_ROWS = 8
+MAX_COMPARED_ROWS = 8
 CELLS_AT_ONCE = 2**15
 """So many numbers of a row (256 KiB) are compared at once: what is in between stays cached."""
 

@@ -13,7 +13,7 @@ from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.model.verdict import Beginning
 
 HALF_LIFE_S = 24 * 3600.0
-LEAST_WEIGHT = 3.0
+MIN_WEIGHT = 3.0
 """Evaluations, faded, below which there is no reference."""
 MAX_SUBJECTS = 50_000
 MAX_NAMES = 1_000
@@ -78,7 +78,7 @@ class OwnHistory:
         Ask before :meth:`update`, or the value is compared with itself. Cost: O(R S).
         """
         place = self._tables.place(keys, names)
-        is_enough = self._weight(place, now_ns) >= LEAST_WEIGHT
+        is_enough = self._weight(place, now_ns) >= MIN_WEIGHT
         return np.where(is_enough, self._tables.get("mean", place), np.nan)
 
     def state(self) -> dict[str, Any]:

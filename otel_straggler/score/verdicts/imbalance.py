@@ -13,15 +13,15 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.score.medians import nan_median
 
-LEAST_CORRELATION = 0.9
-LEAST_MICROBATCH_CV = 0.10
-MOST_M_W = 0.5
-LEAST_STEPS = 8
+MIN_CORRELATION = 0.9
+MIN_MICROBATCH_CV = 0.10
+MAX_M_W = 0.5
+MIN_STEPS = 8
 SHORTEST_S = 1e-13
 """No run is shorter than 1e-12 s, on the wire or in a file."""
 MIN_SECTION_SHARE = 0.1
 """A section takes part if it has this part of all compute time, ..."""
-MOST_SECTIONS = 6
+MAX_SECTIONS = 6
 """... and is among so many that take longest."""
 
 
@@ -101,12 +101,12 @@ def sequence_imbalance(table: StepTable, m_w: float) -> SequenceImbalance:
 
 def strength_of_sequences(correlation: float, microbatch_cv: float, m_w: float) -> float:
     """0 unless all three signs agree; else 0.5 at the thresholds, growing to 1."""
-    if not (correlation >= LEAST_CORRELATION and microbatch_cv >= LEAST_MICROBATCH_CV):
+    if not (correlation >= MIN_CORRELATION and microbatch_cv >= MIN_MICROBATCH_CV):
         return 0.0
-    if m_w >= MOST_M_W:
+    if m_w >= MAX_M_W:
         return 0.0
-    of_correlation = (correlation - LEAST_CORRELATION) / (1.0 - LEAST_CORRELATION)
-    of_cv = min(1.0, microbatch_cv / LEAST_MICROBATCH_CV - 1.0)
+    of_correlation = (correlation - MIN_CORRELATION) / (1.0 - MIN_CORRELATION)
+    of_cv = min(1.0, microbatch_cv / MIN_MICROBATCH_CV - 1.0)
     return 0.5 + 0.25 * of_correlation + 0.25 * of_cv
 
 
@@ -133,14 +133,14 @@ def _main_sections(table: StepTable) -> list[int]:
     """Compute sections that matter, in the order in which they run."""
     compute = [i for i, section in enumerate(table.sections) if section.kind == "compute"]
     total = np.nansum(table.seconds[:, :, compute], axis=(0, 1)) if compute else np.zeros(0)
-    longest = np.argsort(-total, kind="stable")[:MOST_SECTIONS]
+    longest = np.argsort(-total, kind="stable")[:MAX_SECTIONS]
     return sorted(compute[i] for i in longest if total[i] >= MIN_SECTION_SHARE * total.sum() > 0)
 
 
 def _median_correlation(one: Floats, other: Floats) -> float:
     """Of each rank over its steps; the median over ranks, which a few faulty ranks do not move."""
     both = np.isfinite(one) & np.isfinite(other)
-    enough = both.sum(axis=0) >= LEAST_STEPS
+    enough = both.sum(axis=0) >= MIN_STEPS
     if not enough.any():
         return math.nan
     both, x, y = both[:, enough], one[:, enough], other[:, enough]
@@ -183,8 +183,8 @@ def _least(values: list[float]) -> float:
     return min(known, default=math.nan)
 
 
-LEAST_SLOWDOWN = 1.05
-LEAST_CONTRAST = 3.0
+MIN_SLOWDOWN = 1.05
+MIN_CONTRAST = 3.0
 ROTATES_BELOW = 0.5
 MIN_EXPERT_SHARE = 0.02
 
@@ -346,6 +346,6 @@ def _spans_hosts(
 
 
 def _strength(gap: float, contrast: float) -> float:
-    if gap < math.log(LEAST_SLOWDOWN) or contrast < LEAST_CONTRAST:
+    if gap < math.log(MIN_SLOWDOWN) or contrast < MIN_CONTRAST:
         return 0.0
-    return min(1.0, 0.5 * contrast / LEAST_CONTRAST)
+    return min(1.0, 0.5 * contrast / MIN_CONTRAST)

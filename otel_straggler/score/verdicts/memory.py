@@ -248,7 +248,7 @@ def step_costs(excess: Excesses, world: World) -> tuple[StepCost, StepCost]:
     return ranks, hosts
 
 
-MOST_STRETCHES = 10_000
+MAX_STRETCHES = 10_000
 
 
 class StepNumbers:
@@ -290,5 +290,5 @@ class StepNumbers:
                 self._begins.append(self._length)
                 self._first.append(step)
             self._length += 1
-        if len(self._first) > MOST_STRETCHES:
-            del self._begins[: -MOST_STRETCHES // 2], self._first[: -MOST_STRETCHES // 2]
+        if len(self._first) > MAX_STRETCHES:
+            del self._begins[: -MAX_STRETCHES // 2], self._first[: -MAX_STRETCHES // 2]

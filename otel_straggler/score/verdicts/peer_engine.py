@@ -35,9 +35,9 @@ INFERRED_CONFIDENCE = 0.6
 HALF_OF_HOST = 0.5
 """A host is slow if more of its ranks are. Its ranks wait for it to be if half of the others are
 slow too, which is the same number: with fewer each is named, and nobody falls between."""
-MOST_OF_HOST = 0.75
-"""A host is slow if so many of its ranks are, and not one of them alone."""
-LEAST_LASTING = 1.045
+WHOLE_GROUP = 0.75
+"""An inner group is slow as a whole if so many of its ranks are."""
+MIN_LASTING = 1.045
 """Healthy devices differ for good by a per cent or so: who was always slower is called slow from
 4.5 % of all its steps on only, or for a rise above that."""
 ALONE = 2.0
@@ -227,7 +227,7 @@ class PeerVerdictEngine:
             return False
         with np.errstate(invalid="ignore"):
             slow = ranks.worst_of(members, one) >= 0.5 * one.effect
-        return float(slow.mean()) >= MOST_OF_HOST
+        return float(slow.mean()) >= WHOLE_GROUP
 
     def _may_be_host(self, one: Candidate, ranks: View) -> bool:
         """Whether half of the other ranks of the host are slow too: then wait for the host."""
@@ -379,7 +379,7 @@ def _is_its_nature(one: Candidate) -> bool:
     """
     if one.began != "born":
         return False
-    return one.normal < math.log(LEAST_LASTING) and one.effect - one.normal < one.floor
+    return one.normal < math.log(MIN_LASTING) and one.effect - one.normal < one.floor
 
 
 def _n_known(recent: Floats, of: Flags) -> int:

@@ -14,7 +14,7 @@ from otel_straggler.model.step_table import StepTable
 
 WORST_WORKERS = 0.03
 """Part of the workers that counts as "the worst" in ``m_w``; at least one."""
-LEAST_KNOWN = 0.5
+MIN_KNOWN = 0.5
 """A step in which fewer of the workers told their time is left out."""
 
 
@@ -197,7 +197,7 @@ def filled(seconds: Floats) -> tuple[Floats, int]:
     known = np.isfinite(seconds)
     if known.all() and seconds.size:
         return seconds, len(seconds)
-    enough = known.mean(axis=(1, 2)) >= LEAST_KNOWN if seconds.size else np.zeros(0, bool)
+    enough = known.mean(axis=(1, 2)) >= MIN_KNOWN if seconds.size else np.zeros(0, bool)
     seconds, known = seconds[enough], known[enough]
     kept = np.where(known, seconds, 0.0)
     in_step = _ratio(kept.sum(axis=1), known.sum(axis=1))

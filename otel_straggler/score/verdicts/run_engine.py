@@ -101,7 +101,7 @@ class RunVerdictEngine:
     def _rises_of_ranks(self, excess: Excesses, world: World, counts: Flags, more: Floats) -> Rises:
         """(R, 1) of each rank's own work over its own past; ``more`` (G,) as for the groups."""
         if self._past_of_ranks is None or self._past_of_ranks.shape[0] != world.n_ranks:
-            self._past_of_ranks = OwnPast((world.n_ranks, 1), LEAST_RISES[:1])
+            self._past_of_ranks = OwnPast((world.n_ranks, 1), MIN_RISES[:1])
         with np.errstate(divide="ignore", invalid="ignore"):
             own = np.log(excess.local_s) - more[world.peers.code]
         usable = np.isfinite(own) & counts[:, None]
@@ -235,7 +235,7 @@ def _evidence(timed: ClockedBlock | None) -> Evidence:
     return "host"
 
 
-LEAST_RISES = np.array([0.05, 0.03, 0.05])
+MIN_RISES = np.array([0.05, 0.03, 0.05])
 """Of local work, of waiting (a part of the work), and of the step; logarithms."""
 MIN_PAST_BLOCKS = 8
 """Blocks (40 steps) before there is a past, ..."""
@@ -266,7 +266,7 @@ class OwnPast:
         least_rises: (C,) as far as given; of local work, least wait and step.
     """
 
-    def __init__(self, shape: tuple[int, int], least_rises: Floats = LEAST_RISES) -> None:
+    def __init__(self, shape: tuple[int, int], least_rises: Floats = MIN_RISES) -> None:
         self.shape = shape
         self._least_rises = least_rises
         self.reference = np.full(shape, np.nan)
@@ -317,7 +317,7 @@ class OwnPast:
 NOT_ALL = 0.1
 """A slowdown is not of all if so many of the ranks are surely as fast as before."""
 SURE_SIGMAS = 2.0
-MOST_NAMED = 4
+MAX_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -365,10 +365,10 @@ def in_words(some: PartialSlowdown, sources: list[Source]) -> str:
         return f"at least {len(same):,} of its {len(sources):,} ranks {takes} no longer than before"
     takes = "takes" if len(slower) == 1 else "take"
     told = f"{len(slower):,} of its {len(sources):,} ranks {takes} longer than before"
-    if len(slower) <= MOST_NAMED:
+    if len(slower) <= MAX_NAMED:
         return f"{told}{_numbers(slower)}, the others do not"
     return f"{told}, the others do not{_numbers(same)}"
 
 
 def _numbers(ranks: list[int]) -> str:
-    return f" ({', '.join(map(str, ranks))})" if len(ranks) <= MOST_NAMED else ""
+    return f" ({', '.join(map(str, ranks))})" if len(ranks) <= MAX_NAMED else ""

@@ -17,7 +17,7 @@ from otel_straggler.score.verdicts.groups import Groups
 
 SIGMA_OF_MAD = 1.4826
 """Standard deviation of a normal distribution / its median absolute deviation."""
-LEAST_SPREAD = 0.005
+MIN_SPREAD = 0.005
 """Peers are never taken to be more alike than 0.5 %: with tight groups a rank 0.5 % slower would
 score z = 13."""
 PRIOR_ROWS = 16
@@ -67,7 +67,7 @@ def spread_of(effect: Floats, standard_error: Floats) -> Floats:
     middle = size[at, np.arange(len(at))] if len(size) else np.zeros(len(known))
     unsure = 1.0 + 1.0 / np.sqrt(known + PRIOR_ROWS)
     measured = np.where(known > 0, unsure * SIGMA_OF_MAD * middle, 0.0)
-    expected = standard_error**2 + LEAST_SPREAD**2
+    expected = standard_error**2 + MIN_SPREAD**2
     mixed = (known * measured**2 + PRIOR_ROWS * expected) / (known + PRIOR_ROWS)
     return np.asarray(np.sqrt(np.maximum(mixed, expected)))
 

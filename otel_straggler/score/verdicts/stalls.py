@@ -14,11 +14,11 @@ from otel_straggler.score.verdicts.significance import FALSE_ALARMS, Flags
 
 NEWEST = 12
 """Spikes of a rank and quantity that are kept."""
-LEAST = 4
+MIN_STALLS = 4
 """Fewer say nothing of how often they come."""
 APART = 5.0
 """A gap so many times as long as the usual one is the time before the trouble, or after it."""
-MOST_LASTING = 0.34
+MAX_LASTING = 0.34
 """Who is slow for more steps in a row is not slow in one of so many; some may fall together."""
 
 
@@ -76,12 +76,12 @@ class StallHistory:
         kept = np.arange(max(count - NEWEST, 0), count) % NEWEST
         at = self._at[row, column, kept]
         gaps = np.diff(at)
-        longest = APART * median_of(gaps[-(LEAST - 1) :].astype(np.float64))
-        if len(at) < LEAST or self._steps - at[-1] > longest:
+        longest = APART * median_of(gaps[-(MIN_STALLS - 1) :].astype(np.float64))
+        if len(at) < MIN_STALLS or self._steps - at[-1] > longest:
             return None
         begins = int(np.flatnonzero(np.append(True, gaps > longest))[-1])
         at, kept = at[begins:], kept[begins:]
-        if len(at) < LEAST or self._lasts[row, column, kept].mean() > MOST_LASTING:
+        if len(at) < MIN_STALLS or self._lasts[row, column, kept].mean() > MAX_LASTING:
             return None
         return StallPattern(
             share=(len(at) - 1) / float(at[-1] - at[0]),
@@ -91,12 +91,12 @@ class StallHistory:
 
 SPIKE = 0.10
 HALF_LIFE_STEPS = 400.0
-LEAST_RATE = 0.001
+MIN_RATE = 0.001
 """Healthy ranks are taken to have a spike in 1,000 steps at least."""
-LEAST_TIMES = 3.0
+MIN_TIMES = 3.0
 """A flagged rank has at least so many times the spikes of the others."""
-MOST_COUNTED = 200
-MOST_BEYOND = 20.0
+MAX_COUNTED = 200
+MAX_BEYOND = 20.0
 WINSORISED = 0.05
 """The ranks with most spikes count for what is normal like the first of the others."""
 LOOKS = 10.0
@@ -156,7 +156,7 @@ class StallDetector:
         lost_s = np.zeros(excess.shape)
         for t, row, column in zip(*(places.tolist() for places in is_new.nonzero()), strict=True):
             beyond = float(excess[t, row, column] - usual[row, column])
-            one_s = math.expm1(min(beyond, MOST_BEYOND)) * float(columns_s[row, column])
+            one_s = math.expm1(min(beyond, MAX_BEYOND)) * float(columns_s[row, column])
             lost_s[t, row, column] = one_s
             self._spikes[row, column] += 1.0
             self._seconds[row, column] += min(one_s, 2.0 * float(step_s[row]))
@@ -172,10 +172,10 @@ class StallDetector:
         ordered = np.sort(self._spikes, axis=0)
         most = np.maximum(ordered[max(0, int(rows * (1.0 - WINSORISED)) - 1)], 1.0)
         usual = np.minimum(ordered, most).mean(axis=0)
-        usual = np.maximum(usual, LEAST_RATE * self._steps)
+        usual = np.maximum(usual, MIN_RATE * self._steps)
         chance = FALSE_ALARMS / LOOKS / max(rows * columns, 1)
         least = np.array([critical_count(float(mean), chance) for mean in usual])
-        beyond = self._spikes >= np.maximum(least, LEAST_TIMES * usual)
+        beyond = self._spikes >= np.maximum(least, MIN_TIMES * usual)
         z = 2.0 * (np.sqrt(self._spikes + 0.375) - np.sqrt(usual + 0.375))
         return Spikes(beyond=beyond, z=z, lost_s=self._seconds / max(self._steps, 1.0))
 
@@ -188,9 +188,9 @@ def critical_count(mean: float, chance: float) -> int:
     """
     term = math.exp(-mean)
     left = 1.0 - term
-    for count in range(1, MOST_COUNTED):
+    for count in range(1, MAX_COUNTED):
         if left <= chance:
             return count
         term *= mean / count
         left -= term
-    return MOST_COUNTED
+    return MAX_COUNTED

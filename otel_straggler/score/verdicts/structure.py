@@ -18,7 +18,7 @@ from otel_straggler.model.verdict import Cause, Verdict
 from otel_straggler.score.verdicts.blocks import joined
 from otel_straggler.score.verdicts.groups import median_of_rows
 from otel_straggler.score.verdicts.imbalance import (
-    MOST_M_W,
+    MAX_M_W,
     expert_imbalance,
     sequence_imbalance,
     which_expert,
@@ -39,8 +39,8 @@ from otel_straggler.score.verdicts.world import role_subject, run_subject
 
 EVERY_STEPS = 20
 WINDOW_STEPS = 100
-LEAST_STEPS = 5
-MOST_RANKS = 1024
+MIN_STEPS = 5
+MAX_RANKS = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Sample:
     def take(self, block: StepTable, counts: Flags) -> None:
         """The next block. Ranks are drawn once, by a fixed seed, so that no axis is missed."""
         if self._rows is None:
-            drawn = np.random.default_rng(0).permutation(len(block.sources))[:MOST_RANKS]
+            drawn = np.random.default_rng(0).permutation(len(block.sources))[:MAX_RANKS]
             self._rows = np.sort(drawn)
         is_whole = len(self._rows) == len(block.sources) and bool(counts.all())
         self._tables.append(block if is_whole else _part(block, counts, self._rows))
@@ -128,7 +128,7 @@ class Structure:
 
     def finish(self) -> list[Verdict]:
         """A last look, if there is something new to see."""
-        return self._look() if self._since_look >= LEAST_STEPS else []
+        return self._look() if self._since_look >= MIN_STEPS else []
 
     def _look(self) -> list[Verdict]:
         assert self._workers is not None
@@ -143,7 +143,7 @@ class Structure:
         return [change for change in changes if change is not None]
 
     def _sequences(self, sample: StepTable, told: WhatIf) -> Verdict | None:
-        may_be = told.slowdown >= LEAST_SLOWDOWN and not told.m_w >= MOST_M_W
+        may_be = told.slowdown >= MIN_SLOWDOWN and not told.m_w >= MAX_M_W
         subject = run_subject(sample.sources[0].group, "sequence_imbalance")
         if not may_be and self._is_well(subject):
             return None  # what it costs to be sure is most of a look
@@ -151,7 +151,7 @@ class Structure:
         draft = self._of_run(
             "sequence_imbalance", told.slowdown, found.strength, told.waste, found.sections[-1]
         )
-        return self._take(draft, found=found.is_present and told.slowdown >= LEAST_SLOWDOWN)
+        return self._take(draft, found=found.is_present and told.slowdown >= MIN_SLOWDOWN)
 
     def _experts(self, sample: StepTable, told: WhatIf) -> Verdict | None:
         found = expert_imbalance(sample)
@@ -251,15 +251,15 @@ def _tells_gpu(block: StepTable) -> bool:
     return any(source.reports_gpu for source in block.sources)
 
 
-LEAST_SLOWDOWN = 1.05
-LEAST_STAGE = 1.03
+MIN_SLOWDOWN = 1.05
+MIN_STAGE = 1.03
 STAGE_PART = 0.5
 """Stages are to blame if mending them wins half of what is lost."""
 AGREEING = 0.75
 """In so many of the data ranks a long stage is long by half of its excess at least."""
 GAP_PART = 0.5
 """Of several stages that are named each is longer than all others by so much of its excess."""
-BLOCK_STEPS, LEAST_BEFORE = 5, 2
+BLOCK_STEPS, MIN_BEFORE = 5, 2
 """Whether a stage was even before is asked of medians of 5 steps, at least two of them."""
 EVEN_PART = 0.25
 
@@ -292,7 +292,7 @@ def long_stages(seconds: Floats, microbatches: int, told: WhatIf) -> LongStages:
 
     Cost: O(T D P) for each stage that is tried, at most half of them.
     """
-    if not told.slowdown >= LEAST_SLOWDOWN:
+    if not told.slowdown >= MIN_SLOWDOWN:
         return LongStages()
     a = filled(np.asarray(seconds, np.float64))[0] / max(1, microbatches)
     ideal = a.mean(axis=(1, 2))
@@ -301,7 +301,7 @@ def long_stages(seconds: Floats, microbatches: int, told: WhatIf) -> LongStages:
     order = np.argsort(-told.stages, kind="stable")
     for count in range(1, max(1, len(order) // 2) + 1):
         chosen = order[:count]
-        if not told.stages[chosen[-1]] >= LEAST_STAGE:
+        if not told.stages[chosen[-1]] >= MIN_STAGE:
             break
         mended = a.copy()
         mended[:, :, chosen] = ideal[:, None, None]
@@ -327,17 +327,17 @@ def became_long(seconds: Floats, steps: Ints, stage: int) -> int | None:
         of_mean = seconds[:, :, stage] / seconds.mean(axis=2)
     ratio = median_of_rows(of_mean.T)
     n_blocks = len(ratio) // BLOCK_STEPS
-    if n_blocks <= LEAST_BEFORE:
+    if n_blocks <= MIN_BEFORE:
         return None
     first = len(ratio) - n_blocks * BLOCK_STEPS
     blocks = median_of_rows(ratio[first:].reshape(n_blocks, BLOCK_STEPS).T)
-    excess = float(np.median(blocks[-2 * LEAST_BEFORE :])) - 1.0
+    excess = float(np.median(blocks[-2 * MIN_BEFORE :])) - 1.0
     is_even = ~(blocks - 1.0 >= 0.5 * excess)
     if not is_even.any() or not excess > 0.0:
         return None
     onset = int(np.flatnonzero(is_even)[-1]) + 1
     before = blocks[:onset]
-    if onset < LEAST_BEFORE or not np.median(before) - 1.0 < EVEN_PART * excess:
+    if onset < MIN_BEFORE or not np.median(before) - 1.0 < EVEN_PART * excess:
         return None
     return int(steps[first + min(onset, n_blocks - 1) * BLOCK_STEPS])
 

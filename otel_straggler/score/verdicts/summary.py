@@ -18,7 +18,7 @@ from otel_straggler.score.verdicts.structure import Balance
 from otel_straggler.score.verdicts.waits import WaitLedger
 from otel_straggler.score.verdicts.world import World
 
-MOST_WAITS = 100
+MAX_WAITS = 100
 _LONGEST_STEP = 10.0
 """Times the usual step of a block: what is longer has stood still."""
 
@@ -124,7 +124,7 @@ class SummaryBuilder:
                 caused_s=caused[world.rank_subjects[row]],
                 suffered_s=suffered.get(world.rank_subjects[row], 0.0),
             )
-            for row in rows[:MOST_WAITS]
+            for row in rows[:MAX_WAITS]
         )
 
     def state(self) -> dict[str, Any]:
@@ -164,7 +164,7 @@ LEADER_Z = 3.0
 """A leader must be ahead by so many standard errors, or nobody is named."""
 LEADER_GAP = 0.001
 """And by this part of the way so far."""
-LEAST_STEPS = 3
+MIN_STEPS = 3
 
 
 def exposed_ledger(table: StepTable) -> tuple[SectionCost, ...]:
@@ -256,14 +256,14 @@ def _typical(own_s: Floats, is_known: Mask, ran: Mask) -> Floats:
 def _leader(prefix_s: Floats, table: StepTable) -> int | None:
     """The rank that comes last most often, if the next one is clearly before it."""
     n_steps, n_ranks = prefix_s.shape
-    if n_steps < LEAST_STEPS or n_ranks < 2:
+    if n_steps < MIN_STEPS or n_ranks < 2:
         return None
     times_last: Ints = np.bincount(prefix_s.argmax(axis=1), minlength=n_ranks)
     first = int(times_last.argmax())
     second = _next_to(first, prefix_s)
     met = np.isfinite(prefix_s[:, first]) & np.isfinite(prefix_s[:, second])
     ahead_s = prefix_s[met, first] - prefix_s[met, second]
-    if len(ahead_s) < LEAST_STEPS:
+    if len(ahead_s) < MIN_STEPS:
         return None
     lead_s = float(np.median(ahead_s))
     spread_s = 1.4826 * float(np.median(np.abs(ahead_s - lead_s)))

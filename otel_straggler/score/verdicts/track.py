@@ -40,18 +40,18 @@ ERROR_OF_BLOCK = 0.536
 """Standard error of a median of 5 / standard deviation of a step."""
 ERROR_OF_SHORT = 0.55
 """Standard error of the median of 4 blocks / that of a block."""
-LEAST_SIGMA = 0.002
-LEAST_REFERENCE = 4
+MIN_SIGMA = 0.002
+MIN_REFERENCE = 4
 """Blocks that a reference of one's own needs."""
 FIRST_REFERENCE = 8
-MOST_REFERENCE = 400
+MAX_REFERENCE = 400
 """Blocks after which older ones fade."""
 KEPT_REFERENCE = 40
 """Blocks that a reference counts for after a restart."""
 NEWEST_BLOCKS = 4
 VERIFY_STEPS = 8
 """Fewer since an onset say nothing: pauses come in clusters, also of the ranks that one meets."""
-MOST_VERIFIED_BLOCKS = 20
+MAX_VERIFIED_BLOCKS = 20
 LOW_QUANTILE, LASTING = 0.25, 0.4
 """Of the steps since an onset also the lower quartile must lie so high, as a part of the median."""
 
@@ -100,7 +100,7 @@ class Track:
         # CUSUM rises on it.
         steady = (self.g <= 0.5 * self._h) | (self._reference_blocks < FIRST_REFERENCE)
         learns = np.isfinite(block) & steady & ~held[:, None]
-        count = np.minimum(self._reference_blocks + learns, MOST_REFERENCE)
+        count = np.minimum(self._reference_blocks + learns, MAX_REFERENCE)
         known = np.where(np.isnan(self.reference), block, self.reference)
         moved = known + (block - known) / np.maximum(count, 1)
         self.reference = np.where(learns, moved, self.reference)
@@ -112,7 +112,7 @@ class Track:
         if len(excess) >= 3:
             apart = np.abs(excess[:, rows] - block[rows]).reshape(-1, self.shape[1])
             new = SIGMA_OF_BLOCK_DEVIATION * _median_of_columns(apart)
-            self.sigma = _mixed(self.sigma, np.maximum(new, LEAST_SIGMA))
+            self.sigma = _mixed(self.sigma, np.maximum(new, MIN_SIGMA))
         moved = np.abs(block[rows] - self._last_block[rows])
         new = SIGMA_OF_MAD / math.sqrt(2.0) * _median_of_columns(moved)
         self._block_sigma = _mixed(self._block_sigma, new)
@@ -128,7 +128,7 @@ class Track:
         k = cusum_slack(sigma)
         mean_steps = float(self.shape[0] * STEPS_PER_DAY)
         self._h = np.array([cusum_threshold(float(value), mean_steps) for value in k])
-        usable = self._reference_blocks >= LEAST_REFERENCE
+        usable = self._reference_blocks >= MIN_REFERENCE
         normal = np.where(usable, self.reference, 0.0)
         most = 1.5 * self._h
         for step in excess:
@@ -253,7 +253,7 @@ class Track:
 
     def normal_of(self, row: int, column: int) -> float:
         """What is normal for a subject; NaN if too little is known of it."""
-        usable = self._reference_blocks[row, column] >= LEAST_REFERENCE
+        usable = self._reference_blocks[row, column] >= MIN_REFERENCE
         return float(self.reference[row, column]) if usable else math.nan
 
     def recent(self) -> Floats:
@@ -262,7 +262,7 @@ class Track:
 
     def _past(self, block_error: Floats) -> Past:
         blocks = self._reference_blocks
-        reference = np.where(blocks >= LEAST_REFERENCE, self.reference, np.nan)
+        reference = np.where(blocks >= MIN_REFERENCE, self.reference, np.nan)
         return Past(reference, block_error / np.sqrt(np.maximum(blocks, 1)))
 
     def _compare(
@@ -280,7 +280,7 @@ class Track:
         found.take(effect, effect / spread, floor, z_limit)
         risen = effect - past.reference
         enough = effect >= 0.5 * floor
-        z = np.where(enough, risen / np.sqrt(error**2 + past.error**2 + LEAST_SIGMA**2), np.nan)
+        z = np.where(enough, risen / np.sqrt(error**2 + past.error**2 + MIN_SIGMA**2), np.nan)
         found.take(risen, z, floor, z_limit)
 
     def _verified(self, found: Strongest, least: Floats, z_limit: float) -> Flags:
@@ -290,7 +290,7 @@ class Track:
         for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
             effect, error = self._since_onset(row, column)
             floor = max(float(self.floor(error[None])[0]), float(least[row, column]))
-            if self._reference_blocks[row, column] < LEAST_REFERENCE:
+            if self._reference_blocks[row, column] < MIN_REFERENCE:
                 # Nobody knows how slow it always was: it must stand out from its peers.
                 floor = max(floor, z_limit * float(found.spread[column]))
             if effect >= floor:
@@ -298,7 +298,7 @@ class Track:
                 found.effect[row, column] = np.fmax(effect, found.effect[row, column])
                 if not found.beyond[row, column]:
                     found.floor[row, column] = floor
-                    found.z[row, column] = effect / max(float(error), LEAST_SIGMA)
+                    found.z[row, column] = effect / max(float(error), MIN_SIGMA)
         return verified
 
     def _since_onset(self, row: int, column: int) -> tuple[float, Floats]:
@@ -310,7 +310,7 @@ class Track:
             values = self._step_ring[at, row, column]
             error = 1.2533 * self.sigma[column] / math.sqrt(max(n, 1))
         else:
-            blocks = min(n // self._settings.block_steps, MOST_VERIFIED_BLOCKS)
+            blocks = min(n // self._settings.block_steps, MAX_VERIFIED_BLOCKS)
             at = [(self.blocks - 1 - i) % len(self._block_ring) for i in range(blocks)]
             values = self._block_ring[at, row, column]
             error = 1.2533 * self.block_error[column] / math.sqrt(max(blocks, 1))
@@ -321,7 +321,7 @@ class Track:
         if _quantile(known, LOW_QUANTILE) < LASTING * middle:
             return 0.0, np.asarray(np.inf)  # a few pauses close together, no lasting rise
         normal = float(self.reference[row, column])
-        usable = self._reference_blocks[row, column] >= LEAST_REFERENCE
+        usable = self._reference_blocks[row, column] >= MIN_REFERENCE
         # Who was faster than its peers and is as fast now is not slow.
         usable = usable and middle >= 0.5 * float(self.floor(np.asarray([error]))[0])
         risen = max(middle, middle - normal) if usable else middle

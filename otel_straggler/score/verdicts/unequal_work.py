@@ -15,14 +15,14 @@ import numpy as np
 
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.score.medians import median_of, nan_median
-from otel_straggler.score.verdicts.excess import LEAST_PRESENCE, Excesses
+from otel_straggler.score.verdicts.excess import MIN_PRESENCE, Excesses
 from otel_straggler.score.verdicts.groups import Groups
 from otel_straggler.score.verdicts.significance import Flags
 from otel_straggler.score.verdicts.world import World
 
 LASTING = 0.05
 """Ranks are of two classes if one has so many more tokens than the other in (nearly) every step."""
-LEAST_ALIKE = 3
+MIN_ALIKE = 3
 """So many ranks that have more tokens and take longer have more work, as far as that may be; of
 fewer it is believed only while nothing at all is known of what tokens take: slow ranks come singly.
 """
@@ -124,7 +124,7 @@ def _factors(seconds: Floats, tokens: Floats, classes: Ints, most: Floats) -> Fl
             times = median_of(tokens[mine]) / median_of(tokens[classes == 0])
             own_s = _median_of_known(usual_s[mine, s])
             longer = own_s / lightest_s if own_s > lightest_s > 0.0 else 1.0
-            believed = share if share == 1.0 or mine.sum() >= LEAST_ALIKE else 0.0
+            believed = share if share == 1.0 or mine.sum() >= MIN_ALIKE else 0.0
             divisor[mine, s] = min(longer, 1.0 + believed * (times - 1.0))
     middle = np.array([median_of(column) for column in divisor.T])
     return np.asarray(middle / divisor)
@@ -134,7 +134,7 @@ def _median_of_known(values: Floats) -> float:
     return median_of(values[np.isfinite(values)])
 
 
-MOST_OF_IT = 0.75
+MIN_SHARE_OF_LOSS = 0.75
 """What a rank loses is put down to such a section if this part of it lies there."""
 
 
@@ -153,10 +153,10 @@ def extra_work(excess: Excesses, world: World, local: Flags, row: int, lost_s: f
         return ""
     own_s = excess.late_s[:, row] + excess.peers_s[:, world.peers.code[row]]
     is_mine = 2 * np.isfinite(own_s).sum(axis=0) > len(own_s)
-    is_theirs = np.isfinite(excess.late_s[:, others]).mean(axis=(0, 1)) >= LEAST_PRESENCE
+    is_theirs = np.isfinite(excess.late_s[:, others]).mean(axis=(0, 1)) >= MIN_PRESENCE
     usual_s = np.where(local & is_mine & ~is_theirs, np.nan_to_num(nan_median(own_s, axis=0)), 0.0)
     section = int(np.argmax(usual_s))
-    if not usual_s[section] > 0.0 or usual_s[section] < MOST_OF_IT * lost_s:
+    if not usual_s[section] > 0.0 or usual_s[section] < MIN_SHARE_OF_LOSS * lost_s:
         return ""
     name = world.sections[section].name
     return f"{usual_s[section]:.2g} s of each step in {name}, which most of its peers do not run"

@@ -38,15 +38,15 @@ WAITS_ABOVE, LOCAL_BELOW = 0.5, 0.35
 and below 0.25 for work. A section in which only a few ranks meet evens out what they come late,
 too, and in a pipeline the waiting before a section depends on that section: neither explains most.
 """
-LEAST_T = 6.0
+MIN_T = 6.0
 """The slope must be so many standard errors from 0."""
-LEAST_SIZE = 0.01
+MIN_SIZE = 0.01
 """Arrivals must differ by this part of what the section differs by, or nothing can be said."""
 _Moments: TypeAlias = npt.NDArray[np.float64]
 ENOUGH_RANKS = 2048
 """More of them make the slope no clearer."""
 _FADE = 0.9
-_MOST_SPREADS = 6.0
+_MAX_SPREADS = 6.0
 
 
 @dataclass(slots=True)
@@ -105,14 +105,14 @@ class WaitDetector:
             slope, error, explained = told
             if slope > LOCAL_ABOVE or explained < LOCAL_BELOW or self._is_lasting_only(name):
                 self.behaves.discard(name)
-            elif slope < WAITS_BELOW and slope < -LEAST_T * error and explained > WAITS_ABOVE:
+            elif slope < WAITS_BELOW and slope < -MIN_T * error and explained > WAITS_ABOVE:
                 self.behaves.add(name)
         return before != self.behaves
 
     def _is_lasting_only(self, name: str) -> bool:
         """Whether what changes from step to step surely does not even out what comes late."""
         told = _line(self._of_changes[name])
-        return told is not None and told[0] - LEAST_T * told[1] > LOCAL_ABOVE
+        return told is not None and told[0] - MIN_T * told[1] > LOCAL_ABOVE
 
 
 def _add(sums: dict[str, _Moments], name: str, arrival: Floats, here: Floats) -> None:
@@ -128,7 +128,7 @@ def _line(moments: _Moments) -> tuple[float, float, float] | None:
     """Slope of time over arrival, its standard error, and the part of the variance that it
     explains; None where too little is known, or arrivals hardly differ."""
     xx, xy, yy, n = moments
-    if n < 16 or yy <= 0.0 or xx <= LEAST_SIZE**2 * yy:
+    if n < 16 or yy <= 0.0 or xx <= MIN_SIZE**2 * yy:
         return None
     slope = xy / xx
     error = float(np.sqrt(max(yy - slope * xy, 0.0) / (n - 1.0) / xx))
@@ -139,7 +139,7 @@ def _drawn_in(values: Floats) -> Floats:
     """Values no further than 6 typical sizes from 0: one rank must not decide for all."""
     if len(values) == 0:
         return values
-    most = _MOST_SPREADS * median_of(np.abs(values))
+    most = _MAX_SPREADS * median_of(np.abs(values))
     return np.minimum(np.maximum(values, -most), most)
 
 

@@ -16,7 +16,7 @@ from otel_straggler.model.verdict import Cause
 from otel_straggler.score.verdicts.groups import Groups, median_of_rows
 from otel_straggler.semconv import DEFAULT_ROLE
 
-LEAST_HOSTS = 3
+MIN_HOSTS = 3
 
 
 class World:
@@ -90,7 +90,7 @@ class World:
             self.is_inferred = len(groups) > 1
 
     def _only_host_of_the_smaller(self, groups: Groups) -> int:
-        if len(groups) != 2 or len(self.hosts) < LEAST_HOSTS:
+        if len(groups) != 2 or len(self.hosts) < MIN_HOSTS:
             return -1
         smaller = int(np.argmin(groups.size))
         hosts = np.unique(self.hosts.code[groups.code == smaller])
@@ -176,9 +176,9 @@ def _place(source: Source) -> tuple[object, ...]:
     return source.role, source.parallel, source.node, source.device, source.local_rank
 
 
-LEAST_GAP = 0.10
+MIN_GAP = 0.10
 """Roles that nobody told must lie so far apart (10 %) to be told apart."""
-LEAST_CLUSTER = 3
+MIN_CLUSTER = 3
 INNER = ("tensor", "context")
 
 
@@ -244,7 +244,7 @@ def inferred_groups(log_seconds: Floats, noise: float) -> Groups:
     >>> inferred_groups(times, 0.01).code.tolist()
     [0, 0, 0, 1, 1, 1, 1]
     """
-    gap = max(LEAST_GAP, 6.0 * noise)
+    gap = max(MIN_GAP, 6.0 * noise)
     log_seconds = np.where(np.isfinite(log_seconds), log_seconds, np.nan)
     label = np.zeros(len(log_seconds), np.int64)
     for column in log_seconds.T:
@@ -261,7 +261,7 @@ def _parts(column: Floats, gap: float) -> Ints:
     cuts = np.flatnonzero(np.diff(ordered) >= gap) + 1
     bounds, last = [], 0
     for cut in cuts.tolist():
-        if cut - last >= LEAST_CLUSTER and len(column) - cut >= LEAST_CLUSTER:
+        if cut - last >= MIN_CLUSTER and len(column) - cut >= MIN_CLUSTER:
             bounds.append(cut)
             last = cut
     for number, cut in enumerate(bounds, 1):
@@ -272,11 +272,11 @@ def _parts(column: Floats, gap: float) -> Ints:
 def _without_small(label: Ints, log_seconds: Floats) -> Groups:
     """Ranks of clusters that are too small go to the cluster whose times are nearest."""
     size = np.bincount(label)
-    large = np.flatnonzero(size >= LEAST_CLUSTER)
+    large = np.flatnonzero(size >= MIN_CLUSTER)
     if len(large) == 0:
         return Groups.of([(DEFAULT_ROLE, ())] * len(label))
     centre = np.array([median_of_rows(log_seconds[label == code]) for code in large])
-    for row in np.flatnonzero(size[label] < LEAST_CLUSTER).tolist():
+    for row in np.flatnonzero(size[label] < MIN_CLUSTER).tolist():
         apart = np.nan_to_num(np.abs(centre - log_seconds[row]), nan=0.0).sum(axis=1)
         label[row] = large[int(np.argmin(apart))]
     names = {int(code): f"inferred {n}" for n, code in enumerate(large, 1)}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from otel_straggler.score.hangs.detector import HangDetector, HangStatus
-from otel_straggler.score.hangs.episodes import MOST_KEPT, Episodes, Hang, Standstill
+from otel_straggler.score.hangs.episodes import MAX_KEPT, Episodes, Hang, Standstill
 from otel_straggler.score.hangs.states import NOT_ENDED, Blame, HeartbeatTable, RunState
 
 START_S = 1_000.0
@@ -162,10 +162,10 @@ def test_the_shortest_go_where_there_are_many() -> None:
             now_s=now_s,
         )
 
-    for number in range(MOST_KEPT + 5):
+    for number in range(MAX_KEPT + 5):
         since_s, lasts_s = 1_000.0 * number, 500.0 if number == 0 else 10.0 + number
         take("stuck", since_s, since_s + lasts_s)
         take("training", since_s, since_s + lasts_s + 1.0)
     kept: tuple[Hang, ...] = episodes.before(is_hung=False)
-    assert (len(kept), episodes.left_out) == (MOST_KEPT, 5)
+    assert (len(kept), episodes.left_out) == (MAX_KEPT, 5)
     assert (kept[0].since_s, kept[1].since_s) == (0.0, 6_000.0)

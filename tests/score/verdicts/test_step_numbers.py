@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_straggler.score.verdicts.memory import MOST_STRETCHES, StepNumbers
+from otel_straggler.score.verdicts.memory import MAX_STRETCHES, StepNumbers
 
 
 @given(st.lists(st.lists(st.integers(0, 2**62), max_size=6), max_size=20))
@@ -42,8 +42,8 @@ def test_a_place_outside_is_the_nearest_known() -> None:
 def test_steps_with_holes_everywhere_cost_bounded_memory() -> None:
     """Lost telemetry: the oldest are forgotten, the newest are right."""
     numbers = StepNumbers()
-    numbers.add(np.arange(0, 6 * MOST_STRETCHES, 2))
-    assert sys.getsizeof(numbers._begins) < 16 * MOST_STRETCHES
+    numbers.add(np.arange(0, 6 * MAX_STRETCHES, 2))
+    assert sys.getsizeof(numbers._begins) < 16 * MAX_STRETCHES
     last = len(numbers) - 1
-    assert numbers[last] == 6 * MOST_STRETCHES - 2
-    assert numbers[last - 100] == 6 * MOST_STRETCHES - 202
+    assert numbers[last] == 6 * MAX_STRETCHES - 2
+    assert numbers[last - 100] == 6 * MAX_STRETCHES - 202
