@@ -76,8 +76,18 @@ neighbours: dev ## the package beside old and new libraries, on Python 3.10 to 3
 wheel: dev ## build the wheel into dist/, audit its ABI, load it on every Python found
 	WHEEL_FOLDER=dist $(BIN)/python -m pytest -rs tests/neighbours/test_wheel.py
 
-demo: dev ## a real distributed training with one slow rank, found by the collector
-	$(BIN)/python examples/demo/run.py $(DEMO_FLAGS)
+# Only what the demo needs, in the same environment: `make dev` adds the rest. One core unpacks torch
+# while the other compiles.
+$(STAMP)-demo: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP_INSTALL) --no-compile $(TORCH) & \
+	    $(PIP_INSTALL) --no-compile --no-deps -e . && wait $$!
+	$(PIP_INSTALL) --no-compile -c constraints-dev.txt 'otel-straggler[all]'
+	touch $@
+
+demo: $(STAMP)-demo ## a real distributed training in which one rank becomes slow, and the alert that says so
+	@test -t 1 && keep=--keep; \
+	    $(BIN)/otel-straggler demo --train examples/demo/train.py --fault slow $$keep $(DEMO_FLAGS)
 
 examples: dev ## run every example
 	$(BIN)/python -m pytest tests/examples

@@ -21,15 +21,16 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "demo"))
-from processes import Collector, Training
+from otel_straggler.demo.processes import Collector
+from otel_straggler.demo.training import Training
 
 BUDGET = 1.05
 BLOCKS = "ABBAABBA"
+RANKS = 4
+SCRIPT = Path(__file__).parents[1] / "examples" / "demo" / "train.py"
 SETTLE_S = 7.0
 """Left out of each block: the start of a collector, and spans that had to wait for it."""
 MEASURED_S = 8.0
-STEPS = 10_000_000
 LONGEST_START_S = 120
 RESAMPLES = 4_000
 
@@ -49,8 +50,8 @@ def measure(*flags: str) -> dict:
         times, log = Path(folder, "times"), Path(folder, "log")
         collector = Collector()
         addresses = collector.addresses
-        own = ("--steps", STEPS, "--step-times", times, "--say-every", STEPS)
-        training = Training(collector.endpoint, "outage", log, *own, *flags)
+        script = (str(SCRIPT), "--step-times", str(times), *flags)
+        training = Training(collector.endpoint, "outage", RANKS, log, script=script)
         try:
             wait_for_steps(times, training)
             spans: list[tuple[str, float, float]] = []
@@ -64,7 +65,7 @@ def measure(*flags: str) -> dict:
                 begins = time.time()
                 time.sleep(MEASURED_S)
                 spans.append((block, begins, time.time()))
-            if training.exit_code is not None:
+            if training.exit_codes:
                 raise RuntimeError(training.log[-2000:])
         finally:
             training.close()
@@ -103,7 +104,7 @@ def resampled(blocks: list[np.ndarray], rng: np.random.Generator) -> float:
 def wait_for_steps(times: Path, training: Training) -> None:
     ends_at = time.monotonic() + LONGEST_START_S
     while not (times.exists() and times.stat().st_size > 0):
-        if training.exit_code is not None or time.monotonic() > ends_at:
+        if training.exit_codes or time.monotonic() > ends_at:
             raise RuntimeError(training.log[-2000:])
         time.sleep(0.1)
 

@@ -26,15 +26,15 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 from stories import COLLECTOR, STORIES, Story, running  # noqa: E402
 
-from otel_straggler.demo.collector import Collector  # noqa: E402
+from otel_straggler.demo.processes import Collector  # noqa: E402
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 IMAGES = ROOT / "docs" / "images"
 LARGEST_BYTES = 200_000
-DEMO = ROOT / "examples" / "demo" / "run.py"
-DEMO_FLAGS = ("--steps", "400", "--slow-rank", "2", "--slow-section", "forward", "--seed", "1")
+TRAIN = ROOT / "examples" / "demo" / "train.py"
+DEMO_FLAGS = (f"--train={TRAIN}", "--fault=slow", "--rank=2", "--section=forward", "--keep")
 DEMO_COLUMNS = 14
 STORY_STEPS = 400
 STORY_COLUMNS = 38
@@ -92,7 +92,9 @@ def take_stories(browser: Browser, stories: list[Story]) -> None:
 def demo_running() -> Iterator[str]:
     """The address that it tells."""
     with subprocess.Popen(  # noqa: S603  our own command
-        [sys.executable, str(DEMO), *DEMO_FLAGS], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "otel_straggler.cli", "demo", *DEMO_FLAGS],
+        stdout=subprocess.PIPE,
+        text=True,
     ) as demo:
         assert demo.stdout is not None
         try:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from otel_straggler.demo.server import free_address
+from otel_straggler.demo.processes import free_address
 
 ORDERS = ("nothing", "finish", "slow", "stuck", "fail", "checkpoint")
 _READY_S = 60.0

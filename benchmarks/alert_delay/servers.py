@@ -12,7 +12,7 @@ import yaml
 from otel_straggler.alerts.prometheus import rules_file
 from otel_straggler.alerts.render import alertmanager_file
 from otel_straggler.alerts.settings import read_settings
-from otel_straggler.demo.server import Server, free_address
+from otel_straggler.demo.processes import Server, free_address
 
 Json = dict[str, Any]
 

@@ -16,8 +16,7 @@ from typing import Any
 
 from benchmarks.alert_delay import servers
 from benchmarks.alert_delay.jobs import Job, Launcher
-from otel_straggler.demo.alertmanager import find_alertmanager, start_alertmanager
-from otel_straggler.demo.collector import Collector
+from otel_straggler.demo.processes import Collector, find_alertmanager, start_alertmanager
 from otel_straggler.demo.receiver import Received, Receiver
 
 Json = dict[str, Any]

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.grafana_sizes.asking import Grafana, Target, targets
 from benchmarks.grafana_sizes.large_run import RUN_ID, LargeRun
-from otel_straggler.demo.server import Server, free_address
+from otel_straggler.demo.processes import Server, free_address
 
 POINTS = 300
 """Of a line: pages ask for 200, and Grafana rounds the step to a usual length, which may be 1.5

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import re
 import signal
-import sys
 import threading
 import time
 import urllib.request
 from collections import Counter
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "demo"))
-from processes import Collector
+from otel_straggler.demo.processes import Collector
 
 SCRAPE_S = 0.25
 LONGEST_END_S = 60.0

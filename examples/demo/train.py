@@ -1,23 +1,25 @@
-"""Trains a small network on handwritten digits with DDP on CPUs; one rank becomes slow half-way.
+"""Trains a small network with DDP on CPUs, until it is told to end; `make demo` watches it.
 
-Started by run.py, or alone, with a collector on the default ports:
-    torchrun --nproc-per-node 4 examples/demo/train.py
+Started by `otel-straggler demo --train`, or alone, with a collector on the default ports:
+    torchrun --nproc-per-node 4 examples/demo/train.py --steps 240
 
 What it takes to be watched are the lines with ``otel_straggler``. The training is real, but a CPU
 needs only a millisecond for such a network. So each section also waits out the time that a GPU
 would keep its host waiting; this keeps the demo's timing alike on a laptop and a busy CI machine.
+A signal makes a rank go wrong: SIGUSR1 makes it slow, SIGUSR2 keeps it from the next all-reduce.
 """
 
 import argparse
 import os
+import signal
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from sklearn.datasets import load_digits
 from torch.nn import functional as F  # noqa: N812 (the name everybody knows)
 from torch.nn.parallel import DistributedDataParallel
 
@@ -25,15 +27,16 @@ import otel_straggler
 from otel_straggler import section, step
 
 BATCH = 64
-HELD_OUT = 297
+SAMPLES, INPUTS, CLASSES, HELD_OUT = 1800, 64, 10, 300
 SECTION_S = {"data_loading": 0.020, "forward": 0.030, "backward": 0.050, "optimizer": 0.005}
 SLOWER_BY_S = 0.045
 
 
 def main() -> None:
     options = parse_arguments()
+    gpu = PretendedGpu(is_paced=not options.unpaced)
     torch.set_num_threads(1)
-    torch.manual_seed(options.seed)
+    torch.manual_seed(0)
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     otel_straggler.configure()  # where to and which run: from the environment
@@ -42,32 +45,33 @@ def main() -> None:
     network = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
     model = DistributedDataParallel(network)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    generator = torch.Generator().manual_seed(options.seed + rank)
-    device = Device(options, rank)
+    generator = torch.Generator().manual_seed(rank)
     times = open_times(options.step_times) if rank == 0 else None
 
-    for n in range(options.steps):
+    n = 0
+    while options.steps is None or n < options.steps:
         began = time.perf_counter()
         with step(n):
-            with section("data_loading", kind="data"), device.busy("data_loading", n):
+            with section("data_loading", kind="data"), gpu.busy("data_loading"):
                 chosen = torch.randint(len(images), (BATCH,), generator=generator)
                 batch, wanted = images[chosen], labels[chosen]
             with model.no_sync():  # or DDP would hide the waiting for others in backward
-                with section("forward"), device.busy("forward", n):
+                with section("forward"), gpu.busy("forward"):
                     loss = F.cross_entropy(model(batch), wanted)
-                with section("backward"), device.busy("backward", n):
+                with section("backward"), gpu.busy("backward"):
                     loss.backward()
             with section("gradient_sync", kind="wait"):
                 average_gradients(model, world)
-            with section("optimizer"), device.busy("optimizer", n):
+            with section("optimizer"), gpu.busy("optimizer"):
                 optimizer.step()
                 optimizer.zero_grad()
+        n += 1
         if times:
             print(time.time(), time.perf_counter() - began, file=times, flush=True)
-        if rank == 0 and (n + 1) % options.say_every == 0:
+        if rank == 0 and n % options.say_every == 0:
             with torch.no_grad():
                 right = (network(test_images).argmax(1) == test_labels).float().mean().item()
-            print(f"step {n + 1:4d}   loss {loss.item():.3f}   accuracy {right:.1%}", flush=True)
+            print(f"step {n:4d}   loss {loss.item():.3f}   accuracy {right:.1%}", flush=True)
 
     otel_straggler.shutdown()
     if times:
@@ -81,22 +85,30 @@ def open_times(path: str):
     return Path(path).open("w") if path else None
 
 
-class Device:
-    """Keeps the host waiting as a GPU would; on the slow rank, from half-way on, for longer."""
+class PretendedGpu:
+    """Keeps the host waiting as a GPU would; for longer, or for ever, once a signal has come."""
 
-    def __init__(self, options: argparse.Namespace, rank: int) -> None:
-        self.slow_section = options.slow_section if rank == options.slow_rank else ""
-        self.slow_from = options.steps // 2
-        self.is_paced = not options.unpaced
+    def __init__(self, *, is_paced: bool) -> None:
+        self.is_paced = is_paced
+        self.seconds = dict(SECTION_S)
+        self.is_stuck = False
+        signal.signal(signal.SIGUSR1, self.become_slow)
+        signal.signal(signal.SIGUSR2, self.become_stuck)
+
+    def become_slow(self, *_: object) -> None:
+        self.seconds[os.environ.get("DEMO_SLOW_SECTION", "forward")] += SLOWER_BY_S
+
+    def become_stuck(self, *_: object) -> None:
+        self.is_stuck = True
 
     @contextmanager
-    def busy(self, name: str, n: int):
-        until = time.perf_counter() + SECTION_S[name]
-        if name == self.slow_section and n >= self.slow_from:
-            until += SLOWER_BY_S
+    def busy(self, name: str):
+        until = time.perf_counter() + self.seconds[name]
         yield
         if self.is_paced:
             time.sleep(max(0.0, until - time.perf_counter()))
+        if self.is_stuck and name == "forward":
+            threading.Event().wait()
 
 
 def average_gradients(model: torch.nn.Module, world: int) -> None:
@@ -110,20 +122,17 @@ def average_gradients(model: torch.nn.Module, world: int) -> None:
 
 
 def load_shard(rank: int, world: int) -> tuple[torch.Tensor, ...]:
-    """This rank's share of the images, and those that nobody trains on."""
-    pixels, digits = load_digits(return_X_y=True)
-    images = torch.tensor(pixels, dtype=torch.float32) / 16
-    labels = torch.tensor(digits)
+    """This rank's share of made-up images, and those that nobody trains on."""
+    made = torch.Generator().manual_seed(1)
+    images = torch.randn(SAMPLES, INPUTS, generator=made)
+    labels = (images @ torch.randn(INPUTS, CLASSES, generator=made)).argmax(1)
     shard = slice(HELD_OUT + rank, None, world)
     return images[shard], labels[shard], images[:HELD_OUT], labels[:HELD_OUT]
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=240)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--slow-rank", type=int, default=-1, help="-1: none")
-    parser.add_argument("--slow-section", choices=["data_loading", "forward"], default="forward")
+    parser.add_argument("--steps", type=int, help="ends after so many (default: never)")
     parser.add_argument("--say-every", type=int, default=40, help="steps")
     parser.add_argument("--step-times", default="", help="file for rank 0's: end and seconds")
     parser.add_argument("--unpaced", action="store_true", help="do not wait as for a GPU")

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from otel_straggler.cli.report_table import printable, report_console
 from otel_straggler.demo.demo import RUN_ID, Arrival, Demo, began_at_s
-from otel_straggler.demo.training import FAULTS, SAID, Fault, node_of
+from otel_straggler.demo.training import FAULTS, SAID, SECTIONS, Fault, node_of
 
 Json = dict[str, Any]
 _COLOUR = {"critical": "red", "warning": "yellow"}
@@ -36,61 +36,99 @@ _SHORT = (
 
 @click.command(short_help="Let a rank go wrong, and see the alert arrive.")
 @click.option("--fault", type=click.Choice(FAULTS), default="lost", show_default=True)
+@click.option(
+    "--section", type=click.Choice(SECTIONS), help="Where a slow rank is slow.  [default: either]"
+)
+@click.option(
+    "--train",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="SCRIPT",
+    help="Real training: what each rank runs, such as examples/demo/train.py.",
+)
 @click.option("--ranks", type=click.IntRange(4, 64), default=4, show_default=True)
 @click.option(
     "--seconds", type=click.FloatRange(0, 3600), default=8.0, show_default=True,
     help="Of good training before the fault.",
 )  # fmt: skip
 @click.option("--rank", type=click.IntRange(0), help="Who goes wrong.  [default: anybody]")
-@click.option("--keep", is_flag=True, help="Keep everything as it is, and the page, until Ctrl-C.")
+@click.option("--keep", is_flag=True, help="Keep everything, and the page, until Ctrl-C or Enter.")
+@click.option("--seed", type=int, help="Repeats what is left to chance.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON, and no more.")
 def command(
-    fault: Fault, ranks: int, seconds: float, rank: int | None, keep: bool, as_json: bool
+    fault: Fault,
+    section: str | None,
+    train: str | None,
+    ranks: int,
+    seconds: float,
+    rank: int | None,
+    keep: bool,
+    seed: int | None,
+    as_json: bool,
 ) -> int:
     """Let a rank go wrong, and see the alert arrive.
 
     Starts a collector and ranks, in processes of their own, and makes one of them slow, stuck
     (it does not join a collective) or lost (killed). Alerts go to an Alertmanager if one is on
     PATH, else from the collector to the demo's own webhook. Times are shorter than by default.
-    It needs no torch: what a GPU would do is waited out.
+    It needs no torch, but for --train: what a GPU would do is waited out.
 
     The exit code is 0 if the right rank was named, 1 if not.
     """
     if rank is not None and rank >= ranks:
         raise click.UsageError(f"--rank: got {rank}; expected less than --ranks, which is {ranks}")
-    chosen = random.randrange(ranks) if rank is None else rank
+    if train is not None and fault == "lost":
+        raise click.UsageError("--fault lost: got --train, whose ranks all end with one of them")
+    chance = random.Random(seed)
+    any_rank, any_section = chance.randrange(ranks), chance.choice(SECTIONS)
+    chosen = any_rank if rank is None else rank
+    slow_in = section or any_section
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     show = Shown(Console(quiet=True) if as_json else report_console())
     with (
         tempfile.TemporaryDirectory(prefix="straggler-demo-") as folder,
-        closing(Demo(ranks, Path(folder))) as demo,
+        closing(Demo(ranks, Path(folder), slow_in, [train] if train else ())) as demo,
     ):
         with show.waiting("starting"):
             demo.start()
         show.who_watches(demo, ranks)
         with show.waiting(f"{ranks} ranks train"):
             demo.wait_until_trained(seconds)
-        show.say(f"{ranks} ranks train in lockstep: step {demo.training.meeting.step}.")
+        show.say(f"{ranks} ranks train in lockstep: step {demo.step}.")
         demo.go_wrong(fault, chosen)
-        show.say(f"Rank {chosen} on {node_of(chosen)} {SAID[fault]}.", "bold")
+        show.say(
+            f"Rank {chosen} on {node_of(chosen)} {SAID[fault].format(section=slow_in)}.", "bold"
+        )
         show.say("Nobody tells the collector.")
         with show.waiting("waiting for the alert"):
             arrival = demo.wait_for_alert(chosen)
         show.arrival(arrival, demo.alertmanager is not None)
         if as_json:
-            click.echo(json.dumps(as_told(fault, chosen, arrival, demo)))
+            click.echo(json.dumps(as_told(fault, chosen, slow_in, arrival, demo)))
         if keep:
-            with contextlib.suppress(KeyboardInterrupt):  # from the moment in which it is told
-                show.say(f"{demo.collector.url}/ stays until Ctrl-C.", "bold")
-                threading.Event().wait()
+            with contextlib.suppress(KeyboardInterrupt, EOFError):
+                show.say(f"{demo.collector.url}/ stays until Ctrl-C or Enter.", "bold")
+                _wait_for_enter()
     return 0 if arrival.is_right else 1
 
 
-def as_told(fault: Fault, rank: int, arrival: Arrival, demo: Demo) -> Json:
+def _wait_for_enter() -> None:
+    """For ever, where nobody can press it."""
+    if sys.stdin.isatty():
+        input()
+    else:
+        threading.Event().wait()
+
+
+def as_told(fault: Fault, rank: int, section: str, arrival: Arrival, demo: Demo) -> Json:
     """The outcome, for programs."""
     return {
         "fault": fault,
-        "planted": {"rank": rank, "node": node_of(rank), "run_id": RUN_ID},
+        "planted": {
+            "rank": rank,
+            "node": node_of(rank),
+            "run_id": RUN_ID,
+            **({"section": section} if fault == "slow" else {}),
+        },
         "right": arrival.is_right,
         "delay_s": round(arrival.delay_s, 2),
         "way": "alertmanager" if demo.alertmanager is not None else "webhook",
@@ -140,7 +178,7 @@ class Shown:
         panel = Panel(Group(*body), title=title, border_style=colour, padding=(1, 2))
         panel.title_align, panel.width = "left", min(self._console.width, _WIDEST)
         self._console.print(panel)
-        end = "The right rank was named." if arrival.is_right else "The rank was NOT named."
+        end = "The right rank was named." if arrival.is_right else "The right rank was NOT named."
         self._console.print(Text(end, style="green" if arrival.is_right else "bold red"))
         self._console.print(Text(_SHORT, style="dim"))
 

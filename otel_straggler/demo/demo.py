@@ -7,22 +7,30 @@ import contextlib
 import json
 import re
 import time
+import urllib.request
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
-from otel_straggler.demo.alertmanager import config_of, find_alertmanager, start_alertmanager
-from otel_straggler.demo.collector import Collector
+from otel_straggler.demo.processes import (
+    Collector,
+    Server,
+    config_of,
+    find_alertmanager,
+    start_alertmanager,
+)
 from otel_straggler.demo.receiver import Received, Receiver
-from otel_straggler.demo.server import Server
 from otel_straggler.demo.training import Fault, Training
 from otel_straggler.errors import UnavailableError, describe
 
 RUN_ID = "demo"
-LEAST_STEPS = 80
+MIN_STEPS = 80
 """Before something goes wrong: the timeouts and the usual times have been learnt."""
 LONGEST_S = 60.0
+LONGEST_START_S = 120.0
+"""Torch alone takes a minute to load on a busy machine."""
 QUICK = {
     "metrics": {"collector_id": "demo"},
     "scoring": {"window_steps": 20, "grace_seconds": 0.5},
@@ -50,7 +58,7 @@ class Arrival:
 
     Attributes:
         alerts: all that fires in it; those that name the rank come first.
-        is_right: whether one of them names it.
+        is_right: whether one of them names it, and where it is slow.
         delay_s: since the fault.
     """
 
@@ -65,21 +73,30 @@ class Demo:
     Args:
         n_ranks: that train.
         folder: for files and logs.
+        section: in which a slow rank is slow.
+        script: what the ranks run; see :class:`Training`.
 
     Attributes:
         alertmanager: the real one; None if none is installed.
+        step: the last that has been scored.
     """
 
     webhook: Receiver
     collector: Collector
     training: Training
 
-    def __init__(self, n_ranks: int, folder: Path) -> None:
+    def __init__(
+        self, n_ranks: int, folder: Path, section: str, script: Sequence[str] = ()
+    ) -> None:
         self._n_ranks = n_ranks
+        self._section = section
+        self._script = script
         self._folder = folder
         self._closing = contextlib.ExitStack()
+        self._fault: Fault = "slow"
         self._fault_at_s = 0.0
         self.alertmanager: Server | None = None
+        self.step = 0
 
     def start(self) -> None:
         """Start it all.
@@ -97,7 +114,14 @@ class Demo:
         self.collector = Collector(f"--config={self._settings_file()}")
         self._closing.callback(self.collector.close)
         log = self._folder / "ranks.log"
-        self.training = Training(self.collector.endpoint, RUN_ID, self._n_ranks, log)
+        self.training = Training(
+            self.collector.endpoint,
+            RUN_ID,
+            self._n_ranks,
+            log,
+            section=self._section,
+            script=self._script,
+        )
         self._closing.callback(self.training.close)
 
     def close(self) -> None:
@@ -105,20 +129,19 @@ class Demo:
         self._closing.close()
 
     def wait_until_trained(self, seconds: float) -> None:
-        """For so long after the first step, and until enough is known of the run.
+        """For so long after the first window, and until enough is known of the run.
 
         Raises:
             UnavailableError: it does not train; the message has the end of its log.
         """
-        meeting = self.training.meeting
-        has_begun = meeting.wait_for_step(1, LONGEST_S)
+        self._wait_for_step(1, LONGEST_START_S)
         ends_at_s = time.monotonic() + seconds
-        if not has_begun or not meeting.wait_for_step(LEAST_STEPS, LONGEST_S):
-            self._give_up("training", f"step {meeting.step}", f"step {LEAST_STEPS}")
+        self._wait_for_step(MIN_STEPS, LONGEST_S)
         time.sleep(max(0.0, ends_at_s - time.monotonic()))
 
     def go_wrong(self, fault: Fault, rank: int) -> None:
         """From now on."""
+        self._fault = fault
         self._fault_at_s = time.time()
         self.training.go_wrong(fault, rank)
 
@@ -134,11 +157,23 @@ class Demo:
             self._give_up("the webhook", "no notification", f"one within {LONGEST_S:g} s")
         firing = [a for a in came[0].payload["alerts"] if a["status"] == "firing"]
         firing.sort(key=lambda alert: alert["labels"].get("rank") != str(rank))
+        where = firing[0]["labels"].get("section") if firing else None
         return Arrival(
             alerts=tuple(firing),
-            is_right=found is not None,
+            is_right=found is not None and (self._fault != "slow" or where == self._section),
             delay_s=came[0].at_s - self._fault_at_s,
         )
+
+    def _wait_for_step(self, step: int, timeout_s: float) -> None:
+        ends_at_s = time.monotonic() + timeout_s
+        while self.step < step:
+            if self.training.exit_codes or time.monotonic() > ends_at_s:
+                self._give_up("training", f"step {self.step}", f"step {step}")
+            time.sleep(0.1)
+            url = f"{self.collector.url}/v1/report?run={RUN_ID}"
+            with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310  ours
+                windows = json.load(answer)["runs"].get(RUN_ID, {}).get("windows", [])
+            self.step = windows[-1]["last_step"] + 1 if windows else 0
 
     def _settings_file(self) -> Path:
         file = self._folder / "collector.yaml"

@@ -1,25 +1,46 @@
-"""The demo's training: processes in lockstep, one of which can be made to go wrong."""
+"""The demo's training: processes in lockstep, one of which can be made to go wrong.
+
+    python -m otel_straggler.demo.training PORT     one rank
+
+What a GPU would do is waited out; the processes, their lockstep, their heartbeats and their spans
+are real. It needs no torch. A rank says by one byte that it has come to the collective, and waits
+for one byte: nobody goes on before all have come, and who does not come is waited for, as NCCL
+waits. A script of real training may take the place of these ranks.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
+import socketserver
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from otel_straggler.demo.collector import end
-from otel_straggler.demo.lockstep import BE_SLOW, STAY_AWAY, Meeting
+import otel_straggler
+from otel_straggler.demo.processes import end, free_address
 
 Fault = Literal["slow", "stuck", "lost"]
 FAULTS: tuple[Fault, ...] = ("slow", "stuck", "lost")
+SIGNALS: dict[Fault, signal.Signals] = {
+    "slow": signal.SIGUSR1, "stuck": signal.SIGUSR2, "lost": signal.SIGKILL
+}  # fmt: skip
 SAID: dict[Fault, str] = {
-    "slow": "needs twice as long in forward from now on",
+    "slow": "needs longer in {section} from now on",
     "stuck": "does not come to the next all-reduce (it lives, and waits for something else)",
     "lost": "is killed (SIGKILL)",
 }
+SECTIONS = ("data_loading", "forward")
+"""In which a rank can be slow."""
+SECTION_VARIABLE = "DEMO_SLOW_SECTION"
 RANKS_PER_NODE = 4
+_SECTIONS_S = {"data_loading": 0.005, "forward": 0.025, "backward": 0.010}
+_SLOWER_BY_S = 0.030
 
 
 class Training:
@@ -30,18 +51,49 @@ class Training:
         run_id: of the run.
         n_ranks: processes.
         log: file for what they print.
+        section: in which a slow rank is slow.
+        script: what each rank runs instead of the module here, with its flags; it finds rank and
+            world in the environment, as from torchrun, and goes wrong when it gets a signal.
     """
 
-    def __init__(self, endpoint: str, run_id: str, n_ranks: int, log: Path) -> None:
-        self.meeting = Meeting(n_ranks)
+    def __init__(
+        self,
+        endpoint: str,
+        run_id: str,
+        n_ranks: int,
+        log: Path,
+        *,
+        section: str = SECTIONS[-1],
+        script: Sequence[str] = (),
+    ) -> None:
+        self._meeting = None if script else Meeting(n_ranks)
         self._log = log
         self._ranks: list[subprocess.Popen[bytes]] = []
+        module = ["-m", "otel_straggler.demo.training", str(self._meeting and self._meeting.port)]
+        shared = {
+            "WORLD_SIZE": str(n_ranks),
+            "OTEL_STRAGGLER_ENDPOINT": endpoint,
+            "OTEL_STRAGGLER_RUN_ID": run_id,
+            "OTEL_STRAGGLER_SERVICE_NAME": "demo",
+            "OTEL_STRAGGLER_HEARTBEAT_S": "0.5",
+            "OTEL_STRAGGLER_FLUSH_S": "0.25",
+            SECTION_VARIABLE: section,
+        }
+        if script:
+            host, _, port = free_address().partition(":")
+            shared |= {"MASTER_ADDR": host, "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo"}
+            shared["OMP_NUM_THREADS"] = "1"
         try:
             with log.open("wb") as file:
                 for rank in range(n_ranks):
-                    process = subprocess.Popen(  # noqa: S603  our own module
-                        [sys.executable, "-m", "otel_straggler.demo.rank", str(self.meeting.port)],
-                        env=_environment(endpoint, run_id, rank, n_ranks),
+                    own = {
+                        "RANK": str(rank),
+                        "LOCAL_RANK": str(rank % RANKS_PER_NODE),
+                        "OTEL_RESOURCE_ATTRIBUTES": f"host.name={node_of(rank)}",
+                    }
+                    process = subprocess.Popen(  # noqa: S603  our own module, or what is asked for
+                        [sys.executable, *(script or module)],
+                        env={**os.environ, **shared, **own},
                         stdout=file,
                         stderr=subprocess.STDOUT,
                         start_new_session=True,
@@ -56,19 +108,27 @@ class Training:
         """The end of what the ranks have printed."""
         return self._log.read_text(errors="replace")[-4000:]
 
+    @property
+    def exit_codes(self) -> list[int]:
+        """Of the ranks that have ended."""
+        return [code for process in self._ranks if (code := process.poll()) is not None]
+
+    def wait(self, timeout_s: float) -> list[int]:
+        """The exit codes of all ranks, once they have ended by themselves."""
+        ends_at_s = time.monotonic() + timeout_s
+        return [process.wait(ends_at_s - time.monotonic()) for process in self._ranks]
+
     def go_wrong(self, fault: Fault, rank: int) -> None:
         """From now on."""
-        if fault == "lost":
-            self._ranks[rank].send_signal(signal.SIGKILL)
-        else:
-            self.meeting.order(rank, BE_SLOW if fault == "slow" else STAY_AWAY)
+        self._ranks[rank].send_signal(SIGNALS[fault])
 
     def close(self) -> None:
         """End all processes."""
         for process in self._ranks:
             if process.poll() is None:
                 process.terminate()
-        self.meeting.close()
+        if self._meeting is not None:
+            self._meeting.close()
         for process in self._ranks:
             end(process)
 
@@ -78,14 +138,105 @@ def node_of(rank: int) -> str:
     return f"node-{rank // RANKS_PER_NODE}"
 
 
-def _environment(endpoint: str, run_id: str, rank: int, n_ranks: int) -> dict[str, str]:
-    return {
-        **os.environ,
-        "RANK": str(rank),
-        "WORLD_SIZE": str(n_ranks),
-        "LOCAL_RANK": str(rank % RANKS_PER_NODE),
-        "OTEL_STRAGGLER_ENDPOINT": endpoint,
-        "OTEL_STRAGGLER_RUN_ID": run_id,
-        "OTEL_STRAGGLER_SERVICE_NAME": "demo",
-        "OTEL_RESOURCE_ATTRIBUTES": f"host.name={node_of(rank)}",
-    }
+# --- the collective -----------------------------------------------------------------------------
+
+
+class Meeting:
+    """Listens on a free port of this machine, in threads of its own, until :meth:`close`.
+
+    Args:
+        n_ranks: so many must have come.
+    """
+
+    def __init__(self, n_ranks: int) -> None:
+        self._n_ranks = n_ranks
+        self._changed = threading.Condition()
+        self._n_came = 0
+        self._step = 0
+        self._server = _Server(("127.0.0.1", 0), _handler_of(self))
+        self._thread = threading.Thread(target=self._server.serve_forever, name="meeting")
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def come(self) -> None:
+        """One rank has come; wait until all have."""
+        with self._changed:
+            step = self._step
+            self._n_came += 1
+            if self._n_came == self._n_ranks:
+                self._n_came = 0
+                self._step += 1
+                self._changed.notify_all()
+            while self._step == step:
+                self._changed.wait()
+
+    def close(self) -> None:
+        """Whoever waits goes on."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+        with self._changed:
+            self._step += 1
+            self._changed.notify_all()
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+
+def _handler_of(meeting: Meeting) -> type[socketserver.BaseRequestHandler]:
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            try:
+                while self.request.recv(1):
+                    meeting.come()
+                    self.request.sendall(b".")
+            except OSError:
+                return  # a rank was killed: it is waited for
+
+    return Handler
+
+
+# --- one rank -----------------------------------------------------------------------------------
+
+
+def main(port: int) -> None:
+    """Train until the meeting is over."""
+    seconds = dict(_SECTIONS_S)
+    stuck = threading.Event()
+
+    def be_slow(*_: Any) -> None:
+        seconds[os.environ[SECTION_VARIABLE]] += _SLOWER_BY_S
+
+    signal.signal(SIGNALS["slow"], be_slow)
+    signal.signal(SIGNALS["stuck"], lambda *_: stuck.set())
+    otel_straggler.configure()
+    peers = socket.create_connection(("127.0.0.1", port))
+    n, is_over = 0, False
+    while not is_over:
+        with otel_straggler.step(n):
+            for name, takes_s in seconds.items():
+                with otel_straggler.section(name, kind="data" if "data" in name else "compute"):
+                    time.sleep(takes_s)
+                    if stuck.is_set() and name == "forward":
+                        threading.Event().wait()
+            with otel_straggler.section("gradient_sync", kind="wait"):
+                is_over = not _met(peers)
+        n += 1
+    otel_straggler.shutdown()
+
+
+def _met(peers: socket.socket) -> bool:
+    try:
+        peers.sendall(b".")
+        return bool(peers.recv(1))
+    except OSError:
+        return False
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

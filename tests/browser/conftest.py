@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.demo.collector import Collector
+from otel_straggler.demo.processes import Collector
 
 from ..waiting import eventually  # noqa: F401 - for the tests of this folder
 from .feeding import Feed

@@ -15,14 +15,14 @@ from .live import LivePage, expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.demo]
 
-DEMO = Path(__file__).parents[2] / "examples" / "demo" / "run.py"
-FLAGS = ("--steps", "400", "--slow-rank", "2", "--slow-section", "forward", "--seed", "1")
+TRAIN = Path(__file__).parents[2] / "examples" / "demo" / "train.py"
+FLAGS = (f"--train={TRAIN}", "--fault=slow", "--rank=2", "--section=forward", "--keep")
 
 
 @pytest.fixture
 def demo() -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
-        [sys.executable, str(DEMO), *FLAGS],
+        [sys.executable, "-m", "otel_straggler.cli", "demo", *FLAGS],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from otel_straggler.demo.server import free_address
+from otel_straggler.demo.processes import free_address
 
 
 @contextlib.contextmanager

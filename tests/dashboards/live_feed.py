@@ -31,7 +31,7 @@ import pytest
 
 from benchmarks.alert_delay import servers
 from otel_straggler import semconv
-from otel_straggler.demo.collector import Collector
+from otel_straggler.demo.processes import Collector
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.publish.prometheus import labels

@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 
 from otel_straggler.cli import main
-from otel_straggler.demo.alertmanager import find_alertmanager
+from otel_straggler.demo.processes import find_alertmanager
 from otel_straggler.demo.training import FAULTS
 
 COMMAND = (sys.executable, "-m", "otel_straggler.cli", "demo")
+TRAIN = Path(__file__).parents[2] / "examples" / "demo" / "train.py"
 LONGEST_S = 200
 WAYS = ("alertmanager", "webhook")
 ABOUT = {
@@ -137,6 +138,25 @@ def test_a_demo_that_is_interrupted_leaves_no_process(number: int) -> None:
     while alive := [pid for pid in children if is_alive(pid)]:
         assert time.monotonic() < ends_at_s, alive
         time.sleep(0.05)
+
+
+@pytest.mark.demo
+def test_a_real_training_is_watched_in_the_same_way() -> None:
+    """As ``make demo`` has it: DDP, one rank that becomes slow in a section."""
+    flags = ("--train", str(TRAIN), "--fault", "slow", "--section", "data_loading", "--json")
+    run = subprocess.run(
+        [*COMMAND, *flags], capture_output=True, text=True, timeout=LONGEST_S, check=False
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    told = json.loads(run.stdout)
+    assert told["planted"]["section"] == "data_loading"
+    assert told["alerts"][0]["labels"]["section"] == "data_loading"
+
+
+def test_what_a_real_training_cannot_show_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its collectives fail when a rank is killed: the others would not be found waiting."""
+    assert main(["demo", "--train", str(TRAIN), "--fault", "lost"]) == 2
+    assert "--fault lost: got --train" in capsys.readouterr().err
 
 
 def test_a_rank_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,17 +1,14 @@
-"""The demo's processes, for tests that need a real collector and a real training."""
+"""The demo's collector, for tests that need a real one."""
 
 import json
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "demo"))
-from processes import Collector
+from otel_straggler.demo.processes import Collector
 
 LONGEST_S = 120
 Json = dict[str, Any]

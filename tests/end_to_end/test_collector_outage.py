@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import pytest
-from processes import Training
+
+from otel_straggler.demo.training import Training
 
 from ..waiting import eventually
 
 STEPS = 160
+SCRIPT = Path(__file__).parents[2] / "examples" / "demo" / "train.py"
 LONGEST_S = 150
 
 
@@ -20,21 +22,23 @@ def test_training_outlives_its_collector_and_is_scored_by_the_next_one(
     and it begins no later than one window after that collector was there."""
     monkeypatch.setenv("OTEL_STRAGGLER_PROTOCOL", protocol)
     first = start_collector("--window-steps=20")
-    flags = ("--steps", STEPS, "--slow-rank", 2, "--say-every", 10)
-    training = Training(endpoint_of(first, protocol), "outage", tmp_path / "log", *flags)
+    script = (str(SCRIPT), "--steps", str(STEPS), "--say-every", "10")
+    log = tmp_path / "log"
+    training = Training(endpoint_of(first, protocol), "outage", 4, log, script=script)
     try:
         watch(first, "outage").wait_for(lambda window: window["first_step"] == 0)
         first.kill()
-        told = training.last_line
-        eventually(lambda: training.last_line != told or training.exit_code is not None, LONGEST_S)
-        assert training.exit_code is None, training.log
+        told = last_step(training)
+        eventually(lambda: last_step(training) > told or training.exit_codes, LONGEST_S)
+        assert not training.exit_codes, training.log
         second = start_collector("--window-steps=20", addresses=first.addresses)
         assert second.addresses == first.addresses
-        step_when_back = int(training.last_line.split()[1])
+        step_when_back = last_step(training)
         again = watch(second, "outage")
         full = again.wait_for(lambda w: w["closed_by"] == "complete" and w["n_steps"] == 20)
+        training.go_wrong("slow", 2)
         last = again.wait_for(lambda w: w["last_step"] == STEPS - 1)
-        assert training.wait(LONGEST_S) == 0, training.log
+        assert training.wait(LONGEST_S) == [0, 0, 0, 0], training.log
     finally:
         training.close()
     back = again.windows[0]
@@ -47,6 +51,12 @@ def test_training_outlives_its_collector_and_is_scored_by_the_next_one(
         assert sorted(window["ranks"]) == ["0", "1", "2", "3"]
         assert (window["coverage"], window["missing_ranks"]) == (1.0, [])
     assert (last["largest_excess"]["rank"], last["largest_excess"]["section"]) == (2, "forward")
+
+
+def last_step(training: Training) -> int:
+    """As rank 0 has printed it."""
+    told = [line.split()[1] for line in training.log.splitlines() if line.startswith("step ")]
+    return int(told[-1]) if told else 0
 
 
 def endpoint_of(collector, protocol: str) -> str:

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.demo.alertmanager import find_alertmanager
-from otel_straggler.demo.server import free_address
+from otel_straggler.demo.processes import find_alertmanager, free_address
 
 from ..waiting import eventually
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.alert_delay.jobs import Job
 from benchmarks.alert_delay.stage import Notification, Stage
-from otel_straggler.demo.collector import Collector
+from otel_straggler.demo.processes import Collector
 
 QUIET_S = 6.0
 """After a page: what belongs to it has come too (several waits of its group)."""
