@@ -83,7 +83,9 @@ class LargeRun:
         beats = tuple(self._beat(source, step) for source in rows.sources)
         told = tuple(one for source in rows.sources for one in self._told(source, step))
         kernels = self._kernels(rows)
-        metrics = DecodedMetrics(heartbeats=beats, kernel_times=kernels, told=told, points={})
+        metrics = DecodedMetrics(
+            heartbeats=beats, kernel_times=kernels, passthrough=told, points={}
+        )
         self._worker.ingest(metrics, 0)
         self._worker.process_queued()
         for _ in range(2):  # windows close, then they are published

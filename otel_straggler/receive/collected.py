@@ -15,7 +15,13 @@ from otel_straggler.wire import span_rules
 from otel_straggler.wire.decode_metrics import MetricDecoder
 from otel_straggler.wire.decode_spans import SpanDecoder
 from otel_straggler.wire.metric_rules import DecodedMetrics
-from otel_straggler.wire.section_rows import HistogramDeltas, process_of, rows_at_most, rows_of
+from otel_straggler.wire.section_rows import (
+    HistogramDeltas,
+    NewestPoints,
+    process_of,
+    rows_at_most,
+    rows_of,
+)
 from otel_straggler.wire.span_rules import DecodedSpans
 
 Format = Literal["csv", "otlp-json", "otlp-proto"]
@@ -62,6 +68,7 @@ class Collected:
         self._batches: list[ObservationBatch] = []
         self._outcomes: dict[str, int] = {}
         self._deltas = HistogramDeltas(math.inf)
+        self._newest: NewestPoints = {}
         self._times: list[SectionTimes] = []
         self._kernels: list[KernelTimes] = []
         self.skipped = 0
@@ -77,7 +84,7 @@ class Collected:
         self.skipped += not decoded.section_times and decoded.kernel_times is None
         if decoded.kernel_times is not None:
             self._kernels.append(decoded.kernel_times)
-        added = map(self._deltas.take, decoded.section_times)
+        added = (self._deltas.observe(times, self._newest) for times in decoded.section_times)
         self._times += [times for times in added if times is not None]
 
     def recording(self) -> Recording:

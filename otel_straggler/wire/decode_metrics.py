@@ -1,13 +1,14 @@
-"""OTLP metrics requests -> heartbeats, times of sections and kernels, numbers shown as told.
+"""OTLP metrics requests -> heartbeats, times of sections and kernels, metrics that pass through.
 
-Metrics that are not ours are counted and left alone. Who sent a point is said on its resource, or
-on the point. The extension module does not take numbers that are shown as told: a request that has
-some is read here, point by point, at some 10 µs a point.
+Metrics that are not ours are counted and left alone. The sender of a point is named on its
+resource, or on the point. The extension module does not read metrics that pass through: a request
+that has some is read here, point by point, at some 10 µs a point.
 """
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -27,15 +28,16 @@ from otel_straggler.wire.identity import (
     Resource,
     Resources,
     Value,
-    Values,
     read_attributes,
 )
 from otel_straggler.wire.metric_rules import (
     DATA_OF,
+    HEARTBEAT_METRICS,
     MALFORMED,
     MAX_FOLDED,
     MAX_REASONS,
     MAX_VALUES,
+    NUMBERS,
     SECTION_TIMES,
     TEXTS,
     UNKNOWN,
@@ -47,12 +49,12 @@ from otel_straggler.wire.metric_rules import (
     as_text,
     describe_rank,
     heartbeat,
-    is_passthrough,
     may_have_passthrough,
     passthrough_metric,
     section_times,
 )
-from otel_straggler.wire.native_metrics import NativeMetrics
+from otel_straggler.wire.native_metrics import MetricCases
+from otel_straggler.wire.native_scan import NativeDecoder
 
 
 class MetricDecoder:
@@ -60,18 +62,19 @@ class MetricDecoder:
 
     Args:
         aliases: what attributes mean.
-        extension: the extension module; None reads in plain Python, with the same result.
+        extension: the extension module; None leaves all to protobuf's parser, with the same result.
     """
 
     def __init__(
         self, aliases: Aliases | None = None, extension: ModuleType | None = native.NATIVE
     ) -> None:
         self._aliases = aliases or Aliases()
-        self._process_keys = self._aliases.process_keys()
         self._resources = Resources(self._aliases)
-        self._native: NativeMetrics | None = None
+        self._native: NativeDecoder[DecodedMetrics] | None = None
         if extension is not None:
-            self._native = NativeMetrics(extension, self._aliases, self._resources)
+            self._native = NativeDecoder(
+                partial(MetricCases, extension, self._aliases, self._resources)
+            )
 
     def decode(self, body: bytes) -> DecodedMetrics:
         """Decode binary protobuf.
@@ -97,144 +100,137 @@ class MetricDecoder:
         return self._decode(message_from_json(body, ExportMetricsServiceRequest))
 
     def _decode(self, request: Any) -> DecodedMetrics:
-        taken = _Taken()
+        reader = _Reader(self._aliases)
         for resource_metrics in request.resource_metrics:
             resource = self._resources.read(resource_metrics.resource)
             for scope_metrics in resource_metrics.scope_metrics:
                 for metric in scope_metrics.metrics:
-                    self._take(metric, resource, taken)
-            taken.end_resource()
-        return DecodedMetrics(
-            heartbeats=tuple(taken.heartbeats),
-            section_times=tuple(taken.section_times),
-            kernel_times=taken.kernel_times.build() if len(taken.kernel_times) else None,
-            told=tuple(taken.told),
-            points=taken.points,
-        )
+                    reader.read(metric, resource)
+            reader.end_resource()
+        return reader.build()
 
-    def _take(self, metric: Any, resource: Resource, taken: _Taken) -> None:
+
+class _Reader:
+    """Collects what the data points of a request say, one resource after the other."""
+
+    def __init__(self, aliases: Aliases) -> None:
+        self._aliases = aliases
+        self._process_keys = aliases.process_keys()
+        self._points = dict.fromkeys(USES, 0)
+        self._heartbeats: list[Heartbeat] = []
+        self._section_times: list[SectionTimes] = []
+        self._kernel_times = KernelTimesBuilder()
+        self._passthrough: list[PassthroughMetric] = []
+        self._processes: dict[Source, _Process] = {}
+
+    def read(self, metric: Any, resource: Resource) -> None:
+        """Read all data points of one message ``Metric``."""
         which = metric.WhichOneof("data")
         if which is None:
             return
         data_points = getattr(metric, which).data_points
         if which not in DATA_OF.get(metric.name, ()):
-            taken.points[UNKNOWN] += len(data_points)
+            self._points[UNKNOWN] += len(data_points)
             return
         for point in data_points:
-            found = read_attributes(point.attributes)
-            told = {key: value for key, value in found.items() if key in self._process_keys}
-            identity = resource.overridden_by(told) if told else resource.identity
+            attributes = read_attributes(point.attributes)
+            named = {key: value for key, value in attributes.items() if key in self._process_keys}
+            identity = resource.overridden_by(named) if named else resource.identity
             if identity.source is None:
-                taken.points[identity.outcome] += 1
-            elif metric.name == semconv.SECTION_DURATION.name:
-                taken.take_times(
-                    section_times(metric, which, point, identity.source, found, self._aliases)
-                )
-            elif metric.name == semconv.KERNEL_DURATION.name:
-                use = add_kernel_times(
-                    metric, point, identity.source, found, self._aliases, taken.kernel_times
-                )
-                taken.points[use] += 1
-            elif is_passthrough(metric.name):
-                taken.take_told(passthrough_metric(metric, _number(point), found, identity.source))
+                use = identity.outcome
+            elif metric.name in HEARTBEAT_METRICS:
+                process = self._processes.setdefault(identity.source, _Process(resource, named))
+                use = USED if process.add(metric.name, point, attributes) else UNKNOWN
             else:
-                taken.take_number(metric.name, point, found, identity.source, (resource, told))
+                use = self._read_other(metric, which, point, identity.source, attributes)
+            self._points[use] += 1
 
-
-class _Taken:
-    """Collects what a request says, one resource after the other."""
-
-    def __init__(self) -> None:
-        self.points = dict.fromkeys(USES, 0)
-        self.heartbeats: list[Heartbeat] = []
-        self.section_times: list[SectionTimes] = []
-        self.kernel_times = KernelTimesBuilder()
-        self.told: list[PassthroughMetric] = []
-        self._readings: dict[Source, tuple[_Reading, tuple[Resource, dict[str, Value]]]] = {}
-
-    def take_times(self, times: SectionTimes | None) -> None:
-        self.points[MALFORMED if times is None else SECTION_TIMES] += 1
-        if times is not None:
-            self.section_times.append(times)
-
-    def take_told(self, told: PassthroughMetric | None) -> None:
-        self.points[UNKNOWN if told is None else USED] += 1
-        if told is not None:
-            self.told.append(told)
-
-    def take_number(
-        self,
-        name: str,
-        point: Any,
-        found: dict[str, Value],
-        source: Source,
-        told_by: tuple[Resource, dict[str, Value]],
-    ) -> None:
-        reading, _ = self._readings.setdefault(source, (_Reading(), told_by))
-        self.points[USED if reading.take(name, point, found) else UNKNOWN] += 1
+    def _read_other(
+        self, metric: Any, which: str, point: Any, source: Source, attributes: dict[str, Value]
+    ) -> str:
+        """Read a point that stands for itself; what became of it."""
+        if metric.name == semconv.SECTION_DURATION.name:
+            times = section_times(metric, which, point, source, attributes, self._aliases)
+            if times is None:
+                return MALFORMED
+            self._section_times.append(times)
+            return SECTION_TIMES
+        if metric.name == semconv.KERNEL_DURATION.name:
+            return add_kernel_times(
+                metric, point, source, attributes, self._aliases, self._kernel_times
+            )
+        passed = passthrough_metric(metric, _number(point), attributes, source)
+        if passed is None:
+            return UNKNOWN
+        self._passthrough.append(passed)
+        return USED
 
     def end_resource(self) -> None:
-        """Make a heartbeat of every process that spoke."""
-        for source, (reading, (resource, told)) in self._readings.items():
-            if not reading.is_empty:
-                described = resource.overridden_by({**reading.info, **told}).source
-                self.heartbeats.append(reading.beat(described or source, resource.values))
-        self._readings.clear()
+        """Make a heartbeat of every process that reported."""
+        beats = (process.heartbeat(source) for source, process in self._processes.items())
+        self._heartbeats += [beat for beat in beats if beat is not None]
+        self._processes.clear()
+
+    def build(self) -> DecodedMetrics:
+        return DecodedMetrics(
+            heartbeats=tuple(self._heartbeats),
+            section_times=tuple(self._section_times),
+            kernel_times=self._kernel_times.build() if len(self._kernel_times) else None,
+            passthrough=tuple(self._passthrough),
+            points=self._points,
+        )
 
 
-class _Reading:
-    """Collects the data points of one resource."""
+class _Process:
+    """The points of a heartbeat, of one process in one resource.
 
-    def __init__(self) -> None:
-        self.info: dict[str, Value] = {}
+    Args:
+        resource: theirs.
+        named: attributes of the points that say which process it is.
+    """
+
+    def __init__(self, resource: Resource, named: dict[str, Value]) -> None:
+        self._resource = resource
+        self._named = named
+        self._info: dict[str, Value] = {}
         self._numbers: dict[str, float] = {}
         self._texts: dict[str, str] = {}
         self._dropped: dict[str, int] = {}
         self._folded: dict[str, int] = {}
 
-    @property
-    def is_empty(self) -> bool:
-        return not (self.info or self._numbers or self._dropped or self._folded)
-
-    def take(self, name: str, point: Any, found: dict[str, Value]) -> bool:
-        """Take one data point and its attributes; False if it makes no sense."""
+    def add(self, name: str, point: Any, attributes: dict[str, Value]) -> bool:
+        """Add one data point; False if it makes no sense."""
         if name == semconv.RANK_INFO.name:
-            self.info = found
+            self._info = attributes
             return True
         number = _number(point)
-        if number is None or not 0 <= number <= MAX_VALUES.get(name, -1.0):
+        if number is None or not 0 <= number <= MAX_VALUES[name]:
             return False
         if name == semconv.RECORDS_DROPPED.name:
-            add_count(self._dropped, found.get(semconv.REASON), int(number), MAX_REASONS)
-            return True
-        if name == semconv.RECORDS_FOLDED.name:
-            add_count(self._folded, found.get(semconv.SECTION), int(number), MAX_FOLDED)
-            return True
-        self._numbers[name] = number
-        for key, value in found.items():
-            if key in TEXTS and isinstance(value, str):
-                self._texts[key] = as_text(value)
+            add_count(self._dropped, attributes.get(semconv.REASON), int(number), MAX_REASONS)
+        elif name == semconv.RECORDS_FOLDED.name:
+            add_count(self._folded, attributes.get(semconv.SECTION), int(number), MAX_FOLDED)
+        else:
+            self._numbers[name] = number
+            self._texts |= {
+                key: as_text(value)
+                for key, value in attributes.items()
+                if key in TEXTS and isinstance(value, str)
+            }
         return True
 
-    def beat(self, source: Source, resource: Values) -> Heartbeat:
-        numbers = self._numbers
+    def heartbeat(self, source: Source) -> Heartbeat | None:
+        """None if no point made sense."""
+        if not (self._info or self._numbers or self._dropped or self._folded):
+            return None
+        described = self._resource.overridden_by({**self._info, **self._named}).source
         return heartbeat(
-            source,
-            (
-                numbers.get(semconv.HEARTBEAT.name),
-                numbers.get(semconv.PROGRESS.name),
-                numbers.get(semconv.PROGRESS_STEP.name),
-                numbers.get(semconv.SECTION_OPEN.name),
-                numbers.get(semconv.RANK_FINISHED.name),
-            ),
-            (
-                self._texts.get(semconv.SECTION, ""),
-                self._texts.get(semconv.PHASE, ""),
-                self._texts.get(semconv.OUTCOME, "unknown"),
-            ),
+            described or source,
+            [self._numbers.get(name) for name in NUMBERS],
+            [self._texts.get(key, "") for key in TEXTS],
             self._dropped,
             self._folded,
-            describe_rank(self.info, resource),
+            describe_rank(self._info, self._resource.values),
         )
 
 

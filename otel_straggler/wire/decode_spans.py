@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import partial
 from struct import Struct
 from types import ModuleType
 from typing import Any
@@ -37,7 +38,7 @@ from otel_straggler.wire.identity import (
     as_int,
     as_size,
 )
-from otel_straggler.wire.native_scan import NativeScan
+from otel_straggler.wire.native_scan import NativeDecoder, SpanCases, can_scan
 from otel_straggler.wire.span_rules import (
     BAD_FOLD,
     BAD_ID,
@@ -72,9 +73,9 @@ class SpanDecoder:
     ) -> None:
         self._keys = Keys.of(aliases or Aliases(), names or SpanNames())
         self._resources = Resources(self._keys.aliases)
-        self._native: NativeScan | None = None
-        if extension is not None and NativeScan.can_read(self._keys):
-            self._native = NativeScan(extension, self._keys, self._resources)
+        self._native: NativeDecoder[DecodedSpans] | None = None
+        if extension is not None and can_scan(self._keys):
+            self._native = NativeDecoder(partial(SpanCases, extension, self._keys, self._resources))
 
     def decode(self, body: bytes) -> DecodedSpans:
         """Decode binary protobuf.

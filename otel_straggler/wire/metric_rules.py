@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -37,47 +37,39 @@ NUMBERS = {
     semconv.SECTION_OPEN.name: _MAX_S,
     semconv.RANK_FINISHED.name: _MAX_S,
 }
-"""Metrics that make a heartbeat, in the order in which :func:`heartbeat` takes them, and their
-largest values."""
+"""Metrics that make a heartbeat, in the order of :func:`heartbeat`, and their largest values."""
 COUNTS = {semconv.RECORDS_DROPPED.name: _MAX_STEP, semconv.RECORDS_FOLDED.name: _MAX_STEP}
 """Metrics that count by an attribute, and their largest values."""
 MAX_VALUES = {**NUMBERS, **COUNTS}
+HEARTBEAT_METRICS = frozenset((*MAX_VALUES, semconv.RANK_INFO.name))
+_PASSTHROUGH: Final = {metric.name: metric for metric in semconv.PASSTHROUGH_METRICS}
 DATA_OF = {
-    **dict.fromkeys((*MAX_VALUES, semconv.RANK_INFO.name), ("gauge", "sum")),
-    **dict.fromkeys((metric.name for metric in semconv.PASSTHROUGH_METRICS), ("gauge", "sum")),
+    **dict.fromkeys((*HEARTBEAT_METRICS, *_PASSTHROUGH), ("gauge", "sum")),
     semconv.SECTION_DURATION.name: ("histogram", "exponential_histogram"),
     semconv.KERNEL_DURATION.name: ("exponential_histogram",),
 }
 """In which kinds of data a metric may come."""
 TEXTS = (semconv.SECTION, semconv.PHASE, semconv.OUTCOME)
-"""Attributes of a number's point that are texts of the heartbeat, in the order in which
-:func:`heartbeat` takes them."""
-
-Numbers: TypeAlias = tuple[
-    float | None, float | None, float | None, float | None, float | None
-]  # of NUMBERS
-Texts: TypeAlias = tuple[str, str, str]  # of TEXTS
+"""Attributes of a number's point that are texts of the heartbeat, in the order of
+:func:`heartbeat`."""
 
 
 class RankDescription(NamedTuple):
-    """What a rank tells of itself beside its identity; see :class:`Heartbeat`."""
+    """What a rank says of itself, apart from its identity; see :class:`Heartbeat`."""
 
-    gpu_tier: str = ""
-    gpu_reason: str = ""
-    page: bool | None = None
-    team: str = ""
-    is_ending: bool = False
-
-
-NO_DESCRIPTION = RankDescription()
+    gpu_tier: str
+    gpu_reason: str
+    page: bool | None
+    team: str
+    is_ending: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedMetrics:
-    """One metrics request: signs of life, times of sections and kernels, numbers that are shown as
-    told, and data points by what they were.
+    """One metrics request: heartbeats, times of sections and kernels, metrics that pass through,
+    and data points by what they were.
 
-    ``used`` points make heartbeats or are shown as told, ``section_times`` histograms of sections,
+    ``used`` points make heartbeats or pass through, ``section_times`` histograms of sections,
     ``kernel_times`` those of kernels, ``unknown`` ones are metrics of others (or no numbers),
     ``no_rank`` ones of ours do not say who sent them, ``not_delta`` are kernel histograms that are
     not deltas.
@@ -86,7 +78,7 @@ class DecodedMetrics:
     heartbeats: tuple[Heartbeat, ...]
     section_times: tuple[SectionTimes, ...] = ()
     kernel_times: KernelTimes | None = None
-    told: tuple[PassthroughMetric, ...] = ()
+    passthrough: tuple[PassthroughMetric, ...] = ()
     points: dict[str, int]
 
     @property
@@ -97,13 +89,17 @@ class DecodedMetrics:
 
 def heartbeat(
     source: Source,
-    numbers: Numbers,
-    texts: Texts,
+    numbers: Sequence[float | None],
+    texts: Sequence[str],
     dropped: dict[str, int],
     folded: dict[str, int],
-    told: RankDescription = NO_DESCRIPTION,
+    description: RankDescription,
 ) -> Heartbeat:
-    """A heartbeat of what the points of one process told."""
+    """A heartbeat of what the points of one process say.
+
+    Args:
+        numbers, texts: of ``NUMBERS`` and ``TEXTS``; None and "" where there is none.
+    """
     sent_at_s, progress_at_s, step, open_time_s, finished_at_s = numbers
     section, phase, outcome = texts
     known: Outcome = outcome if outcome in semconv.OUTCOMES else "unknown"
@@ -119,41 +115,32 @@ def heartbeat(
         outcome=None if finished_at_s is None else known,
         dropped=dropped,
         folded=folded,
-        gpu_tier=told.gpu_tier,
-        gpu_reason=told.gpu_reason,
-        page=told.page,
-        team=told.team,
-        is_ending=told.is_ending,
+        gpu_tier=description.gpu_tier,
+        gpu_reason=description.gpu_reason,
+        page=description.page,
+        team=description.team,
+        is_ending=description.is_ending,
     )
 
 
 def describe_rank(description: Values, resource: Values) -> RankDescription:
-    """What a rank tells of itself.
+    """What a rank says of itself.
 
     Args:
         description: attributes of ``straggler.rank.info``.
         resource: those of the resource; what the description says wins.
     """
-    tier, reason = _gpu_told(description)
+    tier = description.get(semconv.GPU_TIMING_TIER)
+    reason = description.get(semconv.GPU_TIMING_REASON) if tier in semconv.GPU_TIERS else None
     page = as_bool(description.get(semconv.RUN_PAGE))
     team = description.get(semconv.TEAM) or resource.get(semconv.TEAM)
     return RankDescription(
-        gpu_tier=tier,
-        gpu_reason=reason,
+        gpu_tier=str(tier) if tier in semconv.GPU_TIERS else "",
+        gpu_reason=as_text(reason) if isinstance(reason, str) else "",
         page=as_bool(resource.get(semconv.RUN_PAGE)) if page is None else page,
         team=as_text(str(team)) if team else "",
         is_ending=bool(as_bool(description.get(semconv.RANK_ENDING))),
     )
-
-
-def _gpu_told(description: Values) -> tuple[str, str]:
-    tier, reason = (
-        description.get(semconv.GPU_TIMING_TIER),
-        description.get(semconv.GPU_TIMING_REASON),
-    )
-    if tier not in semconv.GPU_TIERS:
-        return "", ""
-    return str(tier), as_text(reason) if isinstance(reason, str) else ""
 
 
 def as_text(value: str) -> str:
@@ -166,39 +153,37 @@ def count_name(name: Value) -> str:
     return str(name or "unknown")[:_MAX_TEXT]
 
 
-def add_count(counts: dict[str, int], name: Value, count: int, most: int) -> None:
+def add_count(counts: dict[str, int], name: Value, count: int, limit: int) -> None:
     """Keep a count if there is room for it."""
-    if len(counts) < most:
+    if len(counts) < limit:
         counts[count_name(name)] = count
 
 
-_BY_NAME: Final = {metric.name: metric for metric in semconv.PASSTHROUGH_METRICS}
+# --- metrics that pass through ------------------------------------------------------------------
+
 _MAX_NUMBER: Final = 2.0**63
-_NAMES: Final = tuple(name.encode() for name in _BY_NAME)
+_PASSTHROUGH_NAMES: Final = tuple(name.encode() for name in _PASSTHROUGH)
 
 
 def may_have_passthrough(body: bytes) -> bool:
     """Whether there can be such points in a request. Cost: a dozen searches, each about 1 GB/s."""
-    return any(name in body for name in _NAMES)
-
-
-def is_passthrough(name: str) -> bool:
-    """Whether the metric is one of them."""
-    return name in _BY_NAME
+    return any(name in body for name in _PASSTHROUGH_NAMES)
 
 
 def passthrough_metric(
-    metric: Any, number: float | None, found: Mapping[str, Value], source: Source
+    metric: Any, number: float | None, attributes: Mapping[str, Value], source: Source
 ) -> PassthroughMetric | None:
     """One data point; None if it makes no sense, or is a change rather than a running total."""
-    known = _BY_NAME[metric.name]
+    known = _PASSTHROUGH[metric.name]
     if number is None or not 0.0 <= number <= _MAX_NUMBER:
         return None
     if metric.HasField("sum") and metric.sum.aggregation_temporality != _CUMULATIVE:
         return None
-    values = tuple(as_text(str(found.get(key, ""))) for key in known.labels or ())
+    values = tuple(as_text(str(attributes.get(key, ""))) for key in known.labels or ())
     return PassthroughMetric(source, known, values, number)
 
+
+# --- histograms ---------------------------------------------------------------------------------
 
 UNITS_S = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 """Seconds per unit in which section times may come."""
@@ -212,7 +197,12 @@ _SCALES = range(-10, 21)
 
 
 def section_times(
-    metric: Any, which: str, point: Any, source: Source, found: dict[str, Value], aliases: Aliases
+    metric: Any,
+    which: str,
+    point: Any,
+    source: Source,
+    attributes: dict[str, Value],
+    aliases: Aliases,
 ) -> SectionTimes | None:
     """Read one data point; None if it makes no sense.
 
@@ -221,11 +211,11 @@ def section_times(
         which: ``histogram`` or ``exponential_histogram``.
         point: one of its points.
         source: who sent it.
-        found: the attributes of the point.
+        attributes: of the point.
         aliases: says which attribute names the section.
     """
     temporality = getattr(metric, which).aggregation_temporality
-    section = section_named(found, aliases)
+    section = section_named(attributes, aliases)
     unit_s = UNITS_S.get(metric.unit)
     if section is None or unit_s is None or temporality not in (_DELTA, _CUMULATIVE):
         return None
@@ -253,12 +243,13 @@ def has_interval(point: Any) -> bool:
     return 0 < end_ns < 2**63 and start_ns <= end_ns and not point.flags & _NO_VALUE
 
 
-def section_named(found: Mapping[str, Value], aliases: Aliases) -> Section | None:
+def section_named(attributes: Mapping[str, Value], aliases: Aliases) -> Section | None:
     """The section that the attributes of a point name; None if they name none."""
-    name = next((found[key] for key in aliases.section if found.get(key)), None)
+    name = next((attributes[key] for key in aliases.section if attributes.get(key)), None)
     if name is None:
         return None
-    return section_of(str(name), found.get(semconv.SECTION_KIND), found.get(semconv.PHASE))
+    kind, phase = attributes.get(semconv.SECTION_KIND), attributes.get(semconv.PHASE)
+    return section_of(str(name), kind, phase)
 
 
 def _explicit(point: Any, unit_s: float) -> Buckets | None:
@@ -324,7 +315,7 @@ def add_kernel_times(
     metric: Any,
     point: Any,
     source: Source,
-    found: dict[str, Value],
+    attributes: dict[str, Value],
     aliases: Aliases,
     to: KernelTimesBuilder,
 ) -> str:
@@ -334,13 +325,13 @@ def add_kernel_times(
         metric: the message ``Metric``, with an exponential histogram.
         point: one of its points.
         source: who sent it.
-        found: the attributes of the point.
+        attributes: of the point.
         aliases: says which attribute names the section.
         to: where it is added.
     """
     if metric.exponential_histogram.aggregation_temporality != _DELTA:
         return NOT_DELTA
-    cell = cell_named(found, aliases)
+    cell = cell_named(attributes, aliases)
     if cell is None or metric.unit not in UNITS or not has_interval(point):
         return MALFORMED
     buckets = exponential_buckets(point)
@@ -363,13 +354,13 @@ def add_kernel_times(
     return KERNEL_TIMES
 
 
-def cell_named(found: Mapping[str, Value], aliases: Aliases) -> KernelCell | None:
+def cell_named(attributes: Mapping[str, Value], aliases: Aliases) -> KernelCell | None:
     """The kernel and section that the attributes of a point name; None if they name no kernel."""
-    name = found.get(semconv.KERNEL)
+    name = attributes.get(semconv.KERNEL)
     if not isinstance(name, str) or not 0 < len(name) <= MAX_KERNEL_NAME:
         return None
-    told = found.get(semconv.KERNEL_CLASS)
+    told = attributes.get(semconv.KERNEL_CLASS)
     known = next((c for c in semconv.KERNEL_CLASSES if c == told), kernel_class_of(name))
-    section = section_named(found, aliases)
+    section = section_named(attributes, aliases)
     kernel = Kernel(name, known)
     return KernelCell("" if section is None else section.name, kernel)

@@ -1,14 +1,9 @@
-"""Metrics requests read by the extension module: one heartbeat at once, rules asked for once per
-case.
-
-As with spans (``native_scan.py``), C++ walks the bytes and tells cases apart; what a case means is
-decided here, with the code that reads point by point. Whatever C++ does not take is left to
-protobuf's own parser, so it decides what is no request.
+"""Metrics requests read by the extension module, as spans are (``native_scan.py``): a heartbeat at
+once, and what a case means decided by the code that reads point by point.
 """
 
 from __future__ import annotations
 
-import threading
 from types import ModuleType
 from typing import Any
 
@@ -44,131 +39,59 @@ from otel_straggler.wire.metric_rules import (
     heartbeat,
     section_named,
 )
+from otel_straggler.wire.native_scan import Cases, CodeTable
 
 _NUMBER, _COUNTS, _INFO, _TIMES, _KERNELS = range(5)
-_SENDER_ASKED, _DESCRIPTION_ASKED, _TEXT_ASKED, _COUNTED_ASKED, _SECTION_ASKED, _CELL_ASKED = range(
-    6
-)
-_FULL = 2
-_MAX_PASSES = 8
-"""A request is read once more for senders, and once for what describes them; the rest is for other
-threads."""
+_TEXT, _COUNT_NAME, _SECTION, _CELL = range(2, 6)
+"""Cases of the scanner; 0 and 1 are senders, the second with a description."""
 _OWN_USES = (USED, SECTION_TIMES, UNKNOWN, MALFORMED, KERNEL_TIMES, NOT_DELTA)
-_USE_NUMBERS = {use: number for number, use in enumerate(USES)}
+_USE_CODES = {use: number for number, use in enumerate(USES)}
 _SLOTS = (*TEXTS, semconv.REASON)
 _NO_SLOT = len(_SLOTS)
-_UNKNOWN_OUTCOME = "unknown"
 
 
-class NativeMetrics:
-    """Decodes metrics requests; safe to use from several threads.
-
-    Memory is bounded: when there is no room for another case, it begins anew.
-    """
-
-    def __init__(self, native: ModuleType, aliases: Aliases, resources: Resources) -> None:
-        self._native = native
-        self._aliases = aliases
-        self._resources = resources
-        self._cases = _Cases(native, aliases, resources)
-
-    def decode(self, body: bytes) -> DecodedMetrics | None:
-        """None if protobuf's own parser has to read it.
-
-        Raises:
-            DecodeError: it is no request.
-        """
-        found = self._cases.decode(body)
-        if found != _FULL:
-            return found if isinstance(found, DecodedMetrics) else None
-        fresh = _Cases(self._native, self._aliases, self._resources)
-        found = fresh.decode(body)
-        if not isinstance(found, DecodedMetrics):
-            return None
-        self._cases = fresh
-        return found
-
-
-class _Cases:
-    """What a scanner has been told, and the names that its codes stand for."""
+class MetricCases(Cases[DecodedMetrics]):
+    """Cases of metrics requests: senders, their descriptions, texts, sections and kernels."""
 
     def __init__(self, native: ModuleType, aliases: Aliases, resources: Resources) -> None:
         self._aliases = aliases
         self._resources = resources
-        self._lock = threading.Lock()
-        self._source_codes: dict[tuple[Source, RankDescription], int] = {}
-        self._tellings: list[RankDescription] = []
-        self._section_codes: dict[Section, int] = {}
-        self._cell_codes: dict[KernelCell, int] = {}
-        self._text_codes: dict[str, int] = {}
-        self._sources: list[Source] = []
-        self._sections: list[Section] = []
-        self._cells: list[KernelCell] = []
-        self._texts: list[str] = []
-        uses = tuple(_USE_NUMBERS[use] for use in _OWN_USES)
+        self._senders = CodeTable[tuple[Source, RankDescription]]()
+        self._sections = CodeTable[Section]()
+        self._cells = CodeTable[KernelCell]()
+        self._texts = CodeTable[str]()
+        uses = tuple(_USE_CODES[use] for use in _OWN_USES)
         units = list(UNITS_S.items())
-        self._scanner = native.MetricScanner(_keys(aliases), _metrics(), units, uses)
-
-    def decode(self, body: bytes) -> DecodedMetrics | int:
-        """What is in the body; or that it is unfamiliar, or that there is no room for its cases.
-
-        Raises:
-            DecodeError: it is no request.
-        """
-        for _ in range(_MAX_PASSES):
-            found = self._scanner.scan(body)
-            if isinstance(found, tuple):
-                return self._decoded(*found)
-            if isinstance(found, int):
-                return found
-            for asked, number, context, sample in found:
-                self._scanner.learn(asked, number, *self._answer(asked, context, sample))
-        return 1
+        super().__init__(native.MetricScanner(_keys(aliases), _metrics(), units, uses))
 
     # --- answers ----------------------------------------------------------------------------
 
-    def _answer(self, asked: int, context: bytes, sample: bytes) -> tuple[int, int]:
-        """A code, or -1; and for a sender that is none what becomes of its points.
+    def _teach(self, case: int, number: int, context: bytes, sample: bytes) -> None:
+        attributes = read_attributes(ResourceMessage.FromString(sample).attributes)
+        code, use = -1, 0
+        if case == _SECTION:
+            section = section_named(attributes, self._aliases)
+            code = -1 if section is None else self._sections.code(section)
+        elif case == _CELL:
+            cell = cell_named(attributes, self._aliases)
+            code = -1 if cell is None else self._cells.code(cell)
+        elif case in (_TEXT, _COUNT_NAME):
+            value = next(iter(attributes.values()), None)
+            text = count_name(value) if case == _COUNT_NAME else as_text(str(value))
+            code = self._texts.code(text)
+        else:
+            code, use = self._sender(context, attributes)
+        self._scanner.learn(case, number, code, use)
 
-        Raises:
-            DecodeError: the context is no resource.
-        """
-        told = read_attributes(ResourceMessage.FromString(sample).attributes)
-        if asked == _SECTION_ASKED:
-            section = section_named(told, self._aliases)
-            known = None if section is None else (section, self._section_codes, self._sections)
-            return (-1 if known is None else self._code(*known)), 0
-        if asked == _CELL_ASKED:
-            cell = cell_named(told, self._aliases)
-            return (-1 if cell is None else self._code(cell, self._cell_codes, self._cells)), 0
-        if asked in (_TEXT_ASKED, _COUNTED_ASKED):
-            value = next(iter(told.values()), None)
-            text = count_name(value) if asked == _COUNTED_ASKED else as_text(str(value))
-            return self._code(text, self._text_codes, self._texts), 0
-        return self._source(context, told)
-
-    def _source(self, resource: bytes, told: dict[str, Value]) -> tuple[int, int]:
+    def _sender(self, resource: bytes, attributes: dict[str, Value]) -> tuple[int, int]:
+        """A code for a sender and all that it says of itself, which changes while a rank is the
+        same; for a sender that is none, -1 and what becomes of its points."""
         known = self._resources.read_bytes(resource)
-        identity = known.overridden_by(told) if told else known.identity
+        identity = known.overridden_by(attributes) if attributes else known.identity
         if identity.source is None:
-            return -1, _USE_NUMBERS[identity.outcome]
-        return self._source_code(identity.source, describe_rank(told, known.values)), 0
-
-    def _source_code(self, source: Source, told: RankDescription) -> int:
-        """One for all that it tells of itself, which changes while a rank is the same."""
-        with self._lock:
-            code = self._source_codes.setdefault((source, told), len(self._sources))
-            if code == len(self._sources):
-                self._tellings.append(told)
-                self._sources.append(source)
-            return code
-
-    def _code(self, name: Any, codes: dict[Any, int], names: list[Any]) -> int:
-        with self._lock:
-            code = codes.setdefault(name, len(names))
-            if code == len(names):
-                names.append(name)
-            return code
+            return -1, _USE_CODES[identity.outcome]
+        description = describe_rank(attributes, known.values)
+        return self._senders.code((identity.source, description)), 0
 
     # --- columns ----------------------------------------------------------------------------
 
@@ -179,7 +102,6 @@ class _Cases:
         kernels: tuple[bytearray, ...] | None,
         points: tuple[int, ...],
     ) -> DecodedMetrics:
-        """What the columns of a scan stand for."""
         return DecodedMetrics(
             heartbeats=tuple([self._heartbeat(*beat) for beat in beats]),
             section_times=tuple([self._times(*one) for one in times]) if times else (),
@@ -201,18 +123,19 @@ class _Cases:
         dropped: list[tuple[int, int]] | None,
         folded: list[tuple[int, int]] | None,
     ) -> Heartbeat:
-        texts = self._texts
+        texts = self._texts.names
+        sender, description = self._senders.names[source]
         return heartbeat(
-            self._sources[source],
+            sender,
             (sent_at_s, progress_at_s, step, open_time_s, finished_at_s),
             (
                 "" if section < 0 else texts[section],
                 "" if phase < 0 else texts[phase],
-                _UNKNOWN_OUTCOME if outcome < 0 else texts[outcome],
+                "" if outcome < 0 else texts[outcome],
             ),
             {texts[name]: count for name, count in dropped} if dropped else {},
             {texts[name]: count for name, count in folded} if folded else {},
-            self._tellings[source],
+            description,
         )
 
     def _times(
@@ -234,8 +157,8 @@ class _Cases:
         zero_bound: float,
     ) -> SectionTimes:
         return SectionTimes(
-            source=self._sources[source],
-            section=self._sections[section],
+            source=self._senders.names[source][0],
+            section=self._sections.names[section],
             start_ns=start_ns,
             end_ns=end_ns,
             is_cumulative=is_cumulative,
@@ -261,8 +184,8 @@ class _Cases:
         sources, source = np.unique(source, return_inverse=True)
         cells, cell = np.unique(cell, return_inverse=True)
         return KernelTimes(
-            sources=tuple(self._sources[code] for code in sources.tolist()),
-            cells=tuple(self._cells[code] for code in cells.tolist()),
+            sources=tuple(self._senders.names[code][0] for code in sources.tolist()),
+            cells=tuple(self._cells.names[code] for code in cells.tolist()),
             source=source.astype(np.int32),
             cell=cell.astype(np.int32),
             start_ns=start_ns,

@@ -1,4 +1,4 @@
-"""Trace requests read by the extension module: columns at once, rules asked for once per case.
+"""Requests read by the extension module: columns at once, rules asked for once per case.
 
 C++ walks the bytes and tells cases apart; what a case means is decided here, with the code that
 reads span by span. Whatever C++ does not take is left to protobuf's own parser, so it decides what
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
@@ -37,14 +39,16 @@ from otel_straggler.wire.span_rules import (
     step_of,
 )
 
+_Name = TypeVar("_Name")
+_Decoded = TypeVar("_Decoded")
 _NUMBER, _WHO, _SHAPE, _SECTION, _FOREIGN = range(5)
-_SCOPE_ASKED, _SENDER_ASKED, _SHAPE_ASKED = range(3)
+_SCOPE, _SENDER, _SHAPE_OF_SPAN = range(3)
 _UNFAMILIAR, _FULL = 1, 2
 _FROM_IDS, _FIXED, _FROM_NUMBER = range(3)
-_NOT_TOLD, _NO_NUMBER = -1, -2
+_ABSENT, _NO_NUMBER = -1, -2
 _MAX_NUMBERS = 64
 _MAX_PASSES = 8
-"""A request is read once more for scopes, and once for shapes; the rest is for other threads."""
+"""A request is read again for each kind of case at most; the rest is for other threads."""
 _FOLDS = (
     semconv.FOLD_COUNT,
     semconv.FOLD_SUM,
@@ -56,59 +60,102 @@ _FOLDS = (
 _OUTCOME_CODES = {outcome: number for number, outcome in enumerate(SPAN_OUTCOMES)}
 
 
-class NativeScan:
-    """Decodes trace requests; safe to use from several threads.
+class CodeTable(Generic[_Name]):
+    """Numbers for names, in the order of their first use. Safe to use from several threads."""
 
-    Memory is bounded: when there is no room for another case, it begins anew.
+    def __init__(self) -> None:
+        self.names: list[_Name] = []
+        self._codes: dict[_Name, int] = {}
+        self._lock = threading.Lock()
+
+    def code(self, name: _Name) -> int:
+        with self._lock:
+            code = self._codes.setdefault(name, len(self.names))
+            if code == len(self.names):
+                self.names.append(name)
+            return code
+
+
+class Cases(ABC, Generic[_Decoded]):
+    """A scanner of the extension module, what it has been taught, and the names of its codes."""
+
+    def __init__(self, scanner: Any) -> None:
+        self._scanner = scanner
+
+    def decode(self, body: bytes) -> _Decoded | int:
+        """What is in the body; or that it is unfamiliar, or that there is no room for its cases.
+
+        Raises:
+            DecodeError: it is no request.
+        """
+        for _ in range(_MAX_PASSES):
+            result = self._scanner.scan(body)
+            if isinstance(result, tuple):
+                return self._decoded(*result)
+            if isinstance(result, int):
+                return result
+            for case, number, context, sample in result:
+                self._teach(case, number, context, sample)
+        return _UNFAMILIAR
+
+    @abstractmethod
+    def _teach(self, case: int, number: int, context: bytes, sample: bytes) -> None:
+        """Decide over one case.
+
+        Raises:
+            DecodeError: context or sample is not what it should be.
+        """
+
+    @abstractmethod
+    def _decoded(self, *columns: Any) -> _Decoded:
+        """The meaning of the columns of a scan."""
+
+
+class NativeDecoder(Generic[_Decoded]):
+    """Decodes requests; safe to use from several threads.
+
+    Memory is bounded: when there is no room for another case, all are learned again.
     """
 
-    def __init__(self, native: ModuleType, keys: Keys, resources: Resources) -> None:
-        self._native = native
-        self._keys = keys
-        self._resources = resources
-        self._cases = _Cases(native, keys, resources)
+    def __init__(self, make_cases: Callable[[], Cases[_Decoded]]) -> None:
+        self._make_cases = make_cases
+        self._cases = make_cases()
 
-    @staticmethod
-    def can_read(keys: Keys) -> bool:
-        """Whether each key means one thing only, as C++ needs it; the built-in ones do."""
-        others = keys.wanted - keys.numbers - keys.identity
-        return len(keys.numbers) <= _MAX_NUMBERS and len(keys.wanted) == sum(
-            map(len, (others, keys.numbers, keys.identity))
-        )
-
-    def decode(self, body: bytes) -> DecodedSpans | None:
+    def decode(self, body: bytes) -> _Decoded | None:
         """None if protobuf's own parser has to read it.
 
         Raises:
             DecodeError: it is no request.
         """
-        found = self._cases.decode(body)
-        if found != _FULL:
-            return found if isinstance(found, DecodedSpans) else None
-        fresh = _Cases(self._native, self._keys, self._resources)
-        found = fresh.decode(body)
-        if not isinstance(found, DecodedSpans):
-            return None
-        self._cases = fresh
-        return found
+        result = self._cases.decode(body)
+        if result == _FULL:
+            fresh = self._make_cases()
+            result = fresh.decode(body)
+            if not isinstance(result, int):
+                self._cases = fresh
+        return None if isinstance(result, int) else result
 
 
-class _Cases:
-    """What a scanner has been told, and the names that its codes stand for."""
+def can_scan(keys: Keys) -> bool:
+    """Whether each key means one thing only, as C++ needs it; the built-in ones do."""
+    others = keys.wanted - keys.numbers - keys.identity
+    return len(keys.numbers) <= _MAX_NUMBERS and len(keys.wanted) == sum(
+        map(len, (others, keys.numbers, keys.identity))
+    )
+
+
+class SpanCases(Cases[DecodedSpans]):
+    """Cases of trace requests: scopes, senders, and shapes of spans."""
 
     def __init__(self, native: ModuleType, keys: Keys, resources: Resources) -> None:
         self._keys = keys
         self._resources = resources
         self._slots = {key: slot for slot, key in enumerate(sorted(keys.numbers))}
-        self._lock = threading.Lock()
-        self._sources: dict[Source, int] = {}
-        self._sections: dict[Section, int] = {}
-        self._source_list: list[Source] = []
-        self._section_list: list[Section] = []
+        self._sources = CodeTable[Source]()
+        self._sections = CodeTable[Section]()
         outcomes = (ROW, BAD_ID, BAD_TIME, DURATION_NOT_POSITIVE)
-        self._scanner = native.Scanner(
-            self._roles(), tuple(_OUTCOME_CODES[outcome] for outcome in outcomes)
-        )
+        codes = tuple(_OUTCOME_CODES[outcome] for outcome in outcomes)
+        super().__init__(native.Scanner(self._roles(), codes))
 
     def _roles(self) -> list[tuple[str, int, int]]:
         roles = {**dict.fromkeys(self._keys.wanted, _SHAPE), semconv.SECTION: _SECTION}
@@ -117,52 +164,31 @@ class _Cases:
         roles |= dict.fromkeys(_FOLDS, _FOREIGN)
         return [(key, role, self._slots.get(key, 0)) for key, role in sorted(roles.items())]
 
-    def decode(self, body: bytes) -> DecodedSpans | int:
-        """What is in the body; or that it is unfamiliar, or that there is no room for its cases.
-
-        Raises:
-            DecodeError: it is no request.
-        """
-        for _ in range(_MAX_PASSES):
-            found = self._scanner.scan(body)
-            if isinstance(found, tuple):
-                return self._decoded(found)
-            if isinstance(found, int):
-                return found
-            for question in found:
-                self._answer(*question)
-        return _UNFAMILIAR
-
     # --- answers ----------------------------------------------------------------------------
 
-    def _answer(self, asked: int, number: int, context: bytes, sample: bytes) -> None:
-        """Decide over one case.
-
-        Raises:
-            DecodeError: it is no scope, resource or span.
-        """
-        if asked == _SCOPE_ASKED:
+    def _teach(self, case: int, number: int, context: bytes, sample: bytes) -> None:
+        if case == _SCOPE:
             self._scanner.learn_scope(number, _is_own(sample))
-        elif asked == _SENDER_ASKED:
-            self._answer_sender(number, context, sample)
+        elif case == _SENDER:
+            self._teach_sender(number, context, sample)
         else:
-            self._answer_shape(number, Span.FromString(sample), is_own=_is_own(context))
+            self._teach_shape(number, Span.FromString(sample), is_own=_is_own(context))
 
-    def _answer_sender(self, number: int, resource: bytes, sample: bytes) -> None:
+    def _teach_sender(self, number: int, resource: bytes, sample: bytes) -> None:
         found = self._keys.find(Span.FromString(sample))
         identity = self._keys.who(self._resources.read_bytes(resource), found)
         if identity.source is None:
             self._scanner.learn_sender(number, -1, _OUTCOME_CODES[identity.outcome])
         else:
-            code = self._code(identity.source, self._sources, self._source_list)
+            code = self._sources.code(identity.source)
             self._scanner.learn_sender(number, code, 0)
 
-    def _answer_shape(self, number: int, span: Any, *, is_own: bool) -> None:
+    def _teach_shape(self, number: int, span: Any, *, is_own: bool) -> None:
         found = self._keys.find(span)
         key, outcome = shape_of(span, found, self._keys, is_own=is_own)
         section = -1
         if key is not None:
-            section = self._code(section_of(*key), self._sections, self._section_list)
+            section = self._sections.code(section_of(*key))
         self._scanner.learn_shape(
             number,
             section,
@@ -188,7 +214,7 @@ class _Cases:
         """Basis, and where the times are that it needs; ``_NO_NUMBER`` for what is none."""
         basis = basis_of(found.get(semconv.TIME_BASIS))
         busy, nccl, kernel = (
-            self._slot(found, key, _NO_NUMBER) if key in found else _NOT_TOLD for key in GPU_KEYS
+            self._slot(found, key, _NO_NUMBER) if key in found else _ABSENT for key in GPU_KEYS
         )
         return (basis, busy, nccl, kernel)
 
@@ -199,25 +225,17 @@ class _Cases:
             return other
         return self._slots[key]
 
-    def _code(self, name: Any, codes: dict[Any, int], names: list[Any]) -> int:
-        with self._lock:
-            code = codes.setdefault(name, len(names))
-            if code == len(names):
-                names.append(name)
-            return code
-
     # --- columns ----------------------------------------------------------------------------
 
-    def _decoded(self, found: tuple[Any, ...]) -> DecodedSpans:
-        """What the columns of a scan stand for."""
+    def _decoded(self, *columns: Any) -> DecodedSpans:
         (
             source, section, step, start, duration, seq, tokens, gpu, sources, sections, outcomes,
             progress, refused,
-        ) = found  # fmt: skip
+        ) = columns  # fmt: skip
         rows = np.frombuffer(source, np.int32)
         batch = ObservationBatch(
-            sources=tuple([self._source_list[code] for code in sources]),
-            sections=tuple([self._section_list[code] for code in sections]),
+            sources=tuple([self._sources.names[code] for code in sources]),
+            sections=tuple([self._sections.names[code] for code in sections]),
             source=rows,
             section=np.frombuffer(section, np.int32),
             kernel=np.full(len(rows), NO_KERNEL, np.int32),
@@ -231,7 +249,7 @@ class _Cases:
         return DecodedSpans(
             batch=batch,
             outcomes={SPAN_OUTCOMES[outcome]: count for outcome, count in outcomes.items()},
-            progress={self._source_list[code]: Progress(*far) for code, *far in progress},
+            progress={self._sources.names[code]: Progress(*far) for code, *far in progress},
             refused_gpu_times=refused,
         )
 

@@ -56,7 +56,7 @@ NewestPoints: TypeAlias = dict[tuple[Process, str], _Newest]
 
 
 class HistogramDeltas:
-    """Remembers the newest point of every rank's sections.
+    """Compares every point with the newest one of its series.
 
     A cumulative point adds what it has more than the one before; one that began later than the one
     before is a reset and adds all it has. What is delivered again or late adds nothing. The first
@@ -67,26 +67,25 @@ class HistogramDeltas:
         fresh_s: see above.
 
     Attributes:
-        n_series: how many are remembered; whoever keeps them elsewhere and drops some sets it.
+        n_series: how many are remembered; whoever drops some sets it.
     """
 
     def __init__(self, fresh_s: float) -> None:
         self._fresh_ns = fresh_s * 1e9
-        self._newest: NewestPoints = {}
         self.n_series = 0
         self.counts: Counter[str] = Counter()
 
-    def take(self, times: SectionTimes, newest: NewestPoints | None = None) -> SectionTimes | None:
+    def observe(self, times: SectionTimes, newest: NewestPoints) -> SectionTimes | None:
         """What the point adds; None if nothing. ``counts`` says what became of it.
 
         Args:
-            newest: where the newest points of its world are kept; here, if it is left out.
+            newest: the newest points of its world, to which it is added.
         """
-        outcome, added = self._take(times, self._newest if newest is None else newest)
+        outcome, added = self._observe(times, newest)
         self.counts[outcome] += 1
         return added
 
-    def _take(self, times: SectionTimes, known: NewestPoints) -> tuple[str, SectionTimes | None]:
+    def _observe(self, times: SectionTimes, known: NewestPoints) -> tuple[str, SectionTimes | None]:
         key = process_of(times.source), times.section.name
         before = known.get(key)
         if before is None:

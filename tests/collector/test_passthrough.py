@@ -40,7 +40,7 @@ def power(value: float, who: Source | None = None, gpu: str = "GPU-1") -> Passth
 
 
 def tell(store: RunStore, *told: PassthroughMetric, now_s: float = NOW_S) -> None:
-    store.observe_passthrough(DecodedMetrics(heartbeats=(), told=told, points={}), now_s)
+    store.observe_passthrough(DecodedMetrics(heartbeats=(), passthrough=told, points={}), now_s)
 
 
 def tell_kernels(

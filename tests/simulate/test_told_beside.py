@@ -37,7 +37,7 @@ def told_by(run: SimulatedRun, ending: Ending | None = None) -> list[DecodedMetr
 
 def newest(requests: list[DecodedMetrics]) -> dict[tuple[int, Metric, tuple[str, ...]], float]:
     """By rank, metric and attributes."""
-    told: list[PassthroughMetric] = [one for each in requests for one in each.told]
+    told: list[PassthroughMetric] = [one for each in requests for one in each.passthrough]
     return {(one.source.rank, one.metric, one.values): one.value for one in told}
 
 
@@ -85,7 +85,7 @@ def test_totals_grow() -> None:
     energy = [
         one.value
         for each in told_by(run)
-        for one in each.told
+        for one in each.passthrough
         if (one.metric, one.source.rank) == (semconv.HW_ENERGY, 0)
     ]
     assert energy == sorted(energy)

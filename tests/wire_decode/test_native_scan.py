@@ -25,7 +25,7 @@ from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import encode_requests
 from otel_straggler.wire.decode_spans import SpanDecoder
 from otel_straggler.wire.identity import Aliases
-from otel_straggler.wire.native_scan import NativeScan
+from otel_straggler.wire.native_scan import can_scan
 from otel_straggler.wire.span_rules import DecodedSpans, Keys, SpanNames
 
 from . import protobuf_by_hand as by_hand
@@ -248,7 +248,7 @@ def test_keys_of_the_user_are_read_too() -> None:
     assert isinstance(found, DecodedSpans)
     assert (found.batch.sources[0].rank, found.batch.step.tolist()) == (3, [12])
     twice = Aliases().extended(step=("both",), rank=("both",))
-    assert not NativeScan.can_read(Keys.of(twice, SpanNames()))
+    assert not can_scan(Keys.of(twice, SpanNames()))
     decoded = SpanDecoder(twice).decode(_one_span({"both": 3}))
     assert (decoded.batch.sources[0].rank, decoded.batch.step.tolist()) == (3, [3])
 

@@ -20,7 +20,13 @@ from otel_straggler.model.rank_metrics import Buckets, SectionTimes
 from otel_straggler.wire.decode_metrics import MetricDecoder
 from otel_straggler.wire.encode_metrics import SectionHistogram, encode_histograms
 from otel_straggler.wire.metric_rules import DecodedMetrics
-from otel_straggler.wire.section_rows import MAX_ROWS, HistogramDeltas, rows_of, run_times_s
+from otel_straggler.wire.section_rows import (
+    MAX_ROWS,
+    HistogramDeltas,
+    NewestPoints,
+    rows_of,
+    run_times_s,
+)
 
 SECOND = 10**9
 WHO = Source(run_id="run", rank=3, session_id="s")
@@ -172,10 +178,10 @@ def test_a_cumulative_point_adds_what_came_since_the_one_before(
     before: list[float], since: list[float], scale: int, coarser: int
 ) -> None:
     """Also where the buckets became coarser meanwhile, as they do when the range grows."""
-    deltas = HistogramDeltas(math.inf)
-    deltas.take(point(exponential(before, scale), 1, 60, is_cumulative=True))
+    series = Series()
+    series.observe(point(exponential(before, scale), 1, 60, is_cumulative=True))
     later = exponential(before + since, scale - coarser)
-    added = deltas.take(point(later, 1, 120, is_cumulative=True))
+    added = series.observe(point(later, 1, 120, is_cumulative=True))
     assert added is not None
     assert (added.start_ns, added.end_ns) == (60 * SECOND, 120 * SECOND)
     fresh = exponential(since, scale - coarser)
@@ -188,14 +194,25 @@ def cumulative(runs: int, start_s: float, end_s: float) -> SectionTimes:
     return point(explicit([0.2] * runs), start_s, end_s, is_cumulative=True)
 
 
-def adds(deltas: HistogramDeltas, times: SectionTimes) -> int:
-    added = deltas.take(times)
+class Series:
+    """Of one world."""
+
+    def __init__(self, fresh_s: float = math.inf) -> None:
+        self.deltas = HistogramDeltas(fresh_s)
+        self.newest: NewestPoints = {}
+
+    def observe(self, times: SectionTimes) -> SectionTimes | None:
+        return self.deltas.observe(times, self.newest)
+
+
+def adds(series: Series, times: SectionTimes) -> int:
+    added = series.observe(times)
     return 0 if added is None else len(added.buckets)
 
 
 def test_a_later_start_is_a_reset_and_repeated_and_late_points_add_nothing() -> None:
     """OTLP may deliver twice and out of order."""
-    deltas = HistogramDeltas(math.inf)
+    series = Series()
     told = [
         (5, 1, 60),
         (8, 1, 120),
@@ -205,49 +222,49 @@ def test_a_later_start_is_a_reset_and_repeated_and_late_points_add_nothing() -> 
         (9, 1, 140),
         (7, 130, 180),
     ]
-    assert [adds(deltas, cumulative(*one)) for one in told] == [5, 3, 0, 0, 3, 0, 4]
-    assert deltas.counts == {"added": 4, "repeated": 3}
+    assert [adds(series, cumulative(*one)) for one in told] == [5, 3, 0, 0, 3, 0, 4]
+    assert series.deltas.counts == {"added": 4, "repeated": 3}
 
 
 def test_history_is_only_a_baseline() -> None:
     """A collector that starts late does not score hours at once."""
-    deltas = HistogramDeltas(fresh_s=300.0)
-    assert adds(deltas, cumulative(1000, 1, 7200)) == 0
-    assert adds(deltas, cumulative(1004, 1, 7260)) == 4
-    assert deltas.counts == {"baseline": 1, "added": 1}
+    series = Series(fresh_s=300.0)
+    assert adds(series, cumulative(1000, 1, 7200)) == 0
+    assert adds(series, cumulative(1004, 1, 7260)) == 4
+    assert series.deltas.counts == {"baseline": 1, "added": 1}
 
 
 def test_counts_that_shrink_or_other_bounds_are_a_new_baseline() -> None:
     """The sender made a mistake or was changed; nothing can be said of the interval."""
-    deltas = HistogramDeltas(math.inf)
-    assert adds(deltas, cumulative(9, 1, 60)) == 9
-    assert adds(deltas, cumulative(5, 1, 120)) == 0
-    assert adds(deltas, cumulative(7, 1, 180)) == 2
+    series = Series()
+    assert adds(series, cumulative(9, 1, 60)) == 9
+    assert adds(series, cumulative(5, 1, 120)) == 0
+    assert adds(series, cumulative(7, 1, 180)) == 2
     other = point(explicit([0.2] * 9, (0.1, 0.3)), 1, 240, is_cumulative=True)
-    assert adds(deltas, other) == 0
-    assert deltas.counts["baseline"] == 2
+    assert adds(series, other) == 0
+    assert series.deltas.counts["baseline"] == 2
 
 
 def test_every_delta_adds_itself_once() -> None:
     """Also without a start, which is optional there."""
-    deltas = HistogramDeltas(fresh_s=1.0)
+    series = Series(fresh_s=1.0)
     told = [point(explicit([0.1] * n), start, end) for n, start, end in
             [(3, 0, 60), (4, 60, 120), (4, 60, 120), (2, 0, 180), (1, 20, 50)]]  # fmt: skip
-    assert [adds(deltas, one) for one in told] == [3, 4, 0, 2, 0]
+    assert [adds(series, one) for one in told] == [3, 4, 0, 2, 0]
 
 
-def test_processes_sections_and_runs_are_kept_apart_and_forgotten() -> None:
-    """A restarted rank has a new session; a run that is forgotten begins anew."""
-    deltas = HistogramDeltas(math.inf)
+def test_processes_sections_and_runs_are_kept_apart_and_evicted() -> None:
+    """A restarted rank has a new session; a run that is evicted begins again."""
+    series = Series()
     first = cumulative(5, 1, 60)
     others = [
         replace(first, source=replace(WHO, session_id="t")),
         replace(first, source=replace(WHO, rank=4)),
         replace(first, section=Section("backward")),
     ]
-    assert [adds(deltas, one) for one in (first, *others)] == [5, 5, 5, 5]
-    deltas.forget(["run"])
-    assert adds(deltas, first) == 5
+    assert [adds(series, one) for one in (first, *others)] == [5, 5, 5, 5]
+    series.newest.clear()
+    assert adds(series, first) == 5
 
 
 # --- decoding ------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def test_every_such_metric_is_read_with_its_attributes(metric: semconv.Metric) -
     keys = metric.labels
     values = tuple(f"v{at}" for at in range(len(keys)))
     found = all_ways(body((metric, dict(zip(map(str, keys), values, strict=True)), 2.5)))
-    [told] = found.told
+    [told] = found.passthrough
     assert (told.metric, told.values, told.value) == (metric, values, 2.5)
     assert (told.source.run_id, told.source.rank, told.source.node) == ("r", 3, "n")
     assert found.points["used"] == 1
@@ -53,7 +53,7 @@ def test_every_such_metric_is_read_with_its_attributes(metric: semconv.Metric) -
 def test_a_number_that_makes_no_sense_is_left_out(value: float) -> None:
     """It is counted as unknown, and what is beside it is taken."""
     found = all_ways(body((semconv.HW_POWER, GPU, value), (semconv.HW_ENERGY, GPU, 5.0)))
-    assert [told.metric for told in found.told] == [semconv.HW_ENERGY]
+    assert [told.metric for told in found.passthrough] == [semconv.HW_ENERGY]
     assert (found.points["unknown"], found.points["used"]) == (1, 1)
 
 
@@ -61,12 +61,12 @@ def test_a_change_is_not_taken_for_a_running_total() -> None:
     """Deltas would be shown as totals that fall."""
     message = ExportMetricsServiceRequest.FromString(body((semconv.HW_ENERGY, GPU, 5.0)))
     message.resource_metrics[0].scope_metrics[0].metrics[0].sum.aggregation_temporality = 1
-    assert all_ways(message.SerializeToString()).told == ()
+    assert all_ways(message.SerializeToString()).passthrough == ()
 
 
 def test_what_is_not_told_is_empty() -> None:
     """A sender that does not say which GPU it is is heard none the less."""
-    [told] = all_ways(body((semconv.HW_TEMPERATURE, {}, 61.0))).told
+    [told] = all_ways(body((semconv.HW_TEMPERATURE, {}, 61.0))).passthrough
     assert told.values == ("", "", "")
 
 
@@ -75,4 +75,4 @@ def test_heartbeats_beside_them_are_read_as_well() -> None:
     beat = body((semconv.HEARTBEAT, {}, 1.7e9), (semconv.PROGRESS_STEP, {}, 4.0))
     found = all_ways(beat + body((semconv.HW_POWER, GPU, 300.0)))
     assert [beat.step for beat in found.heartbeats] == [4]
-    assert len(found.told) == 1
+    assert len(found.passthrough) == 1

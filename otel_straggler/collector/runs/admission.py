@@ -89,7 +89,7 @@ class AdmissionControl:
             (
                 *(beat.source for beat in content.heartbeats),
                 *(times.source for times in content.section_times),
-                *(number.source for number in content.told),
+                *(number.source for number in content.passthrough),
                 *(() if kernels is None else kernels.sources),
             )
         )
@@ -103,7 +103,7 @@ class AdmissionControl:
             content,
             heartbeats=tuple(b for b in content.heartbeats if b.source not in gone),
             section_times=tuple(t for t in content.section_times if t.source not in gone),
-            told=tuple(t for t in content.told if t.source not in gone),
+            passthrough=tuple(t for t in content.passthrough if t.source not in gone),
             kernel_times=kernels,
         )
 

@@ -149,7 +149,7 @@ class SectionHistograms:
         if in_spans & self._bits.get(times.section.name, 0):
             self._won += 1
             return False
-        added = self._deltas.take(times, world.newest)
+        added = self._deltas.observe(times, world.newest)
         if added is None:
             return False
         world.rounds.setdefault(times.source.attempt, _Round()).add(added, now_ns)

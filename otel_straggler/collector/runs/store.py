@@ -186,7 +186,7 @@ class RunStore:
 
     def observe_passthrough(self, metrics: DecodedMetrics, now_s: float) -> None:
         """Take what is shown as it is."""
-        for number in metrics.told:
+        for number in metrics.passthrough:
             self.world_of(number.source).passthrough.observe_number(number, now_s)
         if metrics.kernel_times is None:
             return
