@@ -16,13 +16,13 @@ import time
 
 import numpy as np
 
+from otel_straggler.detect.scores.references import ReferenceSet
+from otel_straggler.detect.scores.settings import ScoreSettings, VerdictSettings
+from otel_straggler.detect.scores.stream import Stream
+from otel_straggler.detect.scores.window_scores import score_window
+from otel_straggler.detect.verdicts.engine import VerdictEngine
 from otel_straggler.model.observation import ObservationBatch, Section
 from otel_straggler.model.rank import Source
-from otel_straggler.score.references import ReferenceSet
-from otel_straggler.score.settings import ScoreSettings, VerdictSettings
-from otel_straggler.score.stream import Stream
-from otel_straggler.score.verdicts.engine import VerdictEngine
-from otel_straggler.score.window_scores import score_window
 
 RANKS, SECTIONS, STEPS, PER_NODE = 16_384, 16, 20, 8
 BUDGET_S = 1.0

@@ -28,11 +28,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from benchmarks.harness.about import about
 from benchmarks.harness.budgets import judge, not_measured, print_result
 from benchmarks.harness.turns import take_turns
+from otel_straggler.client.python_packing import SpanPacker
+from otel_straggler.client.python_recorder import PythonTimer
+from otel_straggler.client.recorder import Context, Epoch, Record
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.native import NATIVE, REASON
-from otel_straggler.record.python_packing import SpanPacker
-from otel_straggler.record.python_recorder import PythonTimer
-from otel_straggler.record.recorder import Context, Epoch, Record
 
 BUDGET_NS = 200.0
 STEPS = 320
@@ -120,7 +120,7 @@ def _measure(rounds: int) -> dict[str, Any]:
 
 def _native(tables: _Tables, block: bytes, sizes: dict[str, int]) -> dict[str, Callable[[], None]]:
     """All spans singly, and a rank far above its budget."""
-    from otel_straggler.record.packing import NativeSpanPacker
+    from otel_straggler.client.packing import NativeSpanPacker
 
     packer = NativeSpanPacker(_settings(0), _resource, 1)
     folding = NativeSpanPacker(_settings(1), _resource, 1)
@@ -143,7 +143,7 @@ def _gil_held(tables: _Tables, block: bytes, rounds: int) -> float:
     A thread counts; its counts while another encodes are compared with those while the other
     hashes, which needs a processor as much and the GIL not at all.
     """
-    from otel_straggler.record.packing import NativeSpanPacker
+    from otel_straggler.client.packing import NativeSpanPacker
 
     packer = NativeSpanPacker(_settings(0), _resource, 1)
     large = block * 40

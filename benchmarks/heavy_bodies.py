@@ -37,9 +37,9 @@ from benchmarks.harness.processes import cpu_ns, serving
 from otel_straggler import semconv
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
+from otel_straggler.otlp.encode_metrics import encode_heartbeat
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import encode_requests
-from otel_straggler.wire.encode_metrics import encode_heartbeat
 
 FREE = "127.0.0.1:0"
 SPANS_BYTES, REPEATS_BYTES = 8 << 20, 60 << 20

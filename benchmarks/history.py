@@ -19,11 +19,11 @@ from pathlib import Path
 
 import numpy as np
 
+from otel_straggler.collector.history.history import History
+from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.model.observation import ObservationBatch, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
-from otel_straggler.publish.history import History
-from otel_straggler.score.scorer import Scorer, ScoreSettings
 
 RANKS, SECTIONS, STEPS, WINDOWS = 1_000, 10, 20, 60
 SAVES = 20

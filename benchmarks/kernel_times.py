@@ -22,13 +22,13 @@ import numpy as np
 
 from benchmarks.harness.about import about
 from benchmarks.harness.budgets import judge, print_result
+from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.model.kernels import KernelCell, KernelCounts, KernelTimes
 from otel_straggler.model.observation import BatchBuilder, Kernel, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.native import NATIVE
-from otel_straggler.score.scorer import Scorer, ScoreSettings
-from otel_straggler.wire.decode_metrics import MetricDecoder
-from otel_straggler.wire.encode_metrics import encode_kernel_times
+from otel_straggler.otlp.decode_metrics import MetricDecoder
+from otel_straggler.otlp.encode_metrics import encode_kernel_times
 
 RANKS, KERNELS, SECTIONS = 1_024, 64, 5
 RUNS = 1_600

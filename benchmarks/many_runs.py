@@ -42,11 +42,11 @@ from otel_straggler.collector.settings import (
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
+from otel_straggler.otlp.metric_rules import DecodedMetrics
+from otel_straggler.otlp.span_rules import DecodedSpans
 from otel_straggler.simulate.faults import Fault
 from otel_straggler.simulate.plan import Layout
 from otel_straggler.simulate.runs import RunPlan, generate
-from otel_straggler.wire.metric_rules import DecodedMetrics
-from otel_straggler.wire.span_rules import DecodedSpans
 
 FREE = "127.0.0.1:0"
 RUNS, RANKS, SECONDS, ASKS = (120, 500), 64, 10.0, 10

@@ -30,7 +30,7 @@ from typing import Any
 from benchmarks.harness.about import about
 from benchmarks.harness.budgets import judge, not_measured, print_result
 from otel_straggler import page, semconv
-from otel_straggler.collector.page_cache import Answer
+from otel_straggler.collector.api.cache import Answer
 from otel_straggler.collector.service import Collector
 from otel_straggler.collector.settings import (
     CollectorSettings,
@@ -39,7 +39,7 @@ from otel_straggler.collector.settings import (
 )
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
-from otel_straggler.wire.encode_metrics import encode_heartbeat
+from otel_straggler.otlp.encode_metrics import encode_heartbeat
 
 FREE = "127.0.0.1:0"
 RANKS = (1_000, 10_000)

@@ -21,15 +21,15 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from benchmarks.harness.turns import take_turns
 from benchmarks.sections import ATTRIBUTES
 from otel_straggler import section, step
+from otel_straggler.client.active import RECORDER
+from otel_straggler.client.propagation import Propagation
+from otel_straggler.client.sdk_feed import SdkFeed
+from otel_straggler.client.sdk_spans import SpanBuilder
+from otel_straggler.client.sdk_traces import SdkTraces
+from otel_straggler.client.sender import Drops
+from otel_straggler.client.topology import Topology
 from otel_straggler.config import ClientSettings, Endpoint
-from otel_straggler.record.active import RECORDER
-from otel_straggler.record.propagation import Propagation
-from otel_straggler.record.sdk_feed import SdkFeed
-from otel_straggler.record.sdk_spans import SpanBuilder
-from otel_straggler.record.sdk_traces import SdkTraces
-from otel_straggler.record.sender import Drops
-from otel_straggler.record.topology import Topology
-from otel_straggler.wire.ids import SpanIds
+from otel_straggler.otlp.ids import SpanIds
 
 ROUNDS = 21
 RUNS = 2_000

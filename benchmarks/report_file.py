@@ -23,14 +23,15 @@ import numpy as np
 from benchmarks.history import STEPS, rows_of
 from otel_straggler.cli.report import report_data
 from otel_straggler.cli.report_source import KeptPictures, choose_run
+from otel_straggler.collector.history.codec import encode_blob
+from otel_straggler.collector.history.history import History
+from otel_straggler.collector.history.reader import HistoryReader
+from otel_straggler.collector.views.run_summary import summary_of, summary_value
+from otel_straggler.collector.views.seen import RankSigns, RankTable, Seen
+from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RankWaits, RunVerdicts, SectionCost, WorldSummary
 from otel_straggler.page.bundle import bundle, json_in_html
-from otel_straggler.publish.history import History, HistoryReader
-from otel_straggler.publish.history.codec import encode_blob
-from otel_straggler.publish.picture import RankSigns, RankTable, Seen
-from otel_straggler.publish.picture.summary import summary_of, summary_value
-from otel_straggler.score.scorer import Scorer, ScoreSettings
 
 WINDOWS, DISTINCT, STAGES = 240, 8, 8
 

@@ -31,9 +31,9 @@ from otel_straggler import semconv
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.native import NATIVE, REASON
-from otel_straggler.wire.decode_metrics import MetricDecoder
-from otel_straggler.wire.decode_spans import SpanDecoder
-from otel_straggler.wire.encode_metrics import encode_heartbeat
+from otel_straggler.otlp.decode_metrics import MetricDecoder
+from otel_straggler.otlp.decode_spans import SpanDecoder
+from otel_straggler.otlp.encode_metrics import encode_heartbeat
 
 REQUESTS = 64
 SPANS = 512

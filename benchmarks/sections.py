@@ -27,15 +27,15 @@ from benchmarks.harness.about import about
 from benchmarks.harness.budgets import judge, not_measured, print_result
 from benchmarks.harness.turns import take_turns
 from otel_straggler import section, step
+from otel_straggler.client import python_recorder
+from otel_straggler.client.active import FORM, RECORDER, WHY_PYTHON
+from otel_straggler.client.recording import RECORDING
+from otel_straggler.client.sdk_spans import SpanBuilder
+from otel_straggler.client.sdk_traces import SdkTraces
+from otel_straggler.client.topology import Topology
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.detector import PULL_EVERY, Detector
-from otel_straggler.record import python_recorder
-from otel_straggler.record.active import FORM, RECORDER, WHY_PYTHON
-from otel_straggler.record.recording import RECORDING
-from otel_straggler.record.sdk_spans import SpanBuilder
-from otel_straggler.record.sdk_traces import SdkTraces
-from otel_straggler.record.topology import Topology
-from otel_straggler.wire.ids import SpanIds
+from otel_straggler.otlp.ids import SpanIds
 
 RUNS = 5_000
 ATTRIBUTES = {
@@ -204,7 +204,7 @@ def _nested() -> None:
 
 
 def _propagated(provider: TracerProvider) -> Way:
-    from otel_straggler.record.propagation import Propagation
+    from otel_straggler.client.propagation import Propagation
 
     nowhere = Endpoint(url="http://127.0.0.1/", is_enabled=False)
     settings = ClientSettings(

@@ -15,8 +15,8 @@ import argparse
 import json
 from typing import Any
 
+from otel_straggler.detect.verdicts.engine import VerdictEngine
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.verdicts.engine import VerdictEngine
 from otel_straggler.simulate.runs import Fault, Layout, RunPlan, generate
 
 STEPS, ONSET = 200, 100

@@ -27,10 +27,10 @@ from typing import Any
 
 import numpy as np
 
+from otel_straggler.detect.verdicts.engine import VerdictEngine
 from otel_straggler.model.observation import CUPTI, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import GpuSeconds, StepTable
-from otel_straggler.score.verdicts.engine import VerdictEngine
 
 STEPS, TABLE_STEPS, WARM_STEPS = 20, 5, 60
 PER_NODE, TENSOR, PIPELINE = 8, 8, 4

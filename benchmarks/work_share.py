@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from otel_straggler.detect.verdicts.equal_work import WorkNormaliser
+from otel_straggler.detect.verdicts.groups import Groups
 from otel_straggler.model.observation import Floats
-from otel_straggler.score.verdicts.equal_work import WorkNormaliser
-from otel_straggler.score.verdicts.groups import Groups
 
 BLOCKS, BLOCK_STEPS = 360, 5
 STEPS = BLOCKS * BLOCK_STEPS

@@ -10,7 +10,7 @@ from otel_straggler.alerts.catalogue import CATALOGUE, NAMES
 from otel_straggler.alerts.promql import duration
 from otel_straggler.alerts.render import MIN_GROUP_WAIT_S
 from otel_straggler.alerts.settings import RULES, AlertSettings
-from otel_straggler.collector.liveness_settings import LivenessSettings
+from otel_straggler.collector.settings import LivenessSettings
 from otel_straggler.config import ClientSettings
 
 _SCRAPE_S = 15.0

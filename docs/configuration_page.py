@@ -15,12 +15,8 @@ from described import Undescribed, code, defaults_of, described, table, unit_of
 
 from otel_straggler import configure
 from otel_straggler.cli.collector import load_settings
-from otel_straggler.collector.settings import CollectorSettings
-from otel_straggler.config import ClientSettings, Endpoint
-from otel_straggler.detector import Detector
-from otel_straggler.errors import ConfigError
-from otel_straggler.instrument.configuration import Arguments, resolve_settings
-from otel_straggler.instrument.variables import (
+from otel_straggler.client.configuration import Arguments, resolve_settings
+from otel_straggler.client.variables import (
     OF_ARGUMENTS,
     OF_DETECTOR,
     OF_PROCESS,
@@ -29,8 +25,12 @@ from otel_straggler.instrument.variables import (
     Variable,
     all_variables,
 )
+from otel_straggler.collector.settings import CollectorSettings
+from otel_straggler.config import ClientSettings, Endpoint
+from otel_straggler.detector import Detector
+from otel_straggler.errors import ConfigError
 
-_HERE = "Add it to otel_straggler/instrument/variables.py; the reference page is made from that."
+_HERE = "Add it to otel_straggler/client/variables.py; the reference page is made from that."
 _BAD_VALUES: tuple[object, ...] = ({}, "-")
 """Refused by every setting that refuses anything: neither a number nor a list, address or URL."""
 

@@ -12,17 +12,17 @@ from described import code, only, table
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_straggler import phase, section, semconv, step
+from otel_straggler.client import sender
+from otel_straggler.client.active import RECORDER
+from otel_straggler.client.packing import packer_for
+from otel_straggler.client.recorder import Context
+from otel_straggler.client.topology import Topology, resource_attributes
+from otel_straggler.collector.forwarding.sampling import KEPT, LEFT_OUT
+from otel_straggler.collector.history.failures import REASONS
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.model.verdict import Cause, Evidence, Scope, State
-from otel_straggler.publish.history import REASONS
-from otel_straggler.publish.sampling import KEPT, LEFT_OUT
-from otel_straggler.record import sender
-from otel_straggler.record.active import RECORDER
-from otel_straggler.record.packing import packer_for
-from otel_straggler.record.recorder import Context
-from otel_straggler.record.topology import Topology, resource_attributes
+from otel_straggler.otlp.identity import read_attributes
 from otel_straggler.semconv import Attribute, Metric
-from otel_straggler.wire.identity import read_attributes
 
 _ADD = "Add it to docs/wire_page.py."
 _KINDS = {

@@ -1,10 +1,10 @@
 """Find the slow rank, and the silent one, in a distributed PyTorch job, with OpenTelemetry."""
 
 from otel_straggler._version import __version__
-from otel_straggler.instrument.sections import section
-from otel_straggler.instrument.steps import phase, step
-from otel_straggler.record.topology import set_topology
-from otel_straggler.session import configure, flush, gpu_timing, set_gpu_timing, shutdown
+from otel_straggler.client.sections import section
+from otel_straggler.client.session import configure, flush, gpu_timing, set_gpu_timing, shutdown
+from otel_straggler.client.steps import phase, step
+from otel_straggler.client.topology import set_topology
 
 __all__ = [
     "__version__",

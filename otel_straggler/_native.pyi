@@ -58,7 +58,7 @@ def set_gpu_complete(is_complete: bool, /) -> None:
 def publish_name(table: int, number: int, text: bytes, /) -> bool: ...
 
 class Scanner:
-    """OTLP trace requests to columns; see ``wire/native_scan.py``."""
+    """OTLP trace requests to columns; see ``otlp/native_scan.py``."""
 
     def __new__(
         cls, keys: list[tuple[str, int, int]], outcomes: tuple[int, int, int, int], /
@@ -81,7 +81,7 @@ class Scanner:
 
 class MetricScanner:
     """OTLP metrics requests to signs of life and times of sections and kernels; see
-    ``wire/native_metrics.py``."""
+    ``otlp/native_metrics.py``."""
 
     def __new__(
         cls,
@@ -183,7 +183,7 @@ def sketch(lengths_ns: list[int], /) -> bytes: ...
 
 class GpuStage:
     """Records of 128 bytes between ring and encoder, while the timer of the GPU has not got their
-    numbers; see ``record/packing.py``. For one thread."""
+    numbers; see ``client/packing.py``. For one thread."""
 
     def __new__(cls) -> GpuStage: ...
     def put(self, records: bytes, /) -> None: ...

@@ -1,4 +1,4 @@
-"""Settings of a training process, resolved. Who may set what is in ``instrument/configuration``.
+"""Settings of a training process, resolved. Who may set what is in ``client/configuration.py``.
 
 Every stage is given its slice: the exporter gets two endpoints, never the environment.
 """

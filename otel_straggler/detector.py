@@ -16,15 +16,15 @@ from contextlib import AbstractContextManager
 from itertools import count
 from typing import Any
 
-from otel_straggler import session
+from otel_straggler.client import session
+from otel_straggler.client.active import FORM, RECORDER
+from otel_straggler.client.callables import CallableId, Decorator, EveryNth, WrappedCallables
+from otel_straggler.client.compiled import COMPILATION, Transparent, transparent
+from otel_straggler.client.configuration import Arguments, is_switched_off, resolve_settings
+from otel_straggler.client.recording import RECORDING
+from otel_straggler.client.sections import Section, section
 from otel_straggler.errors import ConfigError, UsageError
-from otel_straggler.instrument.callables import CallableId, Decorator, EveryNth, WrappedCallables
-from otel_straggler.instrument.compiled import COMPILATION, Transparent, transparent
-from otel_straggler.instrument.configuration import Arguments, is_switched_off, resolve_settings
-from otel_straggler.instrument.sections import Section, section
 from otel_straggler.native import check_wish
-from otel_straggler.record.active import FORM, RECORDER
-from otel_straggler.record.recording import RECORDING
 from otel_straggler.report import types
 from otel_straggler.report.peers import ReportInterval
 from otel_straggler.report.reporter import ReportSettings

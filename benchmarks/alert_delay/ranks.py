@@ -29,7 +29,7 @@ import torch
 import torch.distributed as dist
 
 import otel_straggler
-import otel_straggler.record.exporting  # what a rank loads later, once for all
+import otel_straggler.client.exporting  # what a rank loads later, once for all
 
 Json = dict[str, Any]
 NOTHING, FINISH, SLOW, STUCK, FAIL, CHECKPOINT = range(6)

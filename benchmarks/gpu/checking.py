@@ -99,7 +99,7 @@ def _finite(found: Any) -> Any:
 
 def _has_governor() -> bool:
     try:
-        return find_spec("otel_straggler.record.gpu.governor") is not None
+        return find_spec("otel_straggler.client.gpu.governor") is not None
     except ModuleNotFoundError:
         return False
 

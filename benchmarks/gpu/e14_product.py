@@ -137,7 +137,7 @@ class _Sections(Off):
 
 def _pretend(gpu: Any) -> None:
     """The fake is in use as a GPU is."""
-    from otel_straggler.record.gpu.surroundings import Surroundings
+    from otel_straggler.client.gpu.surroundings import Surroundings
 
     os.environ["OTEL_STRAGGLER_CUPTI"] = gpu.driver
     said = {"why_not_yet": None, "driver_path": gpu.driver, "device": 0, "synchronize": None}

@@ -10,8 +10,8 @@ from typing import Any
 
 from benchmarks.gpu.presence import FAKE
 from benchmarks.harness.about import about
+from otel_straggler.client.gpu.nvml import NvmlSensors, SensorsGoneError
 from otel_straggler.model.throttling import throttle_sentence
-from otel_straggler.record.gpu.nvml import NvmlSensors, SensorsGoneError
 
 _ASKED = (
     "name",

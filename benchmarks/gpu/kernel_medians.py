@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.score.formulas import relative_gpu_scores
+from otel_straggler.detect.scores.formulas import relative_gpu_scores
 
 Kernels = dict[str, tuple[float, float]]
 """Median and total in seconds, by name."""

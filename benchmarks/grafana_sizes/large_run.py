@@ -10,17 +10,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from otel_straggler.collector.admission import ByteBudget
+from otel_straggler.collector.ingest.byte_budget import ByteBudget
 from otel_straggler.collector.settings import CollectorSettings, MetricsSettings, ScoringSettings
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.kernels import KernelCell, KernelTimes, KernelTimesBuilder
 from otel_straggler.model.observation import Kernel, ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat, PassthroughMetric
+from otel_straggler.otlp.metric_rules import DecodedMetrics
+from otel_straggler.otlp.span_rules import DecodedSpans
 from otel_straggler.simulate.auxiliary_metrics import Sensors
 from otel_straggler.simulate.runs import Fault, Layout, RunPlan, generate
-from otel_straggler.wire.metric_rules import DecodedMetrics
-from otel_straggler.wire.span_rules import DecodedSpans
 
 RUN_ID = "large"
 WINDOW_STEPS, WINDOWS = 10, 4

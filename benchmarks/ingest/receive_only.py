@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from otel_straggler.cli.collector import command
 from otel_straggler.collector import service
+from otel_straggler.otlp.span_rules import DecodedSpans
 from otel_straggler.receive.handler import Request
-from otel_straggler.wire.span_rules import DecodedSpans
 
 
 class _Forgetful(service.Collector):

@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.no_loss.course import Ending, Outcome
 from benchmarks.no_loss.ledger import Arrivals
 from benchmarks.no_loss.memory import MIB, trend
-from otel_straggler.record.recorder import RING_CAPACITY
+from otel_straggler.client.recorder import RING_CAPACITY
 
 RECORD_BYTES = 128
 MOST_SPANS = 512

@@ -20,8 +20,8 @@ from benchmarks.harness import nvrx
 from benchmarks.harness.intervals import median_of
 from benchmarks.harness.turns import take_turns
 from otel_straggler import section
+from otel_straggler.client.active import RECORDER
 from otel_straggler.detector import Detector
-from otel_straggler.record.active import RECORDER
 
 SAMPLES = 100
 Json = dict[str, Any]

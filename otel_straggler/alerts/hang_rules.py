@@ -21,7 +21,7 @@ from otel_straggler.alerts.promql import (
 )
 from otel_straggler.alerts.rule import AlertRule, Expression, FleetStatus, Instance, Predicate
 from otel_straggler.alerts.settings import AlertSettings
-from otel_straggler.score.hangs.states import HangKind
+from otel_straggler.detect.hangs.states import HangKind
 from otel_straggler.semconv import OF_RANK, OF_RUN
 
 _HANG_TEXT: Final = {

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from otel_straggler.alerts.messages import Facts, Message
 from otel_straggler.alerts.settings import AlertSettings
+from otel_straggler.detect.hangs.states import HangKind, RunState
 from otel_straggler.model.alert import Domain, Severity
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.hangs.states import HangKind, RunState
 
 # --- the input -----------------------------------------------------------------------------------
 

@@ -23,8 +23,7 @@ from otel_straggler.alerts.rule import (
 )
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.model.alert import MAX_NAMED, Domain
-from otel_straggler.model.verdict import Cause, Scope, Verdict
-from otel_straggler.publish.verdict_series import CALLED_SLOW
+from otel_straggler.model.verdict import CALLED_SLOW, Cause, Scope, Verdict
 from otel_straggler.semconv import OF_RANK, OF_RUN, Metric
 
 DOMAINS: Final[dict[Cause, Domain]] = {

@@ -25,13 +25,10 @@ from otel_straggler.alerts.settings import AlertSettings, parse_settings
 from otel_straggler.cli.fitting_table import seconds_of
 from otel_straggler.cli.report_table import printable
 from otel_straggler.cli.top import DEFAULT_COLLECTOR, report_url
-from otel_straggler.collector.notify_settings import NotifySettings, check_notify, check_urls
-from otel_straggler.errors import ConfigError, InputError, UnavailableError, UsageError, describe
-from otel_straggler.model.alert import Alert, Severity
-from otel_straggler.publish.alert_json import rfc3339
-from otel_straggler.publish.posting import Access
-from otel_straggler.publish.refusals import judged, tried_once
-from otel_straggler.publish.trial import (
+from otel_straggler.collector.alerting.alert_json import rfc3339
+from otel_straggler.collector.alerting.posting import Access, judged, tried_once
+from otel_straggler.collector.alerting.settings import NotifySettings, check_notify, check_urls
+from otel_straggler.collector.alerting.trial import (
     LONGEST_TRIAL_S,
     TRIAL,
     Place,
@@ -39,7 +36,9 @@ from otel_straggler.publish.trial import (
     try_alertmanagers,
     try_webhook,
 )
-from otel_straggler.transport.http import HttpClient
+from otel_straggler.errors import ConfigError, InputError, UnavailableError, UsageError, describe
+from otel_straggler.model.alert import Alert, Severity
+from otel_straggler.otlp.clients.http import HttpClient
 
 _ELSEWHERE: Final = ("test",)
 """Sub-commands that are loaded when they are called, from ``cli/alerts_<name>.py``."""

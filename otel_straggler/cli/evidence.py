@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from otel_straggler.cli.report_table import printable
+from otel_straggler.client.diagnostics.processes import is_stopped, place_of_pids, started_ticks
+from otel_straggler.client.ring_file import OpenRun, RingFileError, RingState, read_ring_file
+from otel_straggler.collector.views.hang_json import ranks_text
+from otel_straggler.detect.hangs.stacks import Cluster, Clusters, cluster
 from otel_straggler.errors import InputError
 from otel_straggler.model.diagnostics import StackFrame
-from otel_straggler.publish.hang_json import ranks_text
 from otel_straggler.receive.stacks_files import RankStacks, read_stacks_folder
-from otel_straggler.record.diagnostics.processes import is_stopped, place_of_pids, started_ticks
-from otel_straggler.record.ring_file import OpenRun, RingFileError, RingState, read_ring_file
-from otel_straggler.score.hangs.stacks import Cluster, Clusters, cluster
 from otel_straggler.semconv import STEP_SPAN
 
 Life = Literal["dead", "alive", "stopped", "elsewhere"]

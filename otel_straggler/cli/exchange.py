@@ -11,9 +11,9 @@ from urllib.parse import urljoin, urlsplit
 
 from otel_straggler.cli.report_table import printable
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
-from otel_straggler.transport.client import NO_ANSWER, Response
-from otel_straggler.transport.http import HttpClient
-from otel_straggler.transport.tls import tls_advice
+from otel_straggler.otlp.clients.client import NO_ANSWER, Response
+from otel_straggler.otlp.clients.http import HttpClient
+from otel_straggler.otlp.clients.tls import tls_advice
 
 _SILENCE_S, _TIMEOUT_S = 5.0, 600.0
 """Of a wait, and of a request: a large report may take its time."""

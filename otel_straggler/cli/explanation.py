@@ -16,9 +16,9 @@ from otel_straggler.cli.fitting_table import Column, FittingTable
 from otel_straggler.cli.liveness_lines import is_over, said_of
 from otel_straggler.cli.report_table import printable
 from otel_straggler.cli.verdict_lines import action_of, cause_of, subject
+from otel_straggler.detect.verdicts.world import describe_peers, peer_key
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import hours_text
-from otel_straggler.score.verdicts.world import describe_peers, peer_key
 
 Json = Mapping[str, Any]
 MOST_PEERS = 16

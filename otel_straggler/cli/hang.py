@@ -21,12 +21,12 @@ from otel_straggler.cli.report_table import printable
 from otel_straggler.cli.stacks_from_outside import stacks
 from otel_straggler.cli.top import DEFAULT_COLLECTOR, report_url
 from otel_straggler.collector.commands_settings import TOKEN_VARIABLE
+from otel_straggler.collector.views.hang_json import ranks_text
+from otel_straggler.detect.hangs.collectives import Cause, HangFindings, find_hang
 from otel_straggler.errors import ConfigError, InputError, describe
 from otel_straggler.model.diagnostics import FlightRecord
-from otel_straggler.publish.hang_json import ranks_text
+from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.receive.flight_records import read_flight_records
-from otel_straggler.score.hangs.collectives import Cause, HangFindings, find_hang
-from otel_straggler.transport.client import NO_ANSWER, Response
 
 _READ = "read"
 

@@ -12,9 +12,10 @@ from typing import Any, NoReturn
 import click
 
 from otel_straggler.cli.report_table import printable
+from otel_straggler.collector.history.codec import WindowSummary
+from otel_straggler.collector.history.reader import HistoryReader, RunEntry, WindowEntry
 from otel_straggler.errors import ConfigError, describe
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.publish.history import HistoryReader, RunEntry, WindowEntry, WindowSummary
 
 NEWEST_WINDOWS = 20
 MOST_NAMED = 10

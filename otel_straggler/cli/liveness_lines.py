@@ -10,9 +10,9 @@ from typing import Any, Final
 from rich.text import Text
 
 from otel_straggler.cli.report_table import digits, printable
+from otel_straggler.collector.views.hang_json import in_minutes
+from otel_straggler.detect.verdicts.sentences import sentence
 from otel_straggler.model.verdict import CAUSES, Verdict, hours_text
-from otel_straggler.publish.earlier_hangs import in_minutes
-from otel_straggler.score.verdicts.sentences import sentence
 
 Json = Mapping[str, Any]
 

@@ -17,8 +17,8 @@ from otel_straggler.cli.exchange import Server, base_url
 from otel_straggler.cli.fitting_table import seconds_of
 from otel_straggler.cli.report_table import printable
 from otel_straggler.cli.top import DEFAULT_COLLECTOR
+from otel_straggler.collector.metrics.families import label
 from otel_straggler.errors import InputError, StragglerError, describe
-from otel_straggler.publish.prometheus import label
 
 _PATH = "/v1/maintenance"
 _Command = TypeVar("_Command", bound=Callable[..., None])

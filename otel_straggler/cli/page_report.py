@@ -16,12 +16,12 @@ from rich.table import Table
 
 from otel_straggler.cli.report_table import digits, printable
 from otel_straggler.cli.score import score_recording
+from otel_straggler.collector.history.reader import HistoryReader, RunEntry
+from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
+from otel_straggler.detect.scores.settings import VerdictSettings
+from otel_straggler.detect.verdicts.log import Notification, NotificationLog, decided_anew
 from otel_straggler.model.verdict import CAUSES, Verdict, cause_text, hours_text
-from otel_straggler.publish.history import HistoryReader, RunEntry
 from otel_straggler.receive.collected import Recording
-from otel_straggler.score.scorer import Scorer, ScoreSettings
-from otel_straggler.score.settings import VerdictSettings
-from otel_straggler.score.verdicts.log import Notification, NotificationLog, decided_anew
 
 Json = dict[str, Any]
 

@@ -18,8 +18,8 @@ from otel_straggler.cli.page_report import (
 )
 from otel_straggler.cli.report_table import report_console
 from otel_straggler.cli.score import configured, read_input, tell_what_is_left_out
+from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.errors import ConfigError, describe
-from otel_straggler.score.settings import VerdictSettings
 
 
 @click.command(short_help="Say what settings would have done on what was recorded.")

@@ -17,8 +17,8 @@ from otel_straggler.cli.report_lines import report_lines
 from otel_straggler.cli.report_source import KeptPictures, LivePictures, Pictures, choose_run
 from otel_straggler.cli.report_table import printable, report_console
 from otel_straggler.cli.top import DEFAULT_COLLECTOR
+from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
-from otel_straggler.publish.history import HistoryReader
 
 STDOUT = "-"
 

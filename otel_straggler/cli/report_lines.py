@@ -16,8 +16,8 @@ from otel_straggler.cli.liveness_lines import (
     state_in_words,
 )
 from otel_straggler.cli.report_table import digits, duration, printable
+from otel_straggler.collector.views.hang_json import ranks_text
 from otel_straggler.model.verdict import hours_text
-from otel_straggler.publish.hang_json import ranks_text
 
 Json = Mapping[str, Any]
 

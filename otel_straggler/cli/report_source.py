@@ -12,14 +12,14 @@ from otel_straggler._version import __version__
 from otel_straggler.cli.exchange import NotFoundError, Server, base_url
 from otel_straggler.cli.report_table import printable
 from otel_straggler.cli.top import DEFAULT_COLLECTOR
+from otel_straggler.collector.history.reader import HistoryReader
+from otel_straggler.collector.history.run_views import FromHistory, one_of
+from otel_straggler.collector.views.page_json import Maker, TimelineEnds, picture_json
+from otel_straggler.collector.views.rank_json import rank_json
+from otel_straggler.collector.views.runs_json import run_entry, runs_json
+from otel_straggler.collector.views.seen import Seen
+from otel_straggler.collector.views.timeline import Column, timeline_json
 from otel_straggler.errors import ConfigError, InputError, describe
-from otel_straggler.publish.history import HistoryReader
-from otel_straggler.publish.picture.from_history import FromHistory, one_of
-from otel_straggler.publish.picture.picture import Maker, TimelineEnds, picture_json
-from otel_straggler.publish.picture.rank import rank_json
-from otel_straggler.publish.picture.runs import run_entry, runs_json
-from otel_straggler.publish.picture.seen import Seen
-from otel_straggler.publish.picture.timeline import Column, timeline_json
 from otel_straggler.semconv import FORMAT_VERSION
 
 Json = dict[str, Any]

@@ -22,15 +22,19 @@ from otel_straggler.cli.report_table import (
     windows_lines,
 )
 from otel_straggler.cli.verdict_lines import history_lines, run_line, verdict_lines, without_victims
-from otel_straggler.errors import ConfigError, describe
-from otel_straggler.model.scores import WindowScores
-from otel_straggler.publish.report_json import (
+from otel_straggler.collector.views.report_json import (
     Json,
     RunReport,
     dump_report,
     report_json,
     window_json,
 )
+from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
+from otel_straggler.detect.scores.settings import VerdictSettings
+from otel_straggler.errors import ConfigError, describe
+from otel_straggler.model.scores import WindowScores
+from otel_straggler.otlp.decode_metrics import MetricDecoder
+from otel_straggler.otlp.decode_spans import SpanDecoder
 from otel_straggler.receive.collected import Decoders
 from otel_straggler.receive.files import (
     FORMATS,
@@ -40,10 +44,6 @@ from otel_straggler.receive.files import (
     open_input,
     read_recording,
 )
-from otel_straggler.score.scorer import Scorer, ScoreSettings
-from otel_straggler.score.settings import VerdictSettings
-from otel_straggler.wire.decode_metrics import MetricDecoder
-from otel_straggler.wire.decode_spans import SpanDecoder
 
 ALL_RANKS = 64
 """Up to so many ranks, all are shown."""

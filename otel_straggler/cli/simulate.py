@@ -20,10 +20,13 @@ from otel_straggler.cli.simulate_plan import (
     is_generated,
     read_noise,
 )
+from otel_straggler.client.endpoints import resolve_endpoints
+from otel_straggler.collector.alerting.posting import judged, tried_once
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
-from otel_straggler.instrument.endpoints import resolve_endpoints
 from otel_straggler.model.observation import ObservationBatch
-from otel_straggler.publish.refusals import judged, tried_once
+from otel_straggler.otlp.clients.client import Response
+from otel_straggler.otlp.clients.http import HttpClient
+from otel_straggler.otlp.clients.tls import tls_advice
 from otel_straggler.simulate.auxiliary_metrics import Sensors
 from otel_straggler.simulate.faults import HANG_KINDS
 from otel_straggler.simulate.labels import Label
@@ -38,9 +41,6 @@ from otel_straggler.simulate.writers import (
     frame,
     write_csv_of,
 )
-from otel_straggler.transport.client import Response
-from otel_straggler.transport.http import HttpClient
-from otel_straggler.transport.tls import tls_advice
 
 _CA = "Who signed its certificate is named by export OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/ca.pem"
 _OWN = "export OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY, PEM files."

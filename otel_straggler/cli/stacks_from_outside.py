@@ -18,11 +18,11 @@ from typing import Any
 import click
 
 from otel_straggler.cli.report_table import printable
+from otel_straggler.client.diagnostics.processes import is_stopped, started_ticks, takes_signal
+from otel_straggler.detect.hangs.stacks import own_frame
 from otel_straggler.errors import ConfigError, InputError, describe
 from otel_straggler.model.diagnostics import SUFFIX, StacksDump, StacksHead, parse_dumps
 from otel_straggler.receive.stacks_files import read_stacks_file
-from otel_straggler.record.diagnostics.processes import is_stopped, started_ticks, takes_signal
-from otel_straggler.score.hangs.stacks import own_frame
 
 _PY_SPY_S = 30.0
 _SIGNAL_S = 5.0

@@ -32,10 +32,10 @@ from otel_straggler.cli.verdict_lines import (
     verdict_lines,
     without_victims,
 )
+from otel_straggler.collector.views.report_json import Json
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
-from otel_straggler.publish.report_json import Json
+from otel_straggler.otlp.clients.client import NO_ANSWER
 from otel_straggler.semconv import FORMAT_VERSION
-from otel_straggler.transport.client import NO_ANSWER
 
 DEFAULT_COLLECTOR = "http://127.0.0.1:9464"
 MOST_SENTENCES = 5

@@ -15,10 +15,10 @@ from otel_straggler.cli.fitting_table import seconds_of
 from otel_straggler.cli.liveness_lines import is_over
 from otel_straggler.cli.report_table import printable, report_console
 from otel_straggler.cli.top import DEFAULT_COLLECTOR, fetch_report, report_url
+from otel_straggler.detect.hangs.states import HANGS
 from otel_straggler.errors import ConfigError, InputError, describe
 from otel_straggler.model.verdict import hang_subject, hung_group
-from otel_straggler.score.hangs.states import HANGS
-from otel_straggler.transport.client import NO_ANSWER
+from otel_straggler.otlp.clients.client import NO_ANSWER
 
 Json = Mapping[str, Any]
 _REFUSED = (400, 404)

@@ -12,8 +12,15 @@ from rich.text import Text
 
 from otel_straggler.cli.liveness_lines import is_over, said_of
 from otel_straggler.cli.report_table import printable, rank_ranges
-from otel_straggler.model.verdict import CAUSES, WAITS_INSIDE, cause_text, hours_text, next_action
-from otel_straggler.score.verdicts.pipeline import WORST_WORKERS
+from otel_straggler.detect.verdicts.pipeline import WORST_WORKERS
+from otel_straggler.model.verdict import (
+    CALLED_SLOW,
+    CAUSES,
+    WAITS_INSIDE,
+    cause_text,
+    hours_text,
+    next_action,
+)
 from otel_straggler.semconv import LISTED_KINDS
 
 Json = Mapping[str, Any]
@@ -30,7 +37,6 @@ _SILENCED = {"dismiss": ", dismissed", "mute": ", muted"}
 _SLOW_RUN = 1.1
 _WORTH_A_WORD = 0.5
 """Part of the loss from which on its place is told."""
-_CALLED = ("confirmed", "flapping")
 _SAME = 0.01
 """Parts of the time of all ranks that differ by less are one loss, measured in two ways."""
 
@@ -188,7 +194,7 @@ def _by_the_dearest(run: Json, told: Json) -> Json:
         (
             verdict["gpu_seconds_lost_per_hour"] or 0.0
             for verdict in current_verdicts(run)
-            if verdict["state"] in _CALLED and verdict["group"] == told["group"]
+            if verdict["state"] in CALLED_SLOW and verdict["group"] == told["group"]
         ),
         default=0.0,
     )
@@ -249,7 +255,7 @@ def called_ranks(run: Json, window: Json) -> frozenset[str]:
     """Keys of the ranks that a verdict which stands names, by themselves or by their node."""
     keys: set[str] = set()
     for verdict in current_verdicts(run):
-        if verdict["state"] in _CALLED and verdict["group"] == window["group"]:
+        if verdict["state"] in CALLED_SLOW and verdict["group"] == window["group"]:
             if verdict["scope"] == "rank":
                 keys.add(_key(verdict))
             elif verdict["scope"] == "host":

@@ -11,37 +11,32 @@ from typing import Any
 
 from otel_straggler._version import __version__
 from otel_straggler.collector import stopping
-from otel_straggler.collector.admission import ByteBudget
-from otel_straggler.collector.alert_trial import AlertTrial
-from otel_straggler.collector.asking import GuardedAsking
-from otel_straggler.collector.commands import Asking
-from otel_straggler.collector.deciding import Deciding
-from otel_straggler.collector.intake import Intake
-from otel_straggler.collector.keeper import Keeper
-from otel_straggler.collector.maintaining import Maintaining
-from otel_straggler.collector.notifier import notifying_for
-from otel_straggler.collector.page_history import PageHistory
-from otel_straggler.collector.refilling import Backfill
-from otel_straggler.collector.run_wishes import mode_of
-from otel_straggler.collector.self_metrics import self_families
-from otel_straggler.collector.servers import Servers, require_packages
-from otel_straggler.collector.settings import CollectorSettings
+from otel_straggler.collector.alerting.notifying import notifying_for
+from otel_straggler.collector.alerting.trial import AlertTrial
+from otel_straggler.collector.api.commands import Asking, GuardedAsking
+from otel_straggler.collector.api.decisions import Deciding, Decisions
+from otel_straggler.collector.api.maintenance import Maintaining, MaintenanceBook
+from otel_straggler.collector.forwarding.forward import Forwardable, Forwarder
+from otel_straggler.collector.forwarding.keep_rules import Reach
+from otel_straggler.collector.forwarding.sampling import Sampler
+from otel_straggler.collector.history.pages import PageHistory
+from otel_straggler.collector.history.writer import Backfill, Keeper
+from otel_straggler.collector.ingest.byte_budget import ByteBudget
+from otel_straggler.collector.ingest.intake import Intake
+from otel_straggler.collector.ingest.servers import Servers, require_packages
+from otel_straggler.collector.metrics.self_metrics import self_families
+from otel_straggler.collector.settings import CollectorSettings, mode_of
 from otel_straggler.collector.stopping import Stopping
+from otel_straggler.collector.views.page_json import Maker
 from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.collector.views.snapshot import ReportQuery
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.verdict import Decision
-from otel_straggler.publish.decisions import Decisions
-from otel_straggler.publish.forward import Forwardable, Forwarder
-from otel_straggler.publish.keep_rules import Reach
-from otel_straggler.publish.maintenance_book import MaintenanceBook
-from otel_straggler.publish.picture import Maker
-from otel_straggler.publish.sampling import Sampler
+from otel_straggler.otlp.metric_rules import DecodedMetrics
+from otel_straggler.otlp.span_rules import DecodedSpans
 from otel_straggler.receive.handler import JSON, PROTOBUF, Request
 from otel_straggler.receive.tokens import ASKS, TokenGuard
 from otel_straggler.throttle import Throttle
-from otel_straggler.wire.metric_rules import DecodedMetrics
-from otel_straggler.wire.span_rules import DecodedSpans
 
 _LET_GO_S = 5.0
 _METRICS_SHARE = 0.2, 0.5
@@ -64,7 +59,7 @@ class Collector:
 
     def __init__(self, settings: CollectorSettings | None = None) -> None:
         require_packages()
-        from otel_straggler.collector.api import Answers, Api
+        from otel_straggler.collector.api.routes import Answers, Api
         from otel_straggler.collector.views.pages import Pages
 
         self._settings = settings or CollectorSettings()

@@ -1,4 +1,4 @@
-"""The collector's settings and their defaults; ``settings_file`` reads them from YAML and flags."""
+"""When a rank is lost or stuck, as a collector's file says it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,45 @@ import dataclasses
 from dataclasses import dataclass, field
 
 from otel_straggler import semconv
-from otel_straggler.collector.alerts_settings import AlertsSettings
+from otel_straggler.collector.alerting.settings import AlertsSettings
 from otel_straggler.collector.commands_settings import CommandsSettings
-from otel_straggler.collector.liveness_settings import LivenessSettings
+from otel_straggler.collector.forwarding.sampling import SamplingRules
+from otel_straggler.detect.scores.settings import HangSettings, ScoreSettings, VerdictSettings
 from otel_straggler.errors import ConfigError, describe
-from otel_straggler.publish.sampling import SamplingRules
-from otel_straggler.score.settings import ScoreSettings, VerdictSettings
-from otel_straggler.wire.identity import Aliases
-from otel_straggler.wire.span_rules import SpanNames
+from otel_straggler.model.alert import Mode
+from otel_straggler.otlp.identity import Aliases
+from otel_straggler.otlp.span_rules import SpanNames
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivenessSettings:
+    """See :class:`HangSettings`, whose names have ``_s`` for ``_seconds``.
+
+    Attributes:
+        lost_after_seconds: without a sign of life for so long a rank is lost.
+        least_timeout_seconds: no progress for less is never called stuck.
+        most_timeout_seconds: for more always, unless that is usual for the section.
+        start_timeout_seconds: for a rank that has not progressed yet, and for the first steps.
+        unknown_timeout_seconds: for a section that was seen too seldom to know.
+        give_up_seconds: a stuck or lost run stays so long after its last sign of life, unless
+            somebody acknowledges it; then it is ``forgotten`` for an hour, and goes.
+    """
+
+    lost_after_seconds: float = 20.0
+    least_timeout_seconds: float = 30.0
+    most_timeout_seconds: float = 480.0
+    start_timeout_seconds: float = 3_600.0
+    unknown_timeout_seconds: float = 480.0
+    give_up_seconds: float = 259_200.0
+
+    def for_judge(self) -> HangSettings:
+        values = {
+            field.name.removesuffix("_seconds") + "_s": getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name != "give_up_seconds"
+        }
+        return HangSettings(**values)
+
 
 MiB = 1024 * 1024
 
@@ -317,3 +348,8 @@ def parse_address(text: str, *, where: str) -> tuple[str, int]:
             )
         )
     return host, int(port)
+
+
+def mode_of(settings: CollectorSettings) -> Mode:
+    """Whether this collector's alerts may call somebody."""
+    return "page" if settings.alerts.mode == "page" else "observe"

@@ -10,9 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from otel_straggler.collector.admission import ByteBudget
-from otel_straggler.collector.commands import Commands
-from otel_straggler.collector.keeper import Keeper
+from otel_straggler.collector.api.commands import Commands
+from otel_straggler.collector.api.decisions import Decisions
+from otel_straggler.collector.api.maintenance import MaintenanceBook
+from otel_straggler.collector.forwarding.sampling import Sampler
+from otel_straggler.collector.history.file import Summary
+from otel_straggler.collector.history.writer import Keeper
+from otel_straggler.collector.ingest.byte_budget import ByteBudget
 from otel_straggler.collector.runs.admission import WHATS, AdmissionControl
 from otel_straggler.collector.runs.batches import BatchCoalescer
 from otel_straggler.collector.runs.clock import CollectorClock
@@ -22,17 +26,13 @@ from otel_straggler.collector.settings import CollectorSettings, HistorySettings
 from otel_straggler.collector.views.publisher import Publisher
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.collector.views.summaries import new_summaries
+from otel_straggler.collector.views.timeline import Column
+from otel_straggler.detect.scores.scorer import Scorer
 from otel_straggler.model.alert import Alert, Mode
 from otel_straggler.model.scores import WindowScores
-from otel_straggler.publish.decisions import Decisions
-from otel_straggler.publish.history import Summary
-from otel_straggler.publish.maintenance_book import MaintenanceBook
-from otel_straggler.publish.picture import Column
-from otel_straggler.publish.sampling import Sampler
-from otel_straggler.score.scorer import Scorer
+from otel_straggler.otlp.metric_rules import DecodedMetrics
+from otel_straggler.otlp.span_rules import DecodedSpans, Progress
 from otel_straggler.throttle import Throttle
-from otel_straggler.wire.metric_rules import DecodedMetrics
-from otel_straggler.wire.span_rules import DecodedSpans, Progress
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,8 @@ broke the query, or found nothing. Between backticks PromQL takes every characte
 format ``regex`` alone decides. Only a name that has a backtick in it cannot be queried.
 
 No query over a range looks at all ranks: of 10,000 Prometheus would take seconds for it. Series
-about all ranks together (`publish/over_ranks.py`) give the quantiles, and say which ranks are the
+about all ranks together (`collector/metrics/series_choice.py`) give the quantiles, and say which
+ranks are the
 worst; a hidden variable of the page (`WORST_RANKS`) names these, and only they are looked up.
 """
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from otel_straggler import semconv
+from otel_straggler.client.sender import GPU_REASONS
 from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
 from otel_straggler.doctor.identity import RUN_ID_REMEDY
 from otel_straggler.doctor.network import ClockBounds, clock_bounds
-from otel_straggler.record.sender import GPU_REASONS
+from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.semconv import Metric
-from otel_straggler.transport.http import HttpClient
 
 SILENT_S = 15.0
 """Three heartbeats."""

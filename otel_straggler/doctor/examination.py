@@ -45,8 +45,8 @@ from otel_straggler.doctor.settings import (
     settle,
 )
 from otel_straggler.doctor.versions import check_versions
-from otel_straggler.transport.client import NO_ANSWER
-from otel_straggler.transport.tls import tls_advice
+from otel_straggler.otlp.clients.client import NO_ANSWER
+from otel_straggler.otlp.clients.tls import tls_advice
 
 METRICS_PORT = 9464
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from otel_straggler.client.endpoints import parse_pairs
+from otel_straggler.client.identity import Found, explain_place, explain_run_id
 from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
-from otel_straggler.instrument.endpoints import parse_pairs
-from otel_straggler.instrument.identity import Found, explain_place, explain_run_id
 from otel_straggler.semconv import DEFAULT_ROLE
 
 RUN_ID_REMEDY = "export OTEL_STRAGGLER_RUN_ID=my-run-1   # the same text on all ranks of the run"

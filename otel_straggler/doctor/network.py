@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from otel_straggler.config import Endpoint
 from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
-from otel_straggler.transport.tls import tls_advice, tls_context
+from otel_straggler.otlp.clients.tls import tls_advice, tls_context
 
 CA_REMEDY = (
     "export OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/ca.pem   # whoever signed its certificate"

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from otel_straggler.client.heartbeats import BYTES_PER_SPAN
 from otel_straggler.config import Endpoint
 from otel_straggler.doctor.findings import Finding, info, ok, warning
 from otel_straggler.doctor.versions import Probed, probe
-from otel_straggler.record.heartbeats import BYTES_PER_SPAN
 from otel_straggler.semconv import GPU_TIMING_REASONS
 
 _LIBRARY_FOLDERS = (
@@ -36,8 +36,8 @@ def check_recording(env: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def check_recorder() -> Finding:
-    """Which form ``record/active.py`` has chosen."""
-    from otel_straggler.record.active import FORM, WHY_PYTHON
+    """Which form ``client/active.py`` has chosen."""
+    from otel_straggler.client.active import FORM, WHY_PYTHON
 
     if FORM == "native":
         return ok("recording.recorder", "Sections are recorded natively.", FORM)
@@ -46,9 +46,9 @@ def check_recorder() -> Finding:
 
 
 def check_exporter(endpoints: Iterable[Endpoint]) -> Finding:
-    """Which form ``record/exporting.py`` would choose for a program without a provider."""
-    from otel_straggler.record.active import WHY_PYTHON
-    from otel_straggler.transport.addresses import why_not_native
+    """Which form ``client/exporting.py`` would choose for a program without a provider."""
+    from otel_straggler.client.active import WHY_PYTHON
+    from otel_straggler.otlp.clients.addresses import why_not_native
 
     reason = WHY_PYTHON or next(filter(None, map(why_not_native, endpoints)), "")
     if not reason:

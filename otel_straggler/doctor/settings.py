@@ -15,21 +15,21 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from otel_straggler import semconv
-from otel_straggler.config import Endpoint
-from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
-from otel_straggler.doctor.identity import Identity
-from otel_straggler.doctor.network import CA_REMEDY, OWN_REMEDY, ClockBounds, clock_bounds
-from otel_straggler.errors import ConfigError
-from otel_straggler.instrument.configuration import Arguments, resolve_settings
-from otel_straggler.instrument.endpoints import (
+from otel_straggler.client.configuration import Arguments, resolve_settings
+from otel_straggler.client.endpoints import (
     Endpoints,
     choose_protocols,
     find_address,
     own_address,
     resolve_endpoints,
 )
-from otel_straggler.transport.client import NO_ANSWER, Response, Signal, client_for
-from otel_straggler.transport.tls import tls_advice
+from otel_straggler.config import Endpoint
+from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
+from otel_straggler.doctor.identity import Identity
+from otel_straggler.doctor.network import CA_REMEDY, OWN_REMEDY, ClockBounds, clock_bounds
+from otel_straggler.errors import ConfigError
+from otel_straggler.otlp.clients.client import NO_ANSWER, Response, Signal, client_for
+from otel_straggler.otlp.clients.tls import tls_advice
 
 _PREFIX: Final = "OTEL_STRAGGLER_"
 VARIABLES: Final = frozenset(

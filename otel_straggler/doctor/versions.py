@@ -15,9 +15,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from otel_straggler._version import __version__
+from otel_straggler.client.gpu.reasons import Refusal, refusal_of
 from otel_straggler.doctor.findings import Finding, info, ok, problem
 from otel_straggler.native import NATIVE
-from otel_straggler.record.gpu.reasons import Refusal, refusal_of
 
 OLDEST_PYTHON: Final = (3, 10)
 REQUIRED: Final = {

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from otel_straggler import session
+from otel_straggler.client import session
+from otel_straggler.otlp.clients.client import Response
+from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.report.types import Report, Scores
 from otel_straggler.semconv import LISTED_KINDS, TRACKER_PREFIX, TRACKER_SCALARS
-from otel_straggler.transport.client import Response
-from otel_straggler.transport.http import HttpClient
 
 _LOG = logging.getLogger("otel_straggler")
 TIMEOUT_S: Final = 5.0

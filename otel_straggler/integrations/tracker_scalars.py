@@ -8,10 +8,10 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from otel_straggler import session
+from otel_straggler.client import session
+from otel_straggler.client.configuration import Arguments, is_switched_off, resolve_settings
+from otel_straggler.client.guard import GUARD
 from otel_straggler.errors import ConfigError, UsageError, describe
-from otel_straggler.instrument.configuration import Arguments, is_switched_off, resolve_settings
-from otel_straggler.instrument.guard import GUARD
 from otel_straggler.integrations.polling import Asked, Polling, scalars_of_report
 from otel_straggler.report.types import Report, checked_url
 

@@ -9,6 +9,8 @@ from typing import Final, Literal, get_args
 
 Scope = Literal["rank", "host", "role", "run"]
 State = Literal["ok", "suspect", "confirmed", "recovered", "flapping"]
+CALLED_SLOW: Final = frozenset({"confirmed", "flapping"})
+"""States in which a subject counts as slow."""
 Cause = Literal[
     "slow_gpu",
     "slow_host",

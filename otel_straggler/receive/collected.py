@@ -10,19 +10,19 @@ from otel_straggler.model.kernels import KernelTimes
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import SectionTimes
-from otel_straggler.receive.merge import merge_batches, overlapping_sessions
-from otel_straggler.wire import span_rules
-from otel_straggler.wire.decode_metrics import MetricDecoder
-from otel_straggler.wire.decode_spans import SpanDecoder
-from otel_straggler.wire.metric_rules import DecodedMetrics
-from otel_straggler.wire.section_rows import (
+from otel_straggler.otlp import span_rules
+from otel_straggler.otlp.decode_metrics import MetricDecoder
+from otel_straggler.otlp.decode_spans import SpanDecoder
+from otel_straggler.otlp.metric_rules import DecodedMetrics
+from otel_straggler.otlp.section_rows import (
     HistogramDeltas,
     NewestPoints,
     process_of,
     rows_at_most,
     rows_of,
 )
-from otel_straggler.wire.span_rules import DecodedSpans
+from otel_straggler.otlp.span_rules import DecodedSpans
+from otel_straggler.receive.merge import merge_batches, overlapping_sessions
 
 Format = Literal["csv", "otlp-json", "otlp-proto"]
 FORMATS: tuple[Format, ...] = ("csv", "otlp-json", "otlp-proto")

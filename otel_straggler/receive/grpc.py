@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from otel_straggler import semconv
 from otel_straggler.errors import UnavailableError
+from otel_straggler.otlp.answers import Code, success
 from otel_straggler.receive.body import BadBodyError, BodyTooLargeError, inflate
 from otel_straggler.receive.grpc_waiting import CallThreads
 from otel_straggler.receive.handler import PROTOBUF, Answer, Handler, Request, Signal
-from otel_straggler.wire.answers import Code, success
 
 if TYPE_CHECKING:
     import grpc

@@ -5,7 +5,7 @@ A report makes few collectives, and small ones:
 1. does any rank have a name that the others have not heard of? (``all_reduce`` of one number; if
    so, names are exchanged by one ``all_gather``);
 2. gathered: every rank's medians and own scores to the first rank (``gather``), which compares
-   them with the functions of ``score/``, as the collector does;
+   them with the functions of ``detect/scores/``, as the collector does;
 3. not gathered, or where kernels are compared: the smallest medians over the ranks
    (``all_reduce``), with which every rank scores itself.
 
@@ -20,18 +20,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from otel_straggler.model.observation import Floats, Ints, Section
-from otel_straggler.report.columns import Columns, Member, What, kernel_hash
-from otel_straggler.report.peers import Peers
-from otel_straggler.report.statistics import Times
-from otel_straggler.score.formulas import (
+from otel_straggler.detect.scores.formulas import (
     gpu_relative_to_best,
     individual_gpu_scores,
     individual_scores,
     relative_scores,
     relative_to_best,
 )
-from otel_straggler.score.references import References
+from otel_straggler.detect.scores.references import References
+from otel_straggler.model.observation import Floats, Ints, Section
+from otel_straggler.report.columns import Columns, Member, What, kernel_hash
+from otel_straggler.report.peers import Peers
+from otel_straggler.report.statistics import Times
 
 MOST_KERNELS = 2_000
 """Kernels that one rank compares: those in which it spends most time."""

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from otel_straggler.client.active import STEP_TIMER
+from otel_straggler.client.kernels import KERNELS, KernelFeed, KernelShare
+from otel_straggler.client.native_records import FAILED, STEP_SPAN, NativeBatch
+from otel_straggler.client.recorder import Context, Record, SectionTimer, is_failure
+from otel_straggler.detect.scores.kernels import group_histograms, is_scored
+from otel_straggler.detect.scores.medians import GroupedTimes, group_times, row_times
 from otel_straggler.model.kernels import KernelCounts, KernelTimes, times_of_counts
 from otel_straggler.model.observation import Floats, Ints, Section
 from otel_straggler.model.rank import Source
-from otel_straggler.record.active import STEP_TIMER
-from otel_straggler.record.kernels import KERNELS, KernelFeed, KernelShare
-from otel_straggler.record.native_records import FAILED, STEP_SPAN, NativeBatch
-from otel_straggler.record.recorder import Context, Record, SectionTimer, is_failure
 from otel_straggler.report.types import Statistic, Summary
-from otel_straggler.score.kernels import group_histograms, is_scored
-from otel_straggler.score.medians import GroupedTimes, group_times, row_times
 from otel_straggler.semconv import OTHER_SECTION
 
 MOST_RUNS = 8192

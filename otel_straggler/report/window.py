@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
+from otel_straggler.client.guard import GUARD
+from otel_straggler.client.identity import find_place, initialised_process_group
+from otel_straggler.client.recording import RECORDING
+from otel_straggler.client.topology import TOPOLOGY
 from otel_straggler.errors import StragglerError
-from otel_straggler.instrument.guard import GUARD
-from otel_straggler.instrument.identity import find_place, initialised_process_group
 from otel_straggler.model.observation import kernel_class_of
-from otel_straggler.record.recording import RECORDING
-from otel_straggler.record.topology import TOPOLOGY
+from otel_straggler.otlp.clients.client import NO_ANSWER, Response
+from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.report.peers import Alone, Peers, TorchPeers
 from otel_straggler.report.reporter import GroupScores, Reporter, ReportSettings
 from otel_straggler.report.statistics import (
@@ -28,8 +30,6 @@ from otel_straggler.report.statistics import (
 )
 from otel_straggler.report.types import Report, SectionScores, Summary
 from otel_straggler.semconv import DEFAULT_ROLE
-from otel_straggler.transport.client import NO_ANSWER, Response
-from otel_straggler.transport.http import HttpClient
 
 _LOG = logging.getLogger("otel_straggler")
 _US_S = 1e-6

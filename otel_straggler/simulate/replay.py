@@ -13,10 +13,10 @@ from otel_straggler import semconv
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
+from otel_straggler.otlp.encode_metrics import encode_heartbeat, encode_kernel_times, encode_numbers
 from otel_straggler.semconv import Outcome
 from otel_straggler.simulate.auxiliary_metrics import KernelReports, Sensors, TimeSpent
 from otel_straggler.simulate.writers import encode_requests, resource_of
-from otel_straggler.wire.encode_metrics import encode_heartbeat, encode_kernel_times, encode_numbers
 
 BEAT_S = 5.0
 """Between two signs of life of a rank, as a real client sends them."""

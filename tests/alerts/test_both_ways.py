@@ -17,10 +17,10 @@ from otel_straggler.alerts.evaluation import AlertEvaluator
 from otel_straggler.alerts.prometheus import rules_file
 from otel_straggler.alerts.rule import Culprit, FleetStatus, RunStatus, Score, Scores
 from otel_straggler.alerts.settings import AlertSettings
+from otel_straggler.collector.metrics.families import labels as labels_text
+from otel_straggler.collector.metrics.verdict_series import RunLabels, verdict_families
+from otel_straggler.detect.hangs.states import RunState
 from otel_straggler.model.verdict import Cause, RunVerdicts, Verdict
-from otel_straggler.publish.prometheus import labels as labels_text
-from otel_straggler.publish.verdict_series import RunLabels, verdict_families
-from otel_straggler.score.hangs.states import RunState
 from otel_straggler.semconv import Metric
 
 from .conftest import Program

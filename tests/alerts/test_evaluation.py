@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from otel_straggler.alerts.evaluation import AlertEvaluator
 from otel_straggler.alerts.rule import Culprit, FleetStatus, RunStatus, Score, Scores
 from otel_straggler.alerts.settings import AlertSettings
+from otel_straggler.detect.hangs.states import RunState
 from otel_straggler.model.alert import Alert
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.hangs.states import RunState
 
 SETTINGS = AlertSettings(hang_for_seconds=15.0, score_for_seconds=30.0, keep_firing_seconds=60.0)
 RUN = RunStatus(run_id="r1", job="llm", group="actor", team="vision")

@@ -22,7 +22,7 @@ from otel_straggler.alerts.messages import (
 )
 from otel_straggler.alerts.rule import AlertRule
 from otel_straggler.alerts.settings import AlertSettings
-from otel_straggler.publish.prometheus import labels as labels_text
+from otel_straggler.collector.metrics.families import labels as labels_text
 
 from .conftest import Program
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from otel_straggler.model.observation import ObservationBatch
+from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.simulate.faults import Fault
 from otel_straggler.simulate.plan import Layout
 from otel_straggler.simulate.replay import Ending, Replay
 from otel_straggler.simulate.runs import RunPlan, generate
-from otel_straggler.transport.http import HttpClient
 
 BATCH_STEPS = 20
 _USUAL = {"steps": 4_000, "microbatches": 2, "noise": "AR"}

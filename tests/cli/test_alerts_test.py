@@ -10,8 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from otel_straggler.cli.alerts import trial_command
-from otel_straggler.collector.alerts_settings import AlertsSettings
-from otel_straggler.collector.notify_settings import NotifySettings
+from otel_straggler.collector.alerting.settings import AlertsSettings, NotifySettings
 from otel_straggler.collector.service import Collector
 from otel_straggler.collector.settings import CollectorSettings, MetricsSettings, ReceiverSettings
 

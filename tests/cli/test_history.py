@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from otel_straggler.cli import main
+from otel_straggler.collector.history.history import History
+from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.publish.history import History
-from otel_straggler.score.scorer import Scorer, ScoreSettings
 from otel_straggler.simulate.scenarios import Plan, simulate
 
 

@@ -12,8 +12,8 @@ import pytest
 import otel_straggler
 from otel_straggler.cli import main
 from otel_straggler.cli.group import VERBS
-from otel_straggler.publish.history import History
-from otel_straggler.score.scorer import Scorer, ScoreSettings
+from otel_straggler.collector.history.history import History
+from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.simulate.scenarios import Plan, simulate
 
 

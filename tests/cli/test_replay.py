@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from otel_straggler.collector.history.history import History
 from otel_straggler.collector.service import Collector
 from otel_straggler.collector.settings import (
     CollectorSettings,
@@ -18,7 +19,6 @@ from otel_straggler.collector.settings import (
     ReceiverSettings,
 )
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.publish.history import History
 from otel_straggler.simulate.runs import Fault, Layout, RunPlan, generate
 from otel_straggler.simulate.writers import encode_requests_of, frame
 

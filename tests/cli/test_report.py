@@ -347,7 +347,8 @@ def test_text_from_the_network_cannot_move_the_terminal(ran: Ran) -> None:
 
 def test_every_part_may_be_missing() -> None:
     """Of a run of which only the name is known."""
-    from otel_straggler.publish.picture import Maker, Seen, picture_json
+    from otel_straggler.collector.views.page_json import Maker, picture_json
+    from otel_straggler.collector.views.seen import Seen
 
     bare = picture_json(Seen(run_id="bare", now_s=0.0), Maker(version="1"))
     first = next(iter(report_lines(bare)))
@@ -356,7 +357,8 @@ def test_every_part_may_be_missing() -> None:
 
 def test_some_seconds_lost_are_not_no_hours() -> None:
     """Six seconds of four ranks, in a run of minutes."""
-    from otel_straggler.publish.picture import Maker, Seen, picture_json
+    from otel_straggler.collector.views.page_json import Maker, picture_json
+    from otel_straggler.collector.views.seen import Seen
 
     picture = picture_json(Seen(run_id="short", now_s=0.0), Maker(version="1"))
     picture["answer"]["cost"] = {"gpu_seconds_lost_per_hour": 18.0, "gpu_seconds_lost": 6.0}
@@ -369,7 +371,8 @@ def test_brief_hangs_are_one_line_and_lost_hours_are_of_what_there_is(
     on_gpu: bool, hours: str
 ) -> None:
     """The ten that were short are not told one by one."""
-    from otel_straggler.publish.picture import Maker, Seen, picture_json
+    from otel_straggler.collector.views.page_json import Maker, picture_json
+    from otel_straggler.collector.views.seen import Seen
 
     picture = picture_json(Seen(run_id="bare", now_s=0.0), Maker(version="1"))
     picture["run"]["on_gpu"] = on_gpu

@@ -12,8 +12,8 @@ from otel_straggler.cli.report_table import (
     straggler_sentences,
     worst_first,
 )
-from otel_straggler.publish.report_json import window_json
-from otel_straggler.score.scorer import Scorer, ScoreSettings
+from otel_straggler.collector.views.report_json import window_json
+from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.simulate.scenarios import Plan, simulate
 
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from otel_straggler.score.scorer import Scorer
-from otel_straggler.score.settings import VerdictSettings
+from otel_straggler.detect.scores.scorer import Scorer
+from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import write_csv
 

@@ -17,9 +17,9 @@ import pytest
 from rich.console import Console
 
 from otel_straggler.cli.top import View
-from otel_straggler.publish.report_json import RunReport, report_json
-from otel_straggler.transport.client import NO_ANSWER, Response
-from otel_straggler.transport.http import HttpClient
+from otel_straggler.collector.views.report_json import RunReport, report_json
+from otel_straggler.otlp.clients.client import NO_ANSWER, Response
+from otel_straggler.otlp.clients.http import HttpClient
 
 
 class Reports(ThreadingHTTPServer):

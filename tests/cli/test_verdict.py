@@ -19,7 +19,7 @@ from otel_straggler.collector.settings import (
     ReceiverSettings,
     ScoringSettings,
 )
-from otel_straggler.publish.report_json import RunReport, report_json
+from otel_straggler.collector.views.report_json import RunReport, report_json
 
 from ..waiting import eventually
 

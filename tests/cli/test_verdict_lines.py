@@ -14,8 +14,8 @@ from otel_straggler.cli.verdict_lines import (
     run_line,
     verdict_lines,
 )
+from otel_straggler.collector.views.report_json import RunReport, report_json
 from otel_straggler.model.verdict import CAUSES, NEXT_ACTION, next_action
-from otel_straggler.publish.report_json import RunReport, report_json
 
 NAN = float("nan")
 

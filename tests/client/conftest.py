@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from otel_straggler import shutdown
+from otel_straggler.client.active import RECORDER
+from otel_straggler.client.guard import GUARD
+from otel_straggler.client.python_export import Exporter
+from otel_straggler.client.topology import TOPOLOGY
 from otel_straggler.config import ClientSettings, OtlpProtocol
-from otel_straggler.instrument.guard import GUARD
 from otel_straggler.native import VARIABLE
-from otel_straggler.record.active import RECORDER
-from otel_straggler.record.python_export import Exporter
-from otel_straggler.record.topology import TOPOLOGY
 from otel_straggler.testing import FakeClock
 
 from .sinks import GrpcSink, HttpSink

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from otel_straggler import semconv
+from otel_straggler.client import identity
+from otel_straggler.client.configuration import Arguments, resolve_settings
+from otel_straggler.client.topology import Topology, resource_attributes
 from otel_straggler.config import DEFAULT_ENDPOINT, ClientSettings
 from otel_straggler.errors import ConfigError
-from otel_straggler.instrument import identity
-from otel_straggler.instrument.configuration import Arguments, resolve_settings
-from otel_straggler.record.topology import Topology, resource_attributes
 
 
 def settings(env: dict[str, str] | None = None, **given: Any) -> ClientSettings:

@@ -7,15 +7,11 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 
 from otel_straggler import semconv
+from otel_straggler.client.topology import Topology, resource_attributes, source_of
 from otel_straggler.config import ClientSettings
 from otel_straggler.model.rank_metrics import Heartbeat
-from otel_straggler.record.topology import Topology, resource_attributes, source_of
-from otel_straggler.wire.decode_metrics import MetricDecoder
-from otel_straggler.wire.encode_metrics import (
-    SectionHistogram,
-    encode_heartbeat,
-    encode_histograms,
-)
+from otel_straggler.otlp.decode_metrics import MetricDecoder
+from otel_straggler.otlp.encode_metrics import SectionHistogram, encode_heartbeat, encode_histograms
 
 TOPOLOGY = Topology(
     role="actor", parallel={"data": (1, 4), "pipeline": (0, None)}, gpu_uuid="GPU-1"

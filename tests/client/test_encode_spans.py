@@ -11,13 +11,8 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_straggler import semconv
-from otel_straggler.wire.encode_spans import (
-    SpanGroup,
-    encode_request,
-    encode_resource,
-    encode_rows,
-)
-from otel_straggler.wire.ids import SpanIds, is_sampled, root_span_id, step_trace_id
+from otel_straggler.otlp.encode_spans import SpanGroup, encode_request, encode_resource, encode_rows
+from otel_straggler.otlp.ids import SpanIds, is_sampled, root_span_id, step_trace_id
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TIME = st.integers(0, 2**63 - 1)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from otel_straggler import section, semconv, step
-from otel_straggler.record.python_export import Exporter
+from otel_straggler.client.python_export import Exporter
 from otel_straggler.testing import CapturedRequests, FakeClock
 
 MakeExporter = Callable[..., Exporter]

@@ -18,10 +18,10 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
 from otel_straggler.errors import ConfigError
+from otel_straggler.otlp.clients import grpc as transport
+from otel_straggler.otlp.clients.client import NO_ANSWER, Response, is_retryable
+from otel_straggler.otlp.clients.grpc import EXPORT_METHODS, GrpcClient
 from otel_straggler.testing import CapturedRequests
-from otel_straggler.transport import grpc as transport
-from otel_straggler.transport.client import NO_ANSWER, Response, is_retryable
-from otel_straggler.transport.grpc import EXPORT_METHODS, GrpcClient
 
 from ..servers.certificate import make_certificate
 
@@ -272,12 +272,12 @@ def test_without_grpcio_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 LOADED_BEFORE = """
 import os, grpc
-from otel_straggler.transport.grpc import GrpcClient
+from otel_straggler.otlp.clients.grpc import GrpcClient
 GrpcClient("http://127.0.0.1:1", "/a/b")
 """
 LOADED_BY_US = """
 import os
-from otel_straggler.transport.grpc import GrpcClient
+from otel_straggler.otlp.clients.grpc import GrpcClient
 GrpcClient("http://127.0.0.1:1", "/a/b")
 GrpcClient("http://127.0.0.1:1", "/a/b")
 assert "GRPC_ENABLE_FORK_SUPPORT" not in os.environ

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from otel_straggler.otlp.clients.addresses import proxy_of
+from otel_straggler.otlp.clients.client import NO_ANSWER, Response, is_retryable, retry_delay_s
+from otel_straggler.otlp.clients.http import MAX_ANSWER_BYTES, HttpClient
 from otel_straggler.testing import CapturedRequests
-from otel_straggler.transport.addresses import proxy_of
-from otel_straggler.transport.client import NO_ANSWER, Response, is_retryable, retry_delay_s
-from otel_straggler.transport.http import MAX_ANSWER_BYTES, HttpClient
 
 from ..publish.sink import Sink
 from ..servers.certificate import make_certificate

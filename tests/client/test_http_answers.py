@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from otel_straggler.otlp.clients.client import NO_ANSWER, Response, is_retryable
+from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.testing import CapturedRequests
-from otel_straggler.transport.client import NO_ANSWER, Response, is_retryable
-from otel_straggler.transport.http import HttpClient
 
 To = Callable[..., HttpClient]
 TYPE = "application/x-protobuf"

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from otel_straggler.client.active import RECORDER
+from otel_straggler.client.kernels import KernelExport, KernelFeed
+from otel_straggler.client.topology import Topology
 from otel_straggler.config import ClientSettings
 from otel_straggler.model.kernels import KernelTimes
-from otel_straggler.record.active import RECORDER
-from otel_straggler.record.kernels import KernelExport, KernelFeed
-from otel_straggler.record.topology import Topology
+from otel_straggler.otlp.decode_metrics import MetricDecoder
 from otel_straggler.testing import CapturedRequests, FakeClock
-from otel_straggler.wire.decode_metrics import MetricDecoder
 
 from ..kernels_made import Script
 
@@ -233,7 +233,7 @@ def test_a_timer_that_fails_stops_nobody(script: Script, caplog: pytest.LogCaptu
 def test_sections_are_named_as_they_were_opened() -> None:
     """By the recorder's numbers; the step itself is no section."""
     from otel_straggler import section
-    from otel_straggler.record.kernels import section_name
+    from otel_straggler.client.kernels import section_name
 
     names = getattr(RECORDER, "names", None)
     if names is None:
@@ -247,8 +247,8 @@ def test_sections_are_named_as_they_were_opened() -> None:
 
 def test_settings_come_from_the_environment() -> None:
     """And a wrong one says what was expected."""
+    from otel_straggler.client.configuration import Arguments, resolve_settings
     from otel_straggler.errors import ConfigError
-    from otel_straggler.instrument.configuration import Arguments, resolve_settings
 
     found = resolve_settings(Arguments(), {})
     assert (found.kernel_interval_s, found.kernel_cells) == (10.0, 64)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from otel_straggler.record import native_records
-from otel_straggler.record.native_records import SECTIONS, Names
+from otel_straggler.client import native_records
+from otel_straggler.client.native_records import SECTIONS, Names
 
 
 def test_a_name_that_varies_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from otel_straggler import phase, section, step
+from otel_straggler.client.active import RECORDER
+from otel_straggler.client.python_packing import SpanPacker
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.model.observation import Section
-from otel_straggler.record.active import RECORDER
-from otel_straggler.record.python_packing import SpanPacker
-from otel_straggler.wire.decode_spans import SpanDecoder
+from otel_straggler.otlp.decode_spans import SpanDecoder
 
 _NOWHERE = Endpoint(url="http://127.0.0.1:1", is_enabled=False)
 SETTINGS = ClientSettings(

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from otel_straggler.client.configuration import Arguments, resolve_settings
 from otel_straggler.config import ClientSettings
 from otel_straggler.errors import ConfigError
-from otel_straggler.instrument.configuration import Arguments, resolve_settings
-from otel_straggler.transport import grpc as transport
+from otel_straggler.otlp.clients import grpc as transport
 
 PREFIX = "OTEL_EXPORTER_OTLP_"
 GRPC = {PREFIX + "PROTOCOL": "grpc"}

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from otel_straggler import configure, section, shutdown
-from otel_straggler.record import recording
-from otel_straggler.record.active import RECORDER
-from otel_straggler.record.recorder import Record
-from otel_straggler.record.recording import RECORDING, Inbox
+from otel_straggler.client import recording
+from otel_straggler.client.active import RECORDER
+from otel_straggler.client.recorder import Record
+from otel_straggler.client.recording import RECORDING, Inbox
 from otel_straggler.testing import CapturedRequests
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from otel_straggler.config import Endpoint
-from otel_straggler.transport.client import client_for
+from otel_straggler.otlp.clients.client import client_for
 
 from ..servers.certificate import make_certificate
 from ..waiting import eventually

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_straggler.client import ring_file
+from otel_straggler.client.active import FORM
+from otel_straggler.client.ring_file import RingFileError, RingState, read_ring, read_ring_file
 from otel_straggler.native import REASON
-from otel_straggler.record import ring_file
-from otel_straggler.record.active import FORM
-from otel_straggler.record.ring_file import RingFileError, RingState, read_ring, read_ring_file
 
 pytestmark = pytest.mark.skipif(
     FORM == "python", reason=f"{REASON}: it would show that another process can read the ring"
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 BEGIN = """
 import ctypes, os, sys, threading, time
 from otel_straggler import phase, section, step
-from otel_straggler.record.active import RECORDER
+from otel_straggler.client.active import RECORDER
 RECORDER.enable()
 print(RECORDER.epoch.session_id, flush=True)
 """

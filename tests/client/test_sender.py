@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from otel_straggler.record.sender import Drops, SpanSender
+from otel_straggler.client.sender import Drops, SpanSender
+from otel_straggler.otlp.clients.client import client_for
 from otel_straggler.testing import CapturedRequests, FakeClock
-from otel_straggler.transport.client import client_for
 
 from .sinks import GrpcSink, HttpSink
 

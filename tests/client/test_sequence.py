@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from otel_straggler.record.python_packing import SectionCounts
-from otel_straggler.record.recorder import Epoch
+from otel_straggler.client.python_packing import SectionCounts
+from otel_straggler.client.recorder import Epoch
 
 OLD, NEW = Epoch("0" * 16, 1), Epoch("1" * 16, 1)
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from otel_straggler import configure, flush, phase, section, semconv, set_topology, shutdown, step
+from otel_straggler.client.worker import THREAD_NAME
 from otel_straggler.errors import ConfigError, UsageError
-from otel_straggler.record.worker import THREAD_NAME
 from otel_straggler.testing import CapturedRequests
 
 

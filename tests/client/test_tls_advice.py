@@ -2,7 +2,7 @@
 
 import pytest
 
-from otel_straggler.transport.tls import tls_advice
+from otel_straggler.otlp.clients.tls import tls_advice
 
 VERIFY = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: {} (_ssl.c:1006)"
 

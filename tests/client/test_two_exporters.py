@@ -15,16 +15,16 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from otel_straggler import configure, flush, phase, section, semconv, shutdown, step
-from otel_straggler.instrument.guard import GUARD
-from otel_straggler.record import exporting
-from otel_straggler.record.active import FORM, RECORDER
-from otel_straggler.record.kernels import KERNELS
-from otel_straggler.record.recorder import Record
-from otel_straggler.record.recording import RECORDING
-from otel_straggler.record.topology import TOPOLOGY, Topology
-from otel_straggler.session import Session
+from otel_straggler.client import exporting
+from otel_straggler.client.active import FORM, RECORDER
+from otel_straggler.client.guard import GUARD
+from otel_straggler.client.kernels import KERNELS
+from otel_straggler.client.recorder import Record
+from otel_straggler.client.recording import RECORDING
+from otel_straggler.client.session import Session
+from otel_straggler.client.topology import TOPOLOGY, Topology
+from otel_straggler.otlp.decode_metrics import MetricDecoder
 from otel_straggler.testing import CapturedPoint, CapturedRequests
-from otel_straggler.wire.decode_metrics import MetricDecoder
 
 from ..kernels_made import Script
 
@@ -260,7 +260,7 @@ def test_who_counted_losses_earlier_has_not_the_last_word(
     sink: CapturedRequests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The count goes up while a thread of the exporter is about to pass on the one before."""
-    from otel_straggler.record import native_export
+    from otel_straggler.client import native_export
 
     told: list[dict[bytes, int]] = []
     exporter = SimpleNamespace(

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_straggler import semconv
+from otel_straggler.client.active import FORM
+from otel_straggler.client.python_packing import SpanPacker
+from otel_straggler.client.python_recorder import PythonTimer
+from otel_straggler.client.recorder import Context, Epoch
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.native import REASON, VARIABLE
-from otel_straggler.record.active import FORM
-from otel_straggler.record.python_packing import SpanPacker
-from otel_straggler.record.python_recorder import PythonTimer
-from otel_straggler.record.recorder import Context, Epoch
 
 SCRIPT = Path(__file__).with_name("recorders.py")
 needs_extension = pytest.mark.skipif(

@@ -26,7 +26,7 @@ from otel_straggler.collector.settings import (
 )
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
-from otel_straggler.wire.encode_metrics import encode_heartbeat
+from otel_straggler.otlp.encode_metrics import encode_heartbeat
 
 from ..waiting import eventually
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.collector.admission import ByteBudget
+from otel_straggler.collector.ingest.byte_budget import ByteBudget
 from otel_straggler.collector.worker import Worker
+from otel_straggler.detect.hangs.states import RANK_STATES
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
-from otel_straggler.score.hangs.states import RANK_STATES
-from otel_straggler.wire.decode_spans import SpanDecoder
-from otel_straggler.wire.metric_rules import DecodedMetrics
+from otel_straggler.otlp.decode_spans import SpanDecoder
+from otel_straggler.otlp.metric_rules import DecodedMetrics
 
 BEAT_S = 5.0
 _SESSIONS = itertools.count(1)

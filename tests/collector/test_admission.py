@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.collector.admission import ByteBudget
+from otel_straggler.collector.ingest.byte_budget import ByteBudget
 from otel_straggler.collector.runs.admission import LIVE_S, AdmissionControl
 from otel_straggler.collector.runs.eviction import Eviction
 from otel_straggler.collector.runs.store import RunStore
@@ -18,10 +18,10 @@ from otel_straggler.collector.settings import ScoringSettings
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
-from otel_straggler.wire.decode_metrics import MetricDecoder
-from otel_straggler.wire.decode_spans import SpanDecoder
-from otel_straggler.wire.metric_rules import DecodedMetrics
-from otel_straggler.wire.span_rules import DecodedSpans
+from otel_straggler.otlp.decode_metrics import MetricDecoder
+from otel_straggler.otlp.decode_spans import SpanDecoder
+from otel_straggler.otlp.metric_rules import DecodedMetrics
+from otel_straggler.otlp.span_rules import DecodedSpans
 
 from .watched_world import WatchedWorld
 

@@ -12,10 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from otel_straggler import semconv
 from otel_straggler.alerts.rule import Culprit, RunStatus
+from otel_straggler.collector.metrics.status_series import alert_families
 from otel_straggler.collector.runs.liveness import WorldStatus
 from otel_straggler.collector.views.run_view import RunView
-from otel_straggler.collector.views.status_series import alert_families
-from otel_straggler.score.hangs.states import RunState
+from otel_straggler.detect.hangs.states import RunState
 
 from .watched_world import WatchedWorld
 

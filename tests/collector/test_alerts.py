@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.collector.alerts_settings import AlertsSettings
-from otel_straggler.collector.notify_settings import NotifySettings
+from otel_straggler.collector.alerting.settings import AlertsSettings, NotifySettings
 
 from ..servers.alertmanager import running_alertmanager
 from ..servers.receiver import Receiver

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.collector.commands import MAX_WAITING, Commands
+from otel_straggler.collector.api.commands import MAX_WAITING, Commands
 from otel_straggler.collector.commands_settings import CommandsSettings, with_token
 from otel_straggler.collector.settings_file import load_settings
+from otel_straggler.detect.hangs.detector import HangStatus
+from otel_straggler.detect.hangs.states import LOST, STUCK, Blame
 from otel_straggler.errors import ConfigError, InputError
 from otel_straggler.model.rank import Source
-from otel_straggler.score.hangs.detector import HangStatus
-from otel_straggler.score.hangs.states import LOST, STUCK, Blame
 
 TOKEN = "s3cret"
 JSON = {"Content-Type": "application/json"}

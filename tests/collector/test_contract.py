@@ -24,12 +24,12 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_straggler import semconv
-from otel_straggler.publish.report_json import window_json
+from otel_straggler.collector.views.report_json import window_json
+from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
+from otel_straggler.otlp.decode_spans import SpanDecoder
 from otel_straggler.receive.merge import merge_batches
-from otel_straggler.score.scorer import Scorer, ScoreSettings
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import encode_requests
-from otel_straggler.wire.decode_spans import SpanDecoder
 
 from .foreign import LENS_SPANS, lens
 from .ways import WAYS, Way

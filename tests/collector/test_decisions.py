@@ -11,7 +11,7 @@ import pytest
 
 from otel_straggler import semconv
 from otel_straggler.cli import main
-from otel_straggler.score.scorer import Scorer
+from otel_straggler.detect.scores.scorer import Scorer
 
 JSON = {"Content-Type": "application/json"}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from otel_straggler.alerts.rule import FleetStatus, RunStatus
-from otel_straggler.collector.firing import Firing
+from otel_straggler.collector.alerting.firing import Firing
 from otel_straggler.model.alert import Alert
 
 

@@ -13,10 +13,10 @@ from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_straggler.cli.score import command as score
+from otel_straggler.otlp.decode_spans import SpanDecoder
+from otel_straggler.otlp.identity import Aliases
+from otel_straggler.otlp.span_rules import SpanNames
 from otel_straggler.simulate.writers import as_json_line
-from otel_straggler.wire.decode_spans import SpanDecoder
-from otel_straggler.wire.identity import Aliases
-from otel_straggler.wire.span_rules import SpanNames
 
 from .foreign import DATADOG_SPANS, LENS_SPANS, RANKS, SLOW, SLOWDOWN, datadog, lens
 

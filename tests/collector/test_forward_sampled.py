@@ -10,8 +10,8 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_straggler import semconv
+from otel_straggler.otlp.ids import is_sampled, root_span_id, step_trace_id
 from otel_straggler.simulate.writers import as_json_line
-from otel_straggler.wire.ids import is_sampled, root_span_id, step_trace_id
 
 from ..publish.sink import Sink
 from ..publish.test_sampling import body_of

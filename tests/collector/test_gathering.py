@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from otel_straggler.collector.runs.batches import MAX_ROWS, BatchCoalescer
+from otel_straggler.detect.scores.scorer import Scorer
 from otel_straggler.model.observation import BatchBuilder, ObservationBatch
 from otel_straggler.model.rank import Source
-from otel_straggler.score.scorer import Scorer
+from otel_straggler.otlp.decode_spans import SpanDecoder
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import encode_requests
-from otel_straggler.wire.decode_spans import SpanDecoder
 
 RANK = Source(run_id="run", rank=0, session_id="a")
 

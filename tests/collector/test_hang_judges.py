@@ -12,11 +12,11 @@ import pytest
 from otel_straggler.collector.runs.hangs import heartbeat_table
 from otel_straggler.collector.runs.liveness import Liveness, WorldStatus
 from otel_straggler.collector.runs.store import RunStore
+from otel_straggler.detect.hangs.states import NO_OPEN_SECTION, NOT_ENDED
 from otel_straggler.model.observation import NO_STEP, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.hangs.states import NO_OPEN_SECTION, NOT_ENDED
 
 NOW = 1_790_000_000.0
 

@@ -10,14 +10,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from otel_straggler import semconv
-from otel_straggler.collector.admission import ByteBudget
-from otel_straggler.collector.deciding import Deciding, UnknownSubjectError
+from otel_straggler.collector.api.decisions import Deciding, Decisions, UnknownSubjectError
+from otel_straggler.collector.ingest.byte_budget import ByteBudget
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
-from otel_straggler.publish.decisions import Decisions
-from otel_straggler.wire.decode_spans import SpanDecoder
-from otel_straggler.wire.metric_rules import DecodedMetrics
+from otel_straggler.otlp.decode_spans import SpanDecoder
+from otel_straggler.otlp.metric_rules import DecodedMetrics
 
 RANKS = 4
 BEAT_S = 5.0

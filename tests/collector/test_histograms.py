@@ -13,17 +13,17 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 
 from otel_straggler import semconv
-from otel_straggler.collector.admission import ByteBudget
+from otel_straggler.client.histograms import BOUNDS_S
+from otel_straggler.collector.ingest.byte_budget import ByteBudget
 from otel_straggler.collector.runs import section_histograms
 from otel_straggler.collector.settings import CollectorSettings, ScoringSettings
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.observation import Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Buckets, SectionTimes
-from otel_straggler.record.histograms import BOUNDS_S
-from otel_straggler.wire.decode_metrics import MetricDecoder
-from otel_straggler.wire.decode_spans import SpanDecoder
-from otel_straggler.wire.encode_metrics import SectionHistogram, encode_histograms
+from otel_straggler.otlp.decode_metrics import MetricDecoder
+from otel_straggler.otlp.decode_spans import SpanDecoder
+from otel_straggler.otlp.encode_metrics import SectionHistogram, encode_histograms
 
 from .conftest import rank, resource_of, spans_of
 from .ways import WAYS, Way

@@ -19,9 +19,15 @@ import numpy as np
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.collector.keeper import Keeper
+from otel_straggler.collector.api.decisions import Decisions
+from otel_straggler.collector.api.maintenance import MaintenanceBook
+from otel_straggler.collector.history.codec import decode_blob
+from otel_straggler.collector.history.failures import REASONS
+from otel_straggler.collector.history.reader import HistoryReader
+from otel_straggler.collector.history.writer import Keeper
 from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import HistorySettings
+from otel_straggler.detect.scores.scorer import ScorerCounts
 from otel_straggler.errors import InputError, UnavailableError
 from otel_straggler.model.alert import Maintenance
 from otel_straggler.model.observation import Section
@@ -29,11 +35,6 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.publish.decisions import Decisions
-from otel_straggler.publish.history import REASONS, HistoryReader
-from otel_straggler.publish.history.codec import decode_blob
-from otel_straggler.publish.maintenance_book import MaintenanceBook
-from otel_straggler.score.scorer import ScorerCounts
 
 FREE = ["--otlp-http", "127.0.0.1:0", "--otlp-grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
 DEVICES = {"a": ("node", 0), "b": ("node", 1), "c": ("node", 2)}

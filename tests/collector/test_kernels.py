@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from otel_straggler import semconv
 from otel_straggler.cli.history import command as history
 from otel_straggler.cli.score import command
-from otel_straggler.wire.encode_metrics import encode_kernel_times
+from otel_straggler.otlp.encode_metrics import encode_kernel_times
 
 from ..kernels_made import tally
 from .conftest import DAY_NS, rank, resource_of, spans_of

@@ -14,7 +14,7 @@ from otel_straggler.collector.runs.liveness import Liveness, WorldStatus
 from otel_straggler.collector.runs.rank_status import MAX_REASONS, RankStatus
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
-from otel_straggler.wire.span_rules import Progress
+from otel_straggler.otlp.span_rules import Progress
 
 NOW = 1_790_000_000.0
 

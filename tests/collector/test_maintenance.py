@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.publish.maintenance_book import MOST_NODES
+from otel_straggler.collector.api.maintenance import MOST_NODES
 
 JSON = {"Content-Type": "application/json"}
 PATH = "/v1/maintenance"

@@ -10,12 +10,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from otel_straggler import semconv
+from otel_straggler.collector.metrics.score_series import RunScores
 from otel_straggler.collector.views.alert_input import newest_scores
 from otel_straggler.collector.views.run_view import NewestScores
 from otel_straggler.model.observation import Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
-from otel_straggler.publish.score_series import RunScores
 
 from .watched_world import WatchedWorld
 

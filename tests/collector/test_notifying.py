@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from otel_straggler.alerts.rule import FleetStatus, RunStatus
-from otel_straggler.collector.firing import Firing
-from otel_straggler.collector.notify_settings import NotifySettings
-from otel_straggler.collector.notifying import Notifying
+from otel_straggler.collector.alerting.firing import Firing
+from otel_straggler.collector.alerting.notifying import Notifying
+from otel_straggler.collector.alerting.settings import NotifySettings
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.model.alert import Alert
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from otel_straggler.collector import worker as worker_module
-from otel_straggler.collector.admission import ByteBudget
+from otel_straggler.collector.ingest.byte_budget import ByteBudget
 from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
+from otel_straggler.otlp.metric_rules import DecodedMetrics
 from otel_straggler.throttle import Throttle
-from otel_straggler.wire.metric_rules import DecodedMetrics
 
 from .watched_world import WatchedWorld
 

@@ -9,13 +9,8 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.collector import page_cache
-from otel_straggler.collector.page_cache import (
-    AT_ONCE_S,
-    MOST_OF_A_CORE,
-    Answer,
-    AnswerCache,
-)
+from otel_straggler.collector.api import cache
+from otel_straggler.collector.api.cache import AT_ONCE_S, MOST_OF_A_CORE, Answer, AnswerCache
 
 
 class Made:
@@ -119,7 +114,7 @@ def test_who_asks_for_what_is_kept_does_not_wait_for_another_answer() -> None:
 def test_what_is_kept_stays_within_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """However large answers are; the newest stays in any case."""
     most = 3_000
-    monkeypatch.setattr(page_cache, "MOST_BYTES", most)
+    monkeypatch.setattr(cache, "MOST_BYTES", most)
     made = Made()
     third = "x" * (most // 3)
     for key in range(8):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from otel_straggler.collector.page_events import COMMENT, EventStreams, Pace
+from otel_straggler.collector.api.events import COMMENT, EventStreams, Pace
 
 PATIENCE_S = 30.0
 

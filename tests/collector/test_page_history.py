@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_straggler.collector import page_history
-from otel_straggler.collector.page_history import PageHistory
+from otel_straggler.collector.history import pages
+from otel_straggler.collector.history.history import History
+from otel_straggler.collector.history.pages import PageHistory
+from otel_straggler.collector.history.reader import RunEntry
+from otel_straggler.collector.views.page_json import Maker, picture_json
+from otel_straggler.collector.views.run_summary import summary_of
+from otel_straggler.collector.views.seen import Seen
+from otel_straggler.collector.views.timeline import Column
 from otel_straggler.errors import StragglerError
-from otel_straggler.publish.history import History, RunEntry
-from otel_straggler.publish.picture import Column, Maker, Seen, picture_json
-from otel_straggler.publish.picture.summary import summary_of
 
 
 def column(seq: int) -> Column:
@@ -55,9 +58,9 @@ def test_a_file_that_cannot_be_read_is_asked_once_in_a_while(
     kept.open()
     kept.close()
     opened: list[object] = []
-    reader = page_history.HistoryReader
+    reader = pages.HistoryReader
     monkeypatch.setattr(
-        page_history,
+        pages,
         "HistoryReader",
         lambda *args, **more: opened.append(args) or reader(*args, **more),
     )

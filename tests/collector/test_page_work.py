@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from otel_straggler.collector.page_work import BusyError, PageWork
+from otel_straggler.collector.api.cache import BusyError, PageWork
 
 PATIENCE_S = 20.0
 

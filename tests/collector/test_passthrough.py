@@ -8,21 +8,21 @@ import numpy as np
 import pytest
 
 from otel_straggler import semconv
+from otel_straggler.collector.metrics.families import constant_labels
+from otel_straggler.collector.metrics.passthrough_series import (
+    passthrough_of_ranks,
+    passthrough_of_run,
+)
+from otel_straggler.collector.metrics.verdict_series import RunLabels
 from otel_straggler.collector.runs.liveness import WorldStatus
 from otel_straggler.collector.runs.passthrough import KEPT_S
 from otel_straggler.collector.runs.rank_status import RankStatus
 from otel_straggler.collector.runs.store import RunStore
-from otel_straggler.collector.views.passthrough_series import (
-    passthrough_of_ranks,
-    passthrough_of_run,
-)
 from otel_straggler.model.kernels import KernelCell, KernelTimesBuilder
 from otel_straggler.model.observation import BatchBuilder, Kernel, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import PassthroughMetric
-from otel_straggler.publish.prometheus import constant_labels
-from otel_straggler.publish.verdict_series import RunLabels
-from otel_straggler.wire.metric_rules import DecodedMetrics
+from otel_straggler.otlp.metric_rules import DecodedMetrics
 
 NOW_S = 1_800_000_000.0
 RUN = RunLabels(run_id="run", jobs={"": "job"}, constant=constant_labels("c"))

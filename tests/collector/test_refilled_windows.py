@@ -7,16 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
-from otel_straggler.collector.page_history import PageHistory
-from otel_straggler.collector.refilling import Backfill
+from otel_straggler.collector.history.history import History
+from otel_straggler.collector.history.pages import PageHistory
+from otel_straggler.collector.history.writer import Backfill
 from otel_straggler.collector.runs.timeline import MAX_COLUMNS, Timeline
+from otel_straggler.collector.views.timeline import Column
+from otel_straggler.detect.scores.scorer import Scorer
+from otel_straggler.detect.scores.settings import ScoreSettings
 from otel_straggler.model.observation import BatchBuilder, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
-from otel_straggler.publish.history import History
-from otel_straggler.publish.picture import Column
-from otel_straggler.score.scorer import Scorer
-from otel_straggler.score.settings import ScoreSettings
 
 SECTIONS = (
     (Section("loader", "data"), 0.02),

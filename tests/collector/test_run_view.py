@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
+from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.collector.runs.liveness import Liveness
+from otel_straggler.collector.views.page_json import Maker, picture_json
+from otel_straggler.collector.views.run_summary import read_summary, summary_value
 from otel_straggler.collector.views.run_view import RunView
+from otel_straggler.collector.views.seen import Seen
 from otel_straggler.model.alert import Alert, Maintenance
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.model.verdict import RunVerdicts, Verdict
-from otel_straggler.publish.history import HistoryReader
-from otel_straggler.publish.picture import Maker, Seen, picture_json
-from otel_straggler.publish.picture.summary import read_summary, summary_value
 
 NOW_S = 1_790_000_000.0
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from otel_straggler.collector.forwarding.sampling import SamplingRules
 from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.collector.settings_file import FLAG_OF, load_settings
+from otel_straggler.detect.scores.settings import HangSettings, VerdictSettings
 from otel_straggler.errors import ConfigError
-from otel_straggler.publish.sampling import SamplingRules
-from otel_straggler.score.settings import HangSettings, VerdictSettings
 from otel_straggler.semconv import RANK_ALIASES, STEP_ALIASES
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "collector.yaml"

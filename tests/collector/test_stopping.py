@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.collector.admission import ByteBudget
+from otel_straggler.collector.history.history import History
+from otel_straggler.collector.history.reader import HistoryReader
+from otel_straggler.collector.ingest.byte_budget import ByteBudget
 from otel_straggler.collector.stopping import Stopping, has_ended
 from otel_straggler.collector.worker import Worker
-from otel_straggler.publish.history import History, HistoryReader
-from otel_straggler.wire.decode_metrics import MetricDecoder
-from otel_straggler.wire.decode_spans import SpanDecoder
+from otel_straggler.otlp.decode_metrics import MetricDecoder
+from otel_straggler.otlp.decode_spans import SpanDecoder
 
 Start = Callable[..., Any]
 LONG_S = 120.0
@@ -167,7 +168,7 @@ def test_unscored_rows_are_shown_from_the_beginning(start: Start) -> None:
 def test_a_flood_of_names_does_not_delay_the_end(kit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is folded into <other> is gone through once a batch, not once a name: with 2,000 names
     in each request a stop took minutes."""
-    from otel_straggler.score import sources
+    from otel_straggler.detect.scores import sources
 
     passes = []
     keep_apart = sources._keep_apart

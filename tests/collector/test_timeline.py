@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from otel_straggler.collector.runs.timeline import FIRST_SEQ, MAX_COLUMNS, Timeline, keep_within
+from otel_straggler.collector.views.page_json import TimelineEnds
+from otel_straggler.collector.views.timeline import Column
+from otel_straggler.detect.scores.scorer import Scorer
+from otel_straggler.detect.scores.settings import ScoreSettings
 from otel_straggler.model.observation import BatchBuilder, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
-from otel_straggler.publish.picture import Column, TimelineEnds
-from otel_straggler.score.scorer import Scorer
-from otel_straggler.score.settings import ScoreSettings
 
 PLENTY = 64 * 1024 * 1024
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.publish.over_ranks import QUANTILES
-from otel_straggler.score.scorer import Scorer
-from otel_straggler.score.settings import VerdictSettings
+from otel_straggler.collector.metrics.series_choice import QUANTILES
+from otel_straggler.detect.scores.scorer import Scorer
+from otel_straggler.detect.scores.settings import VerdictSettings
 
 from .prometheus_server import query, running_prometheus
 

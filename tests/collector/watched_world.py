@@ -10,14 +10,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from otel_straggler import semconv
 from otel_straggler.alerts.rule import FleetStatus, RunStatus
-from otel_straggler.collector.admission import ByteBudget
+from otel_straggler.collector.api.maintenance import MaintenanceBook
+from otel_straggler.collector.ingest.byte_budget import ByteBudget
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.alert import Maintenance
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
-from otel_straggler.publish.maintenance_book import MaintenanceBook
-from otel_straggler.wire.decode_spans import SpanDecoder
-from otel_straggler.wire.metric_rules import DecodedMetrics
+from otel_straggler.otlp.decode_spans import SpanDecoder
+from otel_straggler.otlp.metric_rules import DecodedMetrics
 
 BEAT_S = 5.0
 STUCK_AFTER_S = 600.0

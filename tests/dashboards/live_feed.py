@@ -34,10 +34,9 @@ from otel_straggler import semconv
 from otel_straggler.demo.processes import Collector
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
-from otel_straggler.publish.prometheus import labels
+from otel_straggler.otlp.encode_metrics import encode_heartbeat
 from otel_straggler.simulate.auxiliary_metrics import gpu_uuid
 from otel_straggler.simulate.writers import resource_of
-from otel_straggler.wire.encode_metrics import encode_heartbeat
 
 from .conftest import DCGM
 

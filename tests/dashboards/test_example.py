@@ -13,7 +13,7 @@ import yaml
 
 from otel_straggler.alerts.render import render_all
 from otel_straggler.alerts.settings import AlertSettings
-from otel_straggler.collector.api import Answers, Api
+from otel_straggler.collector.api.routes import Answers, Api
 from otel_straggler.collector.settings_file import load_settings
 
 from .conftest import FOLDER

@@ -13,14 +13,14 @@ import yaml
 from otel_straggler import semconv
 from otel_straggler.alerts.checking import QueryLabels, labels_by_name
 from otel_straggler.alerts.settings import AlertSettings
+from otel_straggler.collector.metrics.families import constant_labels
+from otel_straggler.collector.metrics.status_series import status_families
 from otel_straggler.collector.runs.liveness import WorldStatus
 from otel_straggler.collector.runs.rank_status import RankStatus
 from otel_straggler.collector.views.run_view import RunView
-from otel_straggler.collector.views.status_series import status_families
 from otel_straggler.dashboards.panels import RUN_SLOW, SCORE_LOW
 from otel_straggler.dashboards.queries import ALL_OR_SOME, WORST_RANKS
 from otel_straggler.model.rank import Source
-from otel_straggler.publish.prometheus import constant_labels
 from otel_straggler.semconv import Metric
 
 from .conftest import FOLDER, PAGES, Json, filled, panels, published, queries

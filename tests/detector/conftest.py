@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from otel_straggler import shutdown
+from otel_straggler.client.active import RECORDER
 from otel_straggler.detector import Detector
 from otel_straggler.native import VARIABLE
-from otel_straggler.record.active import RECORDER
 
 RANKS = 4
 LONGEST_S = 120

@@ -15,13 +15,13 @@ from typing import Any
 import torch.distributed as dist
 
 from otel_straggler import section, set_topology
+from otel_straggler.client.active import RECORDER
+from otel_straggler.client.kernels import KERNELS
+from otel_straggler.client.recorder import NO_SPAN, Context, Epoch
+from otel_straggler.client.topology import TOPOLOGY
 from otel_straggler.detector import Detector, Report, Statistic
 from otel_straggler.errors import UsageError
 from otel_straggler.model.observation import Section
-from otel_straggler.record.active import RECORDER
-from otel_straggler.record.kernels import KERNELS
-from otel_straggler.record.recorder import NO_SPAN, Context, Epoch
-from otel_straggler.record.topology import TOPOLOGY
 from otel_straggler.report.peers import TorchPeers
 from otel_straggler.report.reporter import Reporter, ReportSettings
 from otel_straggler.report.statistics import times_of

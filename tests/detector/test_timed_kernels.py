@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.model.kernels import KernelTally
 from otel_straggler.model.observation import BatchBuilder, Section
 from otel_straggler.model.rank import Source
-from otel_straggler.score.scorer import Scorer, ScoreSettings
-from otel_straggler.wire.decode_metrics import MetricDecoder
-from otel_straggler.wire.encode_metrics import encode_kernel_times
+from otel_straggler.otlp.decode_metrics import MetricDecoder
+from otel_straggler.otlp.encode_metrics import encode_kernel_times
 
 from ..kernels_made import Taken, cell, taken
 

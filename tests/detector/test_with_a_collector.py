@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-import otel_straggler.session
+import otel_straggler.client.session
 from otel_straggler import configure, section, step
 from otel_straggler.collector.service import Collector
 from otel_straggler.collector.settings import (
@@ -28,8 +28,8 @@ from otel_straggler.collector.settings import (
     ReceiverSettings,
     ScoringSettings,
 )
+from otel_straggler.collector.views.report_json import of_one_rank
 from otel_straggler.detector import Detector, StragglerId
-from otel_straggler.publish.report_json import of_one_rank
 from otel_straggler.simulate.scenarios import SCENARIOS, Plan, Scenario, simulate
 from otel_straggler.simulate.writers import encode_requests
 
@@ -289,11 +289,11 @@ def test_telemetry_that_is_configured_later_outlives_the_detector(
     Detector.initialize()
     session = configure(endpoint=live.endpoint, run_id="later")
     Detector.shutdown()
-    assert otel_straggler.session.current() is session.settings
+    assert otel_straggler.client.session.current() is session.settings
     monkeypatch.setenv("OTEL_STRAGGLER_ENDPOINT", live.endpoint)
     Detector.initialize()
     Detector.shutdown()
-    assert otel_straggler.session.current() is session.settings
+    assert otel_straggler.client.session.current() is session.settings
 
 
 def test_an_application_with_a_tracer_provider_gets_the_spans_too() -> None:

@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.collector.page_cache import GZIP_FROM
-from otel_straggler.collector.page_events import COMMENT_S, MOST_STREAMS
-from otel_straggler.collector.page_history import MOST_OLDER
-from otel_straggler.collector.page_history import MOST_RUNS as MOST_RUNS_OF_PAGE
-from otel_straggler.collector.refilling import MAX_S as REFILL_S
+from otel_straggler.client.python_packing import MAX_SPANS
+from otel_straggler.client.recorder import RING_CAPACITY
+from otel_straggler.collector.api.cache import GZIP_FROM
+from otel_straggler.collector.api.events import COMMENT_S, MOST_STREAMS
+from otel_straggler.collector.history.history import MAX_WAITING_BYTES
+from otel_straggler.collector.history.pages import MOST_OLDER
+from otel_straggler.collector.history.pages import MOST_RUNS as MOST_RUNS_OF_PAGE
+from otel_straggler.collector.history.writer import MAX_S as REFILL_S
+from otel_straggler.collector.metrics.verdict_series import MOST_VERDICTS
 from otel_straggler.collector.runs.timeline import MAX_COLUMNS
 from otel_straggler.collector.settings import (
     HistorySettings,
@@ -19,19 +23,15 @@ from otel_straggler.collector.settings import (
     ScoringSettings,
     VerdictsSettings,
 )
+from otel_straggler.collector.views.patterns import LEAST_EXCESS
+from otel_straggler.collector.views.verdict_json import MOST_VERDICTS as MOST_VERDICTS_OF_PAGE
 from otel_straggler.config import ClientSettings
+from otel_straggler.detect.scores.windows import MIN_STEPS
 from otel_straggler.model.verdict import CAUSES
-from otel_straggler.publish.history.history import MAX_WAITING_BYTES
-from otel_straggler.publish.picture.patterns import LEAST_EXCESS
-from otel_straggler.publish.picture.verdicts import MOST_VERDICTS as MOST_VERDICTS_OF_PAGE
-from otel_straggler.publish.verdict_series import MOST_VERDICTS
+from otel_straggler.otlp.clients.client import LONGEST_DELAY_S
 from otel_straggler.receive.http1 import HttpLimits
-from otel_straggler.record.python_packing import MAX_SPANS
-from otel_straggler.record.recorder import RING_CAPACITY
 from otel_straggler.report.statistics import MOST_RUNS, MOST_SECTIONS
 from otel_straggler.report.window import LONGEST_S
-from otel_straggler.score.windows import MIN_STEPS
-from otel_straggler.transport.client import LONGEST_DELAY_S
 
 from .pages import ROOT, text_of
 

@@ -13,10 +13,9 @@ import pytest
 from described import Undescribed, defaults_of
 
 from otel_straggler import configure
-from otel_straggler.detector import Detector
-from otel_straggler.instrument import endpoints
-from otel_straggler.instrument.configuration import Arguments, resolve_settings
-from otel_straggler.instrument.variables import (
+from otel_straggler.client import endpoints
+from otel_straggler.client.configuration import Arguments, resolve_settings
+from otel_straggler.client.variables import (
     OF_ARGUMENTS,
     OF_DETECTOR,
     WITHOUT_ARGUMENT,
@@ -24,6 +23,7 @@ from otel_straggler.instrument.variables import (
     Variable,
     all_variables,
 )
+from otel_straggler.detector import Detector
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
@@ -110,7 +110,7 @@ def test_a_variable_that_is_read_but_not_described_stops_the_page(
         env.get("OTEL_STRAGGLER_NEW")
         return endpoints.resolve_endpoints(env, *args, **kwargs)
 
-    monkeypatch.setattr("otel_straggler.instrument.configuration.resolve_endpoints", more)
+    monkeypatch.setattr("otel_straggler.client.configuration.resolve_endpoints", more)
     with pytest.raises(Undescribed, match=r"OTEL_STRAGGLER_NEW is read .*variables\.py"):
         configuration_page.page()
 

@@ -15,10 +15,10 @@ from otel_straggler.doctor.collector import Collector, Sample
 from otel_straggler.doctor.findings import Finding
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
+from otel_straggler.otlp.clients.client import client_for
+from otel_straggler.otlp.encode_metrics import encode_heartbeat
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import encode_requests
-from otel_straggler.transport.client import client_for
-from otel_straggler.wire.encode_metrics import encode_heartbeat
 
 Examine = Callable[..., dict[str, Finding]]
 URLs = dict[str, str]

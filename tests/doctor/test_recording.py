@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from otel_straggler.client.active import FORM
 from otel_straggler.config import Endpoint
 from otel_straggler.doctor.recording import (
     check_exporter,
@@ -19,8 +20,7 @@ from otel_straggler.doctor.recording import (
     find_cupti,
     library_folders,
 )
-from otel_straggler.record.active import FORM
-from otel_straggler.transport.addresses import why_not_native
+from otel_straggler.otlp.clients.addresses import why_not_native
 
 
 def test_the_recorder_is_named() -> None:

@@ -11,7 +11,7 @@ import pytest
 import otel_straggler
 from otel_straggler.doctor.findings import Finding
 from otel_straggler.doctor.settings import VARIABLES
-from otel_straggler.transport import grpc as transport
+from otel_straggler.otlp.clients import grpc as transport
 
 Examine = Callable[..., dict[str, Finding]]
 CLOSED = "http://127.0.0.1:1"

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import otel_straggler
-from otel_straggler.record.gpu.surroundings import Surroundings
+from otel_straggler.client.gpu.surroundings import Surroundings
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.native.fake_cupti import FakeGpu

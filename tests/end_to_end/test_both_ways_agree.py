@@ -23,21 +23,20 @@ import pytest
 from otel_straggler import semconv
 from otel_straggler.alerts.catalogue import CATALOGUE
 from otel_straggler.alerts.prometheus import rules_file
-from otel_straggler.collector.alerts_settings import AlertsSettings
-from otel_straggler.collector.liveness_settings import LivenessSettings
-from otel_straggler.collector.notify_settings import NotifySettings
+from otel_straggler.collector.alerting.settings import AlertsSettings, NotifySettings
 from otel_straggler.collector.service import Collector
 from otel_straggler.collector.settings import (
     CollectorSettings,
+    LivenessSettings,
     MetricsSettings,
     ReceiverSettings,
     ScoringSettings,
 )
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
+from otel_straggler.otlp.encode_metrics import encode_heartbeat
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import encode_requests
-from otel_straggler.wire.encode_metrics import encode_heartbeat
 
 from ..servers.alertmanager import (
     Alertmanager,

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_straggler.publish.report_json import window_json
-from otel_straggler.score.scorer import Scorer, ScoreSettings
+from otel_straggler.collector.views.report_json import window_json
+from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
+from otel_straggler.otlp.clients.grpc import EXPORT_METHODS, GrpcClient
 from otel_straggler.simulate.scenarios import SCENARIOS, Plan, Scenario, simulate
 from otel_straggler.simulate.writers import as_json_line, encode_requests, write_csv
-from otel_straggler.transport.grpc import EXPORT_METHODS, GrpcClient
 
 WINDOW_STEPS = 20
 PLAN = Plan(steps=WINDOW_STEPS + 5, slow_rank=5, slowdown=1.6, section="backward", seed=11)

@@ -13,12 +13,12 @@ import pytest
 from otel_straggler.cli.score import score_recording
 from otel_straggler.collector.service import Collector
 from otel_straggler.collector.settings import CollectorSettings, MetricsSettings, ReceiverSettings
+from otel_straggler.detect.scores.scorer import ScoreSettings
+from otel_straggler.detect.verdicts.engine import VerdictEngine
 from otel_straggler.model.observation import NO_SEQ, ObservationBatch, Section
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.receive.files import read_recording
-from otel_straggler.score.scorer import ScoreSettings
-from otel_straggler.score.verdicts.engine import VerdictEngine
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import encode_requests, frame, write_csv
 

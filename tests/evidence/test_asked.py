@@ -17,10 +17,10 @@ import pytest
 from otel_straggler import semconv
 from otel_straggler.cli import main
 from otel_straggler.collector.commands_settings import CommandsSettings
-from otel_straggler.collector.liveness_settings import LivenessSettings
 from otel_straggler.collector.service import Collector
 from otel_straggler.collector.settings import (
     CollectorSettings,
+    LivenessSettings,
     MetricsSettings,
     ReceiverSettings,
 )

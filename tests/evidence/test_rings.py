@@ -14,15 +14,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from otel_straggler.cli import main
-from otel_straggler.native import REASON
-from otel_straggler.record.active import FORM
-from otel_straggler.record.ring_file import (
+from otel_straggler.client.active import FORM
+from otel_straggler.client.ring_file import (
     RingFileError,
     RingIdentity,
     read_ring,
     read_ring_file,
     write_identity,
 )
+from otel_straggler.native import REASON
 
 pytestmark = pytest.mark.skipif(
     FORM == "python", reason=f"{REASON}: it would show where a dead process was"

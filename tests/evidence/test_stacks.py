@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from otel_straggler.cli import main
+from otel_straggler.client.diagnostics.stacks import OLDER, StacksFile
 from otel_straggler.model.diagnostics import MAX_DUMPS, StacksHead, parse_dumps
-from otel_straggler.record.diagnostics.stacks import OLDER, StacksFile
 
 SOON = {"OTEL_STRAGGLER_EVIDENCE_AFTER_S": "0.5"}
 

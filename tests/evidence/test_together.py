@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_straggler.cli import main
+from otel_straggler.detect.hangs.stacks import cluster
 from otel_straggler.model.diagnostics import StackFrame, StacksHead, ThreadStack, parse_dumps
-from otel_straggler.score.hangs.stacks import cluster
 
 TORCH = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
 WAITING = (("all_reduce", TORCH, 2810), ("train", "/home/ada/train.py", 60))

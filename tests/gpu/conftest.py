@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from otel_straggler import shutdown
+from otel_straggler.client.active import RECORDER
+from otel_straggler.client.gpu import use_timer
+from otel_straggler.client.gpu.profilers import PROFILERS
+from otel_straggler.client.gpu.surroundings import Surroundings
 from otel_straggler.native import NATIVE
-from otel_straggler.record.active import RECORDER
-from otel_straggler.record.gpu import use_timer
-from otel_straggler.record.gpu.profilers import PROFILERS
-from otel_straggler.record.gpu.surroundings import Surroundings
 
 from .scripted import torch_with_cuda
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from otel_straggler.client.gpu.owner import GpuTiming
+from otel_straggler.client.gpu.reasons import Refusal
+from otel_straggler.client.gpu.surroundings import Surroundings
+from otel_straggler.client.gpu.tiers import trouble_of
 from otel_straggler.config import ClientSettings, Endpoint
-from otel_straggler.record.gpu.owner import GpuTiming
-from otel_straggler.record.gpu.reasons import Refusal
-from otel_straggler.record.gpu.surroundings import Surroundings
-from otel_straggler.record.gpu.tiers import trouble_of
 from otel_straggler.semconv import GpuTier
 
 

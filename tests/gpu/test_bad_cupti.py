@@ -20,7 +20,7 @@ from otel_straggler import (
     shutdown,
     step,
 )
-from otel_straggler.record.gpu import current_timer, tiers
+from otel_straggler.client.gpu import current_timer, tiers
 from otel_straggler.testing import CapturedRequests
 
 CALLS = (
@@ -177,7 +177,7 @@ def test_without_a_driver_it_waits_quietly(
 ) -> None:
     """torch may be about to load it; nothing of CUPTI is called before."""
     monkeypatch.setattr(
-        "otel_straggler.record.gpu.surroundings.Surroundings.driver_path",
+        "otel_straggler.client.gpu.surroundings.Surroundings.driver_path",
         lambda self: "libno_such_driver.so",
     )
     [line] = train()

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from otel_straggler import configure, gpu_timing, section, semconv, set_gpu_timing, shutdown, step
+from otel_straggler.client.gpu import current_timer, tiers
+from otel_straggler.client.gpu.surroundings import Surroundings
 from otel_straggler.native import NATIVE
-from otel_straggler.record.gpu import current_timer, tiers
-from otel_straggler.record.gpu.surroundings import Surroundings
 from otel_straggler.testing import CapturedRequests
 
 from .scripted import torch_with_cuda

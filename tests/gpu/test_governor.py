@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from otel_straggler.record.gpu.governor import (
+from otel_straggler.client.gpu.governor import (
     AGAIN_S,
     BLOCK_STEPS,
     ROUND_STEPS,
@@ -113,8 +113,8 @@ def test_without_a_target_nothing_is_ever_paused() -> None:
 
 def train(rig: Rig, overhead: float) -> Iterator[tuple[int, bool]]:
     """Steps through a round with a clock of their own; the tier thread looks after each."""
-    from otel_straggler.record.gpu import overhead as module
-    from otel_straggler.record.recorder import Context, Epoch
+    from otel_straggler.client.gpu import overhead as module
+    from otel_straggler.client.recorder import Context, Epoch
 
     watch = rig.timing._overhead._steps
     now_ns = 0

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from otel_straggler import semconv
+from otel_straggler.client.gpu.owner import GpuTiming
+from otel_straggler.client.gpu.reasons import Refusal
 from otel_straggler.native import NATIVE
-from otel_straggler.record.gpu.owner import GpuTiming
-from otel_straggler.record.gpu.reasons import Refusal
 from otel_straggler.testing import CapturedRequests
 
 from .scripted import Rig

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from otel_straggler import configure, gpu_timing, section, semconv, shutdown, step
-from otel_straggler.record.gpu import current_timer
-from otel_straggler.record.gpu.profilers import Profilers
+from otel_straggler.client.gpu import current_timer
+from otel_straggler.client.gpu.profilers import Profilers
 from otel_straggler.testing import CapturedRequests
 
 from .scripted import torch_with_cuda

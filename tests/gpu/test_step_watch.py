@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from otel_straggler.record.gpu import overhead
-from otel_straggler.record.gpu.governor import BLOCK_STEPS, ROUND_STEPS
-from otel_straggler.record.gpu.overhead import StepWatch
-from otel_straggler.record.recorder import Context, Epoch
+from otel_straggler.client.gpu import overhead
+from otel_straggler.client.gpu.governor import BLOCK_STEPS, ROUND_STEPS
+from otel_straggler.client.gpu.overhead import StepWatch
+from otel_straggler.client.recorder import Context, Epoch
 
 FIRST = ROUND_STEPS
 

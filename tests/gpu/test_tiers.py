@@ -9,12 +9,12 @@ import threading
 import pytest
 
 from otel_straggler import gpu_timing, semconv, set_gpu_timing
+from otel_straggler.client.gpu.overhead import CpuGuard
+from otel_straggler.client.gpu.owner import AUTO_TIER
+from otel_straggler.client.gpu.reasons import Refusal, refusal_of
+from otel_straggler.client.gpu.surroundings import Surroundings
+from otel_straggler.client.gpu.tiers import trouble_of
 from otel_straggler.errors import ConfigError
-from otel_straggler.record.gpu.overhead import CpuGuard
-from otel_straggler.record.gpu.owner import AUTO_TIER
-from otel_straggler.record.gpu.reasons import Refusal, refusal_of
-from otel_straggler.record.gpu.surroundings import Surroundings
-from otel_straggler.record.gpu.tiers import trouble_of
 
 from .scripted import Rig, torch_with_cuda
 

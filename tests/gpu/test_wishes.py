@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from otel_straggler import configure, gpu_timing, section, semconv, set_gpu_timing, shutdown, step
+from otel_straggler.client.configuration import Arguments, resolve_settings
+from otel_straggler.client.gpu import current_timer
+from otel_straggler.client.gpu.owner import GpuTiming, why_never
+from otel_straggler.client.gpu.reasons import Refusal
 from otel_straggler.errors import ConfigError
-from otel_straggler.instrument.configuration import Arguments, resolve_settings
-from otel_straggler.record.gpu import current_timer
-from otel_straggler.record.gpu.owner import GpuTiming, why_never
-from otel_straggler.record.gpu.reasons import Refusal
 from otel_straggler.testing import CapturedRequests
 
 from .scripted import settings
@@ -58,7 +58,7 @@ def test_a_session_without_spans_of_its_own_times_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nobody would get the numbers."""
-    monkeypatch.setattr("otel_straggler.record.gpu.owner.WHY_PYTHON", "")
+    monkeypatch.setattr("otel_straggler.client.gpu.owner.WHY_PYTHON", "")
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
     assert why_never(resolve_settings(Arguments())) == Refusal("not_sent")
     monkeypatch.delenv("OTEL_TRACES_EXPORTER")
@@ -67,7 +67,7 @@ def test_a_session_without_spans_of_its_own_times_nothing(
 
 def test_without_the_native_part_nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """And the reason says why it is not there."""
-    monkeypatch.setattr("otel_straggler.record.gpu.owner.WHY_PYTHON", "it is off")
+    monkeypatch.setattr("otel_straggler.client.gpu.owner.WHY_PYTHON", "it is off")
     refusal = why_never(settings())
     assert refusal is not None
     assert refusal.code == "no_extension"

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from otel_straggler.collector.history.file import Restored
+from otel_straggler.collector.history.history import History
+from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.model.observation import ObservationBatch, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.publish.history import History, Restored
-from otel_straggler.score.scorer import Scorer, ScoreSettings
 
 SECTIONS = ("forward", "backward", "data")
 STEPS = 10

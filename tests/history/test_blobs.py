@@ -16,9 +16,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from otel_straggler.collector.history import codec
+from otel_straggler.collector.history.codec import decode_blob, encode_blob
 from otel_straggler.errors import InputError, UsageError
-from otel_straggler.publish.history import codec
-from otel_straggler.publish.history.codec import decode_blob, encode_blob
 
 DTYPES = [
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from otel_straggler.collector.history.failures import REASONS
+from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.errors import ConfigError, InputError, UnavailableError
-from otel_straggler.publish.history import REASONS, HistoryReader
 
 from ..waiting import eventually
 
@@ -321,7 +322,7 @@ def test_a_full_disk_is_counted_and_verdicts_are_written_once_there_is_room(
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """No file can be opened until the list is empty; it is tried again all the time."""
-    from otel_straggler.publish.history import file, history
+    from otel_straggler.collector.history import file, history
 
     full = ["full"]
 
@@ -414,7 +415,7 @@ def test_a_file_that_another_program_holds_leaves_the_collector_without_history(
     begin: Any, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It could not read what was there, so it never writes over it."""
-    from otel_straggler.publish.history import database
+    from otel_straggler.collector.history import database
 
     history = begin()
     history.put(states={"a": 1})

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from otel_straggler.collector.history.codec import decode_blob, encode_blob
+from otel_straggler.collector.history.reader import HistoryReader
+from otel_straggler.collector.history.run_views import FromHistory
+from otel_straggler.collector.views.page_json import Maker, picture_json
+from otel_straggler.collector.views.rank_json import rank_json
+from otel_straggler.collector.views.run_summary import read_summary, summary_of, summary_value
+from otel_straggler.collector.views.runs_json import run_entry
+from otel_straggler.collector.views.seen import Seen
+from otel_straggler.collector.views.timeline import timeline_json
 from otel_straggler.errors import InputError
-from otel_straggler.publish.history import HistoryReader
-from otel_straggler.publish.history.codec import decode_blob, encode_blob
-from otel_straggler.publish.picture.from_history import FromHistory
-from otel_straggler.publish.picture.picture import Maker, picture_json
-from otel_straggler.publish.picture.rank import rank_json
-from otel_straggler.publish.picture.runs import run_entry
-from otel_straggler.publish.picture.seen import Seen
-from otel_straggler.publish.picture.summary import read_summary, summary_of, summary_value
-from otel_straggler.publish.picture.timeline import timeline_json
 
 from .worlds import NOW_S, seen_of
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from otel_straggler.collector.history.file import Summary
+from otel_straggler.collector.history.history import MAX_SUMMARIES, Waiting
+from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.errors import InputError
-from otel_straggler.publish.history import HistoryReader, Summary
-from otel_straggler.publish.history.history import MAX_SUMMARIES, Waiting
 
 DAY_S = 86_400.0
 MiB = 2**20

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_straggler.errors import InputError
-from otel_straggler.model.verdict import Verdict
-from otel_straggler.publish.history.codec import (
+from otel_straggler.collector.history.codec import (
     WindowSummary,
     decode_blob,
     encode_blob,
@@ -21,6 +19,8 @@ from otel_straggler.publish.history.codec import (
     verdict_text,
     window_value,
 )
+from otel_straggler.errors import InputError
+from otel_straggler.model.verdict import Verdict
 
 
 def there_and_back(window: Any) -> WindowSummary:

@@ -7,6 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from otel_straggler.collector.views.seen import RankSigns, RankTable, Seen
+from otel_straggler.detect.hangs.detector import HangStatus
+from otel_straggler.detect.hangs.episodes import Hang
+from otel_straggler.detect.hangs.states import LOST, STUCK, Blame
 from otel_straggler.model.alert import Maintenance
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import (
@@ -18,10 +22,6 @@ from otel_straggler.model.verdict import (
     WorldSummary,
     hang_subject,
 )
-from otel_straggler.publish.picture.seen import RankSigns, RankTable, Seen
-from otel_straggler.score.hangs.detector import HangStatus
-from otel_straggler.score.hangs.episodes import Hang
-from otel_straggler.score.hangs.states import LOST, STUCK, Blame
 
 NOW_S = 1_790_000_000.0
 

@@ -7,8 +7,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from otel_straggler.record.python_recorder import PythonTimer
-from otel_straggler.record.recorder import Context, Epoch, Frame, Record, WorkSize
+from otel_straggler.client.python_recorder import PythonTimer
+from otel_straggler.client.recorder import Context, Epoch, Frame, Record, WorkSize
 
 NO_STEP = -(2**63)
 NO_SECTION = 2**32 - 1

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_straggler import configure, flush, section, semconv, shutdown, step
+from otel_straggler.client import exporting
+from otel_straggler.client.active import RECORDER
 from otel_straggler.native import NATIVE
-from otel_straggler.record import exporting
-from otel_straggler.record.active import RECORDER
 from otel_straggler.testing import CapturedRequests
 
 from .fake_cuda import FakeCuda, build
@@ -403,7 +403,7 @@ import atexit, ctypes, os, sys, threading, time
 from otel_straggler._native import EventTimer
 from otel_straggler import section
 from otel_straggler.native import NATIVE
-from otel_straggler.record.active import RECORDER
+from otel_straggler.client.active import RECORDER
 gpu = ctypes.CDLL(sys.argv[1])
 gpu.fake_cuda_context.restype = gpu.fake_cuda_get.restype = ctypes.c_void_p
 context = ctypes.c_void_p(gpu.fake_cuda_context(0))

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from otel_straggler import phase, section, step
+from otel_straggler.client.active import RECORDER
 from otel_straggler.native import NATIVE
-from otel_straggler.record.active import RECORDER
 
 from .fake_cupti import FakeGpu, build
 from .test_kernel_timer import RECORD, TIMED

@@ -18,10 +18,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_straggler import configure, flush, section, semconv, shutdown, step
+from otel_straggler.client import exporting
+from otel_straggler.client.active import RECORDER
+from otel_straggler.client.recording import RECORDING
 from otel_straggler.native import NATIVE
-from otel_straggler.record import exporting
-from otel_straggler.record.active import RECORDER
-from otel_straggler.record.recording import RECORDING
 from otel_straggler.testing import CapturedRequests, CapturedSpan
 
 from .fake_cupti import FakeGpu, build

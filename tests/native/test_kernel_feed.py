@@ -7,14 +7,14 @@ from statistics import median
 
 import pytest
 
+from otel_straggler.client.kernels import KernelFeed
 from otel_straggler.model.kernels import times_of_counts
 from otel_straggler.model.rank import Source
 from otel_straggler.native import NATIVE
-from otel_straggler.record.kernels import KernelFeed
+from otel_straggler.otlp.decode_metrics import MetricDecoder
+from otel_straggler.otlp.encode_metrics import encode_kernel_times
 from otel_straggler.report.statistics import kernel_summaries
 from otel_straggler.report.types import Statistic
-from otel_straggler.wire.decode_metrics import MetricDecoder
-from otel_straggler.wire.encode_metrics import encode_kernel_times
 
 from .fake_cupti import FakeGpu, build
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_straggler.record.python_recorder import PythonTimer
-from otel_straggler.record.recorder import Epoch
+from otel_straggler.client.python_recorder import PythonTimer
+from otel_straggler.client.recorder import Epoch
 
 from .made_records import NAMES, PHASES, TIMED, TIMED_BY_EVENTS, Gpu, Made, MadeTables, random_runs
 from .test_native_spans import OFFSET_NS, packers, spans_of

@@ -11,16 +11,16 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 
+from otel_straggler.client.native_export import REASONS
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
-from otel_straggler.record.native_export import REASONS
-from otel_straggler.semconv import OUTCOMES
-from otel_straggler.wire.encode_metrics import (
+from otel_straggler.otlp.encode_metrics import (
     encode_heartbeat,
     encode_point_attributes,
     heartbeat_texts,
 )
-from otel_straggler.wire.encode_spans import encode_resource
+from otel_straggler.otlp.encode_spans import encode_resource
+from otel_straggler.semconv import OUTCOMES
 
 native = pytest.importorskip(
     "otel_straggler._native",

@@ -13,17 +13,12 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_straggler import semconv
+from otel_straggler.client.packing import Request
+from otel_straggler.client.python_packing import SpanPacker
+from otel_straggler.client.python_recorder import PythonTimer
+from otel_straggler.client.recorder import Epoch
 from otel_straggler.config import ClientSettings, Endpoint
-from otel_straggler.record.packing import Request
-from otel_straggler.record.python_packing import SpanPacker
-from otel_straggler.record.python_recorder import PythonTimer
-from otel_straggler.record.recorder import Epoch
-from otel_straggler.wire.ids import (
-    SpanIds,
-    root_span_id,
-    step_trace_id,
-    window_trace_id,
-)
+from otel_straggler.otlp.ids import SpanIds, root_span_id, step_trace_id, window_trace_id
 
 from .made_records import NAMES, PHASES, TIMED, TIMED_BY_EVENTS, Gpu, Made, MadeTables, random_runs
 
@@ -48,7 +43,7 @@ def resource(epoch: Epoch) -> dict[str, Any]:
 
 def packers(span_budget: int = 0) -> tuple[SpanPacker, Any]:
     """One of each form, with the same seed."""
-    from otel_straggler.record.packing import NativeSpanPacker
+    from otel_straggler.client.packing import NativeSpanPacker
 
     given = settings(span_budget)
     return (
@@ -188,7 +183,7 @@ def test_a_block_that_is_cut_is_refused() -> None:
 
 def test_a_resource_that_changes_is_told_from_then_on() -> None:
     """Topology is known only once the model is set up."""
-    from otel_straggler.record.packing import NativeSpanPacker
+    from otel_straggler.client.packing import NativeSpanPacker
 
     role = ["default"]
     packer = NativeSpanPacker(settings(), lambda _: {"training.role": role[0]}, 1)
@@ -224,7 +219,7 @@ def test_ids_are_those_of_python(
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**32))
 def test_any_bytes_are_records(seed: int, size: int) -> None:
     """Damaged memory is encoded or counted, never a crash; what comes out is a request."""
-    from otel_straggler.record.packing import NativeSpanPacker
+    from otel_straggler.client.packing import NativeSpanPacker
 
     rng = np.random.default_rng(seed)
     words = rng.integers(0, 2**64, (size % 40, 16), np.uint64)

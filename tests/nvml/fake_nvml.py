@@ -87,8 +87,8 @@ def _lines(values: dict[str, object]) -> str:
 _PRELUDE = """
 import os
 from pathlib import Path
-from otel_straggler.record.gpu.nvml import NvmlSensors
-from otel_straggler.record.gpu.nvml import SensorsGoneError
+from otel_straggler.client.gpu.nvml import NvmlSensors
+from otel_straggler.client.gpu.nvml import SensorsGoneError
 def say(**changed):
     file = Path(os.environ["FAKE_NVML"])
     values = dict(line.split(" ", 1) for line in file.read_text().splitlines())

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.record.gpu.nvml import GpuIdentity
-from otel_straggler.record.gpu.surroundings import own_gpu
-from otel_straggler.record.topology import GpuDescription, Topology
+from otel_straggler.client.gpu.nvml import GpuIdentity
+from otel_straggler.client.gpu.surroundings import own_gpu
+from otel_straggler.client.topology import GpuDescription, Topology
 
 KNOWN = {
     "name": "NVIDIA H200",
@@ -132,7 +132,7 @@ def test_what_pytorch_does_not_tell_the_driver_is_asked_for_once(
 
 def test_what_is_known_of_the_rank_has_the_gpu(cuda: Cuda) -> None:
     """On ``straggler.rank.info`` and on the resource, from the next heartbeat on."""
-    from otel_straggler.record.topology import TopologyBook
+    from otel_straggler.client.topology import TopologyBook
 
     book = TopologyBook()
     book.add(Topology(role="actor"))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.publish.picture.slowdowns import as_bytes
+from otel_straggler.collector.views.numbers import as_bytes
 
 STORIES = ("even", "hot_cell", "hot_row", "hot_column", "spread", "silent")
 SECTIONS = (

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.publish.picture.slowdowns import as_bytes
+from otel_straggler.collector.views.numbers import as_bytes
 
 from .charts_fixtures import Story
 from .charts_server import STATIC

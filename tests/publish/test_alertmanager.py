@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from otel_straggler.collector.alerting import alertmanager
+from otel_straggler.collector.alerting.alertmanager import PATH, Alertmanagers, Replica, SendRules
+from otel_straggler.collector.alerting.posting import Access, Poster
 from otel_straggler.model.alert import Alert
-from otel_straggler.publish import alertmanager
-from otel_straggler.publish.alertmanager import PATH, Alertmanagers, Replica, SendRules
-from otel_straggler.publish.posting import Access, Poster
 
 from ..servers.alertmanager import (
     eventually,

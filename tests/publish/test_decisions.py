@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from otel_straggler.collector.api.decisions import MOST_KEPT, Decisions
+from otel_straggler.collector.views.verdict_json import decisions_json
 from otel_straggler.model.verdict import Decision
-from otel_straggler.publish.decisions import MOST_KEPT, Decisions
-from otel_straggler.publish.verdict_json import decisions_json
 
 HOUR_NS = 3_600 * 10**9
 SEEN_NS = 1_790_000_000_000_000_000

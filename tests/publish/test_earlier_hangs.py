@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from otel_straggler.publish.earlier_hangs import (
+from otel_straggler.collector.views.hang_json import (
     earlier_hangs_json,
     hang_of_before,
     what_came_then,
     why_it_hung,
 )
-from otel_straggler.score.hangs.episodes import Hang
+from otel_straggler.detect.hangs.episodes import Hang
 
 from .picture import made
 

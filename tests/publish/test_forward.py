@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from otel_straggler.publish import forward
-from otel_straggler.publish.forward import Forwardable, Forwarder
+from otel_straggler.collector.forwarding import forward
+from otel_straggler.collector.forwarding.forward import Forwardable, Forwarder
 
 from ..waiting import eventually
 from .sink import Sink

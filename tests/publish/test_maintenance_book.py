@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from otel_straggler.collector.api.maintenance import MOST_NODES, MaintenanceBook
 from otel_straggler.errors import InputError
 from otel_straggler.model.alert import Maintenance
-from otel_straggler.publish.maintenance_book import MOST_NODES, MaintenanceBook
 
 S = 1_000_000_000
 

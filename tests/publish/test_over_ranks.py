@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from otel_straggler import semconv
+from otel_straggler.collector.metrics.series_choice import MOST_WORST, QUANTILES
 from otel_straggler.dashboards.queries import MAX_LINES
 from otel_straggler.model.observation import Section
 from otel_straggler.model.scores import WindowScores
-from otel_straggler.publish.over_ranks import MOST_WORST, QUANTILES
 
 from .test_score_series import run_scores, shown, window
 

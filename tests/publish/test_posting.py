@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.publish.posting import Access, Poster
-from otel_straggler.publish.refusals import judged
-from otel_straggler.transport.client import Response
+from otel_straggler.collector.alerting.posting import Access, Poster, judged
+from otel_straggler.otlp.clients.client import Response
 
 from ..servers.receiver import Receiver
 

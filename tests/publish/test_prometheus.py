@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from otel_straggler import semconv
-from otel_straggler.publish.prometheus import Families, labels
+from otel_straggler.collector.metrics.families import Families, labels
 
 values = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53), 2**53)
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\x85  "))

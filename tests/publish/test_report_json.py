@@ -9,10 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from otel_straggler.collector.views.report_json import (
+    RunReport,
+    dump_report,
+    report_json,
+    window_json,
+)
 from otel_straggler.model.observation import Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import Excess, Straggler, WindowScores
-from otel_straggler.publish.report_json import RunReport, dump_report, report_json, window_json
 from otel_straggler.semconv import FORMAT_VERSION
 
 NAN = np.nan

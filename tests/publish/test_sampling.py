@@ -9,16 +9,16 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_straggler import semconv
+from otel_straggler.collector.forwarding.keep_rules import Reach
+from otel_straggler.collector.forwarding.sampling import Sampler, SamplingRules
+from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTimes
 from otel_straggler.model.verdict import RunVerdicts, Verdict
-from otel_straggler.publish.keep_rules import Reach
-from otel_straggler.publish.sampling import Sampler, SamplingRules
-from otel_straggler.score.scorer import Scorer, ScoreSettings
+from otel_straggler.otlp.decode_spans import SpanDecoder
+from otel_straggler.otlp.encode_spans import SpanGroup, encode_request, encode_resource, encode_rows
+from otel_straggler.otlp.ids import is_sampled, root_span_id, step_trace_id
 from otel_straggler.testing import FakeClock
-from otel_straggler.wire.decode_spans import SpanDecoder
-from otel_straggler.wire.encode_spans import SpanGroup, encode_request, encode_resource, encode_rows
-from otel_straggler.wire.ids import is_sampled, root_span_id, step_trace_id
 
 RUN = "run"
 NEVER = 2**62

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from otel_straggler import semconv
+from otel_straggler.collector.metrics.score_series import FOLDABLE, RunScores
+from otel_straggler.collector.metrics.series_choice import QUANTILES
 from otel_straggler.model.observation import Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import Straggler, WindowScores
-from otel_straggler.publish.over_ranks import QUANTILES
-from otel_straggler.publish.score_series import FOLDABLE, RunScores
 
 CONSTANT = 'collector="c"'
 KEEP_S = 900.0

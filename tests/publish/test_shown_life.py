@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_straggler import semconv
-from otel_straggler.publish.shown_life import EVERYTHING, KINDS, RankKey, choose
+from otel_straggler.collector.metrics.series_choice import EVERYTHING, KINDS, RankKey, choose
 
 CONSTANT = 'collector="c"'
 

@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from otel_straggler.collector.alerting.posting import Access
+from otel_straggler.collector.alerting.trial import (
+    Place,
+    trial_alert,
+    try_alertmanagers,
+    try_webhook,
+)
 from otel_straggler.model.alert import Alert
-from otel_straggler.publish.posting import Access
-from otel_straggler.publish.trial import Place, trial_alert, try_alertmanagers, try_webhook
 
 from ..servers.alertmanager import (
     eventually,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from otel_straggler.collector.views.report_json import RunReport, dump_report, report_json
+from otel_straggler.collector.views.verdict_json import judged_part, verdict_json
 from otel_straggler.model.verdict import RunVerdicts
-from otel_straggler.publish.report_json import RunReport, dump_report, report_json
-from otel_straggler.publish.verdict_json import judged_part, verdict_json
 
 NAN = float("nan")
 PROMISED = [

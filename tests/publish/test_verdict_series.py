@@ -9,17 +9,17 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from otel_straggler import semconv
-from otel_straggler.model.rank import Source
-from otel_straggler.model.verdict import RunVerdicts, WorldSummary
-from otel_straggler.publish.over_ranks import QUANTILES
-from otel_straggler.publish.prometheus import Families
-from otel_straggler.publish.verdict_series import (
+from otel_straggler.collector.metrics.families import Families
+from otel_straggler.collector.metrics.series_choice import QUANTILES
+from otel_straggler.collector.metrics.verdict_series import (
     MOST_VERDICTS,
     RunLabels,
     heat_families,
     straggling_ranks,
     verdict_families,
 )
+from otel_straggler.model.rank import Source
+from otel_straggler.model.verdict import RunVerdicts, WorldSummary
 
 NAN = float("nan")
 RUN = RunLabels(run_id="run", jobs={"": "job"}, constant='collector="c"')

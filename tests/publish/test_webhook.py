@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from otel_straggler.collector.alerting import webhook
+from otel_straggler.collector.alerting.alert_json import rfc3339
+from otel_straggler.collector.alerting.alertmanager import Alertmanagers, SendRules
+from otel_straggler.collector.alerting.posting import Access
+from otel_straggler.collector.alerting.webhook import Changes, Webhook, WebhookRules, calls
 from otel_straggler.model.alert import Alert
-from otel_straggler.publish import webhook
-from otel_straggler.publish.alert_json import rfc3339
-from otel_straggler.publish.alertmanager import Alertmanagers, SendRules
-from otel_straggler.publish.posting import Access
-from otel_straggler.publish.webhook import Changes, Webhook, WebhookRules, calls
 
 from ..servers.alertmanager import (
     eventually,

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
+from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.model.observation import BatchBuilder, Kernel, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
-from otel_straggler.score.scorer import Scorer, ScoreSettings
 
 RANKS = 3
 PEER = Path(__file__).with_name("nvrx_peer.py")

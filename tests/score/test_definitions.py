@@ -10,6 +10,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_straggler.detect.scores.references import ReferenceSet
+from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
+from otel_straggler.detect.scores.window_scores import score_window
 from otel_straggler.model.observation import (
     BatchBuilder,
     Ints,
@@ -19,9 +22,6 @@ from otel_straggler.model.observation import (
 )
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
-from otel_straggler.score.references import ReferenceSet
-from otel_straggler.score.scorer import Scorer, ScoreSettings
-from otel_straggler.score.window_scores import score_window
 
 NEVER_FADES = 1e300
 times_s = st.floats(min_value=1e-6, max_value=1e3)

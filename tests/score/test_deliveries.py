@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_straggler.detect.scores.step_tables import one_session_per_rank, without_duplicates
 from otel_straggler.model.observation import NO_KERNEL, NO_SEQ, Kernel, ObservationBatch, Section
 from otel_straggler.model.rank import Source
-from otel_straggler.score.step_tables import one_session_per_rank, without_duplicates
 
 SOURCES = tuple(
     Source(run_id="r", rank=rank, session_id=session)

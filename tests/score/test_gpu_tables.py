@@ -9,6 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_straggler.detect.scores.settings import ScoreSettings, VerdictSettings
+from otel_straggler.detect.scores.step_tables import build_step_table
+from otel_straggler.detect.scores.stream import Stream
+from otel_straggler.detect.verdicts.blocks import joined
 from otel_straggler.model.observation import (
     CUPTI,
     EVENTS,
@@ -19,10 +23,6 @@ from otel_straggler.model.observation import (
     Section,
 )
 from otel_straggler.model.rank import Source
-from otel_straggler.score.settings import ScoreSettings, VerdictSettings
-from otel_straggler.score.step_tables import build_step_table
-from otel_straggler.score.stream import Stream
-from otel_straggler.score.verdicts.blocks import joined
 
 NAN = float("nan")
 TIMES = st.floats(0.0, 1e4) | st.just(0.0)

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from otel_straggler.model.observation import Floats
-from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.verdicts.imbalance import (
+from otel_straggler.detect.verdicts.imbalance import (
     expert_imbalance,
     sequence_imbalance,
     strength_of_sequences,
     which_expert,
 )
+from otel_straggler.model.observation import Floats
+from otel_straggler.model.step_table import StepTable
 
 from .step_tables import step_table
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_straggler.detect.scores.kernels import HistogramKernels, KernelMedians, group_histograms
 from otel_straggler.model.kernels import KernelCell, KernelTimesBuilder
 from otel_straggler.model.observation import Kernel
 from otel_straggler.model.rank import Source
-from otel_straggler.score.kernels import HistogramKernels, KernelMedians, group_histograms
 
 WHO = Source(run_id="r", rank=0)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from otel_straggler.detect.scores.kernel_store import KernelHistograms, by_interval
+from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.model.kernels import KernelTimes, times_of_counts
 from otel_straggler.model.rank import Source
-from otel_straggler.score.kernel_store import KernelHistograms, by_interval
-from otel_straggler.score.scorer import Scorer, ScoreSettings
 
 from ..kernels_made import tally
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from otel_straggler.detect.verdicts.summary import RESIDUAL, exposed_ledger
 from otel_straggler.model.observation import Floats
-from otel_straggler.score.verdicts.summary import RESIDUAL, exposed_ledger
 
 from .step_tables import step_table
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_straggler.score import medians
-from otel_straggler.score.medians import (
+from otel_straggler.detect.scores import medians
+from otel_straggler.detect.scores.medians import (
     group_times,
     median_of,
     median_of_peers,

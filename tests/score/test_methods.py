@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from otel_straggler.detect.scores.references import References
+from otel_straggler.detect.scores.scorer import Scorer
 from otel_straggler.model.observation import BatchBuilder, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
-from otel_straggler.score.references import References
-from otel_straggler.score.scorer import Scorer
 from otel_straggler.semconv import SECTION_KINDS, SectionKind
 
 HOUR_NS = 3_600_000_000_000

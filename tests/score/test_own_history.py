@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_straggler.score.verdicts.history import KeyedTables, OwnHistory, how_it_began
+from otel_straggler.detect.verdicts.history import KeyedTables, OwnHistory, how_it_began
 
 HOUR_NS = 3_600_000_000_000
 values = st.one_of(st.floats(-5.0, 5.0), st.just(math.nan), st.just(math.inf))

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_straggler.score.formulas import (
+from otel_straggler.detect.scores.formulas import (
     gpu_relative_to_best,
     relative_gpu_scores,
     relative_scores,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from otel_straggler.cli import main
-from otel_straggler.score.verdicts.pipeline import what_if
+from otel_straggler.detect.verdicts.pipeline import what_if
 
 from .pipeline_traces import (
     PUBLISHED,

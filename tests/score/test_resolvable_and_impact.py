@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_straggler.score.verdicts.candidates import gpu_seconds_per_hour
-from otel_straggler.score.verdicts.significance import resolvable_slowdown
+from otel_straggler.detect.verdicts.candidates import gpu_seconds_per_hour
+from otel_straggler.detect.verdicts.significance import resolvable_slowdown
 
 noises = st.floats(0.0, 0.5)
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from otel_straggler.detect.scores.scorer import Scorer
+from otel_straggler.detect.scores.settings import VerdictSettings
+from otel_straggler.detect.scores.world import WorldResults
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.scorer import Scorer
-from otel_straggler.score.settings import VerdictSettings
-from otel_straggler.score.world import WorldResults
 
 from .verdicts.worlds import by_hand, ranks, slower, usual
 

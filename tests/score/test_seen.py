@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from otel_straggler.detect.scores import sources
+from otel_straggler.detect.scores.scorer import Scorer
+from otel_straggler.detect.scores.settings import ScoreSettings
 from otel_straggler.model.observation import BatchBuilder, ObservationBatch, Section
 from otel_straggler.model.rank import Source
-from otel_straggler.score import sources
-from otel_straggler.score.scorer import Scorer
-from otel_straggler.score.settings import ScoreSettings
 from otel_straggler.simulate.scenarios import Plan, simulate
 
 SECOND_NS = 1_000_000_000

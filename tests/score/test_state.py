@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from otel_straggler.detect.scores import references as references_module
+from otel_straggler.detect.scores.references import References
+from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.errors import InputError
 from otel_straggler.model.observation import BatchBuilder, Section
 from otel_straggler.model.rank import Source
-from otel_straggler.score import references as references_module
-from otel_straggler.score.references import References
-from otel_straggler.score.scorer import Scorer, ScoreSettings
 
 HOUR_NS = 3_600_000_000_000
 NOTHING = np.array([[np.nan]])

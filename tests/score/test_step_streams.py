@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
+from otel_straggler.detect.verdicts.engine import VerdictEngine
 from otel_straggler.model.observation import NO_STEP, BatchBuilder, ObservationBatch, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.scorer import Scorer, ScoreSettings
-from otel_straggler.score.verdicts.engine import VerdictEngine
 
 S = 1_000_000_000
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_straggler.detect.scores.step_tables import build_step_table
 from otel_straggler.model.observation import (
     NO_STEP,
     BatchBuilder,
@@ -21,7 +22,6 @@ from otel_straggler.model.observation import (
 )
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.step_tables import build_step_table
 
 NAN = float("nan")
 S = 1_000_000_000

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.model.observation import NO_STEP, BatchBuilder, ObservationBatch, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
-from otel_straggler.score.scorer import Scorer, ScoreSettings
 
 S = 1_000_000_000
 STEP_NS = S

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from otel_straggler.detect.verdicts.pipeline import stage_structure, what_if
 from otel_straggler.model.observation import Floats
-from otel_straggler.score.verdicts.pipeline import stage_structure, what_if
 
 runs = st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(1, 4)).flatmap(
     lambda shape: arrays(np.float64, shape, elements=st.floats(0.01, 100.0))

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from otel_straggler.detect.verdicts.pipeline import find_workers, microbatches_of, worker_seconds
 from otel_straggler.model.rank import Source
-from otel_straggler.score.verdicts.pipeline import find_workers, microbatches_of, worker_seconds
 
 from .step_tables import step_table
 

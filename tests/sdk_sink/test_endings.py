@@ -12,8 +12,8 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from otel_straggler import flush, section, shutdown, step
-from otel_straggler.record import sdk_feed
-from otel_straggler.record.sender import SDK_QUEUE_FULL
+from otel_straggler.client import sdk_feed
+from otel_straggler.client.sender import SDK_QUEUE_FULL
 from otel_straggler.testing import CapturedRequests
 
 from .conftest import Application, MakeApplication

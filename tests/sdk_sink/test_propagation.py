@@ -16,12 +16,12 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 from otel_straggler import flush, phase, section, shutdown, step
-from otel_straggler.instrument.sections import Section
-from otel_straggler.record.active import SectionTimer
-from otel_straggler.record.propagation import PropagatedRun
-from otel_straggler.record.sender import SDK_RATE
+from otel_straggler.client.active import SectionTimer
+from otel_straggler.client.propagation import PropagatedRun
+from otel_straggler.client.sections import Section
+from otel_straggler.client.sender import SDK_RATE
+from otel_straggler.otlp.ids import step_trace_id
 from otel_straggler.testing import CapturedRequests
-from otel_straggler.wire.ids import step_trace_id
 
 from .conftest import Application, MakeApplication
 from .test_sampler import Asked

@@ -19,9 +19,9 @@ from opentelemetry.trace import Link, SpanKind, TraceState
 from opentelemetry.util.types import Attributes
 
 from otel_straggler import flush, section, shutdown, step
-from otel_straggler.record.sender import SDK_ERROR
+from otel_straggler.client.sender import SDK_ERROR
+from otel_straggler.otlp.ids import step_trace_id
 from otel_straggler.testing import CapturedRequests
-from otel_straggler.wire.ids import step_trace_id
 
 from .conftest import MakeApplication
 

@@ -19,11 +19,11 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace import StatusCode
 
 from otel_straggler import configure, flush, phase, section, shutdown, step
-from otel_straggler.record import sdk_feed
-from otel_straggler.record.sender import SDK_RATE
+from otel_straggler.client import sdk_feed
+from otel_straggler.client.sender import SDK_RATE
+from otel_straggler.otlp.decode_spans import SpanDecoder
+from otel_straggler.otlp.ids import step_trace_id
 from otel_straggler.testing import CapturedRequests, CapturedSpan
-from otel_straggler.wire.decode_spans import SpanDecoder
-from otel_straggler.wire.ids import step_trace_id
 
 from ..waiting import eventually
 from .conftest import Application, MakeApplication

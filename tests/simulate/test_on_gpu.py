@@ -7,11 +7,12 @@ import io
 import numpy as np
 import pytest
 
+from otel_straggler.detect.scores.scorer import Scorer
+from otel_straggler.detect.scores.step_tables import build_step_table
 from otel_straggler.model.observation import CUPTI, EVENTS, HOST
+from otel_straggler.otlp.decode_spans import SpanDecoder
 from otel_straggler.receive.files import read_recording
 from otel_straggler.receive.merge import merge_batches
-from otel_straggler.score.scorer import Scorer
-from otel_straggler.score.step_tables import build_step_table
 from otel_straggler.simulate.runs import SimulatedRun
 from otel_straggler.simulate.writers import (
     as_json_line,
@@ -19,7 +20,6 @@ from otel_straggler.simulate.writers import (
     frame,
     write_csv_of,
 )
-from otel_straggler.wire.decode_spans import SpanDecoder
 
 from .generated import QUIET, label_of, make
 

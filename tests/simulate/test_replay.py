@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from otel_straggler.model.rank_metrics import Heartbeat
+from otel_straggler.otlp.decode_metrics import MetricDecoder
+from otel_straggler.otlp.decode_spans import SpanDecoder
 from otel_straggler.simulate.replay import (
     BEAT_S,
     LARGEST_BODY_BYTES,
@@ -16,8 +18,6 @@ from otel_straggler.simulate.replay import (
     seconds_before,
 )
 from otel_straggler.simulate.runs import SimulatedRun
-from otel_straggler.wire.decode_metrics import MetricDecoder
-from otel_straggler.wire.decode_spans import SpanDecoder
 
 from .generated import make
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from otel_straggler.detect.scores.scorer import Scorer
 from otel_straggler.errors import ConfigError
 from otel_straggler.model.observation import ObservationBatch
-from otel_straggler.score.scorer import Scorer
 from otel_straggler.simulate.scenarios import SCENARIOS, WAIT, Plan, simulate
 
 

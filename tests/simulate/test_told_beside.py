@@ -9,12 +9,12 @@ import pytest
 
 from otel_straggler import semconv
 from otel_straggler.model.rank_metrics import PassthroughMetric
+from otel_straggler.otlp.decode_metrics import MetricDecoder
+from otel_straggler.otlp.metric_rules import DecodedMetrics
 from otel_straggler.semconv import Metric
 from otel_straggler.simulate.auxiliary_metrics import GPU_MODEL, Sensors
 from otel_straggler.simulate.replay import Ending, Replay
 from otel_straggler.simulate.runs import SimulatedRun
-from otel_straggler.wire.decode_metrics import MetricDecoder
-from otel_straggler.wire.metric_rules import DecodedMetrics
 
 from .generated import QUIET, make
 from .test_replay import Time

@@ -8,6 +8,7 @@ import pytest
 from otel_straggler import semconv
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
+from otel_straggler.otlp.decode_spans import SpanDecoder
 from otel_straggler.receive.files import read_recording
 from otel_straggler.simulate.scenarios import SCENARIOS, Plan, simulate
 from otel_straggler.simulate.writers import (
@@ -17,7 +18,6 @@ from otel_straggler.simulate.writers import (
     resource_of,
     write_csv,
 )
-from otel_straggler.wire.decode_spans import SpanDecoder
 
 
 def rows_of(batch: ObservationBatch) -> list[tuple]:

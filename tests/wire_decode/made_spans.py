@@ -11,8 +11,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_straggler import semconv
 from otel_straggler.errors import InputError
-from otel_straggler.wire.decode_spans import SpanDecoder
-from otel_straggler.wire.span_rules import DecodedSpans
+from otel_straggler.otlp.decode_spans import SpanDecoder
+from otel_straggler.otlp.span_rules import DecodedSpans
 
 BASE_NS = 1_790_000_000_000_000_000
 

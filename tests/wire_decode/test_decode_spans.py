@@ -31,12 +31,12 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 from otel_straggler.errors import InputError
 from otel_straggler.model.observation import NO_STEP, Section
 from otel_straggler.native import NATIVE
+from otel_straggler.otlp import decode_json
+from otel_straggler.otlp.decode_metrics import MetricDecoder
+from otel_straggler.otlp.decode_spans import SpanDecoder
+from otel_straggler.otlp.span_rules import DecodedSpans
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import encode_requests
-from otel_straggler.wire import decode_json
-from otel_straggler.wire.decode_metrics import MetricDecoder
-from otel_straggler.wire.decode_spans import SpanDecoder
-from otel_straggler.wire.span_rules import DecodedSpans
 
 EXTENSION: ModuleType | None = NATIVE
 """Given to decoders; see :func:`way`."""

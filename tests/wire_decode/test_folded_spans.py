@@ -15,25 +15,25 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_straggler import semconv
+from otel_straggler.client.packing import NativeSpanPacker, Request
+from otel_straggler.client.python_recorder import PythonTimer
+from otel_straggler.client.recorder import Epoch
 from otel_straggler.config import ClientSettings, Endpoint
+from otel_straggler.detect.scores.references import ReferenceSet
+from otel_straggler.detect.scores.step_tables import build_step_table, without_duplicates
+from otel_straggler.detect.scores.window_scores import score_window
 from otel_straggler.model.observation import NO_STEP, Section
-from otel_straggler.receive.merge import merge_batches
-from otel_straggler.record.packing import NativeSpanPacker, Request
-from otel_straggler.record.python_recorder import PythonTimer
-from otel_straggler.record.recorder import Epoch
-from otel_straggler.score.references import ReferenceSet
-from otel_straggler.score.step_tables import build_step_table, without_duplicates
-from otel_straggler.score.window_scores import score_window
-from otel_straggler.wire.decode_spans import SpanDecoder
-from otel_straggler.wire.folded_spans import (
+from otel_straggler.otlp.decode_spans import SpanDecoder
+from otel_straggler.otlp.folded_spans import (
     MAX_FOLDED,
     MAX_LENGTH_NS,
     MAX_ROWS,
     buckets_of,
     read_sketches,
 )
-from otel_straggler.wire.identity import read_attributes
-from otel_straggler.wire.span_rules import BAD_FOLD, DecodedSpans
+from otel_straggler.otlp.identity import read_attributes
+from otel_straggler.otlp.span_rules import BAD_FOLD, DecodedSpans
+from otel_straggler.receive.merge import merge_batches
 
 from ..native.made_records import Made, MadeTables
 

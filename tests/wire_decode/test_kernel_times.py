@@ -17,6 +17,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 
 from otel_straggler import semconv
+from otel_straggler.detect.scores.kernels import group_histograms
 from otel_straggler.model.kernels import (
     KernelCounts,
     KernelTally,
@@ -27,10 +28,9 @@ from otel_straggler.model.kernels import (
 )
 from otel_straggler.model.rank import Source
 from otel_straggler.native import NATIVE
-from otel_straggler.score.kernels import group_histograms
-from otel_straggler.wire.decode_metrics import MetricDecoder
-from otel_straggler.wire.encode_metrics import encode_kernel_times
-from otel_straggler.wire.metric_rules import DecodedMetrics
+from otel_straggler.otlp.decode_metrics import MetricDecoder
+from otel_straggler.otlp.encode_metrics import encode_kernel_times
+from otel_straggler.otlp.metric_rules import DecodedMetrics
 
 from ..kernels_made import cell, taken, tally
 

@@ -25,17 +25,17 @@ from otel_straggler.model.kernels import KernelTimes
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.native import NATIVE
-from otel_straggler.wire.decode_metrics import MetricDecoder
-from otel_straggler.wire.encode_metrics import (
+from otel_straggler.otlp.decode_metrics import MetricDecoder
+from otel_straggler.otlp.encode_metrics import (
     SectionHistogram,
     encode_heartbeat,
     encode_histograms,
     encode_point_attributes,
     heartbeat_texts,
 )
-from otel_straggler.wire.encode_spans import encode_resource
-from otel_straggler.wire.identity import Aliases
-from otel_straggler.wire.metric_rules import DecodedMetrics
+from otel_straggler.otlp.encode_spans import encode_resource
+from otel_straggler.otlp.identity import Aliases
+from otel_straggler.otlp.metric_rules import DecodedMetrics
 
 from . import protobuf_by_hand as by_hand
 from .agreement import has_taken, scanned
@@ -166,7 +166,7 @@ def test_heartbeats_of_both_our_encoders_are_read_by_cpp(
     beat: Heartbeat, info: dict[str, str]
 ) -> None:
     """And say what was to be said."""
-    from otel_straggler.record.native_export import REASONS
+    from otel_straggler.client.native_export import REASONS
 
     assert NATIVE is not None
     resource = {"training.rank": beat.source.rank, "training.run.id": beat.source.run_id}

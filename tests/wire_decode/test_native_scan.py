@@ -20,13 +20,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, Sp
 from otel_straggler import semconv
 from otel_straggler.errors import InputError
 from otel_straggler.native import NATIVE
+from otel_straggler.otlp.decode_spans import SpanDecoder
+from otel_straggler.otlp.identity import Aliases
+from otel_straggler.otlp.native_scan import can_scan
+from otel_straggler.otlp.span_rules import DecodedSpans, Keys, SpanNames
 from otel_straggler.receive.merge import merge_batches
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import encode_requests
-from otel_straggler.wire.decode_spans import SpanDecoder
-from otel_straggler.wire.identity import Aliases
-from otel_straggler.wire.native_scan import can_scan
-from otel_straggler.wire.span_rules import DecodedSpans, Keys, SpanNames
 
 from . import protobuf_by_hand as by_hand
 from .agreement import has_taken, scanned

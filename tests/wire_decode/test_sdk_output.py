@@ -16,7 +16,7 @@ from opentelemetry.trace import Link, SpanKind, Status, StatusCode
 
 from otel_straggler import semconv
 from otel_straggler.native import NATIVE
-from otel_straggler.wire.decode_spans import SpanDecoder
+from otel_straggler.otlp.decode_spans import SpanDecoder
 
 from .test_native_scan import agree
 

@@ -17,10 +17,10 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from otel_straggler.model.observation import Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Buckets, SectionTimes
-from otel_straggler.wire.decode_metrics import MetricDecoder
-from otel_straggler.wire.encode_metrics import SectionHistogram, encode_histograms
-from otel_straggler.wire.metric_rules import DecodedMetrics
-from otel_straggler.wire.section_rows import (
+from otel_straggler.otlp.decode_metrics import MetricDecoder
+from otel_straggler.otlp.encode_metrics import SectionHistogram, encode_histograms
+from otel_straggler.otlp.metric_rules import DecodedMetrics
+from otel_straggler.otlp.section_rows import (
     MAX_ROWS,
     HistogramDeltas,
     NewestPoints,

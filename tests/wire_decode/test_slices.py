@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_straggler.errors import InputError
-from otel_straggler.wire.slices import Slices, SpanOwners, slices_of
+from otel_straggler.otlp.slices import Slices, SpanOwners, slices_of
 
 
 def made(shape: list[list[int]], seed: int = 0) -> ExportTraceServiceRequest:

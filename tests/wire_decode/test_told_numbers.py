@@ -12,10 +12,10 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 
 from otel_straggler import semconv
 from otel_straggler.model.rank import Source
+from otel_straggler.otlp.decode_metrics import MetricDecoder
+from otel_straggler.otlp.encode_metrics import encode_numbers
+from otel_straggler.otlp.metric_rules import DecodedMetrics
 from otel_straggler.simulate.writers import resource_of
-from otel_straggler.wire.decode_metrics import MetricDecoder
-from otel_straggler.wire.encode_metrics import encode_numbers
-from otel_straggler.wire.metric_rules import DecodedMetrics
 
 SOURCE = Source(run_id="r", rank=3, job="j", node="n", session_id="0" * 16, world_size=8)
 GPU = {str(semconv.GPU_UUID): "GPU-1", str(semconv.HW_TYPE): "gpu"}

@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 
 from otel_straggler import semconv
 from otel_straggler.errors import InputError
-from otel_straggler.wire.decode_metrics import MetricDecoder
+from otel_straggler.otlp.decode_metrics import MetricDecoder
 
 from . import protobuf_by_hand as by_hand
 

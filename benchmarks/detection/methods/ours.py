@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.detection.episodes import Episode
+from otel_straggler.detect.verdicts.engine import VerdictEngine
 from otel_straggler.model.observation import Floats
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import State, Verdict
-from otel_straggler.score.verdicts.engine import VerdictEngine
 
 ACCUSED: tuple[State, ...] = ("confirmed", "flapping")
 _WEIGHTS: dict[State, float] = {"confirmed": 10.0, "flapping": 10.0, "suspect": 2.0}

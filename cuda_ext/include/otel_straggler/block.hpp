@@ -1,7 +1,7 @@
 // The one piece of memory that recording happens in: header, names, threads, ring.
 //
 // It may be a file, so that another process can tell what a dead, stopped or blocked one was in.
-// otel_straggler/record/ring_file.py reads it; the offsets here and there are one contract.
+// otel_straggler/client/ring_file.py reads it; the offsets here and there are one contract.
 #pragma once
 
 #include <fcntl.h>

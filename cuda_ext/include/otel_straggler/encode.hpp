@@ -1,4 +1,4 @@
-// Records to OTLP: bytes of ExportTraceServiceRequest, as otel_straggler/record/python_packing.py makes them
+// Records to OTLP: bytes of ExportTraceServiceRequest, as otel_straggler/client/python_packing.py makes them
 // of tuples. No Python in it: any thread may encode, one at a time.
 #pragma once
 

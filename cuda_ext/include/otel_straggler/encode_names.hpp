@@ -12,7 +12,7 @@
 
 namespace otel_straggler::encoding {
 
-// Order in which otel_straggler/record/packing.py gives them. Keys of numbers come first, in
+// Order in which otel_straggler/client/packing.py gives them. Keys of numbers come first, in
 // the order of Number in encode_template.hpp.
 enum Word : std::size_t {
   kStepWord,

@@ -1,5 +1,5 @@
 // Signs of life as OTLP metrics: the message ExportMetricsServiceRequest, as
-// otel_straggler/wire/encode_metrics.py makes it. Words of the wire come from there, encoded.
+// otel_straggler/otlp/encode_metrics.py makes it. Words of the wire come from there, encoded.
 #pragma once
 
 #include <array>

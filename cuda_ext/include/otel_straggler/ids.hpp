@@ -1,4 +1,4 @@
-// Trace and span ids, exactly those of otel_straggler/wire/ids.py: every rank computes the same
+// Trace and span ids, exactly those of otel_straggler/otlp/ids.py: every rank computes the same
 // trace id for a step, in either form of the package.
 #pragma once
 

@@ -1,5 +1,5 @@
 // What the number points of one resource say, by sender: signs of life in the making. The same as
-// otel_straggler/wire/decode_metrics.py.
+// otel_straggler/otlp/decode_metrics.py.
 #pragma once
 
 #include <algorithm>

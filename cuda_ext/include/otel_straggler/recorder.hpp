@@ -1,6 +1,6 @@
 // Recording: what happens when a section begins and ends, and when a step does.
 //
-// The same rules as otel_straggler/record/python_recorder.py; one test class runs over both.
+// The same rules as otel_straggler/client/python_recorder.py; one test class runs over both.
 #pragma once
 
 #include <atomic>

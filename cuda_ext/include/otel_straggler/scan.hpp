@@ -183,7 +183,7 @@ class Scanner {
     return true;
   }
 
-  // Decides over a span, in the order in which wire/decode_spans.py does. False if there is no room.
+  // Decides over a span, in the order in which otlp/decode_spans.py does. False if there is no room.
   // `shape` is found, if it has to be looked at.
   bool judge(Bytes span, std::uint32_t& shape) {
     if (!has_ids()) return count(fates_.bad_id);
@@ -253,7 +253,7 @@ class Scanner {
     to_->tells_tokens |= tokens == tokens;
   }
 
-  // As wire/span_rules.py does.
+  // As otlp/span_rules.py does.
   void add_gpu(const Judgement& shape, std::int64_t length_ns) {
     constexpr std::int64_t kMostTimes = 10;
     constexpr std::int64_t kMostMoreNs = 60'000'000'000;

@@ -69,7 +69,7 @@ struct Progress {
   std::int64_t end_ns;
 };
 
-// GPU times of rows; see wire/span_rules.py. Empty as long as none tells, and behind the last that
+// GPU times of rows; see otlp/span_rules.py. Empty as long as none tells, and behind the last that
 // does the rows are left out: complete() adds them.
 struct GpuColumns {
   std::vector<std::uint8_t> basis;

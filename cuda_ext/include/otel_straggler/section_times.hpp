@@ -1,5 +1,5 @@
 // Histogram points -> section times, if they make sense. The same as
-// otel_straggler/wire/metric_rules.py, in the same order.
+// otel_straggler/otlp/metric_rules.py, in the same order.
 #pragma once
 
 #include <cmath>

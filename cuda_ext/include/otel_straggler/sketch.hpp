@@ -1,5 +1,5 @@
 // Lengths counted in buckets 1/256 wide and finer, by whole numbers alone, so that every form of the
-// package counts alike. See otel_straggler/wire/folded_spans.py.
+// package counts alike. See otel_straggler/otlp/folded_spans.py.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Encoded requests on their way out: a queue bounded in bytes, in order, with patience. The same
-// rules as otel_straggler/record/sender.py.
+// rules as otel_straggler/client/sender.py.
 #pragma once
 
 #include <algorithm>

@@ -16,8 +16,8 @@ import numpy as np
 from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import ScoringSettings
 from otel_straggler.model.rank import Source
-from otel_straggler.wire.metric_rules import DecodedMetrics
-from otel_straggler.wire.span_rules import DecodedSpans
+from otel_straggler.otlp.metric_rules import DecodedMetrics
+from otel_straggler.otlp.span_rules import DecodedSpans
 
 _log = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ import numpy as np
 
 from otel_straggler.collector.runs.liveness import WorldStatus
 from otel_straggler.collector.runs.rank_status import RankStatus
+from otel_straggler.detect.hangs.detector import HangDetector, HangStatus
+from otel_straggler.detect.hangs.episodes import Episodes
+from otel_straggler.detect.hangs.states import NO_OPEN_SECTION, NOT_ENDED, HeartbeatTable
+from otel_straggler.detect.scores.settings import HangSettings
 from otel_straggler.model.observation import NO_STEP, Section
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.hangs.detector import HangDetector, HangStatus
-from otel_straggler.score.hangs.episodes import Episodes
-from otel_straggler.score.hangs.states import NO_OPEN_SECTION, NOT_ENDED, HeartbeatTable
-from otel_straggler.score.settings import HangSettings
 from otel_straggler.semconv import OUTCOMES, STEP_SPAN
 
 MAX_SECTIONS: Final = 1_000

@@ -9,7 +9,7 @@ from functools import cached_property
 from otel_straggler.collector.runs.rank_status import MAX_REASONS, RankStatus
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
-from otel_straggler.wire.span_rules import Progress
+from otel_straggler.otlp.span_rules import Progress
 
 _CLASH_SHOWN_S = 60.0
 _CLASH_TOLERANCE_S = 5.0

@@ -14,8 +14,8 @@ from typing import Final
 
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
+from otel_straggler.otlp.span_rules import Progress
 from otel_straggler.semconv import Outcome
-from otel_straggler.wire.span_rules import Progress
 
 _DELAY_KEPT_S = 600.0
 """The smallest delay is that of the last one to two of these: clocks drift, and are set."""

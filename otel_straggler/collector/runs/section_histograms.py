@@ -17,7 +17,7 @@ from typing import Final
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import SectionTimes
-from otel_straggler.wire.section_rows import (
+from otel_straggler.otlp.section_rows import (
     ADDED,
     HistogramDeltas,
     NewestPoints,

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from otel_straggler.collector.metrics.score_series import RunScores
 from otel_straggler.collector.runs.hangs import WorldHangs
 from otel_straggler.collector.runs.liveness import Liveness
 from otel_straggler.collector.runs.named_culprits import NamedCulprits
@@ -16,16 +17,15 @@ from otel_straggler.collector.runs.passthrough import Passthrough, checkpoint_en
 from otel_straggler.collector.runs.section_histograms import SectionHistograms, WorldHistograms
 from otel_straggler.collector.runs.timeline import Timeline, keep_within
 from otel_straggler.collector.views.run_shown import RunShown
+from otel_straggler.collector.views.timeline import Column
+from otel_straggler.detect.hangs.detector import HungRun
+from otel_straggler.detect.scores.settings import HangSettings
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import hang_subject
-from otel_straggler.publish.picture import Column
-from otel_straggler.publish.score_series import RunScores
-from otel_straggler.score.hangs.detector import HungRun
-from otel_straggler.score.settings import HangSettings
-from otel_straggler.wire.metric_rules import DecodedMetrics
+from otel_straggler.otlp.metric_rules import DecodedMetrics
 
 _MAX_REMEMBERED: Final = 100
 """Worlds that are not there: those that a state tells of, and those that were evicted, each."""

@@ -8,8 +8,9 @@ from typing import Final
 
 import numpy as np
 
+from otel_straggler.collector.views.seen import RankTable
+from otel_straggler.collector.views.timeline import Column, column_of
 from otel_straggler.model.scores import WindowScores
-from otel_straggler.publish.picture import Column, RankTable, column_of
 
 MAX_COLUMNS: Final = 360
 """Windows of one world; at 20 steps of a second each, two hours."""

@@ -16,18 +16,18 @@ from typing import Literal
 import numpy as np
 
 from otel_straggler.alerts.rule import Culprit, RunStatus, Score, Scores
+from otel_straggler.collector.metrics.score_series import RunScores
+from otel_straggler.collector.metrics.series_choice import ShownRows, by_group
 from otel_straggler.collector.runs.liveness import WorldStatus
 from otel_straggler.collector.runs.store import World
+from otel_straggler.collector.views.hang_json import sentence
 from otel_straggler.collector.views.run_view import NewestScores, RunView
+from otel_straggler.detect.hangs.detector import HangStatus
+from otel_straggler.detect.hangs.states import ENDS, RANK_STATES, STARTING, HangKind
 from otel_straggler.model.alert import MAX_NAMED
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, Verdict
-from otel_straggler.publish.hang_json import sentence
-from otel_straggler.publish.over_ranks import ShownRows, by_group
-from otel_straggler.publish.score_series import RunScores
-from otel_straggler.score.hangs.detector import HangStatus
-from otel_straggler.score.hangs.states import ENDS, RANK_STATES, STARTING, HangKind
 from otel_straggler.semconv import LISTED_KINDS
 
 MISSING = "missing"

@@ -14,26 +14,22 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, Protocol, TypeAlias
 
-from otel_straggler.collector.page_cache import Answer, AnswerCache
-from otel_straggler.collector.page_history import PageHistory
+from otel_straggler.collector.api.cache import Answer, AnswerCache
+from otel_straggler.collector.history.pages import PageHistory
 from otel_straggler.collector.runs.timeline import MAX_COLUMNS
+from otel_straggler.collector.views.page_json import Maker, TimelineEnds, picture_json
+from otel_straggler.collector.views.rank_json import is_known, rank_json
 from otel_straggler.collector.views.run_view import RunView
-from otel_straggler.collector.views.snapshot import Snapshot
-from otel_straggler.errors import StragglerError
-from otel_straggler.publish.picture import (
-    Column,
-    Maker,
-    Seen,
-    TimelineEnds,
+from otel_straggler.collector.views.runs_json import (
     dearest_group,
-    picture_json,
-    rank_json,
     run_entry,
     runs_json,
-    timeline_json,
+    scalars_json,
 )
-from otel_straggler.publish.picture.rank import is_known
-from otel_straggler.publish.picture.scalars import scalars_json
+from otel_straggler.collector.views.seen import Seen
+from otel_straggler.collector.views.snapshot import Snapshot
+from otel_straggler.collector.views.timeline import Column, timeline_json
+from otel_straggler.errors import StragglerError
 
 Json: TypeAlias = dict[str, Any]
 

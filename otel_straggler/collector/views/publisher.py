@@ -11,41 +11,41 @@ from typing import Final
 
 from otel_straggler import semconv
 from otel_straggler.alerts.rule import FleetStatus
-from otel_straggler.collector.runs.clock import CollectorClock
-from otel_straggler.collector.runs.liveness import WorldStatus
-from otel_straggler.collector.runs.store import Run, RunStore
-from otel_straggler.collector.settings import CollectorSettings
-from otel_straggler.collector.views.alert_input import newest_scores, watched_worlds
-from otel_straggler.collector.views.passthrough_series import (
+from otel_straggler.collector.api.decisions import Decisions
+from otel_straggler.collector.api.maintenance import MaintenanceBook
+from otel_straggler.collector.metrics.families import Families, constant_labels, labels
+from otel_straggler.collector.metrics.passthrough_series import (
     passthrough_of_ranks,
     passthrough_of_run,
 )
-from otel_straggler.collector.views.run_view import RunView, WindowView
-from otel_straggler.collector.views.snapshot import Snapshot
-from otel_straggler.collector.views.status_series import (
+from otel_straggler.collector.metrics.score_series import Stragglers
+from otel_straggler.collector.metrics.series_choice import ShownLife, choose
+from otel_straggler.collector.metrics.status_series import (
     alert_families,
     collector_families,
     in_trouble,
     status_content,
     status_families,
 )
-from otel_straggler.model.alert import Alert, Maintenance, Mode
-from otel_straggler.model.rank import Source
-from otel_straggler.model.verdict import RunVerdicts, with_idle
-from otel_straggler.publish.decisions import Decisions
-from otel_straggler.publish.maintenance_book import MaintenanceBook
-from otel_straggler.publish.prometheus import Families, constant_labels, labels
-from otel_straggler.publish.score_series import Stragglers
-from otel_straggler.publish.shown_life import ShownLife, choose
-from otel_straggler.publish.verdict_series import (
+from otel_straggler.collector.metrics.verdict_series import (
     RunLabels,
     heat_families,
     n_cells,
     straggling_ranks,
     verdict_families,
 )
-from otel_straggler.score.hangs.detector import HangStatus
-from otel_straggler.score.scorer import Scorer
+from otel_straggler.collector.runs.clock import CollectorClock
+from otel_straggler.collector.runs.liveness import WorldStatus
+from otel_straggler.collector.runs.store import Run, RunStore
+from otel_straggler.collector.settings import CollectorSettings
+from otel_straggler.collector.views.alert_input import newest_scores, watched_worlds
+from otel_straggler.collector.views.run_view import RunView, WindowView
+from otel_straggler.collector.views.snapshot import Snapshot
+from otel_straggler.detect.hangs.detector import HangStatus
+from otel_straggler.detect.scores.scorer import Scorer
+from otel_straggler.model.alert import Alert, Maintenance, Mode
+from otel_straggler.model.rank import Source
+from otel_straggler.model.verdict import RunVerdicts, with_idle
 
 _PART_OF_CELLS: Final = 0.25
 """Of a run's budget of series, that scores leave to the cells of workers: one matrix says more of a

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from otel_straggler.collector.metrics.families import Families
     from otel_straggler.collector.views.run_view import NewestScores, WindowView
     from otel_straggler.model.scores import WindowScores
-    from otel_straggler.publish.prometheus import Families
 
 
 @dataclass(slots=True)

@@ -13,17 +13,18 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from otel_straggler.alerts.rule import Scores
+from otel_straggler.collector.alerting.alert_json import shown_alert
 from otel_straggler.collector.runs.liveness import WorldStatus
 from otel_straggler.collector.runs.rank_status import RankStatus
+from otel_straggler.collector.views.report_json import window_json
+from otel_straggler.collector.views.seen import RankSigns, RankTable, Seen
+from otel_straggler.collector.views.timeline import Column
+from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.model.alert import Alert, Maintenance, Mode
 from otel_straggler.model.observation import NO_STEP, Floats, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, hang_subject
-from otel_straggler.publish.alert_json import shown_alert
-from otel_straggler.publish.picture import Column, RankSigns, RankTable, Seen
-from otel_straggler.publish.report_json import window_json
-from otel_straggler.score.hangs.detector import HangStatus
 from otel_straggler.semconv import STEP_SPAN
 
 Json: TypeAlias = dict[str, Any]

@@ -7,20 +7,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from otel_straggler.alerts.rule import FleetStatus
-from otel_straggler.collector.views.run_view import RunView, WindowView
-from otel_straggler.model.alert import Alert, Maintenance
-from otel_straggler.model.rank import Source
-from otel_straggler.model.verdict import RunVerdicts
-from otel_straggler.publish.alert_json import shown_alert
-from otel_straggler.publish.hang_json import hang_json
-from otel_straggler.publish.report_json import (
+from otel_straggler.collector.alerting.alert_json import shown_alert
+from otel_straggler.collector.views.hang_json import hang_json
+from otel_straggler.collector.views.report_json import (
     Json,
     RunReport,
     dump_report,
     of_one_rank,
     report_json,
 )
-from otel_straggler.publish.verdict_json import judged_part
+from otel_straggler.collector.views.run_view import RunView, WindowView
+from otel_straggler.collector.views.verdict_json import judged_part
+from otel_straggler.model.alert import Alert, Maintenance
+from otel_straggler.model.rank import Source
+from otel_straggler.model.verdict import RunVerdicts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
+from otel_straggler.collector.history.file import Summary
 from otel_straggler.collector.runs.store import Run
+from otel_straggler.collector.views.run_summary import summary_value
 from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.collector.views.snapshot import Snapshot
-from otel_straggler.publish.history import Summary
-from otel_straggler.publish.picture.summary import summary_value
-from otel_straggler.score.hangs.states import HANGS
+from otel_straggler.detect.hangs.states import HANGS
 
 _GIVEN_UP: Final = "forgotten"
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from otel_straggler.collector.views.seen import RankSigns, RankTable, Seen
+from otel_straggler.detect.hangs.detector import HangStatus
+from otel_straggler.detect.hangs.states import LOST, OK, STUCK, Blame, HangKind, RunState
 from otel_straggler.model.observation import Section
 from otel_straggler.model.verdict import RunVerdicts, Verdict, WorldSummary
-from otel_straggler.publish.picture import RankSigns, RankTable, Seen
-from otel_straggler.score.hangs.detector import HangStatus
-from otel_straggler.score.hangs.states import LOST, OK, STUCK, Blame, HangKind, RunState
 
 NOW_S = 1_790_000_000.0
 SECTIONS = (

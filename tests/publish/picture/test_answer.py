@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from otel_straggler.collector.views.answer import answer_of
+from otel_straggler.collector.views.answer_type import TONES
+from otel_straggler.collector.views.page_json import Maker, picture_json
+from otel_straggler.collector.views.run_json import state_of
+from otel_straggler.detect.hangs.states import ENDS
 from otel_straggler.model.verdict import RunVerdicts, cause_text, hang_subject
-from otel_straggler.publish.picture import Maker, picture_json
-from otel_straggler.publish.picture.answer import answer_of
-from otel_straggler.publish.picture.answer_type import TONES
-from otel_straggler.publish.picture.whole_run import state_of
-from otel_straggler.score.hangs.states import ENDS
 
 from . import made
 

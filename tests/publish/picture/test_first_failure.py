@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_straggler.publish.picture.answer import answer_of
-from otel_straggler.publish.picture.first_failure import FirstFailure, first_failure
-from otel_straggler.publish.picture.seen import RankSigns
-from otel_straggler.publish.picture.summary import read_summary, summary_value
+from otel_straggler.collector.views.answer import answer_of
+from otel_straggler.collector.views.first_failure import FirstFailure, first_failure
+from otel_straggler.collector.views.run_summary import read_summary, summary_value
+from otel_straggler.collector.views.seen import RankSigns
 
 from . import made
 

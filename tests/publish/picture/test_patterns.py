@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_straggler.collector.views.heat import heat_json
+from otel_straggler.collector.views.patterns import PATTERN_TEXTS, hot_cells, pattern_of
 from otel_straggler.model.verdict import RunVerdicts
-from otel_straggler.publish.picture.heat import heat_json
-from otel_straggler.publish.picture.patterns import PATTERN_TEXTS, hot_cells, pattern_of
 
 from . import made
 

@@ -8,19 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from otel_straggler.collector.views.heat import ALIKE_AT_WORK, CANNOT_TELL, NOBODY_NOW
+from otel_straggler.collector.views.page_json import Maker, TimelineEnds, picture_json
+from otel_straggler.collector.views.runs_json import dearest_group, run_entry, runs_json
+from otel_straggler.collector.views.seen import Seen
+from otel_straggler.collector.views.verdict_json import MOST_VERDICTS
 from otel_straggler.model.alert import Maintenance
 from otel_straggler.model.verdict import Decision, RunVerdicts
-from otel_straggler.publish.picture import (
-    Maker,
-    Seen,
-    TimelineEnds,
-    dearest_group,
-    picture_json,
-    run_entry,
-    runs_json,
-)
-from otel_straggler.publish.picture.heat import ALIKE_AT_WORK, CANNOT_TELL, NOBODY_NOW
-from otel_straggler.publish.picture.verdicts import MOST_VERDICTS
 
 from . import made
 

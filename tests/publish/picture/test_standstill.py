@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_straggler.publish.picture import Seen
-from otel_straggler.publish.picture.answer import answer_of
-from otel_straggler.publish.picture.answer_type import duration
-from otel_straggler.publish.picture.heat import heat_json
-from otel_straggler.publish.picture.standstill import standstill_of
-from otel_straggler.publish.picture.whole_run import run_json
-from otel_straggler.score.hangs.states import HangKind, RunState
+from otel_straggler.collector.views.answer import answer_of
+from otel_straggler.collector.views.answer_type import duration
+from otel_straggler.collector.views.first_failure import standstill_of
+from otel_straggler.collector.views.heat import heat_json
+from otel_straggler.collector.views.run_json import run_json
+from otel_straggler.collector.views.seen import Seen
+from otel_straggler.detect.hangs.states import HangKind, RunState
 
 from . import made
 

@@ -10,10 +10,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_straggler.publish.picture import Maker, column_of, rank_json, timeline_json
-from otel_straggler.publish.picture.rank import is_known
-from otel_straggler.publish.picture.rounding import rounded
-from otel_straggler.publish.picture.slowdowns import as_bytes, from_bytes, step_slowdowns
+from otel_straggler.collector.views.numbers import as_bytes, from_bytes, rounded, step_slowdowns
+from otel_straggler.collector.views.page_json import Maker
+from otel_straggler.collector.views.rank_json import is_known, rank_json
+from otel_straggler.collector.views.timeline import column_of, timeline_json
 
 from . import made
 

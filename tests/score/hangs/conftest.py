@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_straggler.score.hangs.states import NOT_ENDED, HeartbeatTable
+from otel_straggler.detect.hangs.states import NOT_ENDED, HeartbeatTable
 from otel_straggler.semconv import OUTCOMES
 
 SECTIONS = ("data", "forward", "backward")

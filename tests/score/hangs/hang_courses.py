@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
+from otel_straggler.detect.hangs.states import HeartbeatTable
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.hangs.states import HeartbeatTable
 from otel_straggler.semconv import Outcome
 
 from .hang_worlds import (

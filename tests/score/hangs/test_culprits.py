@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_straggler.score.hangs.states import HeartbeatTable, blame, rank_states
-from otel_straggler.score.settings import HangSettings
+from otel_straggler.detect.hangs.states import HeartbeatTable, blame, rank_states
+from otel_straggler.detect.scores.settings import HangSettings
 
 STALLED = {"stalled_s": dict.fromkeys(range(4), 200.0)}
 

@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from otel_straggler.score.hangs.detector import HangDetector, HangStatus
-from otel_straggler.score.hangs.episodes import MAX_KEPT, Episodes, Hang, Standstill
-from otel_straggler.score.hangs.states import NOT_ENDED, Blame, HeartbeatTable, RunState
+from otel_straggler.detect.hangs.detector import HangDetector, HangStatus
+from otel_straggler.detect.hangs.episodes import MAX_KEPT, Episodes, Hang, Standstill
+from otel_straggler.detect.hangs.states import NOT_ENDED, Blame, HeartbeatTable, RunState
 
 START_S = 1_000.0
 

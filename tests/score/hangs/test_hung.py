@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_straggler.score.hangs.detector import HangStatus, HungRun, is_hung
-from otel_straggler.score.hangs.states import FINISHED, LATE, LOST, OK, STARTING, STUCK
-from otel_straggler.score.settings import HangSettings
+from otel_straggler.detect.hangs.detector import HangStatus, HungRun, is_hung
+from otel_straggler.detect.hangs.states import FINISHED, LATE, LOST, OK, STARTING, STUCK
+from otel_straggler.detect.scores.settings import HangSettings
 
 
 def found(state: Any, *rank_states: int) -> HangStatus:

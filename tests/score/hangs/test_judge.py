@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from otel_straggler.score.hangs.detector import HangDetector, HangStatus
-from otel_straggler.score.hangs.states import HANGS
+from otel_straggler.detect.hangs.detector import HangDetector, HangStatus
+from otel_straggler.detect.hangs.states import HANGS
 
 from .hang_courses import HangCourse, random_course
 from .hang_worlds import (

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from otel_straggler.detect.hangs.detector import HangDetector
 from otel_straggler.model.observation import NO_STEP, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.hangs.detector import HangDetector
 
 ALL = range(4)
 START_S, UNKNOWN_S = 3_600.0, 480.0

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_straggler.score.hangs.states import RANK_STATES, HeartbeatTable, rank_states, run_state
-from otel_straggler.score.settings import HangSettings
+from otel_straggler.detect.hangs.states import RANK_STATES, HeartbeatTable, rank_states, run_state
+from otel_straggler.detect.scores.settings import HangSettings
 
 NAN = float("nan")
 ALL = range(4)

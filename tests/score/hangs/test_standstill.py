@@ -8,8 +8,8 @@ import json
 import numpy as np
 import pytest
 
-from otel_straggler.score.hangs.episodes import IdleGpus, Standstill, standstill
-from otel_straggler.score.hangs.states import Blame, RunState
+from otel_straggler.detect.hangs.episodes import IdleGpus, Standstill, standstill
+from otel_straggler.detect.hangs.states import Blame, RunState
 
 NAN = float("nan")
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_straggler.detect.hangs.timeouts import BETWEEN, Durations, Timeouts
+from otel_straggler.detect.scores.settings import HangSettings
 from otel_straggler.model.observation import Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.hangs.timeouts import BETWEEN, Durations, Timeouts
-from otel_straggler.score.settings import HangSettings
 
 HOUR_S = 3_600.0
 

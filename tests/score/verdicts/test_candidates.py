@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_straggler.model.observation import Floats, Section
-from otel_straggler.score.settings import VerdictSettings
-from otel_straggler.score.verdicts.candidates import (
+from otel_straggler.detect.scores.settings import VerdictSettings
+from otel_straggler.detect.verdicts.candidates import (
     Candidate,
     Found,
     StepCost,
@@ -17,8 +16,9 @@ from otel_straggler.score.verdicts.candidates import (
     material,
     spiking,
 )
-from otel_straggler.score.verdicts.stalls import Spikes
-from otel_straggler.score.verdicts.track import Track
+from otel_straggler.detect.verdicts.stalls import Spikes
+from otel_straggler.detect.verdicts.track import Track
+from otel_straggler.model.observation import Floats, Section
 
 RANKS, STEPS = 8, 100
 SECTIONS = [

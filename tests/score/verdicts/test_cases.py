@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.verdicts.log import EvaluationTime, VerdictLog
 
 DRAFT = Verdict(
     run_id="r",

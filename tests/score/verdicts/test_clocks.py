@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_straggler.detect.verdicts.clocks import ClockedBlock, ClockSelector
+from otel_straggler.detect.verdicts.waits import WaitDetector
+from otel_straggler.detect.verdicts.world import World
 from otel_straggler.model.observation import CUPTI, EVENTS, HOST, Section
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.verdicts.clocks import ClockedBlock, ClockSelector
-from otel_straggler.score.verdicts.waits import WaitDetector
-from otel_straggler.score.verdicts.world import World
 
 from .gpu_worlds import timed, untold, with_gpu, with_holes
 from .worlds import by_hand, usual, world_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from otel_straggler.detect.verdicts.engine import VerdictEngine
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.verdicts.engine import VerdictEngine
 from tests.score.verdicts.worlds import by_hand, usual, with_waiting
 
 RANKS, STEPS, SLOW, FORWARD = 24, 100, 5, 1

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_straggler.score.verdicts.groups import Groups
-from otel_straggler.score.verdicts.significance import centred, least_z, spread_of
+from otel_straggler.detect.verdicts.groups import Groups
+from otel_straggler.detect.verdicts.significance import centred, least_z, spread_of
 
 SEEDS = st.integers(0, 2**32 - 1)
 

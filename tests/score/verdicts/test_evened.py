@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
+from otel_straggler.detect.verdicts.engine import VerdictEngine
 from otel_straggler.model.observation import Floats
 from otel_straggler.model.verdict import Verdict, WorldSummary
-from otel_straggler.score.verdicts.engine import VerdictEngine
 from tests.score.verdicts.worlds import Sections, by_hand, made, usual, with_waiting
 
 RANKS, SLOW = 16, 5

@@ -8,16 +8,16 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_straggler.model.observation import Floats
-from otel_straggler.model.rank import Source
-from otel_straggler.score.verdicts.excess import (
+from otel_straggler.detect.verdicts.excess import (
     Excesses,
     excesses,
     host_excesses,
     late_seconds,
     local_sections,
 )
-from otel_straggler.score.verdicts.waits import WaitDetector
+from otel_straggler.detect.verdicts.waits import WaitDetector
+from otel_straggler.model.observation import Floats
+from otel_straggler.model.rank import Source
 
 from .worlds import by_hand, ranks, slower, take_ranks, usual, world_of
 

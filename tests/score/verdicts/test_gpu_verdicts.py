@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_straggler.detect.verdicts.engine import VerdictEngine
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.verdicts.engine import VerdictEngine
 
 from .gpu_worlds import reordered, scaled, timed, untold, with_gpu, with_holes
 from .worlds import (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_straggler.score.verdicts.stalls import Spikes, StallDetector, critical_count
+from otel_straggler.detect.verdicts.stalls import Spikes, StallDetector, critical_count
 
 SEEDS = st.integers(0, 2**32 - 1)
 RANKS, COLUMNS = 8, 2

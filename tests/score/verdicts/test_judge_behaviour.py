@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from otel_straggler.detect.scores.settings import VerdictSettings
+from otel_straggler.detect.verdicts.engine import VerdictEngine
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.settings import VerdictSettings
-from otel_straggler.score.verdicts.engine import VerdictEngine
 from otel_straggler.semconv import SectionKind
 
 from .worlds import (

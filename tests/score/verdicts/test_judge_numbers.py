@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from otel_straggler.score.verdicts.engine import VerdictEngine
+from otel_straggler.detect.verdicts.engine import VerdictEngine
 
 from .worlds import (
     active,

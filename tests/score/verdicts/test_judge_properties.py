@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_straggler.detect.verdicts.engine import VerdictEngine
 from otel_straggler.model.rank import Source
-from otel_straggler.score.verdicts.engine import VerdictEngine
 
 from .worlds import (
     active,

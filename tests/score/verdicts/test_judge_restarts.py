@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from otel_straggler.collector.history.codec import decode_blob, encode_blob
+from otel_straggler.detect.verdicts.engine import VerdictEngine
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.publish.history.codec import decode_blob, encode_blob
-from otel_straggler.score.verdicts.engine import VerdictEngine
 
 from .worlds import (
     active,

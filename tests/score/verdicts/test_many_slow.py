@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from otel_straggler.detect.verdicts.engine import VerdictEngine
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.verdicts.engine import VerdictEngine
 from tests.score.verdicts.worlds import by_hand, ranks, usual, with_waiting
 
 RANKS, FORWARD, TIMES = 16, 1, 1.3

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from otel_straggler.publish.history.codec import decode_blob, encode_blob
-from otel_straggler.score.settings import VerdictSettings
-from otel_straggler.score.verdicts.memory import Memory, Tracks
-from otel_straggler.score.verdicts.run_engine import OwnPast
-from otel_straggler.score.verdicts.world import World
+from otel_straggler.collector.history.codec import decode_blob, encode_blob
+from otel_straggler.detect.scores.settings import VerdictSettings
+from otel_straggler.detect.verdicts.memory import Memory, Tracks
+from otel_straggler.detect.verdicts.run_engine import OwnPast
+from otel_straggler.detect.verdicts.world import World
 
 from .worlds import by_hand, ranks, take_ranks, usual, world_of
 

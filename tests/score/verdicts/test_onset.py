@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_straggler.score.verdicts.significance import (
+from otel_straggler.detect.verdicts.significance import (
     advance_cusum,
     cusum_moves,
     cusum_slack,

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from otel_straggler.detect.scores.settings import VerdictSettings
+from otel_straggler.detect.verdicts.blocks import AT_ONCE, TimedBlocks, WarmUp
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.score.settings import VerdictSettings
-from otel_straggler.score.verdicts.blocks import AT_ONCE, TimedBlocks, WarmUp
 
 from .worlds import by_hand, take_ranks, take_sections, usual, with_sources
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_straggler.score.verdicts.run_engine import MIN_PAST_BLOCKS, OwnPast, Rises
+from otel_straggler.detect.verdicts.run_engine import MIN_PAST_BLOCKS, OwnPast, Rises
 
 SEEDS = st.integers(0, 2**32 - 1)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from otel_straggler.detect.scores.settings import VerdictSettings
+from otel_straggler.detect.verdicts.log import decided_anew, would_page
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.settings import VerdictSettings
-from otel_straggler.score.verdicts.log import decided_anew, would_page
 
 PAGES = Verdict(
     run_id="r",

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_straggler.model.rank import Source
-from otel_straggler.score.verdicts.world import (
+from otel_straggler.detect.verdicts.world import (
     describe_peers,
     inferred_groups,
     is_told,
     peer_groups,
 )
+from otel_straggler.model.rank import Source
 
 SEEDS = st.integers(0, 2**32 - 1)
 NOISE = 0.01

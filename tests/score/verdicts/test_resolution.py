@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from otel_straggler.detect.verdicts.clocks import TICKS, ClockResolution
 from otel_straggler.model.observation import Floats
-from otel_straggler.score.verdicts.clocks import TICKS, ClockResolution
 
 from .worlds import active, by_hand, ever_confirmed, judged, usual, with_waiting
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from otel_straggler.score.verdicts.engine import VerdictEngine
+from otel_straggler.detect.verdicts.engine import VerdictEngine
 
 from .worlds import active, by_hand, ever_confirmed, judged, made, newest, usual, with_waiting
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from otel_straggler.detect.verdicts.engine import VerdictEngine
+from otel_straggler.detect.verdicts.stalls import StallHistory, StallPattern
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.verdicts.engine import VerdictEngine
-from otel_straggler.score.verdicts.stalls import StallHistory, StallPattern
 from tests.score.verdicts.worlds import by_hand, usual, with_waiting
 
 RANKS, SLOW, FORWARD = 16, 5, 1

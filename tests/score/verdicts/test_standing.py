@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_straggler.score.verdicts.log import FLAP_WITHIN_NS, SubjectState
+from otel_straggler.detect.verdicts.log import FLAP_WITHIN_NS, SubjectState
 
 EVERY = 5
 HOLD = 3

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_straggler.score.verdicts.memory import MAX_STRETCHES, StepNumbers
+from otel_straggler.detect.verdicts.memory import MAX_STRETCHES, StepNumbers
 
 
 @given(st.lists(st.lists(st.integers(0, 2**62), max_size=6), max_size=20))

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from otel_straggler.score.verdicts.engine import VerdictEngine
-from otel_straggler.score.verdicts.pipeline import what_if
-from otel_straggler.score.verdicts.structure import long_stages
+from otel_straggler.detect.verdicts.engine import VerdictEngine
+from otel_straggler.detect.verdicts.pipeline import what_if
+from otel_straggler.detect.verdicts.structure import long_stages
 
 from .worlds import active, ever_confirmed, judged, made, with_seconds, with_sources
 

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from otel_straggler.model.observation import Section
-from otel_straggler.model.rank import Source
-from otel_straggler.score.verdicts.world import (
+from otel_straggler.detect.verdicts.world import (
     cause_of_section,
     host_subject,
     rank_subject,
     role_subject,
     run_subject,
 )
+from otel_straggler.model.observation import Section
+from otel_straggler.model.rank import Source
 
 GPU = Source(run_id="r", rank=3, node="n1", local_rank=3, device="GPU-3f2a")
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_straggler.score.settings import VerdictSettings
-from otel_straggler.score.verdicts.significance import Findings, resolvable_slowdown
-from otel_straggler.score.verdicts.track import ERROR_OF_BLOCK, Track
+from otel_straggler.detect.scores.settings import VerdictSettings
+from otel_straggler.detect.verdicts.significance import Findings, resolvable_slowdown
+from otel_straggler.detect.verdicts.track import ERROR_OF_BLOCK, Track
 
 SEEDS = st.integers(0, 2**32 - 1)
 RANKS = 8

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_straggler.detect.verdicts.groups import Groups
+from otel_straggler.detect.verdicts.waits import WaitDetector, WaitLedger, lateness
 from otel_straggler.model.observation import Section
-from otel_straggler.score.verdicts.groups import Groups
-from otel_straggler.score.verdicts.waits import WaitDetector, WaitLedger, lateness
 
 SEEDS = st.integers(0, 2**32 - 1)
 FORWARD, BACKWARD = Section("forward", "compute"), Section("backward", "compute")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_straggler.score.verdicts.groups import Groups
-from otel_straggler.score.verdicts.world import World
+from otel_straggler.detect.verdicts.groups import Groups
+from otel_straggler.detect.verdicts.world import World
 
 from .worlds import by_hand, ranks, silent, take_ranks, take_sections, usual, with_sources, world_of
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from otel_straggler.detect.scores.settings import VerdictSettings
+from otel_straggler.detect.verdicts.engine import VerdictEngine
+from otel_straggler.detect.verdicts.log import EvaluationTime
+from otel_straggler.detect.verdicts.world import World
 from otel_straggler.model.observation import Floats, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict
-from otel_straggler.score.settings import VerdictSettings
-from otel_straggler.score.verdicts.engine import VerdictEngine
-from otel_straggler.score.verdicts.log import EvaluationTime
-from otel_straggler.score.verdicts.world import World
 from otel_straggler.semconv import SectionKind
 from otel_straggler.simulate.runs import Fault, Layout, RunPlan, generate
 

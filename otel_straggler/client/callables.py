@@ -1,0 +1,145 @@
+"""Time every call of a function that lives in a module, a class or an object."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from otel_straggler.client.sections import Section
+from otel_straggler.errors import UsageError, describe
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+_MISSING = object()
+
+
+@dataclass(frozen=True)
+class CallableId:
+    """Names a callable by where it lives.
+
+    Attributes:
+        obj: module, class or object.
+        name: of its attribute.
+        arg_filter_fn, extra_args_fn, ignored_args: accepted for code written against NVRx, which
+            does not use them either.
+    """
+
+    obj: Any
+    name: str
+    arg_filter_fn: Callable[..., bool] | None = None
+    extra_args_fn: Callable[..., dict[str, Any]] | None = None
+    ignored_args: tuple[str, ...] | None = None
+
+    def __str__(self) -> str:
+        """``module.function``, ``module.Class.method`` or ``Class.method`` of an object."""
+        if inspect.ismodule(self.obj):
+            owner = self.obj.__name__
+        elif inspect.isclass(self.obj):
+            owner = f"{self.obj.__module__}.{self.obj.__name__}"
+        else:
+            owner = type(self.obj).__name__
+        return f"{owner}.{self.name}"
+
+
+class WrappedCallables:
+    """Remembers what was there before, so that it comes back exactly."""
+
+    def __init__(self) -> None:
+        self._originals: list[tuple[Any, str, object]] = []
+
+    def wrap(self, callable_id: CallableId, decorate: Decorator) -> None:
+        """Put a decorated callable in the place of the one that is named.
+
+        Static and class methods stay what they are. What is wrapped already stays wrapped once.
+
+        Raises:
+            UsageError: there is no such attribute, or it is no function that can be timed.
+        """
+        obj, name = callable_id.obj, callable_id.name
+        if any(obj is seen and name == wrapped for seen, wrapped, _ in self._originals):
+            return
+        own = vars(obj).get(name, _MISSING) if hasattr(obj, "__dict__") else _MISSING
+        wrapper = _decorated(callable_id, decorate)
+        try:
+            setattr(obj, name, wrapper)
+        except (AttributeError, TypeError) as error:  # slots; a submodule of a torch module
+            raise UsageError(_unsettable(callable_id, error)) from error
+        self._originals.append((obj, name, own))
+
+    def restore(self) -> None:
+        """Put everything back, the last first. Safe to call twice."""
+        while self._originals:
+            obj, name, own = self._originals.pop()
+            if own is _MISSING:
+                delattr(obj, name)  # it was inherited, or came from the class of the object
+            else:
+                setattr(obj, name, own)
+
+
+def _decorated(callable_id: CallableId, decorate: Decorator) -> object:
+    obj, name = callable_id.obj, callable_id.name
+    raw = inspect.getattr_static(obj, name, _MISSING)
+    if inspect.isclass(obj) and isinstance(raw, staticmethod | classmethod):
+        return type(raw)(decorate(raw.__func__))
+    found = getattr(obj, name, _MISSING)
+    if callable(found):
+        return decorate(found)
+    message = describe(
+        where=f"wrap_callables({callable_id})",
+        value="no such attribute" if found is _MISSING else type(found).__name__,
+        expected="something that can be called",
+        remedy="Check the name; attributes that are set later can be wrapped later.",
+    )
+    raise UsageError(message)
+
+
+def _unsettable(callable_id: CallableId, error: Exception) -> str:
+    return describe(
+        where=f"wrap_callables({callable_id})",
+        value=str(error),
+        expected="an attribute that can be replaced",
+        remedy="Name the method on the class instead, or 'forward' of a torch module.",
+    )
+
+
+class EveryNth:
+    """One use of a section, as a context manager, or every call of what it decorates.
+
+    Args:
+        section: what times.
+        is_turn: asked at every run, by the name of the section.
+    """
+
+    def __init__(self, section: Section, is_turn: Callable[[str], bool]) -> None:
+        self._section = section
+        self._is_turn = is_turn
+        self._timed: list[bool] = []
+
+    def __enter__(self) -> EveryNth:
+        is_turn = self._is_turn(self._section.name)
+        self._timed.append(is_turn)
+        if is_turn:
+            self._section.__enter__()
+        return self
+
+    def __exit__(self, *exc_info: Any) -> None:
+        if self._timed.pop():
+            self._section.__exit__(*exc_info)
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        timed, name = self._section(function), self._section.name
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def awaited(*args: Any, **kwargs: Any) -> Any:
+                return await (timed if self._is_turn(name) else function)(*args, **kwargs)
+
+            return awaited
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            return (timed if self._is_turn(name) else function)(*args, **kwargs)
+
+        return called

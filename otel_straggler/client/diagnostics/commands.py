@@ -1,0 +1,251 @@
+"""Asks the collector what it wants of this rank, and does what stands on a closed list."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+from otel_straggler import semconv
+from otel_straggler.client.active import RECORDER
+from otel_straggler.client.diagnostics.stacks import Stacks
+from otel_straggler.client.worker import LogOnce, SystemClock, Worker
+from otel_straggler.config import ClientSettings
+from otel_straggler.otlp.clients.client import Response
+from otel_straggler.otlp.clients.http import HttpClient
+from otel_straggler.semconv import DUMP_STACKS
+
+LONGEST_WAIT_S = 2.0
+"""For one answer: whoever is asked for commands answers from memory."""
+_MOST_AT_ONCE = 16
+_MOST_REMEMBERED = 1_024
+_LONGEST_ID = 64
+_LOG = logging.getLogger("otel_straggler")
+
+Verbs = Mapping[str, Callable[[str], object]]
+"""What can be done, by verb; it is given why."""
+
+
+class _Command(NamedTuple):
+    id: str
+    verb: str
+
+
+class CommandPoll:
+    """Polls for one rank. For one thread at a time; never raises for what the other side says.
+
+    Args:
+        settings: identity, and where heartbeats go: commands come from there and nowhere else.
+        session_id: the current one.
+        verbs: what is done; every other verb is refused.
+    """
+
+    def __init__(
+        self, settings: ClientSettings, session_id: Callable[[], str], verbs: Verbs
+    ) -> None:
+        self._settings = settings
+        self._session_id = session_id
+        self._verbs = verbs
+        endpoint = settings.metrics
+        self._client = HttpClient(
+            _commands_url(endpoint.url),
+            headers={
+                **dict(endpoint.headers),
+                semconv.COMMANDS_TOKEN_HEADER: settings.commands_token,
+            },
+            timeout_s=min(endpoint.timeout_s, LONGEST_WAIT_S),
+            ca_file=endpoint.ca_file or None,
+            client_cert_file=endpoint.client_cert_file or None,
+            client_key_file=endpoint.client_key_file or None,
+        )
+        self._done: OrderedDict[str, str] = OrderedDict()
+        self._untold: dict[str, str] = {}
+        self._has_told_refusal = False
+        self.counts: dict[str, int] = {}
+        """Commands so far by outcome: done, failed, refused."""
+
+    def poll(self) -> bool:
+        """Ask, and do what is wanted; whether there is an outcome to tell with the next poll."""
+        response = self._client.get(self._query())
+        if not response.is_success:
+            self._note_refusal(response)
+            return False
+        self._has_told_refusal = False
+        self._untold.clear()
+        for command in _commands_in(response.body):
+            if command.id not in self._done:
+                self._do(command)
+        return bool(self._untold)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _query(self) -> str:
+        asked: dict[str, str | int] = {
+            "run": self._settings.run_id,
+            "group": self._settings.group,
+            "rank": self._settings.rank,
+            "session": self._session_id(),
+            "node": self._settings.node,
+        }
+        if self._untold:
+            asked["done"] = ",".join(f"{id_}:{outcome}" for id_, outcome in self._untold.items())
+        return urlencode(asked)
+
+    def _do(self, command: _Command) -> None:
+        """Once: what is known is remembered before it is done."""
+        self._done[command.id] = "failed"
+        while len(self._done) > _MOST_REMEMBERED:
+            self._done.popitem(last=False)
+        outcome = self._outcome_of(command)
+        self._done[command.id] = self._untold[command.id] = outcome
+        self.counts[outcome] = self.counts.get(outcome, 0) + 1
+
+    def _outcome_of(self, command: _Command) -> str:
+        do = self._verbs.get(command.verb)
+        if do is None:
+            _LOG.warning("command %s, %r, is refused: not known here", command.id, command.verb)
+            return "refused"
+        _LOG.warning("command %s of the collector: %s", command.id, command.verb)
+        try:
+            do(f"command {command.id} of the collector")
+        except Exception as error:  # noqa: BLE001  telemetry never stops training
+            _LOG.warning("command %s failed", command.id, exc_info=error)
+            return "failed"
+        return "done"
+
+    def _note_refusal(self, response: Response) -> None:
+        """One line, until it works again; a collector that is away says so elsewhere."""
+        if response.status in {401, 403} and not self._has_told_refusal:
+            self._has_told_refusal = True
+            _LOG.warning(
+                "%s does not take our OTEL_STRAGGLER_COMMANDS_TOKEN (HTTP %d): this rank cannot be "
+                "asked for its stacks from there",
+                self._client.url,
+                response.status,
+            )
+
+
+def _commands_url(metrics_url: str) -> str:
+    """Beside the heartbeats.
+
+    >>> _commands_url("http://c:4318/prefix/v1/metrics")
+    'http://c:4318/prefix/v1/commands'
+    """
+    if metrics_url.endswith("/v1/metrics"):
+        return metrics_url.removesuffix("/v1/metrics") + semconv.COMMANDS_PATH
+    parts = urlsplit(metrics_url)
+    return f"{parts.scheme}://{parts.netloc}{semconv.COMMANDS_PATH}"
+
+
+def _commands_in(body: bytes) -> Iterator[_Command]:
+    """What an answer asks for; what is no command is passed over."""
+    try:
+        told: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        return
+    wanted = told.get("commands") if isinstance(told, dict) else None
+    for one in wanted[:_MOST_AT_ONCE] if isinstance(wanted, list) else ():
+        given = one if isinstance(one, dict) else {}
+        id_, verb = given.get("id"), given.get("verb")
+        if isinstance(id_, str) and isinstance(verb, str) and _is_id(id_):
+            yield _Command(id_, verb[:_LONGEST_ID])
+
+
+def _is_id(text: str) -> bool:
+    return 0 < len(text) <= _LONGEST_ID and text.isalnum() and text.isascii()
+
+
+THREAD_NAME = "otel-straggler-evidence"
+
+
+class Evidence:
+    """Stacks and commands of this process, as far as they are switched on.
+
+    Args:
+        settings: what ``configure()`` decided.
+        is_scorer: whether the other side is known to score; nobody else is asked for commands.
+    """
+
+    def __init__(self, settings: ClientSettings, is_scorer: Callable[[], bool]) -> None:
+        self._settings = settings
+        self._is_scorer = is_scorer
+        self.stacks = _stacks(settings)
+        self._poll = self._made_poll()
+        self._next_poll_s = 0.0
+        is_needed = self._poll is not None or (self.stacks is not None and self._look_s > 0)
+        log_error = LogOnce("no evidence could be taken; training goes on")
+        self._worker = Worker(self.tick, log_error, THREAD_NAME) if is_needed else None
+
+    def start(self) -> None:
+        if self.stacks is not None:
+            self.stacks.arm(self._look_s)
+        if self._worker is not None:
+            self._worker.start()
+
+    def tick(self, now_s: float) -> float:
+        """Do what is due at ``now_s`` (monotonic); the time of the next tick."""
+        if self.stacks is not None and self._look_s:
+            self.stacks.look(self._look_s)
+        if self._poll is not None and now_s >= self._next_poll_s:
+            self._next_poll_s = now_s + self._settings.heartbeat_s
+            if self._is_scorer() and self._poll.poll():
+                self._poll.poll()  # tells the outcome; what it brings is done as well
+        return now_s + (self._look_s or self._settings.heartbeat_s)
+
+    def stop(self, timeout_s: float) -> None:
+        if self._worker is not None:
+            self._worker.stop(timeout_s)
+        if self._poll is not None:
+            self._poll.close()
+        if self.stacks is not None:
+            self.stacks.close()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: nobody asks it, and it answers for nobody."""
+        if self.stacks is not None:
+            self.stacks.leave_to_parent()
+
+    @property
+    def _look_s(self) -> float:
+        """Seconds between two looks at what is open; 0: nobody looks."""
+        after_s = self._settings.evidence_after_s
+        return min(self._settings.heartbeat_s, max(after_s / 4, 0.05)) if after_s else 0.0
+
+    def _made_poll(self) -> CommandPoll | None:
+        settings = self._settings
+        if not settings.commands or not settings.metrics.is_enabled:
+            return None
+        why = ""
+        if not settings.commands_token:
+            why = "OTEL_STRAGGLER_COMMANDS_TOKEN is not set"
+        elif settings.metrics.protocol == "grpc":
+            why = "they come over OTLP/HTTP, and this rank sends over gRPC"
+        if why:
+            _LOG.warning("commands are on, but not asked for: %s", why)
+            return None
+        verbs = {} if self.stacks is None else {DUMP_STACKS: self.stacks.dump}
+        if not verbs:
+            _LOG.warning("commands are on, but OTEL_STRAGGLER_EVIDENCE_DIR is not set: all of them "
+                         "will be refused")  # fmt: skip
+        return CommandPoll(settings, lambda: RECORDER.epoch.session_id, verbs)
+
+
+def evidence_for(settings: ClientSettings, is_scorer: Callable[[], bool]) -> Evidence | None:
+    """None where neither stacks nor commands are switched on. Recording must have begun."""
+    if not settings.evidence_dir and not settings.commands:
+        return None
+    return Evidence(settings, is_scorer)
+
+
+def _stacks(settings: ClientSettings) -> Stacks | None:
+    if not settings.evidence_dir:
+        return None
+    try:
+        return Stacks(settings, RECORDER, SystemClock())
+    except OSError as error:
+        _LOG.warning("no stacks can be written to %s: %s", settings.evidence_dir, error)
+        return None

@@ -1,0 +1,261 @@
+"""The file that a rank's stacks go to: bounded, and written whole whatever the others do."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import tempfile
+import threading
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import NamedTuple
+
+from otel_straggler.client.diagnostics.alarm import Alarm
+from otel_straggler.client.diagnostics.processes import started_ticks
+from otel_straggler.client.recorder import Recorder
+from otel_straggler.client.worker import Clock
+from otel_straggler.config import ClientSettings
+from otel_straggler.model.diagnostics import ANNOUNCED, SUFFIX, StacksHead, file_stem
+from otel_straggler.semconv import STEP_SPAN
+
+MOST_BYTES = 4 * 1024 * 1024
+MOST_DUMPS = 32
+OLDER = ".stacks.older.txt"
+
+
+class StacksFile:
+    """One file of stacks, and the one before it. For one thread at a time.
+
+    Args:
+        path: of the file; what is there is appended to.
+        most_bytes, most_dumps: beyond either the file becomes the older one, whose place it takes.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+
+    def __init__(
+        self, path: Path, *, most_bytes: int = MOST_BYTES, most_dumps: int = MOST_DUMPS
+    ) -> None:
+        self.path = path
+        self._most_bytes = most_bytes
+        self._most_dumps = most_dumps
+        self._file = _opened(path)
+        self._dumps = 0
+        self._announced_bytes = 0
+
+    @property
+    def number(self) -> int:
+        """Its file descriptor, the same as long as the file is open."""
+        return self._file
+
+    def announce(self, head: StacksHead) -> None:
+        """Write a head that nothing belongs to."""
+        self._announced_bytes = os.write(self._file, head.text().encode())
+
+    def dump(self, announcement: StacksHead, head: StacksHead) -> None:
+        """Append the stacks of all threads. They are taken with the GIL, so nothing moves
+        meanwhile, and written without it: a folder that hangs holds up this thread alone.
+
+        Raises:
+            OSError: the disk is full, or gone.
+        """
+        stacks = _stacks()
+        self._turn_over(announcement)
+        os.write(self._file, head.text().encode() + stacks)
+        self._dumps += 1
+
+    def close(self) -> None:
+        """A file that says nothing goes."""
+        says_nothing = os.fstat(self._file).st_size <= self._announced_bytes
+        os.close(self._file)
+        if says_nothing:
+            self.path.unlink(missing_ok=True)
+
+    def _turn_over(self, announcement: StacksHead) -> None:
+        if self._dumps < self._most_dumps and os.fstat(self._file).st_size < self._most_bytes:
+            return
+        self.path.replace(self.path.with_name(self.path.name.removesuffix(SUFFIX) + OLDER))
+        fresh = _opened(self.path)
+        os.dup2(fresh, self._file, inheritable=False)  # who writes by number goes on here
+        os.close(fresh)
+        self._dumps = 0
+        self.announce(announcement)
+
+
+def _stacks() -> bytes:
+    """Of now. In memory, which never blocks."""
+    if hasattr(os, "memfd_create"):
+        memory = os.memfd_create("otel-straggler-stacks", os.MFD_CLOEXEC)
+        try:
+            return _dumped(memory)
+        finally:
+            os.close(memory)
+    with tempfile.TemporaryFile() as file:
+        return _dumped(file.fileno())
+
+
+def _dumped(file: int) -> bytes:
+    faulthandler.dump_traceback(file=file, all_threads=True)
+    return os.pread(file, os.fstat(file).st_size, 0)
+
+
+def _opened(path: Path) -> int:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    return os.open(path, flags, 0o600)
+
+
+_CLOSE_S = 0.2
+_WRITE_S = 30.0
+_LOG = logging.getLogger("otel_straggler")
+
+
+class Doing(NamedTuple):
+    """What the rank is in.
+
+    Attributes:
+        section: ``step`` between two sections of a step.
+        began_ns: when it began, on the recorder's clock.
+    """
+
+    section: str
+    began_ns: int
+
+
+class Stacks:
+    """Writes the stacks of all threads of this process to its file in ``evidence_dir``.
+
+    Args:
+        settings: identity, the folder and the limit.
+        recorder: what the rank is in.
+        clock: time.
+
+    Raises:
+        OSError: the folder cannot be written to.
+    """
+
+    def __init__(self, settings: ClientSettings, recorder: Recorder, clock: Clock) -> None:
+        self._settings = settings
+        self._recorder = recorder
+        self._clock = clock
+        self._limit_ns = int(settings.evidence_after_s * 1e9)
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._told: tuple[int, int] = (0, 0)  # began_ns of what was told last, and its next time
+        folder = Path(settings.evidence_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        stem = file_stem(
+            run_id=settings.run_id,
+            group=settings.group,
+            rank=settings.rank,
+            session_id=recorder.epoch.session_id,
+        )
+        self._file = StacksFile(folder / (stem + SUFFIX))
+        self._alarm = Alarm(self._file.number)
+        self._announcement = self._identity()
+        self._file.announce(self._announcement)
+
+    @property
+    def path(self) -> Path:
+        return self._file.path
+
+    def doing(self) -> Doing | None:
+        """The open section by the rules of a heartbeat; None if nothing is open."""
+        section = self._recorder.open_section()
+        if section is not None:
+            return Doing(section.name, section.start_ns)
+        context = self._recorder.context
+        if context is None or context.step is None:
+            return None
+        return Doing(STEP_SPAN, self._recorder.progress().at_ns)
+
+    def look(self, next_look_s: float) -> None:
+        """Write stacks if what is open has been open for too long: at the limit, and whenever that
+        time has doubled. Should this not be called again for the limit and ``next_look_s``, since
+        somebody keeps the GIL, the kernel has them written."""
+        if not self._limit_ns:
+            return
+        self.arm(next_look_s)
+        doing = self.doing()
+        if doing is None:
+            return
+        age_ns = self._clock.perf_ns() - doing.began_ns
+        began_ns, due_ns = self._told
+        if began_ns != doing.began_ns:
+            due_ns = self._limit_ns
+        if age_ns >= due_ns:
+            self._told = doing.began_ns, 2 * max(age_ns, due_ns)
+            self.dump(f"{doing.section} is open for {age_ns / 1e9:.0f} s")
+
+    def arm(self, next_look_s: float) -> None:
+        """Have the kernel see to it from now on; the first look may come too late."""
+        if self._limit_ns:
+            self._alarm.set(self._limit_ns / 1e9 + 2 * next_look_s)
+
+    def dump(self, why: str) -> None:
+        """Append the stacks of now.
+
+        Raises:
+            OSError: they cannot be written.
+
+        Cost: some hundred microseconds with the GIL, more with hundreds of threads.
+        """
+        with self._lock:
+            if self._is_closed:
+                return
+            if self._limit_ns:  # to write may take long, and whoever gets the GIL may keep it
+                self._alarm.set(self._limit_ns / 1e9 + _WRITE_S)
+            self._file.dump(self._announcement, self._head(why))
+        _LOG.info("stacks of all threads are in %s: %s", self._file.path, why)
+
+    def close(self) -> None:
+        """Write nothing any more. A dump that hangs, on a folder that is gone, is left behind with
+        its file: numbers of files are given out again."""
+        self._alarm.close()
+        self._is_closed = True
+        if self._lock.acquire(timeout=_CLOSE_S):
+            self._file.close()
+            self._lock.release()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: the file is the parent's."""
+        self._alarm.leave_to_parent()
+
+    def _identity(self) -> StacksHead:
+        settings, pid = self._settings, os.getpid()
+        main = threading.main_thread().ident or 0
+        return StacksHead(
+            run=settings.run_id,
+            group=settings.group,
+            rank=str(settings.rank),
+            node=settings.node,
+            pid=str(pid),
+            session=self._recorder.epoch.session_id,
+            started=started_ticks(pid),
+            at=_utc(self._clock.wall_ns()),
+            why=ANNOUNCED,
+            main_thread=f"0x{main:016x}",
+            signal="" if self._alarm.number is None else str(self._alarm.number),
+        )
+
+    def _head(self, why: str) -> StacksHead:
+        doing, context = self.doing(), self._recorder.context
+        step = None if context is None else context.step
+        wall_ns = self._clock.wall_ns()
+        since_ns = 0 if doing is None else wall_ns - self._clock.perf_ns() + doing.began_ns
+        return replace(
+            self._announcement,
+            session=self._recorder.epoch.session_id,
+            at=_utc(wall_ns),
+            why=why,
+            by="faulthandler",
+            step="" if step is None else str(step),
+            section="" if doing is None else doing.section,
+            since="" if doing is None else _utc(since_ns),
+        )
+
+
+def _utc(wall_ns: int) -> str:
+    return datetime.fromtimestamp(wall_ns / 1e9, timezone.utc).isoformat(timespec="milliseconds")

@@ -1,0 +1,217 @@
+"""What timing costs, watched while it is on: the governor fed with steps, and a guard beside it."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter_ns
+from typing import NamedTuple
+
+from otel_straggler.client.active import RECORDER
+from otel_straggler.client.gpu.governor import ROUND_STEPS, Decision, Governor, Sample, is_on_at
+from otel_straggler.client.gpu.reasons import Refusal
+from otel_straggler.client.recorder import Context
+
+_READER = "otel-stragg-gpu"
+"""Name of the thread in C++ that reads what CUPTI gives back."""
+
+
+class Overhead:
+    """Watches one tier after the other.
+
+    Args:
+        target: the part of a step that timing may cost; 0: no limit.
+        wake: called when steps are to be timed from now on, or no longer.
+
+    Attributes:
+        words: what was decided last.
+    """
+
+    def __init__(self, target: float, wake: Callable[[], None]) -> None:
+        self._target = target
+        self._governor = Governor(target)
+        self._steps = StepWatch(lambda: getattr(RECORDER, "phase_changes", 0), wake)
+        self._guard = CpuGuard()
+        self._last_step = 0
+        self.words = ""
+
+    @property
+    def wants_pause(self) -> bool:
+        """Whether this step is to run without timing."""
+        return self._steps.wants_pause
+
+    def begin(self) -> None:
+        """Timing has begun."""
+        self._guard = CpuGuard()
+        if self._target > 0 and RECORDER.on_step is None:
+            RECORDER.on_step = self._steps
+        self._begin_anew()
+
+    def end(self) -> None:
+        """There is no timing any more."""
+        if RECORDER.on_step == self._steps:
+            RECORDER.on_step = None
+        self._governor.round_start = self._steps.round_start = -1
+        self._steps.wants_pause = False
+        self._steps.forget()
+
+    def disturb(self) -> None:
+        """Steps were not comparable for a while: what is known of this round is worth nothing."""
+        self._begin_anew()
+
+    def note_working(self, is_on: bool) -> None:
+        """The timer has been switched."""
+        self._steps.is_on = is_on
+
+    def trouble(self, now_s: float) -> Refusal | None:
+        """Why timing costs too much; None: it does not, or nobody can tell yet."""
+        if self._target <= 0:
+            return None
+        decision = self._governor.take(self._steps.take())
+        if decision is not None:
+            return self._follow(decision)
+        last_step = self._steps.last_step
+        is_past = last_step > self._steps.round_start + ROUND_STEPS + 1
+        if is_past or last_step < self._last_step:
+            self._begin_anew()
+        self._last_step = last_step
+        return self._guard.trouble(now_s, cpu_of_thread_s(_READER))
+
+    def _follow(self, decision: Decision) -> Refusal | None:
+        self.words = decision.words
+        if decision.verdict == "over":
+            told = f"timing costs {decision.low:.2%} to {decision.high:.2%} of a step, more than"
+            return Refusal("governor", f"{told} {self._target:.2%} ({decision.steps} steps)")
+        self._governor.begin_later(self._steps.last_step, self._governor.typical_step_s())
+        self._steps.round_start = self._governor.round_start
+        self._steps.forget()
+        return None
+
+    def _begin_anew(self) -> None:
+        self._steps.forget()
+        self._governor.begin(self._steps.last_step or RECORDER.progress().step or 0)
+        self._steps.round_start = self._governor.round_start
+
+
+def cpu_of_thread_s(name: str) -> float | None:
+    """Processor time of a thread of this process so far; None: it is not to be found."""
+    try:
+        for task in Path("/proc/self/task").iterdir():
+            if (task / "comm").read_text().strip() == name:
+                fields = (task / "stat").read_text().rpartition(")")[2].split()
+                return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):  # it has ended while we looked
+        return None
+    return None
+
+
+_MOST_NOTES = 4 * ROUND_STEPS
+
+
+class _Note(NamedTuple):
+    """A step has begun."""
+
+    step: int
+    at_ns: int
+    is_on: bool
+    phases: int  # how often phases have changed so far; -1: in one
+
+
+class StepWatch:
+    """Hears of each step from the recorder.
+
+    Args:
+        phases: how often phases have changed so far.
+        wake: called when steps are to be timed from now on, or no longer.
+
+    Attributes:
+        round_start: of the governor.
+        is_on: whether the timer works at this moment; whoever switches it says so here.
+        wants_pause: whether this step is to run without it.
+    """
+
+    def __init__(self, phases: Callable[[], int], wake: Callable[[], None]) -> None:
+        self._phases = phases
+        self._wake = wake
+        self.round_start = -1
+        self.is_on = False
+        self.wants_pause = False
+        self.last_step = 0
+        self._notes: deque[_Note] = deque(maxlen=_MOST_NOTES)
+        self._open: _Note | None = None
+
+    def __call__(self, context: Context) -> None:
+        """A step begins, on the training thread."""
+        step = context.step or 0
+        position = step - self.round_start
+        self.last_step = step
+        if self.round_start < 0 or not 0 <= position <= ROUND_STEPS:
+            if self.wants_pause:
+                self._want_pause(False)
+            return
+        phases = -1 if context.phase else self._phases()
+        self._notes.append(_Note(step, perf_counter_ns(), self.is_on, phases))
+        wants_pause = position < ROUND_STEPS and not is_on_at(position)
+        if wants_pause != self.wants_pause:
+            self._want_pause(wants_pause)
+
+    def take(self) -> list[Sample]:
+        """Steps that have ended since the last time, without those in which a phase was declared
+        or the timer was switched."""
+        samples = []
+        while self._notes:
+            note, before = self._notes.popleft(), self._open
+            self._open = note
+            if before is not None and _is_plain(before, note):
+                duration_s = (note.at_ns - before.at_ns) / 1e9
+                samples.append(Sample(before.step, duration_s, before.is_on))
+            elif before is not None:
+                samples.append(Sample(before.step, 0.0, before.is_on))  # it has passed
+        return samples
+
+    def forget(self) -> None:
+        """What is known of the round is worth nothing."""
+        self._notes.clear()
+        self._open = None
+
+    def _want_pause(self, wants_pause: bool) -> None:
+        self.wants_pause = wants_pause
+        self._wake()
+
+
+def _is_plain(before: _Note, note: _Note) -> bool:
+    is_next = note.step == before.step + 1
+    return is_next and note.is_on == before.is_on and note.phases == before.phases >= 0
+
+
+MOST_CPU = 0.05
+"""Of one core, for the thread that reads what CUPTI gives back; 50,000 kernels/s take 0.004."""
+_LOOK_S = 60.0
+
+
+@dataclass(slots=True)
+class CpuGuard:
+    """Watches the processor time of the thread that reads records."""
+
+    at_s: float = -1.0
+    cpu_s: float = 0.0
+
+    def trouble(self, now_s: float, cpu_s: float | None) -> Refusal | None:
+        """Look once a minute. cpu_s: of the thread so far; None: it cannot be told."""
+        if cpu_s is None:
+            self.at_s = -1.0
+            return None
+        if cpu_s < self.cpu_s or self.at_s < 0:
+            self.at_s, self.cpu_s = now_s, cpu_s
+            return None
+        if now_s - self.at_s < _LOOK_S:
+            return None
+        share = (cpu_s - self.cpu_s) / (now_s - self.at_s)
+        self.at_s, self.cpu_s = now_s, cpu_s
+        if share <= MOST_CPU:
+            return None
+        told = f"reading kernel records took {share:.0%} of a core, more than {MOST_CPU:.0%}"
+        return Refusal("governor", told)

@@ -1,0 +1,298 @@
+"""The one who switches GPU timing in this process: what is wanted, what can be had, what it costs.
+
+Switching happens in a thread of its own; only a profiler that is about to begin, and a caller of
+``set_gpu_timing()``, wait for it. Times are monotonic.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from otel_straggler.client.active import WHY_PYTHON
+from otel_straggler.client.gpu import say_complete
+from otel_straggler.client.gpu.ladder import Ladder
+from otel_straggler.client.gpu.overhead import Overhead
+from otel_straggler.client.gpu.profilers import PROFILERS
+from otel_straggler.client.gpu.reasons import Announcements, GpuTimingState, Refusal
+from otel_straggler.client.gpu.surroundings import Surroundings
+from otel_straggler.client.gpu.tiers import CuptiTimer, EventsTimer, Timer
+from otel_straggler.client.worker import LogOnce, Worker
+from otel_straggler.config import ClientSettings
+from otel_straggler.semconv import GpuTier
+
+AUTO_TIER: GpuTier = "off"
+"""What ``auto`` takes. It follows measurements on GPUs, and there are none yet."""
+THREAD_NAME = "otel-straggler-tier"
+_TICK_S = 1.0
+_YIELD_NS = 500_000_000
+"""How long a profiler that is about to begin waits at most."""
+_SET_S = 5.0
+_LOG = logging.getLogger("otel_straggler")
+KINETO = Refusal("kineto_active")
+FORKED = Refusal("forked")
+
+
+class GpuTiming:
+    """GPU timing of one session.
+
+    Args:
+        settings: what ``configure()`` decided.
+        never: why no tier can be had in this session at all; None: one may.
+        surroundings, timers: of this process.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        never: Refusal | None = None,
+        *,
+        surroundings: Surroundings | None = None,
+        timers: Mapping[GpuTier, Timer] | None = None,
+    ) -> None:
+        wish = settings.gpu_timing
+        self._wanted: GpuTier = AUTO_TIER if wish == "auto" else wish
+        self._never = never
+        self._surroundings = surroundings or Surroundings()
+        self._ladder = Ladder(timers or _timers(settings, self._surroundings))
+        self._lock = threading.RLock()
+        self._thread: Worker | None = None
+        self._overhead = Overhead(settings.gpu_overhead, self._wake)
+        self._said = Announcements(Refusal("auto" if wish == "auto" else "asked"))
+        self._next_try_s: float | None = None
+        self._has_ended = False
+
+    # --- from outside -------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Look for what is wanted from now on, in a thread of its own."""
+        if self._wanted != "off":
+            self._begin()
+
+    def state(self) -> GpuTimingState:
+        """What times sections now, and why nothing better does."""
+        said = self._said
+        timer = None if self._has_ended else self._ladder.timer
+        return GpuTimingState(
+            tier=said.tier,
+            wanted=self._wanted,
+            reason=said.reason,
+            detail=said.sentence,
+            since_s=said.since_s,
+            overhead=self._overhead.words,
+            counts={} if timer is None else timer.counts(),
+        )
+
+    def described(self) -> tuple[str, str]:
+        """Tier and reason, for the description of the rank. Cost: nothing."""
+        return self._said.tier, self._said.reason
+
+    def set(self, wanted: GpuTier) -> None:
+        """Have this tier from now on, or the next one below that can be had. What was refused
+        before is tried again."""
+        with self._lock:
+            if self._has_ended:
+                return
+            self._wanted = wanted
+            self._ladder.forget_refusals()
+            self._said.forget()
+            self._next_try_s = 0.0
+        if self._thread is None:
+            self._begin()
+        assert self._thread is not None
+        self._thread.do(lambda: self.tick(time.monotonic()), _SET_S)
+
+    def yield_to_profiler(self) -> None:
+        """Before torch.profiler prepares: what CUPTI gives is for it alone until it has stopped.
+        Waits until that is so."""
+        with self._lock:
+            timer = self._ladder.timer
+            if self._has_ended or timer is None or timer.tier != "cupti":
+                return
+            self._switch(lambda: self._ladder.halt(_YIELD_NS))
+            self._overhead.disturb()
+            self._said.say("off", KINETO)
+
+    def profiler_has_stopped(self) -> None:
+        """Begin anew, from scratch, soon."""
+        self._wake()
+
+    # --- in the thread of its own ---------------------------------------------------------------
+
+    def tick(self, now_s: float) -> float:
+        """Do what is due; the time of the next tick."""
+        with self._lock:
+            if not self._has_ended:
+                self._look(now_s)
+        return now_s + _TICK_S
+
+    def _look(self, now_s: float) -> None:
+        ladder = self._ladder
+        if PROFILERS.are_active and ladder.tier == "cupti":
+            return
+        if ladder.timer is not None and self._trouble(now_s):
+            return
+        if self._next_try_s is not None and now_s >= self._next_try_s:
+            self._climb(now_s)
+        if ladder.timer is not None:
+            self._follow_governor()
+
+    def _trouble(self, now_s: float) -> bool:
+        """Whether the tier in charge was left."""
+        timer = self._ladder.timer
+        assert timer is not None
+        refusal = timer.trouble() if self._ladder.is_working else None
+        refusal = refusal or self._overhead.trouble(now_s)
+        if refusal is not None:
+            self._leave(timer.tier, refusal, now_s)
+        return refusal is not None
+
+    def _leave(self, tier: GpuTier, refusal: Refusal, now_s: float) -> None:
+        """This tier is no longer to be had: the next one, if there is one."""
+        self._ladder.bar(tier, refusal)
+        self._climb(now_s)
+        if refusal.retry_s is not None:
+            self._ladder.unbar(tier)
+            self._next_try_s = now_s + refusal.retry_s
+
+    def _climb(self, now_s: float) -> None:
+        before = self._ladder.timer
+        refusal = self._why_not_yet()
+        if refusal is not None:
+            self._switch(self._ladder.leave)
+        else:
+            refusal = self._switch(lambda: self._ladder.climb(self._wanted))
+        retry_s = None if refusal is None else refusal.retry_s
+        self._next_try_s = None if retry_s is None else now_s + retry_s
+        timer = self._ladder.timer
+        if timer is not before:
+            self._overhead.end()
+            if timer is not None:
+                self._overhead.begin()
+        if refusal is None and self._ladder.tier != "cupti":
+            refusal = Refusal("asked")
+        self._said.say(self._ladder.tier, refusal, "" if timer is None else timer.about)
+
+    def _why_not_yet(self) -> Refusal | None:
+        if self._wanted == "off":
+            return None
+        refusal = self._never or self._surroundings.why_not_yet()
+        if refusal is None and self._wanted == "cupti":
+            PROFILERS.install(self)
+            if PROFILERS.are_active:
+                return KINETO
+        return refusal
+
+    def _follow_governor(self) -> None:
+        if self._overhead.wants_pause:
+            self._switch(self._ladder.halt)
+            return
+        refusal = self._switch(self._ladder.go_on)
+        timer = self._ladder.timer
+        assert timer is not None
+        if refusal is not None:
+            self._leave(timer.tier, refusal, time.monotonic())
+        else:
+            self._said.say(timer.tier, self._said.refusal_of(timer.tier), timer.about)
+
+    def _switch(self, change: Callable[[], Refusal | None] | Callable[[], None]) -> Refusal | None:
+        refusal = change()
+        self._overhead.note_working(self._ladder.is_working)
+        return refusal
+
+    def _begin(self) -> None:
+        self._next_try_s = 0.0
+        log_error = LogOnce("GPU timing could not be looked after; training goes on")
+        self._thread = Worker(self.tick, log_error, THREAD_NAME)
+        self._thread.start()
+
+    def _wake(self) -> None:
+        if self._thread is not None and not self._has_ended:
+            self._thread.wake()
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def settle(self, timeout_s: float, *, is_well: bool) -> bool:
+        """Before the last records are sent: take what the GPU has ended; if the process ends well,
+        wait until it has ended all. Whether all is there. Never waits longer than ``timeout_s``,
+        also for a GPU that hangs."""
+        timer, thread = self._ladder.timer, self._thread
+        if timer is None or thread is None or self._has_ended or not self._ladder.is_working:
+            return False
+        is_complete = settle(timer, thread, self._surroundings, timeout_s, is_well=is_well)
+        if is_complete:
+            say_complete()
+        return is_complete
+
+    def close(self, timeout_s: float) -> None:
+        """Stop for good, within ``timeout_s`` also if the GPU hangs. cuptiFinalize is not called:
+        it would end other profilers' sessions too."""
+        deadline_s = time.monotonic() + timeout_s
+        was_there, self._has_ended = not self._has_ended, True
+        PROFILERS.uninstall(self)
+        self._overhead.end()
+        thread, self._thread = self._thread, None
+        if not was_there or thread is None:
+            return
+        thread.do(self._ladder.leave, deadline_s - time.monotonic())
+        thread.stop(max(0.0, deadline_s - time.monotonic()))
+        self._said.say("off", Refusal("not_configured"), is_silent=True)
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: nothing of CUDA is touched, here or by the parent's objects."""
+        self._has_ended = True
+        self._lock = threading.RLock()
+        self._thread = None
+        self._said.say("off", FORKED, is_silent=True)
+
+
+def why_never(settings: ClientSettings) -> Refusal | None:
+    """Why GPU times could not be sent by a session of these settings; None: they could."""
+    if WHY_PYTHON:
+        return Refusal("no_extension", f"the native part of the package is not there: {WHY_PYTHON}")
+    return None if settings.traces.is_enabled else Refusal("not_sent")
+
+
+def _timers(settings: ClientSettings, surroundings: Surroundings) -> dict[GpuTier, Timer]:
+    return {
+        "cupti": CuptiTimer(settings.cupti_path, surroundings),
+        "events": EventsTimer(surroundings),
+    }
+
+
+def settle(
+    timer: Timer,
+    thread: Worker,
+    surroundings: Surroundings,
+    timeout_s: float,
+    *,
+    is_well: bool,
+) -> bool:
+    """Take what the GPU has ended, in ``thread``.
+
+    Args:
+        is_well: the process ends in order: wait until the GPU has ended all that was launched.
+
+    Returns:
+        Whether it has, and all of it was taken, within ``timeout_s``.
+    """
+    device = surroundings.device() if is_well else None  # a setting of this thread, not of that
+    waited: list[bool] = []
+
+    def take() -> None:
+        if device is not None:
+            surroundings.synchronize(device)
+        timer.flush()
+        timer.flush()  # what was full before the first one may come with the second
+        waited.append(device is not None)
+
+    deadline_s = time.monotonic() + timeout_s
+    if thread.do(take, timeout_s):
+        return bool(waited and waited[0])
+    if is_well and time.monotonic() >= deadline_s:
+        _LOG.warning(
+            "the GPU has not ended its work within %.1f s; its last times are missing", timeout_s
+        )
+    return False

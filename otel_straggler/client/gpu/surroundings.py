@@ -1,0 +1,120 @@
+"""What this process has done with CUDA so far, without doing anything with it.
+
+torch is looked at only if the user's program has imported it. Nothing here initialises CUDA: a
+context that we made would take memory of the GPU, and break workers that are forked later.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from otel_straggler.client.gpu.nvml import GpuIdentity, SensorsGoneError
+from otel_straggler.client.gpu.reasons import Refusal
+
+
+class Surroundings:
+    """Torch and CUDA in this process."""
+
+    def why_not_yet(self) -> Refusal | None:
+        """Why no tier can be tried now; None: the GPU is in use."""
+        torch = sys.modules.get("torch")
+        cuda: Any = getattr(torch, "cuda", None)
+        if cuda is None:  # or torch is being imported at this moment, by another thread
+            return Refusal("no_torch")
+        if not getattr(getattr(torch, "version", None), "cuda", None):
+            return Refusal("no_cuda")
+        is_initialized = getattr(cuda, "is_initialized", None)
+        if is_initialized is None or not is_initialized():
+            return Refusal("cuda_unused")
+        return None
+
+    def cupti_folder(self) -> str:
+        """Where torch's wheels have their libcupti; empty: there is none."""
+        version = str(getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", ""))
+        major = version.partition(".")[0]
+        inner = "cuda_cupti" if major in {"11", "12"} else f"cu{major}"
+        for folder in sys.path:
+            found = Path(folder or ".", "nvidia", inner, "lib")
+            if found.is_dir():
+                return str(found)
+        return ""
+
+    def driver_path(self) -> str:
+        """By which name the loader knows the driver."""
+        return "libcuda.so.1"
+
+    def device(self) -> int | None:
+        """The device that this thread uses; None: CUDA is not in use."""
+        if self.why_not_yet() is not None:
+            return None
+        return int(sys.modules["torch"].cuda.current_device())
+
+    def current_stream(self) -> Callable[[int], int] | None:
+        """Tells the stream that the calling thread launches on, by device; None: nobody does."""
+        found: Any = getattr(sys.modules.get("torch"), "_C", None)
+        return getattr(found, "_cuda_getCurrentRawStream", None)
+
+    def synchronize(self, device: int) -> None:
+        """Wait until the device has ended all that was launched."""
+        sys.modules["torch"].cuda.synchronize(device)
+
+
+def own_gpu() -> GpuIdentity | None:
+    """The device that the process computes on; None where CUDA is not in use (yet), or after a
+    fork.
+
+    Cost: below a microsecond until CUDA is in use, then some.
+    """
+    torch = sys.modules.get("torch")
+    cuda: Any = getattr(torch, "cuda", None)
+    try:
+        if cuda is None or not cuda.is_initialized() or cuda._is_in_bad_fork():  # noqa: SLF001
+            return None
+        found = cuda.get_device_properties(_device(cuda))
+    except (
+        AttributeError,
+        RuntimeError,
+        AssertionError,
+    ):  # half imported, or a device that is lost
+        return None
+    uuid = str(getattr(found, "uuid", ""))
+    prefixed = uuid if not uuid or uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+    return GpuIdentity(uuid=prefixed, model=str(found.name), pci_id=_pci_id(found))
+
+
+def _device(cuda: Any) -> int:
+    """The device on which the process holds most memory. Which one is current is known in the
+    thread that trains only, and this is asked in another."""
+    count, reserved = int(cuda.device_count()), getattr(cuda, "memory_reserved", None)
+    if count > 1 and reserved is not None:
+        return max(range(count), key=reserved)
+    return int(cuda.current_device())
+
+
+def gpu_of_driver(uuid: str) -> GpuIdentity | None:
+    """By NVML; None without ``nvidia-ml-py``, or where NVML does not know it. Some 10 ms."""
+    from otel_straggler.client.gpu.nvml import NvmlSensors
+
+    try:
+        sensors = NvmlSensors(uuid)
+    except SensorsGoneError:
+        return None
+    try:
+        return sensors.identity()
+    except SensorsGoneError:
+        return None
+    finally:
+        sensors.close()
+
+
+def _pci_id(found: Any) -> str:
+    """As NVML writes it; empty for a PyTorch that does not tell."""
+    domain, bus, device = (
+        getattr(found, f"pci_{part}_id", None) for part in ("domain", "bus", "device")
+    )
+    if not (isinstance(domain, int) and isinstance(bus, int) and isinstance(device, int)):
+        return ""
+    return f"{domain:08X}:{bus:02X}:{device:02X}.0"

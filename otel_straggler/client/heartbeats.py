@@ -1,0 +1,173 @@
+"""Signs of life: what the rank is doing now, as one small request. Never queued, never retried."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from otel_straggler import semconv
+from otel_straggler.client.recorder import OpenSection, Progress, Recorder
+from otel_straggler.client.sender import RING_FULL
+from otel_straggler.client.topology import Topology, resource_attributes, source_of
+from otel_straggler.client.worker import Clock
+from otel_straggler.config import ClientSettings
+from otel_straggler.model.rank_metrics import Heartbeat
+from otel_straggler.otlp.clients.client import Response
+from otel_straggler.otlp.encode_metrics import encode_heartbeat
+from otel_straggler.semconv import STEP_SPAN, Outcome
+
+_MOST_FOLDED = 100
+
+
+class HeartbeatMaker:
+    """Composes heartbeats from the recorder's state.
+
+    Args:
+        settings: identity.
+        recorder: progress, open section, session id.
+        clock: time.
+        topology: what is known of the rank now.
+        losses: records lost so far, by reason.
+        folded: runs sent in spans for several so far, by section.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        recorder: Recorder,
+        clock: Clock,
+        topology: Callable[[], Topology],
+        losses: Callable[[], dict[str, int]],
+        folded: Callable[[], dict[str, int]] = dict,
+    ) -> None:
+        self._settings = settings
+        self._recorder = recorder
+        self._clock = clock
+        self._topology = topology
+        self._losses = losses
+        self._folded = folded
+        self._started_at_s = clock.wall_ns() / 1e9
+
+    def heartbeat(self, outcome: Outcome | None = None) -> bytes:
+        """An encoded heartbeat; with an outcome, the last one."""
+        topology = self._topology()
+        session_id = self._recorder.epoch.session_id
+        return encode_heartbeat(
+            self._beat(session_id, topology, outcome),
+            resource=resource_attributes(self._settings, session_id, topology),
+            info=topology.attributes(),
+            started_at_s=self._started_at_s,
+        )
+
+    def _beat(self, session_id: str, topology: Topology, outcome: Outcome | None) -> Heartbeat:
+        wall_ns = self._clock.wall_ns()
+        perf_ns = self._clock.perf_ns()
+        progress = self._recorder.progress()
+        section = self._recorder.open_section() or self._between(progress)
+        context = self._recorder.context
+        return Heartbeat(
+            source=source_of(self._settings, session_id, topology),
+            sent_at_s=wall_ns / 1e9,
+            progress_at_s=(progress.at_ns + wall_ns - perf_ns) / 1e9,
+            step=progress.step,
+            open_section=section.name if section else "",
+            open_time_s=max(0.0, (perf_ns - section.start_ns) / 1e9) if section else None,
+            phase=context.phase if context else "",
+            finished_at_s=wall_ns / 1e9 if outcome else None,
+            outcome=outcome,
+            dropped=self._all_losses(),
+            folded=self._hottest(),
+        )
+
+    def _between(self, progress: Progress) -> OpenSection | None:
+        """The step, where one is open and none of its sections is."""
+        context = self._recorder.context
+        if context is None or context.step is None:
+            return None
+        return OpenSection(STEP_SPAN, progress.at_ns, context.phase)
+
+    def _hottest(self) -> dict[str, int]:
+        """The sections of which most was folded."""
+        hottest = sorted(self._folded().items(), key=lambda item: -item[1])
+        return dict(hottest[:_MOST_FOLDED])
+
+    def _all_losses(self) -> dict[str, int]:
+        losses = self._losses()
+        if self._recorder.dropped:
+            losses[RING_FULL] = self._recorder.dropped
+        return losses
+
+
+ESTIMATE_AFTER_S = 30.0
+BYTES_PER_SPAN = 300
+_LOG = logging.getLogger("otel_straggler")
+
+
+class Handshake:
+    """Decides between all spans and a sample, and tells the user once."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._one_origin = is_one_origin(settings)
+        self._spans = 0
+        self._has_told = settings.is_trusted or not settings.traces.is_enabled
+        self.is_scorer = settings.is_trusted
+
+    @property
+    def sample_every(self) -> int:
+        """Of how many steps one is sent."""
+        return 1 if self.is_scorer else self._settings.sample_steps
+
+    def note_traces(self, response: Response) -> None:
+        if semconv.SCORER_HEADER in response.headers:
+            self.is_scorer = True
+
+    def note_metrics(self, response: Response) -> None:
+        if self._one_origin:
+            self.note_traces(response)
+
+    def note_spans(self, spans: int, age_s: float) -> None:
+        """Count recorded spans; ``age_s`` after the start, say once what full rate would mean."""
+        self._spans += spans
+        if self._has_told or age_s < ESTIMATE_AFTER_S:
+            return
+        self._has_told = True
+        if not self.is_scorer:
+            self._tell(self._spans / age_s)
+
+    def _tell(self, spans_per_s: float) -> None:
+        level = logging.WARNING if self._settings.rank == 0 else logging.DEBUG
+        _LOG.log(
+            level,
+            "%s did not say that it scores, so it gets the spans of 1 step in %d, heartbeats and "
+            "histograms. This rank records %.1f spans/s; all of them would be about %s a day. "
+            "If it is an otel-straggler collector, name it in OTEL_STRAGGLER_ENDPOINT or "
+            "configure(endpoint=...).",
+            self._settings.traces.url,
+            self._settings.sample_steps,
+            spans_per_s,
+            _readable_bytes(spans_per_s * BYTES_PER_SPAN * 86_400),
+        )
+
+
+def is_one_origin(settings: ClientSettings) -> bool:
+    """Whether spans and metrics go to one server, so that each tells of the other."""
+    return _origin(settings.traces.url) == _origin(settings.metrics.url)
+
+
+def _origin(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc
+
+
+def _readable_bytes(count: float) -> str:
+    """
+    >>> _readable_bytes(25_920_000)
+    '25.9 MB'
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

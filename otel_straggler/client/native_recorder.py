@@ -1,0 +1,411 @@
+"""The recorder in C++ (``cuda_ext/``), with the face and the rules of the one in Python.
+
+The hot path is in the extension. Here is what happens once a step or once a drain: numbers for
+names, contexts for the stages that read tuples, and the choice of where the ring lies.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import perf_counter_ns
+from types import ModuleType
+from typing import Any, TypeVar
+
+from otel_straggler.client.native_records import (
+    FAILED,
+    NO_SECTION,
+    PHASES,
+    RECORD,
+    SECTIONS,
+    Names,
+    NativeBatch,
+)
+from otel_straggler.client.recorder import (
+    NO_SPAN,
+    RING_CAPACITY,
+    Context,
+    Epoch,
+    Frame,
+    OpenSection,
+    Progress,
+    Record,
+    SectionTimer,
+    WorkSize,
+    is_failure,
+    new_epoch,
+)
+from otel_straggler.native import NATIVE
+from otel_straggler.semconv import STEP_SPAN
+
+_Base: Any = object if NATIVE is None else NATIVE.SectionTimer
+
+RING_DIR = "OTEL_STRAGGLER_RING_DIR"
+"""Names a folder: the ring is then a file in it, which other processes can read."""
+NO_STEP = -(2**63)
+_STEP = 0
+_MOST_CONTEXTS = 4096
+_LOG = logging.getLogger("otel_straggler")
+_Self = TypeVar("_Self", bound="NativeTimer")
+
+
+class NativeTimer(_Base):  # type: ignore[misc]
+    """Base of sections; what it does is in the extension. Re-entrant, shareable between threads."""
+
+    __slots__ = ()
+
+    def __new__(cls: type[_Self], name: str, kind: str) -> _Self:
+        number = RECORDER.names.number_of((name, kind))
+        made: _Self = super().__new__(cls, name, kind, number)
+        return made
+
+
+class NativeRecorder:
+    """Keeps ended runs in the ring; see :class:`otel_straggler.client.recorder.Recorder`.
+
+    Attributes:
+        names: numbers of sections, by (name, kind).
+        on_new_number: called when a section, phase or epoch has got its number, before any record
+            has it; once for each.
+        works: work sizes that are more than numbers, by span number; see ``begin_numbered``.
+        path: of the ring's file; None while it is memory of this process alone.
+        phase_changes: how often a phase has begun or ended.
+    """
+
+    def __init__(self, native: ModuleType) -> None:
+        self._native: Any = native
+        self._is_open = False
+        self.context: Context | None = None
+        self.epoch = Epoch("", 0)
+        self.on_step: Callable[[Context], None] | None = None
+        self.on_new_number: Callable[[], None] | None = None
+        self._is_shared = False
+        self.names: Names[tuple[str, str]] = Names(SECTIONS, ("<other>", "other"), self._publish)
+        self.names.add((STEP_SPAN, "other"))
+        self._phases: Names[str] = Names(PHASES, "<other>", self._publish)
+        self._phases.number_of("")
+        self._epochs: list[Epoch] = []
+        self._timers: dict[int, SectionTimer] = {}
+        self.works: dict[int, WorkSize] = {}
+        self._errors: dict[int, type[BaseException]] = {}
+        self._contexts: dict[tuple[int, int, int, int], Context] = {}
+        self._last_step: int | None = None
+        self._capacity = RING_CAPACITY
+        self.path: Path | None = None
+        self.phase_changes = 0
+        native.set_is_failure(self._note_failure)
+
+    # --- on and off ---------------------------------------------------------------------------
+
+    def enable(self) -> None:
+        self._open_block()
+        self._errors.clear()
+        self.works = {span: work for span, work in self.works.items() if _is_in_place(work)}
+        self._contexts.clear()
+        self._last_step = None
+        self.epoch = new_epoch(self.epoch.generation + 1)
+        number = self._number_of_epoch()
+        self._native.enable(number, self.epoch.session_id)
+        self.context = self._remember(number, Context(self.epoch, None, NO_SPAN, ""))
+
+    def disable(self) -> None:
+        self.end_step()
+        self.context = None
+        self._native.disable()
+
+    def reset_after_fork(self) -> None:
+        """The ring is the parent's, and so is its file; a child that wants one makes its own."""
+        self.context = None
+        self._native.reset_after_fork()
+        self._is_open = False
+        self.path = None
+        self.empty_here(None)
+        self.on_step = None
+        self.on_new_number = None
+        self._is_shared = False
+        self._last_step = None
+        self._errors.clear()
+        self.works.clear()
+        self._contexts.clear()
+        self.names.reset_lock()
+        self._phases.reset_lock()
+
+    # --- steps and phases ---------------------------------------------------------------------
+
+    def begin_step(self, step: int) -> bool:
+        context = self.context
+        if context is None or context.step == step:
+            return False
+        now_ns = perf_counter_ns()
+        self._native.end_step(now_ns, None)
+        went_back = self._last_step is not None and step < self._last_step
+        if went_back:
+            self.epoch = new_epoch(self.epoch.generation)
+        number = self._number_of_epoch()
+        new = Context(self.epoch, step, self._native.next_span(), context.phase)
+        if self.on_step is not None:
+            self.on_step(new)
+        self.context = self._remember(number, new)
+        session_id = self.epoch.session_id
+        self._native.begin_step(step, new.step_span, number, session_id, now_ns)
+        self._last_step = step
+        return went_back
+
+    def end_step(self, error: type[BaseException] | None = None) -> None:
+        now_ns = perf_counter_ns()
+        context = self.context
+        if context is None or context.step is None:
+            return
+        self._native.end_step(now_ns, error)
+        self.context = self._around(Context(context.epoch, None, NO_SPAN, context.phase))
+
+    def set_phase(self, phase: str) -> str:
+        context = self.context
+        if context is None:
+            return ""
+        self.phase_changes += 1
+        new = Context(context.epoch, context.step, context.step_span, phase)
+        new.fate = context.fate
+        self.context = self._around(new)
+        self._native.set_phase(self._phases.number_of(phase))
+        return context.phase
+
+    # --- what has ended -----------------------------------------------------------------------
+
+    def drain(self) -> NativeBatch:
+        """All ended runs as they lie in the ring, and as tuples for who wants them; the numbers in
+        the block are those of the tables below. Cost: some ns per run."""
+        block: bytes = self._native.drain()
+        errors, works = self._errors, self.works
+        if errors or works:
+            errors, works = self._taken(block)
+        return NativeBatch(block, self, errors, works)
+
+    def share(self, is_wanted: bool) -> None:
+        self._is_shared = is_wanted
+        if self._is_open:
+            self._native.share(is_wanted)
+
+    def section_names(self) -> list[tuple[str, str]]:
+        """(name, kind) by number; 0 is the step itself."""
+        return self.names.all()
+
+    def phases(self) -> list[str]:
+        """Phases by number; 0 is none."""
+        return self._phases.all()
+
+    def epochs(self) -> list[Epoch]:
+        """Epochs by number."""
+        return self._epochs
+
+    def keep(self, record: Record) -> None:
+        """Add a run that was not timed here."""
+        (timer, span, start_ns, context, work), around, end_ns, error = record
+        number = self._epochs.index(context.epoch) if context.epoch in self._epochs else 0
+        self._native.keep(
+            RECORD.pack(
+                span % 2**64,
+                around[1] if around else context.step_span,
+                context.step_span,
+                NO_STEP if context.step is None else context.step,
+                start_ns,
+                end_ns,
+                work.tokens if work else -1,
+                work.microbatch if work else -1,
+                self.names.number_of((timer.name, timer.kind)),
+                self.names.number_of((around[0].name, around[0].kind)) if around else NO_SECTION,
+                self._phases.number_of(context.phase),
+                number,
+                0,
+                FAILED if is_failure(error) else 0,
+                0,
+            )
+        )
+
+    # --- what is going on ---------------------------------------------------------------------
+
+    def open_section(self) -> OpenSection | None:
+        found = self._native.open_section()
+        if found is None:
+            return None
+        section, start_ns, phase = found
+        return OpenSection(self.names.all()[section][0], start_ns, self._phases.all()[phase])
+
+    def progress(self) -> Progress:
+        if not self._is_open:
+            return Progress(None, perf_counter_ns())
+        return Progress(self._last_step, self._native.progress_ns())
+
+    @property
+    def dropped(self) -> int:
+        return int(self._native.dropped())
+
+    @property
+    def threads(self) -> int:
+        return int(self._native.threads())
+
+    @property
+    def capacity(self) -> int:
+        """Runs that are kept until somebody takes them."""
+        return self._capacity
+
+    @capacity.setter
+    def capacity(self, runs: int) -> None:
+        self._capacity = runs
+        if self._is_open:
+            self._native.set_limit(runs)
+
+    def empty_here(self, pull: Callable[[], None] | None, every: int = RING_CAPACITY) -> None:
+        self._native.set_when_full(pull)
+        self.capacity = every
+
+    # --- for propagation ----------------------------------------------------------------------
+
+    def next_span_number(self) -> int:
+        return int(self._native.next_span())
+
+    def open_here(self) -> list[Frame]:
+        """The open runs of this thread, innermost last."""
+        return [
+            (
+                self.timer(section),
+                span,
+                start_ns,
+                self.context_of(epoch, step, step_span, phase),
+                self.works.get(span),
+            )
+            for span, section, phase, epoch, step, step_span, start_ns in self._native.open_here()
+        ]
+
+    def begin_numbered(self, timer: NativeTimer, number: int, work: Any) -> None:
+        """Begin a run whose number was drawn before, with a work size that is to be found again."""
+        self.works[number] = work
+        self._native.begin_numbered(timer.section, number, work)
+
+    def detached_number(self, begun: Any) -> int:
+        return int.from_bytes(begun[:8], "little")
+
+    def detached_work(self, begun: Any) -> WorkSize | None:
+        return self.works.get(self.detached_number(begun))
+
+    def attach_work(self, begun: Any, work: WorkSize) -> Any:
+        self.works[self.detached_number(begun)] = work
+        return begun
+
+    def open_works(self) -> Iterator[WorkSize]:
+        """Work sizes of runs that have not been taken."""
+        return iter(list(self.works.values()))
+
+    # --- from numbers to objects --------------------------------------------------------------
+
+    def timer(self, number: int) -> SectionTimer:
+        """A timer with the name and kind of this number."""
+        if number == _STEP:
+            return STEP_TIMER
+        found = self._timers.get(number)
+        if found is None:
+            name, kind = self.names.all()[number]
+            found = self._timers[number] = NativeTimer(name, kind)
+        return found
+
+    def context_of(self, epoch: int, step: int, step_span: int, phase: int) -> Context:
+        """The context of these numbers: that of the step while it is known, else one like it."""
+        found = self._contexts.get((epoch, step, step_span, phase))
+        if found is None:
+            known = None if step == NO_STEP else step
+            found = Context(self._epochs[epoch], known, step_span, self._phases.all()[phase])
+            self._remember(epoch, found)
+        return found
+
+    def _around(self, context: Context) -> Context:
+        """Remembered; what happens twice in a step has one context."""
+        number = self._number_of_epoch()
+        step = NO_STEP if context.step is None else context.step
+        key = (number, step, context.step_span, self._phases.number_of(context.phase))
+        return self._contexts.get(key) or self._remember(number, context)
+
+    def _remember(self, epoch: int, context: Context) -> Context:
+        while len(self._contexts) >= _MOST_CONTEXTS:
+            with contextlib.suppress(KeyError, RuntimeError, StopIteration):  # two threads do it
+                del self._contexts[next(iter(self._contexts))]
+        step = NO_STEP if context.step is None else context.step
+        key = (epoch, step, context.step_span, self._phases.number_of(context.phase))
+        self._contexts[key] = context
+        return context
+
+    def _number_of_epoch(self) -> int:
+        if not self._epochs or self._epochs[-1] is not self.epoch:
+            self._epochs.append(self.epoch)
+            if self.on_new_number is not None:
+                self.on_new_number()
+        return len(self._epochs) - 1
+
+    def _note_failure(self, span: int, error: type[BaseException]) -> bool:
+        """Called by the extension when an exception has ended a run."""
+        if not is_failure(error):
+            return False
+        is_read_here = self._is_shared or self.on_new_number is None  # not in C++ alone
+        if is_read_here and len(self._errors) < 2 * RING_CAPACITY:
+            self._errors[span] = error
+        return True
+
+    def _taken(self, block: bytes) -> tuple[dict[int, type[BaseException]], dict[int, WorkSize]]:
+        """What is known besides of the runs in ``block``, and is not needed here any more."""
+        spans = [span for (span,) in struct.iter_unpack("<Q120x", block)]
+        errors = {s: self._errors.pop(s) for s in spans if s in self._errors}
+        works = {s: self.works.pop(s) for s in spans if s in self.works}
+        while len(self.works) > 2 * RING_CAPACITY:  # of runs that a full ring has lost
+            del self.works[next(iter(self.works))]
+        return errors, works
+
+    # --- where the ring lies ------------------------------------------------------------------
+
+    def _open_block(self) -> None:
+        if self._is_open:
+            return
+        folder = os.environ.get(RING_DIR, "").strip()
+        if not folder or not self._open_file(Path(folder)):
+            self._native.open_block(None)
+        self._is_open = True
+        self._native.set_limit(self._capacity)
+        self.names.publish_all()
+        self._phases.publish_all()
+
+    def _open_file(self, folder: Path) -> bool:
+        path = folder / f"{os.getpid()}-{os.urandom(4).hex()}.ring"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._native.open_block(str(path))
+        except OSError as error:
+            _LOG.warning("no ring file in %s (%s): the ring is private memory", folder, error)
+            return False
+        self.path = path
+        atexit.register(_remove, path, os.getpid())
+        return True
+
+    def _publish(self, table: int, number: int, text: bytes) -> None:
+        if self._is_open:
+            self._native.publish_name(table, number, text)
+        if self.on_new_number is not None:
+            self.on_new_number()
+
+
+def _is_in_place(work: WorkSize) -> bool:
+    """Whether a run of a session before is still in the user's context."""
+    return bool(getattr(work, "is_open", False))
+
+
+def _remove(path: Path, pid: int) -> None:
+    """A process that ends in order has no open section to tell."""
+    if os.getpid() == pid:
+        path.unlink(missing_ok=True)
+
+
+if NATIVE is not None:
+    RECORDER: NativeRecorder = NativeRecorder(NATIVE)
+    STEP_TIMER = NativeTimer(STEP_SPAN, "other")

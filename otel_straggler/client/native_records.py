@@ -1,0 +1,170 @@
+"""Numbers for names, because a record has room for numbers only."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
+
+from otel_straggler.client.recorder import Record, WorkSize
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from otel_straggler.client.native_recorder import NativeRecorder
+
+SECTIONS = 1
+PHASES = 2
+"""Tables in the ring's file; see ``NameTable`` in block.hpp."""
+MOST_NAMES = 65_536
+_MOST_BYTES = 1024
+_Key = TypeVar("_Key", bound="str | tuple[str, str]")
+
+
+class Names(Generic[_Key]):
+    """Gives every name a number, for as long as the process lives.
+
+    Args:
+        table: which table of the ring's file.
+        other: stands for all names above 65,536: a name that varies must not fill the memory.
+        publish: told every new name (table, number, bytes).
+    """
+
+    def __init__(self, table: int, other: _Key, publish: Callable[[int, int, bytes], None]) -> None:
+        self._table = table
+        self._other = other
+        self._publish = publish
+        self._numbers: dict[_Key, int] = {}
+        self._all: list[_Key] = []
+        self._lock = threading.Lock()
+
+    def number_of(self, key: _Key) -> int:
+        """Its number, a new one if it has none."""
+        found = self._numbers.get(key)
+        return self._new(key) if found is None else found
+
+    def add(self, key: _Key) -> int:
+        """A number that ``number_of`` never gives."""
+        self._all.append(key)
+        return len(self._all) - 1
+
+    def all(self) -> list[_Key]:
+        """The names by number. It only grows."""
+        return self._all
+
+    def publish_all(self) -> None:
+        """Tell all names again."""
+        for number, key in enumerate(self._all):
+            self._publish(self._table, number, as_bytes(key))
+
+    def reset_lock(self) -> None:
+        """In a forked child: a thread of the parent may have held it."""
+        self._lock = threading.Lock()
+
+    def _new(self, key: _Key) -> int:
+        with self._lock:
+            if len(self._all) >= MOST_NAMES and key != self._other:
+                key = self._other
+            found = self._numbers.get(key)
+            if found is None:
+                self._all.append(key)
+                found = len(self._all) - 1
+                self._publish(self._table, found, as_bytes(key))
+                self._numbers[key] = found  # last: who finds it may use it
+        return found
+
+
+def as_bytes(key: str | tuple[str, str]) -> bytes:
+    """A name as the ring's file has it; of a section ``kind NUL name``."""
+    text = key if isinstance(key, str) else f"{key[1]}\0{key[0]}"
+    return text.encode("utf-8", "replace")[:_MOST_BYTES]
+
+
+RECORD_BYTES = 128
+RECORD = struct.Struct("<3Q5q6IQ32x")
+"""``Record`` of record.hpp: span, parent, step_span, step, start_ns, end_ns, tokens, microbatch,
+section, parent_section, phase, epoch, thread, flags, sequence."""
+_FIELDS = [
+    *((name, "<u8") for name in ("span", "parent", "step_span")),
+    *((name, "<i8") for name in ("step", "start_ns", "end_ns", "tokens", "microbatch")),
+    *((name, "<u4") for name in ("section", "parent_section", "phase", "epoch", "thread", "flags")),
+    ("sequence", "<u8"),
+    ("gpu", "V32"),
+]
+FAILED = 1
+STEP_SPAN = 2
+NO_SECTION = 2**32 - 1
+
+
+class NativeBatch(Sequence[Record]):
+    """Runs in order of their ends. A sequence of tuples to everybody who reads tuples.
+
+    Args:
+        block: ``RECORD_BYTES`` for each run.
+        recorder: knows the names.
+        errors, works: what does not fit into a record, by span number.
+    """
+
+    def __init__(
+        self,
+        block: bytes,
+        recorder: NativeRecorder,
+        errors: Mapping[int, type[BaseException]],
+        works: Mapping[int, WorkSize],
+    ) -> None:
+        self.block = block
+        self.recorder = recorder
+        self._errors = errors
+        self._works = works
+
+    @cached_property
+    def columns(self) -> npt.NDArray[np.void]:
+        """The same as a structured array, without a copy."""
+        import numpy as np
+
+        return np.frombuffer(self.block, np.dtype(_FIELDS))
+
+    @cached_property
+    def records(self) -> list[Record]:
+        """As tuples. Cost: about 1 µs per run."""
+        return list(self._tuples())
+
+    def __len__(self) -> int:
+        return len(self.block) // RECORD_BYTES
+
+    @overload
+    def __getitem__(self, at: int) -> Record: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> NativeBatch: ...
+
+    def __getitem__(self, at: int | slice) -> Record | NativeBatch:
+        if isinstance(at, int):
+            return self.records[at]
+        first, last, _ = at.indices(len(self))
+        block = self.block[first * RECORD_BYTES : last * RECORD_BYTES]
+        return NativeBatch(block, self.recorder, self._errors, self._works)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    def _tuples(self) -> Iterator[Record]:
+        """Of the run around each only number and name are known here: its start is told as 0."""
+        recorder = self.recorder
+        for (
+            span, parent, step_span, step, start_ns, end_ns, tokens, microbatch,
+            section, around, phase, epoch, _, flags, _,
+        ) in RECORD.iter_unpack(self.block):  # fmt: skip
+            context = recorder.context_of(epoch, step, step_span, phase)
+            work: WorkSize | None = self._works.get(span) if self._works else None
+            if work is None and (tokens >= 0 or microbatch >= 0):
+                work = WorkSize(microbatch, tokens)
+            enclosing = None
+            if around != NO_SECTION:
+                enclosing = (recorder.timer(around), parent, 0, context, None)
+            error = self._errors.get(span, Exception) if flags & FAILED else None
+            frame = (recorder.timer(section), span, start_ns, context, work)
+            yield frame, enclosing, end_ns, error

@@ -1,0 +1,322 @@
+"""The fallback packer: records of the recorder in Python to encoded requests.
+
+Spans are as the native packer encodes them, but nothing is folded: above the span budget whole
+steps are left out and counted, the same steps on all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from otel_straggler import semconv
+from otel_straggler.client.packing import Request
+from otel_straggler.client.recorder import (
+    NO_SPAN,
+    Context,
+    Epoch,
+    Record,
+    SectionTimer,
+    WorkSize,
+    is_failure,
+)
+from otel_straggler.client.sender import SPAN_BUDGET
+from otel_straggler.config import ClientSettings
+from otel_straggler.otlp.encode_spans import (
+    AttributeValue,
+    SpanGroup,
+    encode_request,
+    encode_resource,
+    encode_rows,
+)
+from otel_straggler.otlp.ids import (
+    WINDOW_NS,
+    Ids,
+    SpanIds,
+    is_sampled,
+    root_span_id,
+    step_trace_id,
+    window_trace_id,
+)
+
+_MOST_EPOCHS = 8
+
+
+class SectionCounts:
+    """Counts the runs of every section; begins anew with a new session id.
+
+    Sinks that see the same runs give them the same numbers, so a collector that gets a run from
+    both takes it once. Runs of the session before may still end after a new one has begun, so the
+    counts of the last few are kept.
+    """
+
+    def __init__(self) -> None:
+        self._epoch: Epoch | None = None
+        self._counts: dict[str, int] = {}
+        self._of_epochs: dict[Epoch, dict[str, int]] = {}
+
+    def next(self, epoch: Epoch, name: str, runs: int = 1) -> int:
+        """The number of this run, from 0; of several, that of the first, and the others follow."""
+        if epoch is not self._epoch:
+            self._epoch = epoch
+            self._counts = self._of_epochs.setdefault(epoch, {})
+            while len(self._of_epochs) > _MOST_EPOCHS:
+                del self._of_epochs[next(iter(self._of_epochs))]
+        number = self._counts.get(name, 0)
+        self._counts[name] = number + runs
+        return number
+
+
+MAX_SPANS = 512
+MAX_BYTES = 1_000_000
+_SECOND_NS = 1_000_000_000
+_NO_WORK = WorkSize()
+
+
+class _Shape(NamedTuple):
+    """Spans of one shape have one layout on the wire."""
+
+    name: str
+    kind: str
+    phase: str
+    enclosing: str
+    is_step_span: bool
+    has_step: bool
+    has_parent: bool
+    has_microbatch: bool
+    has_tokens: bool
+    is_error: bool
+
+
+_Key = tuple[SectionTimer, str, str, bool, bool, bool, bool, bool, bool]
+"""What decides the shape of a span, as it stands in a record."""
+
+_Row = tuple[int, int, int, int, int, int, int, int, int, bytes]
+"""One span, still as numbers: place, span, parent, start, end, step, seq, microbatch, tokens, trace
+id. A plain tuple: there is one per span."""
+
+
+class SpanPacker:
+    """Turns drained records into requests of at most 512 spans and 1 MB, in order of their ends.
+
+    Args:
+        settings: identity, and the span budget.
+        resource: resource attributes of an epoch.
+        generation: records of another one belong to a session that was shut down.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        resource: Callable[[Epoch], Mapping[str, AttributeValue]],
+        generation: int,
+        ids: SpanIds | None = None,
+    ) -> None:
+        self._settings = settings
+        self._resource = resource
+        self._generation = generation
+        self._ids = ids or SpanIds()
+        self._seq = SectionCounts()
+        self._window = (-1, b"")
+        self._budget = _StepBudget(settings.span_budget)
+
+    @property
+    def folded_runs(self) -> dict[str, int]:
+        """Nothing is folded."""
+        return {}
+
+    def losses(self) -> dict[str, int]:
+        """Spans left out so far, by reason."""
+        return {SPAN_BUDGET: self._budget.left_out} if self._budget.left_out else {}
+
+    def pack(
+        self, records: Sequence[Record], offset_ns: int, sample_every: int = 1
+    ) -> list[Request]:
+        """Encode ``records``.
+
+        Args:
+            records: of any epochs, in order.
+            offset_ns: Unix time minus ``perf_counter_ns``.
+            sample_every: keep one step in so many.
+        """
+        rows: list[bytes] = []
+        epochs: list[Epoch] = []
+        groups: dict[_Key, list[_Row]] = {}
+        for record, trace_id in self._chosen(records, offset_ns, sample_every):
+            key, row = self._row(record, trace_id, len(rows))
+            groups.setdefault(key, []).append(row)
+            epochs.append(record[0][3].epoch)
+            rows.append(b"")
+        for key, members in groups.items():
+            pieces = encode_rows(self._columns(_shape(key), members, offset_ns))
+            for member, piece in zip(members, pieces, strict=True):
+                rows[member[0]] = piece
+        return self._requests(rows, epochs)
+
+    def _chosen(
+        self, records: Sequence[Record], offset_ns: int, sample_every: int
+    ) -> Iterator[tuple[Record, bytes]]:
+        """Records that are sent, and their trace ids."""
+        for record in records:
+            context = record[0][3]
+            if context.epoch.generation != self._generation:
+                continue
+            trace_id = context.trace_id or self._trace_id(context, record[0][2] + offset_ns)
+            if not is_sampled(trace_id, sample_every):
+                continue
+            if self._budget.takes(trace_id, record[2]):
+                yield record, trace_id
+            else:
+                self._seq.next(context.epoch, record[0][0].name)
+
+    def _row(self, record: Record, trace_id: bytes, place: int) -> tuple[_Key, _Row]:
+        (timer, span, start_ns, context, work), enclosing, end_ns, error = record
+        step = context.step
+        is_step_span = span == context.step_span
+        if enclosing is None:
+            parent, around = NO_SPAN if is_step_span else context.step_span, ""
+        else:
+            parent, around = enclosing[1], enclosing[0].name
+        microbatch, tokens = work or _NO_WORK
+        has_parent = is_step_span or parent != NO_SPAN
+        key = (
+            timer,
+            context.phase,
+            around,
+            is_step_span,
+            step is not None,
+            has_parent,
+            microbatch >= 0,
+            tokens >= 0,
+            error is not None and is_failure(error),
+        )
+        row = (
+            place,
+            span,
+            parent,
+            start_ns,
+            end_ns if end_ns > start_ns else start_ns + 1,
+            -1 if step is None else step,
+            -1 if is_step_span else self._seq.next(context.epoch, timer.name),
+            microbatch,
+            tokens,
+            trace_id,
+        )
+        return key, row
+
+    def _trace_id(self, context: Context, start_ns: int) -> bytes:
+        run = self._settings
+        if context.step is not None:
+            context.trace_id = step_trace_id(run.run_id, run.attempt, run.group, context.step)
+            return context.trace_id
+        window = start_ns // WINDOW_NS
+        if window != self._window[0]:
+            trace_id = window_trace_id(run.run_id, run.attempt, run.group, run.rank, start_ns)
+            self._window = (window, trace_id)
+        return self._window[1]
+
+    def _columns(self, shape: _Shape, members: list[_Row], offset_ns: int) -> SpanGroup:
+        _, span, parent, start, end, step, seq, microbatch, tokens, traces = zip(
+            *members, strict=True
+        )
+        candidates = {
+            semconv.STEP: (shape.has_step, step),
+            semconv.SEQ: (not shape.is_step_span, seq),
+            semconv.MICROBATCH: (shape.has_microbatch, microbatch),
+            semconv.TOKENS: (shape.has_tokens, tokens),
+        }
+        return SpanGroup(
+            name=shape.name,
+            labels=_labels(shape),
+            numbers={k: np.array(c, np.int64) for k, (is_told, c) in candidates.items() if is_told},
+            trace_ids=np.frombuffer(b"".join(traces), np.uint8).reshape(-1, 16),
+            span_ids=self._ids.of(np.array(span, np.uint64)),
+            parent_ids=self._parents(shape, parent, traces),
+            start_ns=np.array(start, np.int64) + offset_ns,
+            end_ns=np.array(end, np.int64) + offset_ns,
+            is_error=shape.is_error,
+        )
+
+    def _parents(
+        self, shape: _Shape, parents: tuple[int, ...], traces: tuple[bytes, ...]
+    ) -> Ids | None:
+        if shape.is_step_span:
+            roots = b"".join(map(root_span_id, traces))
+            return np.frombuffer(roots, np.dtype("<u8")).astype(np.uint64)
+        return self._ids.of(np.array(parents, np.uint64)) if shape.has_parent else None
+
+    def _requests(self, rows: list[bytes], epochs: list[Epoch]) -> list[Request]:
+        requests: list[Request] = []
+        first = 0
+        size = 0
+        for at, row in enumerate(rows):
+            is_full = at - first == MAX_SPANS or size + len(row) > MAX_BYTES
+            if at > first and (is_full or epochs[at] is not epochs[first]):
+                requests.append(self._request(rows[first:at], epochs[first]))
+                first, size = at, 0
+            size += len(row)
+        if rows:
+            requests.append(self._request(rows[first:], epochs[first]))
+        return requests
+
+    def _request(self, rows: list[bytes], epoch: Epoch) -> Request:
+        resource = encode_resource(self._resource(epoch))
+        return Request(encode_request(resource, rows), len(rows), len(rows))
+
+
+class _StepBudget:
+    """Takes one step in so many that the spans fit into the budget.
+
+    The share is a power of two, judged anew every second of the records' own clock: what one rank
+    takes another one takes as well, unless that one has room for fewer.
+
+    Args:
+        spans_per_s: the budget; 0: no limit.
+
+    Attributes:
+        left_out: spans so far.
+    """
+
+    def __init__(self, spans_per_s: int) -> None:
+        self._spans_per_s = spans_per_s
+        self._sample_every = 1
+        self._began_ns = 0
+        self._seen = 0
+        self.left_out = 0
+
+    def takes(self, trace_id: bytes, end_ns: int) -> bool:
+        """Whether a span of this trace, which ended then, is sent."""
+        if not self._spans_per_s:
+            return True
+        if not 0 <= end_ns - self._began_ns < _SECOND_NS:
+            self._began_ns, self._seen, self._sample_every = end_ns, 0, self._needed()
+        self._seen += 1
+        if self._seen > self._spans_per_s * self._sample_every:
+            self._sample_every = self._needed()
+        if is_sampled(trace_id, self._sample_every):
+            return True
+        self.left_out += 1
+        return False
+
+    def _needed(self) -> int:
+        return 1 << max(0, -(-self._seen // self._spans_per_s) - 1).bit_length()
+
+
+def _shape(key: _Key) -> _Shape:
+    timer, phase, enclosing, *told = key
+    return _Shape(timer.name, timer.kind, phase, enclosing, *told)
+
+
+def _labels(shape: _Shape) -> tuple[tuple[str, str], ...]:
+    """Text attributes: a step span is like a section, but it is none."""
+    labels: list[tuple[str, str]] = []
+    if not shape.is_step_span:
+        labels += [(semconv.SECTION, shape.name), (semconv.SECTION_KIND, shape.kind)]
+        if shape.enclosing:
+            labels.append((semconv.SECTION_PARENT, shape.enclosing))
+    labels.append((semconv.TIME_BASIS, semconv.HOST_BASIS))
+    if shape.phase:
+        labels.append((semconv.PHASE, shape.phase))
+    return tuple(labels)

@@ -1,0 +1,276 @@
+"""The fallback recorder where the native part is missing: a stack per thread, one bounded queue.
+
+It records the same sections, steps and phases, several times as slowly, and nothing else: no GPU
+times, no ring file, no context propagation. It takes no lock: ``deque.append`` and ``next(count)``
+are atomic, and what surrounds a run is one object that is replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+from time import perf_counter_ns
+from types import TracebackType
+from typing import TypeVar
+
+from otel_straggler.client.recorder import (
+    NO_SPAN,
+    RING_CAPACITY,
+    Context,
+    Epoch,
+    Frame,
+    OpenSection,
+    Progress,
+    Record,
+    WorkSize,
+    new_epoch,
+)
+from otel_straggler.semconv import STEP_SPAN
+
+_MAX_STACKS = 256
+_MAX_OPEN = 1_000
+_Self = TypeVar("_Self", bound="PythonTimer")
+
+
+class PythonTimer:
+    """Times what runs inside ``with timer:``. Re-entrant and safe to share between threads."""
+
+    __slots__ = ("__weakref__", "kind", "name")
+
+    def __init__(self, name: str, kind: str) -> None:
+        self.name = name
+        self.kind = kind
+
+    def __enter__(self: _Self) -> _Self:
+        context = RECORDER.context
+        if context is not None:
+            _local.stack.append((self, next(_span_numbers), perf_counter_ns(), context, None))
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End the innermost run of this section: sections of two coroutines interleave. Nothing
+        ends if there is none: it began while nothing was recorded, or in another thread."""
+        end_ns = perf_counter_ns()
+        stack = _local.stack
+        at = len(stack) - 1
+        if at >= 0 and stack[at][0] is not self:
+            at = next((at for at in range(at, -1, -1) if stack[at][0] is self), -1)
+        if at >= 0:
+            frame = stack.pop(at)
+            around = _parent_of(frame, stack[at - 1]) if at else None
+            RECORDER.keep((frame, around, end_ns, exc_type))
+
+    def begin(self, work: WorkSize | None) -> None:
+        """``__enter__`` with a work size."""
+        context = RECORDER.context
+        if context is not None:
+            _local.stack.append((self, next(_span_numbers), perf_counter_ns(), context, work))
+
+    def begin_detached(self) -> Record | None:
+        """Begin a run that is on no stack: a coroutine shares its thread with others."""
+        context = RECORDER.context
+        if context is None:
+            return None
+        stack = _local.stack
+        frame: Frame = (self, next(_span_numbers), perf_counter_ns(), context, None)
+        return (frame, _parent_of(frame, stack[-1]) if stack else None, 0, None)
+
+    def end_detached(self, begun: Record | None, error: type[BaseException] | None) -> None:
+        """End what ``begin_detached`` began."""
+        if begun is not None and not RECORDER.is_left_to_parent:
+            RECORDER.keep((*begun[:2], perf_counter_ns(), error))
+
+
+def _parent_of(frame: Frame, around: Frame) -> Frame | None:
+    """The run around ``frame``, unless it is of another step, and so of another trace."""
+    return around if around[3].step_span == frame[3].step_span else None
+
+
+class PythonRecorder:
+    """Keeps ended runs in memory; see :class:`otel_straggler.client.recorder.Recorder`."""
+
+    on_step = None
+    """Nobody listens: GPU timing and context propagation need the native part."""
+
+    def __init__(self) -> None:
+        self.context: Context | None = None
+        self.epoch = Epoch("", 0)
+        self.ring: deque[Record] = deque()
+        self.stacks: dict[int, list[Frame]] = {}
+        self.capacity = RING_CAPACITY
+        self.is_left_to_parent = False  # a child that was not asked to record
+        self._when_full: Callable[[], None] | None = None
+        self._dropped = 0
+        self._drop_lock = threading.Lock()
+        self._open_step: Frame | None = None
+        self._last_step: int | None = None
+        self._step_began_ns = 0
+        self._last_end_ns = 0
+        self._stepping: list[Frame] | None = None
+
+    def enable(self) -> None:
+        self.is_left_to_parent = False
+        self.ring.clear()
+        self._dropped = 0
+        self._forget_steps()
+        self.epoch = new_epoch(self.epoch.generation + 1)
+        self.context = Context(self.epoch, None, NO_SPAN, "")
+
+    def disable(self) -> None:
+        self.end_step()
+        self.context = None
+
+    def reset_after_fork(self) -> None:
+        self.context = None
+        self.is_left_to_parent = True
+        self.empty_here(None)
+        self.ring = deque()
+        self.stacks.clear()
+        self._drop_lock = threading.Lock()
+        self._forget_steps()
+        _local.begin_anew()  # this thread's stack is a copy of the parent's
+
+    def begin_step(self, step: int) -> bool:
+        context = self.context
+        if context is None or context.step == step:
+            return False
+        now_ns = perf_counter_ns()
+        self._end_step(now_ns, None)
+        went_back = self._last_step is not None and step < self._last_step
+        if went_back:
+            self.epoch = new_epoch(self.epoch.generation)
+        span = next(_span_numbers)
+        new = self.context = Context(self.epoch, step, span, context.phase)
+        self._open_step = (STEP_TIMER, span, now_ns, new, None)
+        self._last_step = step
+        self._step_began_ns = now_ns
+        self._stepping = _local.stack
+        return went_back
+
+    def end_step(self, error: type[BaseException] | None = None) -> None:
+        self._end_step(perf_counter_ns(), error)
+
+    def set_phase(self, phase: str) -> str:
+        context = self.context
+        if context is None:
+            return ""
+        self.context = Context(context.epoch, context.step, context.step_span, phase)
+        return context.phase
+
+    def drain(self) -> list[Record]:
+        take = self.ring.popleft
+        records = [take() for _ in range(len(self.ring))]
+        if len(self.stacks) > _MAX_STACKS:
+            self._forget_ended_threads()
+        for stack in list(self.stacks.values()):
+            if len(stack) > _MAX_OPEN:  # runs that ended in another thread stay open forever
+                del stack[: -_MAX_OPEN // 2]
+        return records
+
+    def share(self, is_wanted: bool) -> None:
+        """There is nobody else who takes records from this ring."""
+
+    def open_section(self) -> OpenSection | None:
+        for stack in self._stacks_that_matter():
+            top = _top(stack)
+            if top is not None:
+                return OpenSection(top[0].name, top[2], top[3].phase)
+        return None
+
+    def progress(self) -> Progress:
+        return Progress(self._last_step, max(self._step_began_ns, self._last_end_ns))
+
+    @property
+    def dropped(self) -> int:
+        return self._dropped
+
+    @property
+    def threads(self) -> int:
+        return len(self.stacks)
+
+    def empty_here(self, pull: Callable[[], None] | None, every: int = RING_CAPACITY) -> None:
+        self._when_full = pull
+        self.capacity = every
+
+    def open_here(self) -> list[Frame]:
+        return _local.stack
+
+    def keep(self, record: Record) -> None:
+        """Add an ended run. A full ring is emptied on the spot, if somebody does that, or the run
+        is lost. Runs in a helper thread are no progress of a rank whose training thread counts
+        steps."""
+        if self._stepping is None or self._stepping is _local.stack:
+            self._last_end_ns = record[2]
+        if len(self.ring) >= self.capacity:
+            if self._when_full is None:
+                with self._drop_lock:
+                    self._dropped += 1
+                return
+            self._when_full()
+        self.ring.append(record)
+
+    def _end_step(self, now_ns: int, error: type[BaseException] | None) -> None:
+        frame, self._open_step = self._open_step, None
+        context = self.context
+        if frame is None or context is None:
+            return
+        self.context = Context(context.epoch, None, NO_SPAN, context.phase)
+        self.keep((frame, None, now_ns, error))
+
+    def _forget_steps(self) -> None:
+        self._open_step = None
+        self._last_step = None
+        self._step_began_ns = perf_counter_ns()
+        self._last_end_ns = 0
+        self._stepping = None
+
+    def _stacks_that_matter(self) -> list[list[Frame]]:
+        if self._stepping is not None:
+            return [self._stepping]
+        main = self.stacks.get(threading.main_thread().ident or 0)
+        others = [s for s in list(self.stacks.values()) if s is not main]
+        others.sort(key=_age_key)
+        return others if main is None else [main, *others]
+
+    def _forget_ended_threads(self) -> None:
+        """A thread that lives keeps its stack, also while that is empty: it is made only once."""
+        alive = sys._current_frames().keys()  # noqa: SLF001  also threads that torch started
+        for ident in [ident for ident in list(self.stacks) if ident not in alive]:
+            self.stacks.pop(ident, None)
+
+
+def _top(stack: list[Frame]) -> Frame | None:
+    try:
+        return stack[-1]
+    except IndexError:  # its thread was faster
+        return None
+
+
+def _age_key(stack: list[Frame]) -> int:
+    top = _top(stack)
+    return 0 if top is None else top[2]
+
+
+class _Local(threading.local):
+    """The open runs of each thread. The stack holds plain tuples of the shape of ``Frame``."""
+
+    def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        self.stack: list[Frame] = []
+        RECORDER.stacks[threading.get_ident()] = self.stack
+
+
+_span_numbers = count(1)
+STEP_TIMER = PythonTimer(STEP_SPAN, "other")
+RECORDER: PythonRecorder = PythonRecorder()
+_local = _Local()

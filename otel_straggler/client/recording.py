@@ -1,0 +1,119 @@
+"""The ring is emptied once, for all who listen: the exporter, the report in process.
+
+The exporter in C++ empties the ring itself (``hold``); listeners then get the same records, and
+whoever comes first leaves the other's share behind. ``Handoff`` in handoff.hpp sees to that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from otel_straggler.client.active import RECORDER
+from otel_straggler.client.recorder import RING_CAPACITY, Record, Recorder
+
+Listener = Callable[[Sequence[Record]], None]
+
+
+class Recording:
+    """Who wants the records of this process. It records while anybody does.
+
+    Args:
+        recorder: what is emptied.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._listeners: list[Listener] = []
+        self._holders = 0
+        self._lock = threading.RLock()  # a section may end inside a signal handler
+
+    def listen(self, listener: Listener, *, begins_anew: bool) -> None:
+        """Give all records from now on to ``listener``, in batches.
+
+        Args:
+            begins_anew: with a new session id, even if somebody listens already.
+        """
+        with self._lock:
+            self.pull()
+            is_first = not (self._listeners or self._holders)
+            self._listeners.append(listener)
+            if is_first or begins_anew:
+                self._recorder.enable()
+            if len(self._listeners) == 1:
+                self._recorder.share(True)
+
+    def unlisten(self, listener: Listener) -> None:
+        """Give ``listener`` what is left; record no longer if it was the last."""
+        with self._lock:
+            self.pull()
+            self._listeners.remove(listener)
+            if not self._listeners:
+                self._recorder.share(False)
+            self._go_on_or_stop()
+
+    def hold(self) -> None:
+        """Record, with a new session id, for a reader that empties the ring itself."""
+        with self._lock:
+            self.pull()
+            self._holders += 1
+            self._recorder.enable()
+
+    def release(self) -> None:
+        """That reader has what it wants."""
+        with self._lock:
+            self._holders -= 1
+            self._go_on_or_stop()
+
+    def pull(self) -> None:
+        """Empty the ring. Cost: O(records), and what the listeners do with them."""
+        with self._lock:
+            records = self._recorder.drain()
+            if records:
+                for listener in self._listeners:
+                    listener(records)
+
+    def _go_on_or_stop(self) -> None:
+        if not self._listeners and not self._holders:
+            self._recorder.disable()
+        elif self._recorder.context is None:
+            self._recorder.enable()
+
+    def reset_after_fork(self) -> None:
+        """Nobody listens in a child."""
+        self._listeners = []
+        self._holders = 0
+        self._lock = threading.RLock()
+
+
+class Inbox:
+    """Records that wait for one reader, who takes them when it has the time."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._batches: list[Sequence[Record]] = []
+        self._lost = 0
+        recording.listen(self._put, begins_anew=True)
+
+    def take(self) -> list[Sequence[Record]]:
+        """All records since the last time, in batches, in order of their ends."""
+        self._recording.pull()
+        batches, self._batches = self._batches, []
+        return batches
+
+    @property
+    def lost(self) -> int:
+        """Records given up because the reader did not come."""
+        return self._lost
+
+    def close(self) -> None:
+        self._recording.unlisten(self._put)
+
+    def _put(self, records: Sequence[Record]) -> None:
+        room = max(0, RING_CAPACITY - sum(map(len, self._batches)))
+        self._lost += max(0, len(records) - room)
+        if room > 0:
+            self._batches.append(records if len(records) <= room else records[:room])
+
+
+RECORDING = Recording(RECORDER)

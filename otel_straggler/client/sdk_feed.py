@@ -1,0 +1,357 @@
+"""Records to finished spans for the application's TracerProvider, in a thread of their own.
+
+A processor of the application may be slow or hang: here it holds up neither training nor
+heartbeats. The spans of a step are kept until the step has ended and are then begun and ended in
+the order in which they ran, as the SDK would have.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from opentelemetry.context import Context as OtelContext
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import Span, SpanContext
+
+from otel_straggler import semconv
+from otel_straggler.client.active import WHY_PYTHON
+from otel_straggler.client.python_packing import SectionCounts
+from otel_straggler.client.recorder import NO_SPAN, RING_CAPACITY, Context, Record, is_failure
+from otel_straggler.client.sdk_spans import OVER_RATE, Attributes, Fate, SdkSpan, SpanBuilder
+from otel_straggler.client.sdk_traces import PropagatedRun, SdkTraces
+from otel_straggler.client.sender import SDK_ERROR, SDK_QUEUE_FULL, SDK_RATE, Drops
+from otel_straggler.client.topology import Topology
+from otel_straggler.client.worker import Worker
+from otel_straggler.config import ClientSettings
+from otel_straggler.otlp.ids import SpanIds
+
+if TYPE_CHECKING:
+    from otel_straggler.client.propagation import Propagation
+
+SPANS_AT_ONCE = 32
+"""Spans that are built before the training thread may have the interpreter."""
+HOLD_S = 5.0
+"""The longest that spans wait for the end of their step."""
+_MOST_HELD = 4096
+_MOST_STEPS = 1024
+_BREATH_S = 0.001
+_NO_SURROUNDINGS = OtelContext()
+_LOG = logging.getLogger("otel_straggler")
+
+
+@dataclass(slots=True)
+class _Held:
+    """Spans of a step that has not ended."""
+
+    since_s: float
+    runs: list[tuple[int, SdkSpan]] = field(default_factory=list)
+
+
+class SdkFeed:
+    """Takes records from the exporter thread; builds spans in its own.
+
+    Args:
+        builder: makes the spans.
+        traces: ids and fates.
+        generation: records of another one belong to a session that was shut down.
+        drops: where losses are counted.
+        flush_s: seconds between two rounds.
+        spends: whether tokens are spent here; not if they are when a section begins.
+    """
+
+    def __init__(
+        self,
+        builder: SpanBuilder,
+        traces: SdkTraces,
+        generation: int,
+        drops: Drops,
+        *,
+        flush_s: float,
+        spends: bool,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._builder = builder
+        self._traces = traces
+        self._generation = generation
+        self._drops = drops
+        self._flush_s = flush_s
+        self._spends = spends
+        self._sleep = sleep
+        self._inbox: deque[tuple[Sequence[Record], int]] = deque()
+        self._held: dict[int, _Held] = {}
+        self._fates: dict[int, Fate] = {}
+        self._seq = SectionCounts()
+        self._has_logged_rate = False
+        self._built = 0
+
+    def put(self, records: Sequence[Record]) -> None:
+        """Hand over drained records. Never waits."""
+        waiting = sum(len(batch) for batch, _ in list(self._inbox))
+        if waiting + len(records) > RING_CAPACITY:
+            self._drops.add(SDK_QUEUE_FULL, len(records))
+            return
+        self._inbox.append((records, time.time_ns() - time.perf_counter_ns()))
+
+    def tick(self, now_s: float) -> float:
+        """Build what is due at ``now_s`` (monotonic); the time of the next tick."""
+        self._builder.refresh()
+        self._take_in(now_s)
+        is_crowded = sum(len(held.runs) for held in self._held.values()) > _MOST_HELD
+        for step_span, held in list(self._held.items()):
+            if is_crowded or now_s - held.since_s >= HOLD_S:
+                self._build_held(step_span)
+        return now_s + self._flush_s
+
+    def flush(self, deadline_s: float) -> None:
+        """Build all that is here, and have the application's processors send it."""
+        self._builder.refresh()
+        self._take_in(time.monotonic())
+        for step_span in list(self._held):
+            self._build_held(step_span)
+        self._builder.force_flush(deadline_s - time.monotonic())
+
+    def survive(self, error: Exception) -> None:
+        """A mistake of ours; the next spans may be well."""
+        self._drops.add(SDK_ERROR, 1)
+        _LOG.warning("spans for the tracer provider were lost", exc_info=error)
+
+    def _take_in(self, now_s: float) -> None:
+        at_once: list[tuple[int, SdkSpan]] = []
+        while self._inbox:
+            records, offset_ns = self._inbox.popleft()
+            for record in records:
+                if record[0][3].epoch.generation == self._generation:
+                    self._take(record, offset_ns, now_s, at_once)
+        self._build(at_once)
+
+    def _take(
+        self, record: Record, offset_ns: int, now_s: float, at_once: list[tuple[int, SdkSpan]]
+    ) -> None:
+        timer, number, _, context, _ = record[0]
+        is_step_span = number == context.step_span
+        seq = -1 if is_step_span else self._seq.next(context.epoch, timer.name)
+        attributes = self._attributes(record, seq)
+        trace_id, fate = self._trace(record, offset_ns, attributes)
+        if not fate.is_built:
+            self._note_left_out(fate)
+            return
+        if self._spends:
+            self._traces.throttle.spend(1)
+        run = (number, self._span(record, offset_ns, attributes, trace_id, fate))
+        if context.step is None:
+            at_once.append(run)
+            return
+        self._held.setdefault(context.step_span, _Held(now_s)).runs.append(run)
+        if is_step_span:
+            self._build_held(context.step_span)
+
+    def _attributes(self, record: Record, seq: int) -> Attributes:
+        (timer, _, _, context, work), enclosing, *_ = record
+        if seq < 0:
+            return self._traces.step_attributes(context)
+        attributes = self._traces.section_attributes(context, timer.name, timer.kind)
+        if enclosing is not None:
+            attributes[semconv.SECTION_PARENT] = enclosing[0].name
+        attributes[semconv.SEQ] = seq
+        if work is not None:
+            if work.microbatch >= 0:
+                attributes[semconv.MICROBATCH] = work.microbatch
+            if work.tokens >= 0:
+                attributes[semconv.TOKENS] = work.tokens
+        return attributes
+
+    def _trace(self, record: Record, offset_ns: int, attributes: Attributes) -> tuple[int, Fate]:
+        timer, _, start_ns, context, work = record[0]
+        if isinstance(work, PropagatedRun) and work.fate is not None:
+            return work.trace_id, work.fate
+        if context.step is not None:
+            return self._traces.step_trace(context), self._step_fate(context, start_ns)
+        trace_id = self._traces.window_trace(start_ns + offset_ns)
+        return trace_id, self._traces.window_fate(trace_id, timer.name, attributes, start_ns)
+
+    def _step_fate(self, context: Context, now_ns: int) -> Fate:
+        """Decided when the step began, if context is propagated; else with its first record."""
+        if context.fate is not None:
+            return context.fate
+        fate = self._fates.get(context.step_span)
+        if fate is None:
+            while len(self._fates) >= _MOST_STEPS:
+                del self._fates[next(iter(self._fates))]
+            fate = self._fates[context.step_span] = self._traces.step_fate(context, now_ns)
+        return fate
+
+    def _note_left_out(self, fate: Fate) -> None:
+        if fate is not OVER_RATE:
+            return
+        self._drops.add(SDK_RATE, 1)
+        if not self._has_logged_rate:
+            self._has_logged_rate = True
+            _LOG.warning(
+                "this rank records more spans than its tracer provider is to get, so whole steps "
+                "are left out there. Raise configure(sdk_spans_per_s=...), or name a collector in "
+                "configure(endpoint=...): it gets all of them.",
+            )
+
+    def _span(
+        self,
+        record: Record,
+        offset_ns: int,
+        attributes: Attributes,
+        trace_id: int,
+        fate: Fate,
+    ) -> SdkSpan:
+        (timer, number, start_ns, context, work), enclosing, end_ns, error = record
+        is_step_span = number == context.step_span
+        if enclosing is not None:
+            parent_number = enclosing[1]
+        else:
+            parent_number = NO_SPAN if is_step_span else context.step_span
+        parent: SpanContext | None = None
+        surroundings = _NO_SURROUNDINGS
+        links = fate.links if is_step_span else ()
+        if isinstance(work, PropagatedRun):
+            parent, surroundings, links = work.parent, work.surroundings, work.links
+        if parent is None and parent_number != NO_SPAN:
+            parent = fate.span_context(trace_id, self._traces.span_id(parent_number))
+        return SdkSpan(
+            name=timer.name,
+            trace_id=trace_id,
+            span_id=self._traces.span_id(number),
+            parent=parent,
+            surroundings=surroundings,
+            start_ns=start_ns + offset_ns,
+            end_ns=max(end_ns, start_ns + 1) + offset_ns,
+            attributes=attributes,
+            links=links,
+            is_error=is_failure(error),
+            fate=fate,
+        )
+
+    def _build_held(self, step_span: int) -> None:
+        self._build(self._held.pop(step_span).runs)
+
+    def _build(self, runs: list[tuple[int, SdkSpan]]) -> None:
+        """Begin and end ``runs`` in the order in which they ran; they come by their ends."""
+        starts = deque(sorted(runs, key=_start_key))
+        started: dict[int, Span | None] = {}
+        for number, span in sorted(runs, key=_end_key):
+            while starts and starts[0][1].start_ns < span.end_ns:
+                next_number, next_span = starts.popleft()
+                started[next_number] = self._builder.start(next_span)
+            own = started.pop(number)
+            if own is not None:
+                self._builder.end(span, own)
+            self._built += 1
+            if self._built % SPANS_AT_ONCE == 0:
+                self._sleep(_BREATH_S)
+
+
+def _start_key(run: tuple[int, SdkSpan]) -> tuple[int, int]:
+    return run[1].start_ns, run[0]
+
+
+def _end_key(run: tuple[int, SdkSpan]) -> int:
+    return run[1].end_ns
+
+
+THREAD_NAME = "otel-straggler-sdk"
+
+
+class SdkSink:
+    """From records to spans of the application's SDK; see the modules of the parts.
+
+    Args:
+        settings: what ``configure()`` decided.
+        ids: span ids, shared with the wire.
+        topology: what is known of the rank now.
+
+    Raises:
+        ConfigError: the provider's tracers are not the SDK's.
+    """
+
+    def __init__(
+        self, settings: ClientSettings, ids: SpanIds, topology: Callable[[], Topology]
+    ) -> None:
+        assert isinstance(settings.tracer_provider, TracerProvider)
+        self._settings = settings
+        self._drops = Drops()
+        self._has_logged_error = False
+        self._builder = SpanBuilder(settings.tracer_provider, self._note_error)
+        self._traces = SdkTraces(settings, self._builder, ids, topology)
+        self._propagation: Propagation | None = None
+        if settings.propagate_context and not WHY_PYTHON:
+            from otel_straggler.client.propagation import Propagation
+
+            self._propagation = Propagation(self._traces, self._note_error)
+        elif settings.propagate_context:
+            _LOG.warning(
+                "propagate_context has no effect: it needs the native part; %s", WHY_PYTHON
+            )
+        self._worker: Worker | None = None
+        self._feed: SdkFeed | None = None
+        self._flushed: threading.Event | None = None
+
+    def start(self, generation: int) -> None:
+        """Build spans of records of this generation from now on."""
+        self._feed = SdkFeed(
+            self._builder,
+            self._traces,
+            generation,
+            self._drops,
+            flush_s=self._settings.flush_s,
+            spends=self._propagation is None,
+        )
+        self._worker = Worker(self._feed.tick, self._feed.survive, THREAD_NAME)
+        self._worker.start()
+        if self._propagation is not None:
+            self._propagation.install()
+
+    def put(self, records: Sequence[Record]) -> None:
+        """Take records from the exporter thread. Never waits."""
+        if self._feed is not None:
+            self._feed.put(records)
+
+    def begin_flush(self, deadline_s: float) -> None:
+        """Have all that was put built and sent by the application's processors."""
+        feed = self._feed
+        if self._worker is not None and feed is not None:
+            self._flushed = self._worker.ask(lambda: feed.flush(deadline_s))
+
+    def wait_for_flush(self, deadline_s: float) -> bool:
+        """Whether what ``begin_flush`` began was done by ``deadline_s``."""
+        flushed = self._flushed
+        return flushed is not None and flushed.wait(max(0.0, deadline_s - time.monotonic()))
+
+    def losses(self) -> dict[str, int]:
+        """Records that did not become spans, by reason."""
+        return self._drops.counts()
+
+    def stop_propagating(self) -> None:
+        if self._propagation is not None:
+            self._propagation.uninstall()
+
+    def stop(self, timeout_s: float) -> None:
+        """Let the thread end. The provider is the application's and goes on."""
+        if self._worker is not None:
+            self._worker.stop(timeout_s)
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: nothing of the parent's is touched."""
+        if self._propagation is not None:
+            self._propagation.leave_to_parent()
+
+    def _note_error(self, error: Exception) -> None:
+        self._drops.add(SDK_ERROR, 1)
+        if not self._has_logged_error:
+            self._has_logged_error = True
+            _LOG.warning(
+                "a span processor or the sampler of the tracer provider raised; the span is lost, "
+                "training and tracing go on (further ones are counted, not logged)",
+                exc_info=error,
+            )

@@ -1,0 +1,248 @@
+"""Encoded requests on their way out: a queue bounded in bytes, in order, with patience. What is
+lost is counted by reason: the numbers behind ``straggler.records.dropped``.
+
+The newest telemetry is worth most, so a full queue gives up its oldest request. A request is never
+encoded twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from otel_straggler.config import Endpoint
+from otel_straggler.otlp.clients.client import (
+    NO_ANSWER,
+    Client,
+    Response,
+    encoded_body,
+    is_retryable,
+    retry_delay_s,
+)
+
+RING_FULL: Final = "ring_full"
+INBOX_FULL: Final = "inbox_full"
+QUEUE_FULL: Final = "queue_full"
+REJECTED: Final = "rejected"
+SPAN_BUDGET: Final = "span_budget"
+PROCESS_ENDED: Final = "process_ended"
+ENCODE_ERROR: Final = "encode_error"
+GPU_MISSING: Final = "gpu_missing"
+GPU_DROPPED: Final = "gpu_dropped"
+GPU_INVALID: Final = "gpu_invalid"
+GPU_LOST: Final = "gpu_lost"
+GPU_LATE: Final = "gpu_late"
+GPU_REASONS: Final = (GPU_MISSING, GPU_DROPPED, GPU_INVALID, GPU_LOST, GPU_LATE)
+"""No span is lost: the first counts spans without GPU times, the others what the GPU has done that
+is in no span. In the order in which the native part counts them."""
+KERNELS_LOST: Final = "kernels_lost"
+SDK_RATE: Final = "sdk_rate"
+SDK_ERROR: Final = "sdk_error"
+SDK_QUEUE_FULL: Final = "sdk_queue_full"
+DROP_REASONS: Final = (
+    *(RING_FULL, INBOX_FULL, QUEUE_FULL, REJECTED, SPAN_BUDGET, PROCESS_ENDED, ENCODE_ERROR),
+    *(*GPU_REASONS, KERNELS_LOST, SDK_RATE, SDK_ERROR, SDK_QUEUE_FULL),
+)
+"""Values of ``reason`` of ``straggler.records.dropped``."""
+
+
+class Drops:
+    """Cumulative counts by reason. Written by the exporter thread only."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def add(self, reason: str, count: int) -> None:
+        if count > 0:
+            self._counts[reason] = self._counts.get(reason, 0) + count
+
+    def counts(self) -> dict[str, int]:
+        """A copy: reason -> records lost so far."""
+        return dict(self._counts)
+
+
+PROTOBUF = "application/x-protobuf"
+_LOG = logging.getLogger("otel_straggler")
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    body: bytes
+    encoding: str | None
+    runs: int
+
+
+class SpanSender:
+    """Sends span requests in order, one at a time.
+
+    Args:
+        endpoint: where to.
+        client: over which connection.
+        budget_bytes: of waiting requests.
+        drops: where losses are counted.
+        monotonic_s: the clock of waits.
+        on_answer: told every response.
+        rng: numbers in [0, 1) for jitter.
+        what: it sends, for the log.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        client: Client,
+        *,
+        budget_bytes: int,
+        drops: Drops,
+        monotonic_s: Callable[[], float],
+        on_answer: Callable[[Response], None],
+        rng: Callable[[], float] | None = None,
+        what: str = "spans",
+    ) -> None:
+        self._what = what
+        self._endpoint = endpoint
+        self._client = client
+        self._budget_bytes = budget_bytes
+        self._drops = drops
+        self._monotonic_s = monotonic_s
+        self._on_answer = on_answer
+        self._rng = rng or random.Random().random  # not the user's generator
+        self._queue: deque[_Queued] = deque()
+        self._queued_bytes = 0
+        self._failures = 0
+        self._found_nobody = False
+        self._not_before_s = float("-inf")
+        self._logged: set[int] = set()
+
+    @property
+    def queued_requests(self) -> int:
+        return len(self._queue)
+
+    @property
+    def not_before_s(self) -> float:
+        """When the next try is due."""
+        return self._not_before_s
+
+    def note_reachable(self) -> None:
+        """Another request got through: if this one found nobody, it need not wait any longer.
+        A server that asked for patience still gets it."""
+        if self._found_nobody:
+            self._not_before_s = float("-inf")
+
+    def put(self, body: bytes, runs: int) -> None:
+        """Queue a request that tells of ``runs``; make room by giving up the oldest."""
+        body, encoding = encoded_body(self._endpoint, body)
+        self._queue.append(_Queued(body, encoding, runs))
+        self._queued_bytes += len(body)
+        while self._queued_bytes > self._budget_bytes:
+            self._drops.add(QUEUE_FULL, self._take().runs)
+
+    def send(self, until_s: float) -> None:
+        """Send what is queued, until ``until_s`` or the first answer that asks for patience."""
+        while self._queue:
+            now_s = self._monotonic_s()
+            if now_s >= until_s or now_s < self._not_before_s:
+                return
+            self._try_oldest(self._endpoint.timeout_s)
+
+    def send_before(self, deadline_s: float) -> None:
+        """The same at the end of the process: no try outlives ``deadline_s``."""
+        self._not_before_s = float("-inf")
+        while self._queue and self._not_before_s <= self._monotonic_s() < deadline_s:
+            self._try_oldest(deadline_s - self._monotonic_s())
+
+    def give_up(self, reason: str) -> None:
+        """Nobody will send what waits: count it."""
+        runs = sum(request.runs for request in self._queue)
+        self._queue.clear()
+        self._queued_bytes = 0
+        self._drops.add(reason, runs)
+        if runs:
+            log_given_up(self._endpoint.url, runs)
+
+    def _try_oldest(self, timeout_s: float) -> None:
+        oldest = self._queue[0]
+        response = self._client.post(
+            oldest.body,
+            content_type=PROTOBUF,
+            content_encoding=oldest.encoding,
+            timeout_s=timeout_s,
+        )
+        self._on_answer(response)
+        if response.is_success:
+            self._take()
+            self._note_success(response, oldest.runs)
+        elif is_retryable(response):
+            self._wait(response)
+        else:
+            self._take()
+            self._drops.add(REJECTED, oldest.runs)
+            self._log_once(response, log_refused)
+
+    def _take(self) -> _Queued:
+        oldest = self._queue.popleft()
+        self._queued_bytes -= len(oldest.body)
+        return oldest
+
+    def _note_success(self, response: Response, runs: int) -> None:
+        if self._failures:
+            log_takes_again(self._endpoint.url, response, self._what)
+        self._failures = 0
+        self._found_nobody = False
+        self._logged.clear()
+        rejected = min(_rejected_spans(response.body), runs)
+        self._drops.add(REJECTED, rejected)
+
+    def _wait(self, response: Response) -> None:
+        self._failures += 1
+        self._found_nobody = response.status == NO_ANSWER
+        delay_s = retry_delay_s(self._failures, response.retry_after_s, self._rng)
+        self._not_before_s = self._monotonic_s() + delay_s
+        self._log_once(response, log_kept)
+        _LOG.debug("%s: %s", self._endpoint.url, response.error)
+
+    def _log_once(self, response: Response, log: Callable[[str, Response, str], None]) -> None:
+        if response.status not in self._logged:
+            self._logged.add(response.status)
+            log(self._endpoint.url, response, self._what)
+
+
+def log_takes_again(url: str, _: Response, what: str = "spans") -> None:
+    """Tell that what waited is on its way."""
+    _LOG.info("%s takes %s again", url, what)
+
+
+def log_kept(url: str, response: Response, what: str = "spans") -> None:
+    """Tell why spans wait."""
+    _log(url, response, f"{what} are kept and retried; 'otel-straggler doctor' says what is wrong")
+
+
+def log_refused(url: str, response: Response, what: str = "spans") -> None:
+    """Tell why spans are lost."""
+    _log(url, response, f"{what} are refused for good, and dropped")
+
+
+def log_given_up(url: str, runs: int) -> None:
+    """Tell what is lost because the process ends."""
+    _LOG.warning("otel-straggler: %s: %d records were not sent before the end", url, runs)
+
+
+def _log(url: str, response: Response, what: str) -> None:
+    words = f" ({response.error})" if response.error else ""
+    answer = f"answered {response.status}{words}" if response.status else "did not answer"
+    _LOG.warning("otel-straggler: %s %s: %s.", url, answer, what)
+
+
+def _rejected_spans(body: bytes) -> int:
+    if not body:
+        return 0
+    try:
+        return int(ExportTraceServiceResponse.FromString(body).partial_success.rejected_spans)
+    except DecodeError:  # a proxy's idea of success
+        return 0

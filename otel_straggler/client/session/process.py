@@ -1,0 +1,303 @@
+"""The one session of a process: ``configure()``, ``shutdown()`` and what stands between.
+
+Here are also the rules for the ends of a process: normal exit and fork. SIGTERM is the session's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from otel_straggler.client.active import RECORDER
+from otel_straggler.client.recording import RECORDING
+from otel_straggler.client.session.session import Session, outcome_of, pending_exception
+from otel_straggler.config import ClientSettings, Endpoint
+from otel_straggler.errors import ConfigError, describe
+from otel_straggler.native import check_wish
+from otel_straggler.semconv import GPU_TIERS, OUTCOMES, GpuTier, Outcome
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+    from otel_straggler.client.gpu.reasons import GpuTimingState
+
+
+class _Process:
+    """What belongs to the process as a whole."""
+
+    def __init__(self) -> None:
+        self.session: Session | None = None
+        self.lock = threading.Lock()
+        self.abandoned: list[Session] = []
+        self.has_exit_hook = False
+
+
+_PROCESS = _Process()
+
+
+def configure(
+    *,
+    endpoint: str | None = None,
+    run_id: str | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    local_rank: int | None = None,
+    group: str | None = None,
+    service_name: str | None = None,
+    role: str | None = None,
+    page: bool | None = None,
+    team: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    protocol: str | None = None,
+    heartbeat_s: float | None = None,
+    flush_s: float | None = None,
+    queue_bytes: int | None = None,
+    sample_steps: int | None = None,
+    span_budget: int | None = None,
+    exit_deadline_s: float | None = None,
+    strict: bool = False,
+    handle_sigterm: bool = True,
+    tracer_provider: TracerProvider | str | None = None,
+    propagate_context: bool = False,
+    sdk_spans_per_s: float | None = None,
+    gpu_timing: str | None = None,
+    gpu_overhead: float | None = None,
+    evidence_dir: str | None = None,
+    evidence_after_s: float | None = None,
+    commands: str | None = None,
+    commands_token: str | None = None,
+) -> Session:
+    """Begin to record this process and to send it to a collector.
+
+    What is left out comes from ``OTEL_STRAGGLER_*``, then ``OTEL_*`` and the launcher's variables.
+    Called again with the same settings it changes nothing.
+
+    Args:
+        endpoint: base URL of a collector that scores.
+        run_id: names the run, alike on all its ranks.
+        rank, world_size, local_rank: place in the world.
+        group: which world, where a job has several.
+        service_name: name of the job.
+        role: ranks are compared within a role.
+        page: False: nobody is called for this run.
+        team: whose run it is, for who routes alerts.
+        headers: sent with every request.
+        protocol: "http/protobuf", or "grpc" (needs the extra ``grpc``); http/protobuf if left out.
+        heartbeat_s: seconds between signs of life; 5 if left out.
+        flush_s: seconds between sendings; 1 if left out.
+        queue_bytes: what is kept while the collector is away; 64 MiB if left out.
+        sample_steps: a backend not known to score gets one step in so many; 100 if left out.
+        span_budget: spans per second above which the runs of hot sections are sent as one span for
+            each step; 0: never; 200 if left out.
+        exit_deadline_s: the most that the end of the process waits; 2 s if left out.
+        strict: raise where telemetry would otherwise log and go on; for tests.
+        handle_sigterm: send what is left when SIGTERM arrives.
+        tracer_provider: the application's own provider of ``opentelemetry-sdk``, or "global" for
+            the one that is set globally now. Its processors get a sample of the spans, with its
+            resource and by its sampler. Unless a collector is named as well (``endpoint`` or
+            ``OTEL_STRAGGLER_ENDPOINT``), this package then opens no connection of its own: no
+            heartbeats, no scores. The provider is flushed with ours, never shut down.
+        propagate_context: spans that user code starts inside a section become its children; the
+            provider's sampler decides once per step. Costs some microseconds per section.
+        sdk_spans_per_s: the most spans for the provider; whole steps are left out above it; 100
+            if left out.
+        gpu_timing: the highest tier of GPU timing: "off", "events" (time between two events around
+            each section) or "cupti" (kernels); "auto" if left out, which is "off" until tiers have
+            been measured on GPUs.
+        gpu_overhead: the part of a step that GPU timing may cost; above it the tier steps down. 0:
+            no limit; 0.01 if left out.
+        evidence_dir: folder for the stacks of all threads of a rank that is stuck; nothing is
+            written if left out.
+        evidence_after_s: stacks are written, without being asked for, when a section has been open
+            for so long; 0, which it is if left out: only when asked.
+        commands: "on": ask the collector, with every heartbeat, whether it wants stacks; "off" if
+            left out.
+        commands_token: the collector's ``commands.token``; without it nothing is asked.
+
+    Raises:
+        ConfigError: an argument is wrong, or differs from those of an earlier call; or
+            ``OTEL_STRAGGLER_NATIVE`` asks for a form that is not there.
+    """
+    check_wish()
+    # Half of what `import otel_straggler` would cost; only who configures needs it.
+    from otel_straggler.client.configuration import Arguments, resolve_settings
+
+    settings = resolve_settings(
+        Arguments(
+            endpoint=endpoint,
+            run_id=run_id,
+            rank=rank,
+            world_size=world_size,
+            local_rank=local_rank,
+            group=group,
+            service_name=service_name,
+            role=role,
+            page=page,
+            team=team,
+            headers=headers,
+            protocol=protocol,
+            heartbeat_s=heartbeat_s,
+            flush_s=flush_s,
+            queue_bytes=queue_bytes,
+            sample_steps=sample_steps,
+            span_budget=span_budget,
+            exit_deadline_s=exit_deadline_s,
+            strict=strict,
+            handle_sigterm=handle_sigterm,
+            tracer_provider=tracer_provider,
+            propagate_context=propagate_context,
+            sdk_spans_per_s=sdk_spans_per_s,
+            gpu_timing=gpu_timing,
+            gpu_overhead=gpu_overhead,
+            evidence_dir=evidence_dir,
+            evidence_after_s=evidence_after_s,
+            commands=commands,
+            commands_token=commands_token,
+        )
+    )
+    with _PROCESS.lock:
+        if _PROCESS.session is None:
+            _PROCESS.session = _started(settings)
+        elif _PROCESS.session.settings != settings:
+            raise ConfigError(_already_configured(_PROCESS.session.settings, settings))
+        return _PROCESS.session
+
+
+def current() -> ClientSettings | None:
+    """The settings of the session that ``configure()`` began; None if there is none."""
+    session = _PROCESS.session
+    return None if session is None or session.settings.is_disabled else session.settings
+
+
+def shutdown(outcome: Outcome | None = None) -> None:
+    """Send what is left and say how the run ended. Safe to call twice, and without configure().
+
+    Args:
+        outcome: "ok", "failed", "cancelled", "preempted" or "unknown". If left out: "preempted"
+            where SIGTERM has come within the last half hour; else "failed" or "cancelled" where an
+            exception or Ctrl-C is on its way or has ended the program; else "ok".
+
+    Raises:
+        ConfigError: the outcome is none of these.
+    """
+    if outcome is not None and outcome not in OUTCOMES:
+        message = describe(
+            where="shutdown(outcome=...)",
+            value=outcome,
+            expected="one of " + ", ".join(OUTCOMES),
+            remedy="Leave it out to have it found from the exception, if any.",
+        )
+        raise ConfigError(message)
+    _close(outcome, otherwise="ok")
+
+
+def flush(timeout_s: float = 5.0) -> bool:
+    """Send what is recorded so far and wait for it, for ``timeout_s`` at most.
+
+    Returns:
+        Whether nothing waits any more. If False, what is left is sent later.
+    """
+    session = _PROCESS.session
+    return session is None or session.flush(timeout_s)
+
+
+def gpu_timing() -> GpuTimingState:
+    """What times sections on the GPU in this process now, why nothing better does, since when,
+    and what was counted. Cost: some microseconds.
+
+    >>> from otel_straggler import gpu_timing
+    >>> gpu_timing().tier, gpu_timing().reason
+    ('off', 'not_configured')
+    """
+    from otel_straggler.client.gpu.reasons import FORKED, NOT_CONFIGURED
+
+    session = _PROCESS.session
+    if session is None:
+        return FORKED if _PROCESS.abandoned else NOT_CONFIGURED
+    return session.gpu_timing()
+
+
+def set_gpu_timing(tier: GpuTier) -> GpuTimingState:
+    """Switch GPU timing while the program runs; what was refused before is tried again.
+
+    Waits until that is done, for 5 s at most. Without ``configure()`` it changes nothing.
+
+    Args:
+        tier: the highest that is wanted: "off", "events" or "cupti".
+
+    Returns:
+        What came of it, as :func:`gpu_timing` tells it. What has to wait until CUDA is in use
+        happens later, by itself.
+
+    Raises:
+        ConfigError: the tier is none of these.
+    """
+    if tier not in GPU_TIERS:
+        message = describe(
+            where="set_gpu_timing(tier)",
+            value=tier,
+            expected="one of " + ", ".join(GPU_TIERS),
+            remedy="Take 'off' for host times only.",
+        )
+        raise ConfigError(message)
+    session = _PROCESS.session
+    return gpu_timing() if session is None else session.set_gpu_timing(tier)
+
+
+def _started(settings: ClientSettings) -> Session:
+    session = Session(settings)
+    session.start()
+    if not _PROCESS.has_exit_hook:
+        _PROCESS.has_exit_hook = True
+        atexit.register(_close, None, otherwise="unknown")
+    return session
+
+
+def _close(outcome: Outcome | None, *, otherwise: Outcome) -> None:
+    """End the session; ``otherwise`` is its outcome where nothing tells of another."""
+    with _PROCESS.lock:
+        session, _PROCESS.session = _PROCESS.session, None
+    if session is not None:
+        found = "preempted" if session.is_ending else outcome_of(pending_exception(), otherwise)
+        session.close(outcome or found, session.settings.exit_deadline_s)
+
+
+def _already_configured(now: ClientSettings, wanted: ClientSettings) -> str:
+    return describe(
+        where="configure()",
+        value=", ".join(_differences(now, wanted)),
+        expected="the settings of the first call",
+        remedy="Leave the second call out, or call shutdown() before it.",
+    )
+
+
+def _differences(now: ClientSettings, wanted: ClientSettings) -> Iterator[str]:
+    """What the second call asked for, in the words of its arguments; no headers, no tokens."""
+    for name in ClientSettings.__slots__:
+        before, after = getattr(now, name), getattr(wanted, name)
+        if before == after:
+            continue
+        if isinstance(after, Endpoint):
+            is_elsewhere = before.url != after.url and "@" not in after.url
+            yield f"{name} to {after.url}" if is_elsewhere else f"{name} sent otherwise"
+        elif name == "is_trusted":
+            yield "an endpoint" if after else "no endpoint"
+        else:
+            yield name if name == "commands_token" else f"{name}={after!r}"
+
+
+def _forget_in_child() -> None:
+    """A forked child (a DataLoader's worker) records nothing and sends nothing, unless asked."""
+    _PROCESS.lock = threading.Lock()
+    RECORDER.reset_after_fork()
+    RECORDING.reset_after_fork()
+    session, _PROCESS.session = _PROCESS.session, None
+    if session is not None:
+        _PROCESS.abandoned.append(session)  # kept, so that nothing of the parent's is closed
+        session.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,0 +1,196 @@
+"""Telemetry of one process: instrument, record and export are wired here, the last stage first."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from otel_straggler.client.active import RECORDER
+from otel_straggler.client.guard import GUARD
+from otel_straggler.client.topology import TOPOLOGY, Topology
+from otel_straggler.config import ClientSettings
+from otel_straggler.semconv import GpuTier, Outcome
+
+if TYPE_CHECKING:
+    from otel_straggler.client.diagnostics.commands import Evidence
+    from otel_straggler.client.exporting import Export
+    from otel_straggler.client.gpu.owner import GpuTiming
+    from otel_straggler.client.gpu.reasons import GpuTimingState
+    from otel_straggler.client.sdk_feed import SdkSink
+    from otel_straggler.client.termination import Termination
+    from otel_straggler.otlp.ids import SpanIds
+
+_STOP_S = 0.5
+_GPU_SHARE = 0.5
+"""Of the time in which a process has to end, for a GPU that still works."""
+
+
+class Session:
+    """Telemetry of this process, from ``configure()`` to ``shutdown()``.
+
+    Attributes:
+        settings: what was decided.
+    """
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        self._sdk: SdkSink | None = None
+        self._export: Export | None = None
+        self._termination: Termination | None = None
+        self._gpu: GpuTiming | None = None
+        self._evidence: Evidence | None = None
+        self._is_closing = False
+
+    @property
+    def session_id(self) -> str:
+        """16 hex characters; new after a step counter went back."""
+        return RECORDER.epoch.session_id
+
+    @property
+    def is_scorer(self) -> bool:
+        """Whether all spans are sent: the other side is known to score."""
+        return self._export is not None and self._export.is_scorer
+
+    @property
+    def queued_requests(self) -> int:
+        """Encoded requests that have not been taken by the other side yet."""
+        return 0 if self._export is None else self._export.queued_requests
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether SIGTERM has come, so that the end of the process is no surprise."""
+        return self._termination is not None and self._termination.is_ending
+
+    def start(self) -> None:
+        """Record and send from now on, unless telemetry is switched off."""
+        if self.settings.is_disabled:
+            return
+        # numpy, requests and protobuf are loaded here: two threads must not import them at once.
+        from otel_straggler.client.diagnostics.commands import evidence_for
+        from otel_straggler.client.diagnostics.processes import note_identity
+        from otel_straggler.client.exporting import export_for
+        from otel_straggler.client.gpu.owner import GpuTiming, why_never
+        from otel_straggler.otlp.ids import SpanIds
+
+        span_ids = SpanIds()
+        self._sdk = self._sdk_sink(span_ids)
+        GUARD.begin(is_strict=self.settings.strict)
+        if self.settings.role:
+            TOPOLOGY.add(Topology(role=self.settings.role))
+        self._gpu = GpuTiming(self.settings, why_never(self.settings))
+        self._export = export_for(
+            self.settings,
+            topology=self._topology,
+            other_losses=self._losses,
+            sdk=self._sdk,
+            span_ids=span_ids,
+        )
+        self._watch_sigterm()
+        self._export.start()
+        if self._sdk is not None:
+            self._sdk.start(RECORDER.epoch.generation)
+        self._gpu.start()
+        note_identity(self.settings)
+        self._evidence = evidence_for(self.settings, lambda: self.is_scorer)
+        if self._evidence is not None:
+            self._evidence.start()
+
+    def gpu_timing(self) -> GpuTimingState:
+        """What times sections on the GPU now, and why nothing better does."""
+        from otel_straggler.client.gpu.reasons import NOT_CONFIGURED
+
+        return NOT_CONFIGURED if self._gpu is None else self._gpu.state()
+
+    def set_gpu_timing(self, tier: GpuTier) -> GpuTimingState:
+        """Have this tier from now on, if it can be had."""
+        if self._gpu is not None:
+            self._gpu.set(tier)
+        return self.gpu_timing()
+
+    def flush(self, timeout_s: float, outcome: Outcome | None = None) -> bool:
+        """Send what is recorded; whether the other side has taken it within ``timeout_s``."""
+        export = self._export
+        if export is None:
+            return True
+        deadline_s = time.monotonic() + timeout_s
+        if outcome is not None and self._gpu is not None:
+            is_well = outcome in {"ok", "unknown"} and self._is_closing
+            self._gpu.settle(timeout_s * _GPU_SHARE, is_well=is_well)
+        was_in_time = export.flush(max(0.0, deadline_s - time.monotonic()), outcome)
+        was_sent = was_in_time and export.queued_requests == 0
+        return (self._sdk is None or self._sdk.wait_for_flush(deadline_s)) and was_sent
+
+    def close(self, outcome: Outcome, deadline_s: float) -> None:
+        """Stop recording, send what is left and the outcome, all within ``deadline_s``."""
+        if self._export is None:
+            return
+        if self._sdk is not None:
+            self._sdk.stop_propagating()
+        RECORDER.disable()
+        self._is_closing = pending_exception() is None
+        was_in_time = self.flush(deadline_s, outcome)
+        if self._gpu is not None:
+            self._gpu.close(_STOP_S if was_in_time else 0.0)
+        TOPOLOGY.forget()
+        self._stop_threads(_STOP_S if was_in_time else 0.0)
+        if self._termination is not None:
+            self._termination.uninstall()
+
+    def _sdk_sink(self, span_ids: SpanIds) -> SdkSink | None:
+        if self.settings.tracer_provider is None:
+            return None
+        from otel_straggler.client.sdk_feed import SdkSink
+
+        return SdkSink(self.settings, span_ids, self._topology)
+
+    def _stop_threads(self, timeout_s: float) -> None:
+        export, self._export = self._export, None
+        if export is not None:
+            export.stop(timeout_s)
+        if self._sdk is not None:
+            self._sdk.stop(timeout_s)
+        if self._evidence is not None:
+            self._evidence.stop(timeout_s)
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: this session is the parent's; only our signal handler must go."""
+        if self._termination is not None:
+            self._termination.leave_to_parent()
+        if self._sdk is not None:
+            self._sdk.leave_to_parent()
+        if self._gpu is not None:
+            self._gpu.leave_to_parent()
+        if self._evidence is not None:
+            self._evidence.leave_to_parent()
+
+    def _topology(self) -> Topology:
+        """What is known of the rank, with what times it now, and whether it was told to end."""
+        tier, reason = ("", "") if self._gpu is None else self._gpu.described()
+        return replace(TOPOLOGY.current, gpu_tier=tier, gpu_reason=reason, is_ending=self.is_ending)
+
+    def _losses(self) -> dict[str, int]:
+        losses = GUARD.counts()
+        return losses if self._sdk is None else {**losses, **self._sdk.losses()}
+
+    def _watch_sigterm(self) -> None:
+        if not self.settings.handle_sigterm:
+            return
+        from otel_straggler.client.termination import Termination
+
+        termination = Termination(self.flush, self.settings.exit_deadline_s)
+        if termination.install():
+            self._termination = termination
+
+
+def pending_exception() -> BaseException | None:
+    """The exception that is on its way, or has ended the program."""
+    return sys.exc_info()[1] or getattr(sys, "last_exc", getattr(sys, "last_value", None))
+
+
+def outcome_of(error: BaseException | None, otherwise: Outcome) -> Outcome:
+    """What an exception says of the run; leaving by ``sys.exit()`` is no failure."""
+    if error is None or (isinstance(error, SystemExit) and error.code in {None, 0}):
+        return otherwise
+    return "cancelled" if isinstance(error, KeyboardInterrupt) else "failed"

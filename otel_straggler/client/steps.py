@@ -1,0 +1,144 @@
+"""``step()``: which optimizer step the process is in."""
+
+from __future__ import annotations
+
+import logging
+import numbers
+from types import TracebackType
+from typing import cast
+
+from otel_straggler.client.active import RECORDER
+from otel_straggler.client.compiled import COMPILATION, make_transparent, transparent
+from otel_straggler.client.guard import GUARD
+from otel_straggler.client.sections import MOST_TEXT, Section
+from otel_straggler.errors import UsageError, describe
+from otel_straggler.semconv import OTHER_SECTION, PHASE_KINDS
+
+_LARGEST = 2**63 - 1
+_LOG = logging.getLogger("otel_straggler")
+
+
+class Step:
+    """A step that has begun. ``with`` ends it; without, the next ``step()`` does."""
+
+    __slots__ = ("_number",)
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __enter__(self) -> Step:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        context = RECORDER.context
+        if context is not None and context.step == self._number:
+            RECORDER.end_step(exc_type)
+
+
+def step(n: int) -> Step:
+    """Begin step ``n`` and end the one before. Inside it the same number changes nothing.
+
+    >>> from otel_straggler import step
+    >>> for n in range(2):
+    ...     with step(n):
+    ...         pass
+
+    Args:
+        n: the optimizer step. If it goes back, what follows counts as a restarted rank.
+    """
+    if COMPILATION.is_on():
+        return cast("Step", transparent())
+    context = RECORDER.context
+    if context is None:
+        return _NO_STEP
+    number = _valid_number(n)
+    if number is None or number == context.step:
+        return _NO_STEP  # what began the step also ends it
+    if RECORDER.begin_step(number):
+        _warn_of_going_back(number)
+    return Step(number)
+
+
+_NO_STEP = Step(-1)
+
+
+def _valid_number(n: object) -> int | None:
+    """A tensor is refused: reading it would wait for the GPU."""
+    if n is not True and n is not False and isinstance(n, numbers.Integral):
+        number = int(n)
+        if 0 <= number <= _LARGEST:
+            return number
+    message = describe(
+        where="step(n)",
+        value=n if isinstance(n, (int, float, str)) else type(n).__name__,
+        expected="a whole number of at least 0",
+        remedy="Pass the optimizer step as a Python int.",
+    )
+    GUARD.note("bad_step", UsageError(message))
+    return None
+
+
+def _warn_of_going_back(number: int) -> None:
+    _LOG.warning(
+        "step(n) went back to %d: what follows counts as a restarted rank. "
+        "Count optimizer steps over all epochs to avoid this.",
+        number,
+    )
+
+
+make_transparent(Step)
+
+
+class Phase:
+    """A declared phase. It records a span of its own, which is not inside itself."""
+
+    __slots__ = ("_before", "_section")
+
+    def __init__(self, name: str) -> None:
+        self._section = Section(name, PHASE_KINDS.get(name, "other"))
+        self._before: list[str] = []
+
+    def __enter__(self) -> Phase:
+        self._section.__enter__()
+        self._before.append(RECORDER.set_phase(self._section.name))
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._before:
+            RECORDER.set_phase(self._before.pop())
+        self._section.__exit__(exc_type, exc, traceback)
+
+
+def phase(name: str) -> Phase:
+    """Declare a phase of the whole process: ``with phase("eval"):``.
+
+    Sections inside are scored apart from those of training, and a heartbeat tells the phase.
+
+    Args:
+        name: "eval" and "checkpoint" are known kinds; any other name is free.
+    """
+    if COMPILATION.is_on():
+        return cast("Phase", transparent())
+    if isinstance(name, str) and name:
+        return Phase(name[:MOST_TEXT])
+    message = describe(
+        where="phase(name)",
+        value=name,
+        expected="a text that is not empty",
+        remedy="Use phase('eval') or phase('checkpoint').",
+    )
+    GUARD.note("bad_phase", UsageError(message))
+    return Phase(str(name)[:MOST_TEXT] or OTHER_SECTION)
+
+
+make_transparent(Phase)

@@ -1,0 +1,278 @@
+"""Alerts to Alertmanager's API v2, as Prometheus sends them: everything to every replica, again and
+again while it fires.
+
+What waits for a replica is the newest word on each alert, not a list of requests: what was said
+before it is of no use to anybody. So an outage costs nothing but time, and the room is bounded by
+the number of alerts.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+from otel_straggler.collector.alerting.alert_json import (
+    fingerprint,
+    posted_alert,
+    seconds_of_rfc3339,
+)
+from otel_straggler.collector.alerting.posting import DROPPED, TOO_LARGE, Access, Judged, Poster
+from otel_straggler.model.alert import Alert
+from otel_straggler.otlp.clients.client import retry_delay_s
+
+PATH: Final = "/api/v2/alerts"
+MOST_WAITING: Final = 10_000
+"""Alerts that may wait for one replica."""
+_AT_ONCE: Final = 64
+"""Alerts of one request."""
+_MOST_REFUSALS: Final = 3
+"""An alert that was refused alone so often, for what it says, is not sent again while it says the
+same. More than once, because not every proxy that answers 400 means it."""
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendRules:
+    """When an alert is sent again, and how long it counts without that.
+
+    Attributes:
+        resend_s: one that still fires is sent again so often.
+        holds_s: how long it fires for Alertmanager after the last word of it.
+        page: address of the collector for people; may be empty.
+    """
+
+    resend_s: float = 60.0
+    holds_s: Callable[[Alert], float] = lambda _: 240.0
+    page: str = ""
+
+
+class Alertmanagers:
+    """All replicas.
+
+    Args:
+        urls: of each, with the prefix of its path if it has one.
+        access: how to get in; the same for all.
+        rules: see above.
+    """
+
+    def __init__(self, urls: Sequence[str], access: Access, rules: SendRules) -> None:
+        self._rules = rules
+        self._replicas = tuple(
+            Replica(Poster(url.rstrip("/") + PATH, access), rules.resend_s) for url in urls
+        )
+        self._sent_at_s: dict[str, float] = {}
+
+    def start(self) -> None:
+        for replica in self._replicas:
+            replica.start()
+
+    def take(self, alerts: Iterable[Alert], now_s: float) -> None:
+        """All that fires now, and what has ended since the last call.
+
+        Args:
+            now_s: wall clock; what Alertmanager compares with its own.
+        """
+        fires: set[str] = set()
+        due: dict[str, Json] = {}
+        for alert in alerts:
+            key = fingerprint(alert.labels)
+            if alert.ends_at_s is not None:
+                due[key] = posted_alert(alert, alert.ends_at_s, self._rules.page)
+                continue
+            fires.add(key)
+            if self._is_due(key, now_s):
+                self._sent_at_s[key] = now_s
+                ends_at_s = now_s + self._rules.holds_s(alert)
+                due[key] = posted_alert(alert, ends_at_s, self._rules.page)
+        self._sent_at_s = {key: at for key, at in self._sent_at_s.items() if key in fires}
+        for replica in self._replicas:
+            replica.put(due)
+
+    def _is_due(self, key: str, now_s: float) -> bool:
+        sent_at_s = self._sent_at_s.get(key)
+        # A clock that was set back must not keep an alert from being sent again.
+        return sent_at_s is None or not 0 <= now_s - sent_at_s < self._rules.resend_s
+
+    def known(self, labels: Mapping[str, str]) -> tuple[Alert, ...]:
+        """What fires there with these labels and was sent from our page: what a process before us
+        has told. Of the first replica that answers; nothing if none does.
+
+        Cost: the time-out for each replica.
+        """
+        matchers = (quote(f'{name}="{_escaped(value)}"', safe="") for name, value in labels.items())
+        query = "&".join(f"filter={matcher}" for matcher in matchers)
+        for replica in self._replicas:
+            response = replica.poster.get(f"{replica.poster.url}?{query}")
+            try:
+                told = json.loads(response.body) if response.is_success else None
+                if told is not None:
+                    return tuple(_read(one) for one in told if self._is_ours(one))
+            except (ValueError, TypeError, KeyError, AttributeError):
+                continue  # it is no Alertmanager; posting to it says so
+        return ()
+
+    def _is_ours(self, told: Json) -> bool:
+        return str(told["generatorURL"]).startswith(f"{self._rules.page}/v1/report")
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """(receiver, outcome) to requests."""
+        return {
+            (replica.poster.name, outcome): count
+            for replica in self._replicas
+            for outcome, count in replica.poster.counts().items()
+        }
+
+    def stop(self, deadline_s: float) -> None:
+        """Send what waits, for at most ``deadline_s`` in all. Nothing is resolved: that nobody
+        looks any more is no end of anything."""
+        until_s = time.monotonic() + deadline_s
+        for replica in self._replicas:
+            replica.begin_to_stop(until_s)
+        for replica in self._replicas:
+            replica.join(until_s)
+
+
+class Replica:
+    """What waits for one Alertmanager, and the thread that brings it there.
+
+    Args:
+        poster: to its address.
+        patience_s: wait between tries while somebody has to set something right.
+        most_waiting: alerts.
+    """
+
+    def __init__(self, poster: Poster, patience_s: float, most_waiting: int = MOST_WAITING) -> None:
+        self.poster = poster
+        self._patience_s = patience_s
+        self._most = most_waiting
+        self._waiting: dict[str, Json] = {}
+        self._refused: dict[str, tuple[int, Json]] = {}
+        self._at_once = _AT_ONCE
+        self._failed = 0
+        self._changed = threading.Condition()
+        self._stop_at_s: float | None = None
+        self._thread = threading.Thread(target=self._run, name="straggler-alerts-out", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def put(self, alerts: Mapping[str, Json]) -> None:
+        """The newest word on some alerts; never waits."""
+        with self._changed:
+            for key, alert in alerts.items():
+                times, refused = self._refused.get(key, (0, alert))
+                if times and _says(refused) != _says(alert):
+                    del self._refused[key]
+                elif times >= _MOST_REFUSALS:
+                    continue
+                self._waiting[key] = alert
+            self._drop_beyond_room()
+            self._changed.notify()
+
+    def _drop_beyond_room(self) -> None:
+        extra = len(self._waiting) - self._most
+        if extra > 0:
+            for key in list(self._waiting)[:extra]:
+                del self._waiting[key]
+            self.poster.count(DROPPED, extra)
+
+    def begin_to_stop(self, at_s: float) -> None:
+        with self._changed:
+            self._stop_at_s = at_s
+            self._changed.notify()
+
+    def join(self, at_s: float) -> None:
+        if self._thread.is_alive():
+            self._thread.join(max(0.0, at_s - time.monotonic()) + 1.0)
+        with self._changed:
+            self.poster.count(DROPPED, len(self._waiting))
+            self._waiting.clear()
+
+    def _run(self) -> None:
+        while batch := self._next():
+            answer = self.poster.post(_body(batch.values()), max(self._left_s(), 0.1))
+            wait_s = self._settle(batch, answer)
+            if wait_s:
+                self._pause(wait_s)
+        self.poster.close()
+
+    def _next(self) -> dict[str, Json]:
+        """Some that wait, those first that wait longest; none once stopped, empty or out of
+        time."""
+        with self._changed:
+            while not self._waiting and self._stop_at_s is None:
+                self._changed.wait()
+            if self._left_s() <= 0:
+                return {}
+            return dict(list(self._waiting.items())[: self._at_once])
+
+    def _settle(self, batch: Mapping[str, Json], answer: Judged) -> float:
+        """Do with a batch what the answer asks for; seconds until the next try."""
+        with self._changed:
+            if answer.fate == "taken":
+                self._failed = 0
+                self._at_once = min(_AT_ONCE, 2 * self._at_once)
+                self._forget(batch)
+                return 0.0
+            if answer.fate == "unfit" and len(batch) > 1:
+                # One of them is at fault, or they are too many.
+                self._at_once = len(batch) // 2 if answer.status == TOO_LARGE else 1
+                return 0.0
+            if answer.fate == "unfit":
+                self._forget(batch)
+                self._note_refusal(batch)
+                return 0.0
+            if answer.fate == "barred":
+                return self._patience_s
+            self._failed += 1
+            return retry_delay_s(self._failed, answer.retry_after_s, random.random)
+
+    def _note_refusal(self, batch: Mapping[str, Json]) -> None:
+        for key, alert in batch.items():
+            times, _ = self._refused.pop(key, (0, alert))
+            self._refused[key] = (times + 1, alert)
+        while len(self._refused) > self._most:
+            del self._refused[next(iter(self._refused))]
+
+    def _forget(self, batch: Mapping[str, Json]) -> None:
+        """Those on which nothing newer has come meanwhile."""
+        for key, alert in batch.items():
+            if self._waiting.get(key) is alert:
+                del self._waiting[key]
+
+    def _pause(self, seconds: float) -> None:
+        until_s = time.monotonic() + seconds
+        with self._changed:
+            while (left_s := min(until_s - time.monotonic(), self._left_s())) > 0:
+                self._changed.wait(left_s)
+
+    def _left_s(self) -> float:
+        stop_at_s = self._stop_at_s
+        return 1e6 if stop_at_s is None else stop_at_s - time.monotonic()
+
+
+def _read(told: Json) -> Alert:
+    return Alert(
+        labels={str(k): str(v) for k, v in told["labels"].items()},
+        annotations={str(k): str(v) for k, v in told["annotations"].items()},
+        starts_at_s=seconds_of_rfc3339(told["startsAt"]),
+    )
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _says(alert: Json) -> tuple[Json, Json]:
+    return alert["labels"], alert["annotations"]
+
+
+def _body(alerts: Iterable[Json]) -> bytes:
+    return json.dumps(list(alerts), separators=(",", ":")).encode()

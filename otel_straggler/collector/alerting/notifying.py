@@ -1,0 +1,249 @@
+"""Decides what alerts there are, on a thread of its own, and tells whom the settings name.
+
+Only the process that scores has one of these, so however many processes receive, people are called
+once. Without receivers in the settings everything is decided and shown all the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from otel_straggler.alerts.catalogue import uninhibited
+from otel_straggler.alerts.evaluation import AlertEvaluator
+from otel_straggler.alerts.rule import FleetStatus
+from otel_straggler.alerts.settings import AlertSettings
+from otel_straggler.collector.alerting.alertmanager import Alertmanagers, SendRules
+from otel_straggler.collector.alerting.firing import HANGS, Firing
+from otel_straggler.collector.alerting.settings import NotifySettings
+from otel_straggler.collector.alerting.webhook import Webhook, calls
+from otel_straggler.collector.settings import CollectorSettings
+from otel_straggler.collector.views.snapshot import Snapshot
+from otel_straggler.collector.worker import Worker
+from otel_straggler.model.alert import Alert
+
+_log = logging.getLogger(__name__)
+
+_MISSED: Final = 4
+"""Any other alert ends for Alertmanager after so many re-sends that did not come, as Prometheus
+does it."""
+_KEPT_FOR_S: Final = 3_600.0
+"""What has not changed is kept again after so long: a history lets go of what is old."""
+_STATE_VERSION: Final = 1
+
+Evaluate = Callable[[FleetStatus], tuple[Alert, ...]]
+
+
+class Views(Protocol):
+    """Shows what fires, and has what there is to look at."""
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+    def show_alerts(self, alerts: Mapping[str, tuple[Alert, ...]]) -> None: ...
+
+
+class Notifying:
+    """One notifier. ``open``, ``start`` and ``stop`` once each.
+
+    Args:
+        settings: whom to tell.
+        views: where there is something to look at, and where what fires is shown.
+        evaluate: decides what fires; see ``AlertEvaluator.evaluate``.
+        firing: what fired before.
+        every_s: from one look to the next.
+        give_up_s: so long a hang counts that nobody has said anything more of.
+        keep: is given what must survive a restart, whenever it has changed.
+        wall_s: clock.
+    """
+
+    def __init__(
+        self,
+        settings: NotifySettings,
+        views: Views,
+        *,
+        evaluate: Evaluate,
+        firing: Firing,
+        every_s: float,
+        give_up_s: float,
+        keep: Callable[[dict[str, Any]], None] = lambda _: None,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._views = views
+        self._evaluate = evaluate
+        self._firing = firing
+        self._every_s = every_s
+        self._give_up_s = give_up_s
+        self._keep = keep
+        self._wall_s = wall_s
+        self._alertmanagers: Alertmanagers | None = None
+        self._webhook: Webhook | None = None
+        self._told: frozenset[str] = frozenset()
+        self._knows_before = False
+        self._kept_at_s = time.monotonic()
+        self._failures = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="straggler-alerts", daemon=True)
+
+    # --- from any thread -------------------------------------------------------------------------
+
+    def open(self, page: str) -> None:
+        """Once the address of the collector for people is known; then ``restore``, ``start``."""
+        self._open(self._settings.external_url.rstrip("/") or page)
+
+    def start(self) -> None:
+        for receiver in (self._alertmanagers, self._webhook):
+            if receiver is not None:
+                receiver.start()
+        self._thread.start()
+
+    def stop(self, deadline_s: float) -> None:
+        """A last look, and what waits is sent, for at most ``deadline_s``. Nothing is resolved."""
+        until_s = time.monotonic() + deadline_s
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(deadline_s)
+        for receiver in (self._alertmanagers, self._webhook):
+            if receiver is not None:
+                receiver.stop(max(0.0, until_s - time.monotonic()))
+        self._guarded(self._keep_state)
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """(receiver, outcome) to requests."""
+        found: dict[tuple[str, str], int] = {}
+        for receiver in (self._alertmanagers, self._webhook):
+            found |= {} if receiver is None else receiver.counts()
+        return found
+
+    @property
+    def failures(self) -> int:
+        """Mistakes of ours, survived."""
+        return self._failures
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._every_s):
+            self._guarded(self.tick)
+        self._guarded(self.tick)
+
+    def _ask_what_was_told(self, collector: str) -> None:
+        """Without a memory of our own an Alertmanager has one, of hangs: what it says that fires
+        is held to fire, and so ends there once it is over."""
+        if self._alertmanagers is not None and not self._knows_before:
+            known = self._alertmanagers.known({"collector": collector})
+            told = (alert for alert in known if alert.name in HANGS)
+            self._firing.hold(told, self._wall_s())
+        self._knows_before = True
+
+    def tick(self) -> None:
+        """Look once, and hand over what is to be told."""
+        watched = self._views.snapshot.watched
+        if not watched.collector:
+            return  # nothing has been published yet
+        self._ask_what_was_told(watched.collector)
+        alerts = self._firing.follow(self._evaluate(watched), watched)
+        self._views.show_alerts(self._firing.by_run)
+        if self._alertmanagers is not None:
+            self._alertmanagers.take(alerts, self._wall_s())
+        if self._webhook is not None:
+            self._tell(self._webhook, alerts)
+        is_news = self._firing.keys != self._told
+        if is_news:
+            self._told = self._firing.keys
+        was_told = self._webhook is not None and self._webhook.is_changed
+        is_old = time.monotonic() - self._kept_at_s > _KEPT_FOR_S
+        if is_news or was_told or is_old:
+            self._keep_state()
+
+    def _tell(self, webhook: Webhook, alerts: tuple[Alert, ...]) -> None:
+        """A webhook is told of what may call somebody, and of no alert for which another stands."""
+        least = self._settings.least_severity
+        calling = [alert for alert in alerts if calls(alert, least)]
+        told = uninhibited(calling, alerts)
+        unsaid = [each for each in calling if each.ends_at_s is not None and each not in told]
+        webhook.take(told, (*unsaid, *self._firing.given_up))
+
+    def _open(self, page: str) -> None:
+        settings = self._settings
+        if settings.alertmanagers:
+            rules = SendRules(resend_s=settings.resend_seconds, holds_s=self._holds_s, page=page)
+            urls = settings.alertmanagers
+            self._alertmanagers = Alertmanagers(urls, settings.access(), rules)
+        if settings.webhook:
+            webhook_rules = settings.webhook_rules()
+            self._webhook = Webhook(settings.webhook, settings.access(), webhook_rules, page)
+
+    def _holds_s(self, alert: Alert) -> float:
+        if alert.name in HANGS:
+            return self._give_up_s
+        return _MISSED * max(self._settings.resend_seconds, self._every_s)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception:  # noqa: BLE001 - logged and counted; the next look goes on
+            self._failures += 1
+            _log.exception("alerts could not be decided; they are with the next look")
+
+    # --- over restarts ---------------------------------------------------------------------------
+
+    def _keep_state(self) -> None:
+        self._kept_at_s = time.monotonic()
+        state: dict[str, Any] = {
+            "version": _STATE_VERSION,
+            "at_s": self._wall_s(),
+            "firing": self._firing.state(),
+        }
+        if self._webhook is not None:
+            state["webhook"] = self._webhook.state()
+        self._keep(state)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what was kept last; before :meth:`start`.
+
+        Raises:
+            ValueError, KeyError, TypeError, AttributeError: it is of another kind.
+        """
+        if state["version"] != _STATE_VERSION:
+            msg = f"version {state['version']!r}"
+            raise ValueError(msg)
+        now_s = self._wall_s()
+        self._firing.restore(state["firing"], now_s)
+        self._knows_before = True
+        if self._webhook is not None and "webhook" in state:
+            self._webhook.restore(state["webhook"], max(0.0, now_s - float(state["at_s"])))
+
+
+def _longest_for_s(alerts: AlertSettings) -> float:
+    return max(
+        alerts.hang_for_seconds,
+        alerts.score_for_seconds,
+        alerts.straggling_for_seconds,
+        alerts.missing_for_seconds,
+        alerts.no_data_seconds,
+        alerts.run_slow_for_seconds,
+    )
+
+
+def notifying_for(
+    settings: CollectorSettings,
+    worker: Worker,
+    keep: Callable[[dict[str, Any]], None],
+) -> Notifying:
+    """An alert of the last process is held until it would fire again if it were true."""
+    alerts = settings.alerts
+    hold_s = settings.liveness.most_timeout_seconds + _longest_for_s(alerts)
+    return Notifying(
+        alerts.notify,
+        worker,
+        evaluate=AlertEvaluator(alerts).evaluate,
+        firing=Firing(hold_s, give_up_s=alerts.give_up_seconds),
+        every_s=alerts.evaluation_seconds,
+        give_up_s=alerts.give_up_seconds,
+        keep=keep,
+    )

@@ -1,0 +1,249 @@
+"""Posts JSON to one address that may want TLS, a token or a password, and says how it stands."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import re
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+from otel_straggler.otlp.clients.client import NO_ANSWER, Response
+from otel_straggler.otlp.clients.http import HttpClient
+
+_log = logging.getLogger(__name__)
+
+SENT, FAILED, REFUSED, DROPPED = "sent", "failed", "refused", "dropped"
+OUTCOMES: Final = (SENT, FAILED, REFUSED, DROPPED)
+_JSON: Final = "application/json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How to get in. Files are read anew for each request: tokens are renewed in place.
+
+    Attributes:
+        timeout_s: for one request as a whole.
+        ca_file: PEM file of the authorities to trust instead of the system's.
+        cert_file, key_file: our own certificate, where one is wanted.
+        token_file: holds a bearer token.
+        username, password_file: for basic authentication.
+    """
+
+    timeout_s: float = 10.0
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    token_file: str = ""
+    username: str = ""
+    password_file: str = ""
+
+    def headers(self) -> dict[str, str]:
+        """
+        Raises:
+            OSError, UnicodeError: a file cannot be read.
+        """
+        if self.token_file:
+            return {"Authorization": f"Bearer {_secret(self.token_file)}"}
+        if self.username:
+            pair = f"{self.username}:{_secret(self.password_file)}".encode()
+            return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+        return {}
+
+    def client(self, url: str) -> HttpClient:
+        return HttpClient(
+            url,
+            timeout_s=self.timeout_s,
+            ca_file=self.ca_file or None,
+            client_cert_file=self.cert_file or None,
+            client_key_file=self.key_file or None,
+        )
+
+
+class Poster:
+    """One address. ``post`` and ``get`` are for one thread, the rest for any.
+
+    Args:
+        url: complete, with path.
+        access: how to get in.
+        logs: whether a change of how it stands is logged.
+    """
+
+    def __init__(self, url: str, access: Access, *, logs: bool = True) -> None:
+        self._logs = logs
+        self.url = url
+        self.name = urlsplit(url).netloc
+        self._access = access
+        self._client = access.client(url)
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._trouble = ""
+
+    def post(self, body: bytes, timeout_s: float | None = None) -> Judged:
+        """Send, and log it if that changes how the address stands."""
+        answer = self._posted(body, timeout_s)
+        self._note(answer)
+        return answer
+
+    def get(self, url: str) -> Response:
+        """Another page of the same server."""
+        client = self._access.client(url)
+        try:
+            return client.get(headers=self._access.headers())
+        except (OSError, UnicodeError) as error:
+            return Response(0, error=str(error))
+        finally:
+            client.close()
+
+    def count(self, outcome: str, number: int = 1) -> None:
+        with self._lock:
+            self._counts[outcome] += number
+
+    def counts(self) -> Mapping[str, int]:
+        """By outcome; requests, but for what was dropped: alerts."""
+        with self._lock:
+            return {outcome: self._counts[outcome] for outcome in OUTCOMES}
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _posted(self, body: bytes, timeout_s: float | None) -> Judged:
+        try:
+            headers = self._access.headers()
+        except (OSError, UnicodeError) as error:
+            return Judged("barred", f"{self.url}: its secret cannot be read ({error}).")
+        response = self._client.post(body, content_type=_JSON, headers=headers, timeout_s=timeout_s)
+        return judged(response, self.url)
+
+    def _note(self, answer: Judged) -> None:
+        outcome = {"taken": SENT, "later": FAILED}.get(answer.fate, REFUSED)
+        self.count(outcome)
+        before, self._trouble = self._trouble, answer.kind_of_trouble
+        if not self._logs:
+            return
+        if self._trouble and self._trouble != before:
+            _log.warning("alerts are not taken: %s", answer.why)
+        elif before and not self._trouble:
+            _log.warning("alerts are taken again: %s", self.url)
+
+
+def _secret(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8").strip()
+
+
+Fate = Literal["taken", "later", "unfit", "barred"]
+"""``taken``. ``later``: the same may succeed by itself soon. ``unfit``: refused for what it says;
+the same never succeeds. ``barred``: refused for how it was sent; somebody must set that right."""
+
+TOO_LARGE: Final = 413
+_LATER: Final = frozenset({408, 425, 429})
+_UNFIT: Final = frozenset({400, 413, 422})
+_LONGEST: Final = 200
+_REASON: Final = re.compile(r"certificate verify failed: (.+?) \(_ssl")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An answer.
+
+    Attributes:
+        fate: see :data:`Fate`.
+        why: a sentence; empty if it was taken.
+        status: HTTP status; 0 if there was no answer.
+        retry_after_s: the wait that was asked for; None if none was.
+    """
+
+    fate: Fate
+    why: str = ""
+    status: int = NO_ANSWER
+    retry_after_s: float | None = None
+
+    @property
+    def kind_of_trouble(self) -> str:
+        """The same for every try that fails in the same way."""
+        return "" if self.fate == "taken" else f"{self.status} {self.why.partition('(')[0]}"
+
+
+def judged(response: Response, address: str) -> Judged:
+    """What ``address`` answered, or did not."""
+    status = response.status
+    if response.is_success:
+        return Judged("taken", status=status)
+    if status == NO_ANSWER:
+        fate, said = _of_silence(response.error)
+        return Judged(fate, f"{address}: {said}")
+    said = f"answered {status}{_words_of(response)}"
+    if status in _LATER or status >= 500:
+        why = f"{address}: {said}; it is tried again."
+        return Judged("later", why, status, response.retry_after_s)
+    fate = "unfit" if status in _UNFIT else "barred"
+    return Judged(fate, f"{address}: {said}. {_remedy(response)}", status)
+
+
+def tried_once(why: str) -> str:
+    """The sentence of :func:`judged` where nothing is tried again, as in a command.
+
+    >>> tried_once("http://a:1: nobody listens there. Is it running? It is tried again.")
+    'http://a:1: nobody listens there. Is it running?'
+    """
+    return why.replace("; it is tried again.", ".").replace(" It is tried again.", "")
+
+
+def _of_silence(error: str) -> tuple[Fate, str]:
+    told = " ".join(error.split())
+    if "CERTIFICATE_VERIFY_FAILED" in told:
+        return "barred", _of_certificate(told)
+    if "CERTIFICATE_REQUIRED" in told or "HANDSHAKE_FAILURE" in told or "ALERT" in told:
+        said = f"TLS was refused ({_short(told)})."
+        return "barred", f"{said} If it wants a certificate, name one in cert_file and key_file."
+    if "WRONG_VERSION_NUMBER" in told or "record layer failure" in told:
+        return "barred", "does not speak TLS there. Use http://, or the port that speaks it."
+    if "SSLError" in told or "SSL" in told.partition(":")[0]:
+        return "barred", f"TLS failed ({_short(told)}). Check ca_file, cert_file and key_file."
+    if "resolve" in told or "getaddrinfo" in told or "Name or service not known" in told:
+        return "later", f"the name is not known ({_short(told)}). Check the URL; it is tried again."
+    if "refused" in told:
+        return "later", "nobody listens there. Is it running? It is tried again."
+    if "imeout" in told or "imed out" in told or "time-out" in told:
+        return "later", "no answer in time. It is tried again."
+    return "later", f"no answer ({_short(told)}). It is tried again."
+
+
+def _of_certificate(told: str) -> str:
+    found = _REASON.search(told)
+    reason = found[1] if found else "certificate verify failed"
+    if "mismatch" in reason or "doesn't match" in reason:
+        return f"its certificate is for another name ({reason}). Use the name that it is for."
+    if "expired" in reason:
+        return f"its certificate has expired ({reason}). Renew it there."
+    return f"its certificate is not trusted ({reason}). Name who signed it in ca_file."
+
+
+def _remedy(response: Response) -> str:
+    status = response.status
+    if 300 <= status < 400:
+        place = _short(response.headers.get("location", ""))
+        return f"Redirects are not followed; name the final address{place and f', {place}'}."
+    if status in (401, 403):
+        return "Check token_file, or username and password_file."
+    if status in (404, 405):
+        return "Check the path of the URL."
+    if status == TOO_LARGE:
+        return "It is too large for it, even cut to the least."
+    return "It is not sent again as it is."
+
+
+def _words_of(response: Response) -> str:
+    words = response.body[: 4 * _LONGEST].decode("utf-8", "replace")
+    told = _short(" ".join(words.split()))
+    return f" ({told})" if told else ""
+
+
+def _short(text: str) -> str:
+    plain = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return plain if len(plain) <= _LONGEST else f"{plain[: _LONGEST - 3]}..."

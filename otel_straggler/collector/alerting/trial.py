@@ -1,0 +1,227 @@
+"""A synthetic alert through the real route, and where it arrived."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final, cast
+from urllib.parse import quote
+
+from otel_straggler.alerts.rule import FleetStatus
+from otel_straggler.collector.alerting.alert_json import (
+    fingerprint,
+    posted_alert,
+    rfc3339,
+    webhook_payload,
+)
+from otel_straggler.collector.alerting.alertmanager import PATH
+from otel_straggler.collector.alerting.posting import Access, Poster, judged, tried_once
+from otel_straggler.collector.alerting.webhook import calls
+from otel_straggler.collector.api.commands import Asked
+from otel_straggler.collector.settings import CollectorSettings, mode_of
+from otel_straggler.model.alert import Alert, Mode, Severity
+
+TRIAL: Final = "StragglerTest"
+LONGEST_TRIAL_S: Final = 3_600.0
+_PATIENCE_S: Final = 5.0
+_PAUSE_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What became of the alert at one address.
+
+    Attributes:
+        url: of the server.
+        arrived: whether it has it: read back from an Alertmanager, answered by a webhook.
+        why: why not; a sentence.
+        receivers: to which an Alertmanager routes it.
+        silenced_by, inhibited_by: ids of silences, and of alerts, that keep it from being told.
+    """
+
+    url: str
+    arrived: bool
+    why: str = ""
+    receivers: tuple[str, ...] = ()
+    silenced_by: tuple[str, ...] = ()
+    inhibited_by: tuple[str, ...] = ()
+
+
+def trial_alert(
+    severity: Severity, mode: Mode, *, now_s: float, lasts_s: float, labels: dict[str, str]
+) -> Alert:
+    """The alert.
+
+    Args:
+        severity, mode: as real ones have them: routes look at both.
+        now_s: when it begins.
+        lasts_s: how long it fires.
+        labels: further ones, such as ``collector``; empty ones are left out.
+    """
+    told = {
+        "alertname": TRIAL,
+        "test": "true",
+        "severity": severity,
+        "domain": "platform",
+        "mode": mode,
+        **labels,
+    }
+    return Alert(
+        labels={name: value for name, value in told.items() if value},
+        annotations={
+            "summary": "A test of the alerts of otel-straggler",
+            "description": "Somebody tries where alerts arrive. Nothing is wrong, and nothing has "
+            f"to be done. It ends by itself at {rfc3339(now_s + lasts_s)}.",
+        },
+        starts_at_s=now_s,
+    )
+
+
+def try_alertmanagers(
+    urls: Sequence[str], access: Access, alert: Alert, ends_at_s: float
+) -> tuple[Place, ...]:
+    """Post to every replica and read it back. It ends there by itself at ``ends_at_s``.
+
+    Cost: for each, the time-out of ``access`` and 5 s at most.
+    """
+    return tuple(_try_one(url.rstrip("/"), access, alert, ends_at_s) for url in urls)
+
+
+def _try_one(url: str, access: Access, alert: Alert, ends_at_s: float) -> Place:
+    poster = Poster(url + PATH, access, logs=False)
+    try:
+        body = json.dumps([posted_alert(alert, ends_at_s, "")]).encode()
+        answer = poster.post(body)
+        if answer.fate != "taken":
+            return Place(url=url, arrived=False, why=tried_once(answer.why))
+        matcher = quote(f'alertname="{TRIAL}"', safe="")
+        return _read_back(poster, f"{url}{PATH}?filter={matcher}", url, alert)
+    finally:
+        poster.close()
+
+
+def _read_back(poster: Poster, page: str, url: str, alert: Alert) -> Place:
+    until_s = time.monotonic() + _PATIENCE_S
+    wanted = fingerprint(alert.labels)
+    while True:
+        response = poster.get(page)
+        if not response.is_success:
+            why = f"It was taken, but cannot be read back. {judged(response, page).why}"
+            return Place(url=url, arrived=False, why=why)
+        try:
+            found = {one["fingerprint"]: one for one in json.loads(response.body)}
+            if wanted in found:
+                return _placed(url, found[wanted])
+        except (ValueError, TypeError, KeyError):
+            why = f"{page}: what it answers is not Alertmanager's. Check the URL."
+            return Place(url=url, arrived=False, why=why)
+        if time.monotonic() >= until_s:
+            why = f"{url}: it took the alert and does not have it. Is its clock right?"
+            return Place(url=url, arrived=False, why=why)
+        time.sleep(_PAUSE_S)
+
+
+def _placed(url: str, found: dict[str, Any]) -> Place:
+    return Place(
+        url=url,
+        arrived=True,
+        receivers=tuple(str(each["name"]) for each in found["receivers"]),
+        silenced_by=tuple(map(str, found["status"]["silencedBy"])),
+        inhibited_by=tuple(map(str, found["status"]["inhibitedBy"])),
+    )
+
+
+def try_webhook(url: str, access: Access, alert: Alert) -> Place:
+    """Tell a webhook that it fires, or that it has ended."""
+    poster = Poster(url, access, logs=False)
+    try:
+        payload = webhook_payload((alert,), left_out=0, page="")
+        answer = poster.post(json.dumps(payload).encode())
+        return Place(url=url, arrived=answer.fate == "taken", why=tried_once(answer.why))
+    finally:
+        poster.close()
+
+
+_SEVERITIES = ("info", "warning", "critical")
+_NOBODY = (
+    "This collector tells nobody of its alerts. Name Alertmanagers or a webhook in alerts.notify "
+    "of its file, unless Prometheus has the rules."
+)
+_OBSERVES = "alerts.mode is observe: real alerts carry mode=observe as well, and call nobody."
+_NOT_TOLD = "not sent: a webhook is told of no alerts while alerts.mode is observe."
+
+
+class AlertTrial:
+    """Sends test alerts, one request at a time.
+
+    Args:
+        settings: of the collector.
+        watched: has the labels that every alert carries.
+        wall_s: clock.
+    """
+
+    def __init__(
+        self,
+        settings: CollectorSettings,
+        watched: Callable[[], FleetStatus],
+        wall_s: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._watched = watched
+        self._wall_s = wall_s
+        self._lock = threading.Lock()
+
+    def take(self, body: bytes) -> dict[str, Any]:
+        """Send what a request asks for: JSON with ``severity`` and ``seconds``.
+
+        Raises:
+            InputError: it is no such thing.
+
+        Cost: seconds, where servers do not answer.
+        """
+        asked = Asked(body, remedy="See docs/operate/notify-without-prometheus.md.")
+        severity = asked.text("severity")
+        if severity not in _SEVERITIES:
+            raise asked.wrong("severity", severity, f"one of {', '.join(_SEVERITIES)}")
+        seconds = asked.number("seconds", 1.0, LONGEST_TRIAL_S, "a number of 1 to 3600")
+        with self._lock:
+            return self._tried(cast("Severity", severity), seconds)
+
+    def _tried(self, severity: Severity, seconds: float) -> dict[str, Any]:
+        notify, now_s = self._settings.alerts.notify, self._wall_s()
+        watched, mode = self._watched(), mode_of(self._settings)
+        labels = {"collector": watched.collector, "cluster": watched.cluster}
+        alert = trial_alert(severity, mode, now_s=now_s, lasts_s=seconds, labels=labels)
+        ends_at_s = now_s + seconds
+        places: tuple[Place, ...] = ()
+        if notify.alertmanagers:
+            urls = notify.alertmanagers
+            places = try_alertmanagers(urls, notify.access(), alert, ends_at_s)
+        elif notify.webhook:
+            places = (self._told(alert, seconds),)
+        note = _NOBODY if not places else _OBSERVES if mode == "observe" else ""
+        return {
+            "labels": dict(alert.labels),
+            "ends_at": rfc3339(ends_at_s),
+            "note": note,
+            "places": [asdict(place) for place in places],
+        }
+
+    def _told(self, alert: Alert, seconds: float) -> Place:
+        """A webhook is told that it fires now and, from a thread that waits, that it has ended."""
+        notify = self._settings.alerts.notify
+        if not calls(alert, notify.least_severity):
+            why = f"not sent: it is told of nothing below {notify.least_severity}."
+            is_page = alert.labels["mode"] == "page"
+            return Place(url=notify.webhook, arrived=False, why=why if is_page else _NOT_TOLD)
+        place = try_webhook(notify.webhook, notify.access(), alert)
+        if place.arrived and notify.send_resolved:
+            ended = replace(alert, ends_at_s=alert.starts_at_s + seconds)
+            arguments = notify.webhook, notify.access(), ended
+            timer = threading.Timer(seconds, try_webhook, arguments)
+            timer.daemon = True
+            timer.start()
+        return place

@@ -1,0 +1,192 @@
+"""Answers for the live page, made when first asked for and then kept: as JSON, as gzip, by ETag.
+
+What an answer took to make says how often it is made: a tenth of a core at most goes into pages,
+however many people look. Whoever asks for something else every time, which nobody can be given
+twice, waits once that has taken a quarter of a core for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, TypeVar
+
+from otel_straggler.throttle import Throttle
+
+Json: TypeAlias = dict[str, Any]
+Key: TypeAlias = tuple[Hashable, ...]
+
+LEAST_LOOK_S: Final = 1.0
+_SHARE: Final = 10.0
+"""Making answers takes one part in so many of a core at most."""
+GZIP_FROM: Final = 1_400
+"""Bytes; what fits into one packet is not made smaller."""
+_GZIP_LEVEL: Final = 1
+_MOST_KEPT: Final = 64
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""Of all answers that are kept; a timeline of 10,000 ranks takes six MB."""
+_LOOKED_AT_S: Final = 10.0
+MOST_OF_A_CORE: Final = 0.25
+AT_ONCE_S: Final = 4.0
+"""Processor time that may be taken at once by answers, before they are made to wait."""
+
+
+@dataclass(slots=True, eq=False)
+class Answer:
+    """One JSON text."""
+
+    body: bytes
+    etag: str
+    _zipped: bytes | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, value: Json) -> Answer:
+        """Refuses NaN, which is no JSON."""
+        text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+        body = text.encode("utf-8", "replace")
+        return cls(body, f'W/"{hashlib.blake2b(body, digest_size=12).hexdigest()}"')
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory."""
+        return len(self.body) + len(self._zipped or b"")
+
+    def zipped(self) -> bytes | None:
+        """Compressed, once; None where that is not worth it. Large ones take milliseconds."""
+        if self._zipped is None and len(self.body) >= GZIP_FROM:
+            self._zipped = gzip.compress(self.body, _GZIP_LEVEL, mtime=0)
+        return self._zipped
+
+
+@dataclass(slots=True)
+class _Kept:
+    answer: Answer
+    state: Hashable
+    made_at_s: float
+    cost_s: float
+
+
+class AnswerCache:
+    """Keeps the newest answers. Thread-safe; one is made at a time, and nobody waits for that who
+    asks for one that is kept.
+
+    Args:
+        monotonic_s, cpu_s: clocks; the second of this thread.
+        sleep: waits so many seconds.
+    """
+
+    def __init__(
+        self,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        cpu_s: Callable[[], float] = time.thread_time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._monotonic_s = monotonic_s
+        self._cpu_s = cpu_s
+        self._sleep = sleep
+        self._kept: dict[Key, _Kept] = {}
+        self._lock = threading.Lock()
+        self._share = Throttle(MOST_OF_A_CORE, AT_ONCE_S, now_s=monotonic_s, cpu_s=cpu_s)
+
+    def get(self, key: Key, state: Hashable, make: Callable[[float], Json]) -> Answer:
+        """The answer to ``key``: the one that is kept while ``state`` is the same, or while it is
+        younger than :attr:`look_s`; else a new one.
+
+        Args:
+            make: is told how long to wait for the next; any error of it passes through.
+        """
+        kept = self._found(key, state)
+        if kept is not None:
+            return kept
+        with self._lock:
+            kept = self._found(key, state)
+            if kept is not None:
+                return kept
+            if (wait_s := self._share.wait_s()) > 0.0:
+                self._sleep(wait_s)
+            now_s, began_s = self._monotonic_s(), self._cpu_s()
+            with self._share.spending_cpu():
+                answer = Answer.of(make(self._look_s(now_s)))
+                answer.zipped()
+            cost_s = self._cpu_s() - began_s
+            self._keep(key, _Kept(answer, state, now_s, cost_s))
+            return answer
+
+    @property
+    def look_s(self) -> float:
+        """How long an answer that is made now counts. From any thread."""
+        return self._look_s(self._monotonic_s())
+
+    def _found(self, key: Key, state: Hashable) -> Answer | None:
+        """The kept answer, if it still counts."""
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        now_s = self._monotonic_s()
+        is_young = now_s - kept.made_at_s < self._look_s(now_s)
+        return kept.answer if kept.state == state or is_young else None
+
+    def _keep(self, key: Key, kept: _Kept) -> None:
+        self._kept.pop(key, None)
+        size = kept.answer.size + sum(each.answer.size for each in self._kept.values())
+        while self._kept and (len(self._kept) >= _MOST_KEPT or size > MOST_BYTES):
+            size -= self._kept.pop(next(iter(self._kept))).answer.size
+        self._kept[key] = kept
+
+    def _look_s(self, now_s: float) -> float:
+        """How long an answer counts: what those that people look at take together decides."""
+        kept = self._kept.copy().values()
+        cost_s = sum(each.cost_s for each in kept if now_s - each.made_at_s < _LOOKED_AT_S)
+        return max(LEAST_LOOK_S, round(_SHARE * cost_s, 1))
+
+
+_Result = TypeVar("_Result")
+
+THREADS: Final = 4
+MOST_UNDER_WAY: Final = 64
+"""Different questions that are being answered at once; who asks another is told to come back."""
+
+
+class BusyError(Exception):
+    """Too much is being asked; the text says so to whoever asked."""
+
+
+class PageWork:
+    """Belongs to one event loop.
+
+    Args:
+        threads: at most.
+        most: pieces of work at once, those that wait included.
+    """
+
+    def __init__(self, threads: int = THREADS, most: int = MOST_UNDER_WAY) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="straggler-pages")
+        self._most = most
+        self._under_way: dict[Hashable, asyncio.Future[Any]] = {}
+
+    async def do(self, key: Hashable, make: Callable[[], _Result]) -> _Result:
+        """What ``make`` returns or raises, for all who ask for ``key`` while it is being made.
+
+        Raises:
+            BusyError: too much is under way.
+        """
+        result = self._under_way.get(key)
+        if result is None:
+            if len(self._under_way) >= self._most:
+                raise BusyError("too much is being asked for; ask again in a second")
+            result = asyncio.get_running_loop().run_in_executor(self._pool, make)
+            self._under_way[key] = result
+            result.add_done_callback(lambda _: self._under_way.pop(key))
+        made: _Result = await asyncio.shield(result)
+        return made
+
+    def close(self) -> None:
+        """Begin nothing more; what has begun is not waited for."""
+        self._pool.shutdown(wait=False, cancel_futures=True)

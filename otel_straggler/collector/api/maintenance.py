@@ -1,0 +1,159 @@
+"""Takes maintenance of nodes: checks it, writes it down, keeps it over restarts."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from otel_straggler.collector.api.commands import Asked
+from otel_straggler.errors import InputError, describe
+from otel_straggler.model.alert import Maintenance
+
+LONGEST_S: Final = 30 * 86_400.0
+_FAR_S: Final = 1e11
+_REMEDY: Final = "See docs/operate/silent-and-stuck-ranks.md, 'Maintenance'."
+
+
+class Maintaining:
+    """What stands behind ``/v1/maintenance``. Thread-safe.
+
+    Args:
+        book: of maintenance.
+        keep: called with the book's state after every change.
+        wall_ns: clock.
+    """
+
+    def __init__(
+        self,
+        book: MaintenanceBook,
+        keep: Callable[[dict[str, Any]], None],
+        wall_ns: Callable[[], int],
+    ) -> None:
+        self._book = book
+        self._keep = keep
+        self._wall_ns = wall_ns
+
+    def take(self, body: bytes) -> dict[str, Any]:
+        """Write down what a request asks for.
+
+        Args:
+            body: JSON: ``node``; its end, as ``seconds`` from now or as ``until``, seconds since
+                1970; ``reason``; ``by`` if told. An end that has passed ends what there is, and
+                needs no reason.
+
+        Returns:
+            what was written down, ``is_in_force``, and ``was_in_force`` of the node before.
+
+        Raises:
+            InputError: it is no such thing, or there are too many.
+        """
+        asked = Asked(body, _REMEDY)
+        now_ns = self._wall_ns()
+        until_ns = _until_ns(asked, now_ns)
+        is_in_force = until_ns > now_ns
+        maintenance = Maintenance(
+            node=asked.text("node"),
+            reason=asked.text("reason") if is_in_force or "reason" in asked else "",
+            by=asked.text("by") if "by" in asked else "",
+            at_ns=now_ns,
+            until_ns=until_ns,
+        )
+        was_in_force = self._book.take(maintenance)
+        self._keep(self._book.state())
+        told = dataclasses.asdict(maintenance)
+        return {**told, "is_in_force": is_in_force, "was_in_force": was_in_force}
+
+    def listed(self) -> dict[str, Any]:
+        """All that is in force, by node."""
+        return {"maintenance": [dataclasses.asdict(each) for each in self._book.in_force()]}
+
+
+def _until_ns(asked: Asked, now_ns: int) -> int:
+    if ("until" in asked) == ("seconds" in asked):
+        raise asked.wrong("seconds, until", None, "one of them")
+    longest = f"{LONGEST_S / 86_400.0:.0f} days"
+    if "seconds" in asked:
+        expected = f"1 to {LONGEST_S:.0f}, which is {longest}"
+        return now_ns + int(asked.number("seconds", 1.0, LONGEST_S, expected) * 1e9)
+    expected = f"seconds since 1970, at most {longest} from now"
+    most = min(now_ns * 1e-9 + LONGEST_S, _FAR_S)
+    return int(asked.number("until", 0.0, most, expected) * 1e9)
+
+
+MOST_NODES: Final = 1_000
+"""Under maintenance at a time; each is a series."""
+_STATE_VERSION: Final = 1
+
+
+class MaintenanceBook:
+    """Takes maintenance and says which nodes are under it. Thread-safe.
+
+    Args:
+        wall_ns: clock; maintenance ends by it.
+    """
+
+    def __init__(self, wall_ns: Callable[[], int]) -> None:
+        self._wall_ns = wall_ns
+        self._lock = threading.Lock()
+        self._by_node: dict[str, Maintenance] = {}
+
+    def take(self, maintenance: Maintenance) -> bool:
+        """Write it down; what was said of the node before no longer counts. One that is over ends
+        what there was.
+
+        Returns:
+            whether the node was under maintenance before.
+
+        Raises:
+            InputError: too many nodes are.
+        """
+        with self._lock:
+            self._drop_over()
+            was_there = self._by_node.pop(maintenance.node, None) is not None
+            if maintenance.until_ns > self._wall_ns():
+                if len(self._by_node) >= MOST_NODES:
+                    raise InputError(_full(maintenance.node))
+                self._by_node[maintenance.node] = maintenance
+            return was_there
+
+    def in_force(self) -> tuple[Maintenance, ...]:
+        """All that is not over, by node."""
+        with self._lock:
+            self._drop_over()
+            return tuple(self._by_node[node] for node in sorted(self._by_node))
+
+    def _drop_over(self) -> None:
+        now_ns = self._wall_ns()
+        for node in [node for node, m in self._by_node.items() if m.until_ns <= now_ns]:
+            del self._by_node[node]
+
+    # --- over restarts ---------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """JSON's types only."""
+        book = [dataclasses.asdict(each) for each in self.in_force()]
+        return {"version": _STATE_VERSION, "book": book}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`state`; what has been taken since counts more.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none.
+        """
+        if state["version"] != _STATE_VERSION:
+            msg = f"version {state['version']!r}"
+            raise ValueError(msg)
+        book = [Maintenance(**each) for each in state["book"]][:MOST_NODES]
+        with self._lock:
+            self._by_node = {**{each.node: each for each in book}, **self._by_node}
+
+
+def _full(node: str) -> str:
+    return describe(
+        where="maintenance",
+        value=node,
+        expected=f"at most {MOST_NODES} hosts under maintenance at a time",
+        remedy="End what is over: 'otel-straggler maintenance end --node N'.",
+    )

@@ -1,0 +1,232 @@
+"""The paths of the live page: its files, its JSON, its events."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import re
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import Final
+from urllib.parse import parse_qsl
+
+from otel_straggler import page
+from otel_straggler.collector.api.cache import Answer, BusyError, PageWork
+from otel_straggler.collector.api.events import EventStreams
+from otel_straggler.collector.views.pages import Pages, UnknownError
+from otel_straggler.errors import StragglerError
+from otel_straggler.receive.http1 import Head, Request, Response
+
+_JSON = "application/json"
+_FILES = "/page/"
+_INDEX = "index.html"
+EVENTS: Final = "/v1/events"
+_MOST_FIELDS: Final = 20
+_FILE_LEVEL: Final = 6
+SECURITY_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data:; connect-src 'self'; font-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+}
+_CACHED: Final = {"Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+_NO_WEIGHT: Final = re.compile(r"q=0?\.?0*")
+_ZIPPED_TYPES: Final = ("text/", "image/svg+xml", _JSON)
+Query = Mapping[str, str]
+
+
+class BadQueryError(ValueError):
+    """A field of a query is not what it should be; the text says what that is."""
+
+
+class PageRoutes:
+    """Answers what the page asks for. On the event loop; what takes long is done elsewhere.
+
+    Args:
+        pictures: what is shown.
+        events: what has changed.
+        work: makes answers.
+        failure: words a refusal.
+    """
+
+    def __init__(
+        self,
+        pictures: Pages,
+        events: EventStreams,
+        work: PageWork,
+        failure: Callable[[int, str, Head | None], Response],
+    ) -> None:
+        self._pictures = pictures
+        self._events = events
+        self._work = work
+        self._failure = failure
+        self._json: dict[str, Callable[[Query], Answer]] = {
+            "/v1/runs": lambda _: pictures.runs(),
+            "/v1/run": lambda q: pictures.run(q.get("run"), q.get("group")),
+            "/v1/rank": self._rank,
+            "/v1/scalars": lambda q: pictures.scalars(q.get("run"), q.get("group")),
+            "/v1/timeline": self._timeline,
+        }
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """For people."""
+        return ("/", f"{_FILES}...", *self._json, EVENTS)
+
+    def serves(self, path: str) -> bool:
+        return path in ("/", EVENTS) or path in self._json or path.startswith(_FILES)
+
+    async def respond(self, request: Request) -> Response:
+        """Answer one request; a path that :meth:`serves`."""
+        head = request.head
+        if head.path == EVENTS:
+            return self._stream(head)
+        make = self._json.get(head.path)
+        if make is None:
+            return self._file(head)
+        try:
+            query = read_query(head.query)
+            key = head.path, tuple(sorted(query.items()))
+            answer = await self._work.do(key, partial(make, query))
+        except BusyError as error:
+            return busy(self._failure(503, str(error), head))
+        except BadQueryError as error:
+            return self._failure(400, str(error), head)
+        except UnknownError as error:
+            return self._failure(404, str(error), head)
+        except StragglerError as error:
+            return self._failure(503, str(error), head)
+        return conditional(head, answer.body, _JSON, answer.etag, answer.zipped)
+
+    # --- JSON ------------------------------------------------------------------------------------
+
+    def _rank(self, query: Query) -> Answer:
+        rank = _whole(query, "rank", least=0)
+        if rank is None:
+            raise BadQueryError("rank is missing; it is the number of a rank")
+        return self._pictures.rank(query.get("run"), query.get("group"), rank)
+
+    def _timeline(self, query: Query) -> Answer:
+        run, group, section = query.get("run"), query.get("group"), query.get("section", "")
+        if query.get("history", "0") not in ("0", "1"):
+            raise BadQueryError("history must be 0 or 1")
+        if query.get("history") == "1":
+            from_s, to_s = _seconds(query, "from_s", 0.0), _seconds(query, "to_s", math.inf)
+            return self._pictures.older(run, group, section, from_s, to_s)
+        after = _whole(query, "after", least=-1)
+        return self._pictures.timeline(run, group, section, -1 if after is None else after)
+
+    # --- events and files ------------------------------------------------------------------------
+
+    def _stream(self, head: Head) -> Response:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        media_type = "text/event-stream; charset=utf-8"
+        if head.method == "HEAD":
+            return Response(200, b"", media_type, headers)
+        try:
+            stream = self._events.open(read_query(head.query).get("run"))
+        except BadQueryError as error:
+            return self._failure(400, str(error), head)
+        if stream is None:
+            return self._failure(503, "too many pages listen; close one of them", head)
+        return Response(200, b"", media_type, headers, stream=stream)
+
+    def _file(self, head: Head) -> Response:
+        name = _INDEX if head.path == "/" else head.path.removeprefix(_FILES)
+        asset = page.asset(name)
+        if asset is None:
+            return self._failure(404, "the page has no such file", head)
+        is_text = asset.media_type.startswith(_ZIPPED_TYPES)
+
+        def zipped() -> bytes | None:
+            return _zipped_file(name) if is_text else None
+
+        etag = f"W/{asset.etag}"
+        response = conditional(head, asset.content, asset.media_type, etag, zipped)
+        response.headers = {**response.headers, **SECURITY_HEADERS}
+        return response
+
+
+@cache
+def _zipped_file(name: str) -> bytes:
+    """A file of the page, compressed once in the life of the process: files never change."""
+    asset = page.asset(name)
+    return b"" if asset is None else gzip.compress(asset.content, _FILE_LEVEL, mtime=0)
+
+
+def busy(response: Response) -> Response:
+    """Tells whoever asked when to ask again."""
+    response.headers = {**response.headers, "Retry-After": "1"}
+    return response
+
+
+def conditional(
+    head: Head,
+    body: bytes,
+    media_type: str,
+    etag: str,
+    zipped: Callable[[], bytes | None],
+) -> Response:
+    """The body, or its gzip where the client takes that, or 304 if it has it."""
+    headers = {**_CACHED, "ETag": etag}
+    if _has(head.headers.get("if-none-match", ""), etag):
+        return Response(304, b"", "", headers)
+    if accepts_gzip(head.headers.get("accept-encoding", "")):
+        small = zipped()
+        if small is not None and len(small) < len(body):
+            return Response(200, small, media_type, {**headers, "Content-Encoding": "gzip"})
+    return Response(200, body, media_type, headers)
+
+
+def accepts_gzip(accepted: str) -> bool:
+    """Whether an Accept-Encoding header takes gzip.
+
+    >>> accepts_gzip("br, gzip;q=0.5"), accepts_gzip("*, gzip;q=0"), accepts_gzip("")
+    (True, False, False)
+    """
+    parts = (part.partition(";") for part in accepted.lower().split(","))
+    weights = {name.strip(): weight.replace(" ", "").replace("\t", "") for name, _, weight in parts}
+    weight = weights.get("gzip", weights.get("*"))
+    return weight is not None and not _NO_WEIGHT.fullmatch(weight)
+
+
+def _has(known: str, etag: str) -> bool:
+    tags = {tag.strip().removeprefix("W/") for tag in known.split(",")}
+    return "*" in tags or etag.removeprefix("W/") in tags
+
+
+def read_query(text: str) -> dict[str, str]:
+    """The last value of every field.
+
+    Raises:
+        BadQueryError: there are too many of them.
+    """
+    try:
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
+    except ValueError as error:
+        raise BadQueryError(f"the query cannot be read: {error}") from None
+
+
+def _whole(query: Query, name: str, *, least: int) -> int | None:
+    text = query.get(name)
+    if text is None:
+        return None
+    if len(text) > 18 or not text.isascii() or not text.removeprefix("-").isdecimal():
+        raise BadQueryError(f"{name} must be a whole number of at least {least}")
+    value = int(text)
+    if value < least:
+        raise BadQueryError(f"{name} must be a whole number of at least {least}")
+    return value
+
+
+def _seconds(query: Query, name: str, default: float) -> float:
+    text = query.get(name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise BadQueryError(f"{name} must be a time in seconds since 1970")
+    return value

@@ -1,0 +1,400 @@
+"""Spans held until scoring has spoken, and what is then worth passing on.
+
+A receiver thread only hangs a request into a table. One thread of its own decides: it cuts the
+requests whose steps have been scored, keeps the spans that the rules name, and hands them to the
+forwarder as the bytes that came.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from otel_straggler.collector.forwarding.keep_rules import Known, Reach, WorldKey
+from otel_straggler.collector.forwarding.kept_traces import SETTLED_S, KeptTraces
+from otel_straggler.errors import InputError
+from otel_straggler.model.scores import WindowScores
+from otel_straggler.model.step_table import StepTimes
+from otel_straggler.model.verdict import RunVerdicts
+from otel_straggler.otlp.decode_json import message_from_json
+from otel_straggler.otlp.identity import Aliases
+from otel_straggler.otlp.slices import Bools, ScopeSlice, Slices, SpanOwners, Words, slices_of
+
+_log = logging.getLogger(__name__)
+
+FLAGGED, SLOW_STEP, ONE_IN, ROOT = "flagged", "slow_step", "one_in", "root"
+KEPT = {
+    FLAGGED: "kept: of a rank that a verdict or the newest window names",
+    SLOW_STEP: "kept: of a slow step",
+    ONE_IN: "kept: its trace is one in `forward.sample_one_in`",
+    ROOT: "kept: the root of a step's trace, made here",
+}
+"""Why a span was passed on; the first rule that names it counts."""
+NOT_SAMPLED, TRACE_FULL, NO_ROOM, UNREADABLE = "not_sampled", "trace_full", "no_room", "unreadable"
+LEFT_OUT = {
+    NOT_SAMPLED: "left out: no rule names it",
+    TRACE_FULL: "left out: `forward.max_trace_spans` of its trace were kept already",
+    NO_ROOM: "left out: `forward.max_held_bytes` were in use before its step was scored",
+    UNREADABLE: "left out: its request could not be cut; see the log",
+}
+"""Why a span was not."""
+
+_TICK_S = 0.25
+_CROWDED = 0.75
+"""Part of the budget beyond which the oldest are decided before scoring has spoken."""
+_OVERHEAD_BYTES = 512
+_MOST_AT_ONCE = 1_000_000
+_FEW = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingRules:
+    """What is kept.
+
+    Attributes:
+        one_in: one trace in so many, by its id, so that every collector keeps the same.
+        slow_ratio: steps that took so many times as long as the typical step of their run.
+        most_spans: of one trace.
+        held_bytes: of requests that wait for scoring.
+        hold_s: how long they wait at most.
+    """
+
+    one_in: int = 100
+    slow_ratio: float = 1.5
+    most_spans: int = 2_000
+    held_bytes: int = 256 * 1024 * 1024
+    hold_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """One trace request that waits.
+
+    Attributes:
+        body: decompressed.
+        is_json: whether it must be made protobuf first.
+        spans: how many are in it.
+        reaches: how far each of its sources has come.
+        at_s: when it came, on a monotonic clock.
+    """
+
+    body: bytes
+    is_json: bool
+    spans: int
+    reaches: tuple[Reach, ...]
+    at_s: float
+
+    @property
+    def size(self) -> int:
+        return len(self.body) + _OVERHEAD_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingCounts:
+    """Spans by what became of them, and what waits."""
+
+    kept: dict[str, int]
+    left_out: dict[str, int]
+    held_bytes: int
+
+
+class Sampler:
+    """Keeps what the rules name.
+
+    ``take`` may be called from any thread and never waits for a decision; ``tell_*`` is called by
+    the one that scores. All else happens on the sampler's own thread, or in :meth:`tick`.
+
+    Args:
+        rules: what is kept.
+        put: takes a request in binary protobuf, to be sent.
+        aliases: by which attributes a rank is known.
+        monotonic_s: clock.
+    """
+
+    def __init__(
+        self,
+        rules: SamplingRules,
+        put: Callable[[bytes], None],
+        aliases: Aliases | None = None,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._rules = rules
+        self._put = put
+        self._owners = SpanOwners(aliases)
+        self._now_s = monotonic_s
+        self._known = Known(rules.slow_ratio)
+        self._traces = KeptTraces(rules.most_spans)
+        self._held: OrderedDict[int, Held] = OrderedDict()
+        self._waits_for: dict[WorldKey, list[int]] = {}
+        self._due: list[int] = []
+        self._held_bytes = 0
+        self._deciding_bytes = 0
+        self._number = 0
+        self._kept: Counter[str] = Counter()
+        self._left_out: Counter[str] = Counter()
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._changed = threading.Condition()
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name="span-sampler", daemon=True)
+
+    # --- from other threads ------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def take(
+        self, body: bytes, reaches: tuple[Reach, ...], spans: int, *, is_json: bool = False
+    ) -> None:
+        """Hold a request. Cost: O(sources in it)."""
+        at_s = self._now_s()
+        held = Held(body=body, is_json=is_json, spans=spans, reaches=reaches, at_s=at_s)
+        with self._changed:
+            self._number += 1
+            self._held[self._number] = held
+            self._held_bytes += held.size
+            self._file(self._number, held)
+            room = self._rules.held_bytes - self._deciding_bytes
+            while self._held_bytes > room and len(self._held) > 1:
+                self._left_out[NO_ROOM] += self._remove(next(iter(self._held))).spans
+            if self._is_crowded():
+                self._changed.notify()
+
+    def tell_steps(self, times: Iterable[StepTimes]) -> None:
+        """Take how long steps took."""
+        self._known.note_steps(times)
+
+    def tell_windows(self, windows: Sequence[WindowScores], judged: RunVerdicts) -> None:
+        """Take closed windows of one run and its verdicts: what they cover can be decided."""
+        worlds = self._known.note_windows(windows, judged)
+        with self._changed:
+            for world in worlds:
+                for number in self._waits_for.pop(world, ()):
+                    held = self._held.get(number)
+                    if held is not None:
+                        self._file(number, held)
+            if self._due:
+                self._changed.notify()
+
+    def counts(self) -> SamplingCounts:
+        with self._changed:
+            return SamplingCounts(
+                kept=dict(self._kept), left_out=dict(self._left_out), held_bytes=self._in_memory()
+            )
+
+    def stop(self, deadline_s: float) -> None:
+        """Decide all that waits, and make the roots, within the deadline; the rest is counted."""
+        until_s = self._now_s() + deadline_s
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join(deadline_s)
+        if not self._thread.is_alive():
+            self.finish(until_s)
+
+    # --- the sampler's own thread ------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if not self._is_stopping and not self._due and not self._is_crowded():
+                    self._changed.wait(_TICK_S)
+                if self._is_stopping:
+                    return
+            try:
+                self.tick()
+            except Exception:  # noqa: BLE001 - logged; sampling goes on
+                _log.exception("sampling failed; it goes on with the next request")
+
+    def tick(self) -> None:
+        """Decide what is due, then make the roots of traces that have settled."""
+        now_s = self._now_s()
+        slow = self._known.slow_traces()
+        due = self._take_due(now_s)
+        due.reverse()
+        while due:  # what is decided is let go at once
+            held, is_early = due.pop()
+            self._decide_guarded(held, slow, now_s, is_early=is_early)
+            with self._changed:
+                self._deciding_bytes -= held.size
+        self._send_roots(now_s - SETTLED_S)
+        self._flush()
+
+    def finish(self, until_s: float) -> None:
+        """Decide all that waits, with what is known, and make all roots."""
+        slow = self._known.slow_traces()
+        with self._changed:
+            waiting = [self._remove(number) for number in list(self._held)]
+        for held in sorted(waiting, key=lambda held: not self._has_flagged(held)):
+            if self._now_s() < until_s:
+                self._decide_guarded(held, slow, self._now_s(), is_early=False)
+            else:
+                self._count(self._left_out, NO_ROOM, held.spans)
+        self._send_roots(float("inf"))
+        self._flush()
+
+    def _take_due(self, now_s: float) -> list[tuple[Held, bool]]:
+        """Those of flagged ranks first, so that nobody else fills their traces."""
+        taken: list[tuple[Held, bool]] = []
+        with self._changed:
+            due, self._due = self._due, []
+            taken += [(self._remove(n), False) for n in due if n in self._held]
+            while self._held:
+                number, held = next(iter(self._held.items()))
+                is_late = held.at_s + self._rules.hold_s <= now_s
+                if not is_late and not self._is_crowded():
+                    break
+                taken.append((self._remove(number), not is_late))
+            self._deciding_bytes = sum(held.size for held, _ in taken)
+        return sorted(taken, key=lambda item: not self._has_flagged(item[0]))
+
+    def _in_memory(self) -> int:
+        return self._held_bytes + self._deciding_bytes
+
+    def _is_crowded(self) -> bool:
+        return self._held_bytes > _CROWDED * self._rules.held_bytes
+
+    def _file(self, number: int, held: Held) -> None:
+        """Under the first world that has not come so far; as due if there is none."""
+        for reach in held.reaches:
+            if not self._known.has_passed(reach):
+                waiting = self._waits_for.setdefault(WorldKey.of(reach.source), [])
+                waiting.append(number)
+                if len(waiting) > 2 * len(self._held) + _FEW:  # of requests that are long gone
+                    waiting[:] = [n for n in waiting if n in self._held]
+                return
+        self._due.append(number)
+
+    def _remove(self, number: int) -> Held:
+        held = self._held.pop(number)
+        self._held_bytes -= held.size
+        if not self._held:
+            self._waits_for.clear()
+        return held
+
+    def _has_flagged(self, held: Held) -> bool:
+        return any(self._known.is_flagged(reach.source) for reach in held.reaches)
+
+    # --- deciding ----------------------------------------------------------------------------
+
+    def _decide_guarded(
+        self, held: Held, slow: frozenset[int], now_s: float, *, is_early: bool
+    ) -> None:
+        try:
+            self._decide(held, slow, now_s, NO_ROOM if is_early else NOT_SAMPLED)
+        except InputError:
+            self._count(self._left_out, UNREADABLE, held.spans)
+        except Exception:  # noqa: BLE001 - logged and counted; sampling goes on
+            _log.exception("a request could not be sampled")
+            self._count(self._left_out, UNREADABLE, held.spans)
+
+    def _decide(self, held: Held, slow: frozenset[int], now_s: float, otherwise: str) -> None:
+        slices = slices_of(_protobuf(held))
+        has_flagged = self._has_flagged(held)
+        masks: list[Bools] = []
+        for scope in slices.scopes:
+            traces = slices.traces_of(scope)
+            reasons = self._reasons(slices, scope, traces, slow, has_flagged=has_flagged)
+            masks.append(self._admitted(slices, scope, reasons, now_s))
+            named = sum(len(rows) for _, rows in reasons)
+            self._count(self._left_out, otherwise, len(scope) - named)
+        body = slices.rebuild(masks)
+        if body:
+            self._send(body)
+
+    def _reasons(
+        self,
+        slices: Slices,
+        scope: ScopeSlice,
+        traces: Words,
+        slow: frozenset[int],
+        *,
+        has_flagged: bool,
+    ) -> list[tuple[str, list[int]]]:
+        """The spans that each rule names, without those that a rule before it names."""
+        rules = [
+            (SLOW_STEP, _is_in(traces, slow)),
+            (ONE_IN, (traces[:, 1] % np.uint64(self._rules.one_in)) == 0),
+        ]
+        if has_flagged:
+            flagged = self._owners.of(slices, scope, self._known.is_flagged)
+            rules.insert(0, (FLAGGED, flagged))
+        free = traces.any(axis=1)
+        named = []
+        for reason, mask in rules:
+            mine = mask & free
+            free &= ~mine
+            named.append((reason, np.flatnonzero(mine).tolist()))
+        return named
+
+    def _admitted(
+        self,
+        slices: Slices,
+        scope: ScopeSlice,
+        reasons: list[tuple[str, list[int]]],
+        now_s: float,
+    ) -> Bools:
+        """Those for which their trace has room."""
+        mask = np.zeros(len(scope), bool)
+        if not any(rows for _, rows in reasons):
+            return mask
+        source = self._owners.source_of(slices.resources[scope.resource])
+        contents, ends = scope.contents.tolist(), scope.ends.tolist()
+        traces = slices.traces_of(scope).astype(">u8")
+        for reason, rows in reasons:
+            admitted = [row for row in rows if self._traces.admit(traces[row].tobytes())]
+            for row in admitted:
+                self._traces.note(slices.body[contents[row] : ends[row]], source, now_s)
+            mask[admitted] = True
+            self._count(self._kept, reason, len(admitted))
+            self._count(self._left_out, TRACE_FULL, len(rows) - len(admitted))
+        return mask
+
+    def _count(self, counter: Counter[str], what: str, spans: int) -> None:
+        if spans:
+            with self._changed:
+                counter[what] += spans
+
+    # --- sending -----------------------------------------------------------------------------
+
+    def _send_roots(self, settled_before_s: float) -> None:
+        before = self._traces.n_waiting
+        for body in self._traces.take_roots(settled_before_s):
+            self._send(body)
+        self._count(self._kept, ROOT, before - self._traces.n_waiting)
+
+    def _send(self, body: bytes) -> None:
+        """Requests in a row are one request: a repeated field goes on where it ended."""
+        if self._out and self._out_bytes + len(body) > _MOST_AT_ONCE:
+            self._flush()
+        self._out.append(body)
+        self._out_bytes += len(body)
+
+    def _flush(self) -> None:
+        if self._out:
+            self._put(b"".join(self._out))
+            self._out.clear()
+            self._out_bytes = 0
+
+
+def _protobuf(held: Held) -> bytes:
+    if not held.is_json:
+        return held.body
+    encoded: bytes = message_from_json(held.body, ExportTraceServiceRequest).SerializeToString()
+    return encoded
+
+
+def _is_in(traces: Words, wanted: frozenset[int]) -> Bools:
+    """Which spans are of one of the traces. Cost: O(distinct traces of the request)."""
+    if not wanted or not len(traces):
+        return np.zeros(len(traces), bool)
+    distinct, place = np.unique(traces[:, 1], return_inverse=True)
+    return np.array([word in wanted for word in distinct.tolist()], bool)[place.ravel()]

@@ -1,0 +1,407 @@
+"""What a history holds as bytes and text, and back: blobs, summaries of windows, verdicts.
+
+A blob is JSON's types and NumPy arrays, nested in dicts and lists. Inside one zlib stream lie the
+value as a line of JSON, in which an array is ``{"$": index}``, and the arrays as ``.npy`` files one
+after another. No pickle: reading makes numbers, text and arrays, whatever the bytes are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.detect.scores.formulas import relative_scores, slowdowns
+from otel_straggler.errors import InputError, UsageError, describe
+from otel_straggler.model.observation import Floats, Ints, Section
+from otel_straggler.model.scores import WindowScores
+from otel_straggler.model.verdict import CAUSES, Evidence, Scope, State, Verdict
+from otel_straggler.semconv import SECTION_KINDS
+
+Floats32: TypeAlias = npt.NDArray[np.float32]
+Codes: TypeAlias = npt.NDArray[np.int32]
+MAX_BLOB_BYTES: Final = 1 << 30
+"""Of what a blob holds when it is inflated."""
+_LEVEL: Final = 4
+"""A sixth of the time of zlib's default, for 2 % more bytes of noisy times."""
+
+
+# --- blobs --------------------------------------------------------------------------------------
+
+
+def encode_blob(value: Any) -> bytes:
+    """Pack a value. Tuples become lists, NumPy's single numbers Python's; NaN and infinities stay.
+
+    Equal values give equal bytes.
+
+    >>> decode_blob(encode_blob({"a": [1, None], "b": np.arange(3)}), where="example")
+    {'a': [1, None], 'b': array([0, 1, 2])}
+
+    Raises:
+        UsageError: something in it is of another type, a key is no text, it holds itself, or it
+            is larger than 1 GiB.
+
+    Cost: O(size); about 100 MB of arrays a second.
+    """
+    arrays: list[npt.NDArray[Any]] = []
+    file = io.BytesIO()
+    try:
+        text = json.dumps(_packed(value, arrays), separators=(",", ":"), default=_number)
+        file.write(text.encode("ascii") + b"\n")
+        for array in arrays:
+            np.save(file, array, allow_pickle=False)
+        if file.tell() > MAX_BLOB_BYTES:
+            raise ValueError(f"{file.tell()} bytes")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(
+            describe(
+                where="a blob",
+                value=str(error)[:200],
+                expected="numbers, text and arrays of them in dicts (with text as keys) and lists",
+                remedy="Give it in these types.",
+            )
+        ) from None
+    return zlib.compress(file.getvalue(), _LEVEL)
+
+
+def decode_blob(data: bytes, *, where: str) -> Any:
+    """Unpack what :func:`encode_blob` gave; arrays are writable and of this machine's byte order.
+
+    Every length is checked before memory is taken: 1 GiB at most, whatever the bytes are.
+
+    Args:
+        data: the blob.
+        where: file and key, for the error.
+
+    Raises:
+        InputError: it is damaged, or no blob.
+    """
+    try:
+        return _unpacked(_inflated(data))
+    except Exception as error:  # noqa: BLE001 - parsers of JSON and of .npy heads raise many kinds
+        raise InputError(
+            describe(
+                where=where,
+                value=f"{len(data)} bytes ({error})",
+                expected="a blob as it was written",
+                remedy="It is damaged or of another otel-straggler; what it held is not used.",
+            )
+        ) from None
+
+
+def _packed(value: Any, arrays: list[npt.NDArray[Any]]) -> Any:
+    if isinstance(value, np.ndarray):
+        _check_dtype(value.dtype)
+        arrays.append(value)
+        return {"$": len(arrays) - 1}
+    if isinstance(value, dict):
+        return {_key(key): _packed(each, arrays) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_packed(each, arrays) for each in value]
+    return value
+
+
+def _key(key: Any) -> str:
+    """A key of ours that begins with ``$`` gets one more, so that it is no array."""
+    if type(key) is not str:
+        raise TypeError(f"the key {key!r}")
+    return "$" + key if key.startswith("$") else key
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, np.bool_ | np.integer | np.floating):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} {value!r}")
+
+
+def _check_dtype(dtype: np.dtype[Any]) -> None:
+    if dtype.kind not in "biuf" or dtype.itemsize > 8:
+        raise TypeError(f"an array of {dtype}")
+
+
+def _inflated(data: bytes) -> bytes:
+    inflater = zlib.decompressobj()
+    payload = inflater.decompress(data, MAX_BLOB_BYTES)
+    if not inflater.eof or inflater.unused_data:
+        raise ValueError("it is cut off, too large, or followed by something")
+    return payload
+
+
+def _unpacked(payload: bytes) -> Any:
+    file = io.BytesIO(payload)
+    text = file.readline()
+    arrays = []
+    while file.tell() < len(payload):
+        arrays.append(_read_array(file, len(payload)))
+
+    def unpack(value: dict[str, Any]) -> Any:
+        if "$" not in value:
+            return {key.removeprefix("$"): each for key, each in value.items()}
+        (index,) = value.values()
+        if type(index) is not int or index < 0:
+            raise ValueError(f"the array {index!r}")
+        return arrays[index]
+
+    return json.loads(text, object_hook=unpack)
+
+
+def _read_array(file: io.BytesIO, end: int) -> npt.NDArray[Any]:
+    begin = file.tell()
+    version = np.lib.format.read_magic(file)
+    if version != (1, 0):
+        raise ValueError(f".npy of version {version}")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    _check_dtype(dtype)
+    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize > end - file.tell():
+        raise ValueError(f"an array of the shape {shape}")
+    file.seek(begin)
+    array: npt.NDArray[Any] = np.load(file, allow_pickle=False)
+    return array.astype(dtype.newbyteorder("="), copy=False)
+
+
+# --- windows ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WindowSummary:
+    """What a history keeps of a window: R ranks, S sections; NaN = no data or not comparable.
+
+    Numbers have 5 significant digits (16 bits of a float32).
+
+    Attributes:
+        run_id, job, group, attempt, first_step, last_step, start_ns, end_ns, world_size, closed_by,
+            n_steps: as in :class:`WindowScores`.
+        ranks: (R,) ascending.
+        nodes, roles: (R,) of each rank; devices may be empty text.
+        sections: (S,)
+        median_s, step_s, individual: (R, S)
+        count: (R, S) section runs.
+        gpu_relative, gpu_individual: (R,)
+        stragglers: (rank, section, kind of score, score), lowest score first.
+    """
+
+    run_id: str
+    job: str
+    group: str
+    attempt: int
+    first_step: int | None
+    last_step: int | None
+    start_ns: int
+    end_ns: int
+    world_size: int
+    closed_by: str
+    n_steps: int
+    ranks: Ints
+    nodes: tuple[str, ...]
+    roles: tuple[str, ...]
+    devices: tuple[str, ...]
+    sections: tuple[Section, ...]
+    median_s: Floats32
+    step_s: Floats32
+    individual: Floats32
+    count: Codes
+    gpu_relative: Floats32
+    gpu_individual: Floats32
+    stragglers: tuple[tuple[int, str, str, float], ...]
+
+    @property
+    def relative(self) -> Floats:
+        """(R, S) best rank's median / own median, within a role."""
+        return relative_scores(self.median_s.astype(np.float64), self._peers)
+
+    @property
+    def slowdown(self) -> Floats:
+        """(R, S) own median / median of the role."""
+        return slowdowns(self.median_s.astype(np.float64), self._peers)
+
+    @property
+    def _peers(self) -> npt.NDArray[np.int64]:
+        return _codes(self.roles)[1].astype(np.int64)
+
+
+def window_value(window: WindowScores) -> dict[str, Any]:
+    """For :func:`encode_blob`. Relative scores and slowdowns are made again from the medians.
+
+    Cost: O(ranks * sections).
+    """
+    nodes, node = _codes([s.node for s in window.sources])
+    roles, role = _codes([s.role for s in window.sources])
+    median_s = _rounded(window.section_median_s)
+    value = {
+        **{name: getattr(window, name) for name in _PLAIN},
+        "ranks": np.array([s.rank for s in window.sources], np.int64),
+        "nodes": nodes,
+        "node": node,
+        "roles": roles,
+        "role": role,
+        "devices": [s.device for s in window.sources],
+        "sections": [[s.name, s.kind, *([s.parent] if s.parent else [])] for s in window.sections],
+        "median_s": median_s,
+        "individual": _rounded(window.section_individual),
+        "count": window.section_count.astype(np.int32),
+        "stragglers": [
+            [s.source.rank, s.section, s.kind_of_score, s.score] for s in window.stragglers
+        ],
+    }
+    step_s = _rounded(window.section_step_s)
+    if not np.array_equal(step_s, median_s, equal_nan=True):  # as where it runs once in a step
+        value["step_s"] = step_s
+    for name in ("gpu_relative", "gpu_individual"):
+        if not np.isnan(column := getattr(window, name)).all():
+            value[name] = _rounded(column)
+    return value
+
+
+_PLAIN = (
+    "run_id", "job", "group", "attempt", "first_step", "last_step", "start_ns", "end_ns",
+    "world_size", "closed_by", "n_steps",
+)  # fmt: skip
+
+
+def read_window(value: Mapping[str, Any], *, where: str) -> WindowSummary:
+    """The summary from what a blob held.
+
+    Raises:
+        InputError: it is not what :func:`window_value` gives.
+    """
+    try:
+        summary = _summary(value)
+        _check(summary)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise InputError(
+            describe(
+                where=where,
+                value=f"{type(error).__name__}: {error}",
+                expected="the summary of a window",
+                remedy="It was written by another otel-straggler; leave it out.",
+            )
+        ) from None
+    return summary
+
+
+def _summary(value: Mapping[str, Any]) -> WindowSummary:
+    ranks: Ints = value["ranks"]
+    nothing = np.full(ranks.shape, np.nan, np.float32)
+    return WindowSummary(
+        **{name: value[name] for name in _PLAIN},
+        ranks=ranks,
+        nodes=tuple(value["nodes"][code] for code in value["node"].tolist()),
+        roles=tuple(value["roles"][code] for code in value["role"].tolist()),
+        devices=tuple(value["devices"]),
+        sections=tuple(Section(*section) for section in value["sections"]),
+        median_s=value["median_s"],
+        step_s=value.get("step_s", value["median_s"]),
+        individual=value["individual"],
+        count=value["count"],
+        gpu_relative=value.get("gpu_relative", nothing),
+        gpu_individual=value.get("gpu_individual", nothing),
+        stragglers=tuple(
+            (r, section, kind, score) for r, section, kind, score in value["stragglers"]
+        ),
+    )
+
+
+def _check(window: WindowSummary) -> None:
+    if type(window.n_steps) is not int:
+        raise TypeError(f"{window.n_steps!r} steps")
+    shape = len(window.ranks), len(window.sections)
+    lengths = {len(window.nodes), len(window.roles), len(window.devices)}
+    kinds = {section.kind for section in window.sections}
+    texts = {type(text) for s in window.sections for text in (s.name, s.kind, s.parent)}
+    if lengths != {shape[0]} or not kinds <= set(SECTION_KINDS) or not texts <= {str}:
+        raise ValueError(f"{lengths} names for {shape[0]} ranks, kinds {kinds}")
+    tables = (window.median_s, window.step_s, window.individual)
+    columns = (window.gpu_relative, window.gpu_individual)
+    for arrays, kind, expected in (
+        (tables, np.float32, shape),
+        ((window.count,), np.int32, shape),
+        (columns, np.float32, shape[:1]),
+        ((window.ranks,), np.int64, shape[:1]),
+    ):
+        for array in arrays:
+            if array.dtype != kind or array.shape != expected:
+                raise ValueError(f"a table of {array.dtype} {array.shape}; expected {expected}")
+
+
+def _codes(names: Sequence[str]) -> tuple[list[str], Codes]:
+    """A table of names, and for each name its place there."""
+    table: dict[str, int] = {}
+    codes = [table.setdefault(name, len(table)) for name in names]
+    return list(table), np.array(codes, np.int32)
+
+
+def _rounded(values: Floats) -> Floats32:
+    """To 16 significant bits: 0.001 % of a measured time is noise that cannot be compressed."""
+    with np.errstate(over="ignore"):
+        narrow = np.ascontiguousarray(values, np.float32)
+    bits = narrow.view(np.uint32)
+    half = np.uint32(0x7F) + ((bits >> np.uint32(8)) & np.uint32(1))
+    kept: Floats32 = ((bits + half) & np.uint32(0xFFFFFF00)).view(np.float32)
+    return np.where(np.isfinite(narrow), kept, narrow)
+
+
+# --- verdicts -----------------------------------------------------------------------------------
+
+_DEFAULTS: Final = {f.name: f.default for f in dataclasses.fields(Verdict)}
+_CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    "scope": get_args(Scope),
+    "state": get_args(State),
+    "cause": tuple(CAUSES),
+    "evidence": get_args(Evidence),
+}
+_WHOLE: Final = {"rank", "since_step", "confirmed_step", "at_step"}
+"""Whole numbers, or None."""
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """All fields by their names."""
+    values = dataclasses.asdict(verdict)
+    for name, value in values.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            values[name] = None
+    return json.dumps(values, separators=(",", ":"))
+
+
+def read_verdict(text: str, *, where: str) -> Verdict:
+    """The verdict of :func:`verdict_text`. Fields that a newer version added are left out.
+
+    Raises:
+        InputError: it is no verdict.
+    """
+    try:
+        values = json.loads(text)
+        known = {name: _typed(name, values[name]) for name in _DEFAULTS if name in values}
+        return Verdict(**known)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise InputError(
+            describe(
+                where=where,
+                value=text[:200],
+                expected=f"a verdict as JSON ({error})",
+                remedy="It is damaged; it is not shown.",
+            )
+        ) from None
+
+
+def _typed(name: str, value: Any) -> Any:
+    default = _DEFAULTS[name]
+    if name in _CHOICES and value not in _CHOICES[name]:
+        raise ValueError(f"{name} {value!r}")
+    if name in _WHOLE:
+        kinds: tuple[type, ...] = (int, type(None))
+    elif isinstance(default, float):
+        value = math.nan if value is None else float(value)
+        kinds = (float,)
+    else:
+        kinds = (str,) if default is dataclasses.MISSING else (type(default),)
+    if type(value) not in kinds:
+        raise ValueError(f"{name} {value!r}")
+    return value

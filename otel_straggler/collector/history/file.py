@@ -1,0 +1,374 @@
+"""The file of a history: opened or moved aside, written, kept within its limits."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from otel_straggler.collector.history.codec import (
+    decode_blob,
+    encode_blob,
+    verdict_text,
+    window_value,
+)
+from otel_straggler.collector.history.database import Database, Row, WriterLock
+from otel_straggler.collector.history.failures import Failures, Reason, reason_of
+from otel_straggler.errors import InputError, StragglerError
+from otel_straggler.model.scores import WindowScores
+from otel_straggler.model.verdict import Verdict
+
+_log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 60.0
+AGAIN_S: Final = 60.0
+"""From one try to open a file that could not be opened to the next."""
+_MAY_PASS: Final[frozenset[Reason]] = frozenset({"disk_full", "read_only", "io_error", "locked"})
+_SUMMARY_SHARE: Final = 8
+"""A summary takes one part in so many of the file at most."""
+MAX_CHANGES: Final = 10_000
+"""That may wait to be written."""
+_Encoded = TypeVar("_Encoded")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much is kept: what is older, or beyond the size, goes."""
+
+    keep_s: float
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What the last process left: states by key, those written last first."""
+
+    states: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The newest that is known of a run and group, made when it is written: on the thread of the
+    history, so that who hands it over does not wait.
+
+    Attributes:
+        run_id, job, group: what it is found by.
+        make: the value, of the types that a blob takes; called once at most.
+    """
+
+    run_id: str
+    job: str
+    group: str
+    make: Callable[[], dict[str, Any]]
+
+
+@dataclass(slots=True, kw_only=True)
+class Batch:
+    """What one transaction writes."""
+
+    windows: list[WindowScores] = field(default_factory=list)
+    changes: list[Verdict] = field(default_factory=list)
+    states: dict[str, Any] = field(default_factory=dict)
+    summaries: dict[tuple[str, str], Summary] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.windows) + len(self.changes) + len(self.states) + len(self.summaries)
+
+
+class HistoryFile:
+    """Nothing but ``open`` raises: what fails is counted and said. One thread at a time.
+
+    Attributes:
+        off: why nothing is kept, None while all is well.
+        size_bytes: of the file and its log.
+        oldest_at_s: when the oldest window or change was written.
+    """
+
+    def __init__(
+        self, path: Path, limits: Limits, failures: Failures, wall_s: Callable[[], float]
+    ) -> None:
+        self._path = path
+        self._limits = limits
+        self._failures = failures
+        self._wall_s = wall_s
+        self._lock = WriterLock(path)
+        self._database: Database | None = None
+        self._unwritten: list[Verdict] = []
+        self._unwritten_because: Reason = "error"
+        self._looked_at_s = float("-inf")
+        self._tried_at_s = float("-inf")
+        self._was_restored = False
+        self.off: Reason | None = "error"
+        self.size_bytes = 0
+        self.oldest_at_s: float | None = None
+
+    def open(self) -> Restored:
+        """Take the file and read what is to be restored.
+
+        Raises:
+            UnavailableError, ConfigError: see :meth:`History.open`.
+        """
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock.take()
+            restored = self._opened()
+            self._was_restored = True
+            return restored
+        except (sqlite3.Error, OSError) as error:
+            self._give_up(error)
+            return Restored()
+        except StragglerError:
+            self._lock.release()
+            raise
+
+    def keep(self, batch: Batch) -> None:
+        """Write all of it in one transaction, then make room. Changes of verdicts that cannot be
+        written are tried again with the next batch."""
+        batch.changes[:0] = self._unwritten
+        self._unwritten = []
+        if self._database is None:
+            self._failures.count(self.off or "error", len(batch))
+            self._try_again()
+            return
+        try:
+            if len(batch):
+                self._write(self._database, batch)
+                self._failures.recovered()
+                batch = Batch()
+            self._look(self._database)
+        except (sqlite3.Error, OSError) as error:
+            self._lose(batch, error)
+
+    def close(self) -> None:
+        """May be called twice."""
+        self._failures.count(self._unwritten_because, len(self._unwritten))
+        self._unwritten = []
+        database, self._database = self._database, None
+        if database is not None:
+            try:
+                database.close()
+            except sqlite3.Error as error:
+                self._failures.count(reason_of(error), 1, str(error))
+        self._lock.release()
+
+    def _try_again(self) -> None:
+        """Open it, if what was in the way may have passed: room on the disk, a folder that is there
+        again. What nobody has read since this process began is not written over."""
+        now_s = time.monotonic()
+        if self.off not in _MAY_PASS or now_s - self._tried_at_s < AGAIN_S:
+            return
+        self._tried_at_s = now_s
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock.take()
+            restored = self._opened()
+        except (sqlite3.Error, OSError, StragglerError) as error:
+            _log.debug("the history %s cannot be opened yet: %s", self._path, error)
+            self._let_go()
+            return
+        if restored.states and not self._was_restored:
+            self._let_go()
+            self.off = "unread"
+            self._failures.count(self.off, 1)
+            return
+        self._was_restored = True
+        self._failures.recovered()
+
+    def _let_go(self) -> None:
+        database, self._database = self._database, None
+        if database is not None:
+            with contextlib.suppress(sqlite3.Error):
+                database.close()
+        self._lock.release()
+
+    # --- opening ----------------------------------------------------------------------------
+
+    def _opened(self) -> Restored:
+        try:
+            self._database = database = Database(self._path)
+            self._look(database)
+            restored = Restored(states=self._states(database))
+            database.drop_damaged_summaries(self._is_whole)
+        except sqlite3.Error as error:
+            if reason_of(error) != "damaged":
+                raise
+            self._start_afresh(str(error))
+            restored = Restored()
+        self.off = None
+        return restored
+
+    def _states(self, database: Database) -> dict[str, Any]:
+        """What is damaged is left out: the others count all the same."""
+        found = {}
+        for key, blob in database.states():
+            try:
+                found[key] = decode_blob(blob, where=f"{self._path}: state {key}")
+            except InputError as error:
+                self._failures.count("damaged", 1, str(error))
+        return found
+
+    def _is_whole(self, run_id: str, blob: bytes) -> bool:
+        try:
+            decode_blob(blob, where=f"{self._path}: summary {run_id}")
+        except InputError as error:
+            self._failures.count("damaged", 1, str(error))
+            return False
+        return True
+
+    def _start_afresh(self, why: str) -> None:
+        """Move a damaged file aside, with its log, and begin a new one.
+
+        Raises:
+            OSError, sqlite3.Error: that is not possible either.
+        """
+        self._failures.count("damaged", 1, why)
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+        now = datetime.fromtimestamp(self._wall_s(), timezone.utc)
+        aside = f"{self._path.name}.damaged-{now:%Y%m%dT%H%M%SZ}"
+        for suffix in ("", "-wal", "-shm"):
+            file = self._path.with_name(self._path.name + suffix)
+            if file.exists():
+                file.rename(self._path.with_name(aside + suffix))
+        _log.warning("what is left of %s is now %s; a new history begins", self._path, aside)
+        self._database = Database(self._path)
+
+    def _reopen(self, database: Database) -> None:
+        """Go on with the file that has the name now: what is written would have none."""
+        self._failures.count("damaged", 1, "the file or its log was replaced or removed")
+        self._database = None
+        database.close()  # which brings the log into the file, if that is still the same
+        try:
+            self._database = Database(self._path)
+        except StragglerError as error:
+            self.off = "read_only"
+            self._failures.count(self.off, 1, str(error))
+            self.close()
+        except sqlite3.Error as error:
+            if reason_of(error) != "damaged":
+                self._give_up(error)
+            else:
+                self._start_afresh(str(error))
+
+    def _give_up(self, error: Exception) -> None:
+        """Nothing is kept until it can be opened again."""
+        self.off = reason_of(error)
+        self._tried_at_s = time.monotonic()
+        self._failures.count(self.off, 1, str(error))
+        self.close()
+
+    # --- writing ----------------------------------------------------------------------------
+
+    def _write(self, database: Database, batch: Batch) -> None:
+        states = {k: b for k, state in batch.states.items() for b in self._try(encode_blob, state)}
+        database.write(
+            windows=[row for window in batch.windows for row in self._try(_window_row, window)],
+            changes=[row for change in batch.changes for row in self._try(_change_row, change)],
+            states=self._small_enough(states),
+            summaries=self._small_summaries(batch),
+            now_ns=int(self._wall_s() * 1e9),
+        )
+
+    def _small_summaries(self, batch: Batch) -> list[Row]:
+        rows = [row for each in batch.summaries.values() for row in self._try(_summary_row, each)]
+        most = self._limits.max_bytes // _SUMMARY_SHARE
+        for row in (row for row in rows if len(row["blob"]) > most):
+            what = f"summary {row['run_id']}: {len(row['blob'])} bytes"
+            self._failures.count("too_large", 1, what)
+        return [row for row in rows if len(row["blob"]) <= most]
+
+    def _small_enough(self, blobs: dict[str, bytes]) -> dict[str, bytes]:
+        """One state must not push everything else out of the file."""
+        most = self._limits.max_bytes // 2
+        for key in [key for key, blob in blobs.items() if len(blob) > most]:
+            self._failures.count("too_large", 1, f"state {key}: {len(blobs.pop(key))} bytes")
+        return blobs
+
+    def _try(self, encode: Callable[[Any], _Encoded], value: Any) -> list[_Encoded]:
+        """One result, or none if it cannot be encoded: the others are written all the same."""
+        try:
+            return [encode(value)]
+        except Exception:  # noqa: BLE001 - logged and counted
+            self._failures.count("error", 1)
+            _log.exception("a part of the history could not be encoded")
+            return []
+
+    def _look(self, database: Database) -> None:
+        """Drop what is too old or too much, and measure."""
+        now_s = self._wall_s()
+        if abs(now_s - self._looked_at_s) >= LOOK_EVERY_S:
+            self._looked_at_s = now_s
+            if not self._path.exists():
+                self._start_afresh("the file is gone")
+                return
+            if database.is_elsewhere():
+                self._reopen(database)
+                return
+            if database.drop_older(int((now_s - self._limits.keep_s) * 1e9)):
+                database.shrink()
+        for key in database.keep_within(self._limits.max_bytes):
+            self._failures.count("too_large", 1, key)
+        oldest_at_ns = database.oldest_at_ns()
+        self.oldest_at_s = None if oldest_at_ns is None else oldest_at_ns / 1e9
+        self.size_bytes = sum(
+            file.stat().st_size
+            for suffix in ("", "-wal")
+            if (file := self._path.with_name(self._path.name + suffix)).exists()
+        )
+
+    def _lose(self, batch: Batch, error: Exception) -> None:
+        reason = reason_of(error)
+        self._unwritten, self._unwritten_because = batch.changes[-MAX_CHANGES:], reason
+        self._failures.count(reason, max(1, len(batch) - len(self._unwritten)), str(error))
+        if reason == "damaged":
+            try:
+                self._start_afresh(str(error))
+            except (sqlite3.Error, OSError) as second:
+                self._give_up(second)
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+def _window_row(window: WindowScores) -> Row:
+    """Cost: O(ranks * sections); about 3 ms per 1,000 ranks and 10 sections."""
+    names = ("attempt", "first_step", "last_step", "start_ns", "end_ns")
+    return {
+        **{name: getattr(window, name) for name in names},
+        "run_id": _text(window.run_id),
+        "job": _text(window.job),
+        "group": _text(window.group),
+        "ranks": len(window.sources),
+        "stragglers": len({s.source.rank for s in window.stragglers}),
+        "blob": encode_blob(window_value(window)),
+    }
+
+
+def _change_row(verdict: Verdict) -> Row:
+    return {
+        "run_id": _text(verdict.run_id),
+        "subject_id": _text(verdict.subject_id),
+        "at_ns": verdict.at_ns,
+        "verdict": verdict_text(verdict),
+    }
+
+
+def _summary_row(summary: Summary) -> Row:
+    return {
+        "run_id": _text(summary.run_id),
+        "job": _text(summary.job),
+        "group": _text(summary.group),
+        "blob": encode_blob(summary.make()),
+    }
+
+
+def _text(text: str) -> str:
+    """SQLite refuses what is no UTF-8, such as half a surrogate pair from somebody's JSON."""
+    return text.encode("utf-8", "replace").decode()

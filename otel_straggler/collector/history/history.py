@@ -1,0 +1,258 @@
+"""A history: what survives a restart of the collector, in one SQLite file with one writer."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from otel_straggler.collector.history.failures import Failures
+from otel_straggler.collector.history.file import (
+    LOOK_EVERY_S,
+    MAX_CHANGES,
+    Batch,
+    HistoryFile,
+    Limits,
+    Restored,
+    Summary,
+)
+from otel_straggler.model.scores import WindowScores
+from otel_straggler.model.verdict import Verdict
+
+_log = logging.getLogger(__name__)
+
+MiB: Final = 1024 * 1024
+DAY_S: Final = 86_400.0
+MAX_WAITING_BYTES: Final = 128 * MiB
+MAX_SUMMARIES: Final = 1_000
+_PATIENCE_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryCounts:
+    """What a history says about itself.
+
+    Attributes:
+        size_bytes: of the file and its log.
+        oldest_at_s: when the oldest window or verdict in it was written; None if there is none.
+        failures: things that were not kept, by reason.
+    """
+
+    size_bytes: int = 0
+    oldest_at_s: float | None = None
+    failures: Mapping[str, int] = field(default_factory=dict)
+
+
+class History:
+    """Keeps states, changes of verdicts, windows and summaries on a thread of its own.
+
+    ``put`` never waits for the disk. What cannot be kept is counted by reason and logged once per
+    reason; nothing but ``open`` raises.
+
+    Args:
+        path: the file; made, with its folder, if there is none.
+        keep_s: what is older goes.
+        max_bytes: size of the file; the oldest windows go first, then changes, summaries, states.
+        wall_s: clock.
+        max_waiting_bytes: that may wait to be written.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        keep_s: float = 7 * DAY_S,
+        max_bytes: int = 512 * MiB,
+        wall_s: Callable[[], float] = time.time,
+        max_waiting_bytes: int = MAX_WAITING_BYTES,
+    ) -> None:
+        resolved = Path(path).resolve()
+        self._failures = Failures(str(resolved))
+        limits = Limits(keep_s=keep_s, max_bytes=max_bytes)
+        self._file = HistoryFile(resolved, limits, self._failures, wall_s)
+        self._waiting = Waiting(max_waiting_bytes)
+        self._thread = threading.Thread(target=self._run, name="straggler-history", daemon=True)
+
+    def open(self) -> Restored:
+        """Take the file; what the last process left in it. A file that cannot be used is said and
+        counted, and nothing is kept; a damaged one is moved aside, and a new one begun.
+
+        Raises:
+            UnavailableError: another collector writes to it, or a newer otel-straggler has.
+            ConfigError: it is a database of another program.
+        """
+        restored = self._file.open()
+        self._thread.start()
+        return restored
+
+    def put(
+        self,
+        *,
+        windows: Sequence[WindowScores] = (),
+        changes: Sequence[Verdict] = (),
+        states: Mapping[str, Any] | None = None,
+        summaries: Sequence[Summary] = (),
+    ) -> None:
+        """Hand over; what is handed over together is written together. States, and what summaries
+        are made from, must not change afterwards. From any thread. Cost: microseconds."""
+        states = states or {}
+        if self._file.off is not None:
+            lost = len(windows) + len(changes) + len(states) + len(summaries)
+            self._failures.count(self._file.off, lost)
+        elif refused := self._waiting.put(windows, changes, states, summaries):
+            self._failures.count("queue_full", refused)
+
+    def refuse(self, key: str, why: str) -> None:
+        """A state that was restored says nothing to whom it was given, or a summary to who reads
+        it (``summary RUN``). From any thread."""
+        what = key if key.startswith("summary ") else f"state {key}"
+        self._failures.count("damaged", 1, f"{what}: {why}")
+
+    def flush(self, timeout_s: float = _PATIENCE_S) -> bool:
+        """Whether all that was put has been written, or counted, by then."""
+        return not self._thread.is_alive() or self._waiting.wait_until_idle(timeout_s)
+
+    def close(self, timeout_s: float = _PATIENCE_S) -> None:
+        """Write what waits, within the time, and let the file go. May be called twice."""
+        self._waiting.close()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        if not self._thread.is_alive():
+            self._file.close()
+        elif waiting := len(self._waiting):
+            self._failures.count("queue_full", waiting, "there was no time left to write it")
+
+    def counts(self) -> HistoryCounts:
+        """From any thread."""
+        return HistoryCounts(
+            size_bytes=self._file.size_bytes,
+            oldest_at_s=self._file.oldest_at_s,
+            failures=self._failures.counts(),
+        )
+
+    def _run(self) -> None:
+        while (batch := self._waiting.take(LOOK_EVERY_S)) is not None:
+            try:
+                self._file.keep(batch)
+            except Exception:  # noqa: BLE001 - the thread must outlive its mistakes
+                self._failures.count("error", max(1, len(batch)))
+                _log.exception("the history could not be written")
+
+
+# --- what waits to be written -------------------------------------------------------------------
+
+
+class Waiting:
+    """Between the thread that scores and the one that writes. A newer state of a key, or summary of
+    a run, takes the place of the one that waits; what is beyond a limit is not taken."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._batch = Batch()
+        self._bytes = 0
+        self._state_bytes: dict[str, int] = {}
+        self._is_closed = False
+        self._is_idle = True
+        self._changed = threading.Condition()
+
+    def put(
+        self,
+        windows: Sequence[WindowScores],
+        changes: Sequence[Verdict],
+        states: Mapping[str, Any],
+        summaries: Sequence[Summary] = (),
+    ) -> int:
+        """Never waits for a disk; returns how many things found no room."""
+        refused = 0
+        with self._changed:
+            for window in windows:
+                n_bytes = _bytes_of_window(window)
+                if self._has_room(n_bytes):
+                    self._batch.windows.append(window)
+                    self._bytes += n_bytes
+                else:
+                    refused += 1
+            for key, state in states.items():
+                refused += not self._take_state(key, state)
+            refused += self._take_changes(self._batch.changes, changes)
+            refused += sum(not self._take_summary(summary) for summary in summaries)
+            self._changed.notify_all()
+        return refused
+
+    def take(self, timeout_s: float) -> Batch | None:
+        """All that waits, maybe nothing after the time-out; None once closed and empty."""
+        with self._changed:
+            self._is_idle = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: len(self._batch) or self._is_closed, timeout_s)
+            if self._is_closed and not len(self._batch):
+                return None
+            taken, self._batch = self._batch, Batch()
+            self._bytes = 0
+            self._state_bytes.clear()
+            self._is_idle = not len(taken)
+            return taken
+
+    def __len__(self) -> int:
+        """Things that nobody has taken yet."""
+        with self._changed:
+            return len(self._batch)
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def wait_until_idle(self, timeout_s: float) -> bool:
+        """Whether all that was put has been taken, and the writer has come back for more."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_idle and not len(self._batch), timeout_s)
+
+    def _has_room(self, n_bytes: int) -> bool:
+        return self._bytes == 0 or self._bytes + n_bytes <= self._max_bytes
+
+    def _take_state(self, key: str, state: Any) -> bool:
+        self._bytes -= self._state_bytes.pop(key, 0)
+        self._batch.states.pop(key, None)
+        n_bytes = _bytes_of(state)
+        if not self._has_room(n_bytes):
+            return False
+        self._batch.states[key] = state
+        self._state_bytes[key] = n_bytes
+        self._bytes += n_bytes
+        return True
+
+    def _take_summary(self, summary: Summary) -> bool:
+        key, waiting = (summary.run_id, summary.group), self._batch.summaries
+        if key not in waiting and len(waiting) >= MAX_SUMMARIES:
+            return False
+        waiting[key] = summary
+        return True
+
+    @staticmethod
+    def _take_changes(into: list[Verdict], changes: Sequence[Verdict]) -> int:
+        room = max(0, MAX_CHANGES - len(into))
+        into.extend(changes[:room])
+        return max(0, len(changes) - room)
+
+
+def _bytes_of_window(window: WindowScores) -> int:
+    return _bytes_of([getattr(window, f.name) for f in fields(window)]) + 200 * len(window.sources)
+
+
+def _bytes_of(value: Any) -> int:
+    """Of the arrays, and a little for everything else."""
+    if isinstance(value, np.ndarray):
+        return int(value.nbytes)
+    children: Iterable[Any] = ()
+    if isinstance(value, dict):
+        children = value.values()
+    elif isinstance(value, list) and value and isinstance(value[0], dict | list | np.ndarray):
+        children = value
+    return 64 + sum(map(_bytes_of, children))

@@ -1,0 +1,216 @@
+"""A history as readers see it: a connection of their own, which cannot write."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from otel_straggler.collector.history.codec import (
+    WindowSummary,
+    decode_blob,
+    read_verdict,
+    read_window,
+)
+from otel_straggler.collector.history.database import check_version
+from otel_straggler.collector.history.failures import REASONS, reason_of
+from otel_straggler.errors import InputError, UnavailableError, describe
+from otel_straggler.model.verdict import Verdict
+
+_BUSY_S = 5.0
+_LEAST_BYTES = 512
+"""The smallest page of SQLite."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEntry:
+    """A run in a history; times are of the collector that wrote it."""
+
+    run_id: str
+    job: str
+    first_seen_ns: int
+    last_seen_ns: int
+    windows: int
+    changes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowEntry:
+    """A window in a history, without its tables; see :meth:`HistoryReader.window`."""
+
+    id: int
+    group: str
+    attempt: int
+    first_step: int | None
+    last_step: int | None
+    start_ns: int
+    end_ns: int
+    ranks: int
+    stragglers: int
+
+
+class HistoryReader:
+    """Reads while a collector writes; each question sees one moment.
+
+    Args:
+        path: of the file.
+        busy_s: how long to wait for a program that holds it.
+
+    Raises:
+        ConfigError, UnavailableError: there is no such file, it is no history, or a newer one.
+        InputError: (also of every method) the file is damaged.
+    """
+
+    def __init__(self, path: Path | str, *, busy_s: float = _BUSY_S) -> None:
+        self._path = Path(path)
+        self._busy_s = busy_s
+        self._connection = self._opened()
+
+    def __enter__(self) -> HistoryReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def runs(self) -> list[RunEntry]:
+        """All runs, those seen last at the end."""
+        rows = self._ask(
+            "SELECT run_id, job, first_seen_ns, last_seen_ns, "
+            "(SELECT count(*) FROM windows WHERE windows.run_id = runs.run_id), "
+            "(SELECT count(*) FROM changes WHERE changes.run_id = runs.run_id) "
+            "FROM runs ORDER BY last_seen_ns, run_id"
+        )
+        return [
+            RunEntry(
+                run_id=row[0],
+                job=row[1],
+                first_seen_ns=row[2],
+                last_seen_ns=row[3],
+                windows=row[4],
+                changes=row[5],
+            )
+            for row in rows
+        ]
+
+    def windows(self, run_id: str) -> list[WindowEntry]:
+        """The windows of a run in the order in which they were closed."""
+        rows = self._ask(
+            "SELECT id, group_name, attempt, first_step, last_step, start_ns, end_ns, ranks, "
+            "stragglers FROM windows WHERE run_id = ? ORDER BY id",
+            run_id,
+        )
+        return [
+            WindowEntry(
+                id=row[0],
+                group=row[1],
+                attempt=row[2],
+                first_step=row[3],
+                last_step=row[4],
+                start_ns=row[5],
+                end_ns=row[6],
+                ranks=row[7],
+                stragglers=row[8],
+            )
+            for row in rows
+        ]
+
+    def window(self, window_id: int) -> WindowSummary | None:
+        """Medians and scores of a window; None if it has been dropped meanwhile."""
+        rows = self._ask("SELECT blob FROM windows WHERE id = ?", window_id)
+        if not rows:
+            return None
+        where = f"{self._path}: window {window_id}"
+        return read_window(decode_blob(rows[0][0], where=where), where=where)
+
+    def summaries(self, run_id: str) -> dict[str, int]:
+        """The groups of a run of which there is a summary, with when it was written (ns)."""
+        question = "SELECT group_name, written_at_ns FROM summaries WHERE run_id = ? ORDER BY 1"
+        return dict(self._ask(question, run_id))
+
+    def summary(self, run_id: str, group: str) -> Any:
+        """The newest that was known of a run and group, as it was handed over; None without one.
+
+        Raises:
+            InputError: it is damaged.
+        """
+        question = "SELECT blob FROM summaries WHERE run_id = ? AND group_name = ?"
+        rows = self._ask(question, run_id, group)
+        return decode_blob(rows[0][0], where=f"{self._path}: summary {run_id}") if rows else None
+
+    def changes(self, run_id: str) -> list[Verdict]:
+        """The changes of all verdicts of a run, in order."""
+        question = "SELECT id, verdict FROM changes WHERE run_id = ? ORDER BY seq"
+        return [
+            read_verdict(text, where=f"{self._path}: change {number}")
+            for number, text in self._ask(question, run_id)
+        ]
+
+    def _ask(self, question: str, *values: str | int) -> list[Any]:
+        with _said(self._path):
+            return self._connection.execute(question, values).fetchall()
+
+    def _opened(self) -> sqlite3.Connection:
+        if not self._path.is_file():
+            raise _unreadable(self._path, "a folder" if self._path.is_dir() else "no file")
+        if self._path.stat().st_size < _LEAST_BYTES:
+            raise _unreadable(self._path, "an empty file, or the beginning of one")
+        with _said(self._path):
+            try:
+                return self._connected("mode=ro")
+            except sqlite3.OperationalError:
+                # A copy in a folder that cannot be written to, where SQLite cannot make its index.
+                if self._path.with_name(self._path.name + "-wal").exists():
+                    raise
+                return self._connected("mode=ro&immutable=1")
+
+    def _connected(self, how: str) -> sqlite3.Connection:
+        address = f"{self._path.resolve().as_uri()}?{how}"
+        connection = sqlite3.connect(address, uri=True, timeout=self._busy_s, isolation_level=None)
+        try:
+            check_version(connection, where=str(self._path))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+@contextmanager
+def _said(path: Path) -> Iterator[None]:
+    """SQLite's errors, in our words."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        reason = reason_of(error)
+        if reason == "damaged":
+            raise InputError(
+                describe(
+                    where=str(path),
+                    value=f"a file that SQLite cannot read ({error})",
+                    expected="a history of otel-straggler",
+                    remedy="Check the path. A collector that finds a damaged one moves it aside.",
+                )
+            ) from None
+        raise _unreadable(path, f"{REASONS[reason]} ({error})") from None
+
+
+def _unreadable(path: Path, value: str) -> UnavailableError:
+    return UnavailableError(
+        describe(
+            where=str(path),
+            value=value,
+            expected="a history that can be read",
+            remedy="Check the path, its permissions, and who uses it.",
+        )
+    )

@@ -1,0 +1,152 @@
+"""The handler behind every OTLP receiver: admit, decode, hand over to the worker, count."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from typing import Protocol
+
+from otel_straggler.collector.ingest.byte_budget import ByteBudget
+from otel_straggler.errors import InputError
+from otel_straggler.otlp.decode_metrics import MetricDecoder
+from otel_straggler.otlp.decode_spans import SpanDecoder
+from otel_straggler.otlp.identity import Aliases
+from otel_straggler.otlp.metric_rules import DecodedMetrics
+from otel_straggler.otlp.span_rules import DecodedSpans, SpanNames
+from otel_straggler.receive.handler import JSON, Answer, Request, Signal
+
+_BUSY = "too much waits to be scored; send it again later"
+
+
+class Consumer(Protocol):
+    """Takes what was received. Called from several threads; must not wait."""
+
+    def take_spans(self, spans: DecodedSpans, size: int) -> None:
+        """Spans to score; ``size`` bytes are reserved until the consumer releases them."""
+
+    def take_metrics(self, metrics: DecodedMetrics, size: int) -> None:
+        """HeartbeatTable of life; ``size`` bytes are reserved until the consumer releases them."""
+
+    def take_original(self, request: Request, spans: DecodedSpans | None) -> None:
+        """The request as it came, after it was taken; ``spans`` if it was one of traces."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakeCounts:
+    """Counters since the start.
+
+    Attributes:
+        answers: requests by (signal, answer).
+        fates: spans by outcome; see ``wire.span_rules``.
+        points: data points by use.
+        refused_gpu_times: GPU times on spans that make no sense.
+    """
+
+    answers: dict[tuple[str, str], int]
+    outcomes: dict[str, int]
+    points: dict[str, int]
+    refused_gpu_times: int = 0
+
+
+class Intake:
+    """Implements ``receive.handler.Handler``. One for all receivers of a collector.
+
+    A request is answered "ok" once its rows are with the consumer, and only then.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        admission: ByteBudget,
+        aliases: Aliases | None = None,
+        names: SpanNames | None = None,
+    ) -> None:
+        self._consumer = consumer
+        self._admission = admission
+        self._spans = SpanDecoder(aliases, names)
+        self._metrics = MetricDecoder(aliases)
+        self._lock = threading.Lock()
+        self._is_open = True
+        self._answers: Counter[tuple[str, str]] = Counter()
+        self._outcomes: Counter[str] = Counter()
+        self._points: Counter[str] = Counter()
+        self._refused_gpu_times = 0
+
+    def close(self) -> None:
+        """Refuse everything from now on: the collector is about to stop."""
+        self._is_open = False
+
+    def is_busy(self, signal: Signal) -> bool:
+        return not self._is_open or self._admission.is_full(signal)
+
+    def handle(self, request: Request) -> Answer:
+        """Take one request; never raises for what is in it."""
+        answer = self._take(request)
+        with self._lock:
+            self._answers[request.signal, answer.status] += 1
+        return answer
+
+    def count_answers(self, answers: dict[tuple[str, str], int]) -> None:
+        """Add answers by (signal, answer)."""
+        with self._lock:
+            self._answers.update(answers)
+
+    def counts(self) -> IntakeCounts:
+        with self._lock:
+            return IntakeCounts(
+                answers=dict(self._answers),
+                outcomes=dict(self._outcomes),
+                points=dict(self._points),
+                refused_gpu_times=self._refused_gpu_times,
+            )
+
+    def _take(self, request: Request) -> Answer:
+        if not self._is_open:
+            return Answer(status="stopping", message="the collector is shutting down")
+        size = len(request.body)
+        if not self._admission.reserve(size, request.signal):
+            return Answer(status="busy", message=_BUSY)
+        try:
+            answer, spans = self._hand_over(request, size)
+        except InputError as error:
+            self._admission.release(size)
+            return Answer(status="malformed", message=str(error))
+        except BaseException:
+            self._admission.release(size)
+            raise
+        self._consumer.take_original(request, spans)
+        return answer
+
+    def _hand_over(self, request: Request, size: int) -> tuple[Answer, DecodedSpans | None]:
+        body, is_json = request.body, request.content_type == JSON
+        if request.signal == "traces":
+            spans = self._spans.decode_json(body) if is_json else self._spans.decode(body)
+            self._count_spans(spans)
+            self._consumer.take_spans(spans, size)
+            return _partial(spans.rejected, "spans"), spans
+        if request.signal == "metrics":
+            metrics = self._metrics.decode_json(body) if is_json else self._metrics.decode(body)
+            self._count(self._points, metrics.points)
+            self._consumer.take_metrics(metrics, size)
+            return _partial(metrics.rejected, "data points"), None
+        self._admission.release(size)
+        return Answer(status="ok"), None
+
+    def _count_spans(self, spans: DecodedSpans) -> None:
+        with self._lock:
+            self._outcomes.update(spans.outcomes)
+            self._refused_gpu_times += spans.refused_gpu_times
+
+    def _count(self, counter: Counter[str], counts: dict[str, int]) -> None:
+        with self._lock:
+            counter.update(counts)
+
+
+def _partial(rejected: dict[str, int], what: str) -> Answer:
+    if not rejected:
+        return Answer(status="ok")
+    reasons = ", ".join(f"{reason}: {count}" for reason, count in sorted(rejected.items()))
+    return Answer(
+        status="ok", rejected=sum(rejected.values()), message=f"malformed {what}: {reasons}"
+    )

@@ -1,0 +1,202 @@
+"""The listening sockets of a collector, on one event loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Coroutine, Mapping
+from importlib import import_module
+from typing import Any, TypeVar
+
+from otel_straggler.collector.api.commands import Commands
+from otel_straggler.collector.ingest.intake import Intake
+from otel_straggler.collector.settings import CollectorSettings, parse_address
+from otel_straggler.errors import UnavailableError, describe
+from otel_straggler.receive.places import places
+from otel_straggler.receive.tokens import POLLS, TokenGuard
+
+_Result = TypeVar("_Result")
+_START_S = 30.0
+_PATIENCE_S = 1.0
+"""With a loop that decodes a request, or threads that do, when the deadline is over."""
+_MOST_ASKED_BYTES = 8_192
+MOST_PAGE_CONNECTIONS = 512
+"""Of the metrics address, which must not take the descriptors that ranks need; six a browser."""
+_MOST_HTTP, _MOST_GRPC = 4096, 2048
+_OF_DESCRIPTORS = {"http": 0.5, "grpc": 0.25, "pages": 0.1}
+"""Parts at most; the rest is for files, and for what we connect to."""
+
+
+class Servers:
+    """OTLP over HTTP and gRPC, and the metrics address.
+
+    ``start`` gives the addresses; ``stop_receiving`` and ``stop`` may be called in any state.
+    """
+
+    def __init__(
+        self, settings: CollectorSettings, handler: Intake, api: Any, commands: Commands
+    ) -> None:
+        from otel_straggler.receive import http1
+        from otel_straggler.receive.grpc import GrpcServer
+        from otel_straggler.receive.http import OtlpHttp
+
+        receivers = settings.receivers
+        limits = http1.HttpLimits(
+            body_bytes=receivers.max_body_bytes,
+            buffered_bytes=receivers.max_waiting_bytes,
+            connections=places(_MOST_HTTP, _OF_DESCRIPTORS["http"]),
+        )
+        self._otlp = OtlpHttp(
+            handler,
+            keep_raw=settings.forward.is_on and not settings.forward.is_sampled,
+            polls=_Polls(settings, commands) if settings.commands.enabled else None,
+        )
+        self._settings = settings
+        self._http = http1.HttpServer(self._otlp, limits)
+        self._api = api
+        asked = http1.HttpLimits(
+            body_bytes=_MOST_ASKED_BYTES,
+            connections=places(MOST_PAGE_CONNECTIONS, _OF_DESCRIPTORS["pages"]),
+        )
+        self._metrics = http1.HttpServer(api, asked)
+        self._grpc = GrpcServer(
+            handler,
+            max_bytes=receivers.max_body_bytes,
+            connections=places(_MOST_GRPC, _OF_DESCRIPTORS["grpc"]),
+            refused=lambda signal, answer: handler.count_answers({(signal, answer): 1}),
+        )
+        self._loop = new_loop()
+        self._thread = threading.Thread(target=self._run, name="straggler-servers", daemon=True)
+
+    @property
+    def http_answers(self) -> dict[tuple[str, int], int]:
+        """Answers of the OTLP/HTTP port by (signal, status), refusals by the head included."""
+        return self._otlp.answers
+
+    @property
+    def connections_cut(self) -> dict[str, int]:
+        """Connections that gave way to others, by address."""
+        return {"otlp_http": self._http.waiting.cut, "metrics": self._metrics.waiting.cut}
+
+    def start(self) -> dict[str, str]:
+        """Listen on all addresses; returns them with their real ports.
+
+        Raises:
+            UnavailableError: an address is taken, or a package is missing.
+        """
+        self._thread.start()
+        receivers = self._settings.receivers
+        try:
+            return {
+                "otlp_http": self._listen(self._http, receivers.otlp_http, "--otlp-http"),
+                "otlp_grpc": self._listen_grpc(receivers.otlp_grpc, "--otlp-grpc"),
+                "metrics": self._listen(self._metrics, self._settings.metrics.listen, "--metrics"),
+            }
+        except BaseException:
+            self.stop_receiving(0.0)
+            self.stop()
+            raise
+
+    def stop_receiving(self, deadline_s: float) -> None:
+        """Accept no more telemetry; requests that have begun are finished, within the deadline for
+        all ways together."""
+        until_s = time.monotonic() + deadline_s
+        try:
+            self._call(self._http.stop(deadline_s), deadline_s + _PATIENCE_S)
+        finally:
+            self._grpc.stop(max(0.0, until_s - time.monotonic()))
+
+    def stop(self) -> None:
+        """Stop the metrics address and the loop. A large request that is still being decoded is not
+        waited for: its sender was not answered, and has it."""
+        try:
+            self._call(self._metrics.stop(1.0), 1.0 + _PATIENCE_S)
+        finally:
+            self._api.close()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_PATIENCE_S)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
+
+    def _call(self, work: Coroutine[Any, Any, _Result], wait_s: float = _START_S) -> _Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(wait_s)
+
+    def _listen(self, server: Any, address: str, flag: str) -> str:
+        host, port = parse_address(address, where=flag)
+        try:
+            bound_host, bound_port = self._call(server.start(host, port))
+        except OSError as error:
+            raise _taken(flag, address, error) from None
+        return _joined(bound_host, bound_port)
+
+    def _listen_grpc(self, address: str, flag: str) -> str:
+        host, port = parse_address(address, where=flag)
+        try:
+            bound = self._grpc.start(host, port)
+        except OSError as error:
+            raise _taken(flag, address, error) from None
+        return _joined(host, bound)
+
+
+class _Polls:
+    """Ranks that ask what is wanted of them."""
+
+    def __init__(self, settings: CollectorSettings, commands: Commands) -> None:
+        self._guard = TokenGuard(settings.commands.token, POLLS)
+        self._commands = commands
+
+    def refusal(self, headers: Mapping[str, str]) -> tuple[int, str] | None:
+        return self._guard.refusal(headers)
+
+    def answer(self, query: str) -> bytes:
+        return self._commands.poll(query)
+
+
+def _taken(flag: str, address: str, error: OSError) -> UnavailableError:
+    return UnavailableError(
+        describe(
+            where=flag,
+            value=address,
+            expected="an address of this machine whose port is free",
+            remedy=f"Choose another port, or 0 for a free one ({error}).",
+        )
+    )
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def require_packages() -> None:
+    """Say which package is missing before anything fails half-way.
+
+    Raises:
+        UnavailableError: a package of the extra ``collector`` is not installed.
+    """
+    for name in ("httptools", "grpc"):
+        try:
+            import_module(name)
+        except ImportError as error:
+            msg = (
+                f"the collector needs the package {name}, which is not installed. "
+                "Install it with: pip install 'otel-straggler[collector]'"
+            )
+            raise UnavailableError(msg) from error
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's, where it is installed."""
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        return loop
+    return asyncio.new_event_loop()

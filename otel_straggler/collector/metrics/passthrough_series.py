@@ -1,0 +1,130 @@
+"""GPUs' sensors, kernels by name, checkpoints and what a run's time went to, as series.
+
+Sensors and kernels are the last to get room in a run's budget: ranks that are called slow keep
+theirs first, then the others in order. What does not fit is counted as folded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Final, TypeAlias
+
+from otel_straggler import semconv
+from otel_straggler.collector.metrics.families import Families, labels, rank_labels
+from otel_straggler.collector.metrics.score_series import Stragglers
+from otel_straggler.collector.metrics.verdict_series import RunLabels
+from otel_straggler.collector.runs.liveness import WorldStatus
+from otel_straggler.collector.runs.passthrough import Passthrough, RankKernels, RankNumbers
+from otel_straggler.model.rank import Source
+from otel_straggler.semconv import Metric
+
+_ALWAYS_SHOWN: Final = 100
+"""Ranks that are called slow and keep their series even where there is no room."""
+_MAX_NAME: Final = 200
+_Lines: TypeAlias = list[tuple[Metric, str, float]]
+
+
+def passthrough_of_run(worlds: Mapping[str, Passthrough], run: RunLabels) -> Families:
+    """What each group's time went to, by the rank that reported it last, and when its newest
+    checkpoint ended. Never folded: a dozen series."""
+    families = Families()
+    for _, its in sorted(worlds.items()):
+        ranks = [rank for _, rank in sorted(its.numbers.items())]
+        if not ranks:
+            continue
+        newest = max(ranks, key=lambda rank: rank.goodput_at_s)
+        source = newest.source
+        for (metric, values), value in newest.goodput():
+            text = labels(run_id=source.run_id, job_name=source.job, group=source.group)
+            own = labels(**dict(zip(metric.own_labels, values, strict=True)))
+            families.add(metric, ",".join(filter(None, (own, text, run.constant))), value)
+    for group, its in worlds.items():
+        if its.checkpoint_s is not None:
+            families.add(semconv.RUN_CHECKPOINT, run.of(group), its.checkpoint_s)
+    return families
+
+
+def passthrough_of_ranks(
+    worlds: Mapping[str, Passthrough],
+    status: Mapping[str, WorldStatus],
+    run: RunLabels,
+    budget: int,
+    straggling: Stragglers,
+) -> Families:
+    """Sensors, then kernels that took longest, of ranks of the newest attempt: rank by rank as far
+    as they fit into a budget of series."""
+
+    def is_there(source: Source) -> bool:
+        world = status.get(source.group)
+        return world is None or (world.attempt == source.attempt and source.rank in world.ranks)
+
+    in_order = [its for _, its in sorted(worlds.items())]
+    numbers = [rank for its in in_order for _, rank in sorted(its.numbers.items())]
+    kernels = [rank for its in in_order for _, rank in sorted(its.kernels.items())]
+    sensor_lines = [
+        (rank.source, lines)
+        for rank in numbers
+        if is_there(rank.source) and (lines := _sensor_lines(rank, run.constant))
+    ]
+    kernel_lines = [
+        (rank.source, _kernel_lines(rank, run.constant))
+        for rank in kernels
+        if is_there(rank.source)
+    ]
+    run_text = f"{labels(run_id=run.run_id)},{run.constant}"
+    families = _within(sensor_lines, budget, straggling, run_text)
+    families.extend(_within(kernel_lines, budget - len(families), straggling, run_text))
+    return families
+
+
+def _sensor_lines(rank: RankNumbers, constant: str) -> _Lines:
+    text = f"{rank_labels(rank.source)},{constant}"
+    return [
+        (m, f"{labels(**dict(zip(m.own_labels, values, strict=True)))},{text}", value)
+        for (m, values), value in rank.hardware()
+    ]
+
+
+def _kernel_lines(rank: RankKernels, constant: str) -> _Lines:
+    text = f"{rank_labels(rank.source)},{constant}"
+    lines: _Lines = []
+    for kernel, total in rank.longest():
+        named = {"kernel": _short(kernel.name), "kernel_class": kernel.kernel_class}
+        about = f"{labels(**named)},{text}"
+        lines.append((semconv.KERNEL_TIME, about, total.seconds))
+        lines.append((semconv.KERNEL_RUNS, about, total.runs))
+    return lines
+
+
+def _within(
+    lines: list[tuple[Source, _Lines]], budget: int, straggling: Stragglers, run_text: str
+) -> Families:
+    """All lines of a rank, or none."""
+    families, folded = Families(), Counter[Metric]()
+    slow = [each for each in lines if (each[0].group, each[0].rank) in straggling]
+    others = [each for each in lines if (each[0].group, each[0].rank) not in straggling]
+    room = budget - len({metric for _, of_rank in lines for metric, _, _ in of_rank})
+    for at, (_, of_rank) in enumerate([*slow, *others]):
+        has_room = len(families) + len(of_rank) <= room or at < min(len(slow), _ALWAYS_SHOWN)
+        for metric, text, value in of_rank:
+            folded[metric] += not has_room
+            if has_room:
+                families.add(metric, text, value)
+    for metric, count in folded.items():
+        about = labels(family=metric.prometheus_name)
+        families.add(semconv.COLLECTOR_SERIES_FOLDED, f"{about},{run_text}", count)
+    return families
+
+
+def _short(name: str) -> str:
+    """A label's value: kernels of templates have names of a thousand characters.
+
+    >>> _short("gemm"), len(_short("x" * 900)), _short("x" * 900) == _short("x" * 901)
+    ('gemm', 200, False)
+    """
+    if len(name) <= _MAX_NAME:
+        return name
+    digest = blake2b(name.encode("utf-8", "replace"), digest_size=4).hexdigest()
+    return f"{name[: _MAX_NAME - 10]}..{digest}"

@@ -1,0 +1,110 @@
+"""What the collector says about itself. Counters are read when somebody scrapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from otel_straggler import semconv
+from otel_straggler.collector.forwarding.sampling import KEPT, LEFT_OUT, SamplingCounts
+from otel_straggler.collector.history.history import HistoryCounts
+from otel_straggler.collector.ingest.intake import IntakeCounts
+from otel_straggler.collector.metrics.families import Families, constant_labels, labels
+from otel_straggler.collector.runs.section_histograms import SPANS_WIN
+from otel_straggler.collector.worker import UNSCORED, WorkerCounts
+from otel_straggler.detect.scores.settings import KERNEL_OUTCOMES as KERNEL_TIMES
+from otel_straggler.otlp.identity import NO_RANK
+from otel_straggler.otlp.section_rows import BASELINE, EMPTY, OVER_LIMIT, REPEATED
+from otel_straggler.otlp.span_rules import MALFORMED, ROW, SPAN_OUTCOMES, STEP
+from otel_straggler.semconv import Metric
+
+_FATE_OF = {ROW: "scored", STEP: "step", NO_RANK: "no_rank"}
+_SECTION_TIMES = ("scored", SPANS_WIN, BASELINE, REPEATED, EMPTY, OVER_LIMIT)
+_ROW_FATES = ("scored", "duplicate", "superseded", "late", UNSCORED)
+
+
+def self_families(
+    *,
+    collector_id: str,
+    cluster: str = "",
+    started_at_s: float,
+    waiting_bytes: int,
+    runs: int,
+    intake: IntakeCounts,
+    worker: WorkerCounts,
+    http_answers: Mapping[tuple[str, int], int],
+    forwarded: Mapping[str, int] | None,
+    forward_queue_bytes: int,
+    history: HistoryCounts | None = None,
+    sampling: SamplingCounts | None = None,
+    decisions: Mapping[tuple[str, str], int] | None = None,
+    commands: Mapping[tuple[str, str], int] | None = None,
+    notifications: Mapping[tuple[str, str], int] | None = None,
+    alert_failures: int = 0,
+    connections_cut: Mapping[str, int] | None = None,
+) -> Families:
+    """The collector's own series."""
+    families = Families()
+    constant = constant_labels(collector_id, cluster)
+
+    def add(metric: Metric, value: float, **extra: object) -> None:
+        families.add(metric, f"{labels(**extra)},{constant}" if extra else constant, value)
+
+    add(semconv.COLLECTOR_START, started_at_s)
+    add(semconv.COLLECTOR_QUEUE, waiting_bytes)
+    add(semconv.COLLECTOR_RUNS, runs)
+    for fate in SPAN_OUTCOMES:
+        group, reason = _named(fate)
+        add(semconv.COLLECTOR_SPANS, intake.outcomes.get(fate, 0), fate=group, reason=reason)
+    for use, count in sorted(intake.points.items()):
+        add(semconv.COLLECTOR_POINTS, count, use=use)
+    for (signal, answer), count in sorted(intake.answers.items()):
+        add(semconv.COLLECTOR_REQUESTS, count, signal=signal, answer=answer)
+    for (signal, status), count in sorted(http_answers.items()):
+        add(semconv.COLLECTOR_HTTP_ANSWERS, count, signal=signal, status=status)
+    for address, count in (connections_cut or {}).items():
+        add(semconv.COLLECTOR_CONNECTIONS_CUT, count, address=address)
+    add(semconv.COLLECTOR_GPU_TIMES_REFUSED, intake.refused_gpu_times)
+    add(semconv.COLLECTOR_FAILURES, worker.failures + alert_failures)
+    add(semconv.COLLECTOR_NAMES_FOLDED, worker.names_folded)
+    for what, count in worker.rejected.items():
+        add(semconv.COLLECTOR_TURNED_AWAY, count, what=what)
+    for row_fate in _ROW_FATES:
+        add(semconv.COLLECTOR_ROWS, worker.rows.get(row_fate, 0), fate=row_fate)
+    for fate in _SECTION_TIMES:
+        add(semconv.COLLECTOR_SECTION_TIMES, worker.section_times.get(fate, 0), fate=fate)
+    for fate in KERNEL_TIMES:
+        add(semconv.COLLECTOR_KERNEL_TIMES, worker.kernel_times.get(fate, 0), fate=fate)
+    for cause in ("complete", "grace", "idle", "end"):
+        add(semconv.COLLECTOR_WINDOWS, worker.windows.get(cause, 0), cause=cause)
+    if forwarded is not None:
+        add(semconv.COLLECTOR_FORWARD_QUEUE, forward_queue_bytes)
+        for outcome in ("sent", "refused", "dropped"):
+            add(semconv.COLLECTOR_FORWARDED, forwarded.get(outcome, 0), outcome=outcome)
+    if sampling is not None:
+        add(semconv.COLLECTOR_FORWARD_HELD, sampling.held_bytes)
+        for reason in KEPT:
+            kept = sampling.kept.get(reason, 0)
+            add(semconv.COLLECTOR_FORWARD_SPANS, kept, fate="kept", reason=reason)
+        for reason in LEFT_OUT:
+            left = sampling.left_out.get(reason, 0)
+            add(semconv.COLLECTOR_FORWARD_SPANS, left, fate="left_out", reason=reason)
+    for (action, cause), count in sorted((decisions or {}).items()):
+        add(semconv.COLLECTOR_DECISIONS, count, action=action, cause=cause)
+    for (verb, outcome), count in sorted((commands or {}).items()):
+        add(semconv.COLLECTOR_COMMANDS, count, verb=verb, outcome=outcome)
+    for (receiver, outcome), count in sorted((notifications or {}).items()):
+        add(semconv.COLLECTOR_NOTIFICATIONS, count, receiver=receiver, outcome=outcome)
+    if history is not None:
+        add(semconv.COLLECTOR_HISTORY_SIZE, history.size_bytes)
+        if history.oldest_at_s is not None:
+            add(semconv.COLLECTOR_HISTORY_OLDEST, history.oldest_at_s)
+        for why, count in history.failures.items():
+            add(semconv.COLLECTOR_HISTORY_FAILURES, count, reason=why)
+    return families
+
+
+def _named(fate: str) -> tuple[str, str]:
+    """Fate and reason of a span, as labels."""
+    if fate in _FATE_OF:
+        return _FATE_OF[fate], ""
+    return ("rejected" if fate in MALFORMED else "not_scored"), fate

@@ -1,0 +1,207 @@
+"""The answer where a run is stuck or lost."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from otel_straggler.collector.views.answer_type import (
+    Json,
+    Tone,
+    answer,
+    as_sentence,
+    command,
+    cost,
+    duration,
+)
+from otel_straggler.collector.views.first_failure import How, Standstill, standstill_of
+from otel_straggler.collector.views.hang_json import ranks_text, sentence
+from otel_straggler.collector.views.numbers import seconds
+from otel_straggler.collector.views.seen import Seen
+from otel_straggler.detect.hangs.detector import HangStatus
+from otel_straggler.detect.hangs.states import HangKind
+
+HANG_TEXTS: Final[dict[HangKind, str]] = {
+    "lost": "no sign of life",
+    "left_early": "ended while others still work",
+    "never_joined": "does not join the others",
+    "joined_but_stuck": "all wait in the same place",
+}
+HANG_ADVICE: Final[dict[HangKind, tuple[str, ...]]] = {
+    "lost": (
+        "Look at its host: are it, the process and any GPU still there (dmesg, nvidia-smi)?",
+        "Restart the run without that host, or let the launcher restart the rank.",
+    ),
+    "left_early": (
+        "Read the log of the rank that has ended: did its data run out, or another branch end it?",
+        "Restart the run once that is known.",
+    ),
+    "never_joined": (
+        "Take its stack, with the command below or py-spy dump on its host: what does it wait in?",
+        "Restart the run once that is known.",
+    ),
+    "joined_but_stuck": (
+        "Look at the network, the storage that all ranks share, and GPUs (XID errors).",
+        "Read the flight records of the ranks: otel-straggler hang DIR.",
+    ),
+}
+OTHER_ADVICE: Final[dict[How, tuple[str, ...]]] = {
+    "goes_on": (
+        "It is probably only cut off from this collector: run otel-straggler doctor on its host.",
+    ),
+    "unheard": (
+        "Ask the scheduler whether the job still runs.",
+        "If it does, run otel-straggler doctor on one of its hosts: nothing of it arrives here.",
+    ),
+}
+"""Where it is not known that all wait."""
+
+
+def hang_answer(seen: Seen, found: HangStatus) -> Json:
+    """Whom the run waits for, since when, what it costs, what to do."""
+    tone: Tone = "watch" if seen.is_acknowledged else "bad"
+    return answer(seen, tone, "hang", hang_headline(seen, found), **hang_facts(seen, found))
+
+
+def hang_facts(seen: Seen, found: HangStatus) -> Json:
+    """The fields of an answer that a hang fills, but for tone, kind and headline."""
+    kind = None if found.blame is None else found.blame.kind
+    culprits = _culprits(found)
+    stands = standstill_of(seen)
+    only = culprits[0] if len(culprits) == 1 else None
+    told: Json = {
+        "sentence": _sentence(seen, found, stands),
+        "scope": "rank" if only is not None else "run",
+        "rank": only,
+        "node": None if only is None else node_of(seen, only),
+        "section": None if only is None else _open_section(seen, only),
+        "since_step": _step(seen, culprits),
+        "since_s": None if stands is None else seconds(stands.since_s),
+        "cause": kind,
+        "cause_text": _cause_text(found),
+        "cost": _cost(seen, stands),
+        "evidence": "heartbeats",
+        "is_localised": bool(culprits),
+        "advice": _advice(kind, stands),
+        "commands": _commands(seen, kind, culprits),
+    }
+    return told
+
+
+def _cause_text(found: HangStatus) -> str | None:
+    if found.blame is None:
+        return None
+    is_alone = found.blame.kind == "joined_but_stuck" and len(found.ranks) == 1
+    return "its only rank does not get on" if is_alone else HANG_TEXTS[found.blame.kind]
+
+
+def hang_headline(seen: Seen, found: HangStatus, *, is_over: bool = False) -> str:
+    """Who keeps the run waiting, or kept it when it was last heard of."""
+    kind = None if found.blame is None else found.blame.kind
+    culprits = _culprits(found)
+    if found.state == "lost":
+        return "The whole run was silent" if is_over else "The whole run is silent"
+    if kind is None or (kind == "joined_but_stuck" and len(found.ranks) == 1):
+        return "The run made no progress" if is_over else "The run makes no progress"
+    if kind == "joined_but_stuck":
+        if is_over:
+            return "All ranks waited, and none got on"
+        return "All ranks wait, and none gets on"
+    who = ranks_text(culprits)
+    who = who[0].upper() + who[1:]
+    is_one = len(culprits) == 1
+    node = node_of(seen, culprits[0]) if is_one else None
+    where = f" on {node}" if node else ""
+    is_, does = ("is", "does") if is_one else ("are", "do")
+    if is_over:
+        is_, does = "was" if is_one else "were", "did"
+    return {
+        "lost": f"{who}{where} {is_} silent",
+        "left_early": f"{who}{where} ended before the others",
+        "never_joined": f"{who}{where} {does} not join the others",
+    }[kind]
+
+
+def _culprits(found: HangStatus) -> list[int]:
+    culprits: list[int] = [] if found.blame is None else found.ranks[found.blame.culprits].tolist()
+    return culprits
+
+
+def _cost(seen: Seen, stands: Standstill | None) -> Json:
+    """All ranks of the run while it stands still; what that has cost is in the total."""
+    is_idle = stands is not None and stands.how == "idle"
+    return cost(seen, 3600.0 * stands.n_idle if stands is not None and is_idle else None)
+
+
+def _sentence(seen: Seen, found: HangStatus, stands: Standstill | None) -> str:
+    said = [sentence(found) or as_sentence(hang_headline(seen, found))]
+    if stands is not None:
+        said.append(_standing(seen, stands))
+    if seen.is_acknowledged:
+        said.append("Somebody has taken note of it: nobody is called.")
+    return " ".join(said)
+
+
+def _standing(seen: Seen, stands: Standstill) -> str:
+    """For how long, and how many are idle; both counted from the last progress."""
+    since_s = max(seen.now_s - stands.since_s, 0.0)
+    lasting = duration(since_s) if math.isfinite(since_s) else "an unknown time"
+    if stands.how == "goes_on":
+        return f"So it has been for {lasting}, and the others go on without it."
+    if stands.how == "unheard":
+        return f"So it has been for {lasting}: it is dead, or cut off from this collector."
+    if stands.n_idle > 1:
+        who = "GPUs have" if seen.on_gpu else "ranks have"
+        return f"{stands.n_idle:,} {who} stood idle for {lasting}."
+    return f"Nothing has got on for {lasting}."
+
+
+def _advice(kind: HangKind | None, stands: Standstill | None) -> list[str]:
+    if stands is not None and stands.how in OTHER_ADVICE:
+        return list(OTHER_ADVICE[stands.how])
+    return list(HANG_ADVICE[kind or "lost"])
+
+
+def _commands(seen: Seen, kind: HangKind | None, culprits: list[int]) -> list[str]:
+    if not seen.is_live:
+        return []
+    group = ("--group", seen.group) if seen.group else ()
+    lines = []
+    if kind in ("never_joined", "joined_but_stuck", "left_early"):
+        ranks = [word for rank in culprits[:4] for word in ("--rank", str(rank))]
+        if kind != "never_joined":
+            ranks = []
+        lines.append(command("hang", "ask", "dump_stacks", *ranks, *group, seen=seen))
+    subject = f"hang:{seen.group}" if seen.group else "hang"
+    lines.append(command("verdict", "dismiss", subject, "--reason", "WHY", seen=seen))
+    return lines
+
+
+def node_of(seen: Seen, rank: int) -> str | None:
+    """Where a rank is; None if nobody told."""
+    for part in (seen.signs, seen.table):
+        if part is not None:
+            for at in (part.ranks == rank).nonzero()[0].tolist():
+                if part.nodes[at]:
+                    return str(part.nodes[at])
+    return None
+
+
+def _open_section(seen: Seen, rank: int) -> str | None:
+    if seen.signs is None:
+        return None
+    places = (seen.signs.ranks == rank).nonzero()[0].tolist()
+    return str(seen.signs.open_section[places[0]]) or None if places else None
+
+
+def _step(seen: Seen, culprits: list[int]) -> int | None:
+    """How far those came whom the run waits for."""
+    if seen.signs is None or not culprits:
+        return None
+    wanted = set(culprits)
+    steps = [
+        step
+        for rank, step in zip(seen.signs.ranks.tolist(), seen.signs.step.tolist(), strict=True)
+        if rank in wanted and step >= 0
+    ]
+    return min(steps) if steps else None

@@ -1,0 +1,157 @@
+"""The picture of one world, as ``/v1/run`` and a report have it; docs/reference/http-api.md says
+what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from otel_straggler.collector.views.answer import answer_of
+from otel_straggler.collector.views.hang_json import hang_json
+from otel_straggler.collector.views.heat import heat_json
+from otel_straggler.collector.views.numbers import rounded
+from otel_straggler.collector.views.ranks import ShownRanks
+from otel_straggler.collector.views.run_json import run_json
+from otel_straggler.collector.views.seen import Seen
+from otel_straggler.collector.views.timeline import Column
+from otel_straggler.collector.views.verdict_json import decisions_json, judged_part, verdicts_json
+from otel_straggler.collector.views.verdict_json import run_json as worlds_json
+from otel_straggler.model.alert import Maintenance
+from otel_straggler.semconv import FORMAT_VERSION
+
+Json: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maker:
+    """Who makes pictures.
+
+    Attributes:
+        collector: its name; empty for a report.
+        version: of this package.
+        started_at_s: another one means that another process answers.
+    """
+
+    collector: str = ""
+    version: str
+    started_at_s: float | None = None
+
+    def head(self, now_s: float) -> Json:
+        """What every answer begins with."""
+        return {
+            "schema_version": FORMAT_VERSION,
+            "collector": self.collector or None,
+            "version": self.version,
+            "started_at_s": None if self.started_at_s is None else round(self.started_at_s, 3),
+            "now_s": round(now_s, 3),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineEnds:
+    """Which columns ``/v1/timeline`` has; None and 0 if there are none."""
+
+    first: int | None = None
+    last: int | None = None
+    n_columns: int = 0
+
+    @classmethod
+    def of(cls, columns: Sequence[Column]) -> TimelineEnds:
+        if not columns:
+            return cls()
+        return cls(first=columns[0].seq, last=columns[-1].seq, n_columns=len(columns))
+
+
+def picture_json(
+    seen: Seen,
+    maker: Maker,
+    *,
+    snapshot: str = "",
+    next_look_s: float = 1.0,
+    timeline: TimelineEnds | None = None,
+    now_s: float | None = None,
+) -> Json:
+    """The whole picture. Cost: O(R S); see docs/reference/http-api.md for how long that takes.
+
+    Args:
+        seen: what is known.
+        maker: who says it.
+        snapshot: changes when the content does.
+        next_look_s: how often a page may ask for it.
+        timeline: which columns there are.
+        now_s: when this is said, of a run that was seen last long ago.
+    """
+    now_s = seen.now_s if now_s is None else now_s
+    ranks = ShownRanks(seen, later_s=max(now_s - seen.now_s, 0.0))
+    shown, left_out = verdicts_json(
+        seen.current,
+        seen.changes,
+        seen.judged.silenced,
+        is_over=seen.has_ended,
+        attempt=seen.attempt,
+        clock_s=seen.clock_s,
+    )
+    ends = timeline or TimelineEnds()
+    return {
+        **maker.head(now_s),
+        "snapshot": snapshot,
+        "next_look_s": next_look_s,
+        "run": run_json(seen),
+        "answer": answer_of(seen),
+        "verdicts": shown,
+        "verdicts_left_out": left_out,
+        "hangs": _hangs(seen),
+        "alerts": list(seen.alerts),
+        "decisions": _decisions(seen),
+        "maintenance": [_maintenance(each) for each in seen.maintenance],
+        "ranks": ranks.as_json(),
+        **_sections(seen, ranks),
+        "heat": heat_json(seen, ranks.ranks),
+        **_ledger(seen),
+        "timeline": {"first": ends.first, "last": ends.last, "n_columns": ends.n_columns},
+    }
+
+
+def _hangs(seen: Seen) -> list[Json]:
+    if seen.found is None:
+        return []
+    return [hang_json(seen.group, seen.found, is_acknowledged=seen.is_acknowledged)]
+
+
+def _decisions(seen: Seen) -> list[Json]:
+    of_group = judged_part(seen.judged, group=seen.group, rank=None, is_its_node=lambda _: True)
+    return decisions_json(of_group)
+
+
+def _maintenance(each: Maintenance) -> Json:
+    return {
+        "node": each.node,
+        "reason": each.reason,
+        "by": each.by or None,
+        "until_s": round(each.until_ns / 1e9, 3),
+    }
+
+
+def _sections(seen: Seen, ranks: ShownRanks) -> Json:
+    """What sections there are, and how slow every rank is in each."""
+    table = seen.table
+    if table is None:
+        nothing: list[float | None] = [None] * len(ranks)
+        return {"sections": [], "slowdowns": {"overall": nothing, "by_section": []}}
+    found = table.slowdowns
+    return {
+        "sections": [{"name": s.name, "kind": s.kind} for s in table.sections],
+        "slowdowns": {
+            "overall": rounded(ranks.of_table(found.overall)),
+            "by_section": [
+                rounded(ranks.of_table(found.by_section[:, at]))
+                for at in range(len(table.sections))
+            ],
+        },
+    }
+
+
+def _ledger(seen: Seen) -> Json:
+    told = worlds_json([] if seen.world is None else [seen.world], None)
+    return {"ledger": told["ledger"], "waits": told["waits"]}

@@ -1,0 +1,186 @@
+"""One rank in detail, as ``/v1/rank`` has it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from otel_straggler.collector.views.numbers import from_bytes, number, peers_of, rounded
+from otel_straggler.collector.views.page_json import Maker
+from otel_straggler.collector.views.ranks import MISSING, UNKNOWN, row_of
+from otel_straggler.collector.views.seen import RankTable, Seen
+from otel_straggler.collector.views.timeline import Column, spread
+from otel_straggler.collector.views.verdict_json import decisions_json, judged_part, verdicts_json
+from otel_straggler.detect.scores.medians import median_of_peers
+
+Json: TypeAlias = dict[str, Any]
+
+
+def is_known(seen: Seen, rank: int) -> bool:
+    """Whether the rank was heard of, scored, or expected."""
+    return any(row_of(part, rank) is not None for part in (seen.signs, seen.table, seen.found))
+
+
+def rank_json(
+    seen: Seen,
+    rank: int,
+    columns: Sequence[Column],
+    maker: Maker,
+    *,
+    now_s: float | None = None,
+) -> Json:
+    """Cost: O(R S) for the medians of its peers, and O(columns).
+
+    Args:
+        columns: of the timeline, oldest first.
+        now_s: when this is said, of a run that was seen last long ago.
+    """
+    judged = judged_part(
+        seen.judged, group=seen.group, rank=rank, is_its_node=_node(seen, rank).__eq__
+    )
+    now_s = seen.now_s if now_s is None else now_s
+    shown, _ = verdicts_json(
+        judged.current,
+        judged.changes,
+        judged.silenced,
+        is_over=seen.has_ended,
+        attempt=seen.attempt,
+        clock_s=seen.clock_s,
+    )
+    return {
+        **maker.head(now_s),
+        "run_id": seen.run_id,
+        "group": seen.group,
+        "rank": rank,
+        "node": _node(seen, rank) or None,
+        "role": _told(seen, rank, "roles") or None,
+        "parallel": dict(_told(seen, rank, "parallels") or ()),
+        **_signs(seen, rank, max(now_s - seen.now_s, 0.0)),
+        **_scores(seen.table, rank),
+        "waits": _waits(seen, rank),
+        "verdicts": shown,
+        "decisions": decisions_json(judged),
+        "history": history_json(columns, rank),
+        "commands": _commands(seen, rank),
+    }
+
+
+def history_json(columns: Sequence[Column], rank: int) -> Json:
+    """The slowdowns of a rank over time, all sections together first (its name is empty)."""
+    names = list(dict.fromkeys(name for column in reversed(columns) for name in column.sections))
+    only = np.array([rank], np.int32)
+    return {
+        "columns": [column.as_json() for column in columns],
+        "sections": ["", *names],
+        "slowdowns": [
+            rounded(from_bytes(spread(columns, name, only)[:, 0])) for name in ("", *names)
+        ],
+    }
+
+
+def _told(seen: Seen, rank: int, name: str) -> Any:
+    """What the rank, or else its scores, told of itself."""
+    for part in (seen.signs, seen.table):
+        row = row_of(part, rank)
+        if row is not None and getattr(part, name)[row]:
+            return getattr(part, name)[row]
+    return None
+
+
+def _node(seen: Seen, rank: int) -> str:
+    return str(_told(seen, rank, "nodes") or "")
+
+
+def _signs(seen: Seen, rank: int, later_s: float) -> Json:
+    signs, found = seen.signs, seen.found
+    row, at = row_of(signs, rank), row_of(found, rank)
+    state = UNKNOWN
+    if found is not None and at is not None:
+        state = MISSING if row is None else found.state_of(rank)
+    device = _told(seen, rank, "devices") or None
+    gpu: Json = {"tier": None, "reason": None, "uuid": device, "model": None}
+    if signs is not None and row is not None and signs.models:
+        gpu["model"] = signs.models[row] or None
+    told: Json = {
+        "state": state,
+        "step": None,
+        "heartbeat_age_s": None,
+        "progress_age_s": None,
+        "open_section": None,
+        "gpu": gpu,
+        "dropped": {},
+    }
+    if signs is None or row is None:
+        return told
+    if signs.gpu_tier:
+        gpu |= {"tier": signs.gpu_tier[row] or None, "reason": signs.gpu_reason[row] or None}
+    step = int(signs.step[row])
+    return told | {
+        "step": step if step >= 0 else None,
+        "heartbeat_age_s": number(float(signs.heartbeat_age_s[row]) + later_s, 4),
+        "progress_age_s": number(float(signs.progress_age_s[row]) + later_s, 4),
+        "open_section": signs.open_section[row] or None,
+        "dropped": dict(signs.dropped[row]) if signs.dropped else {},
+    }
+
+
+def _scores(table: RankTable | None, rank: int) -> Json:
+    row = row_of(table, rank)
+    if table is None or row is None:
+        return {"sections": [], "gpu_relative": None, "gpu_individual": None}
+    peers_step_s = median_of_peers(table.step_s, peers_of(table.roles))
+    n_peers = _n_peers(table, row)
+    by_section = table.slowdowns.by_section
+    of_gpu = table.gpu_section_relative, table.gpu_section_individual
+    sections = [
+        {
+            "name": section.name,
+            "kind": section.kind,
+            "median_s": number(float(table.median_s[row, at])),
+            "step_s": number(float(table.step_s[row, at])),
+            "peers_step_s": number(float(peers_step_s[row, at])),
+            "n_peers": n_peers[at],
+            "slowdown": number(float(by_section[row, at])),
+            "relative_score": number(float(table.relative[row, at])),
+            "individual_score": number(float(table.individual[row, at])),
+            "gpu_relative": None if of_gpu[0] is None else number(float(of_gpu[0][row, at])),
+            "gpu_individual": None if of_gpu[1] is None else number(float(of_gpu[1][row, at])),
+            "count": int(table.count[row, at]),
+        }
+        for at, section in enumerate(table.sections)
+    ]
+    return {
+        "sections": sections,
+        "gpu_relative": number(float(table.gpu_relative[row])),
+        "gpu_individual": number(float(table.gpu_individual[row])),
+    }
+
+
+def _n_peers(table: RankTable, row: int) -> list[int]:
+    """(S,) other ranks of its role that have times of a section."""
+    code = peers_of(table.roles)
+    others = code == code[row]
+    others[row] = False
+    found: list[int] = np.isfinite(table.step_s[others]).sum(axis=0).tolist()
+    return found
+
+
+def _waits(seen: Seen, rank: int) -> Json | None:
+    waits = () if seen.world is None else seen.world.waits
+    for each in waits:
+        if each.rank == rank:
+            return {"caused_s": number(each.caused_s), "suffered_s": number(each.suffered_s)}
+    return None
+
+
+def _commands(seen: Seen, rank: int) -> list[str]:
+    run = ["--run", seen.run_id]
+    group = ["--group", seen.group] if seen.group else []
+    ask = ["otel-straggler", "hang", "ask", "dump_stacks", "--rank", str(rank), *group, *run]
+    lines = [shlex.join(ask)] if seen.is_live else []
+    if any(verdict.rank == rank for verdict in seen.current):
+        lines.insert(0, shlex.join(["otel-straggler", "verdict", "explain", str(rank), *run]))
+    return lines

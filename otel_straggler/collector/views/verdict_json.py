@@ -1,0 +1,277 @@
+"""Layer 2 in the report: every change of a verdict, and what a run loses.
+
+Keys are those that scripts rely on; what is not known is null.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+from otel_straggler.collector.views.numbers import seconds
+from otel_straggler.detect.verdicts.sentences import sentence
+from otel_straggler.model.verdict import (
+    CALLED_SLOW,
+    RankWaits,
+    RunVerdicts,
+    SectionCost,
+    Verdict,
+    WorldSummary,
+    cause_text,
+)
+
+Json: TypeAlias = dict[str, Any]
+
+
+def verdict_json(verdict: Verdict) -> Json:
+    """One change of state."""
+    return {
+        "subject_id": verdict.subject_id,
+        "scope": verdict.scope,
+        "rank": verdict.rank,
+        "node": verdict.node or None,
+        "role": verdict.role or None,
+        "section": verdict.section or None,
+        "cause": verdict.cause,
+        "state": verdict.state,
+        "evidence": verdict.evidence,
+        "slowdown": _nullable(verdict.slowdown),
+        "since_step": verdict.since_step,
+        "confirmed_step": verdict.confirmed_step,
+        "confidence": _nullable(verdict.confidence),
+        "gpu_seconds_lost_per_hour": _nullable(verdict.gpu_seconds_lost_per_hour),
+        "sentence": verdict.sentence,
+        "group": verdict.group,
+        "attempt": verdict.attempt,
+        "at_step": verdict.at_step,
+        "at_ns": verdict.at_ns,
+        "began": verdict.began,
+        "n_peers": verdict.n_peers,
+        "own_s": _nullable(verdict.own_s),
+        "peers_s": _nullable(verdict.peers_s),
+        "pages": verdict.pages,
+        "is_localised": verdict.is_localised,
+        "cause_text": cause_text(verdict.cause, on_gpu=verdict.is_on_gpu),
+        "on_gpu": verdict.is_on_gpu,
+        "detail": verdict.detail or None,
+    }
+
+
+def decisions_json(judged: RunVerdicts) -> list[Json]:
+    """What people have decided, oldest first; ``is_in_force`` on the newest of a subject that
+    is silenced by it."""
+    newest = {decision.subject_id: decision for decision in judged.decisions}
+    return [
+        {
+            "action": decision.action,
+            "subject_id": decision.subject_id,
+            "reason": decision.reason,
+            "by": decision.by or None,
+            "at_ns": decision.at_ns,
+            "until_ns": decision.until_ns,
+            "cause": decision.cause,
+            "is_in_force": decision.subject_id in judged.silenced
+            and newest[decision.subject_id] is decision,
+        }
+        for decision in judged.decisions
+    ]
+
+
+def run_json(worlds: Sequence[WorldSummary], coverage: float | None) -> Json:
+    """The block ``run``: the world that loses most, and under ``worlds`` every world by group.
+
+    Args:
+        worlds: one summary per group; empty while layer 2 has said nothing.
+        coverage: of the newest window, where layer 2 does not know it; None if nobody does.
+    """
+    dearest = dearest_world(worlds)
+    shown = _world(dearest or WorldSummary(run_id=""))
+    if dearest is None:
+        shown["gpu_seconds_lost"] = None
+    if shown["coverage"] is None:
+        shown["coverage"] = coverage
+    shown["worlds"] = {world.group: _world(world) for world in worlds}
+    return shown
+
+
+def dearest_world(worlds: Sequence[WorldSummary]) -> WorldSummary | None:
+    """The world that has lost most time of its ranks; None if there is none."""
+    return max(worlds, key=lambda world: _nullable(world.gpu_seconds_lost) or 0.0, default=None)
+
+
+def judged_part(
+    judged: RunVerdicts, *, group: str | None, rank: int | None, is_its_node: Callable[[str], bool]
+) -> RunVerdicts:
+    """What concerns one group, or one rank of it. Cost: O(changes).
+
+    A rank is concerned by verdicts on itself, on its node and on the whole run; of the worlds it
+    keeps the figures and its own waits.
+
+    Args:
+        judged: all of a run.
+        group, rank: None = all.
+        is_its_node: whether the rank runs on a node.
+    """
+
+    def concerns(verdict: Verdict) -> bool:
+        if group not in (None, verdict.group):
+            return False
+        if rank is None or verdict.scope == "run":
+            return True
+        if verdict.scope == "host":
+            return is_its_node(verdict.node)
+        return verdict.rank == rank
+
+    worlds = (world for world in judged.worlds if group in (None, world.group))
+    changes = tuple(verdict for verdict in judged.changes if concerns(verdict))
+    concerned = {verdict.subject_id for verdict in changes}
+    return RunVerdicts(
+        changes=changes,
+        worlds=tuple(world if rank is None else _of_one_rank(world, rank) for world in worlds),
+        decisions=tuple(each for each in judged.decisions if each.subject_id in concerned),
+        silenced=judged.silenced & concerned,
+    )
+
+
+def _of_one_rank(world: WorldSummary, rank: int) -> WorldSummary:
+    waits = tuple(waits for waits in world.waits if waits.rank == rank)
+    return replace(world, heat=(), waits=waits)
+
+
+def _world(world: WorldSummary) -> Json:
+    return {
+        "slowdown": _nullable(world.slowdown),
+        "waste": _nullable(world.waste),
+        "m_w": _nullable(world.m_w),
+        "m_s": _nullable(world.m_s),
+        "cause": world.cause or None,
+        "resolvable_slowdown": _nullable(world.resolvable_slowdown),
+        "coverage": _nullable(world.coverage),
+        "group": world.group,
+        "attempt": world.attempt,
+        "gpu_seconds_lost": _nullable(world.gpu_seconds_lost),
+        "on_gpu": world.on_gpu,
+        "waits_inside": world.waits_inside or None,
+        "step_s": _nullable(world.step_s),
+        "heat": [[stage, data, _nullable(slowdown)] for stage, data, slowdown in world.heat],
+        "ledger": [_cost(cost) for cost in world.ledger],
+        "waits": [_waits(waits) for waits in world.waits],
+    }
+
+
+def _cost(cost: SectionCost) -> Json:
+    return {
+        "section": cost.section,
+        "exposed_s": _nullable(cost.exposed_s),
+        "typical_s": _nullable(cost.typical_s),
+        "leader_rank": cost.leader_rank,
+    }
+
+
+def _waits(waits: RankWaits) -> Json:
+    return {
+        "rank": waits.rank,
+        "node": waits.node or None,
+        "role": waits.role or None,
+        "group": waits.group,
+        "caused_s": _nullable(waits.caused_s),
+        "suffered_s": _nullable(waits.suffered_s),
+    }
+
+
+def _nullable(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+MOST_VERDICTS: Final = 200
+STANDING: Final = frozenset({*CALLED_SLOW, "suspect"})
+PLACES: Final = ("rank", "host")
+"""Scopes of who can be mended or replaced."""
+_WELL: Final = frozenset({"ok", "recovered"})
+
+
+def standing(current: Iterable[Verdict]) -> list[Verdict]:
+    """Those that are called slow, then those that are suspected; each dearest first."""
+    stands = (verdict for verdict in current if verdict.state in STANDING)
+    return sorted(stands, key=lambda v: (v.state not in CALLED_SLOW, -cost_of(v)))
+
+
+def cost_of(verdict: Verdict) -> float:
+    """Seconds of all ranks lost per hour, 0 if not known."""
+    lost = verdict.gpu_seconds_lost_per_hour
+    return lost if math.isfinite(lost) else 0.0
+
+
+def said_of(verdict: Verdict, *, is_over: bool) -> str:
+    """Its sentence: as it was said, or of a run that is over in the past; empty if it has none."""
+    return sentence(verdict, is_over=True) if is_over and verdict.sentence else verdict.sentence
+
+
+def since_s_of(changes: Sequence[Verdict], verdict: Verdict, clock_s: float = 0.0) -> float | None:
+    """When the subject's present state of affairs began: its first change since it was well (or
+    ever), seconds since 1970; None if nobody told.
+
+    Args:
+        changes: of any subjects, oldest first.
+        clock_s: what is added to the senders' times.
+    """
+    began_ns = 0
+    for change in changes:
+        if change.subject_id != verdict.subject_id:
+            continue
+        if change.state in _WELL:
+            began_ns = 0
+        elif not began_ns:
+            began_ns = change.at_ns
+    return _at_s(began_ns or verdict.at_ns, clock_s)
+
+
+def _at_s(at_ns: int, clock_s: float) -> float | None:
+    return seconds(at_ns / 1e9 + clock_s) if at_ns else None
+
+
+def begins_of(changes: Sequence[Verdict]) -> dict[str, int]:
+    """The same for all subjects that are not well now, in nanoseconds. Cost: O(changes)."""
+    began: dict[str, int] = {}
+    for change in changes:
+        if change.state in _WELL:
+            began.pop(change.subject_id, None)
+        else:
+            began.setdefault(change.subject_id, change.at_ns)
+    return began
+
+
+def verdicts_json(
+    current: Sequence[Verdict],
+    changes: Sequence[Verdict],
+    silenced: frozenset[str],
+    *,
+    is_over: bool = False,
+    attempt: int = 0,
+    clock_s: float = 0.0,
+) -> tuple[list[Json], int]:
+    """At most 200, and how many were left out. Cost: O(changes).
+
+    Args:
+        is_over: the run has ended.
+        attempt: the present one; what was said of those before is told in the past.
+        clock_s: what is added to the senders' times.
+    """
+    began = begins_of(changes)
+    stands = standing(current)
+    others = [verdict for verdict in current if verdict.state not in STANDING]
+    others.sort(key=lambda verdict: -verdict.at_ns)
+    ordered = [*stands, *others]
+    shown = [
+        {
+            **verdict_json(verdict),
+            "sentence": said_of(verdict, is_over=is_over or verdict.attempt < attempt),
+            "stands": verdict.state in STANDING,
+            "since_s": _at_s(began.get(verdict.subject_id) or verdict.at_ns, clock_s),
+            "silenced": verdict.subject_id in silenced,
+        }
+        for verdict in ordered[:MOST_VERDICTS]
+    ]
+    return shown, len(ordered) - len(shown)

@@ -1,0 +1,331 @@
+"""The hang judge of one world: from what its ranks say to states that last.
+
+A rank or run that was called stuck or lost stays so until it progresses, comes back, or has
+recorded how it ended; that nothing is heard any more is no recovery.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from otel_straggler.detect.hangs.episodes import Episodes, Hang, IdleGpus, Standstill, standstill
+from otel_straggler.detect.hangs.states import (
+    ENDS,
+    FINISHED,
+    HANGS,
+    LATE,
+    LOST,
+    RANK_STATES,
+    STARTING,
+    STUCK,
+    Blame,
+    HeartbeatTable,
+    RankState,
+    RunState,
+    blame,
+    rank_states,
+    run_state,
+)
+from otel_straggler.detect.hangs.timeouts import BETWEEN, Timeouts
+from otel_straggler.detect.scores.settings import HangSettings
+from otel_straggler.model.observation import NO_STEP, Codes, Floats
+from otel_straggler.model.step_table import StepTable
+
+_MAX_SESSIONS = 200_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class HangStatus:
+    """The states of one world at one moment.
+
+    Attributes:
+        state, since_s: of the run, and since when (the judge's clock).
+        ranks: (R,) rank numbers.
+        rank_states: (R,) codes into ``RANK_STATES``.
+        rank_since_s: (R,) since when each is in its state.
+        timeout_s: (R,) what each may take for what it does now.
+        blame: because of whom; None while nobody waits, and once the run has ended.
+        hung_since_s: since when it is stuck or lost, whichever; NaN while it is neither. What comes
+            back without any progress is the same hang.
+        before: hangs of before the present one, oldest first; without those too short to be kept,
+            which ``before_left_out`` counts.
+    """
+
+    state: RunState
+    since_s: float
+    ranks: np.typing.NDArray[np.int64]
+    rank_states: Codes
+    rank_since_s: Floats
+    timeout_s: Floats
+    blame: Blame | None = None
+    hung_since_s: float = math.nan
+    before: tuple[Hang, ...] = ()
+    before_left_out: int = 0
+
+    def on_clock(self, ahead_s: float) -> HangStatus:
+        """The same with times of another clock, which shows so much more than the detector's."""
+        if not ahead_s:
+            return self
+        return replace(
+            self,
+            since_s=self.since_s + ahead_s,
+            rank_since_s=self.rank_since_s + ahead_s,
+            hung_since_s=self.hung_since_s + ahead_s,
+            before=tuple(hang.on_clock(ahead_s) for hang in self.before),
+        )
+
+    @property
+    def is_hung(self) -> bool:
+        """Whether people should know."""
+        return self.state in HANGS
+
+    def state_of(self, rank: int) -> RankState:
+        """Raises: KeyError if there is no such rank."""
+        found = np.flatnonzero(self.ranks == rank)
+        if len(found) == 0:
+            raise KeyError(rank)
+        return RANK_STATES[int(self.rank_states[found[0]])]
+
+
+@dataclass(slots=True)
+class HangDetector:
+    """Owned by one thread; time is an argument, on a clock that does not go back."""
+
+    settings: HangSettings = field(default_factory=HangSettings)
+    _attempt: int = -1
+    _sessions: frozenset[str] = frozenset()
+    _learnt_step: int = NO_STEP
+    _first_step: int = NO_STEP
+    _reached: tuple[int, int] | None = None
+    _restored: tuple[int, int] | None = None
+    _hung_since_s: float = math.nan
+    _ended_at_s: float = -math.inf
+    _state: RunState = "starting"
+    _since_s: float = float("nan")
+    _ranks: dict[int, tuple[int, float]] = field(default_factory=dict)
+    _idle: IdleGpus = field(default_factory=IdleGpus)
+    episodes: Episodes = field(default_factory=Episodes)
+    _timeouts: Timeouts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._timeouts = Timeouts(self.settings)
+
+    def learn(self, table: StepTable, attempt: int) -> None:
+        """Take the times of some steps, without the first ones of an attempt, of new sessions and
+        after steps went back: they compile. Cost: see :meth:`Timeouts.learn`."""
+        step = int(table.steps[0])
+        sessions = frozenset((f"{attempt}", *(source.session_id for source in table.sources)))
+        if not sessions <= self._sessions or step <= self._learnt_step:
+            self._first_step = step
+        is_small = len(self._sessions) < _MAX_SESSIONS
+        self._sessions = self._sessions | sessions if is_small else sessions
+        self._learnt_step = step
+        if step >= self._first_step + self.settings.warm_steps:
+            self._timeouts.learn(table)
+
+    def look(self, signs: HeartbeatTable, attempt: int, now_s: float) -> HangStatus:
+        """The states at ``now_s``. Cost: O(ranks + distinct sections).
+
+        Args:
+            attempt: of the ranks; a newer one begins with new states, and keeps the timeouts.
+        """
+        if attempt != self._attempt:
+            self._attempt, self._ranks, self._ended_at_s = attempt, {}, -math.inf
+        timeout_s = self._timeouts_of(signs, now_s)
+        states = rank_states(signs, timeout_s, self.settings)
+        state = self._settle(signs, states, now_s)
+        since_s = np.array(
+            [
+                self._since(r, s, now_s)
+                for r, s in zip(signs.ranks.tolist(), states.tolist(), strict=True)
+            ]
+        )
+        self._note_hang(signs, state, now_s)
+        if state != self._state or np.isnan(self._since_s):
+            self._state, self._since_s = state, now_s
+        found = HangStatus(
+            state=self._state,
+            since_s=self._since_s,
+            ranks=signs.ranks,
+            rank_states=states,
+            rank_since_s=since_s,
+            timeout_s=timeout_s,
+            blame=None if state in ENDS else blame(signs, states),
+            hung_since_s=self._hung_since_s if state in HANGS else math.nan,
+        )
+        stands = _standstill(found, signs, now_s)
+        if found.is_hung:
+            self._idle.take(stands)
+        self.episodes.take(
+            state,
+            stands,
+            found.blame,
+            signs,
+            attempt=attempt,
+            hung_since_s=self._hung_since_s,
+            progress_s=_progress_s(signs, now_s),
+            now_s=now_s,
+        )
+        return replace(
+            found,
+            before=self.episodes.before(is_hung=found.is_hung),
+            before_left_out=self.episodes.left_out,
+        )
+
+    @property
+    def idle_gpu_s(self) -> float:
+        """GPU seconds that hangs of this world have cost, the present one among them."""
+        return self._idle.total_s
+
+    def _settle(self, signs: HeartbeatTable, states: Codes, now_s: float) -> RunState:
+        """The state of the run; those of ranks are changed to what it explains."""
+        # An end of the run that was recorded explains who was silent by then, also to those who
+        # come back before the others.
+        states[(states == LOST) & (now_s - signs.silent_s <= self._ended_at_s)] = FINISHED
+        self._await_replaced(signs, states)
+        state = run_state(signs, states, self.settings, was_hung=self._state in HANGS)
+        if state in ENDS:
+            self._ended_at_s = now_s
+            states[states == LOST] = FINISHED
+        elif state not in HANGS:
+            # The run ends just now, and nobody can say yet how.
+            states[(states == LOST) | (states == STUCK)] = LATE
+        return state
+
+    def _await_replaced(self, signs: HeartbeatTable, states: Codes) -> None:
+        """A restart within an attempt brings new processes one by one: who fell silent before the
+        first of them has some time to come back, unless it was lost already."""
+        for at in np.flatnonzero(states == LOST).tolist():
+            known = self._ranks.get(int(signs.ranks[at]))
+            later_s = signs.began_s[signs.began_s < signs.silent_s[at]]
+            is_soon = len(later_s) > 0 and later_s.max() < self.settings.restart_s
+            if is_soon and (known is None or known[0] != LOST):
+                states[at] = STARTING
+
+    def _note_hang(self, signs: HeartbeatTable, state: RunState, now_s: float) -> None:
+        """A hang is a new one if there was progress since the last one began."""
+        progress_s = _progress_s(signs, now_s)
+        is_new = math.isnan(self._hung_since_s) or progress_s > self._hung_since_s
+        if state in HANGS and is_new and self._state not in HANGS:
+            self._hung_since_s = now_s
+
+    def _since(self, rank: int, state: int, now_s: float) -> float:
+        known = self._ranks.get(rank)
+        if known is None or known[0] != state:
+            known = self._ranks[rank] = (state, now_s)
+        return known[1]
+
+    def _timeouts_of(self, signs: HeartbeatTable, now_s: float) -> Floats:
+        names = [*signs.sections, BETWEEN]  # the last stands for no section, whose code is -1
+        by_code = np.array([self._timeouts.timeout_s(name, now_s) for name in names])
+        of_each: Floats = by_code[signs.section]
+        if self._is_warm(signs):
+            return of_each
+        return np.full(len(signs), max(self.settings.start_timeout_s, 0.0))
+
+    def _is_warm(self, signs: HeartbeatTable) -> bool:
+        """Whether all ranks have done the first steps of their sessions, which compile: who has not
+        keeps the others waiting. One that tells of no step counts for its first hour only."""
+        is_live = ~signs.has_ended & (signs.silent_s <= self.settings.lost_after_s)
+        first_step = np.where(signs.first_step == NO_STEP, signs.step, signs.first_step)
+        is_warm = (signs.step != NO_STEP) & (signs.step >= first_step + self.settings.warm_steps)
+        if self._restored is not None and self._restored[0] == self._attempt:
+            is_warm |= (signs.step != NO_STEP) & (first_step >= self._restored[1])
+        is_old = signs.began_s > self.settings.start_timeout_s
+        matters = is_live & ~(is_old & (signs.step == NO_STEP))
+        is_all = bool(is_warm[matters].all()) and bool(is_warm.any())
+        if is_all:
+            self._reached = (self._attempt, int(signs.step[matters & is_warm].min(initial=2**62)))
+        return is_all
+
+    # --- over restarts of the process --------------------------------------------------------
+
+    def state(self, ahead_s: float = 0.0) -> dict[str, Any]:
+        """What it has learned, in JSON's types only, with times of a clock that shows so much more
+        than the detector's. Cost: O(sections)."""
+        hung_since_s = None if math.isnan(self._hung_since_s) else self._hung_since_s + ahead_s
+        return {
+            "timeouts": self._timeouts.state(),
+            "reached": self._reached,
+            "hung_since_s": hung_since_s,
+            "idle": self._idle.state(ahead_s),
+            "episodes": self.episodes.state(ahead_s),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`state`. Ranks of the same attempt that have come further than then
+        have compiled long ago.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none.
+        """
+        reached = state["reached"]
+        restored = None if reached is None else (int(reached[0]), int(reached[1]))
+        hung_since_s = state["hung_since_s"]
+        hung_since_s = math.nan if hung_since_s is None else float(hung_since_s)
+        idle = IdleGpus.restored(state.get("idle", (0.0, 0.0, None)))
+        episodes = Episodes.restored(state.get("episodes", {}))
+        self._timeouts.restore(state["timeouts"])
+        self._restored = self._reached = restored
+        self._hung_since_s = hung_since_s
+        self._idle = idle
+        self.episodes = episodes
+
+
+def _progress_s(signs: HeartbeatTable, now_s: float) -> float:
+    """When any rank last got on; -inf if none ever told."""
+    stalled_s = signs.stalled_s[~np.isnan(signs.stalled_s)]
+    return now_s - float(stalled_s.min()) if len(stalled_s) else -math.inf
+
+
+def _standstill(found: HangStatus, signs: HeartbeatTable, now_s: float) -> Standstill | None:
+    return standstill(
+        found.state,
+        found.ranks,
+        found.blame,
+        heard=signs.ranks,
+        silent_s=signs.silent_s,
+        stalled_s=signs.stalled_s,
+        known_since_s=found.hung_since_s,
+        now_s=now_s,
+    )
+
+
+def is_hung(found: HangStatus, lost_quorum: float) -> bool:
+    """True if the run is stuck or lost; or partly lost, with at least ``lost_quorum`` of its world
+    lost, or with a survivor that is stuck. Cost: O(ranks) for a run that is partly lost.
+
+    Args:
+        lost_quorum: of ``HangSettings``; the world is all ranks that are judged, those that were
+            expected and never heard of among them.
+    """
+    if found.state != "partly_lost":
+        return found.state in ("stuck", "lost")
+    states = found.rank_states
+    lost = int(np.count_nonzero(states == LOST))
+    return lost >= lost_quorum * len(states) or bool((states == STUCK).any())
+
+
+@dataclass(slots=True)
+class HungRun:
+    """The same, look by look. Where a frozen host goes on, its rank lets the others get on at once
+    and is heard of a heartbeat later: the run is hung until then, so that its end is told once, and
+    not after it that the rank is lost. Whose lost rank stays away is not hung any more
+    ``lost_after_s`` after its survivors got on.
+    """
+
+    settings: HangSettings
+    _last_s: float = -math.inf
+
+    def look(self, found: HangStatus, now_s: float) -> bool:
+        """Whether it is hung at ``now_s``. Cost: see :func:`is_hung`."""
+        if is_hung(found, self.settings.lost_quorum):
+            self._last_s = now_s
+            return True
+        is_of_late = 0.0 <= now_s - self._last_s <= self.settings.lost_after_s
+        return found.state == "partly_lost" and is_of_late

@@ -1,0 +1,374 @@
+"""The hangs of one world that are over, and the one that lasts: what is told in the morning.
+
+Bounded: beyond :data:`MAX_KEPT` the shortest go first, and are counted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from otel_straggler.detect.hangs.states import (
+    ENDS,
+    HANGS,
+    Blame,
+    HangKind,
+    HeartbeatTable,
+    RunState,
+)
+from otel_straggler.model.observation import Floats, Ints
+
+MAX_KEPT: Final = 30
+MAX_NAMED: Final = 20
+_UNSEEN_S: Final = 60.0
+"""Who looks every second has missed the end if nobody looked for so long: it was restarted."""
+End: TypeAlias = Literal["went_on", "restarted", "ended"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hang:
+    """A time in which a world was stuck or lost. Times are seconds since 1970.
+
+    Attributes:
+        since_s: the last progress, or sign of life of who fell silent.
+        found_s: when it was found out.
+        seen_s: when it was last seen to last.
+        until_s: when it was over; None while it lasts, or where nobody saw more of it.
+        end: how it was over; None likewise.
+        is_end_seen: False if nobody looked then: ``until_s`` is when it still lasted.
+        attempt: of the launcher.
+        how: whether all waited.
+        kind: because of whom; None if nobody knows.
+        culprits, nodes: the first 20 ranks that were waited for, and where they were ("" = not
+            known).
+        n_culprits: all of them.
+        gpu_seconds_lost: by GPUs that are known to have waited.
+    """
+
+    since_s: float
+    found_s: float
+    seen_s: float
+    until_s: float | None = None
+    end: End | None = None
+    is_end_seen: bool = True
+    attempt: int = 0
+    how: How = "idle"
+    kind: HangKind | None = None
+    culprits: tuple[int, ...] = ()
+    nodes: tuple[str, ...] = ()
+    n_culprits: int = 0
+    gpu_seconds_lost: float = 0.0
+
+    def on_clock(self, ahead_s: float) -> Hang:
+        """The same with times of another clock, which shows so much more."""
+        if not ahead_s:
+            return self
+        return dataclasses.replace(
+            self,
+            since_s=self.since_s + ahead_s,
+            found_s=self.found_s + ahead_s,
+            seen_s=self.seen_s + ahead_s,
+            until_s=None if self.until_s is None else self.until_s + ahead_s,
+        )
+
+    @property
+    def duration_s(self) -> float:
+        """As far as it was seen."""
+        return max((self.seen_s if self.until_s is None else self.until_s) - self.since_s, 0.0)
+
+
+def hang_value(hang: Hang) -> dict[str, Any]:
+    """In JSON's types."""
+    value = dataclasses.asdict(hang)
+    return value | {"culprits": list(hang.culprits), "nodes": list(hang.nodes)}
+
+
+def read_hang(value: Mapping[str, Any]) -> Hang:
+    """Back from :func:`hang_value`.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is none.
+    """
+    _one_of(value["how"], get_args(How))
+    _one_of(value["kind"], (None, *get_args(HangKind)))
+    _one_of(value["end"], (None, *get_args(End)))
+    until_s = value["until_s"]
+    return Hang(
+        since_s=float(value["since_s"]),
+        found_s=float(value["found_s"]),
+        seen_s=float(value["seen_s"]),
+        until_s=None if until_s is None else float(until_s),
+        end=value["end"],
+        is_end_seen=bool(value["is_end_seen"]),
+        attempt=int(value["attempt"]),
+        how=value["how"],
+        kind=value["kind"],
+        culprits=tuple(int(rank) for rank in value["culprits"][:MAX_NAMED]),
+        nodes=tuple(str(node) for node in value["nodes"][:MAX_NAMED]),
+        n_culprits=int(value["n_culprits"]),
+        gpu_seconds_lost=float(value["gpu_seconds_lost"]),
+    )
+
+
+def _one_of(value: Any, known: Sequence[Any]) -> None:
+    if value not in known:
+        raise ValueError(f"{value!r}")
+
+
+@dataclass(slots=True)
+class Episodes:
+    """Owned by the judge of the world; times are those of its looks.
+
+    Attributes:
+        left_out: hangs that were dropped for longer ones.
+    """
+
+    left_out: int = 0
+    _over: list[Hang] = field(default_factory=list)
+    _lasts: Hang | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._over) or self._lasts is not None
+
+    def before(self, *, is_hung: bool) -> tuple[Hang, ...]:
+        """Those of before the present one, oldest first; one of which nobody saw the end is among
+        them if the world does not hang now."""
+        last = () if is_hung or self._lasts is None else (self._lasts,)
+        return (*self._over, *last)
+
+    def take(
+        self,
+        state: RunState,
+        stands: Standstill | None,
+        blame: Blame | None,
+        signs: HeartbeatTable,
+        *,
+        attempt: int,
+        hung_since_s: float,
+        progress_s: float,
+        now_s: float,
+    ) -> None:
+        """The next look. Cost: O(ranks) while the world hangs.
+
+        Args:
+            hung_since_s: when the present hang was found out.
+            progress_s: when any rank last got on; -inf if never.
+        """
+        last = self._lasts
+        if last is not None and self._is_over(last, state, attempt, hung_since_s, progress_s):
+            end: End = "restarted" if attempt != last.attempt else "went_on"
+            self._close(last, "ended" if state in ENDS else end, now_s)
+        if state in HANGS:
+            if self._lasts is None:
+                self._lasts = Hang(
+                    since_s=math.nan, found_s=hung_since_s, seen_s=now_s, attempt=attempt
+                )
+            self._lasts = _seen(self._lasts, stands, blame, signs, now_s)
+        elif self._lasts is not None:
+            self._lasts = dataclasses.replace(self._lasts, seen_s=now_s)
+
+    @staticmethod
+    def _is_over(
+        last: Hang, state: RunState, attempt: int, hung_since_s: float, progress_s: float
+    ) -> bool:
+        if state in HANGS:
+            return attempt != last.attempt or hung_since_s != last.found_s
+        return attempt != last.attempt or state in ENDS or progress_s > last.found_s
+
+    def _close(self, last: Hang, end: End, now_s: float) -> None:
+        is_seen = now_s - last.seen_s <= _UNSEEN_S
+        until_s = now_s if is_seen else last.seen_s
+        over = dataclasses.replace(last, until_s=until_s, end=end, is_end_seen=is_seen)
+        self._lasts = None
+        self._over.append(over)
+        if len(self._over) > MAX_KEPT:
+            self._over.remove(min(self._over, key=lambda hang: hang.duration_s))
+            self.left_out += 1
+
+    # --- over restarts of the process --------------------------------------------------------
+
+    def state(self, ahead_s: float = 0.0) -> dict[str, Any]:
+        """In JSON's types, with times of a clock that shows so much more."""
+        lasts = self._lasts
+        return {
+            "over": [hang_value(hang.on_clock(ahead_s)) for hang in self._over],
+            "lasts": None if lasts is None else hang_value(lasts.on_clock(ahead_s)),
+            "left_out": self.left_out,
+        }
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Any]) -> Episodes:
+        """Of an older collector, which kept none, there are none.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is no state.
+        """
+        lasts = state.get("lasts")
+        return cls(
+            left_out=int(state.get("left_out", 0)),
+            _over=[read_hang(value) for value in state.get("over", ())[-MAX_KEPT:]],
+            _lasts=None if lasts is None else read_hang(lasts),
+        )
+
+
+def _seen(
+    hang: Hang, stands: Standstill | None, blame: Blame | None, signs: HeartbeatTable, now_s: float
+) -> Hang:
+    """With what this look shows. Of all that were blamed in turn the fewest count, and of as many
+    the newest: once a launcher ends a run, all its ranks are lost, and one was the first."""
+    hang = dataclasses.replace(hang, seen_s=now_s)
+    if stands is not None:
+        since_s = stands.since_s if math.isnan(hang.since_s) else hang.since_s
+        lost_s = stands.lost_s if stands.how == "idle" else 0.0
+        hang = dataclasses.replace(
+            hang,
+            since_s=since_s,
+            how=stands.how,
+            gpu_seconds_lost=max(hang.gpu_seconds_lost, lost_s),
+        )
+    if math.isnan(hang.since_s):
+        hang = dataclasses.replace(hang, since_s=hang.found_s)
+    if blame is None:
+        return hang
+    places = np.flatnonzero(blame.culprits).tolist()
+    if hang.kind is not None and _breadth(len(places)) > _breadth(hang.n_culprits):
+        return hang
+    return dataclasses.replace(
+        hang,
+        kind=blame.kind,
+        n_culprits=len(places),
+        culprits=tuple(signs.ranks[places[:MAX_NAMED]].tolist()),
+        nodes=tuple(_node(signs, at) for at in places[:MAX_NAMED]),
+    )
+
+
+def _breadth(n_culprits: int) -> float:
+    """Where all have joined and none gets on, nobody is to blame: that says least."""
+    return n_culprits or math.inf
+
+
+def _node(signs: HeartbeatTable, at: int) -> str:
+    code = int(signs.node[at]) if len(signs.node) else -1
+    return signs.nodes[code] if 0 <= code < len(signs.nodes) else ""
+
+
+_GOES_ON_S: Final = 20.0
+"""Ranks that progress for so much longer than one is silent do not wait for it. That is several
+heartbeats: until the last of them, a rank may have died at any moment after its last word."""
+_SAME_S: Final = 10.0
+"""Moments that are closer are of one standstill: what delays of senders are known moves them."""
+
+How = Literal["idle", "goes_on", "unheard"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """How a hung run stands.
+
+    Attributes:
+        how: ``idle``: all wait; ``goes_on``: the others train as if nothing were wrong;
+            ``unheard``: no rank says anything, so nobody knows.
+        since_s: when the run (or, if others go on, who is silent) last showed progress (or life),
+            seconds since 1970; NaN if nobody knows.
+        idle_s: for how long nothing has got on.
+        n_idle: GPUs that are known to wait.
+    """
+
+    how: How
+    since_s: float
+    idle_s: float = 0.0
+    n_idle: int = 0
+
+    @property
+    def lost_s(self) -> float:
+        """GPU seconds that have been lost by it."""
+        return self.idle_s * self.n_idle
+
+
+def standstill(
+    state: RunState,
+    ranks: Ints,
+    blame: Blame | None,
+    *,
+    heard: Ints,
+    silent_s: Floats,
+    stalled_s: Floats,
+    known_since_s: float,
+    now_s: float,
+) -> Standstill | None:
+    """None while the run gets on, or has ended. Cost: O(ranks).
+
+    Args:
+        ranks, blame: of the world, as the judge has them.
+        heard: ranks of whom the ages are.
+        silent_s, stalled_s: since the newest sign of life, and of progress; NaN: never.
+        known_since_s: when the judge found out, for want of anything better.
+    """
+    if state not in HANGS:
+        return None
+    silent_since_s = math.nan
+    if blame is not None and blame.kind == "lost":
+        is_lost = np.isin(heard, ranks[blame.culprits])
+        silent_since_s = now_s - _least(silent_s[is_lost])
+    if state == "lost":
+        known = math.isfinite(silent_since_s)
+        return Standstill("unheard", silent_since_s if known else known_since_s)
+    progress_s = now_s - _least(stalled_s)
+    if math.isfinite(silent_since_s) and progress_s - silent_since_s >= _GOES_ON_S:
+        return Standstill("goes_on", silent_since_s)
+    since_s = progress_s if math.isfinite(progress_s) else known_since_s
+    idle_s = max(now_s - since_s, 0.0) if math.isfinite(since_s) else 0.0
+    return Standstill("idle", since_s, idle_s, len(ranks))
+
+
+def _least(ages_s: Floats) -> float:
+    known = ages_s[np.isfinite(ages_s)]
+    return float(known.min()) if len(known) else math.nan
+
+
+@dataclass(slots=True)
+class IdleGpus:
+    """GPU seconds that the standstills of one world have cost so far. Never goes down.
+
+    The newest one counts until another begins: what is restored in the midst of it, and finds it
+    again, does not count it twice.
+    """
+
+    _before_s: float = 0.0
+    _newest_s: float = 0.0
+    _since_s: float = math.nan
+
+    @property
+    def total_s(self) -> float:
+        return self._before_s + self._newest_s
+
+    def take(self, stands: Standstill | None) -> None:
+        """How the world stands now; None: it gets on."""
+        if stands is None or stands.how != "idle" or not math.isfinite(stands.since_s):
+            return
+        if not stands.since_s < self._since_s + _SAME_S:
+            self._before_s, self._newest_s = self.total_s, 0.0
+            self._since_s = stands.since_s
+        self._newest_s = max(self._newest_s, stands.lost_s)
+
+    def state(self, ahead_s: float = 0.0) -> list[float | None]:
+        """In JSON's types, with times of a clock that shows so much more."""
+        since_s = self._since_s + ahead_s if math.isfinite(self._since_s) else None
+        return [self._before_s, self._newest_s, since_s]
+
+    @classmethod
+    def restored(cls, state: Sequence[float | None]) -> IdleGpus:
+        """From :meth:`state`.
+
+        Raises:
+            ValueError, TypeError: it is none.
+        """
+        before_s, newest_s, since_s = state
+        return cls(
+            float(before_s or 0.0), float(newest_s or 0.0), math.nan if since_s is None else since_s
+        )

@@ -1,0 +1,263 @@
+"""The states of ranks and runs, from what the ranks last said of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.detect.scores.settings import HangSettings
+from otel_straggler.model.observation import NO_STEP, Codes, Floats, Ints
+from otel_straggler.semconv import OUTCOMES
+
+RankState = Literal["starting", "ok", "late", "stuck", "lost", "finished"]
+RANK_STATES: tuple[RankState, ...] = ("starting", "ok", "late", "stuck", "lost", "finished")
+STARTING, OK, LATE, STUCK, LOST, FINISHED = range(len(RANK_STATES))
+
+Bools: TypeAlias = npt.NDArray[np.bool_]
+
+NOT_ENDED = -1
+NO_OPEN_SECTION = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class HeartbeatTable:
+    """R ranks of one world (run, group, newest attempt). Times are ages on the collector's clock.
+
+    Attributes:
+        ranks: (R,) ascending.
+        silent_s: (R,) since the newest heartbeat; NaN: never heard of, though expected.
+        stalled_s: (R,) since the newest progress; NaN: never told of any.
+        step: (R,) last step begun, ``NO_STEP`` if none.
+        section: (R,) code of the innermost open section, ``NO_OPEN_SECTION`` if none is open.
+        sections: their names, with the phase, in the order in which they run within a step as far
+            as that is known.
+        is_working: (R,) a section or a step is open.
+        ended: (R,) index into ``OUTCOMES``, ``NOT_ENDED`` while it has not.
+        ended_s: (R,) since it ended, NaN while it has not.
+        node: (R,) a number for each node: the place of its name in ``nodes``, if that is told.
+        began_s: (R,) since its session began; NaN: never heard of.
+        first_step: (R,) the first step that it told of in its session, ``NO_STEP`` if none.
+        nodes: names of nodes; may be empty.
+    """
+
+    ranks: Ints
+    silent_s: Floats
+    stalled_s: Floats
+    step: Ints
+    section: Codes
+    sections: Sequence[str]
+    is_working: Bools
+    ended: Codes
+    ended_s: Floats
+    node: Codes
+    began_s: Floats
+    first_step: Ints
+    nodes: Sequence[str] = ()
+
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    @property
+    def has_ended(self) -> Bools:
+        """Whether a rank said that it ends, and how; who does not know how has not said it."""
+        known: Bools = (self.ended != NOT_ENDED) & (self.ended != _UNKNOWN)
+        return known
+
+
+_UNKNOWN = OUTCOMES.index("unknown")
+
+
+def rank_states(signs: HeartbeatTable, timeout_s: Floats, settings: HangSettings) -> Codes:
+    """A state for each rank.
+
+    finished: it said how it ended. lost: no sign of life for ``lost_after_s``, or it ended without
+    saying how. stuck: alive, without progress for longer than its timeout, and work is pending:
+    its own, or that of a rank which may wait for it. late: the same for a part of the timeout.
+    starting: alive, and never began a step or a section.
+
+    Args:
+        signs: of R ranks.
+        timeout_s: (R,) what each may take for what it does now.
+
+    Returns:
+        (R,) codes into ``RANK_STATES``. A rank never heard of is starting.
+
+    Cost: O(R).
+    """
+    state = np.full(len(signs), OK, np.int32)
+    is_known = ~np.isnan(signs.silent_s)
+    has_begun = (signs.step != NO_STEP) | signs.is_working
+    state[~is_known | ~has_begun] = STARTING
+    is_pending = signs.is_working | bool(np.any(signs.is_working & ~signs.has_ended))
+    overdue = np.where(is_pending, signs.stalled_s, 0.0) / timeout_s
+    state[overdue > settings.late_part] = LATE
+    state[overdue > 1.0] = STUCK
+    is_gone = (signs.silent_s > settings.lost_after_s) | (signs.ended >= 0)
+    state[is_gone] = LOST
+    state[signs.has_ended] = FINISHED
+    return state
+
+
+HangKind = Literal["lost", "left_early", "never_joined", "joined_but_stuck"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blame:
+    """Why a world stands still.
+
+    Attributes:
+        kind: see above.
+        culprits: (R,) whom it waits for; none where all have joined.
+        victims: (R,) who wait.
+    """
+
+    kind: HangKind
+    culprits: Bools
+    victims: Bools
+
+
+def blame(signs: HeartbeatTable, states: Codes) -> Blame | None:
+    """None while nobody waits: no rank is stuck or lost.
+
+    Args:
+        states: (R,) of :func:`rank_states`.
+
+    Cost: O(R).
+    """
+    is_stuck, is_lost = states == STUCK, states == LOST
+    if not (is_stuck.any() or is_lost.any()):
+        return None
+    waits = is_stuck | (states == LATE)
+    if is_lost.any():
+        return Blame("lost", is_lost, waits)
+    alive = states != FINISHED
+    place = _places(signs)
+    behind = alive & (place == place[alive].min())
+    if behind.sum() < alive.sum():
+        return Blame("never_joined", behind, waits & ~behind)
+    if not alive.all():
+        return Blame("left_early", ~alive, waits)
+    return Blame("joined_but_stuck", np.zeros(len(signs), bool), waits)
+
+
+def _places(signs: HeartbeatTable) -> Ints:
+    """How far each rank is: by step, then by section in the order of the step; in no section it is
+    before the first. Comparable between ranks only."""
+    width = len(signs.sections) + 1
+    first = signs.step.min()
+    places: Ints = (signs.step - first) * width + signs.section + 1
+    return places
+
+
+RunState = Literal[
+    "starting",
+    "training",
+    "stuck",
+    "partly_lost",
+    "lost",
+    "finished",
+    "cancelled",
+    "preempted",
+    "failed",
+    "forgotten",
+]
+ENDS: tuple[RunState, ...] = ("finished", "cancelled", "preempted", "failed")
+HANGS: tuple[RunState, ...] = ("stuck", "partly_lost", "lost")
+
+_END_OF: dict[str, RunState] = {
+    "ok": "finished",
+    "cancelled": "cancelled",
+    "preempted": "preempted",
+    "failed": "failed",
+}
+_WORST_FIRST = ("failed", "preempted", "cancelled", "ok")
+
+
+def run_state(
+    signs: HeartbeatTable, states: Codes, settings: HangSettings, *, was_hung: bool = False
+) -> RunState:
+    """What to call a run.
+
+    An end that one rank has recorded explains why the others fall silent: a traceback or Ctrl-C
+    reaches some ranks first, and the launcher kills the rest. So a run with a rank that failed or
+    was cancelled has ended so, unless another still works. Of a preemption see :func:`_died_first`.
+
+    Args:
+        signs: of all expected ranks.
+        states: (R,) of ``rank_states``.
+        settings: how far apart ends may be that belong together.
+        was_hung: people know already that something is wrong; until then a run that ends just now
+            is in training.
+    """
+    ended = {OUTCOMES[code] for code in set(signs.ended[signs.has_ended].tolist())}
+    is_lost = states == LOST
+    is_alive = np.isin(states, (OK, LATE, STUCK)) | ((states == STARTING) & ~_unheard(signs))
+    for outcome in _WORST_FIRST:
+        if outcome in ended and not is_alive.any() and _explains(outcome, signs, is_lost, settings):
+            return _END_OF[outcome]
+    if not was_hung and _is_ending(signs, is_alive, is_lost, settings):
+        return "training"
+    if is_lost.any():
+        return "partly_lost" if is_alive.any() else "lost"
+    if (states == STUCK).any():
+        return "stuck"
+    return "training" if np.isin(states, (OK, LATE, FINISHED)).any() else "starting"
+
+
+def _explains(outcome: str, signs: HeartbeatTable, is_lost: Bools, settings: HangSettings) -> bool:
+    """Whether this end of some ranks says why the others are silent."""
+    if outcome == "preempted":
+        return not _died_first(signs, is_lost, settings)
+    return outcome != "ok" or not is_lost.any()
+
+
+def _died_first(signs: HeartbeatTable, is_lost: Bools, settings: HangSettings) -> bool:
+    """Whether a rank died without a word before the others were ended by SIGTERM.
+
+    Schedulers end all ranks so, and of some the last word may be lost on its way. But a launcher
+    also ends the rest when one rank was killed. A rank died first
+
+    - if it had been silent for longer than ``ending_s`` by then, unless for so long
+      (``told_s``) that people were told, and who ends the run then knows;
+    - if it fell silent just before, and ranks without a last word are on its node only, and not the
+      whole of it: those of its neighbours arrived. The only rank of a node counts as well.
+
+    Of whole nodes, and of ranks here and there, the last words were lost. So were those of who
+    lived on after the first SIGTERM.
+    """
+    first_s = np.max(signs.ended_s[signs.ended == _PREEMPTED])
+    earlier_s = np.where(is_lost, signs.silent_s - first_s, 0.0)
+    if ((earlier_s > settings.ending_s) & (earlier_s <= settings.told_s)).any():
+        return True
+    is_wordless = is_lost & (earlier_s <= settings.ending_s)
+    nodes = np.unique(signs.node[is_wordless])
+    if len(nodes) != 1 or not (earlier_s[is_wordless] > 0.0).any():
+        return False
+    of_node = signs.node == nodes[0]
+    return bool((of_node & ~is_wordless).any() or of_node.sum() == 1)
+
+
+def _is_ending(
+    signs: HeartbeatTable, is_alive: Bools, is_lost: Bools, settings: HangSettings
+) -> bool:
+    """Whether ranks are silent because the run ends just now: somebody has recorded its end, and
+    nobody has been heard for long since."""
+    is_told = signs.has_ended & (signs.ended != _OK)
+    if not is_told.any() or not is_alive.any():
+        return False
+    first_s = np.max(signs.ended_s[is_told])
+    nobody_later = (signs.silent_s[is_alive] >= first_s - settings.ending_s).all()
+    nobody_before = (signs.silent_s[is_lost] <= first_s + settings.ending_s).all()
+    return bool(nobody_later and nobody_before)
+
+
+def _unheard(signs: HeartbeatTable) -> Bools:
+    unheard: Bools = np.isnan(signs.silent_s)
+    return unheard
+
+
+_OK, _PREEMPTED = OUTCOMES.index("ok"), OUTCOMES.index("preempted")

@@ -1,0 +1,231 @@
+"""How long a rank may take for a section before it is called stuck: learnt from the run itself.
+
+    T = clip(max(3 p99.9, 1.2 longest, median + 10 MAD), 30 s, 480 s), but never under 1.5 p99.9
+
+per section, where a section in a declared phase is one of its own ("eval/forward"). Until 1,000
+runs were seen the longest stands for the 99.9th percentile; until 30, what is unknown gets 480 s.
+What a run has once survived, such as a checkpoint that nobody declared, is no hang when it comes
+back thousands of steps later: hence the longest.
+A timeout grows at once and shrinks by a fifth per hour at most. A checkpoint that takes ten
+minutes each time gets more than those 480 s, though a watchdog of the collectives may end it.
+
+Source: the formula is that of scoring.md in the design's references, after NVRx (five times the
+longest) and the checkpoint trouble that single timeouts have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from otel_straggler.detect.scores.settings import HangSettings
+from otel_straggler.model.observation import Floats
+from otel_straggler.model.step_table import StepTable
+
+BETWEEN = ""
+"""Stands for a rank's time in no section."""
+
+_MAX_SECTIONS = 1_000
+_MAX_KEPT = 200
+_MAX_RANKS = 512
+"""Ranks whose times are counted, spread over all; of the others the longest is noted."""
+_HOUR_S = 3_600.0
+
+
+class Timeouts:
+    """Timeouts of one world, by section. One thread owns it."""
+
+    def __init__(self, settings: HangSettings) -> None:
+        self._settings = settings
+        self._durations: dict[str, Durations] = {}
+        self._given: dict[str, tuple[float, float]] = {}
+        self._wanted: dict[str, float] = {}
+
+    def learn(self, table: StepTable) -> None:
+        """Take the times of all ranks in some steps. Cost: O(steps * ranks * sections).
+
+        The first steps of an attempt are left out by who calls: they compile. A section that runs
+        several times in a step is learnt by twice its mean run there: its longest is not told.
+        """
+        runs = np.maximum(table.runs, 1)
+        each_s = np.where(runs == 1, table.seconds, 2.0 * table.seconds / runs)
+        for s, section in enumerate(table.sections):
+            self._add(section.name, each_s[:, :, s])
+        if not table.is_timed:
+            whole_s = (table.end_ns - table.start_ns) * 1e-9
+            inside_s = np.nansum(table.seconds, axis=2)
+            self._add(BETWEEN, whole_s - inside_s)
+
+    def timeout_s(self, section: str, now_s: float) -> float:
+        """The timeout of ``section``, or ``BETWEEN``. Cost: some tens of microseconds when it has
+        learnt since it was asked last, else one.
+
+        Args:
+            section: as it is scored, with its phase.
+            now_s: on any clock that does not go back.
+        """
+        wanted_s = self._wanted.get(section)
+        if wanted_s is None:
+            wanted_s = self._wanted_s(section)
+            if math.isnan(wanted_s):
+                return max(self._settings.unknown_timeout_s, self._settings.least_timeout_s)
+            self._wanted[section] = wanted_s
+        given = self._given.get(section)
+        if given is not None and wanted_s < given[0]:
+            hours = max(now_s - given[1], 0.0) / _HOUR_S
+            kept: float = (1.0 - self._settings.most_shrinking_per_h) ** hours
+            wanted_s = max(wanted_s, given[0] * kept)
+        self._given[section] = (wanted_s, now_s)
+        return wanted_s
+
+    def _add(self, name: str, seconds: Floats) -> None:
+        self._wanted.pop(name, None)
+        known = self._durations.get(name)
+        if known is None:
+            if len(self._durations) >= _MAX_SECTIONS:
+                return
+            known = self._durations[name] = Durations()
+        known.add(seconds[:, :: 1 + seconds.shape[1] // _MAX_RANKS])
+        known.note_longest(float(np.nanmax(seconds, initial=0.0)))
+
+    def _wanted_s(self, section: str) -> float:
+        its = self._settings
+        known = self._durations.get(section)
+        if known is None or len(known) < its.least_samples:
+            return math.nan
+        is_enough = len(known) >= its.quantile_samples
+        tail_s = known.quantile_s(0.999) if is_enough else known.longest_s
+        spread_s = known.quantile_s(0.5) + its.mad_factor * known.median_deviation_s()
+        longest_s = its.longest_factor * known.longest_s
+        wanted_s = max(its.quantile_factor * tail_s, longest_s, spread_s)
+        most_s = max(its.most_timeout_s, its.least_over_usual * tail_s)
+        return min(max(wanted_s, its.least_timeout_s), most_s)
+
+    # --- what survives a restart ------------------------------------------------------------------
+
+    def given(self) -> dict[str, float]:
+        """The timeouts that were asked for, by section, in seconds."""
+        return {
+            name: given_s for name, (given_s, _) in self._given.items() if math.isfinite(given_s)
+        }
+
+    def state(self) -> dict[str, Any]:
+        """What was learnt, in JSON's types only; of the 200 sections known first."""
+        names = list(self._durations)[:_MAX_KEPT]
+        given = {name: list(self._given[name]) for name in names if name in self._given}
+        return {
+            "durations": {name: self._durations[name].state() for name in names},
+            "given": {name: pair for name, pair in given.items() if all(map(math.isfinite, pair))},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`state`.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none.
+        """
+        durations = {str(name): Durations.of(one) for name, one in state["durations"].items()}
+        given = {str(name): (float(s), float(at_s)) for name, (s, at_s) in state["given"].items()}
+        self._durations, self._given = durations, given
+        self._wanted = {}
+
+
+_PER_OCTAVE = 8
+_SHORTEST_S = 2.0**-20
+_OCTAVES = 40
+_BUCKETS = _PER_OCTAVE * _OCTAVES
+_MAX_IN_A_GENERATION = 20_000
+_MAX_COUNTED = 2**40
+
+
+class Durations:
+    """Lengths in seconds, in buckets of an eighth of an octave: quantiles are right to 4.4 %.
+
+    Two generations are kept: once the newer one holds 20,000 lengths it becomes the older one, and
+    what was older is forgotten. So what a run did hours ago does not rule it for ever.
+    """
+
+    def __init__(self) -> None:
+        self._counts = np.zeros((2, _BUCKETS), np.int64)
+        self._longest_s = [0.0, 0.0]
+
+    def __len__(self) -> int:
+        return int(self._counts.sum())
+
+    @property
+    def longest_s(self) -> float:
+        """Exact; 0 if there is none."""
+        return max(self._longest_s)
+
+    def add(self, seconds: Floats) -> None:
+        """Count lengths of any shape; NaN, zero and less are left out. Cost: O(lengths)."""
+        known = seconds[seconds > 0.0]
+        if len(known) == 0:
+            return
+        if self._counts[0].sum() >= _MAX_IN_A_GENERATION:
+            self._counts[1], self._longest_s[1] = self._counts[0], self._longest_s[0]
+            self._counts[0], self._longest_s[0] = 0, 0.0
+        place = np.log2(known / _SHORTEST_S) * _PER_OCTAVE
+        bucket = np.clip(place, 0, _BUCKETS - 1).astype(np.int64)
+        self._counts[0] += np.bincount(bucket, minlength=_BUCKETS)
+        self._longest_s[0] = max(self._longest_s[0], float(known.max()))
+
+    def note_longest(self, seconds: float) -> None:
+        """That a length was seen which is not counted; NaN is none."""
+        if seconds > self._longest_s[0]:
+            self._longest_s[0] = seconds
+
+    def state(self) -> dict[str, Any]:
+        """JSON's types only: of each generation the longest, and the buckets that hold some."""
+        return {
+            "longest_s": list(self._longest_s),
+            "counts": [
+                [[int(b), int(row[b])] for b in np.flatnonzero(row)] for row in self._counts
+            ],
+        }
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> Durations:
+        """From :meth:`state`.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none.
+        """
+        made = cls()
+        newer_s, older_s = (float(longest_s) for longest_s in state["longest_s"])
+        made._longest_s = [newer_s, older_s]
+        for row, pairs in zip(made._counts, state["counts"], strict=True):
+            for bucket, count in pairs:
+                if not (0 <= bucket < _BUCKETS and 0 < count < _MAX_COUNTED):
+                    msg = f"bucket {bucket!r} with {count!r}"
+                    raise ValueError(msg)
+                row[bucket] = count
+        return made
+
+    def quantile_s(self, q: float) -> float:
+        """The length that a part ``q`` of all does not exceed; NaN if there is none."""
+        return _quantile(self._counts.sum(axis=0), q)
+
+    def median_deviation_s(self) -> float:
+        """Median absolute deviation from the median; NaN if there is none."""
+        counts = self._counts.sum(axis=0)
+        middle_s = _quantile(counts, 0.5)
+        apart_s = np.abs(_MIDDLES_S - middle_s)
+        order = np.argsort(apart_s, kind="stable")
+        below = np.cumsum(counts[order])
+        if np.isnan(middle_s):
+            return middle_s
+        return float(apart_s[order][np.searchsorted(below, 0.5 * below[-1])])
+
+
+_MIDDLES_S: Floats = _SHORTEST_S * 2.0 ** ((np.arange(_BUCKETS) + 0.5) / _PER_OCTAVE)
+
+
+def _quantile(counts: np.typing.NDArray[np.int64], q: float) -> float:
+    below = np.cumsum(counts)
+    if below[-1] == 0:
+        return float("nan")
+    return float(_MIDDLES_S[np.searchsorted(below, q * below[-1])])

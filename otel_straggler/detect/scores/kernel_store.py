@@ -1,0 +1,228 @@
+"""Kernel histograms, until the windows that they belong to are scored.
+
+Ranks report what they counted at intervals of their own (10 s), which no window knows of. So an
+interval belongs to every window that it overlaps, on its rank's clock. Where none does, because
+windows are shorter or close sooner than intervals are reported, the newest one before the window
+stands in, if it ended at most a minute before. What only some ranks have reported, because the
+others' is still on its way, is left for the next window: ranks are compared over the same time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from otel_straggler.detect.scores.kernels import KernelMedians
+from otel_straggler.detect.scores.settings import KEPT, OVER_LIMIT, REPEATED
+from otel_straggler.detect.scores.sources import session_of
+from otel_straggler.detect.scores.step_tables import Bools
+from otel_straggler.model.kernels import KernelCell, KernelTimes, join_kernel_times
+from otel_straggler.model.observation import Codes, Ints
+from otel_straggler.model.rank import Source
+
+STANDS_IN_S = 60.0
+"""How old the newest interval may be that stands in for one within the window."""
+_LONGEST_S = 120.0
+_MAX_CELLS = 65_536
+_CELL_BYTES = 400
+
+_Process: TypeAlias = tuple[int, str, str]
+_Key: TypeAlias = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """What one process reported of one interval, or a part of that.
+
+    Attributes:
+        number: distinguishes it in its world.
+        start_ns, end_ns: on the sender's clock.
+        times: its points; their cells are codes of the world.
+    """
+
+    number: int
+    start_ns: int
+    end_ns: int
+    times: KernelTimes
+
+
+class KernelHistograms:
+    """Of the ranks of one run, group and attempt. Owned by one thread; time is that of the senders.
+
+    Args:
+        max_kernels: names of kernels; further ones are left out.
+        counts: of points, by what became of them; shared by all.
+    """
+
+    def __init__(self, max_kernels: int, counts: Counter[str]) -> None:
+        self._max_kernels = max_kernels
+        self._counts = counts
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._codes: dict[KernelCell, int] = {}
+        self._kernels: set[str] = set()
+        self._intervals: dict[_Process, list[Interval]] = {}
+        self._longest_ns = 0
+        self._taken = 0
+        self._scored: tuple[_Key, KernelMedians | None] | None = None
+        self.nbytes = 0
+
+    def add(self, source: Source, points: KernelTimes) -> None:
+        """Keep the points of one source and interval that were not received before."""
+        codes = np.array([self._code(cell) for cell in points.cells], np.int32)
+        cell = codes[points.cell]
+        known = self._intervals.setdefault(_process_of(source), [])
+        is_over = cell < 0
+        is_repeated = ~is_over & _is_known(known, points, cell)
+        is_new = ~(is_over | is_repeated)
+        self._counts[OVER_LIMIT] += int(is_over.sum())
+        self._counts[REPEATED] += int(is_repeated.sum())
+        self._counts[KEPT] += int(is_new.sum())
+        if is_new.any():
+            points = replace(points, cell=cell)
+            self._keep(known, points if is_new.all() else points.take(is_new))
+
+    def of_window(
+        self, sources: Sequence[Source], first_ns: Ints, last_ns: Ints
+    ) -> KernelMedians | None:
+        """What the histograms say that belong to a window.
+
+        Args:
+            sources: the ranks.
+            first_ns, last_ns: (ranks,) of each on its own clock.
+
+        Returns:
+            Medians of these ranks; None: they have sent nothing. Forgets what is too old for any
+            later window.
+        """
+        chosen = self.intervals_of_window(sources, first_ns, last_ns)
+        key = tuple((line, interval.number) for line, interval in chosen)
+        if self._scored is None or self._scored[0] != key:  # short windows share intervals
+            self._scored = key, self._medians_of(sources, chosen)
+        return self._scored[1]
+
+    def intervals_of_window(
+        self, sources: Sequence[Source], first_ns: Ints, last_ns: Ints
+    ) -> list[tuple[int, Interval]]:
+        """The intervals that belong to a window, each with the index of its rank; see
+        :meth:`of_window`."""
+        held = [self._intervals.get(_process_of(source), []) for source in sources]
+        until_ns = _reported_by_all(held, self._longest_ns)
+        chosen: list[tuple[int, Interval]] = []
+        for line, (intervals, first, last) in enumerate(
+            zip(held, first_ns.tolist(), last_ns.tolist(), strict=True)
+        ):
+            chosen += [(line, each) for each in _belonging(intervals, first, last, until_ns)]
+            limit_ns = first - int(STANDS_IN_S * 1e9) - 2 * self._longest_ns
+            self._drop(intervals, [i for i in intervals if i.end_ns < limit_ns])
+        return chosen
+
+    def drop_older_half(self) -> None:
+        """Make room: half of the intervals go, so that this is seldom done; names, if there is
+        nothing else."""
+        ends = sorted(i.end_ns for held in self._intervals.values() for i in held)
+        if not ends:
+            self.clear()
+            return
+        limit_ns = ends[len(ends) // 2]
+        for held in self._intervals.values():
+            dropped = [i for i in held if i.end_ns <= limit_ns]
+            points = sum(len(i.times) for i in dropped)
+            self._counts[KEPT] -= points
+            self._counts[OVER_LIMIT] += points
+            self._drop(held, dropped)
+
+    def _code(self, cell: KernelCell) -> int:
+        """-1 where there is no room for another name."""
+        known = self._codes.get(cell)
+        if known is not None:
+            return known
+        name = cell.kernel.name
+        has_room = name in self._kernels or len(self._kernels) < self._max_kernels
+        if not has_room or len(self._codes) >= _MAX_CELLS:
+            return -1
+        self.nbytes += _CELL_BYTES + len(name) + len(cell.section)
+        self._kernels.add(name)
+        return self._codes.setdefault(cell, len(self._codes))
+
+    def _keep(self, known: list[Interval], times: KernelTimes) -> None:
+        kept = replace(times, sources=(), cells=())
+        end_ns = int(kept.end_ns[0])
+        start_ns = int(kept.start_ns[0]) or end_ns
+        self._taken += 1
+        known.append(Interval(self._taken, start_ns, end_ns, kept))
+        self._longest_ns = max(self._longest_ns, min(end_ns - start_ns, int(_LONGEST_S * 1e9)))
+        self.nbytes += kept.nbytes
+
+    def _drop(self, held: list[Interval], dropped: list[Interval]) -> None:
+        if dropped:
+            self.nbytes -= sum(i.times.nbytes for i in dropped)
+            ids = {id(i) for i in dropped}
+            held[:] = [i for i in held if id(i) not in ids]
+
+    def _medians_of(
+        self, sources: Sequence[Source], chosen: Sequence[tuple[int, Interval]]
+    ) -> KernelMedians | None:
+        if not chosen:
+            return None
+        parts = [
+            replace(each.times, source=np.full(len(each.times), line, np.int32))
+            for line, each in chosen
+        ]
+        times = join_kernel_times(parts)
+        return KernelMedians(replace(times, sources=tuple(sources), cells=tuple(self._codes)))
+
+
+def by_interval(times: KernelTimes) -> Iterator[tuple[Source, KernelTimes]]:
+    """Points by source and interval: nearly always one request is one of each."""
+    keys = np.stack([times.source.astype(np.int64), times.start_ns, times.end_ns])
+    if len(times) == 0 or (keys == keys[:, :1]).all():
+        if len(times):
+            yield times.sources[int(times.source[0])], times
+        return
+    distinct, number = np.unique(keys, axis=1, return_inverse=True)
+    for each in range(distinct.shape[1]):
+        yield times.sources[int(distinct[0, each])], times.take(number.ravel() == each)
+
+
+def _is_known(known: list[Interval], part: KernelTimes, cell: Codes) -> Bools:
+    """Which points of an interval come again."""
+    start_ns, end_ns = int(part.start_ns[0]) or int(part.end_ns[0]), int(part.end_ns[0])
+    again = np.zeros(len(cell), bool)
+    for interval in known:
+        if (interval.start_ns, interval.end_ns) == (start_ns, end_ns):
+            again |= np.isin(cell, interval.times.cell)
+    return again
+
+
+def _reported_by_all(held: Sequence[list[Interval]], longest_ns: int) -> int:
+    """Until when all ranks that report at all have reported; a clock may be off by half an
+    interval."""
+    newest = [max(i.end_ns for i in intervals) for intervals in held if intervals]
+    if not newest:
+        return 0
+    least = max(newest) - longest_ns * 3 // 2
+    return min(end for end in newest if end >= least) + longest_ns // 2
+
+
+def _belonging(
+    intervals: list[Interval], first_ns: int, last_ns: int, until_ns: int
+) -> list[Interval]:
+    """Those that overlap the window; else the newest before it, in all its parts."""
+    told = [i for i in intervals if i.end_ns <= until_ns and i.start_ns <= last_ns]
+    inside = [i for i in told if i.end_ns > first_ns]
+    if inside or not told:
+        return inside
+    newest = max(i.end_ns for i in told)
+    is_fresh = first_ns - newest <= STANDS_IN_S * 1e9
+    return [i for i in told if i.end_ns == newest] if is_fresh else []
+
+
+def _process_of(source: Source) -> _Process:
+    return (source.rank, *session_of(source))

@@ -1,0 +1,224 @@
+"""Scores and verdicts of any number of runs: batches in, closed windows and verdicts out."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from otel_straggler.detect.scores.kernel_store import by_interval
+from otel_straggler.detect.scores.references import ReferenceSet
+from otel_straggler.detect.scores.settings import ScorerCounts, ScoreSettings, VerdictSettings
+from otel_straggler.detect.scores.sources import SourceCache, split_by_route
+from otel_straggler.detect.scores.world import WorldResults, WorldScorer
+from otel_straggler.detect.verdicts.log import Notification
+from otel_straggler.model.kernels import KernelTimes
+from otel_straggler.model.observation import ObservationBatch
+from otel_straggler.model.rank import Source
+from otel_straggler.model.scores import WindowScores
+from otel_straggler.model.step_table import StepTable, StepTimes
+from otel_straggler.model.verdict import RunVerdicts, Verdict
+
+__all__ = ["ScoreSettings", "Scorer", "ScorerCounts"]
+
+_MAX_STEP_TIMES = 1_000
+"""Tables whose times wait to be drained; the oldest go first."""
+
+
+class Scorer:
+    """Scores every run it is shown. Pure: no clock, no I/O; ``now_ns`` is any monotonic time.
+
+    Not thread-safe: one thread owns a scorer.
+
+    Args:
+        settings, verdicts: of scores, of verdicts.
+        on_table: called with the times of steps that are evaluated, in order.
+    """
+
+    def __init__(
+        self,
+        settings: ScoreSettings | None = None,
+        verdicts: VerdictSettings | None = None,
+        on_table: Callable[[StepTable], None] | None = None,
+    ) -> None:
+        self._settings = settings or ScoreSettings()
+        self._verdicts = verdicts or VerdictSettings()
+        self._on_table = on_table
+        self._references = ReferenceSet.empty(self._settings.reference_half_life_s)
+        self._runs: dict[str, dict[str, WorldScorer]] = {}
+        self._routes: SourceCache[WorldScorer] = SourceCache()
+        self._evicted: list[WindowScores] = []
+        self._changes: deque[Verdict] = deque(maxlen=self._verdicts.max_changes)
+        self._step_times: deque[StepTimes] = deque(maxlen=_MAX_STEP_TIMES)
+        self.counts = ScorerCounts()
+
+    def observe(self, batch: ObservationBatch, now_ns: int) -> None:
+        """Take the rows of ``batch``; windows that became due are given by :meth:`close_due`."""
+        if len(batch) == 0:
+            return
+        sources = batch.sources
+        for world, rows in split_by_route(batch, self._routes, lambda n: self._world(sources[n])):
+            world.observe(rows, now_ns)
+        runs = self.runs()
+        if len(runs) > self._settings.max_runs:
+            self._evicted += self.evict(min(runs, key=self._last_alive_ns))
+
+    def observe_kernels(self, times: KernelTimes) -> None:
+        """Take kernel histograms, for the windows that they belong to; see ``kernel_store.py``."""
+        for source, points in by_interval(times):
+            self._world(source).observe_kernels(source, points)
+        held = [kernels for world in self._worlds() for kernels in world.kernels]
+        while sum(kernels.nbytes for kernels in held) > self._settings.kernel_bytes:
+            max(held, key=lambda kernels: kernels.nbytes).drop_older_half()
+
+    def mark_alive(self, source: Source, now_ns: int) -> None:
+        """A heartbeat: the rank's open windows are not idle."""
+        world = self._runs.get(source.run_id, {}).get(source.group)
+        if world is not None:
+            world.mark_alive(source, now_ns)
+
+    def finish(self, source: Source, now_ns: int) -> None:
+        """The rank has ended: it has passed every window of its stream."""
+        world = self._runs.get(source.run_id, {}).get(source.group)
+        if world is not None:
+            world.finish(source, now_ns)
+
+    def close_due(self, now_ns: int) -> list[WindowScores]:
+        """Close and score the windows that all ranks have passed, or whose wait is over; evaluate
+        the steps for which the same holds. With the windows of runs that were evicted since."""
+        closed, self._evicted = self._evicted, []
+        for world in self._worlds():
+            closed += self._collected(world.close_due(now_ns))
+        limit_ns = int(self._settings.forget_s * 1e9)
+        for run_id in list(self._runs):
+            if now_ns - self._last_alive_ns(run_id) >= limit_ns:
+                closed += self.evict(run_id)
+        return closed
+
+    def close_all(self) -> list[WindowScores]:
+        """Close and score every open window, and evaluate all steps that are left (end of
+        input)."""
+        closed, self._evicted = self._evicted, []
+        for world in self._worlds():
+            closed += self._collected(world.close_all())
+        return closed
+
+    def verdicts(self, run_id: str) -> RunVerdicts:
+        """Of a run: all changes of state in memory, those of groups by their time, and the newest
+        summaries."""
+        worlds = self._runs.get(run_id, {}).values()
+        changes = heapq.merge(*(world.changes for world in worlds), key=lambda v: v.at_ns)
+        summaries = (world.summary() for world in worlds)
+        return RunVerdicts(
+            changes=tuple(changes), worlds=tuple(each for each in summaries if each is not None)
+        )
+
+    def notifications(self, run_id: str) -> list[Notification]:
+        """When somebody was notified because of a run, in order."""
+        worlds = self._runs.get(run_id, {}).values()
+        return list(heapq.merge(*(w.notifications for w in worlds), key=lambda one: one.at_ns))
+
+    def drain_changes(self) -> list[Verdict]:
+        """The changes of state since the last call, over all runs, in order; also who has begun to
+        page without one. Of more than ``max_changes`` the newest."""
+        new = list(self._changes)
+        self._changes.clear()
+        return new
+
+    def drain_step_times(self) -> list[StepTimes]:
+        """How long the steps took that were evaluated since the last call, of the newest tables."""
+        new = list(self._step_times)
+        self._step_times.clear()
+        return new
+
+    def state(self) -> dict[str, Any]:
+        """All that must survive a restart: JSON's types and NumPy arrays, nested in dicts and
+        lists. ``references`` are of all runs; ``judges`` has one entry per run and group, which a
+        history keeps apart."""
+        states = {
+            json.dumps((run_id, group)): world.state()
+            for run_id, worlds in self._runs.items()
+            for group, world in worlds.items()
+        }
+        known = {key: state for key, state in states.items() if state is not None}
+        return {"references": self._references.state(), "judges": known}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from :meth:`state` of an earlier process; call it before the first row.
+
+        Raises:
+            InputError: a part is no such state.
+        """
+        self._references.restore(state.get("references", {}))
+        for key, saved in state.get("judges", {}).items():
+            run_id, group = json.loads(key)
+            self._world_of(run_id, group).restore(saved)
+
+    def folded_names(self) -> dict[str, str]:
+        """The runs in memory with too many section names, each with one that has no place."""
+        return {
+            run_id: world.folded_name
+            for run_id, worlds in self._runs.items()
+            for world in worlds.values()
+            if world.folded_name
+        }
+
+    @property
+    def late_by_run(self) -> dict[str, int]:
+        """Rows that came after their window was closed, of runs that have some."""
+        late = {
+            run_id: sum(w.late for w in worlds.values()) for run_id, worlds in self._runs.items()
+        }
+        return {run_id: rows for run_id, rows in late.items() if rows}
+
+    def clashes(self, run_id: str, now_ns: int) -> tuple[Source, ...]:
+        """Sessions that go on sending although a newer session claims their rank."""
+        worlds = self._runs.get(run_id, {}).values()
+        return tuple(source for world in worlds for source in world.clashes(now_ns))
+
+    def runs(self) -> tuple[str, ...]:
+        """The runs with rows in memory, in the order in which they were first seen."""
+        return tuple(
+            run_id
+            for run_id, worlds in self._runs.items()
+            if any(world.has_rows for world in worlds.values())
+        )
+
+    def evict(self, run_id: str, group: str | None = None) -> list[WindowScores]:
+        """Drop a run, or one group of it, if it is known.
+
+        Returns:
+            Scores of the windows that were open.
+        """
+        self._routes.clear()
+        worlds = self._runs.get(run_id, {})
+        groups = list(worlds) if group is None else [group] * (group in worlds)
+        closed = [window for name in groups for window in worlds.pop(name).close()]
+        if not worlds:
+            self._runs.pop(run_id, None)
+        return closed
+
+    def _world(self, source: Source) -> WorldScorer:
+        return self._world_of(source.run_id, source.group)
+
+    def _world_of(self, run_id: str, group: str) -> WorldScorer:
+        worlds = self._runs.setdefault(run_id, {})
+        world = worlds.get(group)
+        if world is None:
+            world = worlds[group] = WorldScorer(
+                self._settings, self._verdicts, self._references, self.counts, self._on_table
+            )
+        return world
+
+    def _worlds(self) -> Iterator[WorldScorer]:
+        return (world for worlds in self._runs.values() for world in worlds.values())
+
+    def _collected(self, results: WorldResults) -> list[WindowScores]:
+        self._changes.extend(results.changes)
+        self._step_times.extend(results.step_times)
+        return results.windows
+
+    def _last_alive_ns(self, run_id: str) -> int:
+        return max(world.last_alive_ns for world in self._runs[run_id].values())

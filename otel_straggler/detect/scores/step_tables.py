@@ -1,0 +1,314 @@
+"""Rows of some steps -> the dense tables that layer 2 reads.
+
+Only top-level section runs count: kernels and nested sections are left out, for their time is in
+the section around them already.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.detect.scores.medians import MAX_PADDING, number_densely, slices
+from otel_straggler.model.observation import (
+    CUPTI,
+    EVENTS,
+    HOST,
+    NO_KERNEL,
+    NO_SEQ,
+    NO_STEP,
+    Floats,
+    Ints,
+    ObservationBatch,
+)
+from otel_straggler.model.observation import ObservationBatch as Batch
+from otel_straggler.model.step_table import GpuSeconds, StepTable
+
+Bools = npt.NDArray[np.bool_]
+
+_LATEST = np.iinfo(np.int64).max
+_ENOUGH_FOR_A_MEDIAN = 1_000
+"""Starts of a section that are looked at to place it among the others."""
+
+
+def build_step_table(
+    rows: ObservationBatch, *, world_size: int = 0, interval_ns: int = 0
+) -> StepTable | None:
+    """Sum up the top-level section runs of one world of ranks.
+
+    Args:
+        rows: of one run, group, attempt and incarnation; what was delivered twice and second
+            sessions of a rank are left out here.
+        world_size: ranks expected, 0 if unknown.
+        interval_ns: length of an interval of time that stands for a step; 0: go by steps, and
+            leave out rows without one.
+
+    Returns:
+        None if there is nothing to sum up.
+
+    Cost: O(rows + steps * ranks * sections); more by a sort if ``seq`` is spread widely or rows
+    came twice.
+    """
+    summed = replace(_only(rows, is_summed(rows)), kernels=())
+    kept = one_session_per_rank(without_duplicates(summed))
+    if not interval_ns:
+        kept = _only(kept, kept.step != NO_STEP)
+    if len(kept) == 0:
+        return None
+    cells = _Cells.of(kept, kept.start_ns // interval_ns if interval_ns else kept.step)
+    in_order = cells.order_of_sections()
+    return StepTable(
+        steps=cells.steps,
+        sources=tuple(kept.sources[code] for code in cells.source_codes),
+        sections=tuple(kept.sections[cells.section_codes[s]] for s in in_order),
+        seconds=np.where(cells.is_filled, cells.seconds, np.nan)[:, :, in_order],
+        runs=cells.runs[:, :, in_order],
+        run_cv=cells.run_cv()[:, in_order],
+        tokens=cells.tokens(),
+        start_ns=np.where(cells.begun_ns < _LATEST, cells.begun_ns, 0),
+        end_ns=cells.last_end_ns(),
+        world_size=world_size,
+        is_timed=bool(interval_ns),
+        gpu=cells.gpu(in_order),
+    )
+
+
+def is_summed(rows: ObservationBatch) -> Bools:
+    """Which rows are runs of top-level sections."""
+    is_top = np.array([not section.parent for section in rows.sections], bool)
+    is_run: Bools = rows.kernel == NO_KERNEL
+    return is_run if is_top.all() else is_run & is_top[rows.section]
+
+
+def _only(rows: ObservationBatch, wanted: Bools) -> ObservationBatch:
+    return rows if wanted.all() else rows.take(wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """Rows by step, rank and section, all arrays (T, R, S); ``cell`` says where each row belongs.
+
+    Sections stand in the order of their codes; ``first_ns`` is the first start in a cell, the
+    latest possible time where the cell is empty; ``begun_ns`` (T, R) the first of the rank.
+    """
+
+    rows: ObservationBatch
+    steps: Ints
+    source_codes: list[int]
+    section_codes: list[int]
+    cell: Ints
+    n_rows: Ints
+    seconds: Floats
+    first_ns: Ints
+    begun_ns: Ints
+
+    @classmethod
+    def of(cls, rows: ObservationBatch, step: Ints) -> _Cells:
+        steps, step_code = number_densely(step)
+        used = np.flatnonzero(rows_by_source(rows)).tolist()
+        source_codes = sorted(used, key=lambda code: rows.sources[code].rank)
+        section_codes = np.flatnonzero(np.bincount(rows.section)).tolist()
+        shape = (len(steps), len(source_codes), len(section_codes))
+        cell = step_code * shape[1] + _places(source_codes, len(rows.sources))[rows.source]
+        cell *= shape[2]
+        cell += _places(section_codes, len(rows.sections))[rows.section]
+        size = math.prod(shape)
+        n_rows = np.bincount(cell, minlength=size)
+        first_ns = np.full(size, _LATEST)
+        if n_rows.max() == 1:
+            first_ns[cell] = rows.start_ns
+        else:
+            np.minimum.at(first_ns, cell, rows.start_ns)
+        return cls(
+            rows=rows,
+            steps=steps,
+            source_codes=source_codes,
+            section_codes=section_codes,
+            cell=cell,
+            n_rows=n_rows.reshape(shape),
+            seconds=_sums(cell, rows.duration_s, shape),
+            first_ns=first_ns.reshape(shape),
+            begun_ns=first_ns.reshape(shape).min(axis=2),
+        )
+
+    @property
+    def is_filled(self) -> Bools:
+        filled: Bools = self.n_rows > 0
+        return filled
+
+    @property
+    def runs(self) -> npt.NDArray[np.int32]:
+        told = self.rows.runs
+        if told is None:
+            return self.n_rows.astype(np.int32)
+        return self._sums(told.astype(np.float64)).astype(np.int32)
+
+    def _sums(self, values: Floats) -> Floats:
+        return _sums(self.cell, values, self.n_rows.shape)
+
+    def order_of_sections(self) -> list[int]:
+        """Sections by the median of their first start after the rank's first in the step; of
+        equals the one that was seen first."""
+        n_sections = len(self.section_codes)
+        first_ns = self.first_ns.reshape(-1, n_sections)
+        begun_ns = self.begun_ns.ravel()
+        offset_ns: list[int] = []
+        for section in range(n_sections):
+            lines = np.flatnonzero(first_ns[:, section] != _LATEST)
+            lines = lines[:: 1 + len(lines) // _ENOUGH_FOR_A_MEDIAN]
+            offsets_ns = np.sort(first_ns[lines, section] - begun_ns[lines])
+            middle = offsets_ns[[(len(lines) - 1) // 2, len(lines) // 2]]
+            offset_ns.append(int(middle.sum()))
+        return sorted(range(n_sections), key=offset_ns.__getitem__)
+
+    def last_end_ns(self) -> Ints:
+        """(T, R); 0 where the rank ran nothing."""
+        if self.n_rows.max() == 1:
+            end_ns = self.first_ns + _nanoseconds(self.seconds)
+            latest: Ints = np.where(self.is_filled, end_ns, 0).max(axis=2)
+            return latest
+        shape = self.n_rows.shape
+        last_ns = np.zeros(shape[0] * shape[1], np.int64)
+        ends_ns = self.rows.start_ns + _nanoseconds(self.rows.duration_s)
+        np.maximum.at(last_ns, self.cell // shape[2], ends_ns)
+        return last_ns.reshape(shape[:2])
+
+    def tokens(self) -> Floats:
+        """(T, R) tokens of the section that tells most; NaN where none tells."""
+        told = self.rows.tokens
+        if told is None:
+            return np.full(self.n_rows.shape[:2], np.nan)
+        is_told = ~np.isnan(told)
+        sums = self._sums(np.where(is_told, told, 0.0))
+        most: Floats = np.where(self._sums(is_told.astype(np.float64)) > 0, sums, -np.inf)
+        most = most.max(axis=2)
+        return np.where(np.isinf(most), np.nan, most)
+
+    def gpu(self, in_order: list[int]) -> GpuSeconds | None:
+        """(T, R, S) with the sections in this order; a cell is known if all its rows are."""
+        told = self.rows.gpu
+        if told is None:
+            return None
+        basis = np.full(self.n_rows.shape, HOST, np.uint8)
+        for code in (EVENTS, CUPTI):
+            rows = (told.basis == code).astype(np.float64)
+            basis[self.is_filled & (self._sums(rows) == self.n_rows)] = code
+        own_s = np.where(basis != HOST, self._sums(np.nan_to_num(told.own_s())), np.nan)
+        nccl_s = np.where(basis == CUPTI, self._sums(np.nan_to_num(told.nccl_s)), np.nan)
+        return GpuSeconds(basis, own_s, nccl_s).of_rows(np.s_[:, :, in_order])
+
+    def run_cv(self) -> Floats:
+        """(R, S) spread of single runs around the mean of their step, pooled over the steps.
+
+        A row that stands for k runs tells only their mean, which varies k times less; it is
+        weighted so that the variance of a single run comes out.
+        """
+        freedom = np.where(self.n_rows > 1, self.n_rows - 1, 0).sum(axis=0)
+        if not freedom.any():
+            return np.full(freedom.shape, np.nan)
+        runs = np.ones(len(self.rows)) if self.rows.runs is None else self.rows.runs
+        many = self.n_rows > 1
+        n_runs = np.where(many, self.runs, 0)
+        step_mean_s = self.seconds / np.maximum(self.runs, 1)
+        apart_s = self.rows.duration_s / runs - step_mean_s.ravel()[self.cell]
+        squares = np.where(many, self._sums(runs * apart_s**2), 0.0).sum(axis=0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean_s = np.where(many, self.seconds, 0.0).sum(axis=0) / n_runs.sum(axis=0)
+            spread: Floats = np.sqrt(squares / freedom) / mean_s
+        return np.where(freedom > 0, spread, np.nan)
+
+
+def _sums(cell: Ints, values: Floats, shape: tuple[int, ...]) -> Floats:
+    sums: Floats = np.bincount(cell, values, math.prod(shape)).astype(np.float64, copy=False)
+    return sums.reshape(shape)
+
+
+def _places(codes: list[int], n_codes: int) -> Ints:
+    place = np.zeros(n_codes, np.int64)
+    place[codes] = np.arange(len(codes))
+    return place
+
+
+def _nanoseconds(seconds: Floats) -> Ints:
+    whole: Ints = np.rint(seconds * 1e9).astype(np.int64)
+    return whole
+
+
+def without_duplicates(rows: Batch) -> Batch:
+    """Keep the first delivery of every row; rows with ``NO_SEQ`` are all kept.
+
+    Two rows are deliveries of one run if source, section, kernel and seq agree.
+    Cost: O(n log n).
+    """
+    order = _delivery_order(rows)
+    if order is None:
+        return rows
+    again = np.zeros(len(rows), bool)
+    again[1:] = rows.seq[order[1:]] != NO_SEQ
+    for column in (rows.source, rows.section, rows.kernel, rows.seq):
+        ordered = column[order]
+        again[1:] &= ordered[1:] == ordered[:-1]
+    return rows.take(np.sort(order[~again])) if again.any() else rows
+
+
+def one_session_per_rank(rows: Batch) -> Batch:
+    """Keep, of several sources with one rank, the one with most rows; of equals the last in
+    ``rows.sources``, which is the newest.
+
+    Two sessions that claim one rank are never merged into one median. Cost: O(n).
+    """
+    count = rows_by_source(rows)
+    used = np.flatnonzero(count).tolist()
+    kept: dict[int, int] = {}
+    for code in used:
+        rank = rows.sources[code].rank
+        if rank not in kept or count[code] >= count[kept[rank]]:
+            kept[rank] = code
+    return rows if len(kept) == len(used) else rows.take(np.isin(rows.source, list(kept.values())))
+
+
+def rows_by_source(rows: Batch) -> Ints:
+    """How many rows every source has."""
+    count = np.zeros(len(rows.sources), np.int64)
+    for part in slices(len(rows)):
+        count += np.bincount(rows.source[part], minlength=len(count))
+    return count
+
+
+def _delivery_order(rows: Batch) -> Ints | None:
+    """An order that puts deliveries of one run side by side, the first one first; None if it is
+    plain that there are none. One packed number per row is several times faster to sort."""
+    if len(rows) == 0 or (rows.seq == NO_SEQ).all():
+        return None
+    low, high = int(rows.seq.min()), int(rows.seq.max())
+    n_seq, n_kernels = high - low + 1, len(rows.kernels) + 1
+    if len(rows.sources) * len(rows.sections) * n_kernels * n_seq >= 2**62:
+        return np.lexsort((rows.seq, rows.kernel, rows.section, rows.source))
+    n_keys = len(rows.sources) * len(rows.sections) * n_kernels * n_seq
+    if n_keys <= MAX_PADDING * len(rows):
+        seen = np.zeros(n_keys, bool)
+        for part in slices(len(rows)):
+            seen[_delivery_key(rows, part, low, n_seq)] = True
+        if np.count_nonzero(seen) == len(rows):
+            return None
+    key = _delivery_key(rows, slice(None), low, n_seq)
+    ordered = np.sort(key)
+    if not (ordered[1:] == ordered[:-1]).any():
+        return None
+    return np.argsort(key, kind="stable")
+
+
+def _delivery_key(rows: Batch, part: slice, lowest_seq: int, n_seq: int) -> Ints:
+    """Source, section, kernel and seq of each row of a part, in one number."""
+    key = rows.source[part].astype(np.int64)
+    key *= len(rows.sections)
+    key += rows.section[part]
+    if rows.kernels:
+        key *= len(rows.kernels) + 1
+        key += rows.kernel[part] + 1
+    key *= n_seq
+    key += rows.seq[part] - lowest_seq
+    return key

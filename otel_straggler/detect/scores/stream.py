@@ -1,0 +1,329 @@
+"""The rows of one world of ranks: one run, group, attempt and incarnation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from otel_straggler.detect.scores.settings import ScoreSettings, VerdictSettings
+from otel_straggler.detect.scores.sources import SourceTables, session_of
+from otel_straggler.detect.scores.step_tables import Bools, build_step_table, is_summed
+from otel_straggler.detect.scores.window_scores import ClosedBy
+from otel_straggler.detect.scores.windows import (
+    OpenWindow,
+    Split,
+    WindowIndex,
+    Windows,
+    WindowTrack,
+    are_in_order,
+    newest_by_rank,
+    split_incarnations,
+    split_steps,
+)
+from otel_straggler.model.observation import (
+    NO_KERNEL,
+    NO_STEP,
+    Codes,
+    ObservationBatch,
+    join_gpu,
+    join_runs,
+    join_tokens,
+)
+from otel_straggler.model.rank import Source
+from otel_straggler.model.step_table import StepTable
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows on their way into windows.
+
+    Attributes:
+        batch: with the codes of the stream.
+        is_summed: (n,) which of them layer 2 sums up.
+        sources, source: as they came.
+    """
+
+    batch: ObservationBatch
+    is_summed: Bools
+    sources: tuple[Source, ...]
+    source: Codes
+
+    def take(self, rows: Bools) -> _Rows:
+        return _Rows(self.batch.take(rows), self.is_summed[rows], self.sources, self.source[rows])
+
+
+@dataclass(slots=True)
+class _RankState:
+    session: tuple[str, str]
+    finished: bool = False
+
+
+class Stream:
+    """Takes rows, keeps them by window, says which windows are due: those of layer 1 (scores), and
+    beside them the shorter ones of layer 2 (blocks). Both hold the same arrays."""
+
+    def __init__(self, settings: ScoreSettings, verdicts: VerdictSettings, now_ns: int) -> None:
+        self._settings = settings
+        self._block_steps = verdicts.block_steps
+        self._names = SourceTables()
+        self._ranks: dict[int, _RankState] = {}
+        newest_step: dict[int, int] = {}
+        windows = Windows(settings.window_steps, settings.window_longest_s)
+        self._by_step = WindowTrack(windows, newest_step)
+        self._by_time = WindowTrack(Windows(1), {}, settings.window_s)
+        self._block_by_step = WindowTrack(Windows(verdicts.block_steps), newest_step)
+        self._block_by_time = WindowTrack(Windows(1), {}, verdicts.block_s)
+        self._longest_pause_ns = 0
+        self.world_size = 0
+        self.last_row_at_ns = now_ns
+        self.last_alive_at_ns = now_ns
+
+    def has_redone(self, source: Source, first_step: int) -> bool:
+        """Whether a new session of a known rank begins at a step that the rank has done before:
+        the world was restarted, and its steps must not fall into the old windows."""
+        state = self._ranks.get(source.rank)
+        return (
+            state is not None
+            and state.session != session_of(source)
+            and NO_STEP < first_step <= self._by_step.newest.get(source.rank, NO_STEP)
+        )
+
+    def observe(self, batch: ObservationBatch, now_ns: int) -> int:
+        """Take rows; all sources belong to this stream. Returns how many were late for layer 1."""
+        rows = _Rows(self._with_own_codes(batch), is_summed(batch), batch.sources, batch.source)
+        self._longest_pause_ns = max(self._longest_pause_ns, now_ns - self.last_row_at_ns)
+        self.last_row_at_ns = self.last_alive_at_ns = now_ns
+        stepless = batch.step == NO_STEP
+        if not stepless.any():
+            return self._take_stepped(rows, now_ns)
+        late = 0
+        if not stepless.all():
+            late = self._take_stepped(rows.take(~stepless), now_ns)
+        return late + self._take_timed(rows.take(stepless), now_ns)
+
+    def finish(self, source: Source, now_ns: int) -> None:
+        """The session's rank has ended: it has passed every window."""
+        state = self._ranks.get(source.rank)
+        if state is None or state.session != session_of(source):
+            return
+        state.finished = True
+        for lane in (*self._lanes, *self._block_lanes):
+            for window in lane.windows.open.values():
+                window.passed_at_ns = window.passed_at_ns or now_ns
+
+    def take_due(
+        self, now_ns: int, *, replaced: bool
+    ) -> Iterator[tuple[ObservationBatch, ClosedBy]]:
+        """Close what is due of layer 1: rows, and what closed the window.
+
+        Args:
+            replaced: a newer attempt or incarnation of this run is sending.
+        """
+        for lane in self._lanes:
+            for window, cause in self._close_due(lane, now_ns, replaced=replaced):
+                yield self._rows_of([window]), cause
+
+    def take_all(self) -> Iterator[ObservationBatch]:
+        """Close every open window of layer 1, oldest first."""
+        for lane in self._lanes:
+            for window in lane.close_all():
+                yield self._rows_of([window])
+
+    def take_due_tables(self, now_ns: int, *, replaced: bool) -> Iterator[StepTable]:
+        """The same for layer 2: the tables of blocks that are due."""
+        for lane in self._block_lanes:
+            for window, _ in self._close_due(lane, now_ns, replaced=replaced):
+                if window.rows:
+                    yield from self._tables(self._rows_of([window]), lane)
+
+    def take_all_tables(self) -> Iterator[StepTable]:
+        """Close every open block, and give all their steps in ascending order, whatever order they
+        came in; world after world, if there was a restart."""
+        for lane in self._block_lanes:
+            windows = [window for window in lane.close_all() if window.rows]
+            at_once = 1 if lane.interval_ns else self._block_steps
+            had_restart = len(self._names.sources) > len(self._ranks)
+            if are_in_order(windows) and not had_restart:
+                for window in windows:
+                    yield from self._tables(self._rows_of([window]), lane)
+            elif windows:
+                for world in split_incarnations(self._rows_of(windows)):
+                    for rows in split_steps(world, at_once, lane.interval_ns):
+                        yield from self._tables(rows, lane)
+
+    @property
+    def folded_names(self) -> tuple[int, str]:
+        """Rows so far whose section counts as ``<other>``, and the name of the last one."""
+        return self._names.folded, self._names.folded_name
+
+    @property
+    def has_open_windows(self) -> bool:
+        return any(lane.windows.open for lane in (*self._lanes, *self._block_lanes))
+
+    @property
+    def _lanes(self) -> tuple[WindowTrack, WindowTrack]:
+        return self._by_step, self._by_time
+
+    @property
+    def _block_lanes(self) -> tuple[WindowTrack, WindowTrack]:
+        return self._block_by_step, self._block_by_time
+
+    # --- taking rows -----------------------------------------------------------------------
+
+    def _with_own_codes(self, batch: ObservationBatch) -> ObservationBatch:
+        codes = self._names.codes_of_seen(batch.sources)
+        sizes = (source.world_size for source in reversed(batch.sources))
+        self.world_size = next(filter(None, sizes), self.world_size)
+        if codes is None:
+            for source in batch.sources:
+                self._meet(source)
+            codes = self._names.codes_of(batch.sources)
+        return self._names.recode(batch, codes, self._settings.max_names)
+
+    def _meet(self, source: Source) -> None:
+        state = self._ranks.get(source.rank)
+        if state is None:
+            self._ranks[source.rank] = _RankState(session_of(source))
+        elif state.session != session_of(source) and not self._is_known(source):
+            state.session = session_of(source)
+            state.finished = False
+
+    def _is_known(self, source: Source) -> bool:
+        return (source.rank, *session_of(source)) in self._names.source_code
+
+    def _take_stepped(self, rows: _Rows, now_ns: int) -> int:
+        lanes = self._by_step, self._block_by_step
+        split = Split.of(rows.batch.step)
+        window_of, block_of = (lane.windows.number_of for lane in lanes)
+        starts_ns = rows.batch.start_ns[split.first_rows].tolist()
+        places = [
+            (window_of(step, start_ns, now_ns), block_of(step, start_ns, now_ns))
+            for step, start_ns in zip(split.steps, starts_ns, strict=True)
+        ]
+        late = _put(rows, split, places, lanes)
+        newest = newest_by_rank(rows.sources, rows.source, rows.batch.step)
+        for lane in lanes:
+            lane.advance(newest, now_ns)
+        return late
+
+    def _take_timed(self, rows: _Rows, now_ns: int) -> int:
+        """Rows without a step."""
+        lanes = self._by_time, self._block_by_time
+        if self._settings.window_steps is None:
+            lanes = self._by_step, self._block_by_time
+        lengths_ns = [lane.interval_ns for lane in lanes]
+        unit_ns = math.gcd(*lengths_ns)
+        split = Split.of(rows.batch.start_ns // unit_ns)
+        places: list[WindowIndex] = []
+        for unit in split.steps:
+            step, block = (unit * unit_ns // n if n else NO_STEP for n in lengths_ns)
+            places.append(
+                (
+                    lanes[0].windows.number_of(step, unit * unit_ns, now_ns),
+                    lanes[1].windows.number_of(block, unit * unit_ns, now_ns),
+                )
+            )
+        late = _put(rows, split, places, lanes)
+        for lane in lanes:
+            if lane.interval_ns:
+                interval = rows.batch.start_ns // lane.interval_ns
+                lane.advance(newest_by_rank(rows.sources, rows.source, interval), now_ns)
+        return late
+
+    # --- closing ---------------------------------------------------------------------------
+
+    def _close_due(
+        self, lane: WindowTrack, now_ns: int, *, replaced: bool
+    ) -> Iterator[tuple[OpenWindow, ClosedBy]]:
+        for number in sorted(lane.windows.open):
+            cause = self._due(lane, lane.windows.open[number], now_ns, replaced=replaced)
+            if cause is None:
+                break
+            yield lane.windows.close(number), cause
+
+    def _due(
+        self, lane: WindowTrack, window: OpenWindow, now_ns: int, *, replaced: bool
+    ) -> ClosedBy | None:
+        settings = self._settings
+        grace_ns = int(settings.grace_s * 1e9)
+        waited_ns = -1 if window.passed_at_ns is None else now_ns - window.passed_at_ns
+        if waited_ns >= 0 and self._all_passed(lane, window):
+            may_be_more = self.world_size == 0 and lane.windows.n_closed == 0
+            if not may_be_more or waited_ns >= grace_ns:
+                return "complete"
+        if waited_ns >= grace_ns or (replaced and now_ns - self.last_row_at_ns >= grace_ns):
+            return "grace"
+        interval_ns = lane.interval_ns
+        if interval_ns and now_ns - window.opened_at_ns >= interval_ns + grace_ns:
+            return "grace"
+        idle_ns = max(int(settings.idle_s * 1e9), 4 * self._longest_pause_ns)
+        return "idle" if now_ns - self.last_alive_at_ns >= idle_ns else None
+
+    def _all_passed(self, lane: WindowTrack, window: OpenWindow) -> bool:
+        passed = sum(
+            state.finished or lane.newest.get(rank, NO_STEP) > window.last_step
+            for rank, state in self._ranks.items()
+        )
+        return passed >= (self.world_size or len(self._ranks))
+
+    def _tables(self, rows: ObservationBatch, lane: WindowTrack) -> Iterator[StepTable]:
+        table = build_step_table(rows, world_size=self.world_size, interval_ns=lane.interval_ns)
+        if table is not None:
+            yield table
+
+    def _rows_of(self, windows: Sequence[OpenWindow]) -> ObservationBatch:
+        """The rows of windows, with only the sections that they hold."""
+        parts = [part for window in windows for part in window.rows]
+        section = np.concatenate([p.section for p in parts])
+        sections = list(self._names.sections.values())
+        used = np.flatnonzero(np.bincount(section))
+        if len(used) < len(sections):
+            place = np.zeros(len(sections), np.int32)
+            place[used] = np.arange(len(used))
+            section = place[section]
+        has_kernels = bool(self._names.kernel_code)
+        return ObservationBatch(
+            sources=tuple(self._names.sources),
+            sections=tuple(sections[code] for code in used.tolist()),
+            kernels=tuple(self._names.kernel_code),
+            source=np.concatenate([p.source for p in parts]),
+            section=section,
+            kernel=np.concatenate([p.kernel for p in parts])
+            if has_kernels
+            else np.broadcast_to(np.int32(NO_KERNEL), len(section)),
+            step=np.concatenate([p.step for p in parts]),
+            start_ns=np.concatenate([p.start_ns for p in parts]),
+            duration_s=np.concatenate([p.duration_s for p in parts]),
+            seq=np.concatenate([p.seq for p in parts]),
+            runs=join_runs(parts),
+            tokens=join_tokens(parts),
+            gpu=join_gpu(parts),
+        )
+
+
+def _put(
+    rows: _Rows, split: Split, places: list[WindowIndex], lanes: tuple[WindowTrack, WindowTrack]
+) -> int:
+    """Put the rows into their windows of layer 1 and of layer 2, which hold the same arrays;
+    returns how many were late for layer 1."""
+    order, pieces = split.by_place(places)
+    batch = rows.batch if order is None else rows.batch.take(order)
+    summed = rows.is_summed if order is None else rows.is_summed[order]
+    all_summed = bool(summed.all())
+    late = 0
+    for (window, block), piece in pieces:
+        part = batch if len(pieces) == 1 else batch.take(piece)
+        if window < 0:
+            late += len(part)
+        else:
+            lanes[0].windows.open[window].rows.append(part)
+        if block < 0:
+            continue
+        if all_summed:
+            lanes[1].windows.open[block].rows.append(part)
+        elif summed[piece].any():
+            lanes[1].windows.open[block].rows.append(part.take(summed[piece]))
+    return late

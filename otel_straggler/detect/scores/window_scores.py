@@ -1,0 +1,306 @@
+"""Layer 1: the scores of one closed window, composed from the small modules beside this one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from otel_straggler.detect.scores.formulas import (
+    find_gpu_stragglers,
+    find_largest_excess,
+    find_section_stragglers,
+    individual_gpu_scores,
+    individual_scores,
+    relative_gpu_scores,
+    relative_scores,
+    slowdowns,
+)
+from otel_straggler.detect.scores.kernels import (
+    CountedKernels,
+    HistogramKernels,
+    Kernels,
+    NamedTimes,
+    RowKernels,
+)
+from otel_straggler.detect.scores.medians import (
+    MAX_PADDING,
+    GroupedTimes,
+    group_times,
+    number_densely,
+    placed_times,
+    slices,
+    sum_groups,
+)
+from otel_straggler.detect.scores.references import References, ReferenceSet
+from otel_straggler.detect.scores.step_tables import (
+    one_session_per_rank,
+    rows_by_source,
+    without_duplicates,
+)
+from otel_straggler.model.observation import NO_KERNEL, NO_STEP, Floats, Ints
+from otel_straggler.model.observation import ObservationBatch as Batch
+from otel_straggler.model.rank import Source
+from otel_straggler.model.scores import Straggler, WindowScores
+
+_LATEST_NS = np.iinfo(np.int64).max
+ClosedBy = Literal["complete", "grace", "idle", "end"]
+MAX_NAMED_MISSING = 1000
+
+
+def score_window(
+    rows: Batch,
+    history: ReferenceSet,
+    *,
+    world_size: int,
+    threshold: float,
+    min_reference_samples: int,
+    closed_by: ClosedBy,
+    counted_kernels: CountedKernels | None = None,
+) -> WindowScores:
+    """Score the rows of one window of one run, attempt and group.
+
+    Args:
+        rows: at least one row; sources in the order in which they were first seen.
+        history: own-history references; updated by this window.
+        world_size: ranks expected, 0 if unknown (then those with rows).
+        threshold: a score strictly below it lists the rank.
+        min_reference_samples: fewer runs never become a reference.
+        counted_kernels: gives the kernel histograms that belong to the window, where its rows
+            hold no kernels.
+
+    Cost: O(n log n + ranks * (sections + kernels)); a dense table of ranks x kernels is held.
+    """
+    delivered = len(rows)
+    distinct = without_duplicates(rows)
+    kept = one_session_per_rank(distinct)
+    used = np.flatnonzero(rows_by_source(kept)).tolist()
+    ranked = sorted(used, key=lambda code: kept.sources[code].rank)
+    sources = tuple(kept.sources[code] for code in ranked)
+    row_of_source = np.zeros(len(kept.sources), np.int64)
+    row_of_source[ranked] = np.arange(len(ranked))
+    table = _Table(kept, row_of_source, sources)
+    end_ns = max(
+        int((kept.start_ns[part] + (kept.duration_s[part] * 1e9).astype(np.int64)).max())
+        for part in slices(len(kept))
+    )
+
+    median_s, count, step_s = table.section_times()
+    eligible = count >= min_reference_samples
+    reference = history.sections.update(
+        table.devices, table.section_names, median_s, eligible, end_ns
+    )
+    relative = relative_scores(median_s, table.peers)
+    individual = individual_scores(median_s, reference)
+    kernels = table.kernels(counted_kernels)
+    gpu = _gpu_scores(table, kernels, history, min_reference_samples, end_ns)
+    steps = table.steps
+    present = {s.rank for s in sources}
+    missing = (r for r in range(world_size) if r not in present)
+    stragglers = [
+        *find_section_stragglers(relative, "section_relative", sources, kept.sections, threshold),
+        *find_section_stragglers(
+            individual, "section_individual", sources, kept.sections, threshold
+        ),
+        *find_gpu_stragglers(gpu.relative, "gpu_relative", sources, threshold),
+        *find_gpu_stragglers(gpu.individual, "gpu_individual", sources, threshold),
+    ]
+    first = sources[0]
+    return WindowScores(
+        run_id=first.run_id,
+        job=first.job,
+        group=first.group,
+        attempt=first.attempt,
+        first_step=int(steps[0]) if len(steps) else None,
+        last_step=int(steps[-1]) if len(steps) else None,
+        start_ns=int(kept.start_ns.min()),
+        end_ns=end_ns,
+        n_steps=len(steps),
+        sources=sources,
+        sections=kept.sections,
+        section_median_s=median_s,
+        section_step_s=step_s,
+        section_count=count,
+        section_relative=relative,
+        section_individual=individual,
+        section_slowdown=slowdowns(median_s, table.peers),
+        gpu_relative=gpu.relative,
+        gpu_individual=gpu.individual,
+        gpu_section_relative=gpu.section_relative,
+        gpu_section_individual=gpu.section_individual,
+        stragglers=tuple(sorted(stragglers, key=_worst_first)),
+        largest_excess=find_largest_excess(step_s, table.peers, sources, kept.sections),
+        world_size=world_size or len(sources),
+        missing_ranks=tuple(r for r, _ in zip(missing, range(MAX_NAMED_MISSING), strict=False)),
+        duplicates=delivered - len(distinct),
+        superseded=len(distinct) - len(kept),
+        closed_by=closed_by,
+    )
+
+
+def _worst_first(straggler: Straggler) -> tuple[float, int, str]:
+    return straggler.score, straggler.source.rank, straggler.section
+
+
+@dataclass(frozen=True, slots=True)
+class _GpuScores:
+    relative: Floats
+    individual: Floats
+    section_relative: Floats
+    section_individual: Floats
+
+
+def _gpu_scores(
+    table: _Table, kernels: Kernels, history: ReferenceSet, min_samples: int, now_ns: int
+) -> _GpuScores:
+    """GPU scores over all sections and per section; NCCL and memory kernels are left out."""
+    none = np.full((table.n_ranks, table.n_sections), np.nan)
+    scores = _GpuScores(
+        np.full(table.n_ranks, np.nan), np.full(table.n_ranks, np.nan), none, none.copy()
+    )
+
+    def score(found: NamedTimes, references: References, scope: str) -> tuple[Floats, Floats]:
+        times = found.times
+        names = [f"{scope}\0{name}" for name in found.names]
+        reference = references.update(
+            table.devices, names, times.median_s, times.count >= min_samples, now_ns
+        )
+        return (
+            relative_gpu_scores(times.median_s, times.total_s, table.peers),
+            individual_gpu_scores(times.median_s, times.total_s, reference),
+        )
+
+    everywhere = kernels.of(None)
+    if everywhere is None:
+        return scores
+    scores.relative[:], scores.individual[:] = score(everywhere, history.kernels, "")
+    for s, name in enumerate(table.section_names):
+        inside = kernels.of(s)
+        if inside is not None:
+            scores.section_relative[:, s], scores.section_individual[:, s] = score(
+                inside, history.kernels_by_section, name
+            )
+    return scores
+
+
+class _Table:
+    """The rows of a window as dense tables with one line per rank."""
+
+    def __init__(self, rows: Batch, line_of_source: Ints, sources: Sequence[Source]) -> None:
+        self.rows = rows
+        self.line_of_source = line_of_source
+        self.sources = sources
+        self.n_ranks = len(sources)
+        self.n_sections = len(rows.sections)
+        self.section_names = [s.name for s in rows.sections]
+        roles: dict[str, int] = {}
+        self.peers = np.array([roles.setdefault(s.role, len(roles)) for s in sources], np.int64)
+        self.devices = [device_key(s) for s in sources]
+        self.is_kernel = rows.kernel != NO_KERNEL
+        self.steps = _distinct_steps(rows.step)
+
+    def section_times(self) -> tuple[Floats, Ints, Floats]:
+        """Median and count of section runs, and :meth:`section_step_s`: (ranks, sections)."""
+        shape = (self.n_ranks, self.n_sections)
+        placed = None
+        if not self.rows.kernels and len(self.steps):
+            placed = self._times_by_step()
+        if placed is not None:  # every run is all of its section in its step
+            median_s = placed[0].reshape(shape)
+            return median_s, placed[1].reshape(shape), median_s
+        runs = np.flatnonzero(~self.is_kernel)
+        section = self.rows.section[runs].astype(np.int64)
+        times = self._times(self._lines(runs), section, self.rows.duration_s[runs], self.n_sections)
+        return times.median_s, times.count, self.section_step_s()
+
+    def _times_by_step(self) -> tuple[Floats, Ints] | None:
+        """Median and count of section runs; None if a section ran twice in a step, or without one,
+        or if most steps are missing."""
+        rows, width = self.rows, len(self.steps)
+        first, last = int(self.steps[0]), int(self.steps[-1])
+        n_cells = self.n_ranks * self.n_sections
+        is_crowded = max(n_cells * width, last - first + 1) <= MAX_PADDING * len(rows)
+        if not is_crowded or int(rows.step.min()) == NO_STEP:
+            return None
+        number = np.zeros(last - first + 1, np.int64)
+        number[self.steps - first] = np.arange(width)
+
+        def place(part: slice) -> Ints:
+            cell = self._lines(part) * self.n_sections + rows.section[part]
+            cell *= width
+            cell += number[rows.step[part] - first]
+            return cell
+
+        return placed_times(place, rows.duration_s, n_cells, width)
+
+    def _lines(self, rows: Ints | slice) -> Ints:
+        """Line of each of some rows."""
+        lines: Ints = self.line_of_source[self.rows.source[rows]]
+        return lines
+
+    def section_step_s(self) -> Floats:
+        """Median over steps of the time a rank spent in a section per step; a row without a
+        step stands for itself."""
+        rows = np.flatnonzero(~self.is_kernel)
+        step = self.rows.step[rows]
+        alone = step == NO_STEP
+        # A row without a step gets a step of its own, behind the last one.
+        apart = step.max(initial=0) + 1 + np.arange(len(rows))
+        distinct, step_code = number_densely(np.where(alone, apart, step))
+        n_steps = max(len(distinct), 1)
+        cell = self._lines(rows) * self.n_sections + self.rows.section[rows]
+        n_cells = self.n_ranks * self.n_sections
+        filled, per_step_s = sum_groups(
+            cell * n_steps + step_code, self.rows.duration_s[rows], n_cells * n_steps
+        )
+        times = group_times(filled // n_steps, per_step_s, n_cells)
+        return times.median_s.reshape(self.n_ranks, self.n_sections)
+
+    def kernels(self, counted: CountedKernels | None) -> Kernels:
+        """Kernels of the rows; if they hold none, those that were counted by their senders."""
+        if self.is_kernel.any() or counted is None:
+            return RowKernels(self.rows, self.line_of_source, self.n_ranks)
+        found = counted(self.sources, *self._spans_ns())
+        return HistogramKernels(found, self.section_names, self.n_ranks)
+
+    def _spans_ns(self) -> tuple[Ints, Ints]:
+        """(ranks,) first start and last end on the rank's own clock."""
+        rows = self.rows
+        first, last = np.full(self.n_ranks, _LATEST_NS), np.zeros(self.n_ranks, np.int64)
+        for part in slices(len(rows)):
+            line, start_ns = self._lines(part), rows.start_ns[part]
+            np.minimum.at(first, line, start_ns)
+            np.maximum.at(last, line, start_ns + (rows.duration_s[part] * 1e9).astype(np.int64))
+        return first, last
+
+    def _times(self, line: Ints, column: Ints, duration_s: Floats, n_columns: int) -> GroupedTimes:
+        shape = (self.n_ranks, n_columns)
+        times = group_times(line * n_columns + column, duration_s, shape[0] * shape[1])
+        return GroupedTimes(
+            times.median_s.reshape(shape), times.total_s.reshape(shape), times.count.reshape(shape)
+        )
+
+
+def _distinct_steps(step: Ints) -> Ints:
+    """In order, without ``NO_STEP``."""
+    low, high = int(step.min()), int(step.max())
+    if high - low >= MAX_PADDING * len(step):
+        found = np.unique(step)
+    else:
+        seen = np.zeros(high - low + 1, bool)
+        for part in slices(len(step)):
+            seen[step[part] - low] = True
+        found = np.flatnonzero(seen) + low
+    distinct: Ints = found[found != NO_STEP]
+    return distinct
+
+
+def device_key(source: Source) -> tuple[str, str, str, str, str | int]:
+    """What own history belongs to: the device, not the rank number, so that it survives a restart
+    that renumbers the ranks. Without a node and a local rank only the rank itself is left."""
+    device: str | int = source.device or source.local_rank
+    if not source.node or device == -1:
+        device = f"rank {source.rank}"
+    return source.job, source.role, source.group, source.node, device

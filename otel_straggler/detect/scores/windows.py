@@ -1,0 +1,260 @@
+"""Which steps are scored together, and when a window can be closed.
+
+A step belongs to the window that was open when the first of its rows was seen, on any rank; so
+ranks that run ahead or lag cannot split a step. A window takes so many steps, or fewer if they are
+long: the ranks' clocks say when it is full, so a file and a live run have the same windows. Times
+without a step are handled as "steps" of their own: the number of the interval they start in, one
+interval a window.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from otel_straggler.detect.scores.medians import number_densely
+from otel_straggler.model.observation import NO_STEP, Codes, Ints, ObservationBatch
+from otel_straggler.model.rank import Source
+
+REMEMBERED_CLOSED_WINDOWS = 256
+MIN_STEPS = 5
+"""Of a window, however long they are: a median of fewer says little, and is no rank's own best."""
+
+
+@dataclass(slots=True)
+class OpenWindow:
+    """A window that still takes rows.
+
+    ``began_ns`` is the start of its first row, by the clock of a rank; ``opened_at_ns`` when that
+    row came.
+    """
+
+    number: int
+    began_ns: int
+    opened_at_ns: int
+    steps: list[int] = field(default_factory=list)
+    last_step: int = NO_STEP
+    passed_at_ns: int | None = None
+    rows: list[ObservationBatch] = field(default_factory=list)
+
+
+class Windows:
+    """The windows of one stream, in the order in which they were opened.
+
+    Args:
+        steps_per_window: None puts all steps into one.
+        longest_s: a window that began so long before a new step takes no further ones, if it has
+            :data:`MIN_STEPS`.
+    """
+
+    def __init__(self, steps_per_window: int | None, longest_s: float = math.inf) -> None:
+        self._steps_per_window = steps_per_window
+        self._longest_s = longest_s
+        self._window_of_step: dict[int, int] = {}
+        self._closed_steps: list[list[int]] = []
+        self._oldest_known_step: int | None = None
+        self._opened = 0
+        self.open: dict[int, OpenWindow] = {}
+        self.n_closed = 0
+
+    def number_of(self, step: int, start_ns: int, now_ns: int) -> int:
+        """Number of the step's window, opened if it is new; -1 if it is closed (late rows).
+
+        Args:
+            start_ns: of the step, or of any section of it.
+        """
+        number = self._window_of_step.get(step)
+        if number is not None:
+            return number if number in self.open else -1
+        if self.is_late(step):
+            return -1
+        window = self._newest_with_room(start_ns) or self._open_one(start_ns, now_ns)
+        window.steps.append(step)
+        window.last_step = max(window.last_step, step)
+        self._window_of_step[step] = window.number
+        return window.number
+
+    def is_late(self, step: int) -> bool:
+        """Whether the step lies in a closed window."""
+        known = self._window_of_step.get(step)
+        if known is None:
+            return self._oldest_known_step is not None and step < self._oldest_known_step
+        return known not in self.open
+
+    def close(self, number: int) -> OpenWindow:
+        """Take the window out; later rows of its steps are late."""
+        self.n_closed += 1
+        window = self.open.pop(number)
+        self._closed_steps.append(window.steps)
+        if len(self._closed_steps) > REMEMBERED_CLOSED_WINDOWS:
+            for step in self._closed_steps.pop(0):
+                del self._window_of_step[step]
+            self._oldest_known_step = min(self._window_of_step, default=None)
+        return window
+
+    def _newest_with_room(self, start_ns: int) -> OpenWindow | None:
+        newest = self.open.get(self._opened - 1)
+        if newest is None or self._steps_per_window is None:
+            return newest
+        is_long = start_ns - newest.began_ns >= self._longest_s * 1e9
+        most = min(MIN_STEPS, self._steps_per_window) if is_long else self._steps_per_window
+        return newest if len(newest.steps) < most else None
+
+    def _open_one(self, start_ns: int, now_ns: int) -> OpenWindow:
+        window = OpenWindow(self._opened, start_ns, now_ns)
+        self.open[window.number] = window
+        self._opened += 1
+        return window
+
+
+WindowIndex = tuple[int, int]
+"""Where a step belongs: number of its window in layer 1 and in layer 2; -1 if that is closed."""
+
+
+class WindowTrack:
+    """One way to divide rows into windows: by steps, or by intervals of time.
+
+    Attributes:
+        windows: those that are open.
+        interval_ns: length of an interval; 0: by steps.
+        newest: by rank, how far it has come; lanes that count the same may share it.
+    """
+
+    def __init__(self, windows: Windows, newest: dict[int, int], interval_s: float = 0.0) -> None:
+        self.windows = windows
+        self.newest = newest
+        self.interval_ns = int(interval_s * 1e9)
+
+    def advance(self, newest: Mapping[int, int], now_ns: int) -> None:
+        """Ranks have come so far: note it, and which windows somebody has passed."""
+        for rank, step in newest.items():
+            if step > self.newest.get(rank, NO_STEP):
+                self.newest[rank] = step
+        furthest = max(newest.values(), default=NO_STEP)
+        for window in self.windows.open.values():
+            if window.passed_at_ns is None and furthest > window.last_step:
+                window.passed_at_ns = now_ns
+
+    def close_all(self) -> Iterator[OpenWindow]:
+        """Every open window, oldest first."""
+        for number in sorted(self.windows.open):
+            yield self.windows.close(number)
+
+
+def newest_by_rank(sources: tuple[Source, ...], source: Codes, steps: Ints) -> dict[int, int]:
+    """How far the ranks of some rows have come; ranks without a step are left out."""
+    newest = np.full(len(sources), NO_STEP, np.int64)
+    np.maximum.at(newest, source, steps)
+    found: dict[int, int] = {}
+    for code in np.flatnonzero(newest > NO_STEP).tolist():
+        rank = sources[code].rank
+        found[rank] = max(int(newest[code]), found.get(rank, NO_STEP))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Steps of some rows: the distinct ones, in the order in which they were seen first, with the
+    first row of each, and for every row the number of its step among them."""
+
+    steps: list[int]
+    first_rows: Ints
+    step_of_row: Ints
+
+    @classmethod
+    def of(cls, steps: Ints) -> Split:
+        distinct, position = number_densely(steps)
+        if len(distinct) == 1:
+            return cls(distinct.tolist(), np.zeros(1, np.int64), position)
+        first_seen = np.empty(len(distinct), np.int64)
+        first_seen[position[::-1]] = np.arange(len(steps) - 1, -1, -1)  # the first is written last
+        order = np.argsort(first_seen)
+        number = np.empty(len(order), np.int64)
+        number[order] = np.arange(len(order))
+        return cls(distinct[order].tolist(), first_seen[order], number[position])
+
+    def by_place(
+        self, places: list[WindowIndex]
+    ) -> tuple[Ints | None, list[tuple[WindowIndex, slice]]]:
+        """An order of the rows in which those whose step has the same place stand together, and
+        where they stand in it. None: they do so already.
+
+        Cost: O(n), more by a sort if they do not.
+        """
+        distinct = {place: number for number, place in enumerate(dict.fromkeys(places))}
+        if len(distinct) == 1:
+            return None, [(places[0], slice(None))]
+        number_of_step = np.array([distinct[place] for place in places], np.int64)
+        number = number_of_step[self.step_of_row]
+        order = None
+        if (number[1:] < number[:-1]).any():
+            order = np.argsort(number, kind="stable")
+        ends = np.bincount(number, minlength=len(distinct)).cumsum().tolist()
+        pieces = map(slice, [0, *ends], ends)
+        return order, list(zip(distinct, pieces, strict=False))
+
+
+def are_in_order(windows: Sequence[OpenWindow]) -> bool:
+    """Whether each window's steps all lie behind those of the one before."""
+    pairs = itertools.pairwise(windows)
+    return all(earlier.last_step < min(later.steps) for earlier, later in pairs)
+
+
+def split_incarnations(rows: ObservationBatch) -> Iterator[ObservationBatch]:
+    """The rows of every incarnation, oldest first.
+
+    Sessions are met in the order of their first starts; one of a known rank that begins at a step
+    which the rank has done before begins a new incarnation, as in a stream that is read live.
+
+    Cost: O(rows) if there is one, else O(rows * incarnations).
+    """
+    incarnation = _incarnations(rows)
+    for number in range(int(incarnation.max(initial=0)) + 1):
+        of_rows = incarnation[rows.source] == number
+        if of_rows.any():
+            yield rows if of_rows.all() else rows.take(of_rows)
+
+
+def _incarnations(rows: ObservationBatch) -> Ints:
+    """By source code."""
+    n_sources = len(rows.sources)
+    begun_ns = np.full(n_sources, np.iinfo(np.int64).max)
+    np.minimum.at(begun_ns, rows.source, rows.start_ns)
+    first = np.full(n_sources, np.iinfo(np.int64).max)
+    np.minimum.at(first, rows.source, rows.step)
+    last = np.full(n_sources, NO_STEP, np.int64)
+    np.maximum.at(last, rows.source, rows.step)
+    incarnation = np.zeros(n_sources, np.int64)
+    newest = 0
+    done: dict[int, int] = {}
+    for code in np.lexsort((np.arange(n_sources), begun_ns)).tolist():
+        rank = rows.sources[code].rank
+        if NO_STEP < first[code] <= done.get(rank, NO_STEP):
+            newest += 1
+            done.clear()
+        incarnation[code] = newest
+        done[rank] = max(int(last[code]), done.get(rank, NO_STEP))
+    return incarnation
+
+
+def split_steps(
+    rows: ObservationBatch, steps_at_once: int, interval_ns: int
+) -> Iterator[ObservationBatch]:
+    """The rows of every ``steps_at_once`` distinct steps, ascending; rows keep their order.
+
+    Args:
+        interval_ns: length of an interval that stands for a step; 0: by steps.
+
+    Cost: O(n log n).
+    """
+    steps = rows.start_ns // interval_ns if interval_ns else rows.step
+    _, number = number_densely(steps)
+    block = number // steps_at_once
+    order = np.argsort(block, kind="stable")
+    ends = np.cumsum(np.bincount(block)).tolist()
+    for begin, end in itertools.pairwise([0, *ends]):
+        yield rows.take(order[begin:end])

@@ -1,0 +1,329 @@
+"""Everything that scores one world: a run and a group of ranks, over all its attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from otel_straggler.detect.scores.kernel_store import KernelHistograms
+from otel_straggler.detect.scores.references import ReferenceSet
+from otel_straggler.detect.scores.settings import ScorerCounts, ScoreSettings, VerdictSettings
+from otel_straggler.detect.scores.sources import ClashWatch, SourceCache, session_of, split_by_route
+from otel_straggler.detect.scores.stream import Stream
+from otel_straggler.detect.scores.window_scores import ClosedBy, score_window
+from otel_straggler.detect.verdicts.engine import VerdictEngine
+from otel_straggler.detect.verdicts.log import Notification
+from otel_straggler.model.kernels import KernelTimes
+from otel_straggler.model.observation import NO_STEP, Ints, ObservationBatch
+from otel_straggler.model.rank import Source
+from otel_straggler.model.scores import WindowScores
+from otel_straggler.model.step_table import StepTable, StepTimes
+from otel_straggler.model.verdict import Verdict, WorldSummary
+
+RETIRE_S = 60.0
+"""An attempt that has been replaced, and silent for so long, is dropped: a job with a hundred
+restarts must not hold a hundred attempts."""
+
+
+@dataclass(slots=True)
+class WorldResults:
+    """What is new of a world.
+
+    Attributes:
+        windows: scores of the windows that were closed.
+        changes: changes of state, also of who has begun to page without one.
+        step_times: of the steps that were evaluated.
+    """
+
+    windows: list[WindowScores] = field(default_factory=list)
+    changes: list[Verdict] = field(default_factory=list)
+    step_times: list[StepTimes] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """The streams of its incarnations, oldest first."""
+
+    streams: list[Stream] = field(default_factory=list)
+    by_session: dict[tuple[int, str, str], Stream] = field(default_factory=dict)
+
+
+class WorldScorer:
+    """Scores and verdicts of one world; who owns it evicts the world by deleting it.
+
+    Not thread-safe. ``now_ns`` is any monotonic time.
+
+    Args:
+        settings, verdicts: of scores, of verdicts.
+        references: own-history references, shared by all worlds: devices outlive them.
+        counts: shared by all worlds.
+        on_table: called with the times of steps that are evaluated, in order.
+
+    Attributes:
+        late: rows that came after their window was closed.
+    """
+
+    def __init__(
+        self,
+        settings: ScoreSettings,
+        verdicts: VerdictSettings,
+        references: ReferenceSet,
+        counts: ScorerCounts,
+        on_table: Callable[[StepTable], None] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._verdicts = verdicts
+        self._references = references
+        self._counts = counts
+        self._on_table = on_table
+        self._attempts: dict[int, _Attempt] = {}
+        self._retired_attempt = -1
+        self._evaluated_attempt = -1
+        self._streams: SourceCache[Stream] = SourceCache()
+        self._kernels: dict[int, KernelHistograms] = {}
+        self._clashes = ClashWatch(settings.grace_s)
+        self._engine: VerdictEngine | None = None
+        self._idle_since_ns: int | None = None
+        self.late = 0
+
+    # --- what comes in -----------------------------------------------------------------------
+
+    def observe(self, batch: ObservationBatch, now_ns: int) -> None:
+        """Take rows of this world."""
+        self._counts.observed += len(batch)
+        for stream, rows in split_by_route(batch, self._streams, self._finder(batch, now_ns)):
+            folded = stream.folded_names[0]
+            self._count_late(stream.observe(rows, now_ns))
+            self._counts.names_folded += stream.folded_names[0] - folded
+        self._clashes.observe(batch, now_ns)
+
+    def observe_kernels(self, source: Source, times: KernelTimes) -> None:
+        """Take kernel histograms of one source and interval."""
+        held = self._kernels.get(source.attempt)
+        if held is None:
+            limit, counts = self._settings.max_kernels, self._counts.kernel_times
+            held = self._kernels[source.attempt] = KernelHistograms(limit, counts)
+        held.add(source, times)
+
+    def mark_alive(self, source: Source, now_ns: int) -> None:
+        """A heartbeat: the rank's open windows are not idle."""
+        stream = self._stream_of(source)
+        if stream is not None:
+            stream.last_alive_at_ns = max(stream.last_alive_at_ns, now_ns)
+
+    def finish(self, source: Source, now_ns: int) -> None:
+        """The rank has ended: it has passed every window of its stream."""
+        stream = self._stream_of(source)
+        if stream is not None:
+            stream.finish(source, now_ns)
+
+    # --- what goes out -----------------------------------------------------------------------
+
+    def close_due(self, now_ns: int) -> WorldResults:
+        """Score the windows that all ranks have passed, or whose wait is over, and evaluate the
+        steps for which the same holds."""
+        if not self._attempts and self._idle_since_ns is None:
+            self._idle_since_ns = now_ns
+        results = WorldResults()
+        newest = self._newest_stream()
+        for stream in self._all_streams():
+            for rows, cause in stream.take_due(now_ns, replaced=stream is not newest):
+                results.windows.append(self._score(rows, stream, cause))
+        self._evaluate(self._due_tables(now_ns, newest), results)
+        self._retire_attempts(now_ns)
+        return results
+
+    def close_all(self) -> WorldResults:
+        """Score every open window and evaluate all steps that are left (end of input)."""
+        results = WorldResults(windows=self.close("end"))
+        for _, stream in self._by_attempt():
+            self._evaluate(stream.take_all_tables(), results)
+        if self._engine is not None:
+            self._add_changes(self._engine.finish(), results)
+        return results
+
+    def close(self, cause: ClosedBy = "idle") -> list[WindowScores]:
+        """Score every open window, before the world is evicted."""
+        return [
+            self._score(rows, stream, cause)
+            for stream in self._all_streams()
+            for rows in stream.take_all()
+        ]
+
+    @property
+    def changes(self) -> tuple[Verdict, ...]:
+        """All changes of state in memory, in order."""
+        return () if self._engine is None else self._engine.changes
+
+    @property
+    def notifications(self) -> tuple[Notification, ...]:
+        """When somebody was notified, in order."""
+        return () if self._engine is None else self._engine.notifications
+
+    def summary(self) -> WorldSummary | None:
+        """Of the newest steps; None before the first."""
+        return None if self._engine is None else self._engine.summary()
+
+    def clashes(self, now_ns: int) -> tuple[Source, ...]:
+        """Sessions that go on sending although a newer session claims their rank."""
+        return self._clashes.live(now_ns)
+
+    @property
+    def folded_name(self) -> str:
+        """A section name that has no place, if there are too many; else empty."""
+        folded = (stream.folded_names for stream in self._all_streams())
+        return next((name for rows, name in folded if rows), "")
+
+    @property
+    def kernels(self) -> Iterable[KernelHistograms]:
+        """Of its attempts; their owner bounds the memory of all worlds."""
+        return self._kernels.values()
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether rows have come; else it was restored, or knows of kernels only."""
+        return bool(self._attempts)
+
+    @property
+    def last_alive_ns(self) -> int:
+        """When rows or a heartbeat came last; without rows, when that was first noticed."""
+        if not self._attempts:
+            return self._idle_since_ns or 0
+        return max(stream.last_alive_at_ns for stream in self._all_streams())
+
+    def state(self) -> dict[str, Any] | None:
+        """All of the verdicts that must survive a restart: JSON's types and NumPy arrays, nested in
+        dicts and lists; None: there is nothing yet."""
+        return None if self._engine is None else self._engine.state()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from :meth:`state` of an earlier process."""
+        self._verdict_engine().restore(state)
+
+    # --- where rows belong -------------------------------------------------------------------
+
+    def _finder(self, batch: ObservationBatch, now_ns: int) -> Callable[[int], Stream | None]:
+        first_steps: list[Ints] = []
+
+        def find(code: int) -> Stream | None:
+            """The stream of a source that was not seen before; None if its attempt is over."""
+            if not first_steps:
+                first_steps.append(_first_steps(batch))
+            source = batch.sources[code]
+            if source.attempt <= self._retired_attempt:
+                self._count_late(int((batch.source == code).sum()))
+                return None
+            return self._stream_for(source, int(first_steps[0][code]), now_ns)
+
+        return find
+
+    def _stream_for(self, source: Source, first_step: int, now_ns: int) -> Stream:
+        attempt = self._attempts.setdefault(source.attempt, _Attempt())
+        session = (source.rank, *session_of(source))
+        known = attempt.by_session.get(session)
+        if known is not None:
+            return known
+        if not attempt.streams or attempt.streams[-1].has_redone(source, first_step):
+            attempt.streams.append(Stream(self._settings, self._verdicts, now_ns))
+        return attempt.by_session.setdefault(session, attempt.streams[-1])
+
+    def _stream_of(self, source: Source) -> Stream | None:
+        attempt = self._attempts.get(source.attempt)
+        session = (source.rank, *session_of(source))
+        return None if attempt is None else attempt.by_session.get(session)
+
+    def _all_streams(self) -> Iterator[Stream]:
+        return (stream for attempt in self._attempts.values() for stream in attempt.streams)
+
+    def _by_attempt(self) -> list[tuple[int, Stream]]:
+        """The streams with their attempts, oldest first."""
+        return [(n, s) for n in sorted(self._attempts) for s in self._attempts[n].streams]
+
+    def _newest_stream(self) -> Stream | None:
+        """All others have been replaced."""
+        return self._attempts[max(self._attempts)].streams[-1] if self._attempts else None
+
+    def _count_late(self, rows: int) -> None:
+        self._counts.late += rows
+        self.late += rows
+
+    # --- scores and verdicts -----------------------------------------------------------------
+
+    def _score(self, rows: ObservationBatch, stream: Stream, cause: ClosedBy) -> WindowScores:
+        kernels = self._kernels.get(rows.sources[0].attempt)
+        scores = score_window(
+            rows,
+            self._references,
+            world_size=stream.world_size,
+            threshold=self._settings.threshold,
+            min_reference_samples=self._settings.min_reference_samples,
+            closed_by=cause,
+            counted_kernels=None if kernels is None else kernels.of_window,
+        )
+        counts = self._counts
+        counts.duplicates += scores.duplicates
+        counts.superseded += scores.superseded
+        counts.scored += len(rows) - scores.duplicates - scores.superseded
+        counts.windows[cause] = counts.windows.get(cause, 0) + 1
+        return scores
+
+    def _due_tables(self, now_ns: int, newest: Stream | None) -> Iterator[StepTable]:
+        """The blocks that are due; once an attempt has one, all of the attempts before it are:
+        nothing of them would be evaluated any more."""
+        streams = self._by_attempt()
+        due = [
+            list(stream.take_due_tables(now_ns, replaced=stream is not newest))
+            for _, stream in streams
+        ]
+        newest_due = max(
+            (n for (n, _), tables in zip(streams, due, strict=True) if tables), default=-1
+        )
+        for (attempt, stream), tables in zip(streams, due, strict=True):
+            yield from tables
+            if attempt < newest_due:
+                yield from stream.take_all_tables()
+
+    def _evaluate(self, tables: Iterable[StepTable], results: WorldResults) -> None:
+        """Steps of an attempt that has been replaced are left out."""
+        for table in tables:
+            attempt = table.sources[0].attempt
+            if attempt < self._evaluated_attempt:
+                continue
+            self._evaluated_attempt = attempt
+            results.step_times.append(StepTimes.of(table))
+            if self._on_table is not None:
+                self._on_table(table)
+            self._add_changes(self._verdict_engine().take(table), results)
+
+    def _add_changes(self, changes: Iterable[Verdict], results: WorldResults) -> None:
+        late = self._verdict_engine().new_late_pages()
+        results.changes += sorted((*changes, *late), key=lambda v: v.at_ns) if late else changes
+
+    def _verdict_engine(self) -> VerdictEngine:
+        if self._engine is None:
+            self._engine = VerdictEngine(self._verdicts)
+        return self._engine
+
+    def _retire_attempts(self, now_ns: int) -> None:
+        for number, attempt in list(self._attempts.items()):
+            if number == max(self._attempts):
+                continue
+            last_row_ns = max(stream.last_row_at_ns for stream in attempt.streams)
+            is_open = any(stream.has_open_windows for stream in attempt.streams)
+            if not is_open and now_ns - last_row_ns >= RETIRE_S * 1e9:
+                del self._attempts[number]
+                self._kernels.pop(number, None)
+                self._clashes.drop_attempt(number)
+                self._streams.clear()
+                self._retired_attempt = max(self._retired_attempt, number)
+
+
+def _first_steps(batch: ObservationBatch) -> Ints:
+    """Per source code: the step of its first row that has one. Cost: O(n)."""
+    stepped = np.flatnonzero(batch.step != NO_STEP)[::-1]  # the first row is written last
+    first = np.full(len(batch.sources), NO_STEP, np.int64)
+    first[batch.source[stepped]] = batch.step[stepped]
+    return first

@@ -1,0 +1,169 @@
+"""Which blocks of steps are evaluated: intervals of time joined to blocks, warm-up left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from otel_straggler.detect.scores.settings import VerdictSettings
+from otel_straggler.detect.verdicts.groups import median_of_rows
+from otel_straggler.model.observation import HOST
+from otel_straggler.model.rank import Source
+from otel_straggler.model.step_table import GpuSeconds, StepTable
+
+AT_ONCE = 3
+"""Intervals of a block: with 10 s each, 30 s."""
+
+
+class TimedBlocks:
+    """Joins intervals of time to blocks. Where a run has steps, what lies outside is left out."""
+
+    def __init__(self) -> None:
+        self._has_steps = False
+        self._waiting: list[StepTable] = []
+
+    def take(self, table: StepTable) -> list[StepTable]:
+        """The blocks that are complete now."""
+        if not table.is_timed:
+            self._has_steps = True
+            self._waiting.clear()
+            return [table]
+        if self._has_steps:
+            return []
+        ready = [] if self._fits(table) else self.finish()
+        self._waiting.append(table)
+        return [*ready, *(self.finish() if len(self._waiting) >= AT_ONCE else [])]
+
+    def finish(self) -> list[StepTable]:
+        """What waits, as a block."""
+        waiting, self._waiting = self._waiting, []
+        return [joined(waiting)] if waiting else []
+
+    def _fits(self, table: StepTable) -> bool:
+        """Whether ranks and sections are those of what waits."""
+        if not self._waiting:
+            return True
+        last = self._waiting[-1]
+        return last.sources == table.sources and last.sections == table.sections
+
+
+FIRST_STEP = 1
+"""Counters begin at 0 or 1."""
+SLOWER = 1.2
+
+
+class WarmUp:
+    """Holds back, and lets through, the tables of one run."""
+
+    def __init__(self, settings: VerdictSettings) -> None:
+        self._settings = settings
+        self._held: list[StepTable] = []
+        self._is_open = False
+        self._sessions: dict[int, tuple[int, str]] = {}
+        self._sources: tuple[Source, ...] = ()
+        self._warm_up_left = 0
+
+    def take(self, table: StepTable) -> list[StepTable]:
+        """The tables that can be judged now, oldest first."""
+        if len(table) == 0 or not table.sources:
+            return []
+        if not self._is_open and int(table.steps[0]) > FIRST_STEP and not self._held:
+            self._is_open = True
+        if self._is_open:
+            return [table]
+        self._held.append(table)
+        settings = self._settings
+        if sum(map(len, self._held)) < settings.warm_up_steps + settings.block_steps:
+            return []
+        return self.finish()
+
+    def finish(self) -> list[StepTable]:
+        """What is held back, without a warm-up."""
+        self._is_open = True
+        held, self._held = self._held, []
+        typical_s = [_typical_s(table) for table in held]
+        fastest_s = min(typical_s, default=0.0)
+        if not held or typical_s[0] <= SLOWER * fastest_s:
+            return held
+        seen = np.cumsum([len(table) for table in held])
+        slow = [seconds > SLOWER * fastest_s for seconds in typical_s]
+        is_whole = seen[-1] > self._settings.warm_up_steps
+        return [
+            table
+            for table, n, is_slow in zip(held, seen.tolist(), slow, strict=True)
+            if (n > self._settings.warm_up_steps if is_whole else not is_slow)
+        ]
+
+    def is_stray(self, table: StepTable) -> bool:
+        """Whether the table is of a few processes that are not those of the run: one that claims a
+        rank, or what is left of a world that has been replaced."""
+        if table.sources == self._sources:
+            return False
+        known = [s for s in table.sources if s.rank in self._sessions]
+        strange = sum(self._sessions[s.rank] != (s.attempt, s.session_id) for s in known)
+        return 2 * strange > len(table.sources) and 2 * len(table.sources) < len(self._sessions)
+
+    def begins_anew(self, table: StepTable) -> bool:
+        """Whether most ranks are other processes than before: a restart."""
+        if table.sources == self._sources:
+            return False
+        self._sources = table.sources
+        sessions = {s.rank: (s.attempt, s.session_id) for s in table.sources}
+        known = [rank for rank in sessions if rank in self._sessions]
+        renewed = sum(sessions[rank] != self._sessions[rank] for rank in known)
+        anew = 2 * renewed > len(known)
+        self._sessions = sessions if anew else {**self._sessions, **sessions}
+        if anew:
+            self._warm_up_left = self._settings.warm_up_steps
+        return anew
+
+    def is_warming_up(self, table: StepTable) -> bool:
+        """Whether the table lies in the warm-up of an attempt whose start was seen."""
+        if self._warm_up_left <= 0:
+            return False
+        self._warm_up_left -= len(table)
+        return True
+
+
+def _typical_s(table: StepTable) -> float:
+    """Median seconds of a step over ranks and steps, waiting included: compilation of one rank
+    is waited for by all."""
+    present = np.isfinite(table.seconds).any(axis=2)
+    total = np.nansum(table.seconds, axis=2)[present]
+    return float(np.median(total)) if total.size else 0.0
+
+
+_BY_STEP = ("steps", "seconds", "runs", "tokens", "start_ns", "end_ns")
+
+
+def joined(tables: Sequence[StepTable]) -> StepTable:
+    """All steps of tables with the same ranks and sections, in the order given; ``run_cv`` is the
+    median of theirs. Cost: a copy."""
+    if len(tables) == 1:
+        return tables[0]
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(table, name) for table in tables]) for name in _BY_STEP
+    }
+    run_cv = median_of_rows(np.array([table.run_cv for table in tables]))
+    return replace(tables[-1], run_cv=run_cv, gpu=_gpu(tables), **columns)
+
+
+def _gpu(tables: Sequence[StepTable]) -> GpuSeconds | None:
+    if all(table.gpu is None for table in tables):
+        return None
+    parts = [table.gpu or _unknown(table) for table in tables]
+    return GpuSeconds(
+        *(
+            np.concatenate([getattr(p, name) for p in parts])
+            for name in ("basis", "own_s", "nccl_s")
+        )
+    )
+
+
+def _unknown(table: StepTable) -> GpuSeconds:
+    shape = table.seconds.shape
+    unknown = np.broadcast_to(np.nan, shape)
+    return GpuSeconds(np.full(shape, HOST, np.uint8), unknown, unknown)

@@ -1,0 +1,330 @@
+"""By which clock a section is compared: the host's, events on the GPU's stream, or its kernels.
+
+Host time of a section that only launches kernels says when they were launched, not how long they
+took. Where GPU times are told they are taken instead: of kernels the rank's own work, while those
+of communication count as waiting; of events all the time between them. Peers are never compared by
+different clocks: a group goes by the GPU's in a section where (nearly) all of its ranks tell it in
+(nearly) all steps, else all of it by the host's. What is not told then is not known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.detect.verdicts.groups import Groups
+from otel_straggler.detect.verdicts.significance import Flags
+from otel_straggler.detect.verdicts.waits import ENOUGH_RANKS, WaitDetector
+from otel_straggler.detect.verdicts.world import World
+from otel_straggler.model.observation import BASIS_NAMES, CUPTI, EVENTS, HOST, Bases, Floats, Ints
+from otel_straggler.model.step_table import StepTable
+from otel_straggler.model.verdict import Evidence
+from otel_straggler.semconv import LISTED_KINDS
+
+EVIDENCE: Final[tuple[Evidence, ...]] = ("host", "events", "cupti")
+"""By code of ``gpu_times``."""
+KINDS: Final = ("compute", "wait")
+"""Sections of other kinds stay with the host: there the GPU is not what takes time."""
+FADE = 0.75
+ENOUGH, TOO_FEW = 0.8, 0.6
+"""A rank tells its GPU time if it does so in this part of its steps, or no longer does."""
+MAX_LEFT_OUT = 0.05
+"""So many ranks of a group may not tell it; they are not compared."""
+MIN_GPU_PART = 0.01
+"""A section has work for the GPU if that takes this part of the host's time, or half of it where
+it has been so before."""
+MIN_NCCL_PART = 0.001
+"""Waiting is read from communication kernels if these take this part of the steps, or half."""
+MIN_RAN = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClockedBlock:
+    """A block of T steps, R ranks and S sections by the clocks of their groups.
+
+    Attributes:
+        seconds: (T, R, S) what is compared: of a waiting section its communication kernels. NaN
+            where a rank did not run the section, or does not tell what its group goes by.
+        host_s: (T, R, S) by the host's clock.
+        local: (R, S) which sections hold the rank's own work and nothing else.
+        waited_s: (T, R) communication kernels of all sections together; NaN where not known.
+        by_kernels: (R,) whose waiting is ``waited_s``; of others it is that of their sections.
+        basis: (G, S) codes of ``gpu_times``, by group of peers.
+        is_hidden: somewhere the work of some ranks is not seen apart from waiting.
+    """
+
+    seconds: Floats
+    host_s: Floats
+    local: Flags
+    waited_s: Floats
+    by_kernels: Flags
+    basis: Bases
+    is_hidden: bool
+
+    def evidence_of(self, group: int, section: int) -> Evidence:
+        """What the times of a section are measured with."""
+        return EVIDENCE[int(self.basis[group, section])]
+
+    def has_gpu(self, group: int) -> bool:
+        """Whether any section of the group goes by the GPU."""
+        return bool(self.basis[group].any())
+
+
+class ClockSelector:
+    """Chooses the clocks of one world, block by block; slowly, so that they rarely change.
+
+    State: 24 bytes per rank and section.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Ranks or their peers are others now."""
+        self.basis: Bases = np.zeros((0, 0), np.uint8)
+        self.by_kernels: Flags = np.zeros(0, bool)
+        self._ran = np.zeros((0, 0))
+        self._known = {EVENTS: np.zeros((0, 0)), CUPTI: np.zeros((0, 0))}
+        self._host_s = np.zeros((0, 0))
+        self._gpu_s = np.zeros((0, 0))
+        self._nccl_s = np.zeros(0)
+        self._meaning: Ints = np.zeros((0, 0), np.int64)
+
+    def sees(self, block: StepTable) -> bool:
+        """Whether there are GPU times, or were until a moment ago."""
+        return block.gpu is not None or bool(self.basis.any())
+
+    def learn(self, block: StepTable, world: World) -> None:
+        """Take in who tells what in a block. Cost: O(T R S)."""
+        self._make_room(world)
+        ran = np.isfinite(block.seconds)
+        self._ran = FADE * self._ran + ran.sum(axis=0)
+        gpu = block.gpu
+        for code in self._known:
+            told = 0 if gpu is None else (gpu.basis == code).sum(axis=0)
+            self._known[code] = FADE * self._known[code] + told
+        host_s = _of_groups(block.seconds, world.peers)
+        self._host_s = FADE * self._host_s + host_s
+        self._gpu_s *= FADE
+        self._nccl_s *= FADE
+        if gpu is not None:
+            own_s, nccl_s = (_of_groups(part, world.peers) for part in (gpu.own_s, gpu.nccl_s))
+            self._gpu_s += own_s + nccl_s
+            self._nccl_s += nccl_s.sum(axis=1)
+        self.basis = self._chosen(world)
+        part = np.where(self.by_kernels, 0.5, 1.0) * MIN_NCCL_PART
+        is_timed = (self.basis == CUPTI).any(axis=1)
+        self.by_kernels = is_timed & (self._nccl_s > part * self._host_s.sum(axis=1))
+
+    def late_on_host(self, block: StepTable, world: World) -> tuple[Floats, Groups]:
+        """(T, R', S) times in which waiting shows, of the first groups, up to 2,048 ranks; and
+        these groups.
+
+        By the host's clock, but for sections that go by events: how work evens out what a rank
+        comes late is not seen in its own work.
+        """
+        code = world.peers.code
+        rows = code < max(1, ENOUGH_RANKS // int(world.peers.size.max(initial=1)))
+        seconds = block.seconds[:, rows]
+        by_events = (self.basis == EVENTS)[code[rows]]
+        if block.gpu is not None and by_events.any():
+            gpu = block.gpu.of_rows(np.s_[:, rows])
+            told = np.where(gpu.basis == EVENTS, gpu.own_s, np.nan)
+            seconds = np.where(by_events, told, seconds)
+        return seconds, Groups.of(code[rows].tolist())
+
+    def time(
+        self, block: StepTable, world: World, waiting: WaitDetector
+    ) -> tuple[ClockedBlock, bool]:
+        """The block by the chosen clocks, and whether its numbers mean something else than those
+        of the block before. Cost: O(T R S)."""
+        code = world.peers.code
+        by_row = self.basis[code]
+        behaves = np.array([section.name in waiting.behaves for section in world.sections], bool)
+        listed = np.array([section.kind in LISTED_KINDS for section in world.sections], bool)
+        of_group = listed & ~(behaves & (self.basis != CUPTI))
+        timed = ClockedBlock(
+            seconds=_chosen_seconds(block, world, by_row),
+            host_s=block.seconds,
+            local=of_group[code],
+            waited_s=_nccl_of_step(block, by_row),
+            by_kernels=self.by_kernels[code],
+            basis=self.basis,
+            is_hidden=bool((of_group < listed).any()) or self._leaves_out(by_row),
+        )
+        return timed, self._means_something_else(of_group)
+
+    def names(self, world: World) -> list[str]:
+        """What sections are called where numbers of different clocks must not meet: over restarts.
+
+        A section that only some groups see by the GPU's clock is another again.
+        """
+        found = []
+        for s, section in enumerate(world.sections):
+            codes = np.unique(self.basis[:, s]).tolist()
+            is_host = codes == [HOST]
+            clocks = "+".join(BASIS_NAMES[code] for code in codes)
+            found.append(section.name if is_host else f"{section.name} [{clocks}]")
+        return found
+
+    # --- choosing ------------------------------------------------------------------------------
+
+    def _chosen(self, world: World) -> Bases:
+        may_be = np.array([section.kind in KINDS for section in world.sections], bool)
+        on = self.basis != HOST
+        part = np.where(on, 0.5, 1.0) * MIN_GPU_PART
+        works = may_be & (self._gpu_s > 0.0) & (self._gpu_s >= part * self._host_s)
+        chosen = np.full(self.basis.shape, HOST, np.uint8)
+        for code in (EVENTS, CUPTI):
+            chosen[works & self._is_told(code, world)] = code
+        return chosen
+
+    def _is_told(self, code: int, world: World) -> Flags:
+        """(G, S) whether nearly all ranks tell this."""
+        groups = world.peers
+        ran = self._ran > MIN_RAN
+        lacks = ran & self._lacks(code, (self.basis == code)[groups.code])
+        n_ran, n_lacks = (_count(of, groups) for of in (ran, lacks))
+        told: Flags = (n_ran > 0) & (n_lacks <= np.floor(MAX_LEFT_OUT * n_ran))
+        return told
+
+    def _lacks(self, code: int, is_on: Flags) -> Flags:
+        """(R, S) whether a rank tells it in too few of its steps."""
+        lacks: Flags = self._known[code] < np.where(is_on, TOO_FEW, ENOUGH) * self._ran
+        return lacks
+
+    def _leaves_out(self, by_row: Bases) -> bool:
+        ran = self._ran > MIN_RAN
+        return any(
+            bool((ran & (by_row == code) & self._lacks(code, by_row == code)).any())
+            for code in (EVENTS, CUPTI)
+        )
+
+    def _means_something_else(self, local: Flags) -> bool:
+        """New sections change nothing for the others."""
+        old = self._meaning
+        self._meaning = 8 * self.by_kernels[:, None] + 4 * local + self.basis.astype(np.int64)
+        return len(old) > 0 and not np.array_equal(self._meaning[:, : old.shape[1]], old)
+
+    def _make_room(self, world: World) -> None:
+        ranks, groups, sections = world.n_ranks, len(world.peers), len(world.sections)
+        if self._ran.shape[0] != ranks or self.basis.shape[0] != groups:
+            self.reset()
+            self.by_kernels, self._nccl_s = np.zeros(groups, bool), np.zeros(groups)
+        self._ran = _roomy(self._ran, ranks, sections)
+        self._known = {code: _roomy(of, ranks, sections) for code, of in self._known.items()}
+        self._host_s = _roomy(self._host_s, groups, sections)
+        self._gpu_s = _roomy(self._gpu_s, groups, sections)
+        self.basis = _roomy(self.basis, groups, sections)
+
+
+def _chosen_seconds(block: StepTable, world: World, by_row: Bases) -> Floats:
+    if not by_row.any():
+        return block.seconds
+    if block.gpu is None:
+        return np.where(by_row == HOST, block.seconds, np.nan)
+    told = np.where(block.gpu.basis == by_row, block.gpu.own_s, np.nan)
+    for s, section in enumerate(world.sections):
+        if section.kind == "wait":
+            nccl_s = np.where(block.gpu.basis[..., s] == CUPTI, block.gpu.nccl_s[..., s], np.nan)
+            told[..., s] = np.where(by_row[:, s] == CUPTI, nccl_s, told[..., s])
+    return np.where(by_row == HOST, block.seconds, told)
+
+
+def _nccl_of_step(block: StepTable, by_row: Bases) -> Floats:
+    """(T, R) over the sections that go by kernels; NaN if one of them does not tell."""
+    if block.gpu is None:
+        return np.full(block.seconds.shape[:2], np.nan)
+    is_due = (by_row == CUPTI) & np.isfinite(block.seconds)
+    total: Floats = np.where(is_due, block.gpu.nccl_s, 0.0).sum(axis=2)
+    return total
+
+
+def _of_groups(seconds: Floats, groups: Groups) -> Floats:
+    """(G, S) sums over steps and ranks; NaN counts as 0."""
+    of_ranks = np.where(np.isnan(seconds), 0.0, seconds).sum(axis=0)
+    return _summed(of_ranks, groups)
+
+
+def _count(flags: Flags, groups: Groups) -> Ints:
+    return _summed(flags.astype(np.float64), groups).astype(np.int64)
+
+
+def _summed(of_ranks: Floats, groups: Groups) -> Floats:
+    sums: Floats = np.zeros((len(groups), of_ranks.shape[1]))
+    for column, out in zip(of_ranks.T, sums.T, strict=True):
+        out[:] = np.bincount(groups.code, column, len(groups))
+    return sums
+
+
+def _roomy(values: npt.NDArray[Any], rows: int, columns: int) -> npt.NDArray[Any]:
+    """With zeros for what is new."""
+    if values.shape == (rows, columns):
+        return values
+    roomy = np.zeros((rows, columns), values.dtype)
+    roomy[: values.shape[0], : values.shape[1]] = values
+    return roomy
+
+
+TICKS = 1.5
+MIN_EQUAL, MIN_OTHER = 0.2, 0.02
+"""Of the changes from one step to the next, so many are none, and so many are some: what is told
+finely never takes equally long twice, and what never changes tells nothing of the clock."""
+EQUAL = 1e-5
+"""Times that differ by less than this part, or by a microsecond, are equal."""
+SAMPLED_RANKS = 256
+_FADE = 0.9
+
+
+class ClockResolution:
+    """Learns the tick of every section, block by block. State: 24 bytes per section."""
+
+    def __init__(self) -> None:
+        self._changes = np.zeros(0)
+        self._equal = np.zeros(0)
+        self._least_s = np.zeros(0)
+
+    def learn(self, seconds: Floats) -> None:
+        """Take a block in: (T, R, S), NaN where there is none; S may grow. Cost: O(T S)."""
+        self._widen(seconds.shape[2])
+        some = seconds[:, :: max(1, seconds.shape[1] // SAMPLED_RANKS)]
+        moved = np.abs(np.diff(some, axis=0))
+        limit = np.maximum(EQUAL * some[1:], 1e-6)
+        is_other = moved > limit  # NaN is neither
+        known = np.isfinite(moved)
+        self._changes = _FADE * self._changes + known.sum(axis=(0, 1))
+        self._equal = _FADE * self._equal + (known & ~is_other).sum(axis=(0, 1))
+        least_s = np.where(is_other, moved, np.inf).min(axis=(0, 1), initial=np.inf)
+        # A smaller change than the tick shows at once that it is none; a coarser clock slowly.
+        faded_s = np.where(np.isfinite(least_s), self._least_s / _FADE, self._least_s)
+        self._least_s = np.fmin(faded_s, least_s)
+
+    def ticks_s(self) -> Floats:
+        """(S,) seconds; 0 where nothing shows that the clock is coarse."""
+        equal = self._equal / np.maximum(self._changes, 1.0)
+        is_coarse = (equal >= MIN_EQUAL) & (equal <= 1.0 - MIN_OTHER)
+        return np.where(is_coarse & np.isfinite(self._least_s), self._least_s, 0.0)
+
+    def least_effects(self, columns_s: Floats) -> Floats:
+        """(R, S + 2) the least log excess that is more than the clock, of own work, of each section
+        and of lateness.
+
+        Args:
+            columns_s: (R, S + 2) usual seconds of these; NaN where not known.
+        """
+        ticks_s = self.ticks_s()
+        whole_s = ticks_s.max(initial=0.0)
+        per_column = np.concatenate([[whole_s], ticks_s, [whole_s]])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            least = np.log1p(TICKS * per_column / columns_s)
+        return np.where(per_column > 0.0, np.nan_to_num(least, nan=0.0, posinf=0.0), 0.0)
+
+    def _widen(self, n_sections: int) -> None:
+        more = n_sections - len(self._changes)
+        if more > 0:
+            self._changes = np.append(self._changes, np.zeros(more))
+            self._equal = np.append(self._equal, np.zeros(more))
+            self._least_s = np.append(self._least_s, np.full(more, np.inf))

@@ -1,0 +1,356 @@
+"""All of layer 2 in one place: tables of steps go in, changes of verdicts come out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from otel_straggler.detect.scores.medians import median_of
+from otel_straggler.detect.scores.settings import VerdictSettings
+from otel_straggler.detect.verdicts.blocks import TimedBlocks, WarmUp
+from otel_straggler.detect.verdicts.clocks import ClockedBlock, ClockSelector
+from otel_straggler.detect.verdicts.excess import (
+    EqualizedSections,
+    Excesses,
+    excesses,
+    late_seconds,
+    local_sections,
+    medians_by_step,
+)
+from otel_straggler.detect.verdicts.groups import median_of_rows
+from otel_straggler.detect.verdicts.log import EvaluationTime, Notification, VerdictLog
+from otel_straggler.detect.verdicts.memory import Memory, Tracks
+from otel_straggler.detect.verdicts.peer_engine import PeerVerdictEngine
+from otel_straggler.detect.verdicts.run_engine import RunVerdictEngine
+from otel_straggler.detect.verdicts.significance import Flags
+from otel_straggler.detect.verdicts.structure import Structure
+from otel_straggler.detect.verdicts.summary import SummaryBuilder
+from otel_straggler.detect.verdicts.waits import SharedSections, WaitDetector
+from otel_straggler.detect.verdicts.world import World, inferred_groups
+from otel_straggler.model.observation import Floats
+from otel_straggler.model.step_table import StepTable
+from otel_straggler.model.verdict import Verdict, WorldSummary
+
+LOOK_BLOCKS = 4
+"""So often (20 steps) what is normal goes into the memory that outlives the world."""
+COMMON_MODE = 1.5
+"""A step that takes all ranks so many times the usual is left out: a checkpoint nobody declared,
+an evaluation, a new compilation."""
+USUAL_STEPS = 40
+"""Steps whose median is the usual; of fewer than ten nothing is left out."""
+
+
+class VerdictEngine:
+    """Judges one run and group, over all its attempts. Pure: no clock, no I/O.
+
+    Not thread-safe: one thread owns a judge.
+    """
+
+    def __init__(self, settings: VerdictSettings | None = None) -> None:
+        self._settings = settings or VerdictSettings()
+        self._cases = VerdictLog(self._settings.max_changes)
+        self._peers = PeerVerdictEngine(self._settings, self._cases)
+        self._run = RunVerdictEngine(self._cases)
+        self._structure = Structure(self._cases)
+        self._intervals = TimedBlocks()
+        self._opening = WarmUp(self._settings)
+        self._memory = Memory()
+        self._sums = SummaryBuilder()
+        self._summary: WorldSummary | None = None
+        self._newest_step_s: Floats | None = None  # of a block that is not summed up yet
+        self._ended_step_s: Floats | None = None  # of the newest steps of this world
+        self._begin_world()
+
+    def _begin_world(self) -> None:
+        self._world = World()
+        self._waiting = WaitDetector()
+        self._inner = SharedSections()
+        self._evened = EqualizedSections()
+        self._clocks = ClockSelector()
+        self._structure.reset()
+        self._tracks: Tracks | None = None
+        self._usual_s: list[float] = []
+        self._ended_step_s = None
+
+    def take(self, table: StepTable) -> tuple[Verdict, ...]:
+        """Take the next steps in; returns the changes of state that they bring."""
+        changes: list[Verdict] = []
+        for block in self._intervals.take(table):
+            for ready in self._opening.take(block):
+                changes += self._judge(ready)
+        return tuple(changes)
+
+    def finish(self) -> tuple[Verdict, ...]:
+        """The input has ended: evaluate what has not been."""
+        ready = [one for block in self._intervals.finish() for one in self._opening.take(block)]
+        ready += self._opening.finish()
+        changes = [change for one in ready for change in self._judge(one)]
+        summary = self.summary()
+        changes += self._structure.finish()
+        if summary is not None:
+            self._summary = self._sums.revised(
+                summary, self._structure.balance, self._cases.latest()
+            )
+        return tuple(changes)
+
+    @property
+    def changes(self) -> tuple[Verdict, ...]:
+        """All changes of state in order; the last of a subject counts, and has the newest
+        numbers."""
+        return self._cases.changes
+
+    @property
+    def notifications(self) -> tuple[Notification, ...]:
+        """When somebody was called, in order."""
+        return self._cases.notifications
+
+    def new_late_pages(self) -> list[Verdict]:
+        """Who has begun to page since the last call without a change of state."""
+        return self._cases.new_late_pages()
+
+    def summary(self) -> WorldSummary | None:
+        """Of the newest steps; None before the first. Made when first asked for: blocks come more
+        often than anybody looks."""
+        if self._newest_step_s is not None and self._tracks is not None:
+            self._summary = self._sums.summary(
+                self._newest_step_s,
+                self._world,
+                self._structure.balance,
+                self._tracks.ranks.resolvable(),
+                self._cases.latest(),
+                self._waiting.inside,
+            )
+            self._newest_step_s = None
+        return self._summary
+
+    # --- one block -----------------------------------------------------------------------------
+
+    def _judge(self, table: StepTable) -> list[Verdict]:
+        if self._opening.is_stray(table):
+            return []
+        if self._opening.begins_anew(table):
+            self.summary()
+            self._begin_world()
+        if self._world.meet(table):
+            self._tracks = None
+            self._run.reset()
+            self._clocks.reset()
+            self._structure.reset()
+            self._ended_step_s = None
+            self._sums.waits.keep_only(self._world.rank_subjects)
+        block = self._world.align(table)
+        excess = self._excesses(block)
+        counts = self._counting_steps(excess)
+        if self._opening.is_warming_up(table):
+            return []
+        if self._tracks is None:
+            self._tracks = Tracks.of(self._world, self._settings)
+            self._memory.set_meaning(self._waiting)
+            self._memory.seed(self._tracks, self._world, int(block.end_ns.max()))
+        self._tracks.widen(len(self._world.sections))
+        timed = excess.timed
+        self._tracks.resolution.learn(block.seconds if timed is None else timed.seconds)
+        self._tracks.take(excess, self._world, counts)
+        self._look_for_waiting_inside(excess)
+        if not block.is_timed:
+            self._tracks.numbers.add(block.steps)
+        changes = self._evaluate(block, excess, counts)
+        self._learn(block)
+        self._sums.add(excess.step_s, self._world, self._structure.balance, self._cases.costs())
+        self._newest_step_s = self._with_steps_before(excess.step_s)
+        return changes
+
+    def _look_for_waiting_inside(self, excess: Excesses) -> None:
+        """Where nobody is seen waiting: do all take equally long because they wait unseen?"""
+        world, local = self._world, local_sections(self._world, self._waiting)
+        waits = any(self._waiting.waits(section) for section in world.sections)
+        if waits or excess.timed is not None:
+            self._waiting.inside = ""
+            self._evened = EqualizedSections()
+        else:
+            self._waiting.inside = self._evened.take(excess, world.sections, local)
+
+    def _with_steps_before(self, step_s: Floats) -> Floats:
+        """(T, R) of a block and, if it is shorter than others, as the last one of a run may be, of
+        the steps before it: one step alone, in which no data came any more, is not how long steps
+        take."""
+        if self._ended_step_s is not None:
+            with_before = np.concatenate([self._ended_step_s, step_s])
+            step_s = with_before[-max(len(step_s), self._settings.block_steps) :]
+        self._ended_step_s = step_s[-self._settings.block_steps :]
+        return step_s
+
+    def _excesses(self, block: StepTable) -> Excesses:
+        if self._clocks.sees(block):
+            return self._excesses_by_clock(block)
+        self._memory.set_names(None)
+        world = self._world
+        peers_s, late_s = late_seconds(block.seconds, world)
+        if self._waiting.observe(late_s, world.sections):
+            self._tracks = None
+            self._run.reset()
+        if not world.is_told and not world.is_inferred and self._tracks is None:
+            self._infer(block.seconds, self._local())
+            peers_s, late_s = late_seconds(block.seconds, world)
+        local = local_sections(world, self._waiting)
+        seconds = self._memory.for_equal_work(block.seconds, block.tokens, world, local)
+        if seconds is not block.seconds:
+            peers_s, late_s = late_seconds(seconds, world)
+        return excesses(
+            seconds,
+            block.seconds,
+            peers_s,
+            late_s,
+            world,
+            self._waiting,
+            self._inner.shared(late_s, world),
+            self._settings.least_peers,
+        )
+
+    def _excesses_by_clock(self, block: StepTable) -> Excesses:
+        """Where some groups go by the GPU's clock."""
+        world = self._world
+        timed = self._timed(block)
+        if not world.is_told and not world.is_inferred and self._tracks is None:
+            peers = world.peers
+            self._infer(timed.seconds, np.asarray(timed.local.all(axis=0)))
+            if world.peers is not peers:
+                self._clocks.reset()
+                timed = self._timed(block)
+        self._memory.set_names(self._clocks.names(world))
+        local = np.asarray(timed.local.any(axis=0))
+        seconds = self._memory.for_equal_work(timed.seconds, block.tokens, world, local)
+        peers_s, late_s = late_seconds(seconds, world)
+        return excesses(
+            seconds,
+            timed.seconds,
+            peers_s,
+            late_s,
+            world,
+            self._waiting,
+            self._inner.shared(late_s, world, self._after_last_wait()),
+            self._settings.least_peers,
+            timed,
+        )
+
+    def _timed(self, block: StepTable) -> ClockedBlock:
+        """The block by the clocks of its groups; what was learnt ends where these change."""
+        world = self._world
+        self._clocks.learn(block, world)
+        seen_s, groups = self._clocks.late_on_host(block, world)
+        late_s = seen_s - medians_by_step(seen_s, groups)[:, groups.code]
+        self._waiting.observe(late_s, world.sections)
+        timed, is_new = self._clocks.time(block, world, self._waiting)
+        if is_new:
+            self._tracks = None
+            self._usual_s = []
+            self._run.reset()
+            self._structure.reset()
+        return timed
+
+    def _after_last_wait(self) -> int:
+        """Number of the first section behind all that hold waiting."""
+        waits = np.array([self._waiting.waits(s) for s in self._world.sections], bool)
+        return int(np.flatnonzero(waits)[-1]) + 1 if waits.any() else len(waits)
+
+    def _local(self) -> Flags:
+        waits = [self._waiting.waits(section) for section in self._world.sections]
+        return ~np.array(waits, bool)
+
+    def _infer(self, seconds: Floats, local: Flags) -> None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(median_of_rows(seconds))
+        self._world.use_inferred(inferred_groups(logs[:, local], 0.01))
+
+    def _counting_steps(self, excess: Excesses) -> Flags:
+        """(T,) False for steps that took everybody much longer than usual."""
+        counts = np.ones(len(excess.local_s), bool)
+        for t, seconds in enumerate(median_of_rows(excess.local_s.T).tolist()):
+            usual_s = median_of(np.array(self._usual_s)) if len(self._usual_s) >= 10 else np.inf
+            counts[t] = not seconds > COMMON_MODE * usual_s
+            self._usual_s = [*self._usual_s[-(USUAL_STEPS - 1) :], seconds]
+        return counts
+
+    def _evaluate(self, block: StepTable, excess: Excesses, counts: Flags) -> list[Verdict]:
+        world = self._world
+        assert self._tracks is not None
+        reporting = int(np.isfinite(excess.step_s).any(axis=0).sum())
+        if reporting < self._settings.quorum * max(world.expected, world.n_ranks):
+            return []
+        now = EvaluationTime(
+            steps=self._tracks.ranks.steps,
+            step=None if block.is_timed else int(block.steps[-1]),
+            at_ns=int(block.end_ns.max()),
+        )
+        changes = self._peers.evaluate(
+            self._tracks, excess, world, now, block.tokens, local_sections(world, self._waiting)
+        )
+        changes += self._run.evaluate(
+            excess,
+            world,
+            self._waiting,
+            counts,
+            self._tracks.numbers,
+            now,
+            self._memory,
+            block.tokens,
+            self._peers.held(world)[0],
+        )
+        changes += self._structure.take(_as_compared(block, excess.timed), counts, now)
+        for waited_s in self._waits(block, excess.timed):
+            self._sums.waits.add(world.rank_subjects, waited_s[counts], world.peers)
+        return changes
+
+    def _waits(self, block: StepTable, timed: ClockedBlock | None) -> Iterator[Floats]:
+        """(T, R) of everything in which ranks wait for each other: waiting sections, or, where
+        communication kernels are seen, what these take in a step."""
+        seconds = block.seconds if timed is None else timed.seconds
+        for s, section in enumerate(self._world.sections):
+            if self._waiting.waits(section):
+                waited_s = seconds[..., s]
+                if timed is not None:
+                    waited_s = np.where(timed.by_kernels | timed.local[:, s], np.nan, waited_s)
+                yield waited_s
+        if timed is not None and timed.by_kernels.any():
+            yield np.where(timed.by_kernels, timed.waited_s, np.nan)
+
+    def _learn(self, block: StepTable) -> None:
+        """What is not in trouble becomes what is normal; every 20 steps also beyond this world."""
+        assert self._tracks is not None
+        held = self._peers.held(self._world)
+        self._tracks.ranks.learn_reference(held[0])
+        self._tracks.hosts.learn_reference(held[1])
+        if self._tracks.ranks.blocks % LOOK_BLOCKS == 0:
+            now_ns = int(block.end_ns.max())
+            self._memory.learn(self._tracks, self._world, held, now_ns)
+            if self._run.past is not None:
+                self._memory.learn_groups(self._run.past.reference, self._world, now_ns)
+            self._sums.look(block)
+
+    # --- over restarts -------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """All that must survive a restart: JSON's types and NumPy arrays, nested in dicts and
+        lists."""
+        return {
+            "cases": self._cases.state(),
+            "memory": self._memory.state(self._tracks, self._world),
+            "sums": self._sums.state(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from :meth:`state` of an earlier process."""
+        self._cases.restore(state.get("cases", {}))
+        self._memory.restore(state.get("memory", {}))
+        self._sums.restore(state.get("sums", {}))
+
+
+def _as_compared(block: StepTable, timed: ClockedBlock | None) -> StepTable:
+    """With the times by which ranks are compared; by the host's where groups go by different
+    clocks, for stages are compared with each other."""
+    if timed is None or not (timed.basis == timed.basis[0]).all():
+        return replace(block, gpu=None)
+    return replace(block, seconds=timed.seconds, gpu=None)

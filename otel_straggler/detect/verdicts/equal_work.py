@@ -1,0 +1,317 @@
+"""Times for equal work: what more tokens explain is taken out, what a rank does slowly is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.detect.scores.medians import nan_median
+from otel_straggler.detect.verdicts.groups import Groups
+from otel_straggler.detect.verdicts.history import KeyedTables, Place
+from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD, Flags
+from otel_straggler.detect.verdicts.unequal_work import for_equal_classes
+from otel_straggler.model.observation import Floats, Ints
+
+EVIDENCE = ("seen", "full", "seen_seen", "seen_full", "full_full")
+"""Sums over pieces of evidence: ``seen``, what a piece shows; ``full``, what it would show if all
+of the time grew with tokens; and of their products."""
+CUT = 6.0
+"""A time counts for so many deviations at most: pauses are noise like other noise."""
+
+
+def evidence_of_block(longer: Floats, more: Floats, known: Flags, peers: Ints, n: int) -> Floats:
+    """What a block says of n groups of peers.
+
+    A piece of evidence is one rank in one block: the sum over its steps of (tokens more than its
+    usual) x (time longer than its usual, in deviations of the section), over the root of the sum
+    of squares of the former, so that pieces scatter alike. What is common to all peers in a step
+    is taken out of both before: a data centre that warms up while sequences grow is no evidence,
+    nor is a slow network in a step in which all had long sequences. Steps of a rank are not taken
+    as independent of each other, only ranks and blocks: times come in waves, and so do lengths
+    where they are sorted.
+
+    Args:
+        longer, more: (T, R) time and tokens / the rank's usual, less 1.
+        known: (T, R) whether both are told; 0 elsewhere.
+        peers: (R,) group of each rank.
+
+    Returns:
+        (5, n) sums, by ``EVIDENCE``; 0 for a group with fewer than two ranks.
+
+    Cost: O(T R).
+    """
+    deviation = SIGMA_OF_MAD * float(np.median(np.abs(longer[known]))) if known.any() else 0.0
+    if deviation > 0.0:
+        longer = np.clip(longer / deviation, -CUT, CUT)
+    more, longer = (_own(values, known, peers, n) for values in (more, longer))
+    full = np.sqrt((more * more).sum(axis=0))
+    seen = np.zeros_like(full)
+    np.divide((more * longer).sum(axis=0), full, out=seen, where=full > 0.0)
+    if deviation > 0.0:
+        full = full / deviation
+    counts = np.bincount(peers, known.any(axis=0), n)
+    # The ranks' shares of the noise add up to 0 once what is common is out.
+    spread = np.where(counts >= 2, counts / np.maximum(counts - 1, 1), 0.0)
+    told = [np.bincount(peers, values, n) * (counts >= 2) for values in (seen, full)]
+    pairs = ((seen, seen), (seen, full), (full, full))
+    told += [np.bincount(peers, one * other, n) * spread for one, other in pairs]
+    return np.array(told)
+
+
+def sureness(sums: Floats, *, of_all: bool = False) -> Floats:
+    """How many standard deviations of a normal distribution the sum lies above 0.
+
+    Pieces of evidence scatter around what they have in common; their sum over its standard error
+    has Student's distribution with (effective number of pieces - 1) degrees of freedom. Few pieces
+    are much less sure than their ratio says: for 4 deviations, that of 9 must be 7.6, of many 4.
+    Pieces that say more count for more, so the effective number is (sum of full)^2 / (sum of
+    full^2).
+
+    Args:
+        sums: (5, ...) by ``EVIDENCE``.
+        of_all: what it would be if all of the time grew with tokens: whether a share could have
+            been seen.
+
+    Returns:
+        (...); 0 where nothing is known, and for fewer than two pieces.
+
+    Source: Student's t as a normal deviate by Wallace (1959); 6 % too careful at 2 degrees of
+    freedom, 1 % at 8.
+    """
+    seen, full, seen_seen, seen_full, full_full = sums
+    some = full > 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(some, seen / full, 0.0)
+        pieces = np.where(some, full * full / full_full, 0.0)
+        rest = seen_seen - 2.0 * share * seen_full + share * share * full_full
+        rest = np.maximum(rest, 1e-12 * full_full)  # times without any noise
+        free = np.maximum(pieces - 1.0, 0.0)
+        ratio = (full if of_all else seen) / np.sqrt(rest * pieces / free)
+        deviates = np.sqrt(free * np.log1p(ratio * ratio / free))
+        deviates *= np.sign(ratio) * (8.0 * free + 1.0) / (8.0 * free + 3.0)
+    return np.where(some & (free > 1e-9), deviates, 0.0)
+
+
+def _own(values: Floats, known: Flags, peers: Ints, n: int) -> Floats:
+    """Without what all peers have in common in a step, nor a rank in all steps."""
+    place = (np.arange(len(values))[:, None] * n + peers[None, :]).ravel()
+    size = len(values) * n
+    count = np.bincount(place, known.ravel(), size)
+    total = np.bincount(place, np.where(known, values, 0.0).ravel(), size)
+    common = (total / np.maximum(count, 1.0))[place].reshape(values.shape)
+    values = np.where(known, values - common, 0.0)
+    mean = values.sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    return np.where(known, values - mean, 0.0)
+
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+HALF_LIFE_BLOCKS = 50
+MIN_Z = 4.265
+"""A share that is less surely above 0 is taken as 0: times stay as they are. By chance alone it is
+reached once in 100,000 times."""
+SEEN_Z = 6.0
+"""A share that would be so sure would have been seen."""
+HUBER = 1.345
+MIN_FACTOR = 0.25
+MAX_GROUPS = 10_000
+MAX_SECTIONS = 1_000
+_SLOPE = ("zy", "zz")
+_SUMS = (*_SLOPE, *EVIDENCE)
+_TOKENS = "tokens"
+
+
+class WorkNormaliser:
+    """Learns, per peer group and section, how time grows with tokens, and divides it out.
+
+    Time is taken as x = a n + b (n tokens). With e = a n0 / (a n0 + b), the part of the time that
+    grows with tokens at the usual number n0 (the group's median in its first block), the time for
+    n0 tokens is
+
+        x / (1 + e (n / n0 - 1)),
+
+    and what is given is that for the group's median in this block.
+
+    e is the slope of x / median(x) over n / median(n), both within a rank over the steps of a
+    block: how ranks differ among each other never enters, so a rank that is slow and happens to
+    have more tokens does not teach that tokens make slow. Huber weights keep pauses out; sums of
+    earlier blocks halve in 50 blocks. As 0 <= e <= 1, what is given lies between x and the time
+    per token: a rank that is slow by both stays slow. e is 0 until ``work_evidence`` is sure that
+    it is not. Until then who has lastingly more of them than its peers is compared as
+    ``work_classes`` says: while even e = 1 would not have been seen, because hardly a rank's tokens
+    vary, who takes no longer per token is not accused.
+
+    Only tokens are on the wire; the squares of sequence lengths, with which attention grows, are
+    not. What they do stays in the times, and in ``imbalance``.
+
+    State: 64 bytes per group and section, at most 10,000 groups. Cost: O(T R S).
+    Source: ours, after the workload model of ResiHP (arXiv 2605.06374).
+
+    >>> tokens = np.array([[1.0, 3.0], [2.0, 2.0], [3.0, 1.0]] * 4) * 1000
+    >>> seconds = (0.1 + tokens / 10_000)[:, :, None]
+    >>> work, peers = WorkNormaliser(), Groups.of(["dp", "dp"])
+    >>> for _ in range(3):
+    ...     found = work.normalise(seconds, tokens, peers, ["dp"], ["forward"])
+    >>> found.round(6)[:2, :, 0].tolist()
+    [[0.3, 0.3], [0.3, 0.3]]
+    """
+
+    def __init__(self) -> None:
+        self._sums = KeyedTables((*_SUMS, _TOKENS), MAX_GROUPS, MAX_SECTIONS)
+
+    def normalise(
+        self,
+        seconds: Floats,
+        tokens: Floats,
+        peers: Groups,
+        groups: Sequence[str],
+        sections: Sequence[str],
+    ) -> Floats:
+        """Learn from a block, then give its times for equal work.
+
+        Args:
+            seconds: (T, R, S), NaN where there is none.
+            tokens: (T, R) work done in the step; NaN or 0 where it is not told.
+            peers: who is compared with whom.
+            groups: G names of peer groups; sections: S names.
+
+        Returns:
+            (T, R, S); unchanged where tokens are not told, or explain nothing. A time is divided
+            by 0.25 at least: a step with next to no tokens says little.
+        """
+        tokens = _told(tokens)
+        if not np.isfinite(tokens).any():
+            return seconds
+        place = self._sums.place(groups, sections)
+        now = self._of_usual(place, tokens, peers)
+        self._learn(place, seconds, tokens, peers.code, now)
+        share = self._share(place)
+        now = np.where(np.isfinite(now), now, 1.0)[peers.code]
+        of_first = tokens[:, :, None] / self._sums.get(_TOKENS, place)[peers.code]
+        of_first = np.where(np.isfinite(of_first), of_first, now[None])
+        unseen = np.where(share > 0.0, 0.0, self._most_share(place))
+        share = share[peers.code]
+        factor = (1.0 + share * (of_first - 1.0)) / (1.0 + share * (now - 1.0))
+        equal: Floats = seconds / np.maximum(factor, MIN_FACTOR)
+        return for_equal_classes(equal, tokens, peers, unseen)
+
+    def share(self, groups: Sequence[str], sections: Sequence[str]) -> Floats:
+        """(G, S) part of the time that grows with tokens, 0 to 1; 0 where none is seen."""
+        return self._share(self._sums.place(groups, sections))
+
+    def longer_by_work(
+        self, tokens: Floats, peers: Groups, groups: Sequence[str], sections: Sequence[str]
+    ) -> tuple[Floats, Floats]:
+        """(G, S) how many times as long a block takes as it would with the tokens of the first,
+        and (G,) how many times as many tokens it has.
+
+        Where no share is seen, more tokens are taken to explain all they may (a longer sequence
+        is no slowdown), and fewer nothing.
+        """
+        place = self._sums.place(groups, sections)
+        now = np.nan_to_num(self._of_usual(place, _told(tokens), peers), nan=1.0)
+        share = np.where(now > 1.0, self._most_share(place), self._share(place))
+        longer: Floats = np.maximum(1.0 + share * (now - 1.0), MIN_FACTOR)
+        return longer, now.max(axis=1)
+
+    def state(self) -> dict[str, Any]:
+        """Lists and arrays, for a restart."""
+        return self._sums.state()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`state`; from that of a version that kept less, begin anew."""
+        if all(name in state for name in (*_SUMS, _TOKENS)):
+            self._sums.restore(state)
+
+    def _share(self, place: Place) -> Floats:
+        zy, zz = (self._sums.get(name, place) for name in _SLOPE)
+        is_clear = (sureness(self._evidence(place)) >= MIN_Z) & (zz > 0)
+        slope = np.zeros(zy.shape)
+        np.divide(zy, zz, out=slope, where=is_clear)
+        return np.clip(slope, 0.0, 1.0)
+
+    def _most_share(self, place: Place) -> Floats:
+        """The share where it is seen, else the largest that would not have been."""
+        share, of_all = self._share(place), sureness(self._evidence(place), of_all=True)
+        unseen = SEEN_Z / np.maximum(of_all, SEEN_Z)
+        return np.where(share > 0.0, share, unseen)
+
+    def _evidence(self, place: Place) -> Floats:
+        return np.array([self._sums.get(name, place) for name in EVIDENCE])
+
+    def _of_usual(self, place: Place, tokens: Floats, peers: Groups) -> Floats:
+        """(G, S) the group's median tokens / those of its first block; NaN where none are told."""
+        now = np.broadcast_to(
+            peers.medians(nan_median(tokens, axis=0))[:, None], (place[0].size, place[1].size)
+        )
+        first = self._sums.get(_TOKENS, place)
+        first = np.where((first == 0.0) & np.isfinite(now), now, first)
+        self._sums.put(_TOKENS, place, first)
+        of_usual = np.full(first.shape, np.nan)
+        np.divide(now, first, out=of_usual, where=first > 0.0)
+        return of_usual
+
+    def _learn(
+        self, place: Place, seconds: Floats, tokens: Floats, peers: Ints, now: Floats
+    ) -> None:
+        new = {name: np.zeros((place[0].size, place[1].size)) for name in _SUMS}
+        share = self._share(place)
+        # The part that grows with tokens is larger where there are more of them.
+        now = np.where(np.isfinite(now), now, 1.0)
+        stretch = (now / (1.0 + share * (now - 1.0)))[peers]
+        for s in range(seconds.shape[2]):
+            found = _block_sums(seconds[:, :, s], tokens, peers, place[0].size, stretch[:, s])
+            for name, values in zip(_SUMS, found, strict=True):
+                new[name][:, s] = values
+        keep = np.where(new["zz"] > 0, 0.5 ** (1.0 / HALF_LIFE_BLOCKS), 1.0)
+        for name in _SUMS:
+            kept = keep * keep if name in EVIDENCE[2:] else keep
+            self._sums.put(name, place, kept * self._sums.get(name, place) + new[name])
+
+
+def _told(tokens: Floats) -> Floats:
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isfinite(tokens) & (tokens > 0), tokens, np.nan)
+
+
+def _block_sums(
+    seconds: Floats, tokens: Floats, peers: Ints, n_groups: int, stretch: Floats
+) -> list[Floats]:
+    """Weighted sums of z y and z z of each group, and its evidence."""
+    known = np.isfinite(seconds) & (seconds > 0) & np.isfinite(tokens)
+    y = np.where(known, _relative(np.where(known, seconds, np.nan)), 0.0)
+    z = np.where(known, stretch * _relative(np.where(known, tokens, np.nan)), 0.0)
+    evidence = evidence_of_block(y, z, known, peers, n_groups)
+    used = known & (z != 0.0)
+    weight = used.astype(np.float64)
+    for _ in range(3):
+        zy, zz = (_by_group(weight * z * v, peers, n_groups) for v in (y, z))
+        slope = np.zeros(n_groups)
+        np.divide(zy, zz, out=slope, where=zz > 0)
+        rest = y - np.clip(slope, 0.0, 1.0)[peers][None, :] * z
+        offset = nan_median(np.where(known, rest, np.nan), axis=0)[None, :]
+        y, rest = (np.where(known, v - offset, 0.0) for v in (y, rest))
+        weight = _huber(rest, used)
+    return [*(_by_group(weight * z * v, peers, n_groups) for v in (y, z)), *evidence]
+
+
+def _relative(values: Floats) -> Floats:
+    """(T, R) value / median of the rank - 1; NaN where there is none."""
+    usual = nan_median(values, axis=0)
+    ratio = np.full(values.shape, np.nan)
+    np.divide(values, usual[None, :], out=ratio, where=(usual > 0)[None, :])
+    return ratio - 1.0
+
+
+def _huber(rest: Floats, used: Mask) -> Floats:
+    off = np.abs(rest)
+    scale = SIGMA_OF_MAD * float(np.median(off[used])) if used.any() else 0.0
+    weight = np.where(used, 1.0, 0.0)
+    np.divide(HUBER * scale, off, out=weight, where=used & (off > HUBER * scale) & (scale > 0))
+    return weight
+
+
+def _by_group(values: Floats, peers: Ints, n_groups: int) -> Floats:
+    return np.bincount(peers, values.sum(axis=0), n_groups).astype(np.float64)

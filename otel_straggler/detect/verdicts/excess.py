@@ -1,0 +1,248 @@
+"""From seconds to excesses: how much longer than its peers, per rank, step and quantity.
+
+The quantities (columns) are the whole local work of a step, each section of local work, and the
+lateness seen in waiting sections. All are logarithms: 0.1 is about 10 % longer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.detect.scores.medians import median_of, nan_median
+from otel_straggler.detect.verdicts.clocks import ClockedBlock
+from otel_straggler.detect.verdicts.groups import Groups
+from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD, Flags, centred
+from otel_straggler.detect.verdicts.waits import WaitDetector, lateness
+from otel_straggler.detect.verdicts.world import World
+from otel_straggler.model.observation import Floats, Ints, Section
+from otel_straggler.semconv import LISTED_KINDS
+
+MIN_PRESENCE = 0.5
+"""A section is compared where at least half of the ranks and steps have it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Excesses:
+    """One block of steps. S sections; columns: 0 the local work, 1 to S sections, S + 1 lateness.
+
+    Attributes:
+        ranks: (T, R, S + 2) log excess over the peers; NaN where not compared.
+        local_s: (T, R) local work of the step; NaN if the rank lacks a section that most of its
+            peers have in this step: then part of its telemetry is lost.
+        waited_s: (T, R) in waiting sections; NaN likewise, and if there is none.
+        step_s: (T, R) both, and checkpoint and eval sections.
+        peers_local_s, peers_step_s: (T, G) medians of the peers.
+        least_wait_s: (T, G) the shortest wait of a group.
+        peers_s: (T, G, S) median time of the peers in each section.
+        late_s: (T, R, S) seconds over that median.
+        shared: (S,) sections in which the ranks of an inner group wait for each other all along, so
+            that all of them take what the slowest takes.
+        timed: by which clocks; None: all by the host's.
+    """
+
+    ranks: Floats
+    local_s: Floats
+    waited_s: Floats
+    step_s: Floats
+    peers_local_s: Floats
+    peers_step_s: Floats
+    least_wait_s: Floats
+    peers_s: Floats
+    late_s: Floats
+    shared: npt.NDArray[np.bool_]
+    timed: ClockedBlock | None = None
+
+
+def local_sections(world: World, waiting: WaitDetector) -> npt.NDArray[np.bool_]:
+    """(S,) which sections hold the rank's own work and nothing else."""
+    return np.array([s.kind in LISTED_KINDS and not waiting.waits(s) for s in world.sections], bool)
+
+
+def late_seconds(seconds: Floats, world: World) -> tuple[Floats, Floats]:
+    """(T, G, S) median of the peers, and (T, R, S) seconds beyond it.
+
+    Cost: O(T R S log widest).
+    """
+    peers_s = medians_by_step(seconds, world.peers)
+    late_s = peers_s[:, world.peers.code]
+    np.subtract(seconds, late_s, out=late_s)
+    return peers_s, late_s
+
+
+def excesses(
+    seconds: Floats,
+    measured_s: Floats,
+    peers_s: Floats,
+    late_s: Floats,
+    world: World,
+    waiting: WaitDetector,
+    shared: npt.NDArray[np.bool_],
+    least_peers: int,
+    timed: ClockedBlock | None = None,
+) -> Excesses:
+    """Compare one block.
+
+    Args:
+        seconds: (T, R, S) for equal work; NaN where a rank did not run the section.
+        measured_s: (T, R, S) as they were; the same where work is not told.
+        peers_s, late_s: of :func:`late_seconds`.
+        shared: (S,) sections that inner groups go through together.
+        least_peers: in smaller groups nobody is compared.
+        timed: where some go by the GPU's clock.
+    """
+    waits = np.array([waiting.waits(s) for s in world.sections], bool)
+    local = local_sections(world, waiting) if timed is None else np.any(timed.local, axis=0)
+    ran: npt.NDArray[np.bool_] = np.isfinite(seconds)
+    here = ran if timed is None else np.isfinite(timed.host_s)
+    present: npt.NDArray[np.bool_] = np.any(here, axis=2)
+    whole = present & ~_lacks_what_peers_have(ran, present, world)
+    local_s = _sum(_part(seconds, local, timed, is_local=True), whole)
+    waited_s = _sum(
+        _part(seconds, waits, timed, is_local=False), whole & ran[..., waits].any(axis=2)
+    )
+    if timed is not None and timed.by_kernels.any():
+        told_s = np.where(whole, timed.waited_s, np.nan)
+        waited_s = np.where(timed.by_kernels, told_s, waited_s)
+    step_s = _sum(measured_s if timed is None else timed.host_s, present)
+    # Who has more work comes late for it: that is no lateness of the rank.
+    more_s = 0.0 if measured_s is seconds else np.nansum((measured_s - seconds)[..., local], axis=2)
+    peers_step_s = world.peers.medians(step_s)
+    typical_s = peers_step_s[:, world.peers.code]
+    out = np.full((*present.shape, len(world.sections) + 2), np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        out[..., 0] = centred(_log(local_s), world.peers, least_peers)
+        enough = world.peers.size >= least_peers
+        presence = ran.sum(axis=(0, 1))
+        compared = local & (presence >= MIN_PRESENCE * present.size)
+        # One section at a time, rank by rank: a table of all would be read across.
+        for s in np.flatnonzero(compared).tolist():
+            peers_log = _log(peers_s[..., s])[:, world.peers.code]
+            out[..., s + 1] = _log(np.ascontiguousarray(seconds[..., s])) - peers_log
+        if timed is not None and not timed.local[:, compared].all():
+            for s in np.flatnonzero(compared).tolist():
+                out[:, ~timed.local[:, s], s + 1] = np.nan
+        out[..., -1] = lateness(waited_s + more_s, typical_s, world.peers)
+    if not enough.all():
+        out[:, ~enough[world.peers.code]] = np.nan
+    return Excesses(
+        ranks=out,
+        local_s=local_s,
+        waited_s=waited_s,
+        step_s=step_s,
+        peers_local_s=world.peers.medians(local_s),
+        peers_step_s=peers_step_s,
+        least_wait_s=world.peers.minima(waited_s),
+        peers_s=peers_s,
+        late_s=late_s,
+        shared=shared,
+        timed=timed,
+    )
+
+
+def host_excesses(ranks: Floats, world: World) -> Floats:
+    """(T, R, C) to (T, H, C): the median rank of every host.
+
+    One slow rank of eight does not make its host slow. Cost: O(T R C log ranks per host).
+    """
+    return medians_by_step(ranks, world.hosts)
+
+
+def medians_by_step(values: Floats, groups: Groups) -> Floats:
+    """(T, R, C) to (T, G, C). Step by step, so that what is sorted stays in the cache."""
+    medians = np.empty((len(values), len(groups), values.shape[2]))
+    for step, out in zip(values, medians, strict=True):
+        out[:] = groups.medians(np.ascontiguousarray(step.T)).T
+    return medians
+
+
+def _lacks_what_peers_have(
+    ran: npt.NDArray[np.bool_], present: npt.NDArray[np.bool_], world: World
+) -> npt.NDArray[np.bool_]:
+    """(T, R) ranks that send something in the step, but not all that most of their peers do.
+
+    Without them, lost telemetry would make a rank look fast, and its peers slow.
+    Cost: O(T R) for each section that not everybody ran.
+    """
+    steps, n_groups = len(ran), len(world.peers)
+    cell = np.arange(steps)[:, None] * n_groups + world.peers.code
+
+    def counts(of: npt.NDArray[np.bool_]) -> Ints:
+        return np.bincount(cell[of], minlength=steps * n_groups).reshape(steps, n_groups)
+
+    n_present = counts(present)
+    lacks = np.zeros_like(present)
+    for s in np.flatnonzero((ran != present[..., None]).any(axis=(0, 1))).tolist():
+        most_have = 2 * counts(ran[..., s]) > n_present
+        lacks |= present & ~ran[..., s] & most_have[:, world.peers.code]
+    return lacks
+
+
+def _sum(seconds: Floats, present: npt.ArrayLike) -> Floats:
+    total = np.where(np.isnan(seconds), 0.0, seconds).sum(axis=-1)
+    return np.where(present, total, np.nan)
+
+
+def _part(
+    seconds: Floats, sections: npt.NDArray[np.bool_], timed: ClockedBlock | None, *, is_local: bool
+) -> Floats:
+    """(T, R, some S), with NaN where the section is not local to the row, or where it is."""
+    part = seconds[..., sections]
+    if timed is None:
+        return part
+    counts = timed.local[:, sections] == is_local
+    return part if counts.all() else np.where(counts, part, np.nan)
+
+
+def _log(values: Floats) -> Floats:
+    return np.log(np.where(values > 0.0, values, np.nan))
+
+
+MIN_EVEN_BLOCKS, BLOCKS = 4, 8
+MIN_RANKS = 4
+MAX_APART = 0.003
+"""No two devices that do their own work are so alike, ..."""
+TIMES_COMMON = 5.0
+"""... nor do their times vary together by so many times what they differ by."""
+
+
+@dataclass(slots=True)
+class EqualizedSections:
+    """Looks at the newest 40 steps of one world."""
+
+    _apart: deque[float] = field(default_factory=lambda: deque(maxlen=BLOCKS))
+    _common: deque[Floats] = field(default_factory=lambda: deque(maxlen=BLOCKS))
+
+    def take(self, excess: Excesses, sections: list[Section], local: Flags) -> str:
+        """The next block, of ranks that wait in no section that is known.
+
+        Args:
+            local: (S,) which sections hold the ranks' own work, as far as is known.
+
+        Returns:
+            Name of the longest section, if all take equally long; else empty.
+
+        Cost: O(T R log R).
+        """
+        apart = np.abs(excess.ranks[..., 0])
+        apart = apart[np.isfinite(apart)]
+        if len(apart) < MIN_RANKS * len(excess.ranks) or not local.any():
+            return ""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            self._common.append(np.log(excess.peers_local_s))
+        self._apart.append(SIGMA_OF_MAD * median_of(apart))
+        if len(self._apart) < MIN_EVEN_BLOCKS or not self._is_even():
+            return ""
+        usual_s = np.where(local, np.nansum(excess.peers_s, axis=(0, 1)), 0.0)
+        return sections[int(np.argmax(usual_s))].name
+
+    def _is_even(self) -> bool:
+        apart = max(self._apart)
+        steps = np.concatenate(list(self._common))
+        moved = np.abs(steps - nan_median(steps, axis=0))
+        moved = moved[np.isfinite(moved)]
+        common = SIGMA_OF_MAD * median_of(moved) if len(moved) else 0.0
+        return apart <= MAX_APART and common > 0.0 and common >= TIMES_COMMON * apart

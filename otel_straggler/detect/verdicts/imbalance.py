@@ -1,0 +1,351 @@
+"""Work that is dealt unevenly: it makes ranks slow in turn, and none of them is to blame."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from otel_straggler.detect.scores.medians import nan_median
+from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.model.rank import Source
+from otel_straggler.model.step_table import StepTable
+
+MIN_CORRELATION = 0.9
+MIN_MICROBATCH_CV = 0.10
+MAX_M_W = 0.5
+MIN_STEPS = 8
+SHORTEST_S = 1e-13
+"""No run is shorter than 1e-12 s, on the wire or in a file."""
+MIN_SECTION_SHARE = 0.1
+"""A section takes part if it has this part of all compute time, ..."""
+MAX_SECTIONS = 6
+"""... and is among so many that take longest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceImbalance:
+    """Whether sequences of different lengths make the steps of a rank long and short.
+
+    Attributes:
+        correlation: of two compute sections over the steps of a rank, the median rank's; NaN if
+            there are no two sections or fewer than 8 steps.
+        microbatch_cv: standard deviation of a microbatch's time / its mean; NaN if not known.
+        m_w: part of the loss that the worst workers have, as given.
+        sections: the two, in the order in which they run; empty names if there are none.
+        strength: 0 if it is none, to 1.
+    """
+
+    correlation: float
+    microbatch_cv: float
+    m_w: float
+    sections: tuple[str, str]
+    strength: float
+
+    @property
+    def is_present(self) -> bool:
+        """All three signs agree."""
+        return self.strength > 0.0
+
+
+def sequence_imbalance(table: StepTable, m_w: float) -> SequenceImbalance:
+    """Look for sequence-length imbalance.
+
+    Long sequences take long in forward and in backward. So there must be two compute sections
+    whose times rise and fall together on one rank from step to step (correlation >= 0.9, after
+    what is common to all ranks is taken out), single microbatches must differ (coefficient of
+    variation >= 0.10), and the loss must not be that of a few workers (``m_w`` < 0.5). The first
+    sign alone misfires: a worker that is slowed and let go moves both sections, too. Which two
+    sections is found out, names mean nothing.
+
+    The variation of microbatches is ``run_cv`` of the table. Where a row holds a whole step it is
+    sqrt(runs) x the part of the steps' variation that both sections share.
+
+    Args:
+        table: dozens of steps; kind compute counts.
+        m_w: of :func:`~otel_straggler.detect.verdicts.pipeline.what_if`; NaN (nothing lost, or not
+            known) does not speak against it.
+
+    Cost: O(T R) for each of at most 15 pairs. Source: the correlation is from "Understanding
+    Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025); the other two signs
+    are ours.
+
+    >>> strength_of_sequences(0.99, 0.22, 0.02) > 0.5
+    True
+    >>> strength_of_sequences(0.99, 0.02, 0.02)
+    0.0
+    """
+    chosen = _main_sections(table)
+    relative = {s: _tamed(relative_steps(table.seconds[:, :, s])) for s in chosen}
+    best, pair = math.nan, (-1, -1)
+    for i, first in enumerate(chosen):
+        for second in chosen[i + 1 :]:
+            found = _median_correlation(relative[first], relative[second])
+            if not math.isnan(found) and not found <= best:
+                best, pair = found, (first, second)
+    if pair == (-1, -1):
+        return SequenceImbalance(
+            correlation=math.nan, microbatch_cv=math.nan, m_w=m_w, sections=("", ""), strength=0.0
+        )
+    cv = _least([_microbatch_cv(table, s, relative[s], best) for s in pair])
+    return SequenceImbalance(
+        correlation=best,
+        microbatch_cv=cv,
+        m_w=m_w,
+        sections=(table.sections[pair[0]].name, table.sections[pair[1]].name),
+        strength=strength_of_sequences(best, cv, m_w),
+    )
+
+
+def strength_of_sequences(correlation: float, microbatch_cv: float, m_w: float) -> float:
+    """0 unless all three signs agree; else 0.5 at the thresholds, growing to 1."""
+    if not (correlation >= MIN_CORRELATION and microbatch_cv >= MIN_MICROBATCH_CV):
+        return 0.0
+    if m_w >= MAX_M_W:
+        return 0.0
+    of_correlation = (correlation - MIN_CORRELATION) / (1.0 - MIN_CORRELATION)
+    of_cv = min(1.0, microbatch_cv / MIN_MICROBATCH_CV - 1.0)
+    return 0.5 + 0.25 * of_correlation + 0.25 * of_cv
+
+
+def relative_steps(seconds: Floats) -> Floats:
+    """(T, R) how much longer a step is than the rank's own median, beyond what is common to all
+    ranks in this step; NaN where a time is not known, or a rank's usual time not known or 0.
+
+    >>> relative_steps(np.array([[1.0, 2.0], [1.5, 3.0]])).tolist()
+    [[0.0, 0.0], [0.0, 0.0]]
+    """
+    known = np.isfinite(seconds)
+    usual = nan_median(np.where(known, seconds, np.nan), axis=0)
+    ratio = np.full(seconds.shape, np.nan)
+    np.divide(seconds, usual[None, :], out=ratio, where=known & (usual > SHORTEST_S)[None, :])
+    common = nan_median(ratio, axis=1)
+    result: Floats = ratio - common[:, None]
+    return result
+
+
+# --- parts ------------------------------------------------------------------------------------
+
+
+def _main_sections(table: StepTable) -> list[int]:
+    """Compute sections that matter, in the order in which they run."""
+    compute = [i for i, section in enumerate(table.sections) if section.kind == "compute"]
+    total = np.nansum(table.seconds[:, :, compute], axis=(0, 1)) if compute else np.zeros(0)
+    longest = np.argsort(-total, kind="stable")[:MAX_SECTIONS]
+    return sorted(compute[i] for i in longest if total[i] >= MIN_SECTION_SHARE * total.sum() > 0)
+
+
+def _median_correlation(one: Floats, other: Floats) -> float:
+    """Of each rank over its steps; the median over ranks, which a few faulty ranks do not move."""
+    both = np.isfinite(one) & np.isfinite(other)
+    enough = both.sum(axis=0) >= MIN_STEPS
+    if not enough.any():
+        return math.nan
+    both, x, y = both[:, enough], one[:, enough], other[:, enough]
+    count = both.sum(axis=0)
+    x = np.where(both, x, np.nan)
+    y = np.where(both, y, np.nan)
+    x = np.where(both, x - np.nansum(x, axis=0) / count, 0.0)
+    y = np.where(both, y - np.nansum(y, axis=0) / count, 0.0)
+    scale = np.sqrt((x * x).sum(axis=0) * (y * y).sum(axis=0))
+    moves = scale > 1e-18
+    if not moves.any():
+        return math.nan
+    return float(np.median((x * y).sum(axis=0)[moves] / scale[moves]))
+
+
+def _tamed(relative: Floats) -> Floats:
+    """A pause in one step is cut back to 5 robust deviations."""
+    middle = nan_median(relative, axis=0)
+    most = 5.0 * 1.4826 * nan_median(np.abs(relative - middle), axis=0)
+    most = np.where(most > 0, most, np.inf)
+    result: Floats = np.clip(relative, middle - most, middle + most)
+    return result
+
+
+def _microbatch_cv(table: StepTable, section: int, relative: Floats, correlation: float) -> float:
+    told = table.run_cv[:, section]
+    if np.isfinite(told).any():
+        return float(np.nanmedian(told))
+    spread = 1.4826 * nan_median(np.abs(relative - nan_median(relative, axis=0)), axis=0)
+    spread = spread[np.isfinite(spread)]
+    if len(spread) == 0:
+        return math.nan
+    runs = table.runs[:, :, section]
+    often = float(np.median(runs[runs > 0]))
+    return float(np.median(spread)) * math.sqrt(often * max(0.0, correlation))
+
+
+def _least(values: list[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return min(known, default=math.nan)
+
+
+MIN_SLOWDOWN = 1.05
+MIN_CONTRAST = 3.0
+ROTATES_BELOW = 0.5
+MIN_EXPERT_SHARE = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertImbalance:
+    """Whether the ranks of an expert take longer than those of the others.
+
+    Attributes:
+        section: the compute section where it shows most; empty if nothing can be said.
+        slowdown: the worst expert's ranks / the median expert's, in a usual step; NaN if not known.
+        contrast: this difference / what noise within experts would make of it; NaN if not known.
+        worst_expert: the expert rank that is worst most often; -1 if none.
+        worst_share: part of the steps in which it is.
+        strength: 0 if there is none, to 1.
+    """
+
+    section: str = ""
+    slowdown: float = math.nan
+    contrast: float = math.nan
+    worst_expert: int = -1
+    worst_share: float = math.nan
+    strength: float = 0.0
+
+    @property
+    def is_present(self) -> bool:
+        """The difference is large, and far beyond the noise."""
+        return self.strength > 0.0
+
+    @property
+    def is_rotating(self) -> bool:
+        """The worst expert changes from step to step: routing, not placement."""
+        return self.worst_share < ROTATES_BELOW
+
+
+def expert_imbalance(table: StepTable) -> ExpertImbalance:
+    """Look for expert imbalance: the section that shows it most.
+
+    Ranks of one stage are compared, by log time less the stage's median in the same step. The
+    worst expert's median rank must lie 5 % beyond the median expert's, by three times as much as
+    the spread within experts explains (1.2533 sigma / sqrt(ranks of an expert) x sqrt(2 ln
+    experts)). That it is the expert, and not a rank or a host, must show: three quarters of its
+    ranks are slow, and they stand on two hosts at least, if the job does.
+
+    One rank per expert is not enough: nothing tells the expert from the rank. Experts with fewer
+    than two ranks in a stage are left out.
+
+    Args:
+        table: ranks that tell an expert rank; kind compute counts.
+
+    Returns:
+        An empty answer if no stage has two experts of two ranks each. Steps that not most ranks of
+        each expert told are left out.
+
+    Cost: O(T R log R) a section. Source: ours.
+    """
+    return max(_in_sections(table), key=lambda found: found.strength, default=ExpertImbalance())
+
+
+def which_expert(found: ExpertImbalance) -> str:
+    """Whether it is always the same one, which can be placed otherwise, or the routing of each
+    step; empty if nobody knows.
+
+    >>> which_expert(ExpertImbalance(worst_expert=3, worst_share=0.92))
+    'expert 3 the longest in 92 % of the steps'
+    """
+    if found.worst_expert < 0:
+        return ""
+    if found.is_rotating:
+        return "another one the longest from step to step"
+    return (
+        f"expert {found.worst_expert} the longest in {100 * found.worst_share:.0f} % of the steps"
+    )
+
+
+def _in_sections(table: StepTable) -> Iterator[ExpertImbalance]:
+    stages = _experts_by_stage(table.sources)
+    compute = [i for i, section in enumerate(table.sections) if section.kind == "compute"]
+    total = float(np.nansum(table.seconds[:, :, compute])) if compute else 0.0
+    for s in compute:
+        seconds = table.seconds[:, :, s]
+        if np.nansum(seconds) < MIN_EXPERT_SHARE * total:
+            continue
+        log_s = np.full(seconds.shape, np.nan)
+        np.log(seconds, out=log_s, where=np.isfinite(seconds) & (seconds > 0))
+        for experts in stages:
+            yield _in_stage(log_s, experts, table, table.sections[s].name)
+
+
+def _experts_by_stage(sources: tuple[Source, ...]) -> list[dict[int, Ints]]:
+    """Per stage: positions of the ranks of each expert that has two."""
+    stages: dict[tuple[object, ...], dict[int, list[int]]] = {}
+    for i, source in enumerate(sources):
+        told = dict(source.parallel)
+        if "expert" in told:
+            stage = (source.role, told.get("pipeline"), told.get("virtual_pipeline"))
+            stages.setdefault(stage, {}).setdefault(told["expert"], []).append(i)
+    usable = [
+        {expert: np.array(ranks) for expert, ranks in experts.items() if len(ranks) >= 2}
+        for experts in stages.values()
+    ]
+    return [experts for experts in usable if len(experts) >= 2]
+
+
+def _in_stage(
+    log_s: Floats, experts: dict[int, Ints], table: StepTable, section: str
+) -> ExpertImbalance:
+    numbers = list(experts)
+    is_told = np.isfinite(log_s)
+    told = np.stack([2 * is_told[:, r].sum(axis=1) > len(r) for r in experts.values()]).all(axis=0)
+    if not told.any():
+        return ExpertImbalance()
+    log_s = log_s[told]
+    middle = np.stack([nan_median(log_s[:, r], axis=1) for r in experts.values()], axis=1)
+    low = np.stack(
+        [np.nanquantile(log_s[:, r], 0.25, axis=1, method="lower") for r in experts.values()],
+        axis=1,
+    )
+    usual = np.sort(middle, axis=1)[:, (len(numbers) - 1) // 2]
+    worst = middle.argmax(axis=1)
+    steps = np.arange(len(worst))
+    gap = float(np.median(middle[steps, worst] - usual))
+    of_most = float(np.median(low[steps, worst] - usual))
+    commonest = int(np.bincount(worst, minlength=len(numbers)).argmax())
+    contrast = gap / _luck(log_s, experts, middle)
+    is_theirs = of_most >= 0.5 * gap and _spans_hosts(experts, worst, numbers, table)
+    return ExpertImbalance(
+        section=section,
+        slowdown=math.exp(gap),
+        contrast=contrast,
+        worst_expert=numbers[commonest],
+        worst_share=float((worst == commonest).mean()),
+        strength=_strength(gap, contrast) if is_theirs else 0.0,
+    )
+
+
+def _luck(log_s: Floats, experts: dict[int, Ints], middle: Floats) -> float:
+    """How far noise alone would take the worst of so many experts; never 0."""
+    off = [
+        np.abs(log_s[:, ranks] - middle[:, k : k + 1]).ravel()
+        for k, ranks in enumerate(experts.values())
+    ]
+    sigma = 1.4826 * float(np.nanmedian(np.concatenate(off)))
+    ranks_each = float(np.median([len(ranks) for ranks in experts.values()]))
+    error = 1.2533 * max(sigma, 1e-4) / math.sqrt(ranks_each)
+    return error * math.sqrt(2.0 * math.log(max(2, len(experts))))
+
+
+def _spans_hosts(
+    experts: dict[int, Ints], worst: Ints, numbers: list[int], table: StepTable
+) -> bool:
+    """False if the ranks of every expert that is worst stand on one host of several: then it may
+    be the host."""
+    if len({source.node for source in table.sources}) < 2:
+        return True
+    return any(
+        len({table.sources[r].node for r in experts[numbers[k]]}) > 1 for k in np.unique(worst)
+    )
+
+
+def _strength(gap: float, contrast: float) -> float:
+    if gap < math.log(MIN_SLOWDOWN) or contrast < MIN_CONTRAST:
+        return 0.0
+    return min(1.0, 0.5 * contrast / MIN_CONTRAST)

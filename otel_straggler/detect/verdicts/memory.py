@@ -1,0 +1,294 @@
+"""What outlives a world of ranks: what is normal for each device, each group of peers, and for
+work of a given size. Restarts of the job and of the collector go on from it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from otel_straggler.detect.scores.settings import VerdictSettings
+from otel_straggler.detect.verdicts.candidates import StepCost
+from otel_straggler.detect.verdicts.clocks import ClockResolution
+from otel_straggler.detect.verdicts.equal_work import WorkNormaliser
+from otel_straggler.detect.verdicts.excess import Excesses, host_excesses
+from otel_straggler.detect.verdicts.groups import Groups, median_of_rows
+from otel_straggler.detect.verdicts.history import OwnHistory
+from otel_straggler.detect.verdicts.significance import Flags
+from otel_straggler.detect.verdicts.stalls import Spikes, StallDetector
+from otel_straggler.detect.verdicts.track import Track
+from otel_straggler.detect.verdicts.waits import WaitDetector
+from otel_straggler.detect.verdicts.world import World, describe_peers
+from otel_straggler.model.observation import Floats, Ints
+
+LOCAL, LATE = "(local work)", "(lateness)"
+MAX_SUBJECTS = 300_000
+"""Ranks and hosts, over all attempts."""
+RUN_QUANTITIES = ("local", "wait", "step")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MoreWork:
+    """Of each group of peers, logarithms: by how much its own work is longer for the tokens that
+    it has more than at first, and by how much it would be if nothing but tokens took time."""
+
+    local: Floats
+    most: Floats
+
+
+class Memory:
+    """Histories by names that survive renumbering.
+
+    State: 24 bytes per device and quantity, and 8 for the statistic of its onset.
+    """
+
+    def __init__(self) -> None:
+        self.work = WorkNormaliser()
+        self._subjects = OwnHistory(max_subjects=MAX_SUBJECTS)
+        self._groups = OwnHistory()
+        self._cusum: dict[str, Any] | None = None
+        self._meaning = ""
+        self._names: list[str] | None = None
+
+    def set_meaning(self, waiting: WaitDetector) -> None:
+        """Which sections are work and which wait decides what the sums mean: what is remembered
+        of them is only compared with its like."""
+        self._meaning = "".join(f" -{name}" for name in sorted(waiting.behaves))
+        for name in self._names or ():
+            self._meaning += f" {name}" if name.endswith("]") else ""
+
+    def set_names(self, names: list[str] | None) -> None:
+        """What the sections are called where some go by the GPU's clock; None: as ever."""
+        self._names = names
+
+    # --- devices and hosts -----------------------------------------------------------------------
+
+    def seed(self, tracks: Tracks, world: World, now_ns: int) -> None:
+        """Give new tracks the references of their devices and hosts, and after a restart of the
+        collector also their CUSUM."""
+        names = self._quantities(world)
+        for track, subjects in _by_track(tracks, world):
+            track.seed_reference(self._subjects.reference(subjects, names, now_ns))
+            self._seed_cusum(track, subjects, names)
+        self._cusum = None
+
+    def learn(self, tracks: Tracks, world: World, held: tuple[Flags, Flags], now_ns: int) -> None:
+        """Take the newest 20 steps into the histories of those who are not in trouble."""
+        names = self._quantities(world)
+        for (track, subjects), is_held in zip(_by_track(tracks, world), held, strict=True):
+            eligible = np.broadcast_to(~is_held[:, None], track.shape)
+            self._subjects.update(subjects, names, track.recent(), eligible, now_ns)
+
+    # --- groups of peers ---
+
+    def group_reference(self, world: World, now_ns: int) -> Floats:
+        """(G, 3) what was normal for the groups of peers; NaN where nothing is known."""
+        return self._groups.reference(_groups(world), self._run_quantities(), now_ns)
+
+    def learn_groups(self, reference: Floats, world: World, now_ns: int) -> None:
+        """Remember (G, 3) what is normal for them now."""
+        self._groups.update(_groups(world), self._run_quantities(), reference, None, now_ns)
+
+    # --- work ---
+
+    def for_equal_work(self, seconds: Floats, tokens: Floats, world: World, local: Flags) -> Floats:
+        """Times of local sections as if every rank had the same tokens; unchanged where none are
+        told."""
+        if not np.isfinite(tokens).any():
+            return seconds
+        names = self._local_sections(world, local)
+        found = self.work.normalise(seconds[..., local], tokens, world.peers, _groups(world), names)
+        equal: Floats = seconds.copy()
+        equal[..., local] = found
+        return equal
+
+    def more_work(self, tokens: Floats, peers_s: Floats, world: World, local: Flags) -> MoreWork:
+        """How much of the time of a block is there because it has more tokens than the first.
+
+        Args:
+            tokens: (T, R); peers_s: (T, G, S) usual times for the usual tokens of the block.
+            local: (S,) sections of own work, as for :meth:`for_equal_work`.
+        """
+        names, groups = self._local_sections(world, local), _groups(world)
+        none = np.zeros(len(groups))
+        if not np.isfinite(tokens).any() or not names:
+            return MoreWork(local=none, most=none)
+        longer, most = self.work.longer_by_work(tokens, world.peers, groups, names)
+        usual_s = np.nan_to_num(median_of_rows(peers_s[..., local]))
+        now_s, then_s = usual_s.sum(axis=1), (usual_s / longer).sum(axis=1)
+        told = (now_s > 0.0) & (then_s > 0.0)
+        more = np.log(np.where(told, now_s, 1.0) / np.where(told, then_s, 1.0))
+        return MoreWork(local=more, most=np.log(np.maximum(most, 1.0)))
+
+    # --- over restarts of the collector ---
+
+    def state(self, tracks: Tracks | None, world: World) -> dict[str, Any]:
+        """JSON's types and arrays."""
+        cusum: dict[str, Any] = self._cusum or {}
+        if tracks is not None:
+            pairs = _by_track(tracks, world)
+            cusum = {
+                "subjects": [name for _, subjects in pairs for name in subjects],
+                "quantities": self._quantities(world),
+                "g": np.concatenate([track.g for track, _ in pairs]),
+            }
+        return {
+            "subjects": self._subjects.state(),
+            "groups": self._groups.state(),
+            "work": self.work.state(),
+            "cusum": cusum,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        if "subjects" in state:
+            self._subjects.restore(state["subjects"])
+        if "groups" in state:
+            self._groups.restore(state["groups"])
+        if "work" in state:
+            self.work.restore(state["work"])
+        self._cusum = state.get("cusum") or None
+
+    def _quantities(self, world: World) -> list[str]:
+        return [LOCAL + self._meaning, *self._sections(world), LATE + self._meaning]
+
+    def _local_sections(self, world: World, local: Flags) -> list[str]:
+        names = self._sections(world)
+        return [name for name, is_local in zip(names, local.tolist(), strict=True) if is_local]
+
+    def _sections(self, world: World) -> list[str]:
+        return self._names or [section.name for section in world.sections]
+
+    def _run_quantities(self) -> list[str]:
+        return [name + self._meaning for name in RUN_QUANTITIES]
+
+    def _seed_cusum(self, track: Track, subjects: list[str], names: list[str]) -> None:
+        if self._cusum is None:
+            return
+        row_of = {name: row for row, name in enumerate(self._cusum["subjects"])}
+        column_of = {name: column for column, name in enumerate(self._cusum["quantities"])}
+        rows = [(i, row_of[name]) for i, name in enumerate(subjects) if name in row_of]
+        columns = [(i, column_of[name]) for i, name in enumerate(names) if name in column_of]
+        if not rows or not columns:
+            return
+        here, there = np.array(rows).T, np.array(columns).T
+        g = np.asarray(self._cusum["g"], np.float64)
+        track.g[np.ix_(here[0], there[0])] = g[np.ix_(here[1], there[1])]
+
+
+def _by_track(tracks: Tracks, world: World) -> list[tuple[Track, list[str]]]:
+    return [(tracks.ranks, world.rank_subjects), (tracks.hosts, world.host_subjects)]
+
+
+def _groups(world: World) -> list[str]:
+    return [describe_peers(key) for key in world.peers.keys]  # type: ignore[arg-type]
+
+
+@dataclass(slots=True)
+class Tracks:
+    """Memory of the ranks and of the hosts."""
+
+    ranks: Track
+    hosts: Track
+    spikes: StallDetector
+    numbers: StepNumbers
+    resolution: ClockResolution
+    newest_spikes: Spikes | None = None
+    newest_prices: tuple[StepCost, StepCost] | None = None
+
+    @classmethod
+    def of(cls, world: World, settings: VerdictSettings) -> Tracks:
+        columns = len(world.sections) + 2
+        return cls(
+            Track((world.n_ranks, columns), settings),
+            Track((len(world.hosts), columns), settings),
+            StallDetector((world.n_ranks, columns)),
+            StepNumbers(),
+            ClockResolution(),
+        )
+
+    def widen(self, sections: int) -> None:
+        """Sections have appeared."""
+        if self.ranks.shape[1] != sections + 2:
+            for track in (self.ranks, self.hosts, self.spikes):
+                track.widen(sections + 2)
+
+    def take(self, excess: Excesses, world: World, counts: Flags) -> None:
+        """The next block; steps that do not count (T,) are unknown to all."""
+        ranks = excess.ranks
+        if not counts.all():
+            ranks = np.where(counts[:, None, None], ranks, np.nan)
+        self.ranks.take(ranks)
+        self.hosts.take(_of_real_hosts(host_excesses(ranks, world), world.hosts))
+        self.newest_prices = step_costs(excess, world)
+        told, _ = self.newest_prices
+        self.newest_spikes = self.spikes.take(
+            ranks, self.ranks.recent(), told.columns_s, told.step_s
+        )
+
+
+def _of_real_hosts(excess: Floats, hosts: Groups) -> Floats:
+    """Hosts of one rank are that rank, and say nothing of their own."""
+    return np.where((hosts.size > 1)[None, :, None], excess, np.nan)
+
+
+def step_costs(excess: Excesses, world: World) -> tuple[StepCost, StepCost]:
+    """What the quantities cost, per rank and per host, in this block."""
+    groups = world.peers
+    local_s = median_of_rows(excess.peers_local_s)
+    step_s = median_of_rows(excess.peers_step_s)
+    sections_s = median_of_rows(excess.peers_s)
+    columns = np.column_stack([local_s, sections_s, step_s])
+    ranks = StepCost(columns_s=columns[groups.code], step_s=step_s[groups.code])
+    hosts = StepCost(
+        columns_s=world.hosts.medians(ranks.columns_s.T).T,
+        step_s=world.hosts.medians(ranks.step_s),
+    )
+    return ranks, hosts
+
+
+MAX_STRETCHES = 10_000
+
+
+class StepNumbers:
+    """Step numbers in the order in which they were observed, from 0 on.
+
+    State: two numbers for each stretch of steps that follow each other, of which a whole run is
+    usually one. Beyond 10,000 stretches the oldest are forgotten.
+
+    >>> import numpy as np
+    >>> steps = StepNumbers()
+    >>> steps.add(np.array([7, 8, 9])), steps.add(np.array([20, 21]))
+    (None, None)
+    >>> len(steps), steps[0], steps[2], steps[3], steps[4]
+    (5, 7, 9, 20, 21)
+    """
+
+    def __init__(self) -> None:
+        self._length = 0
+        self._begins: list[int] = []  # of each stretch: its place,
+        self._first: list[int] = []  # and its step
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, place: int) -> int:
+        """The step at ``place``, or the one next to it of those that are known.
+
+        Raises:
+            IndexError: nothing was observed.
+        """
+        place = min(max(place, self._begins[0]), self._length - 1)
+        stretch = bisect_right(self._begins, place) - 1
+        return self._first[stretch] + place - self._begins[stretch]
+
+    def add(self, steps: Ints) -> None:
+        """The next steps."""
+        for step in steps.tolist():
+            if not self._first or step != self._first[-1] + self._length - self._begins[-1]:
+                self._begins.append(self._length)
+                self._first.append(step)
+            self._length += 1
+        if len(self._first) > MAX_STRETCHES:
+            del self._begins[: -MAX_STRETCHES // 2], self._first[: -MAX_STRETCHES // 2]

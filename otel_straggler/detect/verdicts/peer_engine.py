@@ -1,0 +1,397 @@
+"""Ranks and hosts against their peers: from excesses to verdicts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from otel_straggler.detect.scores.settings import VerdictSettings
+from otel_straggler.detect.verdicts.candidates import (
+    NEWEST_STEPS,
+    Candidate,
+    View,
+    against_the_others,
+    gpu_seconds_per_hour,
+    spiking,
+)
+from otel_straggler.detect.verdicts.clocks import ClockedBlock
+from otel_straggler.detect.verdicts.excess import Excesses
+from otel_straggler.detect.verdicts.groups import Groups, median_of_rows
+from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog, would_page
+from otel_straggler.detect.verdicts.memory import Tracks
+from otel_straggler.detect.verdicts.significance import Flags
+from otel_straggler.detect.verdicts.unequal_work import extra_work, tokens_of_peers
+from otel_straggler.detect.verdicts.world import World
+from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.model.verdict import CALLED_SLOW, Verdict
+from otel_straggler.semconv import DEFAULT_ROLE
+
+SMALL_GROUP = 5
+SMALL_GROUP_SLOWDOWN = 1.25
+SMALL_GROUP_CONFIDENCE = 0.8
+INFERRED_CONFIDENCE = 0.6
+HALF_OF_HOST = 0.5
+"""A host is slow if more of its ranks are. Its ranks wait for it to be if half of the others are
+slow too, which is the same number: with fewer each is named, and nobody falls between."""
+WHOLE_GROUP = 0.75
+"""An inner group is slow as a whole if so many of its ranks are."""
+MIN_LASTING = 1.045
+"""Healthy devices differ for good by a per cent or so: who was always slower is called slow from
+4.5 % of all its steps on only, or for a rise above that."""
+ALONE = 2.0
+"""A rank on a slow host is named too if it is so many times as slow as its host."""
+AGREEMENT = 0.3
+"""Others must be seen waiting for at least this part of what a rank loses."""
+
+
+class PeerVerdictEngine:
+    """Evaluates the tracks of one world and keeps the cases of its ranks and hosts."""
+
+    def __init__(self, settings: VerdictSettings, cases: VerdictLog) -> None:
+        self._settings = settings
+        self._cases = cases
+
+    def evaluate(
+        self,
+        tracks: Tracks,
+        excess: Excesses,
+        world: World,
+        now: EvaluationTime,
+        tokens: Floats,
+        local: Flags,
+    ) -> list[Verdict]:
+        """The changes of state that the newest block brings.
+
+        Args:
+            tokens: (T, R) of its steps.
+            local: (S,) which sections hold the ranks' own work and nothing else.
+        """
+        self._world, self._steps, self._now = world, tracks.numbers, now
+        self._tokens, self._local = tokens, local
+        self._excess, self._shared = excess, excess.shared
+        self._timed = excess.timed
+        assert tracks.newest_prices is not None
+        rank_prices, host_prices = tracks.newest_prices
+        least = self._least_effects(world, tracks.resolution.least_effects(rank_prices.columns_s))
+        hosts_least = _nan_min(world.hosts.gather(least.T)).T
+        by_gpu = self._timed is not None
+        ranks = View(tracks.ranks, least, rank_prices, world, self._settings, only_known=by_gpu)
+        hosts = View(
+            tracks.hosts, hosts_least, host_prices, world, self._settings, only_known=by_gpu
+        )
+        slow_hosts = {one.row: one for one in hosts.candidates() if self._is_whole_host(one, ranks)}
+        found = ranks.candidates()
+        self._slow = np.isin(world.hosts.code, list(slow_hosts))
+        self._slow[[one.row for one in found]] = True
+        changes = [self._take_host(one, ranks) for one in slow_hosts.values()]
+        taken = {world.host_subjects[row] for row in slow_hosts}
+        for one in found:
+            verdict = self._take_rank(one, ranks, slow_hosts)
+            if verdict is not None:
+                taken.add(verdict[0])
+                changes.append(verdict[1])
+        for one in self._spiking(tracks, ranks, taken):
+            verdict = self._take_rank(one, ranks, {})
+            if verdict is not None:
+                taken.add(verdict[0])
+                changes.append(verdict[1])
+        changes += self._review("host", hosts, taken) + self._review("rank", ranks, taken)
+        return [change for change in changes if change is not None]
+
+    def held(self, world: World) -> tuple[Flags, Flags]:
+        """(R,) ranks and (H,) hosts in trouble, which do not change what is normal for them."""
+        ranks, hosts = np.zeros(world.n_ranks, bool), np.zeros(len(world.hosts), bool)
+        for verdict in self._cases.open_subjects("host"):
+            if verdict.subject_id in world.row_of_host:
+                row = world.row_of_host[verdict.subject_id]
+                hosts[row] = True
+                ranks[_members(world.hosts, row)] = True
+        for verdict in self._cases.open_subjects("rank"):
+            if verdict.subject_id in world.row_of_rank:
+                ranks[world.row_of_rank[verdict.subject_id]] = True
+        return ranks, hosts
+
+    def _least_effects(self, world: World, by_clock: Floats) -> Floats:
+        """(R, C) ``by_clock``, and in a small group as much as it needs."""
+        size = world.peers.size[world.peers.code]
+        in_small = np.where(size < SMALL_GROUP, math.log(SMALL_GROUP_SLOWDOWN), 0.0)
+        return np.maximum(in_small[:, None], by_clock)
+
+    # --- hosts ---------------------------------------------------------------------------------
+
+    def _is_whole_host(self, one: Candidate, ranks: View) -> bool:
+        """Whether more than half of its ranks are slow, each by half of what counts or more."""
+        members = _members(self._world.hosts, one.row)
+        if len(self._world.hosts) < 2:
+            return False
+        recent = ranks.worst_of(members, one)
+        with np.errstate(invalid="ignore"):
+            slow = recent >= 0.5 * min(one.floor, one.effect)
+        return float(slow.mean()) > HALF_OF_HOST
+
+    def _take_host(self, one: Candidate, ranks: View) -> Verdict | None:
+        node = str(self._world.hosts.keys[one.row])
+        members = _members(self._world.hosts, one.row)
+        draft = self._draft(one, self._world.host_subjects[one.row], members, ranks)
+        is_sure_host = one.row != self._world.doubtful_host
+        draft = replace(
+            draft,
+            scope="host",
+            node=node,
+            cause="slow_host" if is_sure_host else "unknown",
+            rank=None,
+            is_localised=is_sure_host,
+            evidence="synchronised"
+            if ranks.only_in(int(members[0]), self._shared)
+            else draft.evidence,
+        )
+        return self._cases.take(
+            draft,
+            flagged=True,
+            sure=one.sure,
+            clear=False,
+            floor=one.floor,
+            now=self._now,
+            confirmable=is_sure_host,
+        )
+
+    def _peers(self, members: Ints) -> Flags:
+        """(R,) ranks in the role of a rank, or of the first of a host's ranks: of a host those on
+        other hosts, where there are such."""
+        code = self._world.peers.code
+        same: Flags = code == code[members[0]]
+        same[members[0]] = False
+        elsewhere = same.copy()
+        elsewhere[members] = False
+        return elsewhere if elsewhere.any() else same
+
+    # --- ranks ---------------------------------------------------------------------------------
+
+    def _take_rank(
+        self, one: Candidate, ranks: View, slow_hosts: dict[int, Candidate]
+    ) -> tuple[str, Verdict | None] | None:
+        """The subject and its change of state; None if the host answers for the rank, or may do so
+        soon, or if the rank was always like this."""
+        host = int(self._world.hosts.code[one.row])
+        if host == self._world.doubtful_host or _is_its_nature(one):
+            return None
+        named = slow_hosts.get(host)
+        if named is not None and one.effect < ALONE * named.effect:
+            return None
+        subject = self._world.rank_subjects[one.row]
+        is_active = self._cases.standing(subject).state in CALLED_SLOW
+        if named is None and not is_active and self._may_be_host(one, ranks):
+            return None
+        draft = self._with_extra_work(self._draft(one, subject, np.array([one.row]), ranks), one)
+        agrees = self._others_wait(one, ranks)
+        if self._is_one_of_a_group(one, ranks):
+            agrees = False
+            draft = replace(draft, evidence="synchronised", is_localised=False, pages=False)
+        change = self._cases.take(
+            draft,
+            flagged=True,
+            sure=one.sure,
+            clear=False,
+            floor=one.floor,
+            now=self._now,
+            confirmable=agrees,
+        )
+        return subject, change
+
+    def _spiking(self, tracks: Tracks, ranks: View, taken: set[str]) -> list[Candidate]:
+        """Ranks that stall now and then, and are not found slow anyway."""
+        spikes = tracks.newest_spikes
+        if spikes is None:
+            return []
+        dear = spikes.lost_s >= self._settings.least_share * ranks.prices.step_s[:, None]
+        dear &= ranks.prices.columns_s > 0.0
+        dear &= (self._world.peers.size >= SMALL_GROUP)[self._world.peers.code][:, None]
+        recent = ranks.findings.recent
+        hosts, sections = self._world.hosts, self._world.sections
+        return [
+            spiking(row, spikes, ranks.prices, sections, recent[row], tracks.spikes.stalling)
+            for row in np.flatnonzero((spikes.beyond & dear).any(axis=1)).tolist()
+            if self._world.rank_subjects[row] not in taken
+            and self._world.host_subjects[hosts.code[row]] not in taken
+        ]
+
+    def _is_one_of_a_group(self, one: Candidate, ranks: View) -> bool:
+        """Whether the rank is slow only where its inner group waits for each other, and the whole
+        group is: then any of them may be the cause."""
+        if not self._shared.any() or not ranks.only_in(one.row, self._shared):
+            return False
+        members = _members(self._world.inner, int(self._world.inner.code[one.row]))
+        if len(members) < 2:
+            return False
+        with np.errstate(invalid="ignore"):
+            slow = ranks.worst_of(members, one) >= 0.5 * one.effect
+        return float(slow.mean()) >= WHOLE_GROUP
+
+    def _may_be_host(self, one: Candidate, ranks: View) -> bool:
+        """Whether half of the other ranks of the host are slow too: then wait for the host."""
+        members = _members(self._world.hosts, int(self._world.hosts.code[one.row]))
+        others = members[members != one.row]
+        if one.since < 0:
+            return False
+        if len(others) < 2 or len(self._world.hosts) < 2:
+            return False
+        recent = ranks.worst_of(others, one)
+        with np.errstate(invalid="ignore"):
+            slow = recent >= 0.5 * min(one.floor, one.effect)
+        return float(slow.mean()) >= 0.5
+
+    def _others_wait(self, one: Candidate, ranks: View) -> bool:
+        """Whether its peers are seen waiting for the rank; unknown counts as yes."""
+        if one.is_late or one.since < 0:
+            return True
+        steps = ranks.track.steps - one.since + 1 if one.since > 0 else NEWEST_STEPS
+        late = float(ranks.track.since(np.array([one.row]), max(steps, 5))[0, -1])
+        step_s = float(ranks.prices.step_s[one.row])
+        return not late * step_s < AGREEMENT * one.lost_s
+
+    # --- all -----------------------------------------------------------------------------------
+
+    def _review(self, scope: str, view: View, taken: set[str]) -> list[Verdict | None]:
+        """Subjects in trouble that were not found now: are they clear?"""
+        changes: list[Verdict | None] = []
+        world = self._world
+        rows = world.row_of_host if scope == "host" else world.row_of_rank
+        for verdict in self._cases.open_subjects(scope):
+            if verdict.subject_id in taken:
+                continue
+            row = rows.get(verdict.subject_id)
+            standing = self._cases.standing(verdict.subject_id)
+            clear = row is None or (
+                self._is_seen_as_before(verdict, scope, row)
+                and view.is_clear(row, verdict, standing.floor)
+            )
+            changes.append(
+                self._cases.take(
+                    verdict, flagged=False, sure=False, clear=clear, floor=0.0, now=self._now
+                )
+            )
+        return changes
+
+    def _is_seen_as_before(self, verdict: Verdict, scope: str, row: int) -> bool:
+        """Whether who was slow by the GPU's clock is still looked at by it: launches that are as
+        long as ever say nothing. A new attempt is looked at anew."""
+        rank = row if scope == "rank" else int(self._world.hosts.members[row, 0])
+        is_anew = self._world.sources[rank].attempt != verdict.attempt
+        if is_anew or verdict.evidence not in ("events", "cupti"):
+            return True
+        return self._timed is not None and self._timed.has_gpu(int(self._world.peers.code[rank]))
+
+    def _draft(self, one: Candidate, subject: str, members: Ints, ranks: View) -> Verdict:
+        """All of a verdict but its state; ``members`` is the rank, or the ranks of the host."""
+        world, row, recent = self._world, int(members[0]), ranks.findings.recent
+        group, peers = world.peers.code == world.peers.code[row], self._peers(members)
+        least_peers = self._settings.least_peers
+        one, others = against_the_others(one, recent, group, peers, self._slow, least_peers)
+        source = world.sources[row]
+        n_peers = _n_known(recent[:, one.column], others)
+        step_s = float(median_of_rows(ranks.prices.step_s[:, None])[0])
+        share = one.lost_s / step_s if step_s > 0.0 else 0.0
+        n_ranks = max(world.expected, world.n_ranks)
+        draft = Verdict(
+            run_id=source.run_id,
+            group=source.group,
+            attempt=source.attempt,
+            subject_id=subject,
+            scope="rank",
+            rank=source.rank,
+            node=source.node,
+            role="" if source.role == DEFAULT_ROLE else source.role,
+            section="" if one.section is None else one.section.name,
+            cause=one.cause,
+            state="suspect",
+            slowdown=math.exp(one.effect),
+            since_step=self._since(one),
+            confidence=self._confidence(one, n_peers),
+            began=one.began,
+            gpu_seconds_lost_per_hour=gpu_seconds_per_hour(one.lost_s, step_s, n_ranks),
+            loss_share=share,
+            n_peers=n_peers,
+            own_s=one.own_s,
+            peers_s=one.peers_s,
+            is_inferred=world.is_inferred,
+            on_gpu=source.reports_gpu,
+            detail=self._details(one, row, int((peers & self._slow & ~others).sum())),
+        )
+        if self._timed is not None:
+            draft = self._by_clock(draft, one, int(world.peers.code[row]), self._timed)
+        return replace(draft, pages=would_page(draft, self._settings))
+
+    def _with_extra_work(self, draft: Verdict, one: Candidate) -> Verdict:
+        """Where the time lies in a section that its peers do not run, it says so, and no cause."""
+        if one.section is not None or one.is_late:
+            return draft
+        found = extra_work(self._excess, self._world, self._local, one.row, one.lost_s)
+        return replace(draft, cause="unknown", evidence="host", detail=found) if found else draft
+
+    def _details(self, one: Candidate, row: int, n_alike: int) -> str:
+        also = f"like {n_alike:,} more of its peers" if n_alike else ""
+        return ", ".join(filter(None, (self._of_work(row), str(one.stalling or ""), also)))
+
+    def _of_work(self, row: int) -> str:
+        """Of a rank that lastingly has more tokens than its peers, that it is slow beyond that."""
+        times = tokens_of_peers(self._tokens, self._world.peers, row)
+        if not times > 1.0:
+            return ""
+        return f"beyond what {times:.2f}x as many tokens as theirs explain"
+
+    def _by_clock(self, draft: Verdict, one: Candidate, group: int, timed: ClockedBlock) -> Verdict:
+        """With what the times rest on. A GPU that was not looked at is not called slow where
+        others are."""
+        if one.is_late:
+            sees_kernels = timed.by_kernels[self._world.peers.members[group, 0]]
+            return replace(draft, evidence="cupti" if sees_kernels else "host")
+        section = one.section or one.heaviest
+        if section is None:
+            return draft
+        column = self._world.sections.index(section)
+        draft = replace(draft, evidence=timed.evidence_of(group, column))
+        is_unseen = draft.cause == "slow_gpu" and draft.evidence == "host"
+        return replace(draft, cause="slow_host") if is_unseen and timed.has_gpu(group) else draft
+
+    def _since(self, one: Candidate) -> int | None:
+        if len(self._steps) == 0 or one.since < 0:
+            return None
+        return self._steps[one.since - 1]
+
+    def _confidence(self, one: Candidate, n_peers: int) -> float:
+        z = max(one.z, 0.0)
+        confidence = z / (z + self._settings.least_z)
+        if n_peers + 1 < SMALL_GROUP:
+            confidence = min(confidence, SMALL_GROUP_CONFIDENCE)
+        if self._world.is_inferred:
+            confidence = min(confidence, INFERRED_CONFIDENCE)
+        coverage = self._world.n_ranks / max(self._world.expected, self._world.n_ranks, 1)
+        return round(confidence * min(1.0, coverage), 3)
+
+
+def _is_its_nature(one: Candidate) -> bool:
+    """Whether it was always like this, by too little to be called slow.
+
+    What it always had is known from all its steps; the newest ones alone would let the luck of
+    one window decide. What came on top counts by itself.
+    """
+    if one.began != "born":
+        return False
+    return one.normal < math.log(MIN_LASTING) and one.effect - one.normal < one.floor
+
+
+def _n_known(recent: Floats, of: Flags) -> int:
+    """How many of some ranks are known of late, by (R,) excesses; all, where none is: they are
+    compared over a longer window then."""
+    return int(np.isfinite(recent[of]).sum()) or int(of.sum())
+
+
+def _members(groups: Groups, code: int) -> Ints:
+    members = groups.members[code]
+    return np.asarray(members[members < len(groups.code)])
+
+
+def _nan_min(values: Floats) -> Floats:
+    return np.asarray(np.nan_to_num(np.fmin.reduce(values, axis=-1), nan=0.0))

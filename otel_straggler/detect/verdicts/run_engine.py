@@ -1,0 +1,374 @@
+"""The run as a whole, and its groups of peers, against their own past: uniform slowdown, a slow
+link, and slowness that the times at hand cannot localise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.detect.scores.medians import median_of
+from otel_straggler.detect.verdicts.clocks import ClockedBlock
+from otel_straggler.detect.verdicts.excess import Excesses, local_sections
+from otel_straggler.detect.verdicts.groups import median_of_rows
+from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog
+from otel_straggler.detect.verdicts.memory import Memory, StepNumbers
+from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD, Flags
+from otel_straggler.detect.verdicts.waits import WaitDetector
+from otel_straggler.detect.verdicts.world import World, describe_peers, role_subject, run_subject
+from otel_straggler.model.observation import CUPTI, EVENTS, Floats
+from otel_straggler.model.rank import Source
+from otel_straggler.model.verdict import Evidence, Verdict
+
+HIDING_SHARE = 0.4
+"""Where even the last to arrive spends so much of the step in waiting sections, the measured
+sections do not hold the work: the GPU works on while the host waits."""
+CLEAR_RISE = 0.015
+"""A rise that is over is below it."""
+_LOCAL, _WAIT, _STEP = 0, 1, 2
+
+
+class RunVerdictEngine:
+    """Follows the groups of peers of one world."""
+
+    def __init__(self, cases: VerdictLog) -> None:
+        self._cases = cases
+        self.past: OwnPast | None = None
+        self._past_of_ranks: OwnPast | None = None
+
+    def reset(self) -> None:
+        """The groups are others now; what they took before says nothing."""
+        self.past = None
+        self._past_of_ranks = None
+
+    def evaluate(
+        self,
+        excess: Excesses,
+        world: World,
+        waiting: WaitDetector,
+        counts: Flags,
+        steps: StepNumbers,
+        now: EvaluationTime,
+        memory: Memory,
+        tokens: Floats,
+        accused: Flags,
+    ) -> list[Verdict]:
+        """The changes of state that the newest block brings.
+
+        Args:
+            tokens: (T, R) of its steps.
+            accused: (R,) who is called slow, or suspected, or on a host that is.
+        """
+        hidden = _hides(excess, waiting)
+        local = _local(excess, world, waiting)
+        more = memory.more_work(tokens, excess.peers_s, world, local)
+        quantities = _quantities(excess)
+        # What more tokens take longer is no slowdown; where work is hidden, all may be tokens.
+        quantities[..., _LOCAL] -= more.local
+        quantities[..., _STEP] -= more.most if hidden else 0.0
+        if self.past is None or self.past.shape != quantities.shape[1:]:
+            self.past = OwnPast(quantities.shape[1:])
+            self.past.seed(memory.group_reference(world, now.at_ns))
+        rises = self.past.take(np.where(counts[:, None, None], quantities, np.nan))
+        of_ranks = self._rises_of_ranks(excess, world, counts, more.local)
+        self._world, self._now = world, now
+        self._began = steps[len(steps) - 20] if len(steps) else None
+        self._step_s = float(median_of_rows(excess.step_s.reshape(-1, 1))[0])
+        of_run = median_of_rows(rises.rise)
+        least = median_of_rows(rises.least)
+        self._evidence = _evidence(excess.timed)
+        blamed = bool(self._cases.open_subjects("rank") or self._cases.open_subjects("host"))
+        rises_of_run = of_run >= least
+        is_slower = bool(rises_of_run[_LOCAL]) and not hidden
+        some = None if hidden else only_some(of_ranks, float(of_run[_LOCAL]))
+        cannot_tell = bool(rises_of_run[_STEP]) and hidden and not blamed
+        changes = [
+            self._uniform(float(of_run[_LOCAL]), found=is_slower and some is None, some=some),
+            self._unknown(float(of_run[_STEP]), waiting, found=cannot_tell, is_all=is_slower)
+            if some is None
+            else self._of_some(float(of_run[_LOCAL]), some, accused, is_slower=is_slower),
+        ]
+        is_longer = bool(of_run[_STEP] >= 0.5 * least[_STEP])
+        free = is_longer and not (hidden or blamed)
+        # What groups lose in their own work, others wait for: that is no link.
+        most = np.fmax.reduce(rises.rise[:, _LOCAL], initial=-np.inf)
+        free = free and not most > 0.5 * of_run[_STEP]
+        changes += self._links(rises, of_run, least, free=free)
+        return [change for change in changes if change is not None]
+
+    def _rises_of_ranks(self, excess: Excesses, world: World, counts: Flags, more: Floats) -> Rises:
+        """(R, 1) of each rank's own work over its own past; ``more`` (G,) as for the groups."""
+        if self._past_of_ranks is None or self._past_of_ranks.shape[0] != world.n_ranks:
+            self._past_of_ranks = OwnPast((world.n_ranks, 1), MIN_RISES[:1])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            own = np.log(excess.local_s) - more[world.peers.code]
+        usable = np.isfinite(own) & counts[:, None]
+        return self._past_of_ranks.take(np.where(usable, own, np.nan)[..., None])
+
+    def _uniform(self, rise: float, *, found: bool, some: PartialSlowdown | None) -> Verdict | None:
+        draft = self._draft("uniform_slowdown", rise)
+        return self._take(draft, found=found, is_over=some is not None)
+
+    def _of_some(
+        self, rise: float, some: PartialSlowdown, accused: Flags, *, is_slower: bool
+    ) -> Verdict | None:
+        """Not all ranks are slower, but so many, or of so few, that their peers cannot tell. Who is
+        called slow by peers needs no word of the run."""
+        is_told = bool(accused[some.slower].all())
+        detail = in_words(some, self._world.sources)
+        draft = replace(self._draft("unknown", rise), detail=detail)
+        return self._take(draft, found=is_slower and not is_told, is_over=is_told)
+
+    def _unknown(
+        self, rise: float, waiting: WaitDetector, *, found: bool, is_all: bool
+    ) -> Verdict | None:
+        draft = self._draft("unknown", rise, is_localised=False, evidence_is_shared=True)
+        if waiting.inside:
+            draft = replace(draft, detail=f"with work and waiting of all ranks in {waiting.inside}")
+        return self._take(draft, found=found, confirmable=False, is_over=is_all)
+
+    def _links(
+        self, rises: Rises, of_run: Floats, least: Floats, *, free: bool
+    ) -> list[Verdict | None]:
+        """Waiting that grew for everybody, also for those who come last, is the network's."""
+        beyond = rises.rise[:, _WAIT] - of_run[_WAIT]
+        at_run = free and bool(of_run[_WAIT] >= least[_WAIT])
+        changes = [self._take(self._draft("link", float(of_run[_WAIT])), found=at_run)]
+        if not free and not self._cases.open_subjects("role"):
+            return changes
+        for group in range(len(beyond)):
+            found = free and bool(beyond[group] >= least[_WAIT])
+            draft = self._draft("link", float(beyond[group]), group=group)
+            changes.append(self._take(draft, found=found))
+        return changes
+
+    def _take(
+        self, draft: Verdict, *, found: bool, confirmable: bool = True, is_over: bool = False
+    ) -> Verdict | None:
+        state = self._cases.standing(draft.subject_id).state
+        if not found and state in ("ok", "recovered"):
+            return None
+        clear = is_over or math.log(draft.slowdown) < CLEAR_RISE
+        return self._cases.take(
+            draft,
+            flagged=found,
+            sure=False,
+            clear=clear,
+            floor=0.0,
+            now=self._now,
+            confirmable=confirmable,
+        )
+
+    def _draft(
+        self,
+        cause: str,
+        rise: float,
+        *,
+        group: int | None = None,
+        is_localised: bool = True,
+        evidence_is_shared: bool = False,
+    ) -> Verdict:
+        source = self._world.sources[0]
+        role = "" if group is None else describe_peers(self._world.peers.keys[group])  # type: ignore[arg-type]
+        n_ranks = max(self._world.expected, self._world.n_ranks)
+        rise = max(rise, 0.0) if math.isfinite(rise) else 0.0
+        return Verdict(
+            run_id=source.run_id,
+            group=source.group,
+            attempt=source.attempt,
+            subject_id=run_subject(source.group, cause)  # type: ignore[arg-type]
+            if group is None
+            else role_subject(source.group, role, cause),  # type: ignore[arg-type]
+            scope="run" if group is None else "role",
+            role=role,
+            cause=cause,  # type: ignore[arg-type]
+            state="suspect",
+            evidence="synchronised" if evidence_is_shared else self._evidence,
+            slowdown=math.exp(rise),
+            since_step=self._began,
+            confidence=0.5,
+            gpu_seconds_lost_per_hour=(1.0 - math.exp(-rise)) * n_ranks * 3600.0,
+            own_s=self._step_s,
+            peers_s=self._step_s * math.exp(-rise),
+            is_localised=is_localised,
+            on_gpu=self._world.on_gpu,
+        )
+
+
+def _quantities(excess: Excesses) -> Floats:
+    """(T, G, 3): log local work, log of 1 + the least wait / local work, log step."""
+    local_s = excess.peers_local_s
+    with np.errstate(divide="ignore", invalid="ignore"):
+        waited = np.log1p(excess.least_wait_s / local_s)
+        logs = np.log(local_s), waited, np.log(excess.peers_step_s)
+    stacked = np.array(logs).transpose(1, 2, 0)
+    return np.where(np.isfinite(stacked), stacked, np.nan)
+
+
+def _local(excess: Excesses, world: World, waiting: WaitDetector) -> Flags:
+    timed = excess.timed
+    return local_sections(world, waiting) if timed is None else np.asarray(timed.local.any(axis=0))
+
+
+def _hides(excess: Excesses, waiting: WaitDetector) -> bool:
+    """Whether waiting sections hold work, so that a slow rank looks like its victims."""
+    timed = excess.timed
+    if (waiting.behaves or waiting.inside) if timed is None else timed.is_hidden:
+        return True
+    if timed is not None and timed.by_kernels.all():
+        return False  # who waits is seen in kernels, whatever the host does meanwhile
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = excess.least_wait_s / excess.peers_step_s
+    share = median_of_rows(parts.reshape(-1, 1))
+    return bool(share[0] >= HIDING_SHARE)
+
+
+def _evidence(timed: ClockedBlock | None) -> Evidence:
+    """What the work of all groups is measured with; the host's clock where they differ."""
+    if timed is None:
+        return "host"
+    for name, code in (("cupti", CUPTI), ("events", EVENTS)):
+        if (timed.basis == code).any(axis=1).all():
+            return name  # type: ignore[return-value]
+    return "host"
+
+
+MIN_RISES = np.array([0.05, 0.03, 0.05])
+"""Of local work, of waiting (a part of the work), and of the step; logarithms."""
+MIN_PAST_BLOCKS = 8
+"""Blocks (40 steps) before there is a past, ..."""
+MAX_PAST_BLOCKS = 400
+"""... and after which older ones fade."""
+NEWEST_PAST_BLOCKS = 4
+"""Blocks (20 steps) whose median is compared with it."""
+SIGMAS = 4.0
+"""A rise below so many standard errors does not count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rises:
+    """(G, C) rise of the newest 20 steps over the past; its least that counts; who is beyond; (C,)
+    the standard error of a rise."""
+
+    rise: Floats
+    least: Floats
+    beyond: npt.NDArray[np.bool_]
+    error: Floats
+
+
+class OwnPast:
+    """Memory of G groups (or ranks) and C quantities.
+
+    Args:
+        shape: (G, C).
+        least_rises: (C,) as far as given; of local work, least wait and step.
+    """
+
+    def __init__(self, shape: tuple[int, int], least_rises: Floats = MIN_RISES) -> None:
+        self.shape = shape
+        self._least_rises = least_rises
+        self.reference = np.full(shape, np.nan)
+        self.blocks = np.zeros(shape, np.int64)
+        self._sigma = np.full(shape[1], np.nan)
+        self._newest: list[Floats] = []
+
+    def seed(self, reference: Floats) -> None:
+        """Go on from what was normal before; (G, C), NaN where nothing is known."""
+        known = np.isfinite(reference)
+        self.reference = np.where(known, reference, self.reference)
+        self.blocks = np.where(known, MIN_PAST_BLOCKS, self.blocks)
+
+    def take(self, values: Floats) -> Rises:
+        """The next block, (T, G, C); NaN where unknown. Cost: O(T G C)."""
+        block = median_of_rows(values)
+        if self._newest:
+            moved = np.abs(block - self._newest[-1])
+            sigma = SIGMA_OF_MAD / math.sqrt(2.0) * median_of_rows(moved)
+            old = self._sigma
+            mixed = np.where(np.isnan(old), sigma, old + 0.125 * (sigma - old))
+            self._sigma = np.where(np.isnan(sigma), old, mixed)
+        self._newest = [*self._newest[-(NEWEST_PAST_BLOCKS - 1) :], block]
+        rises = self._rises()
+        self._learn(block, rises)
+        return rises
+
+    def _rises(self) -> Rises:
+        newest = median_of_rows(np.array(self._newest))
+        rise = np.where(self.blocks >= MIN_PAST_BLOCKS, newest - self.reference, np.nan)
+        error = np.nan_to_num(self._sigma, nan=1.0) / math.sqrt(len(self._newest))
+        least = np.broadcast_to(np.maximum(self._least_rises, SIGMAS * error), self.shape)
+        with np.errstate(invalid="ignore"):
+            return Rises(rise=rise, least=least, beyond=rise >= least, error=error)
+
+    def _learn(self, block: Floats, rises: Rises) -> None:
+        is_past = self.blocks >= MIN_PAST_BLOCKS
+        with np.errstate(invalid="ignore"):
+            rising = (rises.rise >= 0.5 * rises.least) | (block - self.reference >= rises.least)
+        # Until the noise is known nobody can tell whether a past that was given still holds.
+        learns = np.isfinite(block) & ~(is_past & (rising | np.isnan(self._sigma)))
+        self.blocks = np.minimum(self.blocks + learns, MAX_PAST_BLOCKS)
+        known = np.where(np.isnan(self.reference), block, self.reference)
+        moved = known + (block - known) / np.maximum(self.blocks, 1)
+        self.reference = np.where(learns, moved, self.reference)
+
+
+NOT_ALL = 0.1
+"""A slowdown is not of all if so many of the ranks are surely as fast as before."""
+SURE_SIGMAS = 2.0
+MAX_NAMED = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PartialSlowdown:
+    """(R,) which ranks have surely become slower, and which surely have not."""
+
+    slower: Flags
+    same: Flags
+
+
+def only_some(ranks: Rises, rise: float) -> PartialSlowdown | None:
+    """Who has become slower, where it is surely not all; None where it may be all, or where the
+    ranks' own pasts are not known or do not fit the rise of the run.
+
+    Args:
+        ranks: (R, 1) of each rank's own work, by its own past.
+        rise: of the run, logarithmic, as its groups of peers tell it.
+    """
+    own, error = ranks.rise[:, 0], SURE_SIGMAS * float(ranks.error[0])
+    if not rise > 0.0 or np.isnan(own).any():
+        return None
+    found = PartialSlowdown(slower=own - error >= 0.5 * rise, same=own + error < 0.5 * rise)
+    fits = abs(median_of(own) - rise) <= 0.25 * rise + error
+    is_some = fits and found.slower.any() and found.same.mean() >= NOT_ALL
+    return found if is_some else None
+
+
+def in_words(some: PartialSlowdown, sources: list[Source]) -> str:
+    """How many ranks, and which, if one side is few.
+
+    >>> sources = [Source(run_id="r", rank=rank) for rank in range(8)]
+    >>> in_words(OnlySome(np.arange(8) < 2, np.arange(8) >= 2), sources)
+    '2 of its 8 ranks take longer than before (0, 1), the others do not'
+    >>> in_words(OnlySome(np.arange(8) > 0, np.arange(8) == 0), sources)
+    '7 of its 8 ranks take longer than before, the others do not (0)'
+    >>> in_words(OnlySome(np.arange(8) > 4, np.arange(8) < 4), sources)
+    'at least 4 of its 8 ranks take no longer than before'
+    """
+    slower, same = (
+        sorted(sources[row].rank for row in np.flatnonzero(side).tolist())
+        for side in (some.slower, some.same)
+    )
+    if len(slower) + len(same) < len(sources):
+        takes = "takes" if len(same) == 1 else "take"
+        return f"at least {len(same):,} of its {len(sources):,} ranks {takes} no longer than before"
+    takes = "takes" if len(slower) == 1 else "take"
+    told = f"{len(slower):,} of its {len(sources):,} ranks {takes} longer than before"
+    if len(slower) <= MAX_NAMED:
+        return f"{told}{_numbers(slower)}, the others do not"
+    return f"{told}, the others do not{_numbers(same)}"
+
+
+def _numbers(ranks: list[int]) -> str:
+    return f" ({', '.join(map(str, ranks))})" if len(ranks) <= MAX_NAMED else ""

@@ -1,0 +1,196 @@
+"""How often and how long somebody stalls who stalls now and then: the newest spikes of each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.detect.scores.medians import median_of
+from otel_straggler.detect.verdicts.significance import FALSE_ALARMS, Flags
+from otel_straggler.model.observation import Floats
+
+NEWEST = 12
+"""Spikes of a rank and quantity that are kept."""
+MIN_STALLS = 4
+"""Fewer say nothing of how often they come."""
+APART = 5.0
+"""A gap so many times as long as the usual one is the time before the trouble, or after it."""
+MAX_LASTING = 0.34
+"""Who is slow for more steps in a row is not slow in one of so many; some may fall together."""
+
+
+@dataclass(frozen=True, slots=True)
+class StallPattern:
+    """Part of the steps in which a rank stalls, 0 to 0.5, and seconds of the median stall."""
+
+    share: float
+    each_s: float
+
+    def __str__(self) -> str:
+        """
+        >>> str(Stalling(share=0.1, each_s=0.98))
+        'in about 1 of 10 steps, by 0.98 s each time'
+        """
+        return f"in about 1 of {1.0 / self.share:.0f} steps, by {self.each_s:.2g} s each time"
+
+
+class StallHistory:
+    """Memory of R ranks and C quantities. State: 112 bytes per pair, where there are spikes."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self._at = np.zeros((*shape, NEWEST), np.int32)
+        self._lost_s = np.zeros((*shape, NEWEST), np.float32)
+        self._lasts = np.zeros((*shape, NEWEST), bool)
+        self._count = np.zeros(shape, np.int32)
+        self._steps = 0
+
+    def widen(self, quantities: int) -> None:
+        """Make room for new sections: columns before the last, without spikes."""
+        last = self._count.shape[1] - 1
+        at = [last] * (quantities - last - 1)
+        self._at = np.insert(self._at, at, 0, axis=1)
+        self._lost_s = np.insert(self._lost_s, at, 0.0, axis=1)
+        self._lasts = np.insert(self._lasts, at, False, axis=1)
+        self._count = np.insert(self._count, at, 0, axis=1)
+
+    def take(self, is_spike: Flags, is_new: Flags, lost_s: Floats) -> None:
+        """The next steps: (T, R, C) who is slow, who was not in the step before, and seconds."""
+        for spikes, new, seconds in zip(is_spike, is_new, lost_s, strict=True):
+            self._steps += 1
+            rows, columns = (spikes & ~new).nonzero()
+            self._lasts[rows, columns, (self._count[rows, columns] - 1) % NEWEST] = True
+            rows, columns = new.nonzero()
+            place = (rows, columns, self._count[rows, columns] % NEWEST)
+            self._at[place] = self._steps
+            self._lost_s[place] = seconds[rows, columns]
+            self._lasts[place] = False
+            self._count[rows, columns] += 1
+
+    def of(self, row: int, column: int) -> StallPattern | None:
+        """How a row has been stalling lately; None where too little is known, where stalls last
+        longer than a step, and where they have ceased."""
+        count = int(self._count[row, column])
+        kept = np.arange(max(count - NEWEST, 0), count) % NEWEST
+        at = self._at[row, column, kept]
+        gaps = np.diff(at)
+        longest = APART * median_of(gaps[-(MIN_STALLS - 1) :].astype(np.float64))
+        if len(at) < MIN_STALLS or self._steps - at[-1] > longest:
+            return None
+        begins = int(np.flatnonzero(np.append(True, gaps > longest))[-1])
+        at, kept = at[begins:], kept[begins:]
+        if len(at) < MIN_STALLS or self._lasts[row, column, kept].mean() > MAX_LASTING:
+            return None
+        return StallPattern(
+            share=(len(at) - 1) / float(at[-1] - at[0]),
+            each_s=median_of(self._lost_s[row, column, kept]),
+        )
+
+
+SPIKE = 0.10
+HALF_LIFE_STEPS = 400.0
+MIN_RATE = 0.001
+"""Healthy ranks are taken to have a spike in 1,000 steps at least."""
+MIN_TIMES = 3.0
+"""A flagged rank has at least so many times the spikes of the others."""
+MAX_COUNTED = 200
+MAX_BEYOND = 20.0
+WINSORISED = 0.05
+"""The ranks with most spikes count for what is normal like the first of the others."""
+LOOKS = 10.0
+"""A count is looked at after every block of a long run: so much less may chance do at each look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Spikes:
+    """(R, C) who spikes too often; its z; seconds lost to spikes per step."""
+
+    beyond: npt.NDArray[np.bool_]
+    z: Floats
+    lost_s: Floats
+
+
+class StallDetector:
+    """Memory of R ranks and C quantities. State: 16 bytes per pair, and its stalls."""
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.shape = shape
+        self._spikes = np.zeros(shape)
+        self._seconds = np.zeros(shape)
+        self._was_spike = np.zeros(shape, bool)
+        self._steps = 0.0
+        self._stalls = StallHistory(shape)
+
+    def widen(self, quantities: int) -> None:
+        """Make room for new sections: columns before the last, without spikes."""
+        at = [self.shape[1] - 1] * (quantities - self.shape[1])
+        self._stalls.widen(quantities)
+        self.shape = (self.shape[0], quantities)
+        self._spikes = np.insert(self._spikes, at, 0.0, axis=1)
+        self._seconds = np.insert(self._seconds, at, 0.0, axis=1)
+        self._was_spike = np.insert(self._was_spike, at, False, axis=1)
+
+    def take(self, excess: Floats, usual: Floats, columns_s: Floats, step_s: Floats) -> Spikes:
+        """The next block.
+
+        Args:
+            excess: (T, R, C) log excess over the peers; NaN where unknown.
+            usual: (R, C) what the rank has of late: a lasting rise is no spike.
+            columns_s: (R, C) usual seconds of the quantity.
+            step_s: (R,) of the step.
+
+        Cost: O(T R C).
+        """
+        usual = np.fmax(usual, 0.0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            limit = usual + np.log1p(SPIKE * step_s[:, None] / columns_s)
+            is_spike = excess >= limit
+        is_new = is_spike & ~np.concatenate([self._was_spike[None], is_spike[:-1]])
+        self._was_spike = is_spike[-1]
+        fade = 0.5 ** (len(excess) / HALF_LIFE_STEPS)
+        self._steps = self._steps * fade + len(excess)
+        self._spikes *= fade
+        self._seconds *= fade
+        lost_s = np.zeros(excess.shape)
+        for t, row, column in zip(*(places.tolist() for places in is_new.nonzero()), strict=True):
+            beyond = float(excess[t, row, column] - usual[row, column])
+            one_s = math.expm1(min(beyond, MAX_BEYOND)) * float(columns_s[row, column])
+            lost_s[t, row, column] = one_s
+            self._spikes[row, column] += 1.0
+            self._seconds[row, column] += min(one_s, 2.0 * float(step_s[row]))
+        self._stalls.take(is_spike, is_new, lost_s)
+        return self._judge()
+
+    def stalling(self, row: int, column: int) -> StallPattern | None:
+        """How often and how long a row stalls; None where that is not known."""
+        return self._stalls.of(row, column)
+
+    def _judge(self) -> Spikes:
+        rows, columns = self.shape
+        ordered = np.sort(self._spikes, axis=0)
+        most = np.maximum(ordered[max(0, int(rows * (1.0 - WINSORISED)) - 1)], 1.0)
+        usual = np.minimum(ordered, most).mean(axis=0)
+        usual = np.maximum(usual, MIN_RATE * self._steps)
+        chance = FALSE_ALARMS / LOOKS / max(rows * columns, 1)
+        least = np.array([critical_count(float(mean), chance) for mean in usual])
+        beyond = self._spikes >= np.maximum(least, MIN_TIMES * usual)
+        z = 2.0 * (np.sqrt(self._spikes + 0.375) - np.sqrt(usual + 0.375))
+        return Spikes(beyond=beyond, z=z, lost_s=self._seconds / max(self._steps, 1.0))
+
+
+def critical_count(mean: float, chance: float) -> int:
+    """The smallest count that a Poisson variable reaches with at most this probability.
+
+    >>> critical_count(0.3, 1e-5), critical_count(4.0, 1e-5)
+    (6, 16)
+    """
+    term = math.exp(-mean)
+    left = 1.0 - term
+    for count in range(1, MAX_COUNTED):
+        if left <= chance:
+            return count
+        term *= mean / count
+        left -= term
+    return MAX_COUNTED

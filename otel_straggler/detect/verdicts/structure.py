@@ -1,0 +1,372 @@
+"""How the work is spread over the layout: what balance would win, and which imbalance it is.
+
+Looked at every 20 steps, over the newest 100; no rank is blamed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.detect.verdicts.blocks import joined
+from otel_straggler.detect.verdicts.groups import median_of_rows
+from otel_straggler.detect.verdicts.imbalance import (
+    MAX_M_W,
+    expert_imbalance,
+    sequence_imbalance,
+    which_expert,
+)
+from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog
+from otel_straggler.detect.verdicts.pipeline import (
+    WhatIf,
+    Workers,
+    filled,
+    find_workers,
+    microbatches_of,
+    row_seconds,
+    what_if,
+    worker_seconds,
+)
+from otel_straggler.detect.verdicts.significance import Flags
+from otel_straggler.detect.verdicts.world import role_subject, run_subject
+from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.model.rank import Source
+from otel_straggler.model.step_table import StepTable
+from otel_straggler.model.verdict import Cause, Verdict
+
+EVERY_STEPS = 20
+WINDOW_STEPS = 100
+MIN_STEPS = 5
+MAX_RANKS = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """Of the newest look: the numbers, and where each worker stands."""
+
+    told: WhatIf
+    workers: Workers
+
+
+class Sample:
+    """The newest 100 steps of at most 1,024 ranks, for questions about how work is dealt."""
+
+    def __init__(self) -> None:
+        self._rows: npt.NDArray[np.intp] | None = None
+        self._tables: list[StepTable] = []
+
+    def take(self, block: StepTable, counts: Flags) -> None:
+        """The next block. Ranks are drawn once, by a fixed seed, so that no axis is missed."""
+        if self._rows is None:
+            drawn = np.random.default_rng(0).permutation(len(block.sources))[:MAX_RANKS]
+            self._rows = np.sort(drawn)
+        is_whole = len(self._rows) == len(block.sources) and bool(counts.all())
+        self._tables.append(block if is_whole else _part(block, counts, self._rows))
+        while sum(map(len, self._tables)) - len(self._tables[0]) >= WINDOW_STEPS:
+            self._tables.pop(0)
+
+    def table(self) -> StepTable:
+        """All steps in one; of the blocks that have the sections of the newest."""
+        newest = self._tables[-1]
+        return joined([table for table in self._tables if table.sections == newest.sections])
+
+
+def _part(block: StepTable, counts: Flags, rows: npt.NDArray[np.intp]) -> StepTable:
+    return replace(
+        block,
+        steps=block.steps[counts],
+        sources=tuple(block.sources[row] for row in rows.tolist()),
+        seconds=block.seconds[counts][:, rows],
+        runs=block.runs[counts][:, rows],
+        run_cv=block.run_cv[rows],
+        tokens=block.tokens[counts][:, rows],
+        start_ns=block.start_ns[counts][:, rows],
+        end_ns=block.end_ns[counts][:, rows],
+    )
+
+
+class Structure:
+    """Follows the balance of one world."""
+
+    def __init__(self, cases: VerdictLog) -> None:
+        self._cases = cases
+        self.balance: Balance | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Ranks or their places are others now."""
+        self._workers: Workers | None = None
+        self._is_laid_out = False
+        self._seconds: list[Floats] = []
+        self._steps: list[Ints] = []
+        self._long_since: dict[int, int | None] = {}
+        self._sample = Sample()
+        self._since_look = 0
+        self.balance = None
+
+    def take(self, block: StepTable, counts: Flags, now: EvaluationTime) -> list[Verdict]:
+        """The next block; the changes of state that it brings. Cost: O(T R), and O(100 D P) every
+        20 steps."""
+        if not self._is_laid_out:
+            self._workers = find_workers(block.sources)
+            self._is_laid_out = True
+        if self._workers is None or not counts.any():
+            return []
+        seconds = worker_seconds(block, self._workers)[counts]
+        self._seconds.append(seconds)
+        self._steps.append(block.steps[counts])
+        while sum(map(len, self._seconds)) - len(self._seconds[0]) >= WINDOW_STEPS:
+            self._seconds.pop(0)
+            self._steps.pop(0)
+        self._sample.take(block, counts)
+        self._newest, self._now = block, now
+        self._since_look += len(seconds)
+        return self._look() if self._since_look >= EVERY_STEPS else []
+
+    def finish(self) -> list[Verdict]:
+        """A last look, if there is something new to see."""
+        return self._look() if self._since_look >= MIN_STEPS else []
+
+    def _look(self) -> list[Verdict]:
+        assert self._workers is not None
+        self._since_look = 0
+        microbatches, _ = microbatches_of(self._newest, self._workers)
+        seconds = np.concatenate(self._seconds)
+        told = what_if(seconds, microbatches)
+        self.balance = Balance(told=told, workers=self._workers)
+        sample = self._sample.table()
+        changes = self._stages(seconds, told, long_stages(seconds, microbatches, told))
+        changes += [self._experts(sample, told), self._sequences(sample, told)]
+        return [change for change in changes if change is not None]
+
+    def _sequences(self, sample: StepTable, told: WhatIf) -> Verdict | None:
+        may_be = told.slowdown >= MIN_SLOWDOWN and not told.m_w >= MAX_M_W
+        subject = run_subject(sample.sources[0].group, "sequence_imbalance")
+        if not may_be and self._is_well(subject):
+            return None  # what it costs to be sure is most of a look
+        found = sequence_imbalance(sample, told.m_w)
+        draft = self._of_run(
+            "sequence_imbalance", told.slowdown, found.strength, told.waste, found.sections[-1]
+        )
+        return self._take(draft, found=found.is_present and told.slowdown >= MIN_SLOWDOWN)
+
+    def _experts(self, sample: StepTable, told: WhatIf) -> Verdict | None:
+        found = expert_imbalance(sample)
+        draft = self._of_run(
+            "expert_imbalance", found.slowdown, found.strength, told.waste, found.section
+        )
+        return self._take(replace(draft, detail=which_expert(found)), found=found.is_present)
+
+    def _stages(self, seconds: Floats, told: WhatIf, found: LongStages) -> list[Verdict | None]:
+        """Whether a stage has more to do than the others; one that is even again recovers."""
+        n_stages = len(told.stages)
+        if n_stages < 2:
+            return []
+        steps = np.concatenate(self._steps)
+        for stage in range(n_stages):
+            if stage not in found.stages:
+                self._long_since.pop(stage, None)
+            elif stage not in self._long_since and not self._newest.is_timed:
+                self._long_since[stage] = became_long(seconds, steps, stage)
+        return [
+            self._take(self._draft(stage, told, found), found=stage in found.stages)
+            for stage in range(n_stages)
+        ]
+
+    def _take(self, draft: Verdict, *, found: bool) -> Verdict | None:
+        if not found and self._is_well(draft.subject_id):
+            return None
+        return self._cases.take(
+            draft, flagged=found, sure=False, clear=not found, floor=0.0, now=self._now
+        )
+
+    def _is_well(self, subject_id: str) -> bool:
+        return self._cases.standing(subject_id).state in ("ok", "recovered")
+
+    def _draft(self, stage: int, told: WhatIf, found: LongStages) -> Verdict:
+        assert self._workers is not None
+        source = self._newest.sources[0]
+        role = f"pipeline {self._workers.stages[stage]}"
+        n_ranks = max(self._newest.world_size, len(self._newest.sources))
+        part = min(found.part, 1.0)
+        since = self._long_since.get(stage)
+        lost = told.waste * part * n_ranks * 3600.0 / max(1, len(found.stages))
+        return Verdict(
+            run_id=source.run_id,
+            group=source.group,
+            attempt=source.attempt,
+            subject_id=role_subject(source.group, role, "stage_imbalance"),
+            scope="role",
+            role=role,
+            cause="stage_imbalance",
+            state="suspect",
+            slowdown=float(told.stages[stage]),
+            since_step=since,
+            began="unknown" if since is None else "became",
+            confidence=round(min(0.95, 0.5 + 0.5 * part * told.waste / 0.1), 3),
+            gpu_seconds_lost_per_hour=float(np.nan_to_num(lost)),
+            n_peers=len(told.stages) - 1,
+            detail=self._detail(stage, found),
+            on_gpu=_tells_gpu(self._newest),
+        )
+
+    def _detail(self, stage: int, found: LongStages) -> str:
+        """What balance wins, and what speaks against stages that were made unequal."""
+        assert self._workers is not None
+        if stage not in found.stages:
+            return ""
+        others = [str(self._workers.stages[s]) for s in sorted(found.stages) if s != stage]
+        together = f" together with stage {' and '.join(others)}" if others else ""
+        said = [f"to balance it{together} would save {found.saved_s:.2g} s of every step"]
+        if self._long_since.get(stage) is not None:
+            said.append("it was even before: look at what its ranks share, not at its layers")
+        said.append(who_else_it_may_be(stage, self._workers, self._newest.sources))
+        return "; ".join(filter(None, said))
+
+    def _of_run(
+        self, cause: Cause, slowdown: float, strength: float, waste: float, section: str
+    ) -> Verdict:
+        source = self._newest.sources[0]
+        n_ranks = max(self._newest.world_size, len(self._newest.sources))
+        return Verdict(
+            run_id=source.run_id,
+            group=source.group,
+            attempt=source.attempt,
+            subject_id=run_subject(source.group, cause),
+            scope="run",
+            section=section,
+            cause=cause,
+            state="suspect",
+            slowdown=slowdown,
+            confidence=round(strength, 3),
+            gpu_seconds_lost_per_hour=float(np.nan_to_num(waste)) * n_ranks * 3600.0,
+            on_gpu=_tells_gpu(self._newest),
+        )
+
+
+def _tells_gpu(block: StepTable) -> bool:
+    return any(source.reports_gpu for source in block.sources)
+
+
+MIN_SLOWDOWN = 1.05
+MIN_STAGE = 1.03
+STAGE_PART = 0.5
+"""Stages are to blame if mending them wins half of what is lost."""
+AGREEING = 0.75
+"""In so many of the data ranks a long stage is long by half of its excess at least."""
+GAP_PART = 0.5
+"""Of several stages that are named each is longer than all others by so much of its excess."""
+BLOCK_STEPS, MIN_BEFORE = 5, 2
+"""Whether a stage was even before is asked of medians of 5 steps, at least two of them."""
+EVEN_PART = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongStages:
+    """Stages that are too long, by index.
+
+    Attributes:
+        stages: longest first; empty if none is to blame, as where only one is short.
+        part: part of the loss that goes if all of them take the mean of all stages.
+        saved_s: seconds per step that this wins, by the schedule that ``what_if`` assumes.
+    """
+
+    stages: tuple[int, ...] = ()
+    part: float = 0.0
+    saved_s: float = 0.0
+
+
+def long_stages(seconds: Floats, microbatches: int, told: WhatIf) -> LongStages:
+    """Look for the fewest stages, fewer than the others, with which half of the loss goes.
+
+    Stages are never equal: embedding, head and loss have no layers' worth. So a stage is named by
+    what it costs: the run takes 1.05 times as long as it could, and half of that goes if these
+    stages take the mean. One that is long by itself but hides behind a longer one costs nothing.
+    Three quarters of the data ranks must agree, which one slow worker cannot bring about.
+
+    Args:
+        seconds: (T, D, P) as in ``what_if``, which has ``told`` of them.
+
+    Cost: O(T D P) for each stage that is tried, at most half of them.
+    """
+    if not told.slowdown >= MIN_SLOWDOWN:
+        return LongStages()
+    a = filled(np.asarray(seconds, np.float64))[0] / max(1, microbatches)
+    ideal = a.mean(axis=(1, 2))
+    total = float(row_seconds(a, microbatches).max(axis=1).sum())
+    loss = total * (1.0 - 1.0 / told.slowdown)
+    order = np.argsort(-told.stages, kind="stable")
+    for count in range(1, max(1, len(order) // 2) + 1):
+        chosen = order[:count]
+        if not told.stages[chosen[-1]] >= MIN_STAGE:
+            break
+        mended = a.copy()
+        mended[:, :, chosen] = ideal[:, None, None]
+        won = total - float(row_seconds(mended, microbatches).max(axis=1).sum())
+        if won >= STAGE_PART * loss:
+            if not (_stand_out(told.stages, order, count) and _agree(a, told.stages, chosen)):
+                break
+            return LongStages(
+                stages=tuple(chosen.tolist()), part=won / loss, saved_s=won / max(1, len(a))
+            )
+    return LongStages()
+
+
+def became_long(seconds: Floats, steps: Ints, stage: int) -> int | None:
+    """The step since when a stage is long that was even before; None if it was long all along.
+
+    Layers do not move while a run goes on: what becomes long has another cause.
+
+    Args:
+        seconds: (T, D, P) of the newest steps; steps: (T,) their numbers.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        of_mean = seconds[:, :, stage] / seconds.mean(axis=2)
+    ratio = median_of_rows(of_mean.T)
+    n_blocks = len(ratio) // BLOCK_STEPS
+    if n_blocks <= MIN_BEFORE:
+        return None
+    first = len(ratio) - n_blocks * BLOCK_STEPS
+    blocks = median_of_rows(ratio[first:].reshape(n_blocks, BLOCK_STEPS).T)
+    excess = float(np.median(blocks[-2 * MIN_BEFORE :])) - 1.0
+    is_even = ~(blocks - 1.0 >= 0.5 * excess)
+    if not is_even.any() or not excess > 0.0:
+        return None
+    onset = int(np.flatnonzero(is_even)[-1]) + 1
+    before = blocks[:onset]
+    if onset < MIN_BEFORE or not np.median(before) - 1.0 < EVEN_PART * excess:
+        return None
+    return int(steps[first + min(onset, n_blocks - 1) * BLOCK_STEPS])
+
+
+def who_else_it_may_be(stage: int, workers: Workers, sources: Sequence[Source]) -> str:
+    """Of a stage that is not the last one, which nothing makes long by its nature: the node or the
+    rank that is all of it, for then no peer tells whether that is slow. Empty if there is none.
+    """
+    if stage == workers.shape[1] - 1:
+        return ""
+    here = [source for source, at in zip(sources, workers.stage, strict=True) if at == stage]
+    if len(here) == 1:
+        return f"or rank {here[0].rank} is slow, which has no peers"
+    nodes = {source.node for source in here}
+    others = {s.node for s, at in zip(sources, workers.stage, strict=True) if at != stage}
+    if len(nodes) == 1 and "" not in nodes and not nodes & others:
+        return f"or {nodes.pop()} is slow, which has all of its ranks and no others"
+    return ""
+
+
+def _stand_out(lengths: Floats, order: npt.NDArray[np.intp], count: int) -> bool:
+    if count == 1:
+        return True
+    shortest, next_one = lengths[order[count - 1]], lengths[order[count]]
+    return bool(shortest - next_one >= GAP_PART * (shortest - 1.0))
+
+
+def _agree(a: Floats, lengths: Floats, chosen: npt.NDArray[np.intp]) -> bool:
+    of_worker = a.mean(axis=0)
+    of_mean = of_worker / of_worker.mean(axis=1, keepdims=True)
+    is_long = of_mean[:, chosen] - 1.0 >= 0.5 * (lengths[chosen] - 1.0)
+    return bool((is_long.mean(axis=0) >= AGREEING).all())

@@ -1,0 +1,280 @@
+"""The summary of a world: numbers that are no verdicts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.detect.verdicts.groups import median_of_rows
+from otel_straggler.detect.verdicts.significance import MEDIAN_ERROR
+from otel_straggler.detect.verdicts.structure import Balance
+from otel_straggler.detect.verdicts.waits import WaitLedger
+from otel_straggler.detect.verdicts.world import World
+from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.model.step_table import StepTable
+from otel_straggler.model.verdict import CALLED_SLOW, RankWaits, SectionCost, Verdict, WorldSummary
+
+MAX_WAITS = 100
+_LONGEST_STEP = 10.0
+"""Times the usual step of a block: what is longer has stood still."""
+
+
+@dataclass(slots=True)
+class SummaryBuilder:
+    """Keeps what a summary adds up."""
+
+    waits: WaitLedger = field(default_factory=WaitLedger)
+    gpu_seconds_lost: float = 0.0
+    _ledger: tuple[SectionCost, ...] = ()
+    _newest_look: StepTable | None = None
+
+    def look(self, block: StepTable) -> None:
+        """Take a block for the ledger of exposed time, which is made when it is asked for."""
+        self._newest_look = block
+
+    def add(
+        self, step_s: Floats, world: World, balance: Balance | None, per_hour: list[float]
+    ) -> None:
+        """Add what a block has lost: what all would gain if they were equal, which is of work
+        alone, or by whom that is called slow, if that is more, as with a loader of data.
+
+        Args:
+            step_s: (T, R) seconds of the step.
+            per_hour: GPU seconds that each of those who are slow in this block costs.
+        """
+        n_ranks = _ranks_of(world)
+        parts = [share for share in (each / 3600.0 / n_ranks for each in per_hour) if share > 0.0]
+        if balance is not None and np.isfinite(balance.told.waste):
+            parts.append(balance.told.waste)
+        if parts:
+            of_step_s = median_of_rows(step_s.T)
+            # A step in which the run hung is not long by inequality; who knows of hangs adds those.
+            longest_s = _LONGEST_STEP * float(np.nanmedian(of_step_s))
+            seconds = float(np.nansum(np.minimum(of_step_s, longest_s)))
+            self.gpu_seconds_lost += min(1.0, max(parts)) * n_ranks * seconds
+
+    def summary(
+        self,
+        step_s: Floats,
+        world: World,
+        balance: Balance | None,
+        resolvable: float,
+        current: list[Verdict],
+        waits_inside: str,
+    ) -> WorldSummary:
+        """After a block whose steps took ``step_s`` (T, R). Cost: O(T R S).
+
+        Args:
+            waits_inside: as :class:`WorldSummary` has it.
+        """
+        first = world.sources[0]
+        reporting = int(np.isfinite(step_s).any(axis=0).sum())
+        of_rank_s = median_of_rows(step_s)
+        if self._newest_look is not None:
+            self._ledger, self._newest_look = exposed_ledger(self._newest_look), None
+        told = WorldSummary(
+            run_id=first.run_id,
+            group=first.group,
+            attempt=first.attempt,
+            resolvable_slowdown=math.nan if waits_inside else resolvable,
+            coverage=reporting / _ranks_of(world),
+            gpu_seconds_lost=self.gpu_seconds_lost,
+            on_gpu=world.on_gpu or any(verdict.is_on_gpu for verdict in current),
+            step_s=float(median_of_rows(median_of_rows(step_s.T)[:, None])[0]),
+            slowest_step_s=float(np.nanmax(of_rank_s)) if reporting else math.nan,
+            ledger=self._ledger,
+            waits=self._rank_waits(world),
+            waits_inside=waits_inside,
+        )
+        return self.revised(told, balance, current)
+
+    def revised(
+        self, summary: WorldSummary, balance: Balance | None, current: list[Verdict]
+    ) -> WorldSummary:
+        """The summary with the newest balance and cause."""
+        summary = replace(summary, cause=_cause(current))
+        if balance is None:
+            return summary
+        told = balance.told
+        if summary.waits_inside:  # where all take equally long, equal work would look the same
+            return replace(summary, heat=_heat(balance))
+        return replace(
+            summary,
+            slowdown=told.slowdown,
+            waste=told.waste,
+            m_w=told.m_w,
+            m_s=told.m_s,
+            heat=_heat(balance),
+        )
+
+    def _rank_waits(self, world: World) -> tuple[RankWaits, ...]:
+        caused, suffered = self.waits.caused_s, self.waits.suffered_s
+        rows = [row for row, name in enumerate(world.rank_subjects) if name in caused]
+        rows.sort(key=lambda row: -caused[world.rank_subjects[row]])
+        return tuple(
+            RankWaits(
+                rank=world.sources[row].rank,
+                node=world.sources[row].node,
+                role=world.sources[row].role,
+                group=world.sources[row].group,
+                caused_s=caused[world.rank_subjects[row]],
+                suffered_s=suffered.get(world.rank_subjects[row], 0.0),
+            )
+            for row in rows[:MAX_WAITS]
+        )
+
+    def state(self) -> dict[str, Any]:
+        """JSON's types."""
+        return {"gpu_seconds_lost": self.gpu_seconds_lost, "waits": self.waits.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.gpu_seconds_lost = float(state.get("gpu_seconds_lost", 0.0))
+        self.waits.restore(state.get("waits", {}))
+
+
+def _ranks_of(world: World) -> int:
+    return max(world.expected, world.n_ranks, 1)
+
+
+def _cause(current: list[Verdict]) -> str:
+    """Of the dearest verdict that is confirmed; empty if none is."""
+    active = [v for v in current if v.state in CALLED_SLOW]
+    if not active:
+        return ""
+    return max(active, key=lambda verdict: verdict.gpu_seconds_lost_per_hour).cause
+
+
+def _heat(balance: Balance) -> tuple[tuple[int, int, float], ...]:
+    workers, values = balance.workers, balance.told.of_worker
+    return tuple(
+        (stage, data, float(values[d, p]))
+        for p, stage in enumerate(workers.stages)
+        for d, data in enumerate(workers.data_ranks)
+    )
+
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+RESIDUAL = "(residual)"
+"""Time of a step in none of its sections."""
+LEADER_Z = 3.0
+"""A leader must be ahead by so many standard errors, or nobody is named."""
+LEADER_GAP = 0.001
+"""And by this part of the way so far."""
+MIN_STEPS = 3
+
+
+def exposed_ledger(table: StepTable) -> tuple[SectionCost, ...]:
+    """Say for each section what it adds to the step.
+
+    With C[r, s] the time of rank r from the begin of its step to the end of section s (the sum of
+    its sections so far) and F[s] = max over r of C[r, s], the section adds F[s] - F[s-1]. These
+    add up to the slowest rank's step exactly. What a rank spends in no section stands in a last
+    line of its own, ``(residual)``, if there is any.
+
+    It asks for sections that follow each other and ranks that meet at least once a step; where
+    they meet, the time of the late rank is charged to the section that made it late, and the
+    waiting of the others to nobody. Work that runs beside (asynchronous communication) hides in
+    the section that waits for it: read "exposed in", not "caused by".
+
+    Args:
+        table: (T, R, S). A section that a rank did not run took 0 s; a rank of whom nothing is
+            known in a step takes no part in it.
+
+    Returns:
+        One line per section in order. ``leader_rank`` is the rank that was last at its end most
+        often; None if it is not clearly later than the next one, or there are less than 3 steps.
+        ``typical_s`` is NaN for a section that nobody ran. Empty without a step that was told.
+
+    Cost: O(T R S). Source: StageFrontier (arXiv 2606.06751).
+    """
+    is_finite: Mask = np.isfinite(table.seconds)
+    told: Mask = np.logical_or.reduce(is_finite, axis=(1, 2))
+    if not told.any():
+        return ()
+    is_known: Mask = np.logical_or.reduce(is_finite[told], axis=2)
+    own_s = np.where(is_finite, table.seconds, 0.0)[told]
+    names = [section.name for section in table.sections]
+    ran: Mask = np.logical_or.reduce(is_finite[told], axis=0)
+    residual_s = _residual(table, told, own_s)
+    if residual_s.any():
+        own_s = np.concatenate([own_s, residual_s[:, :, None]], axis=2)
+        ran = np.concatenate([ran, np.logical_or.reduce(is_known, axis=0)[:, None]], axis=1)
+        names.append(RESIDUAL)
+    prefix_s = np.cumsum(own_s, axis=2)
+    prefix_s[~is_known] = -np.inf
+    exposed_s = _steps_of_frontier(prefix_s).mean(axis=0)
+    typical_s = _typical(own_s, is_known, ran)
+    return tuple(
+        SectionCost(
+            section=name,
+            exposed_s=float(exposed_s[s]),
+            typical_s=float(typical_s[s]),
+            # Who is last where nothing is added was so before.
+            leader_rank=_leader(prefix_s[:, :, s], table) if exposed_s[s] > 0.0 else None,
+        )
+        for s, name in enumerate(names)
+    )
+
+
+def _steps_of_frontier(prefix_s: Floats) -> Floats:
+    """(T, S) what each section adds to each step, from (T, R, S) sums of a rank's sections so far;
+    all that a step has of them together is the largest sum of a rank.
+
+    >>> _steps_of_frontier(np.cumsum(np.array([[[1.0, 3.0], [2.0, 2.0]]]), axis=2)).tolist()
+    [[2.0, 2.0]]
+    """
+    frontier = prefix_s.max(axis=1)
+    steps: Floats = np.diff(frontier, axis=1, prepend=0.0)
+    return steps
+
+
+def _residual(table: StepTable, told: Mask, own_s: Floats) -> Floats:
+    """(T, R) wall time of a step - its sections; 0 where sections overlap or nothing is known."""
+    start_ns, end_ns = table.start_ns[told], table.end_ns[told]
+    wall_s = np.where((start_ns > 0) & (end_ns > start_ns), (end_ns - start_ns) / 1e9, 0.0)
+    left_s: Floats = wall_s - own_s.sum(axis=2)
+    left_s[left_s < 1e-6 * wall_s] = 0.0  # rounding to nanoseconds is no time of its own
+    return left_s
+
+
+def _typical(own_s: Floats, is_known: Mask, ran: Mask) -> Floats:
+    """(S,) median over the ranks that ran a section of their mean seconds per step."""
+    steps = np.maximum(1, is_known.sum(axis=0))
+    mean_s = own_s.sum(axis=0) / steps[:, None]
+    return np.array(
+        [
+            np.median(mean_s[ran[:, s], s]) if ran[:, s].any() else np.nan
+            for s in range(ran.shape[1])
+        ]
+    )
+
+
+def _leader(prefix_s: Floats, table: StepTable) -> int | None:
+    """The rank that comes last most often, if the next one is clearly before it."""
+    n_steps, n_ranks = prefix_s.shape
+    if n_steps < MIN_STEPS or n_ranks < 2:
+        return None
+    times_last: Ints = np.bincount(prefix_s.argmax(axis=1), minlength=n_ranks)
+    first = int(times_last.argmax())
+    second = _next_to(first, prefix_s)
+    met = np.isfinite(prefix_s[:, first]) & np.isfinite(prefix_s[:, second])
+    ahead_s = prefix_s[met, first] - prefix_s[met, second]
+    if len(ahead_s) < MIN_STEPS:
+        return None
+    lead_s = float(np.median(ahead_s))
+    spread_s = 1.4826 * float(np.median(np.abs(ahead_s - lead_s)))
+    error_s = MEDIAN_ERROR * spread_s / np.sqrt(len(ahead_s))
+    least_s = LEADER_GAP * float(np.median(prefix_s[met, first]))
+    return table.sources[first].rank if lead_s > max(LEADER_Z * error_s, least_s) else None
+
+
+def _next_to(first: int, prefix_s: Floats) -> int:
+    """The rank that is latest on average beside ``first``."""
+    known = np.isfinite(prefix_s)
+    mean_s = np.where(known, prefix_s, 0.0).sum(axis=0) / np.maximum(1, known.sum(axis=0))
+    mean_s[first] = -np.inf
+    return int(mean_s.argmax())

@@ -1,0 +1,363 @@
+"""What is remembered of the excesses of many subjects (all ranks, or all hosts), and who is beyond.
+
+Everything is summed up in blocks of 5 steps: a block counts with its median. Windows of 20 steps
+are medians of 4 blocks; those of 100 and 400 are means of blocks that are drawn in to a limit, so
+that they cost the same however long they are. CUSUM runs on single steps.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.detect.scores.medians import median_of
+from otel_straggler.detect.scores.settings import VerdictSettings
+from otel_straggler.detect.verdicts.groups import low_median_of_rows, median_of_rows
+from otel_straggler.detect.verdicts.significance import (
+    SIGMA_OF_MAD,
+    STEPS_PER_DAY,
+    Z_POWER,
+    Findings,
+    Flags,
+    Past,
+    Strongest,
+    advance_cusum,
+    cusum_moves,
+    cusum_slack,
+    cusum_threshold,
+    least_z,
+    resolvable_slowdown,
+    spread_of,
+)
+from otel_straggler.model.observation import Floats, Ints
+
+SIGMA_OF_BLOCK_DEVIATION = 2.04
+"""Standard deviation of a step / median distance of a step from the median of its block of 5."""
+ERROR_OF_BLOCK = 0.536
+"""Standard error of a median of 5 / standard deviation of a step."""
+ERROR_OF_SHORT = 0.55
+"""Standard error of the median of 4 blocks / that of a block."""
+MIN_SIGMA = 0.002
+MIN_REFERENCE = 4
+"""Blocks that a reference of one's own needs."""
+FIRST_REFERENCE = 8
+MAX_REFERENCE = 400
+"""Blocks after which older ones fade."""
+KEPT_REFERENCE = 40
+"""Blocks that a reference counts for after a restart."""
+NEWEST_BLOCKS = 4
+VERIFY_STEPS = 8
+"""Fewer since an onset say nothing: pauses come in clusters, also of the ranks that one meets."""
+MAX_VERIFIED_BLOCKS = 20
+LOW_QUANTILE, LASTING = 0.25, 0.4
+"""Of the steps since an onset also the lower quartile must lie so high, as a part of the median."""
+
+
+class Track:
+    """Memory of R subjects and C quantities.
+
+    State: about 4 bytes x (80 blocks + 20 steps) per subject and quantity.
+    """
+
+    def __init__(self, shape: tuple[int, int], settings: VerdictSettings) -> None:
+        self._settings = settings
+        self.shape = shape
+        self.steps = 0
+        self.blocks = 0
+        longest = max(settings.windows_steps) // settings.block_steps
+        # Zeros cost no memory until they are written; nothing is read before.
+        self._block_ring = np.zeros((longest, *shape), np.float32)
+        self._step_ring = np.zeros((4 * settings.block_steps, *shape), np.float32)
+        self._newest_blocks = np.full((NEWEST_BLOCKS, *shape), np.nan)
+        self._sums = {w: np.zeros(shape) for w in settings.windows_steps[1:]}
+        self._counts = {w: np.zeros(shape, np.int32) for w in settings.windows_steps[1:]}
+        self.sigma = np.full(shape[1], np.nan)
+        self._block_sigma = np.full(shape[1], np.nan)
+        self._last_block = np.full(shape, np.nan)
+        self.g: Floats = np.zeros(shape)
+        self._h = np.full(shape[1], np.inf)
+        self._zero_at = np.full(shape, -1, np.int64)
+        self.reference = np.full(shape, np.nan)
+        self._reference_blocks = np.zeros(shape, np.int32)
+
+    # --- taking in ---------------------------------------------------------------------------
+
+    def take(self, excess: Floats) -> None:
+        """The next block: (T, R, C), T <= 5 steps. Cost: O(T R C)."""
+        block = low_median_of_rows(excess)
+        self._learn_noise(excess, block)
+        self._advance_cusum(excess)
+        self._remember(excess, block)
+
+    def learn_reference(self, held: Flags) -> None:
+        """The newest block becomes part of what is normal for everybody who is not ``held`` (R,)
+        and whose CUSUM does not rise."""
+        block = self._last_block
+        # A rank that is a little slow from the start is so for good: that is its normal, although
+        # CUSUM rises on it.
+        steady = (self.g <= 0.5 * self._h) | (self._reference_blocks < FIRST_REFERENCE)
+        learns = np.isfinite(block) & steady & ~held[:, None]
+        count = np.minimum(self._reference_blocks + learns, MAX_REFERENCE)
+        known = np.where(np.isnan(self.reference), block, self.reference)
+        moved = known + (block - known) / np.maximum(count, 1)
+        self.reference = np.where(learns, moved, self.reference)
+        self._reference_blocks = count.astype(np.int32)
+
+    def _learn_noise(self, excess: Floats, block: Floats) -> None:
+        """Noise of a step within its block, and of blocks against the one before; slowly."""
+        rows = slice(None, None, max(1, self.shape[0] // 4096))
+        if len(excess) >= 3:
+            apart = np.abs(excess[:, rows] - block[rows]).reshape(-1, self.shape[1])
+            new = SIGMA_OF_BLOCK_DEVIATION * _median_of_columns(apart)
+            self.sigma = _mixed(self.sigma, np.maximum(new, MIN_SIGMA))
+        moved = np.abs(block[rows] - self._last_block[rows])
+        new = SIGMA_OF_MAD / math.sqrt(2.0) * _median_of_columns(moved)
+        self._block_sigma = _mixed(self._block_sigma, new)
+        self._last_block = block
+
+    @property
+    def block_error(self) -> Floats:
+        """(C,) standard error of a block; more than single steps say where noise lasts."""
+        return np.asarray(np.fmax(ERROR_OF_BLOCK * self.sigma, self._block_sigma))
+
+    def _advance_cusum(self, excess: Floats) -> None:
+        sigma = np.where(np.isnan(self.sigma), 0.1, self.sigma)
+        k = cusum_slack(sigma)
+        mean_steps = float(self.shape[0] * STEPS_PER_DAY)
+        self._h = np.array([cusum_threshold(float(value), mean_steps) for value in k])
+        usable = self._reference_blocks >= MIN_REFERENCE
+        normal = np.where(usable, self.reference, 0.0)
+        most = 1.5 * self._h
+        for step in excess:
+            self.steps += 1
+            self.g = advance_cusum(self.g, cusum_moves(step - normal, sigma, k), most)
+            self._zero_at = np.where(self.g <= 0.0, self.steps, self._zero_at)
+
+    def _remember(self, excess: Floats, block: Floats) -> None:
+        size = len(self._step_ring)
+        for at, step in enumerate(excess):
+            place = (self.steps - len(excess) + at) % size
+            self._step_ring[place] = step
+        most = np.fmax(4.0 * self.block_error, 2.0 * math.log(self._settings.least_slowdown))
+        drawn = np.minimum(np.maximum(block, -most), most)
+        place = self.blocks % len(self._block_ring)
+        for window, total in self._sums.items():
+            length = window // self._settings.block_steps
+            old = self._block_ring[(self.blocks - length) % len(self._block_ring)]
+            leaving = old if self.blocks >= length else None
+            _slide(total, self._counts[window], drawn, leaving)
+        self._block_ring[place] = drawn
+        self._newest_blocks[self.blocks % NEWEST_BLOCKS] = block
+        self.blocks += 1
+
+    def widen(self, quantities: int) -> None:
+        """Make room for new sections: columns before the last, of which nothing is known."""
+        more = quantities - self.shape[1]
+        at = [self.shape[1] - 1] * more
+
+        def wider(values: npt.NDArray[Any], filler: float) -> npt.NDArray[Any]:
+            return np.insert(values, at, filler, axis=-1)
+
+        self.shape = (self.shape[0], quantities)
+        self._block_ring = wider(self._block_ring, np.nan)
+        self._step_ring = wider(self._step_ring, np.nan)
+        self._newest_blocks = wider(self._newest_blocks, np.nan)
+        self._sums = {w: wider(values, 0.0) for w, values in self._sums.items()}
+        self._counts = {w: wider(values, 0) for w, values in self._counts.items()}
+        self.sigma = wider(self.sigma, np.nan)
+        self._block_sigma = wider(self._block_sigma, np.nan)
+        self._last_block = wider(self._last_block, np.nan)
+        self.g = wider(self.g, 0.0)
+        self._h = wider(self._h, np.inf)
+        self._zero_at = wider(self._zero_at, self.steps)
+        self.reference = wider(self.reference, np.nan)
+        self._reference_blocks = wider(self._reference_blocks, 0)
+
+    def seed_reference(self, reference: Floats) -> None:
+        """Go on from what was normal before; (R, C), NaN where nothing is known."""
+        known = np.isfinite(reference)
+        self.reference = np.where(known, reference, self.reference)
+        self._reference_blocks[known] = KEPT_REFERENCE
+
+    # --- judging -------------------------------------------------------------------------------
+
+    def evaluate(self, least_effect: Floats) -> Findings:
+        """Who is beyond its peers now.
+
+        Args:
+            least_effect: (R,) or (R, C), an excess below it never counts (small peer groups, clocks
+                that tell time coarsely).
+
+        Cost: O(R C log R).
+        """
+        settings = self._settings
+        rows, columns = self.shape
+        least = least_effect if least_effect.ndim == 2 else least_effect[:, None]
+        least = np.broadcast_to(least, self.shape)
+        z_limit = least_z(rows, columns, settings.least_z)
+        recent = self.recent()
+        block_error = self.block_error
+        recent_error = ERROR_OF_SHORT * block_error * _short_of(self.steps, 20)
+        found, past = Strongest(self.shape, recent), self._past(block_error)
+        for window in settings.windows_steps:
+            if window == settings.windows_steps[0]:
+                effect, error = recent, recent_error
+            elif self.steps >= window:
+                count = np.maximum(self._counts[window], 1)
+                effect = self._sums[window] / count
+                length = window // settings.block_steps
+                effect = np.where(self._counts[window] >= length // 2, effect, np.nan)
+                error = block_error / math.sqrt(length)
+            else:
+                continue
+            floor = np.maximum(self.floor(error)[None, :], least)
+            self._compare(found, past, effect, error, floor, z_limit)
+        verified = self._verified(found, least, z_limit)
+        since = np.where(self.g > 0.0, self._zero_at + 1, -1)
+        return Findings(
+            beyond=found.beyond,
+            verified=verified,
+            effect=found.effect,
+            z=found.z,
+            floor=found.floor,
+            recent=recent,
+            recent_error=recent_error,
+            since=since,
+        )
+
+    def since(self, rows: Ints, steps: int) -> Floats:
+        """(rows, C) median excess of the newest ``steps`` steps, at most 20.
+
+        Newer than the window of 20, where a rise has just begun.
+        """
+        size = len(self._step_ring)
+        n = max(1, min(steps, size, self.steps))
+        at = [(self.steps - 1 - i) % size for i in range(n)]
+        return median_of_rows(self._step_ring[np.array(at)[:, None], rows].astype(np.float64))
+
+    def floor(self, error: Floats) -> Floats:
+        """The least excess that counts: 3 %, and 1.5 times what ``error`` can resolve."""
+        settings = self._settings
+        z = least_z(*self.shape, 0.0) + Z_POWER
+        least = math.log(settings.least_slowdown)
+        resolvable = settings.floor_of_resolvable * z * np.where(np.isnan(error), np.inf, error)
+        return np.asarray(np.maximum(least, resolvable))
+
+    def resolvable(self) -> float:
+        """The smallest slowdown of the whole local work that 20 steps can show (1.04 = 4 %)."""
+        noise = float(self.block_error[0]) / ERROR_OF_BLOCK
+        return resolvable_slowdown(noise, self._settings.windows_steps[0], math.prod(self.shape))
+
+    def normal_of(self, row: int, column: int) -> float:
+        """What is normal for a subject; NaN if too little is known of it."""
+        usable = self._reference_blocks[row, column] >= MIN_REFERENCE
+        return float(self.reference[row, column]) if usable else math.nan
+
+    def recent(self) -> Floats:
+        """The newest 20 steps: median of their blocks (fewer, where there are not so many)."""
+        return median_of_rows(self._newest_blocks[: min(self.blocks, NEWEST_BLOCKS)])
+
+    def _past(self, block_error: Floats) -> Past:
+        blocks = self._reference_blocks
+        reference = np.where(blocks >= MIN_REFERENCE, self.reference, np.nan)
+        return Past(reference, block_error / np.sqrt(np.maximum(blocks, 1)))
+
+    def _compare(
+        self,
+        found: Strongest,
+        past: Past,
+        effect: Floats,
+        error: Floats,
+        floor: Floats,
+        z_limit: float,
+    ) -> None:
+        """Against the peers; and against one's own past, where the peers' spread hides it."""
+        spread = spread_of(effect, error)
+        found.spread = np.fmin(found.spread, spread)
+        found.take(effect, effect / spread, floor, z_limit)
+        risen = effect - past.reference
+        enough = effect >= 0.5 * floor
+        z = np.where(enough, risen / np.sqrt(error**2 + past.error**2 + MIN_SIGMA**2), np.nan)
+        found.take(risen, z, floor, z_limit)
+
+    def _verified(self, found: Strongest, least: Floats, z_limit: float) -> Flags:
+        """Alarms whose excess since the onset is large enough for so many steps."""
+        verified = np.zeros(self.shape, bool)
+        rows, columns = (self.g > self._h).nonzero()
+        for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
+            effect, error = self._since_onset(row, column)
+            floor = max(float(self.floor(error[None])[0]), float(least[row, column]))
+            if self._reference_blocks[row, column] < MIN_REFERENCE:
+                # Nobody knows how slow it always was: it must stand out from its peers.
+                floor = max(floor, z_limit * float(found.spread[column]))
+            if effect >= floor:
+                verified[row, column] = True
+                found.effect[row, column] = np.fmax(effect, found.effect[row, column])
+                if not found.beyond[row, column]:
+                    found.floor[row, column] = floor
+                    found.z[row, column] = effect / max(float(error), MIN_SIGMA)
+        return verified
+
+    def _since_onset(self, row: int, column: int) -> tuple[float, Floats]:
+        """Median excess since CUSUM last was 0, and its standard error."""
+        n = min(self.steps - int(self._zero_at[row, column]), self.steps)
+        size = len(self._step_ring)
+        if n <= size:
+            at = [(self.steps - 1 - i) % size for i in range(n)]
+            values = self._step_ring[at, row, column]
+            error = 1.2533 * self.sigma[column] / math.sqrt(max(n, 1))
+        else:
+            blocks = min(n // self._settings.block_steps, MAX_VERIFIED_BLOCKS)
+            at = [(self.blocks - 1 - i) % len(self._block_ring) for i in range(blocks)]
+            values = self._block_ring[at, row, column]
+            error = 1.2533 * self.block_error[column] / math.sqrt(max(blocks, 1))
+        known = values[np.isfinite(values)]
+        if len(known) < (VERIFY_STEPS if n <= size else NEWEST_BLOCKS):
+            return 0.0, np.asarray(np.inf)
+        middle = median_of(known)
+        if _quantile(known, LOW_QUANTILE) < LASTING * middle:
+            return 0.0, np.asarray(np.inf)  # a few pauses close together, no lasting rise
+        normal = float(self.reference[row, column])
+        usable = self._reference_blocks[row, column] >= MIN_REFERENCE
+        # Who was faster than its peers and is as fast now is not slow.
+        usable = usable and middle >= 0.5 * float(self.floor(np.asarray([error]))[0])
+        risen = max(middle, middle - normal) if usable else middle
+        return risen, np.asarray(error)
+
+
+def _slide(
+    total: Floats, count: npt.NDArray[np.int32], new: Floats, old: npt.NDArray[np.float32] | None
+) -> None:
+    known = np.isfinite(new)
+    total += np.where(known, new.astype(np.float32), 0.0)
+    count += known
+    if old is not None:
+        left = np.isfinite(old)
+        total -= np.where(left, old, 0.0)
+        count -= left
+
+
+def _quantile(values: npt.NDArray[Any], part: float) -> float:
+    """As ``np.quantile``, several times faster on a few numbers."""
+    ordered = np.sort(values)
+    at, beyond = divmod(part * (len(ordered) - 1), 1.0)
+    low, high = ordered[int(at)], ordered[min(int(at) + 1, len(ordered) - 1)]
+    return float(low + (high - low) * values.dtype.type(beyond))
+
+
+def _median_of_columns(values: Floats) -> Floats:
+    return median_of_rows(values) if len(values) else np.full(values.shape[1], np.nan)
+
+
+def _mixed(old: Floats, new: Floats) -> Floats:
+    """An eighth of the new one; all of it where there was none."""
+    mixed = np.where(np.isnan(old), new, old + 0.125 * (new - old))
+    return np.where(np.isnan(new), old, mixed)
+
+
+def _short_of(steps: int, full: int) -> float:
+    """How much larger an error is while there are fewer steps than a window has."""
+    return math.sqrt(full / max(min(steps, full), 1))

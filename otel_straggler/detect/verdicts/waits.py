@@ -1,0 +1,252 @@
+"""Culprit and victims, from durations alone.
+
+Ranks that wait for each other leave a section together, so the one that comes last waits least:
+with d the time in the section, wait = d - min(d) over the peers, and the rank with the smallest d
+is the one the others waited for. Scored the usual way round ("longer is worse") such a section
+accuses the victims.
+
+A section waits if it says so (kind ``wait``) or if it behaves so: what a rank arrives late, it
+stays shorter. Regressing the time in the section on the time since the last waiting, over ranks
+and steps, gives a slope of -1 then, and explains most of what ranks differ by; for local work the
+slope is 0.
+
+That alone would take work for waiting where a step begins with the waiting for the step before: who
+is slow for good has waited little there, and then takes long. So the slope must be seen as well in
+what changes from step to step on a rank, where that shows anything.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.detect.scores.medians import median_of
+from otel_straggler.detect.verdicts.groups import Groups
+from otel_straggler.detect.verdicts.significance import Flags
+from otel_straggler.detect.verdicts.world import World
+from otel_straggler.model.observation import Floats, Section
+from otel_straggler.semconv import LISTED_KINDS
+
+WAITS_BELOW, LOCAL_ABOVE = -0.6, -0.3
+WAITS_ABOVE, LOCAL_BELOW = 0.5, 0.35
+"""Part of the section's variance that the arrival explains: in generated runs above 0.5 for waiting
+and below 0.25 for work. A section in which only a few ranks meet evens out what they come late,
+too, and in a pipeline the waiting before a section depends on that section: neither explains most.
+"""
+MIN_T = 6.0
+"""The slope must be so many standard errors from 0."""
+MIN_SIZE = 0.01
+"""Arrivals must differ by this part of what the section differs by, or nothing can be said."""
+_Moments: TypeAlias = npt.NDArray[np.float64]
+ENOUGH_RANKS = 2048
+"""More of them make the slope no clearer."""
+_FADE = 0.9
+_MAX_SPREADS = 6.0
+
+
+@dataclass(slots=True)
+class WaitDetector:
+    """Which sections hold waiting. Learns from block to block.
+
+    Attributes:
+        behaves: names of sections that wait although their kind does not say so.
+        inside: the section that holds the work and the waiting of all ranks, so that all take
+            equally long; empty if there is none. See :class:`evened.Evened`.
+    """
+
+    behaves: set[str] = field(default_factory=set)
+    inside: str = ""
+    _moments: dict[str, _Moments] = field(default_factory=dict)
+    _of_changes: dict[str, _Moments] = field(default_factory=dict)
+
+    def waits(self, section: Section) -> bool:
+        return section.kind == "wait" or section.name in self.behaves
+
+    def observe(
+        self, late_s: Floats, sections: list[Section], carried_s: Floats | None = None
+    ) -> bool:
+        """Learn from a block; True if the answer for a section has changed.
+
+        A rank that is late, or early, stays so until a section evens it out. What it took longer
+        than its peers since the step began is its arrival.
+
+        Args:
+            late_s: (T, R, S) seconds in the section minus the median of the peers, NaN if none;
+                sections in the order in which they run.
+            carried_s: (T, R) how late the ranks begin the step; None: not known.
+
+        Cost: O(T R S).
+        """
+        every = max(1, late_s.shape[1] // ENOUGH_RANKS)
+        late_s = late_s[:, ::every]
+        here = np.where(np.isnan(late_s), 0.0, late_s).transpose(0, 2, 1)
+        arrival = np.cumsum(here, axis=1) - here
+        if carried_s is not None:
+            arrival += carried_s[:, None, ::every]
+        changed, changed_arrival = (v - v.mean(axis=0) for v in (here, arrival))
+        for s, section in enumerate(sections):
+            if section.kind in LISTED_KINDS:
+                of = section.name
+                _add(self._moments, of, arrival[:, s], here[:, s])
+                _add(self._of_changes, of, changed_arrival[:, s], changed[:, s])
+        return self._decide()
+
+    def _decide(self) -> bool:
+        before = set(self.behaves)
+        for name, moments in self._moments.items():
+            told = _line(moments)
+            if told is None:
+                continue
+            slope, error, explained = told
+            if slope > LOCAL_ABOVE or explained < LOCAL_BELOW or self._is_lasting_only(name):
+                self.behaves.discard(name)
+            elif slope < WAITS_BELOW and slope < -MIN_T * error and explained > WAITS_ABOVE:
+                self.behaves.add(name)
+        return before != self.behaves
+
+    def _is_lasting_only(self, name: str) -> bool:
+        """Whether what changes from step to step surely does not even out what comes late."""
+        told = _line(self._of_changes[name])
+        return told is not None and told[0] - MIN_T * told[1] > LOCAL_ABOVE
+
+
+def _add(sums: dict[str, _Moments], name: str, arrival: Floats, here: Floats) -> None:
+    """A block more: sums of x x, x y, y y and the count, outliers drawn in; earlier ones fade."""
+    known = arrival != 0.0
+    x, y = _drawn_in(arrival[known]), _drawn_in(here[known])
+    # Not "x @ y": for a few thousand numbers a BLAS that starts threads is far slower.
+    new = np.array([(x * x).sum(), (x * y).sum(), (y * y).sum(), float(len(x))])
+    sums[name] = _FADE * sums.get(name, np.zeros(4)) + new
+
+
+def _line(moments: _Moments) -> tuple[float, float, float] | None:
+    """Slope of time over arrival, its standard error, and the part of the variance that it
+    explains; None where too little is known, or arrivals hardly differ."""
+    xx, xy, yy, n = moments
+    if n < 16 or yy <= 0.0 or xx <= MIN_SIZE**2 * yy:
+        return None
+    slope = xy / xx
+    error = float(np.sqrt(max(yy - slope * xy, 0.0) / (n - 1.0) / xx))
+    return slope, error, slope * xy / yy
+
+
+def _drawn_in(values: Floats) -> Floats:
+    """Values no further than 6 typical sizes from 0: one rank must not decide for all."""
+    if len(values) == 0:
+        return values
+    most = _MAX_SPREADS * median_of(np.abs(values))
+    return np.minimum(np.maximum(values, -most), most)
+
+
+def lateness(waited_s: Floats, step_s: Floats, groups: Groups) -> Floats:
+    """How late a rank comes, as a part of the step: (median wait of its peers - own) / step.
+
+    Args:
+        waited_s: (T, R) seconds in waiting sections; NaN if none.
+        step_s: (T, R) seconds of the step.
+
+    Returns:
+        (T, R) positive for a rank that others wait for; logarithmic, as all excesses are.
+    """
+    late = groups.medians(waited_s)[..., groups.code] - waited_s
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.log1p(np.maximum(late / step_s, -0.9)))
+
+
+@dataclass(slots=True)
+class WaitLedger:
+    """Seconds that every device has caused and suffered, since the start, by subject."""
+
+    caused_s: dict[str, float] = field(default_factory=dict)
+    suffered_s: dict[str, float] = field(default_factory=dict)
+
+    def add(self, subjects: list[str], waited_s: Floats, groups: Groups) -> None:
+        """Take one waiting section in.
+
+        For every collective (step and group): who has the smallest time came last, and caused the
+        median of its peers to wait ``median - smallest``; everybody suffered ``own - smallest``.
+
+        Args:
+            subjects: (R,) what the ranks are called, whatever their number.
+            waited_s: (T, R) seconds in the section; NaN if none.
+
+        Cost: O(T R log widest).
+        """
+        gathered = groups.gather(waited_s)
+        lowest = np.fmin.reduce(gathered, axis=-1)
+        cost = groups.medians(waited_s) - lowest
+        suffered = np.nansum(waited_s - lowest[..., groups.code], axis=0)
+        at = np.argmin(np.where(np.isnan(gathered), np.inf, gathered), axis=-1)
+        culprit = groups.members[np.arange(len(groups)), at]
+        counts = np.isfinite(cost) & (groups.size > 1)
+        caused = np.bincount(culprit[counts], cost[counts], minlength=len(subjects) + 1)
+        for totals, values in ((self.caused_s, caused), (self.suffered_s, suffered)):
+            before = map(totals.get, subjects, itertools.repeat(0.0))
+            totals.update(zip(subjects, map(operator.add, before, values.tolist()), strict=False))
+
+    def keep_only(self, subjects: list[str]) -> None:
+        """Forget devices that are no longer in the run."""
+        known = set(subjects)
+        self.caused_s = {k: v for k, v in self.caused_s.items() if k in known}
+        self.suffered_s = {k: v for k, v in self.suffered_s.items() if k in known}
+
+    def state(self) -> dict[str, dict[str, float]]:
+        return {"caused_s": self.caused_s, "suffered_s": self.suffered_s}
+
+    def restore(self, state: dict[str, dict[str, float]]) -> None:
+        self.caused_s = dict(state.get("caused_s", {}))
+        self.suffered_s = dict(state.get("suffered_s", {}))
+
+
+ALIKE = 0.25
+"""Ranks that meet differ from each other by less than this part of what they differ from peers."""
+
+
+class SharedSections:
+    """Which sections the ranks of an inner group go through together; learns by the block."""
+
+    def __init__(self) -> None:
+        self._meeting = WaitDetector()
+
+    def shared(self, late_s: Floats, world: World, carried_from: int | None = None) -> Flags:
+        """(S,) the sections that are shared.
+
+        They are where the ranks of a group take alike, or where what one comes late evens out
+        within the group.
+
+        Args:
+            late_s: (T, R, S) seconds beyond the median of the peers.
+            carried_from: from this section on, what a rank comes late it carries into the next
+                step, as it does where nobody waits at the end of a step; None: it does not.
+
+        Cost: O(T R S log of the group's size), for 2,048 ranks at most.
+        """
+        shared = np.zeros(len(world.sections), bool)
+        if len(world.inner) == world.n_ranks:
+            return shared
+        rows, groups = _some(world.inner)
+        late_s = late_s[:, rows]
+        middle = np.moveaxis(groups.medians(np.moveaxis(late_s, 1, -1)), -1, 1)
+        apart = late_s - middle[:, groups.code]
+        if carried_from is None:
+            self._meeting.observe(apart, world.sections)
+        else:
+            carried_s = np.nansum(apart[:-1, :, carried_from:], axis=2)
+            self._meeting.observe(apart[1:], world.sections, carried_s)
+        for s, section in enumerate(world.sections):
+            known = np.isfinite(apart[..., s])
+            typical = np.median(np.abs(late_s[..., s][known])) if known.any() else 0.0
+            is_alike = known.any() and np.median(np.abs(apart[..., s][known])) < ALIKE * typical
+            shared[s] = bool(is_alike) or section.name in self._meeting.behaves
+        return shared
+
+
+def _some(inner: Groups) -> tuple[Flags, Groups]:
+    """Rows of the first groups, up to 2,048, and these groups."""
+    rows = inner.code < max(1, ENOUGH_RANKS // int(inner.size.max()))
+    return rows, Groups.of(inner.code[rows].tolist())

@@ -1,0 +1,321 @@
+"""The ranks and sections of one attempt, each with its place in the tables of layer 2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from otel_straggler.detect.verdicts.groups import Groups, median_of_rows
+from otel_straggler.model.observation import HOST, Floats, Ints, Section
+from otel_straggler.model.rank import Source
+from otel_straggler.model.step_table import GpuSeconds, StepTable
+from otel_straggler.model.verdict import Cause
+from otel_straggler.semconv import DEFAULT_ROLE
+
+MIN_HOSTS = 3
+
+
+class World:
+    """Grows as ranks and sections appear.
+
+    Attributes:
+        sources: newest description of every rank, in order of appearance.
+        sections: in the order in which they run.
+        peers: who is compared with whom.
+        hosts: ranks by node; a rank without one is a host of its own.
+        inner: ranks that work on the same thing together, in every layer (tensor and context
+            parallel); each alone where nobody told.
+        is_inferred: the peers were found by clustering.
+        doubtful_host: a host that was slow from the start where nobody told the roles, so that it
+            may have other work; -1 if there is none.
+        is_told: somebody said what the ranks do.
+        expected: ranks of the run.
+        on_gpu: any rank told of a GPU.
+        rank_subjects, host_subjects: what verdicts call them.
+        row_of_rank, row_of_host: where they stand.
+    """
+
+    def __init__(self) -> None:
+        self.sources: list[Source] = []
+        self.sections: list[Section] = []
+        self.peers = Groups.of([])
+        self.hosts = Groups.of([])
+        self.inner = Groups.of([])
+        self.is_inferred = False
+        self.doubtful_host = -1
+        self.is_told = False
+        self.expected = 0
+        self.on_gpu = False
+        self.rank_subjects: list[str] = []
+        self.host_subjects: list[str] = []
+        self.row_of_rank: dict[str, int] = {}
+        self.row_of_host: dict[str, int] = {}
+        self._row: dict[int, int] = {}
+        self._column: dict[str, int] = {}
+        self._seen: tuple[Source, ...] = ()
+        self._rows = np.empty(0, np.int64)
+
+    @property
+    def n_ranks(self) -> int:
+        return len(self.sources)
+
+    def meet(self, table: StepTable) -> bool:
+        """Take the names of a table in. True if ranks or peers are others than before, so that
+        what is remembered by row means something else now."""
+        self.expected = table.world_size or self.expected
+        for section in table.sections:
+            if section.name not in self._column:
+                self._column[section.name] = len(self.sections)
+                self.sections.append(section)
+        if table.sources == self._seen:
+            return False
+        changed = self._take_sources(table.sources)
+        self._seen = table.sources
+        self._rows = np.array([self._row[s.rank] for s in table.sources], np.int64)
+        return changed
+
+    def use_inferred(self, groups: Groups) -> None:
+        """Compare within these groups from now on.
+
+        Two groups of which the smaller is one whole host, of several, may as well be a slow host:
+        all are peers then, and the host is in doubt.
+        """
+        self.doubtful_host = self._only_host_of_the_smaller(groups)
+        if self.doubtful_host < 0:
+            self.peers = groups
+            self.is_inferred = len(groups) > 1
+
+    def _only_host_of_the_smaller(self, groups: Groups) -> int:
+        if len(groups) != 2 or len(self.hosts) < MIN_HOSTS:
+            return -1
+        smaller = int(np.argmin(groups.size))
+        hosts = np.unique(self.hosts.code[groups.code == smaller])
+        if len(hosts) != 1 or self.hosts.size[hosts[0]] != groups.size[smaller]:
+            return -1
+        return int(hosts[0])
+
+    def align(self, table: StepTable) -> StepTable:
+        """The table in this world's order; ranks and sections that it lacks are NaN, 0."""
+        columns = np.array([self._column[s.name] for s in table.sections], np.int64)
+        return replace(
+            table,
+            sources=tuple(self.sources),
+            sections=tuple(self.sections),
+            seconds=self._spread(table.seconds, columns, np.nan),
+            runs=self._spread(table.runs, columns, 0),
+            run_cv=self._spread(table.run_cv[None], columns, np.nan)[0],
+            tokens=self._spread_rows(table.tokens, np.nan),
+            start_ns=self._spread_rows(table.start_ns, 0),
+            end_ns=self._spread_rows(table.end_ns, 0),
+            gpu=None if table.gpu is None else self._spread_gpu(table.gpu, columns),
+        )
+
+    def _take_sources(self, sources: tuple[Source, ...]) -> bool:
+        changed = False
+        for source in sources:
+            row = self._row.setdefault(source.rank, len(self.sources))
+            if row == len(self.sources):
+                self.sources.append(source)
+                changed = True
+            elif self.sources[row] != source:
+                changed |= _place(self.sources[row]) != _place(source)
+                self.sources[row] = source
+            self.on_gpu |= source.reports_gpu
+        if changed:
+            self.peers = peer_groups(self.sources)
+            self.is_told = is_told(self.sources)
+            self.inner = Groups.of([inner_key(source) for source in self.sources])
+            self.is_inferred = False
+            self.doubtful_host = -1
+            nodes = [source.node or f"rank {source.rank}" for source in self.sources]
+            self.hosts = Groups.of(nodes)
+            group = self.sources[0].group
+            self.rank_subjects = [rank_subject(source) for source in self.sources]
+            self.host_subjects = [host_subject(group, str(node)) for node in self.hosts.keys]
+            self.row_of_rank = {name: row for row, name in enumerate(self.rank_subjects)}
+            self.row_of_host = {name: row for row, name in enumerate(self.host_subjects)}
+        return changed
+
+    def _is_in_order(self, columns: Ints) -> bool:
+        return (
+            len(self._rows) == self.n_ranks
+            and len(columns) == len(self.sections)
+            and bool((self._rows == np.arange(self.n_ranks)).all())
+            and bool((columns == np.arange(len(columns))).all())
+        )
+
+    def _spread(self, values: npt.NDArray[Any], columns: Ints, filler: float) -> npt.NDArray[Any]:
+        if self._is_in_order(columns):
+            return values
+        shape = (len(values), self.n_ranks, len(self.sections))
+        spread = np.full(shape, filler, values.dtype)
+        spread[:, self._rows[:, None], columns[None, :]] = values
+        return spread
+
+    def _spread_gpu(self, gpu: GpuSeconds, columns: Ints) -> GpuSeconds:
+        return GpuSeconds(
+            self._spread(gpu.basis, columns, HOST),
+            self._spread(gpu.own_s, columns, np.nan),
+            self._spread(gpu.nccl_s, columns, np.nan),
+        )
+
+    def _spread_rows(self, values: npt.NDArray[Any], filler: float) -> npt.NDArray[Any]:
+        if len(self._rows) == self.n_ranks and bool((np.diff(self._rows) == 1).all()):
+            return values
+        spread = np.full((len(values), self.n_ranks), filler, values.dtype)
+        spread[:, self._rows] = values
+        return spread
+
+
+def _place(source: Source) -> tuple[object, ...]:
+    """What decides with whom a rank is compared, and what its memory belongs to."""
+    return source.role, source.parallel, source.node, source.device, source.local_rank
+
+
+MIN_GAP = 0.10
+"""Roles that nobody told must lie so far apart (10 %) to be told apart."""
+MIN_CLUSTER = 3
+INNER = ("tensor", "context")
+
+
+def peer_groups(sources: Sequence[Source]) -> Groups:
+    """Groups of ranks with the same role and the same indices but the data-parallel one."""
+    return Groups.of([peer_key(source) for source in sources])
+
+
+def peer_key(source: Source) -> tuple[str, tuple[tuple[str, int], ...]]:
+    """What peers have in common.
+
+    >>> peer_key(Source(run_id="r", rank=9, parallel=(("data", 1), ("pipeline", 3))))
+    ('default', (('pipeline', 3),))
+    """
+    return source.role, tuple(sorted([pair for pair in source.parallel if pair[0] != "data"]))
+
+
+def inner_key(source: Source) -> tuple[object, ...]:
+    """What ranks have in common that split the same layers among them: all but the tensor and the
+    context index. Ranks that tell neither share nothing.
+
+    >>> inner_key(Source(run_id="r", rank=9, parallel=(("data", 1), ("tensor", 3))))
+    ('default', (('data', 1),))
+    >>> inner_key(Source(run_id="r", rank=9, parallel=(("data", 1),)))
+    ('rank', 9)
+    """
+    outer = [pair for pair in source.parallel if pair[0] not in INNER]
+    if len(outer) == len(source.parallel):
+        return "rank", source.rank
+    return source.role, tuple(sorted(outer))
+
+
+def describe_peers(key: tuple[str, tuple[tuple[str, int], ...]]) -> str:
+    """A peer group in words.
+
+    >>> describe_peers(("default", (("pipeline", 3),))), describe_peers(("actor", ()))
+    ('pipeline 3', 'actor')
+    """
+    role, indices = key
+    words = [f"{name} {index}" for name, index in indices]
+    return ", ".join(words if role == DEFAULT_ROLE and words else [role, *words])
+
+
+def is_told(sources: Sequence[Source]) -> bool:
+    """Whether anybody said what the ranks do."""
+    return any(source.parallel or source.role != DEFAULT_ROLE for source in sources)
+
+
+def inferred_groups(log_seconds: Floats, noise: float) -> Groups:
+    """Roles by clustering, where nobody told them.
+
+    A section splits the ranks where their sorted times leave a gap of at least 10 % and 6 times
+    the noise, and both sides have 3 ranks or more; a rank or two that stand apart are suspects and
+    no role. Ranks are peers if no section splits them.
+
+    Args:
+        log_seconds: (R, C) log of the median time per step; not finite where a rank ran nothing.
+        noise: standard error of ``log_seconds``.
+
+    Cost: O(C R log R).
+
+    >>> times = np.log([[1.0], [1.01], [0.99], [1.5], [1.51], [1.49], [9.0]])
+    >>> inferred_groups(times, 0.01).code.tolist()
+    [0, 0, 0, 1, 1, 1, 1]
+    """
+    gap = max(MIN_GAP, 6.0 * noise)
+    log_seconds = np.where(np.isfinite(log_seconds), log_seconds, np.nan)
+    label = np.zeros(len(log_seconds), np.int64)
+    for column in log_seconds.T:
+        part = _parts(column, gap)
+        label = np.unique(label * (int(part.max(initial=0)) + 1) + part, return_inverse=True)[1]
+    return _without_small(label, log_seconds)
+
+
+def _parts(column: Floats, gap: float) -> Ints:
+    """(R,) number of the part between gaps; NaN goes with the lowest part."""
+    order = np.argsort(np.where(np.isnan(column), -np.inf, column), kind="stable")
+    ordered = column[order]
+    part = np.zeros(len(column), np.int64)
+    cuts = np.flatnonzero(np.diff(ordered) >= gap) + 1
+    bounds, last = [], 0
+    for cut in cuts.tolist():
+        if cut - last >= MIN_CLUSTER and len(column) - cut >= MIN_CLUSTER:
+            bounds.append(cut)
+            last = cut
+    for number, cut in enumerate(bounds, 1):
+        part[order[cut:]] = number
+    return part
+
+
+def _without_small(label: Ints, log_seconds: Floats) -> Groups:
+    """Ranks of clusters that are too small go to the cluster whose times are nearest."""
+    size = np.bincount(label)
+    large = np.flatnonzero(size >= MIN_CLUSTER)
+    if len(large) == 0:
+        return Groups.of([(DEFAULT_ROLE, ())] * len(label))
+    centre = np.array([median_of_rows(log_seconds[label == code]) for code in large])
+    for row in np.flatnonzero(size[label] < MIN_CLUSTER).tolist():
+        apart = np.nan_to_num(np.abs(centre - log_seconds[row]), nan=0.0).sum(axis=1)
+        label[row] = large[int(np.argmin(apart))]
+    names = {int(code): f"inferred {n}" for n, code in enumerate(large, 1)}
+    if len(names) == 1:
+        names = dict.fromkeys(names, DEFAULT_ROLE)
+    return Groups.of([(names[code], ()) for code in label.tolist()])
+
+
+def rank_subject(source: Source) -> str:
+    """The device rather than the rank number, which an elastic restart may give to another.
+
+    >>> rank_subject(Source(run_id="r", rank=9, node="node-1", local_rank=1))
+    'rank/node-1/1'
+    >>> rank_subject(Source(run_id="r", rank=9, group="critic"))
+    'critic:rank/9'
+    """
+    device = source.device or (str(source.local_rank) if source.local_rank >= 0 else "")
+    name = f"{source.node}/{device}" if source.node and device else f"{source.rank}"
+    return _in_group(source.group, f"rank/{name}")
+
+
+def host_subject(group: str, node: str) -> str:
+    return _in_group(group, f"host/{node}")
+
+
+def role_subject(group: str, role: str, cause: Cause) -> str:
+    return _in_group(group, f"role/{role}/{cause}")
+
+
+def run_subject(group: str, cause: Cause) -> str:
+    return _in_group(group, f"run/{cause}")
+
+
+def _in_group(group: str, name: str) -> str:
+    return f"{group}:{name}" if group else name
+
+
+def cause_of_section(section: Section | None) -> Cause:
+    """What a rank that loses its time there suffers from, by the kind of the section."""
+    if section is None or section.kind == "compute":
+        return "slow_gpu"
+    return "slow_host"

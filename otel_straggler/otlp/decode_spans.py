@@ -1,0 +1,270 @@
+"""OTLP trace requests -> columns that can be scored, and what became of every span.
+
+A bad span never raises: it is counted under its reason, and the others go on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from functools import partial
+from struct import Struct
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from otel_straggler import native, semconv
+from otel_straggler.errors import InputError
+from otel_straggler.model.observation import (
+    HOST,
+    NO_KERNEL,
+    NO_SEQ,
+    Floats,
+    GpuTimes,
+    Ints,
+    ObservationBatch,
+    Section,
+)
+from otel_straggler.model.rank import Source
+from otel_straggler.otlp.decode_json import message_from_json
+from otel_straggler.otlp.folded_spans import FoldedSpan, folded_span, unfold
+from otel_straggler.otlp.identity import (
+    Aliases,
+    Resource,
+    Resources,
+    as_int,
+    as_size,
+)
+from otel_straggler.otlp.native_scan import NativeDecoder, SpanCases, can_scan
+from otel_straggler.otlp.span_rules import (
+    BAD_FOLD,
+    BAD_ID,
+    ROW,
+    Attributes,
+    DecodedSpans,
+    Keys,
+    Progress,
+    SectionKey,
+    SpanNames,
+    gpu_numbers,
+    outcome_of_times,
+    section_of,
+    shape_of,
+    step_of,
+)
+
+
+class SpanDecoder:
+    """Decodes trace requests; safe to use from several threads.
+
+    Args:
+        aliases, names: what attributes and names of spans mean.
+        extension: the extension module; None leaves all to protobuf's parser, with the same result.
+    """
+
+    def __init__(
+        self,
+        aliases: Aliases | None = None,
+        names: SpanNames | None = None,
+        extension: ModuleType | None = native.NATIVE,
+    ) -> None:
+        self._keys = Keys.of(aliases or Aliases(), names or SpanNames())
+        self._resources = Resources(self._keys.aliases)
+        self._native: NativeDecoder[DecodedSpans] | None = None
+        if extension is not None and can_scan(self._keys):
+            self._native = NativeDecoder(partial(SpanCases, extension, self._keys, self._resources))
+
+    def decode(self, body: bytes) -> DecodedSpans:
+        """Decode binary protobuf.
+
+        Raises:
+            InputError: the body is not an ``ExportTraceServiceRequest``.
+        """
+        try:
+            decoded = self._native.decode(body) if self._native is not None else None
+            return decoded or self._decode(ExportTraceServiceRequest.FromString(body))
+        except DecodeError as error:
+            msg = f"body: not an ExportTraceServiceRequest in protobuf: {error}"
+            raise InputError(msg) from error
+
+    def decode_json(self, body: bytes) -> DecodedSpans:
+        """Decode OTLP-JSON.
+
+        Raises:
+            InputError: the body is not an ``ExportTraceServiceRequest``.
+        """
+        return self._decode(message_from_json(body, ExportTraceServiceRequest))
+
+    def _decode(self, request: Any) -> DecodedSpans:
+        rows = Rows(self._keys)
+        for resource_spans in request.resource_spans:
+            resource = self._resources.read(resource_spans.resource)
+            for scope_spans in resource_spans.scope_spans:
+                is_own = scope_spans.scope.name == semconv.SCOPE_NAME
+                for span in scope_spans.spans:
+                    rows.add(span, resource, is_own=is_own)
+        return rows.build()
+
+
+_NO_TRACE = bytes(16)
+_NO_SPAN = bytes(8)
+_IDS = Struct("<QQQ")
+_MASK = 2**64 - 1
+_MIX = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93)
+
+
+class Rows:
+    """The spans of one request, in the order in which they came."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self._lines: list[tuple[int, int, int, int, int, int]] = []
+        self._work: list[tuple[float, float, float, float, float]] = []
+        self._folded: dict[int, FoldedSpan] = {}
+        self._refused_gpu_times = 0
+        self._sources: dict[Source, int] = {}
+        self._section_codes: dict[SectionKey, int] = {}
+        self._sections: dict[Section, int] = {}
+        self._outcomes: Counter[str] = Counter()
+        self._progress: dict[Source, Progress] = {}
+
+    def add(self, span: Any, resource: Resource, *, is_own: bool) -> None:
+        """Decode one protobuf ``Span``."""
+        self._outcomes[self._add(span, resource, is_own)] += 1
+
+    def _add(self, span: Any, resource: Resource, is_own: bool) -> str:
+        trace_id: bytes = span.trace_id
+        span_id: bytes = span.span_id
+        if len(trace_id) != 16 or len(span_id) != 8 or trace_id == _NO_TRACE or span_id == _NO_SPAN:
+            return BAD_ID
+        found = self._keys.find(span)
+        identity = self._keys.who(resource, found)
+        if identity.source is None:
+            return identity.outcome
+        start_ns: int = span.start_time_unix_nano
+        end_ns: int = span.end_time_unix_nano
+        outcome = outcome_of_times(start_ns, end_ns)
+        if outcome:
+            return outcome
+        step = step_of(found, self._keys)
+        self._record_progress(identity.source, step, end_ns)
+        key, outcome = shape_of(span, found, self._keys, is_own=is_own)
+        if key is None:
+            return outcome
+        seq = as_int(found.get(semconv.SEQ))
+        if seq is None:
+            seq = mix_ids(trace_id, span_id)
+        code = self._sources.setdefault(identity.source, len(self._sources))
+        section = self._section(key)
+        length_ns, runs = end_ns - start_ns, 1
+        if semconv.FOLD_COUNT in found:
+            folded = folded_span(found, _sketch_of(span), start_ns, end_ns)
+            if folded is None:
+                return BAD_FOLD
+            self._folded[len(self._lines)] = folded
+            length_ns, runs = folded.sum_ns, folded.runs
+        self._lines.append((code, section, step, start_ns, end_ns, seq))
+        self._work.append(self._work_of(found, length_ns, runs))
+        return ROW
+
+    def _work_of(
+        self, found: Attributes, length_ns: int, runs: int
+    ) -> tuple[float, float, float, float, float]:
+        """Tokens, basis and GPU times of a row: an equal part of what its span sums up."""
+        tokens = as_size(found.get(semconv.TOKENS))
+        size = math.nan if tokens is None else tokens / runs
+        gpu = gpu_numbers(found, length_ns)
+        if gpu is None:
+            return size, HOST, math.nan, math.nan, math.nan
+        self._refused_gpu_times += gpu.refused
+        return size, gpu.basis, gpu.busy_ns / runs, gpu.nccl_ns / runs, gpu.kernel_ns / runs
+
+    def _record_progress(self, source: Source, step: int, end_ns: int) -> None:
+        progress = self._progress.get(source)
+        if progress is None:
+            progress = self._progress[source] = Progress()
+        if step > progress.step:
+            progress.step = step
+        if end_ns > progress.end_ns:
+            progress.end_ns = end_ns
+
+    def _section(self, key: SectionKey) -> int:
+        code = self._section_codes.get(key)
+        if code is None:
+            code = self._sections.setdefault(section_of(*key), len(self._sections))
+            self._section_codes[key] = code
+        return code
+
+    def build(self) -> DecodedSpans:
+        """Columns of all spans added; called once."""
+        lines = np.array(self._lines, np.int64).reshape(-1, 6)
+        work = np.array(self._work, np.float64).reshape(-1, 5)
+        if self._folded:
+            lines, work = self._unfold(lines, work)
+        source, section, step, start_ns, end_ns, seq = lines.T
+        batch = ObservationBatch(
+            sources=tuple(self._sources),
+            sections=tuple(self._sections),
+            source=source.astype(np.int32),
+            section=section.astype(np.int32),
+            kernel=np.full(len(lines), NO_KERNEL, np.int32),
+            step=step.copy(),
+            start_ns=start_ns.copy(),
+            duration_s=(end_ns - start_ns) * 1e-9,
+            seq=seq.copy(),
+            tokens=None if np.isnan(work[:, 0]).all() else work[:, 0].copy(),
+            gpu=_gpu_times(work[:, 1:]),
+        )
+        return DecodedSpans(
+            batch=batch,
+            outcomes={outcome: spans for outcome, spans in self._outcomes.items() if spans},
+            progress=self._progress,
+            refused_gpu_times=self._refused_gpu_times,
+        )
+
+    def _unfold(self, lines: Ints, work: Floats) -> tuple[Ints, Floats]:
+        """A line for every execution of a folded span, in its place; none if its sketch is bad."""
+        folded = np.array(list(self._folded), np.int64)
+        runs = unfold(list(self._folded.values()))
+        repeats = np.ones(len(lines), np.int64)
+        repeats[folded] = np.bincount(runs.owner, minlength=len(folded))
+        bad = int((repeats == 0).sum())
+        self._outcomes[ROW] -= bad
+        self._outcomes[BAD_FOLD] += bad
+        is_folded = np.repeat(np.isin(np.arange(len(lines)), folded), repeats)
+        lines = np.repeat(lines, repeats, axis=0)
+        lines[is_folded, 3] = runs.start_ns
+        lines[is_folded, 4] = runs.start_ns + runs.length_ns
+        lines[is_folded, 5] += runs.place
+        return lines, np.repeat(work, repeats, axis=0)
+
+
+def _gpu_times(columns: Floats) -> GpuTimes | None:
+    """Of (n, 4) basis and nanoseconds; None if all rows go by the host's clock."""
+    basis = columns[:, 0].astype(np.uint8)
+    busy_s, nccl_s, kernel_s = (1e-9 * columns[:, 1:]).T.copy()
+    return GpuTimes(basis, busy_s, nccl_s, kernel_s) if basis.any() else None
+
+
+def mix_ids(trace_id: bytes, span_id: bytes) -> int:
+    """A number for a span without one, out of its ids: the same in every delivery of it.
+
+    >>> mix_ids(bytes(15) + b"a", bytes(7) + b"b") == mix_ids(bytes(15) + b"a", bytes(7) + b"c")
+    False
+    """
+    low, high, span = _IDS.unpack(trace_id + span_id)
+    mixed = (low * _MIX[0] ^ high * _MIX[1] ^ span * _MIX[2]) & _MASK
+    mixed ^= mixed >> 32
+    signed: int = mixed - (mixed >> 63 << 64)
+    return signed if signed != NO_SEQ else 0
+
+
+def _sketch_of(span: Any) -> bytes:
+    for pair in span.attributes:
+        if pair.key == semconv.FOLD_SKETCH:
+            sketch: bytes = pair.value.bytes_value
+            return sketch
+    return b""

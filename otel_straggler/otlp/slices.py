@@ -1,0 +1,393 @@
+"""Trace requests cut at their spans, and put together again from the spans that are kept.
+
+Nothing is encoded anew but the lengths around what is left: spans, resources, scopes and whatever
+else stands beside them are the bytes that came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otel_straggler.errors import InputError
+from otel_straggler.model.rank import Source
+from otel_straggler.otlp.identity import Aliases, Resource, Resources
+from otel_straggler.otlp.span_rules import Keys, SpanNames
+
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+Bools = npt.NDArray[np.bool_]
+
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+_RESOURCE_SPANS, _RESOURCE, _SCOPE_SPANS, _SPANS = 1, 1, 2, 2
+_SPAN_TAG = _SPANS << 3 | _LENGTH
+_MIN_BYTES_AT_ONCE = 2_048
+"""Of a scope; a smaller one is cut faster span by span."""
+_TRACE_ID_HEAD = 0x0A, 0x10
+"""How a span begins that names its trace first, as nearly all do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeSlice:
+    """The spans of one scope.
+
+    Attributes:
+        resource: index of the resource they belong to.
+        head, tail: the other fields of the scope's message, as they came: those before the first
+            span, and all others.
+        begins: where each span's field begins; its tag and length included.
+        contents: where each span itself begins.
+        ends: where it ends.
+    """
+
+    resource: int
+    head: bytes
+    tail: bytes
+    begins: Ints
+    contents: Ints
+    ends: Ints
+
+    def __len__(self) -> int:
+        """Spans."""
+        return len(self.begins)
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """One ``ExportTraceServiceRequest``, cut.
+
+    Attributes:
+        body: the request.
+        heads, tails: of each ``ResourceSpans``, its fields but the scopes, as they came: those
+            before the first scope, and all others.
+        resources: of each, the message ``Resource``; the last where there are several.
+        scopes: in the order in which they came.
+    """
+
+    body: bytes
+    heads: list[bytes]
+    tails: list[bytes]
+    resources: list[bytes]
+    scopes: list[ScopeSlice]
+
+    def __len__(self) -> int:
+        """Spans."""
+        return sum(map(len, self.scopes))
+
+    def traces_of(self, scope: ScopeSlice) -> Words:
+        """(n, 2) trace ids as two big-endian words; 0 for a span without a proper one.
+
+        Cost: O(spans), a few array operations if all spans begin with their trace id.
+        """
+        return _trace_words(self.body, scope)
+
+    def rebuild(self, kept: Iterable[Bools]) -> bytes:
+        """A request with the spans that are ``kept``, a mask for every scope; empty if none is.
+
+        Scopes and resources of which no span is kept are left out.
+        """
+        by_resource: dict[int, list[bytes]] = {}
+        for scope, mask in zip(self.scopes, kept, strict=True):
+            if mask.any():
+                content = scope.head + self._spans_of(scope, mask) + scope.tail
+                by_resource.setdefault(scope.resource, []).append(_field(_SCOPE_SPANS, content))
+        return b"".join(
+            _field(_RESOURCE_SPANS, self.heads[number] + b"".join(scopes) + self.tails[number])
+            for number, scopes in by_resource.items()
+        )
+
+    def _spans_of(self, scope: ScopeSlice, mask: Bools) -> bytes:
+        begins, ends = scope.begins[mask].tolist(), scope.ends[mask].tolist()
+        return b"".join([self.body[a:b] for a, b in zip(begins, ends, strict=True)])
+
+
+def slices_of(body: bytes) -> Slices:
+    """Cut a request in binary protobuf.
+
+    A field of an unusual kind (a group) makes the request be encoded anew once, by protobuf.
+
+    Raises:
+        InputError: it is no ``ExportTraceServiceRequest``.
+    """
+    try:
+        return _cut(body)
+    except UnfamiliarError:
+        pass
+    try:
+        request = ExportTraceServiceRequest.FromString(body)
+        request.DiscardUnknownFields()
+        return _cut(request.SerializeToString())
+    except (DecodeError, UnfamiliarError) as error:
+        raise InputError(f"body: not an ExportTraceServiceRequest in protobuf: {error}") from error
+
+
+def _cut(body: bytes) -> Slices:
+    slices = Slices(body, [], [], [], [])
+    for outer in _fields_of(body, 0, len(body)):
+        if outer.number == _RESOURCE_SPANS and outer.wire_type == _LENGTH:
+            _cut_resource(slices, outer.begin, outer.end)
+    return slices
+
+
+def _cut_resource(slices: Slices, begin: int, end: int) -> None:
+    body, number = slices.body, len(slices.resources)
+    resource = b""
+    head: list[bytes] = []
+    tail: list[bytes] = []
+    rest, at = head, begin
+    for field in _fields_of(body, begin, end):
+        if (field.number, field.wire_type) == (_SCOPE_SPANS, _LENGTH):
+            rest = tail
+            slices.scopes.append(_cut_scope(body, number, field.begin, field.end))
+        else:
+            rest.append(body[at : field.end])
+            if (field.number, field.wire_type) == (_RESOURCE, _LENGTH):
+                resource = body[field.begin : field.end]
+        at = field.end
+    slices.heads.append(b"".join(head))
+    slices.tails.append(b"".join(tail))
+    slices.resources.append(resource)
+
+
+def _cut_scope(body: bytes, resource: int, begin: int, end: int) -> ScopeSlice:
+    if end - begin >= _MIN_BYTES_AT_ONCE:
+        found = _cut_at_once(body, resource, begin, end)
+        if found is not None:
+            return found
+    return _cut_one_by_one(body, resource, begin, end)
+
+
+def _cut_at_once(body: bytes, resource: int, begin: int, end: int) -> ScopeSlice | None:
+    """The same with NumPy: where something like a span that names its trace first may begin is
+    guessed from four bytes. The guesses are right if every one ends where the next one begins, and
+    the fields before the first and after the last can be read; None if not."""
+    data = np.frombuffer(body, np.uint8, end - begin, begin)
+    at = np.flatnonzero((data[:-1] == _TRACE_ID_HEAD[0]) & (data[1:] == _TRACE_ID_HEAD[1]))
+    at = at[at >= 3]
+    low, high = data[at - 2].astype(np.int64), data[at - 1].astype(np.int64)
+    is_long = (data[at - 3] == _SPAN_TAG) & (low >= 0x80) & (high < 0x80)
+    is_short = ~is_long & (low == _SPAN_TAG) & (high < 0x80)
+    sizes = np.where(is_long, low & 0x7F | high << 7, high)
+    begins = at - np.where(is_long, 3, 2)
+    is_span = is_long | is_short
+    begins, contents, sizes = begins[is_span], at[is_span], sizes[is_span]
+    if not len(begins):
+        return None
+    ends = contents + sizes
+    if (ends[:-1] != begins[1:]).any() or ends[-1] > end - begin:
+        return None
+    first, last = begin + int(begins[0]), begin + int(ends[-1])
+    for field in (*_fields_of(body, begin, first), *_fields_of(body, last, end)):
+        if (field.number, field.wire_type) == (_SPANS, _LENGTH):
+            return None
+    head, tail = body[begin:first], body[last:end]
+    return ScopeSlice(resource, head, tail, begins + begin, contents + begin, ends + begin)
+
+
+def _cut_one_by_one(body: bytes, resource: int, begin: int, end: int) -> ScopeSlice:
+    head: list[bytes] = []
+    tail: list[bytes] = []
+    begins: list[int] = []
+    contents: list[int] = []
+    rest, at = head, begin
+    while at < end:
+        if body[at] == _SPAN_TAG:  # nearly always, with a size of two bytes: read it in line
+            low, high = body[at + 1 : at + 3] if at + 3 <= end else (0x80, 0x80)
+            if low >= 0x80 > high:
+                size, content = low & 0x7F | high << 7, at + 3
+            else:
+                size, content = _varint_at(body, at + 1, end)
+            begins.append(at)
+            contents.append(content)
+            rest, at = tail, content + size
+            continue
+        field = next(_fields_of(body, at, end))
+        if (field.number, field.wire_type) == (_SPANS, _LENGTH):
+            begins.append(at)
+            contents.append(field.begin)
+            rest = tail
+        else:
+            rest.append(body[at : field.end])
+            begins.append(-1)  # no span: its place is the end of the span before it
+            contents.append(at)
+        at = field.end
+    if at != end:
+        raise UnfamiliarError
+    return _scope_slice(resource, (head, tail), begins, contents, end)
+
+
+def _scope_slice(
+    resource: int,
+    rest: tuple[list[bytes], list[bytes]],
+    begins: list[int],
+    contents: list[int],
+    end: int,
+) -> ScopeSlice:
+    """Every field ends where the next one begins."""
+    starts, inner = np.array(begins, np.int64), np.array(contents, np.int64)
+    is_span = starts >= 0
+    starts[~is_span] = inner[~is_span]
+    ends = np.append(starts[1:], end)
+    if not is_span.all():
+        starts, inner, ends = starts[is_span], inner[is_span], ends[is_span]
+    head, tail = map(b"".join, rest)
+    return ScopeSlice(resource, head, tail, starts, inner, ends)
+
+
+def _trace_words(body: bytes, scope: ScopeSlice) -> Words:
+    words = np.zeros((len(scope), 2), np.uint64)
+    data = np.frombuffer(body, np.uint8)
+    contents = scope.contents
+    usual = scope.ends - contents >= len(_TRACE_ID_HEAD) + 16
+    at = contents[usual]
+    heads = (data[at] == _TRACE_ID_HEAD[0]) & (data[at + 1] == _TRACE_ID_HEAD[1])
+    usual[usual] = heads
+    at = contents[usual] + len(_TRACE_ID_HEAD)
+    if len(at):
+        everywhere: npt.NDArray[np.uint8] = np.ndarray(
+            (len(body) - 15, 16), np.uint8, body, strides=(1, 1)
+        )
+        words[usual] = everywhere[at].view(">u8")
+    for number in np.flatnonzero(~usual).tolist():
+        words[number] = _parsed_words(body[contents[number] : scope.ends[number]])
+    return words
+
+
+def _parsed_words(span: bytes) -> tuple[int, int]:
+    try:
+        trace_id: bytes = Span.FromString(span).trace_id
+    except DecodeError:
+        return 0, 0
+    if len(trace_id) != 16:
+        return 0, 0
+    return int.from_bytes(trace_id[:8], "big"), int.from_bytes(trace_id[8:], "big")
+
+
+# --- fields of a message ----------------------------------------------------------------------
+
+
+class UnfamiliarError(ValueError):
+    """Raised for bytes that cannot be cut; protobuf decides what they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a message: its number and wire type, and where its content stands."""
+
+    number: int
+    wire_type: int
+    begin: int
+    end: int
+
+
+def _fields_of(data: bytes, begin: int, end: int) -> Iterator[Field]:
+    """The fields of a message, in order.
+
+    >>> [(f.number, f.begin, f.end) for f in _fields_of(bytes.fromhex("0a0161 1001"), 0, 5)]
+    [(1, 2, 3), (2, 4, 5)]
+
+    Raises:
+        UnfamiliarError: truncated, or of a wire type that OTLP does not use.
+    """
+    at = begin
+    while at < end:
+        tag, at = _varint_at(data, at, end)
+        wire_type = tag & 7
+        content = at
+        if wire_type == _LENGTH:
+            size, content = _varint_at(data, at, end)
+            at = content + size
+        elif wire_type == _VARINT:
+            _, at = _varint_at(data, at, end)
+        elif wire_type == _FIXED64:
+            at += 8
+        elif wire_type == _FIXED32:
+            at += 4
+        else:
+            raise UnfamiliarError
+        if at > end or tag < 8:
+            raise UnfamiliarError
+        yield Field(tag >> 3, wire_type, content, at)
+
+
+def _varint_at(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """The varint at ``at`` and where it ends."""
+    value = shift = 0
+    while at < end and shift < 63:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise UnfamiliarError
+
+
+def _field(number: int, content: bytes) -> bytes:
+    head = bytearray((number << 3 | _LENGTH,))
+    size = len(content)
+    while size >= 0x80:
+        head.append(size & 0x7F | 0x80)
+        size >>= 7
+    head.append(size)
+    return bytes(head) + content
+
+
+class SpanOwners:
+    """Tells the spans of some sources apart; safe to use from one thread."""
+
+    def __init__(self, aliases: Aliases | None = None) -> None:
+        self._keys = Keys.of(aliases or Aliases(), SpanNames())
+        self._resources = Resources(self._keys.aliases)
+        self._marks = _shortest(self._keys.identity)
+
+    def source_of(self, resource: bytes) -> Source | None:
+        """Who sent, as far as a resource tells."""
+        try:
+            return self._resources.read_bytes(resource).identity.source
+        except DecodeError:
+            return None
+
+    def of(self, slices: Slices, scope: ScopeSlice, is_wanted: Callable[[Source], bool]) -> Bools:
+        """Which spans of a scope are of a source that is wanted.
+
+        Cost: one search per key through the bytes of the scope; only where the spans themselves
+        say who sent them they are decoded one by one.
+        """
+        try:
+            resource = self._resources.read_bytes(slices.resources[scope.resource])
+        except DecodeError:
+            return np.zeros(len(scope), bool)
+        if not len(scope) or not self._tell_themselves(slices.body, scope):
+            source = resource.identity.source
+            return np.full(len(scope), source is not None and is_wanted(source))
+        spans = zip(scope.contents.tolist(), scope.ends.tolist(), strict=True)
+        owners = (self._owner(slices.body[a:b], resource) for a, b in spans)
+        return np.array([o is not None and is_wanted(o) for o in owners], bool)
+
+    def _tell_themselves(self, body: bytes, scope: ScopeSlice) -> bool:
+        begin, end = int(scope.begins[0]), int(scope.ends[-1])
+        return any(body.find(mark, begin, end) >= 0 for mark in self._marks)
+
+    def _owner(self, content: bytes, resource: Resource) -> Source | None:
+        try:
+            found = self._keys.find(Span.FromString(content))
+        except DecodeError:
+            return None
+        return self._keys.who(resource, found).source
+
+
+def _shortest(keys: frozenset[str]) -> tuple[bytes, ...]:
+    """Keys that are in none of the others: where they are not, no other is.
+
+    >>> _shortest(frozenset({"rank", "training.rank", "group"}))
+    (b'group', b'rank')
+    """
+    kept = (key for key in keys if not any(o != key and o in key for o in keys))
+    return tuple(sorted(key.encode() for key in kept))
