@@ -31,6 +31,7 @@ import pytest
 
 from benchmarks.alert_delay import servers
 from otel_straggler import semconv
+from otel_straggler.collector.metrics.families import labels
 from otel_straggler.demo.processes import Collector
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
