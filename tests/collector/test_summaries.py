@@ -37,7 +37,6 @@ class Runs:
 
     def __init__(self) -> None:
         self.store = RunStore()
-        self._versions: dict[str, tuple[str, int]] = {}
 
     def summaries(self, **states: str) -> list[Summary]:
         """Of one run for each name, heard of at 5."""
@@ -47,11 +46,8 @@ class Runs:
 
     def _view(self, name: str, state: str) -> RunView:
         self.store.run(name)
-        before, version = self._versions.get(name, ("", 0))
-        self._versions[name] = state, version + (state != before)
         return RunView(
             run_id=name,
-            version=self._versions[name][1],
             now_s=10.0,
             jobs={"": "job"},
             worlds={"": WorldStatus(attempt=0, touched_at_s=5.0)},

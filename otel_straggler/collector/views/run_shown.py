@@ -19,14 +19,14 @@ class RunShown:
     Attributes:
         version: of the newest view; see :class:`RunView`.
         content: what it showed.
-        summarized: the version that the history was given last.
+        summarized: the progress that the history was given last.
         windows: those of the newest view, with what was made of them.
         newest_scores: what alerts look at; None after scores have changed.
     """
 
     version: int = 0
     content: object = None
-    summarized: int = 0
+    summarized: object = None
     windows: tuple[WindowView, ...] = ()
     newest_scores: dict[str, NewestScores] | None = None
     _series: dict[str, tuple[object, Families]] = field(default_factory=dict)

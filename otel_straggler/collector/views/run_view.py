@@ -128,6 +128,15 @@ class RunView:
             int(self.now_s / _SENTENCE_S) if hangs else 0,
         )
 
+    def progress(self) -> tuple[object, ...]:
+        """Another one whenever ranks report anything, or something is detected about them."""
+        return (
+            [(group, w.attempt, w.touched_at_s) for group, w in self.worlds.items()],
+            [(found.state, found.since_s) for found in self.found.values()],
+            self.windows,
+            len(self.judged.changes),
+        )
+
     def listed(self) -> tuple[object, ...]:
         """Another one whenever its entry in the list of runs is, but for when it was heard of."""
         return (

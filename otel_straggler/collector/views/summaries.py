@@ -23,9 +23,10 @@ def new_summaries(runs: Mapping[str, Run], snapshot: Snapshot) -> list[Summary]:
     summaries: list[Summary] = []
     for view in snapshot.runs.values():
         run = runs.get(view.run_id)
-        is_new = run is None or run.shown.summarized != view.version
+        progress = view.progress()
+        is_new = run is None or run.shown.summarized != progress
         if run is not None:
-            run.shown.summarized = view.version
+            run.shown.summarized = progress
         for group in view.groups:
             state = view.found[group].state if group in view.found else ""
             if state != _GIVEN_UP and (is_new or state in HANGS):
