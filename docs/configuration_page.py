@@ -15,22 +15,22 @@ from described import Undescribed, code, defaults_of, described, table, unit_of
 
 from otel_straggler import configure
 from otel_straggler.cli.collector import load_settings
-from otel_straggler.client.configuration import Arguments, resolve_settings
-from otel_straggler.client.variables import (
+from otel_straggler.client.settings import resolve_settings
+from otel_straggler.collector.settings import CollectorSettings
+from otel_straggler.config import (
     OF_ARGUMENTS,
     OF_DETECTOR,
     OF_PROCESS,
     WITHOUT_ARGUMENT,
-    Order,
-    Variable,
+    ClientSettings,
+    Endpoint,
     all_variables,
 )
-from otel_straggler.collector.settings import CollectorSettings
-from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.detector import Detector
 from otel_straggler.errors import ConfigError
+from otel_straggler.setting import Setting, Variable
 
-_HERE = "Add it to otel_straggler/client/variables.py; the reference page is made from that."
+_HERE = "Add it to otel_straggler/config.py; the reference page is made from that."
 _BAD_VALUES: tuple[object, ...] = ({}, "-")
 """Refused by every setting that refuses anything: neither a number nor a list, address or URL."""
 
@@ -88,8 +88,8 @@ def check_variables() -> None:
         raise Undescribed(f"the environment variable {name} is read but not described. {_HERE}")
     arguments = defaults_of(configure)
     for order in OF_ARGUMENTS:
-        if order.setting not in arguments:
-            raise Undescribed(f"configure() has no argument {order.setting!r}. {_HERE}")
+        if order.name not in arguments:
+            raise Undescribed(f"configure() has no argument {order.name!r}. {_HERE}")
 
 
 def variables_read() -> set[str]:
@@ -97,7 +97,7 @@ def variables_read() -> set[str]:
     found: set[str] = set()
     for variable in (None, *all_variables()):
         env = _Watched({} if variable is None else dict((*variable.needs, _pair(variable))))
-        resolve_settings(Arguments(), env)
+        resolve_settings({}, env)
         found |= env.asked
     return found
 
@@ -125,7 +125,7 @@ def _pair(variable: Variable) -> tuple[str, str]:
 def _client_table() -> str:
     defaults = defaults_of(configure)
     told = described(configure, defaults, "Args")
-    orders = {order.setting: order for order in OF_ARGUMENTS}
+    orders = {order.name: order for order in OF_ARGUMENTS}
     rows = []
     for name, default in defaults.items():
         order = orders.get(name)
@@ -134,13 +134,13 @@ def _client_table() -> str:
     return table(["argument", "environment, in order", "default", "unit", "meaning"], rows)
 
 
-def _default(name: str, default: object, order: Order | None) -> str:
+def _default(name: str, default: object, order: Setting | None) -> str:
     """What is used in the end: None stands for what the resolver settles on."""
     if order is not None and order.otherwise:
         return order.otherwise
     if default is not None:
         return code(default)
-    settled = resolve_settings(Arguments(), {})
+    settled = resolve_settings({}, {})
     for place, kind in ((settled, ClientSettings), (settled.traces, Endpoint)):
         if name in {f.name for f in dataclasses.fields(kind)}:
             value = getattr(place, name)
@@ -148,7 +148,7 @@ def _default(name: str, default: object, order: Order | None) -> str:
     raise Undescribed(f"the default of configure({name}=...) is not known. {_HERE}")
 
 
-def _sources(order: Order | None) -> str:
+def _sources(order: Setting | None) -> str:
     found: list[str] = []
     before = ""
     for source in order.sources if order else ():
@@ -164,16 +164,14 @@ def _sources(order: Order | None) -> str:
 
 
 def _environment_table() -> str:
-    rows = [
-        [o.setting, _sources(o), o.otherwise, o.meaning] for o in (*WITHOUT_ARGUMENT, *OF_PROCESS)
-    ]
+    rows = [[o.name, _sources(o), o.otherwise, o.meaning] for o in (*WITHOUT_ARGUMENT, *OF_PROCESS)]
     return table(["setting", "environment, in order", "default", "value or meaning"], rows)
 
 
 def _detector_table() -> str:
     defaults = defaults_of(Detector.initialize)
     told = described(Detector.initialize, defaults, "Args")
-    orders = {order.setting: order for order in OF_DETECTOR}
+    orders = {order.name: order for order in OF_DETECTOR}
     rows = []
     for name, default in defaults.items():
         order = orders.get(name)

@@ -1,22 +1,88 @@
-"""Settings of a training process, resolved. Who may set what is in ``client/configuration.py``.
+"""All settings of a training process, in one table: what there is, and where each comes from.
 
-Every stage is given its slice: the exporter gets two endpoints, never the environment.
+``configure()`` takes arguments by these names and says what they mean; ``client/settings.py``
+resolves them; the reference page, the doctor and the errors read this table. Every stage is given
+its slice: the exporter gets two endpoints, never the environment.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Literal
+
+from otel_straggler.setting import (
+    FLAG,
+    SECONDS,
+    SECONDS_OR_NEVER,
+    TEXT,
+    Kind,
+    Pairs,
+    Setting,
+    Variable,
+    count,
+    is_number,
+    otlp,
+    own,
+    read_number,
+    row,
+    setting,
+)
 
 Compression = Literal["none", "gzip"]
 OtlpProtocol = Literal["http/protobuf", "grpc"]
-GpuWish = Literal["auto", "off", "events", "cupti"]
-GPU_WISHES: tuple[GpuWish, ...] = ("auto", "off", "events", "cupti")
-Pairs = tuple[tuple[str, str], ...]
+GpuRequest = Literal["auto", "off", "events", "cupti"]
+GPU_REQUESTS: tuple[GpuRequest, ...] = ("auto", "off", "events", "cupti")
 
 DEFAULT_ENDPOINT = "http://127.0.0.1:4318"
 DEFAULT_GRPC_ENDPOINT = "http://localhost:4317"
-DEFAULT_QUEUE_BYTES = 64 * 1024 * 1024
+_MAX_RANK = 2**31 - 1
+_ADDRESS = (("MASTER_ADDR", "10.0.0.1"),)
+_GRPC_WITHOUT_SCHEME = (
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", "gateway:4317"),
+    ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+)
+_RESOURCE = "OTEL_RESOURCE_ATTRIBUTES"
+_FOR_MUTUAL = "PEM file, for mutual TLS"
+_PAGE = Kind(
+    accepts=lambda value: isinstance(value, bool),
+    expected="True or False",
+    remedy="Set it to false for a run that pages nobody.",
+    read=lambda text: {"true": True, "false": False}.get(text.lower(), text),
+)
+_SPANS_PER_S = Kind(
+    accepts=lambda value: is_number(value) and 0 < value <= 1_000_000,
+    expected="a number above 0, at most a million, and a tracer_provider with it",
+    remedy="Leave it out for the default of 100.",
+    convert=float,
+)
+_GPU_TIMING = Kind(
+    accepts=lambda value: value in GPU_REQUESTS,
+    expected="one of " + ", ".join(GPU_REQUESTS),
+    remedy="Leave it out for 'auto'.",
+    read=str.lower,
+)
+_GPU_OVERHEAD = Kind(
+    accepts=lambda value: is_number(value) and 0 <= value <= 1,
+    expected="a part of the step from 0 to 1",
+    remedy="Leave it out for 0.01, which is 1 %; 0 is no limit.",
+    read=read_number,
+    convert=float,
+)
+_ON_OR_OFF = Kind(
+    accepts=lambda value: value in {"on", "off"},
+    expected="on or off",
+    remedy="Leave it out for off.",
+    read=str.lower,
+    convert=lambda value: value == "on",
+)
+_TOKEN = Kind(
+    accepts=lambda value: (
+        isinstance(value, str) and len(value) <= 500 and all("!" <= c <= "~" for c in value)
+    ),
+    expected="at most 500 letters, digits and signs of ASCII, without blanks",
+    remedy="Make one, for example with: openssl rand -hex 32",
+    is_secret=True,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,71 +112,249 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """All that ``configure()`` decided.
+    """All that ``configure()`` decided; what an argument means stands there.
 
     Attributes:
-        run_id, attempt, group, rank, local_rank, world_size, node, service_name, role: identity.
-        page: whether people may be called for the run; None: the user said nothing.
-        team: whose run it is; empty: the user said nothing.
-        resource: further resource attributes, from ``OTEL_RESOURCE_ATTRIBUTES``.
         traces, metrics: the two endpoints.
         is_trusted: the endpoint is a scorer by the user's word; otherwise a handshake decides.
-        is_disabled: record nothing, send nothing.
-        heartbeat_s, flush_s, histogram_s: intervals.
-        kernel_interval_s: kernel times are sent so often.
-        kernel_cells: of so many kernels in sections; what is left is put together.
-        queue_bytes: encoded requests kept while the collector is away.
+        page: None: the user said nothing.
         sample_steps: before a scorer is known, spans of one step in this many are sent.
-        span_budget: spans per second above which hot sections are folded, step by step; 0: never.
-        exit_deadline_s: the most that the end of the process waits for telemetry.
-        strict: raise into the caller instead of logging; for tests.
-        handle_sigterm: flush on SIGTERM.
-        tracer_provider: the application's SDK provider that gets spans too; None = none.
-        propagate_context: spans of user code become children of the section they start in.
-        sdk_spans_per_s: the most that the provider gets; whole steps are left out above it.
-        gpu_timing: the highest tier of GPU timing that is wanted.
-        gpu_overhead: the part of a step that it may cost before it steps down; 0: no limit.
-        cupti_path: of a libcupti to use instead of the one that torch brings; empty: search.
-        evidence_dir: stacks of a rank that is stuck are written there; empty: never.
-        evidence_after_s: without being asked after so long in one section; 0: only when asked.
-        commands: ask the collector whether it wants stacks.
-        commands_token: shows that it is one of ours that asks.
     """
 
-    run_id: str
-    attempt: int = 0
-    group: str = ""
-    rank: int = 0
-    local_rank: int = -1
-    world_size: int = 0
-    node: str = ""
-    service_name: str = ""
-    role: str = ""
-    page: bool | None = None
-    team: str = ""
-    resource: Pairs = ()
+    run_id: str = setting(
+        MISSING,
+        TEXT,
+        *own("RUN_ID", "run-7"),
+        Variable("SLURM_JOB_ID", "4711"),
+        Variable("SLURM_RESTART_COUNT", "2", (("SLURM_JOB_ID", "4711"),)),
+        Variable("RAY_JOB_ID", "raysubmit_1"),
+        Variable("KUBEFLOW_TRAINING_JOB_ID", "pytorchjob-1"),
+        Variable("TORCHELASTIC_RUN_ID", "elastic-1"),
+        "a token in the store of `torch.distributed`",
+        Variable("MASTER_ADDR", "10.0.0.1"),
+        Variable("MASTER_PORT", "29400", _ADDRESS),
+        otherwise="random",
+    )
+    rank: int = setting(
+        0,
+        count(0, _MAX_RANK),
+        Variable("RANK", "3"),
+        "`torch.distributed`",
+        Variable("SLURM_PROCID", "5"),
+        otherwise="0",
+    )
+    world_size: int = setting(
+        0,
+        count(1, _MAX_RANK),
+        Variable("WORLD_SIZE", "8"),
+        "`torch.distributed`",
+        Variable("SLURM_NTASKS", "16"),
+        otherwise="1 without a rank, else unknown",
+    )
+    local_rank: int = setting(
+        -1,
+        count(0, _MAX_RANK),
+        Variable("LOCAL_RANK", "1"),
+        Variable("SLURM_LOCALID", "2"),
+        otherwise="unknown",
+    )
+    group: str = setting("", TEXT, *own("GROUP", "critic"), otherwise="empty")
+    service_name: str = setting(
+        "",
+        TEXT,
+        *own("SERVICE_NAME", "pretraining"),
+        Variable("OTEL_SERVICE_NAME", "named-for-opentelemetry"),
+        Variable(_RESOURCE, "service.name=of-the-resource", key="service.name"),
+        otherwise="name of the script",
+    )
+    role: str = setting("", TEXT, *own("ROLE", "actor"), otherwise="`default`")
+    page: bool | None = setting(
+        None, _PAGE, *own("PAGE", "false"), otherwise="not given, so people are notified"
+    )
+    team: str = setting("", TEXT, *own("TEAM", "vision"), otherwise="empty")
+    heartbeat_s: float = setting(5.0, SECONDS, *own("HEARTBEAT_S", "2.5"))
+    flush_s: float = setting(1.0, SECONDS, *own("FLUSH_S", "0.5"))
+    queue_bytes: int = setting(64 * 1024 * 1024, count(1, 2**40))
+    sample_steps: int = setting(100, count(1, 2**31))
+    span_budget: int = setting(200, count(0, 2**31))
+    exit_deadline_s: float = setting(2.0, SECONDS, *own("EXIT_DEADLINE_S", "4"))
+    strict: bool = setting(False, FLAG)
+    handle_sigterm: bool = setting(True, FLAG)
+    tracer_provider: object | None = None
+    propagate_context: bool = setting(False, FLAG)
+    sdk_spans_per_s: float = setting(100.0, _SPANS_PER_S)
+    gpu_timing: GpuRequest = setting(
+        "auto", _GPU_TIMING, *own("GPU_TIMING", "cupti"), otherwise="`auto`"
+    )
+    gpu_overhead: float = setting(
+        0.01, _GPU_OVERHEAD, *own("GPU_OVERHEAD", "0.02"), otherwise="`0.01`"
+    )
+    evidence_dir: str = setting(
+        "", TEXT, *own("EVIDENCE_DIR", "/shared/evidence"), otherwise="none: no stacks"
+    )
+    evidence_after_s: float = setting(0.0, SECONDS_OR_NEVER, *own("EVIDENCE_AFTER_S", "120"))
+    commands: bool = setting(False, _ON_OR_OFF, *own("COMMANDS", "on"), otherwise="`off`")
+    commands_token: str = setting("", _TOKEN, *own("COMMANDS_TOKEN", "4f1c"), otherwise="none")
+    is_disabled: bool = setting(
+        False,
+        None,
+        *own("DISABLED", "true", Variable("OTEL_SDK_DISABLED", "true")),
+        name="everything off",
+        otherwise="on",
+        meaning="`true` or `1`: nothing is recorded and nothing is sent",
+    )
+    kernel_interval_s: float = setting(
+        10.0,
+        SECONDS,
+        *own("KERNEL_INTERVAL_S", "30"),
+        name="interval of kernel times",
+        otherwise="10",
+        meaning="seconds, counted by the wall clock, so that all ranks report the same time; with "
+        "more than 60, GPU scores have gaps",
+    )
+    kernel_cells: int = setting(
+        64,
+        count(1, 8_192, "Leave it out for the default of {default}."),
+        *own("KERNEL_CELLS", "200"),
+        name="kernels reported",
+        otherwise="64",
+        meaning="so many pairs of kernel and section have times of their own, those in which most "
+        "time is spent; the others are put together as `<other>`",
+    )
+    attempt: int = setting(
+        0,
+        None,
+        Variable("TORCHELASTIC_RESTART_COUNT", "2"),
+        otherwise="0",
+        meaning="restarts of the launcher so far",
+    )
+    node: str = setting(
+        "",
+        None,
+        Variable(_RESOURCE, "host.name=node-7", key="host.name"),
+        otherwise="host name",
+        meaning="where the rank runs",
+    )
+    resource: Pairs = setting(
+        (),
+        None,
+        Variable(_RESOURCE, "team=vision"),
+        name="further resource attributes",
+        otherwise="none",
+        meaning="sent with everything, under the attributes of this package",
+    )
+    histogram_s: float = setting(
+        60.0,
+        None,
+        Variable("OTEL_METRIC_EXPORT_INTERVAL", "10000"),
+        name="interval of section histograms",
+        otherwise="60000",
+        meaning="milliseconds; histograms go only to an endpoint that does not score",
+    )
+    cupti_path: str = setting(
+        "",
+        TEXT,
+        *own("CUPTI", "/usr/local/cuda/lib64/libcupti.so.13"),
+        name="libcupti",
+        otherwise="the one that torch has loaded or brings, then the loader's",
+        meaning="path of the library that times kernels; no other is looked for",
+    )
     traces: Endpoint
     metrics: Endpoint
     is_trusted: bool = True
-    is_disabled: bool = False
-    heartbeat_s: float = 5.0
-    flush_s: float = 1.0
-    histogram_s: float = 60.0
-    kernel_interval_s: float = 10.0
-    kernel_cells: int = 64
-    queue_bytes: int = DEFAULT_QUEUE_BYTES
-    sample_steps: int = 100
-    span_budget: int = 200
-    exit_deadline_s: float = 2.0
-    strict: bool = False
-    handle_sigterm: bool = True
-    tracer_provider: object | None = None
-    propagate_context: bool = False
-    sdk_spans_per_s: float = 100.0
-    gpu_timing: GpuWish = "auto"
-    gpu_overhead: float = 0.01
-    cupti_path: str = ""
-    evidence_dir: str = ""
-    evidence_after_s: float = 0.0
-    commands: bool = False
-    commands_token: str = field(default="", repr=False)
+
+
+BY_FIELD: dict[str, Setting] = {
+    f.name: replace(found, name=found.name or f.name, field=f.name)
+    for f in fields(ClientSettings)
+    if (found := f.metadata.get("setting"))
+}
+"""The rows of the table by field of :class:`ClientSettings`."""
+
+_OF_ENDPOINTS: tuple[Setting, ...] = (
+    row(
+        "endpoint",
+        own("ENDPOINT", "http://collector:4318", *otlp("ENDPOINT", "http://backend:4318")),
+        "`http://127.0.0.1:4318`; for gRPC `http://127.0.0.1:4317`",
+    ),
+    row(
+        "headers",
+        own("HEADERS", "authorization=Bearer%20own", *otlp("HEADERS", "authorization=Bearer%20x")),
+        "none",
+    ),
+    row("protocol", own("PROTOCOL", "grpc", *otlp("PROTOCOL", "grpc")), "`http/protobuf`"),
+    row(
+        "spans off",
+        (Variable("OTEL_TRACES_EXPORTER", "none"),),
+        "on",
+        "`none`: this package sends no spans",
+    ),
+    row(
+        "heartbeats and histograms off",
+        (Variable("OTEL_METRICS_EXPORTER", "none"),),
+        "on",
+        "`none`: this package sends neither",
+    ),
+    row("time-out of a request", otlp("TIMEOUT", "2500"), "10000", "milliseconds"),
+    row("compression of requests", otlp("COMPRESSION", "gzip"), "`none`", "`gzip` or `none`"),
+    row(
+        "certificates of the other side",
+        otlp("CERTIFICATE", "/etc/ca.pem"),
+        "those of the system",
+        "PEM file of the authorities to trust",
+    ),
+    row("own certificate", otlp("CLIENT_CERTIFICATE", "/etc/client.pem"), "none", _FOR_MUTUAL),
+    row("key of the own certificate", otlp("CLIENT_KEY", "/etc/client.key"), "none", _FOR_MUTUAL),
+    row(
+        "gRPC without TLS",
+        otlp("INSECURE", "true", _GRPC_WITHOUT_SCHEME),
+        "with TLS",
+        "`true`: for a gRPC endpoint that is named without `http://` or `https://`",
+    ),
+    row(
+        "hash of the address as run id",
+        (
+            Variable("WORLD_SIZE", "8", (*_ADDRESS, ("LOCAL_WORLD_SIZE", "4"))),
+            Variable("LOCAL_WORLD_SIZE", "4", (*_ADDRESS, ("WORLD_SIZE", "8"))),
+        ),
+        "",
+        "if both are equal the launcher's start time is part of the hash, so that a later run at "
+        "the same address has another id",
+    ),
+)
+_RESOLVED = (*BY_FIELD.values(), *_OF_ENDPOINTS)
+
+OF_ARGUMENTS: tuple[Setting, ...] = tuple(s for s in _RESOLVED if s.sources and not s.meaning)
+"""Arguments of ``configure()`` that the environment can give."""
+WITHOUT_ARGUMENT: tuple[Setting, ...] = tuple(s for s in _RESOLVED if s.meaning)
+"""Settings that have no argument."""
+OF_PROCESS: tuple[Setting, ...] = (
+    row(
+        "native part",
+        own("NATIVE", "off"),
+        "`auto`",
+        "`auto`: the native part is used where it was built; `off`: the fallback in Python; "
+        "`required`: `configure()` refuses to go on without it. Read at import",
+    ),
+    row(
+        "folder of ring files",
+        own("RING_DIR", "/var/run/otel-straggler"),
+        "none: private memory",
+        "the native recorder keeps its ring in a file there (11 MiB, removed at a normal exit), "
+        "from which other processes can tell what a dead or stopped one was in. Read when "
+        "recording begins",
+    ),
+)
+"""Settings of the process that the resolver does not see."""
+OF_DETECTOR: tuple[Setting, ...] = (
+    row("endpoint", own("ENDPOINT", "http://collector:4318"), "nothing is sent"),
+    row("role", own("ROLE", "actor"), "`default`"),
+    row("collector", own("COLLECTOR", "http://collector:9464"), "`http://127.0.0.1:9464`"),
+)
+"""Arguments of ``Detector.initialize()`` that the environment can give."""
+
+
+def all_variables() -> tuple[Variable, ...]:
+    """Every variable that the client reads, as often as it stands in a row."""
+    rows = (*OF_ARGUMENTS, *WITHOUT_ARGUMENT, *OF_DETECTOR, *OF_PROCESS)
+    return tuple(s for row in rows for s in row.sources if isinstance(s, Variable))

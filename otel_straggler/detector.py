@@ -20,9 +20,9 @@ from otel_straggler.client import session
 from otel_straggler.client.active import FORM, RECORDER
 from otel_straggler.client.callables import CallableId, Decorator, EveryNth, WrappedCallables
 from otel_straggler.client.compiled import COMPILATION, Transparent, transparent
-from otel_straggler.client.configuration import Arguments, is_switched_off, resolve_settings
 from otel_straggler.client.recording import RECORDING
 from otel_straggler.client.sections import Section, section
+from otel_straggler.client.settings import is_switched_off, resolve_settings
 from otel_straggler.errors import ConfigError, UsageError
 from otel_straggler.native import check_wish
 from otel_straggler.report import types
@@ -325,7 +325,7 @@ def _not_running(is_child: bool) -> Transparent:
 
 
 def _collected(address: str | None, is_whole: bool) -> CollectedReports:
-    settings = session.current() or resolve_settings(Arguments())
+    settings = session.current() or resolve_settings({})
     named = address or os.environ.get("OTEL_STRAGGLER_COLLECTOR", "").strip() or _DEFAULT_PAGES
     wanted = Wanted(
         url=types.checked_url("collector", named),

@@ -20,9 +20,9 @@ from otel_straggler.config import (
     Compression,
     Endpoint,
     OtlpProtocol,
-    Pairs,
 )
 from otel_straggler.errors import ConfigError, describe
+from otel_straggler.setting import Pairs
 
 _LOG = logging.getLogger("otel_straggler")
 _PREFIX = "OTEL_EXPORTER_OTLP_"

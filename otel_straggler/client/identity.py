@@ -10,7 +10,6 @@ import os
 import sys
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -20,16 +19,6 @@ _LOG = logging.getLogger("otel_straggler")
 _STORE_KEY = "otel_straggler/run_id"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Rank and world as found; None = not found."""
-
-    rank: int | None
-    world_size: int | None
-    local_rank: int | None
-    attempt: int
-
-
 class Found(NamedTuple):
     """A number, None if nobody says it, and who says it."""
 
@@ -37,25 +26,11 @@ class Found(NamedTuple):
     where: str
 
 
-def find_place(env: Mapping[str, str]) -> Place:
-    """Look at the launcher's variables, then torch.distributed, then Slurm's.
+def find_place(env: Mapping[str, str]) -> dict[str, Found]:
+    """Rank, world size, local rank and attempt, and who says it: the launcher's variables, then
+    torch.distributed, then Slurm's.
 
-    >>> find_place({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"})
-    Place(rank=3, world_size=8, local_rank=1, attempt=0)
-    """
-    found = explain_place(env)
-    return Place(
-        rank=found["rank"].value,
-        world_size=found["world_size"].value,
-        local_rank=found["local_rank"].value,
-        attempt=found["attempt"].value or 0,
-    )
-
-
-def explain_place(env: Mapping[str, str]) -> dict[str, Found]:
-    """The same, with who says it.
-
-    >>> explain_place({"SLURM_PROCID": "3"})["rank"]
+    >>> find_place({"SLURM_PROCID": "3"})["rank"]
     Found(value=3, where='SLURM_PROCID')
     """
     process_group = initialised_process_group()

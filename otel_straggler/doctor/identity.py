@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from otel_straggler.client.endpoints import parse_pairs
-from otel_straggler.client.identity import Found, explain_place, explain_run_id
+from otel_straggler.client.identity import Found, explain_run_id, find_place
 from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
 from otel_straggler.semconv import DEFAULT_ROLE
 
@@ -39,7 +39,7 @@ def find_identity(env: Mapping[str, str]) -> Identity:
     return Identity(
         run_id=run_id,
         run_id_where=where,
-        place=explain_place(env),
+        place=find_place(env),
         is_one_node=sizes[1] in {"", sizes[0]} and env.get("SLURM_NNODES", "1") in {"", "1"},
     )
 

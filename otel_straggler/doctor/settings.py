@@ -15,7 +15,6 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from otel_straggler import semconv
-from otel_straggler.client.configuration import Arguments, resolve_settings
 from otel_straggler.client.endpoints import (
     Endpoints,
     choose_protocols,
@@ -23,7 +22,8 @@ from otel_straggler.client.endpoints import (
     own_address,
     resolve_endpoints,
 )
-from otel_straggler.config import Endpoint
+from otel_straggler.client.settings import resolve_settings
+from otel_straggler.config import Endpoint, all_variables
 from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
 from otel_straggler.doctor.identity import Identity
 from otel_straggler.doctor.network import CA_REMEDY, OWN_REMEDY, ClockBounds, clock_bounds
@@ -33,15 +33,8 @@ from otel_straggler.otlp.clients.tls import tls_advice
 
 _PREFIX: Final = "OTEL_STRAGGLER_"
 VARIABLES: Final = frozenset(
-    f"{_PREFIX}{name}"
-    for name in (
-        "COLLECTOR", "COMMANDS", "COMMANDS_TOKEN", "CUPTI", "DISABLED", "ENDPOINT",
-        "EVIDENCE_AFTER_S", "EVIDENCE_DIR", "EXIT_DEADLINE_S", "FLUSH_S",
-        "GPU_OVERHEAD", "GPU_TIMING", "GROUP", "HEADERS", "HEARTBEAT_S", "KERNEL_CELLS",
-        "KERNEL_INTERVAL_S", "NATIVE", "PAGE", "PROTOCOL", "RING_DIR", "ROLE", "RUN_ID",
-        "SERVICE_NAME", "TEAM",
-    )
-)  # fmt: skip
+    variable.name for variable in all_variables() if variable.name.startswith(_PREFIX)
+)
 """Every variable of ours that is read."""
 _SIGNALS: Final = ("TRACES", "METRICS")
 _LOOPBACK: Final = ("localhost", "127.", "::1")
@@ -70,8 +63,8 @@ def settle(
     was_propagating, log.propagate = log.propagate, False
     try:
         target = _target(env, endpoint, protocol)
-        given = Arguments(endpoint=endpoint, protocol=protocol, run_id=identity.run_id or "unknown")
-        resolve_settings(given, env)
+        run_id = identity.run_id or "unknown"
+        resolve_settings({"endpoint": endpoint, "protocol": protocol, "run_id": run_id}, env)
     except ConfigError as error:
         return None, [_refusal(error), *heard.findings()]
     finally:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from otel_straggler.client import session
-from otel_straggler.client.configuration import Arguments, is_switched_off, resolve_settings
 from otel_straggler.client.guard import GUARD
+from otel_straggler.client.settings import is_switched_off, resolve_settings
 from otel_straggler.errors import ConfigError, UsageError, describe
 from otel_straggler.integrations.polling import Asked, Polling, scalars_of_report
 from otel_straggler.report.types import Report, checked_url
@@ -59,7 +59,7 @@ class TrackerScalars:
         named = collector or os.environ.get("OTEL_STRAGGLER_COLLECTOR", "").strip()
         self._url = checked_url("collector", named or DEFAULT_PAGES)
         self._every_s = _checked_interval(every_s)
-        self._told = Arguments(run_id=run_id, group=group, rank=rank)
+        self._given: dict[str, Any] = {"run_id": run_id, "group": group, "rank": rank}
         self._is_on = tracker is not None and not is_switched_off(os.environ)
         self._polling: Polling | None = None
         self._logged: str | None = None
@@ -108,18 +108,18 @@ class TrackerScalars:
         """None on other ranks than 0. Who this process is may have been decided after this object
         was made, by ``configure()``."""
         try:
-            settings = session.current() or resolve_settings(self._told)
+            settings = session.current() or resolve_settings(self._given)
         except ConfigError as error:
             GUARD.note(_MISTAKE, error)
             return None
-        told = self._told
-        if (settings.rank if told.rank is None else told.rank) != 0:
+        given = {name: value for name, value in self._given.items() if value is not None}
+        if given.get("rank", settings.rank) != 0:
             return None
         polling = Polling(
             Asked(
                 url=self._url,
-                run_id=told.run_id or settings.run_id,
-                group=settings.group if told.group is None else told.group,
+                run_id=given.get("run_id") or settings.run_id,
+                group=given.get("group", settings.group),
                 every_s=self._every_s,
             )
         )

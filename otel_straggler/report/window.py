@@ -89,7 +89,7 @@ class ReportWindow:
     def alone(self) -> Peers:
         """This rank by itself, whatever groups there are."""
         distributed = initialised_process_group()
-        rank = distributed.get_rank() if distributed else find_place(os.environ).rank
+        rank = distributed.get_rank() if distributed else find_place(os.environ)["rank"].value
         return Alone(rank or 0)
 
     def check_group(self) -> None:

@@ -9,14 +9,14 @@ import pytest
 
 from otel_straggler import semconv
 from otel_straggler.client import identity
-from otel_straggler.client.configuration import Arguments, resolve_settings
+from otel_straggler.client.settings import resolve_settings
 from otel_straggler.client.topology import Topology, resource_attributes
 from otel_straggler.config import DEFAULT_ENDPOINT, ClientSettings
 from otel_straggler.errors import ConfigError
 
 
 def settings(env: dict[str, str] | None = None, **given: Any) -> ClientSettings:
-    return resolve_settings(Arguments(**given), env or {})
+    return resolve_settings(given, env or {})
 
 
 def test_an_argument_beats_our_variable_beats_theirs() -> None:

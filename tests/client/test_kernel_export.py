@@ -247,13 +247,13 @@ def test_sections_are_named_as_they_were_opened() -> None:
 
 def test_settings_come_from_the_environment() -> None:
     """And a wrong one says what was expected."""
-    from otel_straggler.client.configuration import Arguments, resolve_settings
+    from otel_straggler.client.settings import resolve_settings
     from otel_straggler.errors import ConfigError
 
-    found = resolve_settings(Arguments(), {})
+    found = resolve_settings({}, {})
     assert (found.kernel_interval_s, found.kernel_cells) == (10.0, 64)
     env = {"OTEL_STRAGGLER_KERNEL_INTERVAL_S": "30", "OTEL_STRAGGLER_KERNEL_CELLS": "200"}
-    found = resolve_settings(Arguments(), env)
+    found = resolve_settings({}, env)
     assert (found.kernel_interval_s, found.kernel_cells) == (30.0, 200)
     with pytest.raises(ConfigError, match="OTEL_STRAGGLER_KERNEL_CELLS: got '0'"):
-        resolve_settings(Arguments(), {"OTEL_STRAGGLER_KERNEL_CELLS": "0"})
+        resolve_settings({}, {"OTEL_STRAGGLER_KERNEL_CELLS": "0"})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.client.configuration import Arguments, resolve_settings
+from otel_straggler.client.settings import resolve_settings
 from otel_straggler.config import ClientSettings
 from otel_straggler.errors import ConfigError
 from otel_straggler.otlp.clients import grpc as transport
@@ -18,7 +18,7 @@ GRPC = {PREFIX + "PROTOCOL": "grpc"}
 
 
 def settings(env: dict[str, str] | None = None, **given: Any) -> ClientSettings:
-    return resolve_settings(Arguments(**given), env or {})
+    return resolve_settings(given, env or {})
 
 
 def protocols(found: ClientSettings) -> tuple[str, str]:

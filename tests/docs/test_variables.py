@@ -14,16 +14,16 @@ from described import Undescribed, defaults_of
 
 from otel_straggler import configure
 from otel_straggler.client import endpoints
-from otel_straggler.client.configuration import Arguments, resolve_settings
-from otel_straggler.client.variables import (
+from otel_straggler.client.settings import resolve_settings
+from otel_straggler.config import (
     OF_ARGUMENTS,
     OF_DETECTOR,
+    OF_PROCESS,
     WITHOUT_ARGUMENT,
-    Order,
-    Variable,
     all_variables,
 )
 from otel_straggler.detector import Detector
+from otel_straggler.setting import Setting, Variable
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
@@ -34,19 +34,19 @@ def settled(env: dict[str, str], caplog: pytest.LogCaptureFixture) -> tuple[obje
     """The settings, and what was logged on the way."""
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        return resolve_settings(Arguments(), env), list(caplog.messages)
+        return resolve_settings({}, env), list(caplog.messages)
 
 
-def variables(order: Order) -> list[Variable]:
+def variables(order: Setting) -> list[Variable]:
     return [source for source in order.sources if isinstance(source, Variable)]
 
 
 @pytest.mark.parametrize(
     ("order", "variable"),
-    [pytest.param(o, v, id=f"{o.setting}-{v.name}") for o in ORDERS for v in variables(o)],
+    [pytest.param(o, v, id=f"{o.name}-{v.name}") for o in ORDERS for v in variables(o)],
 )
 def test_every_variable_of_the_page_has_an_effect(
-    order: Order, variable: Variable, caplog: pytest.LogCaptureFixture
+    order: Setting, variable: Variable, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Set to its example it changes the settings, or says in the log why it is not followed."""
     without = dict(variable.needs)
@@ -55,9 +55,9 @@ def test_every_variable_of_the_page_has_an_effect(
     assert f"`{variable.name}`" in PAGE
 
 
-@pytest.mark.parametrize("order", ORDERS, ids=lambda order: order.setting)
+@pytest.mark.parametrize("order", ORDERS, ids=lambda order: order.name)
 def test_the_first_variable_of_an_order_wins(
-    order: Order, caplog: pytest.LogCaptureFixture
+    order: Setting, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With all of them set the settings are those of the first alone, for each signal."""
     for own, other in (("TRACES_", "METRICS_"), ("METRICS_", "TRACES_")):
@@ -75,18 +75,18 @@ def _compared(env: dict[str, str], signal: str, caplog: pytest.LogCaptureFixture
     return getattr(settings, signal), {name: getattr(settings, name) for name in names}
 
 
-@pytest.mark.parametrize("order", OF_ARGUMENTS, ids=lambda order: order.setting)
-def test_a_variable_of_ours_gives_what_the_argument_gives(order: Order) -> None:
+@pytest.mark.parametrize("order", OF_ARGUMENTS, ids=lambda order: order.name)
+def test_a_variable_of_ours_gives_what_the_argument_gives(order: Setting) -> None:
     """And the argument wins over it."""
     own = next((v for v in variables(order) if v.name.startswith("OTEL_STRAGGLER_")), None)
-    if own is None or order.setting == "headers":
+    if own is None or order.name == "headers":
         return
-    value: Any = float(own.example) if order.setting.endswith(("_s", "_overhead")) else own.example
-    value = own.example == "true" if order.setting == "page" else value
-    by_argument = resolve_settings(Arguments(**{order.setting: value}), {})
-    assert resolve_settings(Arguments(), {own.name: own.example}) == by_argument
+    value: Any = float(own.example) if order.name.endswith(("_s", "_overhead")) else own.example
+    value = own.example == "true" if order.name == "page" else value
+    by_argument = resolve_settings({order.name: value}, {})
+    assert resolve_settings({}, {own.name: own.example}) == by_argument
     other = {own.name: "http://other"}
-    assert resolve_settings(Arguments(**{order.setting: value}), other) == by_argument
+    assert resolve_settings({order.name: value}, other) == by_argument
 
 
 def test_the_detector_reads_its_variables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,8 +110,8 @@ def test_a_variable_that_is_read_but_not_described_stops_the_page(
         env.get("OTEL_STRAGGLER_NEW")
         return endpoints.resolve_endpoints(env, *args, **kwargs)
 
-    monkeypatch.setattr("otel_straggler.client.configuration.resolve_endpoints", more)
-    with pytest.raises(Undescribed, match=r"OTEL_STRAGGLER_NEW is read .*variables\.py"):
+    monkeypatch.setattr("otel_straggler.client.settings.resolve_endpoints", more)
+    with pytest.raises(Undescribed, match=r"OTEL_STRAGGLER_NEW is read .*config\.py"):
         configuration_page.page()
 
 
@@ -138,5 +138,5 @@ def test_every_argument_is_on_the_page_with_its_meaning() -> None:
 def test_no_variable_stands_there_for_nothing() -> None:
     """What is described is what is looked at."""
     read = configuration_page.variables_read()
-    of_detector = {v.name for order in OF_DETECTOR for v in variables(order)}
-    assert {v.name for v in all_variables()} <= read | of_detector
+    elsewhere = {v.name for order in (*OF_DETECTOR, *OF_PROCESS) for v in variables(order)}
+    assert {v.name for v in all_variables()} <= read | elsewhere

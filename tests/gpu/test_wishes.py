@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from otel_straggler import configure, gpu_timing, section, semconv, set_gpu_timing, shutdown, step
-from otel_straggler.client.configuration import Arguments, resolve_settings
 from otel_straggler.client.gpu import current_timer
 from otel_straggler.client.gpu.owner import GpuTiming, why_never
 from otel_straggler.client.gpu.reasons import Refusal
+from otel_straggler.client.settings import resolve_settings
 from otel_straggler.errors import ConfigError
 from otel_straggler.testing import CapturedRequests
 
@@ -19,7 +19,7 @@ from .scripted import settings
 
 def test_nothing_is_asked_for_by_default() -> None:
     """Auto, 1 % of a step, and torch's libcupti."""
-    found = resolve_settings(Arguments(), {})
+    found = resolve_settings({}, {})
     assert (found.gpu_timing, found.gpu_overhead, found.cupti_path) == ("auto", 0.01, "")
 
 
@@ -30,10 +30,10 @@ def test_the_environment_asks_as_an_argument_does() -> None:
         "OTEL_STRAGGLER_GPU_OVERHEAD": "0",
         "OTEL_STRAGGLER_CUPTI": "/opt/libcupti.so",
     }
-    found = resolve_settings(Arguments(), env)
+    found = resolve_settings({}, env)
     assert (found.gpu_timing, found.gpu_overhead) == ("cupti", 0.0)
     assert found.cupti_path == "/opt/libcupti.so"
-    found = resolve_settings(Arguments(gpu_timing="events", gpu_overhead=0.5), env)
+    found = resolve_settings({"gpu_timing": "events", "gpu_overhead": 0.5}, env)
     assert (found.gpu_timing, found.gpu_overhead) == ("events", 0.5)
 
 
@@ -51,7 +51,7 @@ def test_the_environment_asks_as_an_argument_does() -> None:
 def test_a_wrong_wish_is_refused(given: dict[str, Any], env: dict[str, str], message: str) -> None:
     """With what was given, and what may be."""
     with pytest.raises(ConfigError, match=message):
-        resolve_settings(Arguments(**given), env)
+        resolve_settings(given, env)
 
 
 def test_a_session_without_spans_of_its_own_times_nothing(
@@ -60,9 +60,9 @@ def test_a_session_without_spans_of_its_own_times_nothing(
     """Nobody would get the numbers."""
     monkeypatch.setattr("otel_straggler.client.gpu.owner.WHY_PYTHON", "")
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
-    assert why_never(resolve_settings(Arguments())) == Refusal("not_sent")
+    assert why_never(resolve_settings({})) == Refusal("not_sent")
     monkeypatch.delenv("OTEL_TRACES_EXPORTER")
-    assert why_never(resolve_settings(Arguments())) is None
+    assert why_never(resolve_settings({})) is None
 
 
 def test_without_the_native_part_nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:

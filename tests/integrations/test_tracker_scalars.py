@@ -246,12 +246,12 @@ def test_a_tracker_that_fails_does_not_stop_training(
         calls.append(step)
         raise RuntimeError("run is finished")
 
-    monkeypatch.setattr("otel_straggler.errors.GUARD.is_strict", False)
+    monkeypatch.setattr("otel_straggler.client.guard.GUARD.is_strict", False)
     each = scalars(broken)
     with caplog.at_level(logging.WARNING, "otel_straggler"):
         eventually(lambda: each.log(7) or calls)
     assert "RuntimeError: run is finished" in caplog.text
-    monkeypatch.setattr("otel_straggler.errors.GUARD.is_strict", True)
+    monkeypatch.setattr("otel_straggler.client.guard.GUARD.is_strict", True)
     other = scalars(broken)
     with pytest.raises(UsageError, match="run is finished"):
         eventually(lambda: other.log(8))

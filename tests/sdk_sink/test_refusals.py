@@ -57,8 +57,8 @@ def test_a_provider_that_is_not_the_sdks_is_refused_with_the_remedy(
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ({"propagate_context": True}, "expected a tracer_provider beside it"),
-        ({"sdk_spans_per_s": 5}, "a tracer_provider beside it"),
+        ({"propagate_context": True}, "expected a tracer_provider with it"),
+        ({"sdk_spans_per_s": 5}, "a tracer_provider with it"),
         ({"tracer_provider": TracerProvider(), "sdk_spans_per_s": 0}, "above 0"),
         ({"tracer_provider": TracerProvider(), "sdk_spans_per_s": True}, "above 0"),
         ({"tracer_provider": TracerProvider(), "propagate_context": 1}, "True or False"),

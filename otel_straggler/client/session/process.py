@@ -82,11 +82,11 @@ def configure(
         group: which world, where a job has several.
         service_name: name of the job.
         role: ranks are compared within a role.
-        page: False: nobody is called for this run.
+        page: False: nobody is notified of this run.
         team: whose run it is, for who routes alerts.
         headers: sent with every request.
         protocol: "http/protobuf", or "grpc" (needs the extra ``grpc``); http/protobuf if left out.
-        heartbeat_s: seconds between signs of life; 5 if left out.
+        heartbeat_s: seconds between heartbeats; 5 if left out.
         flush_s: seconds between sendings; 1 if left out.
         queue_bytes: what is kept while the collector is away; 64 MiB if left out.
         sample_steps: a backend not known to score gets one step in so many; 100 if left out.
@@ -121,43 +121,12 @@ def configure(
         ConfigError: an argument is wrong, or differs from those of an earlier call; or
             ``OTEL_STRAGGLER_NATIVE`` asks for a form that is not there.
     """
+    given = locals()  # all arguments, by name
     check_wish()
     # Half of what `import otel_straggler` would cost; only who configures needs it.
-    from otel_straggler.client.configuration import Arguments, resolve_settings
+    from otel_straggler.client.settings import resolve_settings
 
-    settings = resolve_settings(
-        Arguments(
-            endpoint=endpoint,
-            run_id=run_id,
-            rank=rank,
-            world_size=world_size,
-            local_rank=local_rank,
-            group=group,
-            service_name=service_name,
-            role=role,
-            page=page,
-            team=team,
-            headers=headers,
-            protocol=protocol,
-            heartbeat_s=heartbeat_s,
-            flush_s=flush_s,
-            queue_bytes=queue_bytes,
-            sample_steps=sample_steps,
-            span_budget=span_budget,
-            exit_deadline_s=exit_deadline_s,
-            strict=strict,
-            handle_sigterm=handle_sigterm,
-            tracer_provider=tracer_provider,
-            propagate_context=propagate_context,
-            sdk_spans_per_s=sdk_spans_per_s,
-            gpu_timing=gpu_timing,
-            gpu_overhead=gpu_overhead,
-            evidence_dir=evidence_dir,
-            evidence_after_s=evidence_after_s,
-            commands=commands,
-            commands_token=commands_token,
-        )
-    )
+    settings = resolve_settings(given)
     with _PROCESS.lock:
         if _PROCESS.session is None:
             _PROCESS.session = _started(settings)

@@ -1,0 +1,128 @@
+"""Arguments and environment to :class:`~otel_straggler.config.ClientSettings`.
+
+Order for every setting: argument > ``OTEL_STRAGGLER_*`` > ``OTEL_*`` and the launcher > default.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from otel_straggler.client.endpoints import (
+    NO_ENDPOINTS,
+    Endpoints,
+    names_scorer,
+    parse_pairs,
+    resolve_endpoints,
+)
+from otel_straggler.client.identity import find_place, find_run_id
+from otel_straggler.config import BY_FIELD, ClientSettings
+from otel_straggler.errors import ConfigError, describe
+
+
+def resolve_settings(
+    given: Mapping[str, Any], env: Mapping[str, str] | None = None
+) -> ClientSettings:
+    """Settle every setting.
+
+    Args:
+        given: arguments of ``configure()``; what is absent, or None, is not given.
+        env: the environment; that of the process if left out.
+
+    Raises:
+        ConfigError: an argument or an ``OTEL_STRAGGLER_*`` variable is wrong; says how to fix it.
+    """
+    env = os.environ if env is None else env
+    is_disabled = is_switched_off(env)
+    endpoints = _endpoints(given, env, is_used=not is_disabled)
+    resource = parse_pairs(env.get("OTEL_RESOURCE_ATTRIBUTES", ""))
+    values: dict[str, Any] = {
+        name: setting.value(given, env) for name, setting in BY_FIELD.items() if setting.kind
+    }
+    values |= _found_place(given, env)
+    _check_rank(values["rank"], values["world_size"])
+    values["run_id"] = values["run_id"] or find_run_id(env)
+    values["service_name"] = values["service_name"] or _service_name(env, resource)
+    return ClientSettings(
+        **values,
+        node=resource.get("host.name") or socket.gethostname(),
+        resource=tuple(sorted(resource.items())),
+        traces=endpoints.traces,
+        metrics=endpoints.metrics,
+        is_trusted=endpoints.is_trusted,
+        is_disabled=is_disabled,
+        histogram_s=_histogram_s(env),
+        tracer_provider=_tracer_provider(given),
+    )
+
+
+def is_switched_off(env: Mapping[str, str]) -> bool:
+    """Whether the user switched all telemetry off."""
+    names = ("OTEL_SDK_DISABLED", "OTEL_STRAGGLER_DISABLED")
+    values = [env.get(name, "").strip().lower() for name in names]
+    return "true" in values or "1" in values
+
+
+def _endpoints(given: Mapping[str, Any], env: Mapping[str, str], *, is_used: bool) -> Endpoints:
+    """With a provider the application sends, unless a collector is named as well."""
+    endpoint = given.get("endpoint")
+    if given.get("tracer_provider") is not None and not names_scorer(env, endpoint):
+        return NO_ENDPOINTS
+    return resolve_endpoints(
+        env, endpoint, given.get("headers"), given.get("protocol"), is_used=is_used
+    )
+
+
+def _found_place(given: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, int]:
+    """Rank and world as the launcher says them, where no argument does."""
+    found = {name: number.value for name, number in find_place(env).items()}
+    if found["world_size"] is None and found["rank"] is None and given.get("rank") is None:
+        found["world_size"] = 1
+    return {n: v for n, v in found.items() if v is not None and given.get(n) is None}
+
+
+def _check_rank(rank: int, world_size: int) -> None:
+    if world_size and rank >= world_size:
+        message = describe(
+            where="configure(rank=...)",
+            value=rank,
+            expected=f"a rank below the world size of {world_size}",
+            remedy="Ranks count from 0; check RANK and WORLD_SIZE.",
+        )
+        raise ConfigError(message)
+
+
+def _tracer_provider(given: Mapping[str, Any]) -> object | None:
+    """Checked, and so is what makes sense with a provider only."""
+    provider = given.get("tracer_provider")
+    if provider is not None:
+        from otel_straggler.client.sdk_spans import checked_provider
+
+        return checked_provider(provider)
+    rate = given.get("sdk_spans_per_s")
+    if rate is not None:
+        raise BY_FIELD["sdk_spans_per_s"].refusal("configure(sdk_spans_per_s=...)", rate)
+    if given.get("propagate_context"):
+        message = describe(
+            where="configure(propagate_context=...)",
+            value=True,
+            expected="a tracer_provider with it: the one whose tracers start the spans",
+            remedy="Pass it, for example tracer_provider='global', or leave this out.",
+        )
+        raise ConfigError(message)
+    return None
+
+
+def _service_name(env: Mapping[str, str], resource: Mapping[str, str]) -> str:
+    script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else "python"
+    return env.get("OTEL_SERVICE_NAME", "").strip() or resource.get("service.name", "") or script
+
+
+def _histogram_s(env: Mapping[str, str]) -> float:
+    """``OTEL_METRIC_EXPORT_INTERVAL`` is in milliseconds; what is not a number is not used."""
+    text = env.get("OTEL_METRIC_EXPORT_INTERVAL", "").strip()
+    return int(text) / 1000 if text.isdigit() and int(text) > 0 else 60.0
