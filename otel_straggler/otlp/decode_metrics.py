@@ -139,7 +139,9 @@ class _Reader:
             if identity.source is None:
                 use = identity.outcome
             elif metric.name in HEARTBEAT_METRICS:
-                process = self._processes.setdefault(identity.source, _Process(resource, named))
+                process = self._processes.get(identity.source)
+                if process is None:
+                    process = self._processes[identity.source] = _Process(resource, named)
                 use = USED if process.add(metric.name, point, attributes) else UNKNOWN
             else:
                 use = self._read_other(metric, which, point, identity.source, attributes)

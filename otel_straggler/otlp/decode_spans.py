@@ -19,7 +19,6 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from otel_straggler import native, semconv
 from otel_straggler.errors import InputError
 from otel_straggler.model.observation import (
-    HOST,
     NO_KERNEL,
     NO_SEQ,
     Floats,
@@ -140,8 +139,8 @@ class Rows:
         span_id: bytes = span.span_id
         if len(trace_id) != 16 or len(span_id) != 8 or trace_id == _NO_TRACE or span_id == _NO_SPAN:
             return BAD_ID
-        found = self._keys.find(span)
-        identity = self._keys.who(resource, found)
+        attributes = self._keys.find(span)
+        identity = self._keys.identity_of(resource, attributes)
         if identity.source is None:
             return identity.outcome
         start_ns: int = span.start_time_unix_nano
@@ -149,36 +148,34 @@ class Rows:
         outcome = outcome_of_times(start_ns, end_ns)
         if outcome:
             return outcome
-        step = step_of(found, self._keys)
+        step = step_of(attributes, self._keys)
         self._record_progress(identity.source, step, end_ns)
-        key, outcome = shape_of(span, found, self._keys, is_own=is_own)
+        key, outcome = shape_of(span, attributes, self._keys, is_own=is_own)
         if key is None:
             return outcome
-        seq = as_int(found.get(semconv.SEQ))
+        seq = as_int(attributes.get(semconv.SEQ))
         if seq is None:
             seq = mix_ids(trace_id, span_id)
         code = self._sources.setdefault(identity.source, len(self._sources))
         section = self._section(key)
         length_ns, runs = end_ns - start_ns, 1
-        if semconv.FOLD_COUNT in found:
-            folded = folded_span(found, _sketch_of(span), start_ns, end_ns)
+        if semconv.FOLD_COUNT in attributes:
+            folded = folded_span(attributes, _sketch_of(span), start_ns, end_ns)
             if folded is None:
                 return BAD_FOLD
             self._folded[len(self._lines)] = folded
             length_ns, runs = folded.sum_ns, folded.runs
         self._lines.append((code, section, step, start_ns, end_ns, seq))
-        self._work.append(self._work_of(found, length_ns, runs))
+        self._work.append(self._work_of(attributes, length_ns, runs))
         return ROW
 
     def _work_of(
-        self, found: Attributes, length_ns: int, runs: int
+        self, attributes: Attributes, length_ns: int, runs: int
     ) -> tuple[float, float, float, float, float]:
         """Tokens, basis and GPU times of a row: an equal part of what its span sums up."""
-        tokens = as_size(found.get(semconv.TOKENS))
+        tokens = as_size(attributes.get(semconv.TOKENS))
         size = math.nan if tokens is None else tokens / runs
-        gpu = gpu_numbers(found, length_ns)
-        if gpu is None:
-            return size, HOST, math.nan, math.nan, math.nan
+        gpu = gpu_numbers(attributes, length_ns)
         self._refused_gpu_times += gpu.refused
         return size, gpu.basis, gpu.busy_ns / runs, gpu.nccl_ns / runs, gpu.kernel_ns / runs
 

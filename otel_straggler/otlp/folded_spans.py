@@ -24,6 +24,7 @@ from otel_straggler import semconv
 from otel_straggler.model.observation import Ints
 from otel_straggler.otlp.identity import Value, as_int
 
+FOLD_KEYS = (semconv.FOLD_COUNT, semconv.FOLD_SUM, semconv.FOLD_MIN, semconv.FOLD_MAX)
 MAX_FOLDED = 4_096
 """Runs in one span; a sender begins another span after so many."""
 MAX_ROWS = 2**20
@@ -44,13 +45,10 @@ class FoldedSpan(NamedTuple):
 
 
 def folded_span(
-    found: dict[str, Value], sketch: bytes, start_ns: int, end_ns: int
+    attributes: dict[str, Value], sketch: bytes, start_ns: int, end_ns: int
 ) -> FoldedSpan | None:
     """From its attributes; None if they make no sense, whatever the sketch says."""
-    runs, sum_ns, min_ns, max_ns = (
-        as_int(found.get(key))
-        for key in (semconv.FOLD_COUNT, semconv.FOLD_SUM, semconv.FOLD_MIN, semconv.FOLD_MAX)
-    )
+    runs, sum_ns, min_ns, max_ns = (as_int(attributes.get(key)) for key in FOLD_KEYS)
     if runs is None or sum_ns is None or min_ns is None or max_ns is None:
         return None
     if not (1 <= runs <= MAX_FOLDED and 1 <= min_ns <= max_ns < MAX_LENGTH_NS):
@@ -156,8 +154,8 @@ def buckets_of(lengths_ns: Ints) -> Ints:
     """
     bits = np.frexp(lengths_ns.astype(np.float64))[1].astype(np.int64)
     dropped = np.maximum(bits - _BITS - 1, 0)
-    found: Ints = (dropped << _BITS) + (lengths_ns >> dropped)
-    return found
+    buckets: Ints = (dropped << _BITS) + (lengths_ns >> dropped)
+    return buckets
 
 
 def read_sketches(sketches: Sequence[bytes]) -> Sketches:

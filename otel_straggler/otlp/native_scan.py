@@ -21,6 +21,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from otel_straggler import semconv
 from otel_straggler.model.observation import NO_KERNEL, GpuTimes, ObservationBatch, Section
 from otel_straggler.model.rank import Source
+from otel_straggler.otlp.folded_spans import FOLD_KEYS
 from otel_straggler.otlp.identity import Resources, as_int, as_size
 from otel_straggler.otlp.span_rules import (
     BAD_ID,
@@ -49,14 +50,6 @@ _ABSENT, _NO_NUMBER = -1, -2
 _MAX_NUMBERS = 64
 _MAX_PASSES = 8
 """A request is read again for each kind of case at most; the rest is for other threads."""
-_FOLDS = (
-    semconv.FOLD_COUNT,
-    semconv.FOLD_SUM,
-    semconv.FOLD_MIN,
-    semconv.FOLD_MAX,
-    semconv.FOLD_SKETCH,
-)
-"""A span that stands for many has many rows: it is read in Python."""
 _OUTCOME_CODES = {outcome: number for number, outcome in enumerate(SPAN_OUTCOMES)}
 
 
@@ -161,7 +154,7 @@ class SpanCases(Cases[DecodedSpans]):
         roles = {**dict.fromkeys(self._keys.wanted, _SHAPE), semconv.SECTION: _SECTION}
         roles |= dict.fromkeys(self._keys.identity, _WHO)
         roles |= dict.fromkeys(self._keys.numbers, _NUMBER)
-        roles |= dict.fromkeys(_FOLDS, _FOREIGN)
+        roles |= dict.fromkeys((*FOLD_KEYS, semconv.FOLD_SKETCH), _FOREIGN)  # left to protobuf
         return [(key, role, self._slots.get(key, 0)) for key, role in sorted(roles.items())]
 
     # --- answers ----------------------------------------------------------------------------
@@ -175,8 +168,8 @@ class SpanCases(Cases[DecodedSpans]):
             self._teach_shape(number, Span.FromString(sample), is_own=_is_own(context))
 
     def _teach_sender(self, number: int, resource: bytes, sample: bytes) -> None:
-        found = self._keys.find(Span.FromString(sample))
-        identity = self._keys.who(self._resources.read_bytes(resource), found)
+        attributes = self._keys.find(Span.FromString(sample))
+        identity = self._keys.identity_of(self._resources.read_bytes(resource), attributes)
         if identity.source is None:
             self._scanner.learn_sender(number, -1, _OUTCOME_CODES[identity.outcome])
         else:
@@ -184,8 +177,8 @@ class SpanCases(Cases[DecodedSpans]):
             self._scanner.learn_sender(number, code, 0)
 
     def _teach_shape(self, number: int, span: Any, *, is_own: bool) -> None:
-        found = self._keys.find(span)
-        key, outcome = shape_of(span, found, self._keys, is_own=is_own)
+        attributes = self._keys.find(span)
+        key, outcome = shape_of(span, attributes, self._keys, is_own=is_own)
         section = -1
         if key is not None:
             section = self._sections.code(section_of(*key))
@@ -193,34 +186,38 @@ class SpanCases(Cases[DecodedSpans]):
             number,
             section,
             _OUTCOME_CODES[outcome],
-            (self._slot(found, self._keys.step_key(found)), step_of(found, self._keys)),
-            self._sequence(found),
-            self._tokens(found),
-            self._gpu(found),
+            (
+                self._slot(attributes, self._keys.step_key(attributes)),
+                step_of(attributes, self._keys),
+            ),
+            self._sequence(attributes),
+            self._tokens(attributes),
+            self._gpu(attributes),
         )
 
-    def _sequence(self, found: Attributes) -> tuple[int, int, int]:
-        slot = self._slot(found, semconv.SEQ)
+    def _sequence(self, attributes: Attributes) -> tuple[int, int, int]:
+        slot = self._slot(attributes, semconv.SEQ)
         if slot >= 0:
             return _FROM_NUMBER, slot, 0
-        seq = as_int(found.get(semconv.SEQ))
+        seq = as_int(attributes.get(semconv.SEQ))
         return (_FROM_IDS, 0, 0) if seq is None else (_FIXED, 0, seq)
 
-    def _tokens(self, found: Attributes) -> tuple[int, float]:
-        size = as_size(found.get(semconv.TOKENS))
-        return self._slot(found, semconv.TOKENS), math.nan if size is None else size
+    def _tokens(self, attributes: Attributes) -> tuple[int, float]:
+        size = as_size(attributes.get(semconv.TOKENS))
+        return self._slot(attributes, semconv.TOKENS), math.nan if size is None else size
 
-    def _gpu(self, found: Attributes) -> tuple[int, int, int, int]:
+    def _gpu(self, attributes: Attributes) -> tuple[int, int, int, int]:
         """Basis, and where the times are that it needs; ``_NO_NUMBER`` for what is none."""
-        basis = basis_of(found.get(semconv.TIME_BASIS))
+        basis = basis_of(attributes.get(semconv.TIME_BASIS))
         busy, nccl, kernel = (
-            self._slot(found, key, _NO_NUMBER) if key in found else _ABSENT for key in GPU_KEYS
+            self._slot(attributes, key, _NO_NUMBER) if key in attributes else _ABSENT
+            for key in GPU_KEYS
         )
         return (basis, busy, nccl, kernel)
 
-    def _slot(self, found: Attributes, key: str | None, other: int = -1) -> int:
+    def _slot(self, attributes: Attributes, key: str | None, other: int = -1) -> int:
         """Where C++ finds the number; ``other`` if it is none that differs from span to span."""
-        value = None if key is None else found.get(key)
+        value = None if key is None else attributes.get(key)
         if key is None or isinstance(value, bool) or not isinstance(value, (int, float)):
             return other
         return self._slots[key]

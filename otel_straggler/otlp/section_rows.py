@@ -161,12 +161,12 @@ def run_times_s(times: SectionTimes, most_rows: int = MAX_ROWS) -> Floats:
         ends = np.cumsum(counts)
         bucket = np.searchsorted(ends, rank, side="right")
         place = (rank - (ends[bucket] - counts[bucket]) + 0.5) / counts[bucket]
-        found: Floats = lower[bucket] + width[bucket] * (middle + (2.0 * place - 1.0) * spread)
-        return found
+        time_s: Floats = lower[bucket] + width[bucket] * (middle + (2.0 * place - 1.0) * spread)
+        return time_s
 
     low, high = time_of(before), time_of(np.ceil(ranks))
-    found: Floats = np.maximum(low + (high - low) * (ranks - before), _MIN_S)
-    return found
+    times_s: Floats = np.maximum(low + (high - low) * (ranks - before), _MIN_S)
+    return times_s
 
 
 def _filled(times: SectionTimes) -> tuple[Floats, Floats, Floats]:

@@ -157,9 +157,9 @@ def _cut_resource(slices: Slices, begin: int, end: int) -> None:
 
 def _cut_scope(body: bytes, resource: int, begin: int, end: int) -> ScopeSlice:
     if end - begin >= _MIN_BYTES_AT_ONCE:
-        found = _cut_at_once(body, resource, begin, end)
-        if found is not None:
-            return found
+        scope = _cut_at_once(body, resource, begin, end)
+        if scope is not None:
+            return scope
     return _cut_one_by_one(body, resource, begin, end)
 
 
@@ -377,10 +377,10 @@ class SpanOwners:
 
     def _owner(self, content: bytes, resource: Resource) -> Source | None:
         try:
-            found = self._keys.find(Span.FromString(content))
+            attributes = self._keys.find(Span.FromString(content))
         except DecodeError:
             return None
-        return self._keys.who(resource, found).source
+        return self._keys.identity_of(resource, attributes).source
 
 
 def _shortest(keys: frozenset[str]) -> tuple[bytes, ...]:

@@ -18,6 +18,7 @@ from otel_straggler.model.observation import (
     Section,
 )
 from otel_straggler.model.rank import Source
+from otel_straggler.otlp.folded_spans import FOLD_KEYS
 from otel_straggler.otlp.identity import (
     BAD_RANK,
     NO_RANK,
@@ -46,13 +47,13 @@ SPAN_OUTCOMES = (
     BAD_ID, BAD_RANK, BAD_TIME, NO_NAME, DURATION_NOT_POSITIVE, BAD_FOLD,
 )  # fmt: skip
 MALFORMED = frozenset({BAD_ID, BAD_RANK, BAD_TIME, NO_NAME, DURATION_NOT_POSITIVE, BAD_FOLD})
-"""Outcomes of spans that the sender is told were rejected."""
+"""Outcomes of spans that are reported to the sender as rejected."""
 
 _MAX_NS = 2**63 - 1
 
 
 def outcome_of_times(start_ns: int, end_ns: int) -> str:
-    """What is wrong with them; empty where nothing is."""
+    """Their defect; empty if there is none."""
     if not (0 < start_ns <= _MAX_NS and 0 < end_ns <= _MAX_NS):
         return BAD_TIME
     return "" if end_ns > start_ns else DURATION_NOT_POSITIVE
@@ -145,19 +146,19 @@ def _covers(patterns: tuple[str, ...], name: str) -> bool:
 
 GPU_KEYS: Final = (semconv.GPU_BUSY_TIME, semconv.GPU_NCCL_TIME, semconv.GPU_KERNEL_TIME)
 """Attributes whose values are numbers of nanoseconds, in the order in which they stand here."""
-MAX_RATIO: Final = 10
-MAX_EXTRA_NS: Final = 60 * 10**9
-"""A time longer than 10 times the run and a minute is none: a span waits for its numbers for two
-seconds, so its kernels have ended by then, and few devices and streams add up."""
-MAX_LENGTH_NS: Final = (2**63 - 1 - MAX_EXTRA_NS) // MAX_RATIO
-"""A run that is taken for no longer, so that the limit is a number of 64 bits."""
+_MAX_RATIO: Final = 10
+_MAX_EXTRA_NS: Final = 60 * 10**9
+"""A time longer than 10 times the execution and a minute is none: a span waits two seconds for its
+numbers, so its kernels have ended by then, and few devices and streams add up."""
+_MAX_LENGTH_NS: Final = (2**63 - 1 - _MAX_EXTRA_NS) // _MAX_RATIO
+"""A longer execution is taken for this, so that the limit is a number of 64 bits."""
 _UNKNOWN = float("nan")
 
 
 class GpuNumbers(NamedTuple):
     """Of one span, as a row has them: a code of ``GpuTimes.basis``, and nanoseconds.
 
-    NaN where a time is not known; ``refused`` counts times that were told and make no sense.
+    NaN where a time is not known; ``refused`` counts times that make no sense.
     """
 
     basis: int
@@ -167,44 +168,47 @@ class GpuNumbers(NamedTuple):
     refused: int = 0
 
 
+_NO_GPU_NUMBERS: Final = GpuNumbers(HOST, _UNKNOWN, _UNKNOWN, _UNKNOWN)
+
+
 def basis_of(value: Value) -> int:
     """Code of a value of ``straggler.time_basis``; whatever is not known is the host's."""
     return BASIS_CODES.get(value, HOST) if isinstance(value, str) else HOST
 
 
-def gpu_numbers(found: dict[str, Value], length_ns: int) -> GpuNumbers | None:
-    """From the attributes of a span; None if it tells nothing of the GPU.
+def gpu_numbers(attributes: dict[str, Value], length_ns: int) -> GpuNumbers:
+    """From the attributes of a span.
 
     The basis is the host's if a time that it needs is missing or refused: half of a truth would
     pass for a fast rank.
 
     Args:
-        length_ns: of the run, or of all runs of a folded span together.
+        length_ns: of the execution, or of all executions of a folded span together.
 
-    >>> told = {"straggler.time_basis": "cupti", "straggler.gpu.busy_time_ns": 900}
-    >>> gpu_numbers({**told, "straggler.gpu.nccl_time_ns": 100}, 1_000)
+    >>> attributes = {"straggler.time_basis": "cupti", "straggler.gpu.busy_time_ns": 900}
+    >>> gpu_numbers({**attributes, "straggler.gpu.nccl_time_ns": 100}, 1_000)
     GpuNumbers(basis=2, busy_ns=900.0, nccl_ns=100.0, kernel_ns=nan, refused=0)
-    >>> gpu_numbers({**told, "straggler.gpu.nccl_time_ns": -1}, 1_000).refused
+    >>> gpu_numbers({**attributes, "straggler.gpu.nccl_time_ns": -1}, 1_000).refused
     1
     """
-    basis = basis_of(found.get(semconv.TIME_BASIS))
+    basis = basis_of(attributes.get(semconv.TIME_BASIS))
     if basis == HOST:
-        return None
-    most_ns = MAX_RATIO * min(length_ns, MAX_LENGTH_NS) + MAX_EXTRA_NS
+        return _NO_GPU_NUMBERS
+    limit_ns = _MAX_RATIO * min(length_ns, _MAX_LENGTH_NS) + _MAX_EXTRA_NS
     wanted = GPU_KEYS if basis == CUPTI else GPU_KEYS[:1]
-    times = {key: _time(found[key], most_ns) for key in wanted if key in found}
+    times = {key: _time(attributes[key], limit_ns) for key in wanted if key in attributes}
     busy, nccl, kernel = (times.get(key, _UNKNOWN) for key in GPU_KEYS)
     refused = sum(map(math.isnan, times.values()))
     if math.isnan(busy) or (basis == CUPTI and math.isnan(nccl)):
-        return GpuNumbers(HOST, _UNKNOWN, _UNKNOWN, _UNKNOWN, refused)
+        return _NO_GPU_NUMBERS._replace(refused=refused)
     return GpuNumbers(basis, busy, nccl, kernel, refused)
 
 
-def _time(value: Value, most_ns: int) -> float:
-    """Nanoseconds; NaN for what is no whole number from 0 to ``most_ns``."""
+def _time(value: Value, limit_ns: int) -> float:
+    """Nanoseconds; NaN for what is no whole number from 0 to ``limit_ns``."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return _UNKNOWN
-    is_time = 0 <= value <= most_ns and int(value) == value
+    is_time = 0 <= value <= limit_ns and int(value) == value
     return float(value) if is_time else _UNKNOWN
 
 
@@ -216,10 +220,7 @@ _SECTION_KEYS = (
     semconv.SECTION_PARENT,
     semconv.PHASE,
     semconv.SPAN_TRUNCATED,
-    semconv.FOLD_COUNT,
-    semconv.FOLD_SUM,
-    semconv.FOLD_MIN,
-    semconv.FOLD_MAX,
+    *FOLD_KEYS,
     semconv.TIME_BASIS,
 )
 
@@ -254,28 +255,28 @@ class Keys:
     def find(self, span: Any) -> Attributes:
         """The attributes of a protobuf ``Span`` that mean something."""
         wanted = self.wanted
-        found = {}
+        attributes = {}
         for pair in span.attributes:
             key = pair.key
             if key in wanted:
-                found[key] = read_value(pair.value)
-        return found
+                attributes[key] = read_value(pair.value)
+        return attributes
 
-    def who(self, resource: Resource, found: Attributes) -> Identity:
-        """Who sent the span."""
-        if self.identity.isdisjoint(found):
+    def identity_of(self, resource: Resource, attributes: Attributes) -> Identity:
+        """The sender of the span."""
+        if self.identity.isdisjoint(attributes):
             return resource.identity
-        return resource.overridden_by({k: v for k, v in found.items() if k in self.identity})
+        return resource.overridden_by({k: v for k, v in attributes.items() if k in self.identity})
 
-    def step_key(self, found: Attributes) -> str | None:
+    def step_key(self, attributes: Attributes) -> str | None:
         """The attribute that holds the step: the first alias that is there."""
-        return next((key for key in self.aliases.step if key in found), None)
+        return next((key for key in self.aliases.step if key in attributes), None)
 
-    def plain_name(self, span: Any, found: Attributes) -> str:
+    def plain_name(self, span: Any, attributes: Attributes) -> str:
         """What a span without ``straggler.section`` is scored under."""
         for key in self.aliases.section:
-            if found.get(key):
-                return str(found[key])
+            if attributes.get(key):
+                return str(attributes[key])
         name: str = span.name
         return name
 
@@ -285,15 +286,15 @@ SectionKey = tuple[str, Value, Value, Value]
 
 
 def shape_of(
-    span: Any, found: Attributes, keys: Keys, *, is_own: bool
+    span: Any, attributes: Attributes, keys: Keys, *, is_own: bool
 ) -> tuple[SectionKey | None, str]:
     """The section that a span is scored as; None and its outcome if it is not."""
-    kind = found.get(semconv.SECTION_KIND)
-    section = found.get(semconv.SECTION)
+    kind = attributes.get(semconv.SECTION_KIND)
+    section = attributes.get(semconv.SECTION)
     if section:
         name = str(section)
     else:
-        name = keys.plain_name(span, found)
+        name = keys.plain_name(span, attributes)
         if not name:
             return None, NO_NAME
         if is_own and name == semconv.STEP_SPAN:
@@ -303,14 +304,14 @@ def shape_of(
         kind = kind or keys.names.kind_of(name)
     if span.status.code == _STATUS_ERROR:
         return None, ERROR_STATUS
-    if semconv.SPAN_TRUNCATED in found and found[semconv.SPAN_TRUNCATED] in (True, "true"):
+    if attributes.get(semconv.SPAN_TRUNCATED) in (True, "true"):
         return None, TRUNCATED
-    return (name, kind, found.get(semconv.PHASE), found.get(semconv.SECTION_PARENT)), ROW
+    return (name, kind, attributes.get(semconv.PHASE), attributes.get(semconv.SECTION_PARENT)), ROW
 
 
-def step_of(found: Attributes, keys: Keys) -> int:
-    key = keys.step_key(found)
-    step = None if key is None else as_int(found[key])
+def step_of(attributes: Attributes, keys: Keys) -> int:
+    key = keys.step_key(attributes)
+    step = None if key is None else as_int(attributes[key])
     return NO_STEP if step is None or step < 0 else step
 
 
