@@ -26,7 +26,7 @@ from otel_straggler.cli.fitting_table import seconds_of
 from otel_straggler.cli.report_table import printable
 from otel_straggler.cli.top import DEFAULT_COLLECTOR, report_url
 from otel_straggler.collector.alerting.alert_json import rfc3339
-from otel_straggler.collector.alerting.posting import Access, judged, tried_once
+from otel_straggler.collector.alerting.posting import Access, answer_of, tried_once
 from otel_straggler.collector.alerting.settings import NotifySettings, check_notify, check_urls
 from otel_straggler.collector.alerting.trial import (
     LONGEST_TRIAL_S,
@@ -282,7 +282,7 @@ def _through_collector(url: str, settings: NotifySettings, severity: str, lasts_
             )
         )
     if not response.is_success:
-        raise UnavailableError(printable(tried_once(judged(response, where).why), 1_000))
+        raise UnavailableError(printable(tried_once(answer_of(response, where).why), 1_000))
     try:
         told: Json = json.loads(response.body)
         return {**told, "places": list(told["places"]), "labels": dict(told["labels"])}

@@ -21,7 +21,7 @@ from otel_straggler.cli.simulate_plan import (
     read_noise,
 )
 from otel_straggler.client.endpoints import resolve_endpoints
-from otel_straggler.collector.alerting.posting import judged, tried_once
+from otel_straggler.collector.alerting.posting import answer_of, tried_once
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.otlp.clients.client import Response
@@ -276,7 +276,7 @@ def _why(answer: Response, url: str) -> str:
     """Why it was not taken; of TLS with the variables that are read here."""
     if advice := tls_advice(url, answer.error, ca=_CA, own=_OWN):
         return describe(where=url, value=answer.error, expected="a collector", remedy=advice)
-    return f"{tried_once(judged(answer, url).why)} A collector is expected there."
+    return f"{tried_once(answer_of(answer, url).why)} A collector is expected there."
 
 
 class _Poster:

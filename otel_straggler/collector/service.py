@@ -17,7 +17,7 @@ from otel_straggler.collector.api.commands import Asking, GuardedAsking
 from otel_straggler.collector.api.decisions import Deciding, Decisions
 from otel_straggler.collector.api.maintenance import Maintaining, MaintenanceBook
 from otel_straggler.collector.forwarding.forward import Forwardable, Forwarder
-from otel_straggler.collector.forwarding.keep_rules import Reach
+from otel_straggler.collector.forwarding.kept_traces import Reach
 from otel_straggler.collector.forwarding.sampling import Sampler
 from otel_straggler.collector.history.pages import PageHistory
 from otel_straggler.collector.history.writer import Backfill, Keeper

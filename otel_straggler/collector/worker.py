@@ -415,12 +415,12 @@ class Worker:
         """What the windows and verdicts of spans say."""
         if self._sampler is None:
             return
-        self._sampler.tell_steps(self._scorer.drain_step_times())
+        self._sampler.observe_steps(self._scorer.drain_step_times())
         by_run: dict[str, list[WindowScores]] = {}
         for window in windows:
             by_run.setdefault(window.run_id, []).append(window)
         for run_id, of_run in by_run.items():
-            self._sampler.tell_windows(of_run, self._scorer.verdicts(run_id))
+            self._sampler.observe_windows(of_run, self._scorer.verdicts(run_id))
 
     def _publish(self, now_ns: int, *, is_last: bool = False) -> None:
         self._published_at_ns = now_ns

@@ -72,7 +72,7 @@ def newest_end(receiver: Receiver, name: str) -> str | None:
 def test_every_replica_gets_everything(begin: Callable[..., Alertmanagers]) -> None:
     """In the words of the API, below the prefix of its path."""
     with Receiver() as one, Receiver() as two:
-        begin(one.url, f"{two.url}/am/", page="http://c:9464").take((alert(),), NOW)
+        begin(one.url, f"{two.url}/am/", page="http://c:9464").update((alert(),), NOW)
         eventually(lambda: one.received and two.received)
     assert (one.received[0].path, two.received[0].path) == (PATH, f"/am{PATH}")
     assert told(one) == told(two)
@@ -92,7 +92,7 @@ def test_a_replica_that_hangs_holds_up_no_other(begin: Callable[..., Alertmanage
     with Receiver(*[HANG] * 50) as hangs, Receiver() as well:
         sender = begin(hangs.url, well.url, resend_s=0.0)
         for number in range(5):
-            sender.take((alert(),), NOW + number)
+            sender.update((alert(),), NOW + number)
             eventually(lambda wanted=number + 1: len(well.received) >= wanted)
         assert not hangs.received
 
@@ -104,7 +104,7 @@ def test_an_alert_that_fires_is_sent_again_and_keeps_its_start(
     with Receiver() as receiver:
         sender = begin(receiver.url, resend_s=60.0)
         for now_s, sent in ((NOW, 1), (NOW + 59, 1), (NOW + 60, 2), (NOW + 70, 2), (NOW - 900, 3)):
-            sender.take((alert(),), now_s)
+            sender.update((alert(),), now_s)
             eventually(lambda wanted=sent: len(receiver.received) == wanted)
     assert {each["startsAt"] for each in told(receiver)} == {"2026-09-21T14:13:15.000Z"}
 
@@ -113,9 +113,9 @@ def test_an_end_is_sent_at_once(begin: Callable[..., Alertmanagers]) -> None:
     """With the time at which it ended."""
     with Receiver() as receiver:
         sender = begin(receiver.url)
-        sender.take((alert(),), NOW)
+        sender.update((alert(),), NOW)
         eventually(lambda: len(receiver.received) == 1)
-        sender.take((alert(ends_at_s=NOW + 1),), NOW + 1)
+        sender.update((alert(ends_at_s=NOW + 1),), NOW + 1)
         eventually(lambda: len(receiver.received) == 2)
     assert told(receiver)[1]["endsAt"] == "2026-09-21T14:13:21.000Z"
 
@@ -128,7 +128,7 @@ def test_three_failures_are_survived(
     caplog.set_level(logging.WARNING)
     with Receiver(trouble, trouble, trouble) as receiver:
         sender = begin(receiver.url, access=QUICK if trouble == HANG else PATIENT)
-        sender.take((alert(),), NOW)
+        sender.update((alert(),), NOW)
         eventually(lambda: receiver.received)
         name = f"127.0.0.1:{receiver.port}"
         eventually(lambda: sender.counts()[name, "sent"] == 1)
@@ -147,8 +147,8 @@ def test_an_alertmanager_that_comes_back_gets_the_newest_word(
         port = gone.port
     sender = begin(f"http://127.0.0.1:{port}", resend_s=0.0)
     for number in range(100):
-        sender.take((alert(), alert("RankLost", rank="3")), NOW + number)
-    sender.take((alert(), alert("RankLost", NOW + 100, rank="3")), NOW + 100)
+        sender.update((alert(), alert("RankLost", rank="3")), NOW + number)
+    sender.update((alert(), alert("RankLost", NOW + 100, rank="3")), NOW + 100)
     with Receiver(port=port) as back:
         eventually(lambda: newest_end(back, "RankLost") == "2026-09-21T14:15:00.000Z")
         assert newest_end(back, "RunHung") == "2026-09-21T14:19:00.000Z"
@@ -166,7 +166,7 @@ def test_a_rejected_alert_does_not_hold_up_the_others_and_is_given_up(
     with Receiver(words='{"message": "bad label"}', rule=rule) as receiver:
         sender = begin(receiver.url, resend_s=0.0)
         for number in range(8):
-            sender.take((alert(), alert("RankLost", rank="bad")), NOW + number)
+            sender.update((alert(), alert("RankLost", rank="bad")), NOW + number)
             eventually(lambda wanted=number + 1: len(told(receiver)) >= wanted)
             eventually(lambda: not sender._replicas[0]._waiting)
     alone = [each for each in receiver.refused if len(each.body) == 1]
@@ -178,7 +178,7 @@ def test_too_many_at_once_are_sent_in_parts(begin: Callable[..., Alertmanagers])
     """A server or proxy with a small limit gets them all."""
     many = tuple(alert("RankLost", rank=str(number)) for number in range(200))
     with Receiver(largest_bytes=2_000) as receiver:
-        begin(receiver.url).take(many, NOW)
+        begin(receiver.url).update(many, NOW)
         eventually(lambda: len(told(receiver)) == 200)
 
 
@@ -195,7 +195,7 @@ def test_what_somebody_has_to_set_right_is_said_once_and_tried_rarely(
     """The sentence names the address and what to do; no redirect is followed."""
     with Receiver(status, status, words="no") as receiver:
         sender = begin(receiver.url, resend_s=0.05)
-        sender.take((alert(),), NOW)
+        sender.update((alert(),), NOW)
         eventually(lambda: receiver.received)
         eventually(lambda: sender.counts()[f"127.0.0.1:{receiver.port}", "sent"] == 1)
     assert receiver.tries == 3
@@ -207,7 +207,7 @@ def test_what_somebody_has_to_set_right_is_said_once_and_tried_rarely(
 
 def test_the_room_is_bounded_and_what_finds_none_is_counted() -> None:
     """The oldest go; what fires comes again by itself."""
-    replica = Replica(Poster("http://127.0.0.1:9/x", QUICK), 1.0, most_waiting=10)
+    replica = Replica(Poster("http://127.0.0.1:9/x", QUICK), 1.0, max_waiting=10)
     replica.put({str(number): {"labels": {}, "annotations": {}} for number in range(25)})
     assert replica.poster.counts()["dropped"] == 15
     assert list(replica._waiting) == [str(number) for number in range(15, 25)]
@@ -219,7 +219,7 @@ def test_stopping_sends_what_waits_and_resolves_nothing(
     """That nobody looks any more is no end of a hang."""
     with Receiver(503) as receiver:
         sender = begin(receiver.url)
-        sender.take((alert(),), NOW)
+        sender.update((alert(),), NOW)
         sender.stop(20.0)
         assert len(told(receiver)) == 1
     assert told(receiver)[0]["endsAt"] > "2026-09-21T14:14"
@@ -230,7 +230,7 @@ def test_stopping_does_not_wait_for_an_alertmanager_that_is_away() -> None:
     with Receiver(*[HANG] * 9) as receiver:
         sender = Alertmanagers([receiver.url], Access(timeout_s=60.0), SendRules())
         sender.start()
-        sender.take((alert(),), NOW)
+        sender.update((alert(),), NOW)
         eventually(lambda: receiver.tries)
         stopping = threading.Thread(target=sender.stop, args=(0.2,))
         stopping.start()
@@ -253,13 +253,13 @@ def test_a_real_alertmanager_has_the_alert_until_it_ends(
         fires = Alert(
             labels=alert().labels, annotations={"summary": "ä → 1"}, starts_at_s=now_s - 100
         )
-        sender.take((fires,), now_s)
+        sender.update((fires,), now_s)
         (there,) = eventually(real.alerts)
         assert there["labels"] == dict(alert().labels)
         assert there["annotations"] == {"summary": "ä → 1"}
         assert there["startsAt"].startswith(_second(now_s - 100))
         ended = Alert(labels=fires.labels, annotations={}, starts_at_s=now_s - 100, ends_at_s=now_s)
-        sender.take((ended,), now_s)
+        sender.update((ended,), now_s)
         eventually(lambda: not real.alerts())
 
 
@@ -280,7 +280,7 @@ def test_prometheus_and_we_speak_of_one_alert(
         }
         real.post(PATH, [of_rules])
         ours = Alert(labels=labels, annotations={"summary": "It hangs."}, starts_at_s=now_s - 10)
-        begin(real.url).take((ours,), now_s)
+        begin(real.url).update((ours,), now_s)
         (one,) = eventually(
             lambda: [a for a in real.alerts() if a["startsAt"].startswith(_second(now_s - 10))]
         )

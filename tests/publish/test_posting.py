@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.collector.alerting.posting import Access, Poster, judged
+from otel_straggler.collector.alerting.posting import Access, Poster, answer_of
 from otel_straggler.otlp.clients.client import Response
 
 from ..servers.receiver import Receiver
@@ -61,7 +61,7 @@ def test_tls_with_an_authority_of_ones_own(certificates: Certificates) -> None:
     """Named by a file."""
     with Receiver(tls=certificates.server()) as receiver:
         answer = poster(receiver.url, ca_file=certificates.ca_file).post(b"[]")
-    assert (answer.fate, answer.why) == ("taken", "")
+    assert (answer.outcome, answer.why) == ("accepted", "")
     assert len(receiver.received) == 1
 
 
@@ -71,8 +71,8 @@ def test_a_client_certificate_is_shown(certificates: Certificates) -> None:
     with Receiver(tls=certificates.server(wants_client=True)) as receiver:
         with_one = poster(receiver.url, ca_file=certificates.ca_file, **files).post(b"[]")
         without = poster(receiver.url, ca_file=certificates.ca_file).post(b"[]")
-    assert with_one.fate == "taken"
-    assert without.fate == "barred"
+    assert with_one.outcome == "accepted"
+    assert without.outcome == "blocked"
     assert "cert_file" in without.why
     assert len(receiver.received) == 1
 
@@ -81,7 +81,7 @@ def test_an_unknown_authority_is_said_with_the_remedy(certificates: Certificates
     """Address, reason, what to do; and nothing was sent."""
     with Receiver(tls=certificates.server()) as receiver:
         answer = poster(receiver.url).post(b"[]")
-    assert answer.fate == "barred"
+    assert answer.outcome == "blocked"
     assert answer.why.startswith(f"{receiver.url}/x: its certificate is not trusted (")
     assert answer.why.endswith("Name who signed it in ca_file.")
     assert receiver.tries == 0
@@ -100,7 +100,7 @@ def test_the_wrong_scheme_is_said(certificates: Certificates) -> None:
     with Receiver() as receiver:
         secure = receiver.url.replace("http:", "https:")
         answer = poster(secure, ca_file=certificates.ca_file).post(b"[]")
-    assert answer.fate == "barred"
+    assert answer.outcome == "blocked"
     assert "does not speak TLS there. Use http://" in answer.why
 
 
@@ -109,7 +109,7 @@ def test_a_password_comes_from_its_file(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("s:ecret\n")
     with Receiver() as receiver:
         access = {"username": "ä", "password_file": str(tmp_path / "password")}
-        assert poster(receiver.url, **access).post(b"[]").fate == "taken"
+        assert poster(receiver.url, **access).post(b"[]").outcome == "accepted"
     assert receiver.received[0].headers["authorization"] == "Basic w6Q6czplY3JldA=="
 
 
@@ -117,7 +117,7 @@ def test_a_secret_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     """And the alert waits; nothing is sent without it."""
     with Receiver() as receiver:
         answer = poster(receiver.url, token_file=str(tmp_path / "none")).post(b"[]")
-    assert (answer.fate, receiver.tries) == ("barred", 0)
+    assert (answer.outcome, receiver.tries) == ("blocked", 0)
     assert "its secret cannot be read" in answer.why
     assert "none" in answer.why
 
@@ -127,7 +127,7 @@ def test_nobody_there_is_said() -> None:
     with Receiver() as gone:
         url = gone.url
     answer = poster(url).post(b"[]")
-    assert (answer.fate, answer.why) == (
+    assert (answer.outcome, answer.why) == (
         "later",
         f"{url}/x: nobody listens there. Is it running? It is tried again.",
     )
@@ -136,12 +136,12 @@ def test_nobody_there_is_said() -> None:
 @pytest.mark.parametrize(
     ("response", "fate", "words"),
     [
-        (Response(204), "taken", ""),
+        (Response(204), "accepted", ""),
         (Response(503, {"retry-after": "7"}, b"no"), "later", "answered 503 (no)"),
-        (Response(400, {}, b"\x1b[31mred\n\xff"), "unfit", "answered 400 (?[31mred ?)"),
-        (Response(413), "unfit", "too large"),
-        (Response(301, {"location": "https://b/"}), "barred", "final address, https://b/"),
-        (Response(405), "barred", "Check the path"),
+        (Response(400, {}, b"\x1b[31mred\n\xff"), "invalid", "answered 400 (?[31mred ?)"),
+        (Response(413), "invalid", "too large"),
+        (Response(301, {"location": "https://b/"}), "blocked", "final address, https://b/"),
+        (Response(405), "blocked", "Check the path"),
         (Response(0, error="ConnectTimeout: timed out"), "later", "no answer in time"),
         (Response(0, error="x: Failed to resolve 'am'"), "later", "the name is not known"),
         (Response(0, error="odd\nthing" + "x" * 999), "later", "no answer (odd thing"),
@@ -149,8 +149,8 @@ def test_nobody_there_is_said() -> None:
 )
 def test_every_answer_has_a_fate_and_a_sentence(response: Response, fate: str, words: str) -> None:
     """Nothing that the other side says reaches a terminal unchanged, nor at any length."""
-    answer = judged(response, "http://am/x")
-    assert answer.fate == fate
+    answer = answer_of(response, "http://am/x")
+    assert answer.outcome == fate
     assert words.replace("\x1b", "?") in answer.why.replace("�", "?")
     assert answer.why.isprintable()
     assert len(answer.why) < 600
@@ -158,6 +158,8 @@ def test_every_answer_has_a_fate_and_a_sentence(response: Response, fate: str, w
 
 def test_the_same_trouble_is_one_kind_whatever_is_said_with_it() -> None:
     """What the server says with it may differ from try to try."""
-    one = judged(Response(500, body=b"request 17 failed"), "http://am/x")
-    two = judged(Response(500, body=b"request 18 failed"), "http://am/x")
-    assert one.kind_of_trouble == two.kind_of_trouble != judged(Response(401), "u").kind_of_trouble
+    one = answer_of(Response(500, body=b"request 17 failed"), "http://am/x")
+    two = answer_of(Response(500, body=b"request 18 failed"), "http://am/x")
+    assert (
+        one.kind_of_trouble == two.kind_of_trouble != answer_of(Response(401), "u").kind_of_trouble
+    )

@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_straggler import semconv
-from otel_straggler.collector.forwarding.keep_rules import Reach
+from otel_straggler.collector.forwarding.kept_traces import Reach
 from otel_straggler.collector.forwarding.sampling import Sampler, SamplingRules
 from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.model.rank import Source
@@ -84,8 +84,8 @@ class Bench:
     def close(self, *verdicts: Verdict) -> None:
         """Close all windows and tell; then let the sampler decide."""
         windows = self.scorer.close_all()
-        self.sampler.tell_steps(self.scorer.drain_step_times())
-        self.sampler.tell_windows(windows, RunVerdicts(changes=verdicts))
+        self.sampler.observe_steps(self.scorer.drain_step_times())
+        self.sampler.observe_windows(windows, RunVerdicts(changes=verdicts))
         self.sampler.tick()
 
     def settle(self) -> None:
@@ -294,7 +294,7 @@ def test_flags_are_of_the_group() -> None:
     bench.take(body_of(0, range(10)))
     windows = bench.scorer.close_all()
     other = verdict(0)
-    bench.sampler.tell_windows(windows, RunVerdicts(changes=(other,)))
+    bench.sampler.observe_windows(windows, RunVerdicts(changes=(other,)))
     known = bench.sampler._known
     assert known.is_flagged(Source(run_id=RUN, rank=0))
     assert not known.is_flagged(Source(run_id=RUN, rank=0, group="critic"))
@@ -307,5 +307,5 @@ def test_steps_of_time_make_no_slow_step() -> None:
         run_id=RUN, group="", attempt=0, steps=tuple(range(20)),
         slowest_s=(1.0,) * 19 + (9.0,), is_timed=True,
     )  # fmt: skip
-    bench.sampler.tell_steps([times])
+    bench.sampler.observe_steps([times])
     assert not bench.sampler._known.slow_traces()

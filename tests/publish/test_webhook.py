@@ -84,10 +84,10 @@ def sent(changes: Changes, now_s: float, **how: bool) -> list[str]:
 def test_a_change_is_sent_at_once_and_the_next_after_the_interval() -> None:
     """All that comes in between is one message; it has the changes alone, of whatever run."""
     changes = Changes(PACED)
-    changes.take((alert(),))
+    changes.update((alert(),))
     assert sent(changes, 0) == ["RunHung"]
     for others in ((alert("RankLost"),), (alert("RankLost"), alert("RankStuck", run_id="s"))):
-        changes.take((alert(), *others))
+        changes.update((alert(), *others))
     assert (sent(changes, 99), changes.due_at_s()) == ([], 100)
     assert sent(changes, 100) == ["RankLost", "RankStuck"]
     assert sent(changes, 900) == []
@@ -96,11 +96,11 @@ def test_a_change_is_sent_at_once_and_the_next_after_the_interval() -> None:
 def test_what_goes_on_is_repeated_rarely() -> None:
     """And not while nothing fires."""
     changes = Changes(PACED)
-    changes.take((alert(), alert("RankLost")))
+    changes.update((alert(), alert("RankLost")))
     sent(changes, 0)
     assert (sent(changes, 999), changes.due_at_s()) == ([], 1000)
     assert sent(changes, 1000) == ["RunHung", "RankLost"]
-    changes.take((alert(ends_at_s=1001.0), alert("RankLost", ends_at_s=1001.0)))
+    changes.update((alert(ends_at_s=1001.0), alert("RankLost", ends_at_s=1001.0)))
     assert sent(changes, 1100) == ["-RunHung", "-RankLost"]
     assert (changes.due(10_000), changes.due_at_s()) == ((), float("inf"))
 
@@ -108,31 +108,31 @@ def test_what_goes_on_is_repeated_rarely() -> None:
 def test_what_nobody_was_told_of_does_not_end_for_anybody() -> None:
     """An alert shorter than the interval is no message."""
     changes = Changes(PACED)
-    changes.take((alert(),))
+    changes.update((alert(),))
     sent(changes, 0)
-    changes.take((alert(), alert("RankLost")))
-    changes.take((alert(), alert("RankLost", ends_at_s=5.0)))
+    changes.update((alert(), alert("RankLost")))
+    changes.update((alert(), alert("RankLost", ends_at_s=5.0)))
     assert sent(changes, 900) == []
 
 
 def test_what_comes_back_before_its_end_was_sent_is_no_news() -> None:
     """Nobody is called twice for a flapping alert within one interval."""
     changes = Changes(PACED)
-    changes.take((alert(),))
+    changes.update((alert(),))
     sent(changes, 0)
-    changes.take((alert(ends_at_s=20.0),))
-    changes.take((alert(),))
+    changes.update((alert(ends_at_s=20.0),))
+    changes.update((alert(),))
     assert sent(changes, 900) == []
 
 
 def test_what_comes_back_while_its_end_is_being_sent_is_news() -> None:
     """The receiver believes that it is over."""
     changes = Changes(PACED)
-    changes.take((alert(),))
+    changes.update((alert(),))
     sent(changes, 0)
-    changes.take((alert(ends_at_s=20.0),))
+    changes.update((alert(ends_at_s=20.0),))
     message = changes.due(100)
-    changes.take((alert(),))
+    changes.update((alert(),))
     changes.settle(message, 101)
     assert sent(changes, 201) == ["RunHung"]
 
@@ -147,32 +147,32 @@ def test_what_comes_back_while_its_end_is_being_sent_is_news() -> None:
 def test_ends_are_not_sent_where_that_is_set(rules: WebhookRules) -> None:
     """For all, or for some names; the next one is news."""
     changes = Changes(rules)
-    changes.take((alert(),))
+    changes.update((alert(),))
     assert sent(changes, 0) == ["RunHung"]
-    changes.take((alert(ends_at_s=20.0),))
+    changes.update((alert(ends_at_s=20.0),))
     assert sent(changes, 10_000) == []
-    changes.take((alert(),))
+    changes.update((alert(),))
     assert sent(changes, 20_000) == ["RunHung"]
 
 
-def test_what_ends_unsaid_is_forgotten() -> None:
+def test_what_ends_unreported_is_forgotten() -> None:
     """Such as a hang that monitoring has given up on; the next one is news."""
     changes = Changes(PACED)
-    changes.take((alert(),))
+    changes.update((alert(),))
     sent(changes, 0)
-    changes.take((), unsaid=(alert(ends_at_s=20.0),))
+    changes.update((), unreported=(alert(ends_at_s=20.0),))
     assert sent(changes, 200) == []
-    changes.take((alert(),))
+    changes.update((alert(),))
     assert sent(changes, 300) == ["RunHung"]
 
 
 def test_what_could_not_be_sent_is_still_news() -> None:
     """From the time to which it was put off."""
     changes = Changes(PACED)
-    changes.take((alert(),))
+    changes.update((alert(),))
     changes.due(0)
     changes.put_off(3)
-    changes.take((alert(), alert("RankLost")))
+    changes.update((alert(), alert("RankLost")))
     assert (changes.due(2), changes.due_at_s()) == ((), 3)
     assert sent(changes, 3) == ["RunHung", "RankLost"]
 
@@ -180,9 +180,9 @@ def test_what_could_not_be_sent_is_still_news() -> None:
 def test_what_ends_while_it_is_being_sent_is_reported_to_have_ended() -> None:
     """The message is under way: it cannot be taken back, so nobody stays called."""
     changes = Changes(PACED)
-    changes.take((alert(),))
+    changes.update((alert(),))
     message = changes.due(0)
-    changes.take((alert(ends_at_s=1.0),))
+    changes.update((alert(ends_at_s=1.0),))
     changes.settle(message, 2)
     assert sent(changes, 102) == ["-RunHung"]
     assert (sent(changes, 10_000), changes.due_at_s()) == ([], float("inf"))
@@ -191,49 +191,51 @@ def test_what_ends_while_it_is_being_sent_is_reported_to_have_ended() -> None:
 def test_what_ends_before_it_could_be_sent_is_not_mentioned() -> None:
     """As Alertmanager has it: what failed has called nobody."""
     changes = Changes(PACED)
-    changes.take((alert(),))
+    changes.update((alert(),))
     changes.due(0)
-    changes.take((alert(ends_at_s=1.0),))
+    changes.update((alert(ends_at_s=1.0),))
     changes.put_off(3)
     assert (sent(changes, 10_000), changes.due_at_s()) == ([], float("inf"))
 
 
 @pytest.mark.parametrize("never_resolved", [frozenset(), frozenset({"StragglerRunHung"})])
-def test_what_ends_unsaid_while_it_is_being_sent_is_forgotten(
+def test_what_ends_unreported_while_it_is_being_sent_is_forgotten(
     never_resolved: frozenset[str],
 ) -> None:
     """The next one is news."""
     changes = Changes(replace(PACED, never_resolved=never_resolved))
-    changes.take((alert(),))
+    changes.update((alert(),))
     message = changes.due(0)
     ended = alert(ends_at_s=1.0)
-    changes.take((ended,) if never_resolved else (), unsaid=() if never_resolved else (ended,))
+    changes.update(
+        (ended,) if never_resolved else (), unreported=() if never_resolved else (ended,)
+    )
     changes.settle(message, 2)
     assert sent(changes, 102) == []
-    changes.take((alert(),))
+    changes.update((alert(),))
     assert sent(changes, 300) == ["RunHung"]
 
 
 def test_the_last_words_do_not_wait() -> None:
     """What is new is sent when the collector stops; what was sent is not repeated."""
     changes = Changes(PACED)
-    changes.take((alert(),))
+    changes.update((alert(),))
     sent(changes, 0)
     assert sent(changes, 1, is_last=True) == []
-    changes.take((alert(), alert("RankLost")))
+    changes.update((alert(), alert("RankLost")))
     assert sent(changes, 1, is_last=True) == ["RankLost"]
 
 
 def test_a_restart_is_no_news() -> None:
     """What was sent is known, with its age, on a clock that begins anew; also ends that wait."""
     changes = Changes(PACED)
-    changes.take((alert(), alert("RankLost")))
+    changes.update((alert(), alert("RankLost")))
     sent(changes, 10)
-    changes.take((alert(), alert("RankLost", ends_at_s=20.0)))
+    changes.update((alert(), alert("RankLost", ends_at_s=20.0)))
     state = json.loads(json.dumps(changes.state(30)))
     again = Changes(PACED)
     again.restore(state, passed_s=5, now_s=1_000_000)
-    again.take((alert(),))
+    again.update((alert(),))
     assert again.due_at_s() == 1_000_000 - 5 - 20 + 100
     assert sent(again, 1_000_075) == ["-RankLost"]
     assert sent(again, 1_001_074) == []
@@ -273,9 +275,11 @@ def test_one_message_then_one_end(begin: Callable[..., Webhook]) -> None:
     """To the URL as it is."""
     with Receiver() as receiver:
         hook = begin(receiver.url + "/hook?team=a")
-        hook.take((alert(), alert("RankLost", rank="3")))
+        hook.update((alert(), alert("RankLost", rank="3")))
         eventually(lambda: receiver.received)
-        hook.take((alert(ends_at_s=1_790_000_060.0), alert("RankLost", 1_790_000_060.0, rank="3")))
+        hook.update(
+            (alert(ends_at_s=1_790_000_060.0), alert("RankLost", 1_790_000_060.0, rank="3"))
+        )
         eventually(lambda: len(receiver.received) == 2)
     fired, ended = receiver.received
     assert fired.path == "/hook?team=a"
@@ -291,9 +295,9 @@ def test_a_webhook_that_fails_three_times_gets_the_message_once(
     """And is told of what came meanwhile in the same."""
     with Receiver(trouble, trouble, trouble) as receiver:
         hook = begin(receiver.url, access=QUICK if trouble == HANG else PATIENT)
-        hook.take((alert(),))
+        hook.update((alert(),))
         eventually(lambda: receiver.tries)
-        hook.take((alert(), alert("RankLost")))
+        hook.update((alert(), alert("RankLost")))
         eventually(lambda: [r for r in receiver.received if len(names(r)) == 2])
         name = f"127.0.0.1:{receiver.port}"
         assert hook.counts()[name, "failed"] == 3
@@ -305,9 +309,9 @@ def test_a_refused_message_is_not_repeated(begin: Callable[..., Webhook]) -> Non
     """Until there is news."""
     with Receiver(400) as receiver:
         hook = begin(receiver.url)
-        hook.take((alert(),))
+        hook.update((alert(),))
         eventually(lambda: hook.counts()[f"127.0.0.1:{receiver.port}", "refused"] == 1)
-        hook.take((alert(), alert("RankLost")))
+        hook.update((alert(), alert("RankLost")))
         eventually(lambda: receiver.received)
         assert receiver.tries == 2
 
@@ -319,7 +323,7 @@ def test_a_wrong_token_is_tried_again_when_somebody_has_set_it_right(
     secret = tmp_path / "token"
     secret.write_text("old\n")
     with Receiver(401, 401) as receiver:
-        begin(receiver.url, access=Access(token_file=str(secret))).take((alert(),))
+        begin(receiver.url, access=Access(token_file=str(secret))).update((alert(),))
         eventually(lambda: receiver.refused)
         secret.write_text("new\n")
         eventually(lambda: receiver.received)
@@ -331,8 +335,8 @@ def test_a_message_that_is_too_large_is_cut_and_says_so(begin: Callable[..., Web
     """The first alerts are in it, the rest is counted."""
     many = tuple(alert("RankLost", rank=str(number)) for number in range(150))
     with Receiver() as large, Receiver(largest_bytes=9_000) as small:
-        begin(large.url).take(many)
-        begin(small.url).take(many)
+        begin(large.url).update(many)
+        begin(small.url).update(many)
         eventually(lambda: large.received and small.received)
     told = large.received[0].body
     assert (len(told["alerts"]), told["truncatedAlerts"]) == (webhook.MAX_ALERTS, 50)
@@ -344,9 +348,9 @@ def test_stopping_says_what_is_new(begin: Callable[..., Webhook]) -> None:
     """What waited for the interval is better early than never."""
     with Receiver() as receiver:
         hook = begin(receiver.url, WebhookRules(interval_s=3600))
-        hook.take((alert(),))
+        hook.update((alert(),))
         eventually(lambda: receiver.received)
-        hook.take((alert(), alert("RankLost")))
+        hook.update((alert(), alert("RankLost")))
         hook.stop(20.0)
         assert [names(one) for one in receiver.received] == [["RunHung"], ["RankLost"]]
 
@@ -356,7 +360,7 @@ def test_stopping_does_not_wait_for_a_webhook_that_hangs() -> None:
     with Receiver(*[HANG] * 9) as receiver:
         hook = Webhook(receiver.url, Access(timeout_s=60.0), RULES)
         hook.start()
-        hook.take((alert(),))
+        hook.update((alert(),))
         eventually(lambda: receiver.tries)
         stopping = threading.Thread(target=hook.stop, args=(0.2,))
         stopping.start()
@@ -410,8 +414,8 @@ def test_it_says_what_a_real_alertmanager_says(
                     )
                     for each in (fires, lost)
                 ]
-                sender.take(told, time.time())
-                hook.take(told)
+                sender.update(told, time.time())
+                hook.update(told)
                 eventually(
                     lambda wanted=count: len(theirs.received) == len(ours.received) == wanted
                 )

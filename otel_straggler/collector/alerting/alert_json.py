@@ -100,7 +100,7 @@ def webhook_payload(alerts: Sequence[Alert], *, left_out: int, page: str) -> Jso
         "commonLabels": _common([each.labels for each in alerts]),
         "commonAnnotations": _common([each.annotations for each in alerts]),
         "externalURL": page,
-        "alerts": [_told(each, page) for each in alerts],
+        "alerts": [_sent_alert(each, page) for each in alerts],
     }
 
 
@@ -138,7 +138,7 @@ def read_alert(saved: Mapping[str, Any]) -> Alert:
     )
 
 
-def _told(alert: Alert, page: str) -> Json:
+def _sent_alert(alert: Alert, page: str) -> Json:
     ended_s = alert.ends_at_s
     return {
         "status": "firing" if ended_s is None else "resolved",

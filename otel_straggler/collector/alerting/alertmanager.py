@@ -22,16 +22,16 @@ from otel_straggler.collector.alerting.alert_json import (
     posted_alert,
     seconds_of_rfc3339,
 )
-from otel_straggler.collector.alerting.posting import DROPPED, TOO_LARGE, Access, Judged, Poster
+from otel_straggler.collector.alerting.posting import DROPPED, TOO_LARGE, Access, Answer, Poster
 from otel_straggler.model.alert import Alert
 from otel_straggler.otlp.clients.client import retry_delay_s
 
 PATH: Final = "/api/v2/alerts"
-MOST_WAITING: Final = 10_000
+MAX_WAITING: Final = 10_000
 """Alerts that may wait for one replica."""
 _AT_ONCE: Final = 64
 """Alerts of one request."""
-_MOST_REFUSALS: Final = 3
+_MAX_REFUSALS: Final = 3
 """An alert that was refused alone so often, for what it says, is not sent again while it says the
 same. More than once, because not every proxy that answers 400 means it."""
 
@@ -73,7 +73,7 @@ class Alertmanagers:
         for replica in self._replicas:
             replica.start()
 
-    def take(self, alerts: Iterable[Alert], now_s: float) -> None:
+    def update(self, alerts: Iterable[Alert], now_s: float) -> None:
         """All that fires now, and what has ended since the last call.
 
         Args:
@@ -102,7 +102,7 @@ class Alertmanagers:
 
     def known(self, labels: Mapping[str, str]) -> tuple[Alert, ...]:
         """What fires there with these labels and was sent from our page: what a process before us
-        has told. Of the first replica that answers; nothing if none does.
+        has sent. Of the first replica that answers; nothing if none does.
 
         Cost: the time-out for each replica.
         """
@@ -111,15 +111,15 @@ class Alertmanagers:
         for replica in self._replicas:
             response = replica.poster.get(f"{replica.poster.url}?{query}")
             try:
-                told = json.loads(response.body) if response.is_success else None
-                if told is not None:
-                    return tuple(_read(one) for one in told if self._is_ours(one))
+                posted = json.loads(response.body) if response.is_success else None
+                if posted is not None:
+                    return tuple(_read(one) for one in posted if self._is_ours(one))
             except (ValueError, TypeError, KeyError, AttributeError):
                 continue  # it is no Alertmanager; posting to it says so
         return ()
 
-    def _is_ours(self, told: Json) -> bool:
-        return str(told["generatorURL"]).startswith(f"{self._rules.page}/v1/report")
+    def _is_ours(self, posted: Json) -> bool:
+        return str(posted["generatorURL"]).startswith(f"{self._rules.page}/v1/report")
 
     def counts(self) -> dict[tuple[str, str], int]:
         """(receiver, outcome) to requests."""
@@ -145,13 +145,13 @@ class Replica:
     Args:
         poster: to its address.
         patience_s: wait between tries while somebody has to set something right.
-        most_waiting: alerts.
+        max_waiting: alerts.
     """
 
-    def __init__(self, poster: Poster, patience_s: float, most_waiting: int = MOST_WAITING) -> None:
+    def __init__(self, poster: Poster, patience_s: float, max_waiting: int = MAX_WAITING) -> None:
         self.poster = poster
         self._patience_s = patience_s
-        self._most = most_waiting
+        self._max = max_waiting
         self._waiting: dict[str, Json] = {}
         self._refused: dict[str, tuple[int, Json]] = {}
         self._at_once = _AT_ONCE
@@ -168,16 +168,16 @@ class Replica:
         with self._changed:
             for key, alert in alerts.items():
                 times, refused = self._refused.get(key, (0, alert))
-                if times and _says(refused) != _says(alert):
+                if times and _content(refused) != _content(alert):
                     del self._refused[key]
-                elif times >= _MOST_REFUSALS:
+                elif times >= _MAX_REFUSALS:
                     continue
                 self._waiting[key] = alert
             self._drop_beyond_room()
             self._changed.notify()
 
     def _drop_beyond_room(self) -> None:
-        extra = len(self._waiting) - self._most
+        extra = len(self._waiting) - self._max
         if extra > 0:
             for key in list(self._waiting)[:extra]:
                 del self._waiting[key]
@@ -213,35 +213,35 @@ class Replica:
                 return {}
             return dict(list(self._waiting.items())[: self._at_once])
 
-    def _settle(self, batch: Mapping[str, Json], answer: Judged) -> float:
+    def _settle(self, batch: Mapping[str, Json], answer: Answer) -> float:
         """Do with a batch what the answer asks for; seconds until the next try."""
         with self._changed:
-            if answer.fate == "taken":
+            if answer.outcome == "accepted":
                 self._failed = 0
                 self._at_once = min(_AT_ONCE, 2 * self._at_once)
-                self._forget(batch)
+                self._remove(batch)
                 return 0.0
-            if answer.fate == "unfit" and len(batch) > 1:
+            if answer.outcome == "invalid" and len(batch) > 1:
                 # One of them is at fault, or they are too many.
                 self._at_once = len(batch) // 2 if answer.status == TOO_LARGE else 1
                 return 0.0
-            if answer.fate == "unfit":
-                self._forget(batch)
-                self._note_refusal(batch)
+            if answer.outcome == "invalid":
+                self._remove(batch)
+                self._record_refusal(batch)
                 return 0.0
-            if answer.fate == "barred":
+            if answer.outcome == "blocked":
                 return self._patience_s
             self._failed += 1
             return retry_delay_s(self._failed, answer.retry_after_s, random.random)
 
-    def _note_refusal(self, batch: Mapping[str, Json]) -> None:
+    def _record_refusal(self, batch: Mapping[str, Json]) -> None:
         for key, alert in batch.items():
             times, _ = self._refused.pop(key, (0, alert))
             self._refused[key] = (times + 1, alert)
-        while len(self._refused) > self._most:
+        while len(self._refused) > self._max:
             del self._refused[next(iter(self._refused))]
 
-    def _forget(self, batch: Mapping[str, Json]) -> None:
+    def _remove(self, batch: Mapping[str, Json]) -> None:
         """Those on which nothing newer has come meanwhile."""
         for key, alert in batch.items():
             if self._waiting.get(key) is alert:
@@ -258,11 +258,11 @@ class Replica:
         return 1e6 if stop_at_s is None else stop_at_s - time.monotonic()
 
 
-def _read(told: Json) -> Alert:
+def _read(posted: Json) -> Alert:
     return Alert(
-        labels={str(k): str(v) for k, v in told["labels"].items()},
-        annotations={str(k): str(v) for k, v in told["annotations"].items()},
-        starts_at_s=seconds_of_rfc3339(told["startsAt"]),
+        labels={str(k): str(v) for k, v in posted["labels"].items()},
+        annotations={str(k): str(v) for k, v in posted["annotations"].items()},
+        starts_at_s=seconds_of_rfc3339(posted["startsAt"]),
     )
 
 
@@ -270,7 +270,7 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _says(alert: Json) -> tuple[Json, Json]:
+def _content(alert: Json) -> tuple[Json, Json]:
     return alert["labels"], alert["annotations"]
 
 

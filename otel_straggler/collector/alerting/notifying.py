@@ -149,7 +149,7 @@ class Notifying:
         alerts = self._firing.follow(self._evaluate(watched), watched)
         self._views.show_alerts(self._firing.by_run)
         if self._alertmanagers is not None:
-            self._alertmanagers.take(alerts, self._wall_s())
+            self._alertmanagers.update(alerts, self._wall_s())
         if self._webhook is not None:
             self._tell(self._webhook, alerts)
         is_news = self._firing.keys != self._told
@@ -165,8 +165,8 @@ class Notifying:
         least = self._settings.least_severity
         calling = [alert for alert in alerts if calls(alert, least)]
         told = uninhibited(calling, alerts)
-        unsaid = [each for each in calling if each.ends_at_s is not None and each not in told]
-        webhook.take(told, (*unsaid, *self._firing.given_up))
+        unreported = [each for each in calling if each.ends_at_s is not None and each not in told]
+        webhook.update(told, (*unreported, *self._firing.given_up))
 
     def _open(self, page: str) -> None:
         settings = self._settings

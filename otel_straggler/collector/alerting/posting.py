@@ -84,10 +84,10 @@ class Poster:
         self._counts: Counter[str] = Counter()
         self._trouble = ""
 
-    def post(self, body: bytes, timeout_s: float | None = None) -> Judged:
+    def post(self, body: bytes, timeout_s: float | None = None) -> Answer:
         """Send, and log it if that changes how the address stands."""
         answer = self._posted(body, timeout_s)
-        self._note(answer)
+        self._record(answer)
         return answer
 
     def get(self, url: str) -> Response:
@@ -112,16 +112,16 @@ class Poster:
     def close(self) -> None:
         self._client.close()
 
-    def _posted(self, body: bytes, timeout_s: float | None) -> Judged:
+    def _posted(self, body: bytes, timeout_s: float | None) -> Answer:
         try:
             headers = self._access.headers()
         except (OSError, UnicodeError) as error:
-            return Judged("barred", f"{self.url}: its secret cannot be read ({error}).")
+            return Answer("blocked", f"{self.url}: its secret cannot be read ({error}).")
         response = self._client.post(body, content_type=_JSON, headers=headers, timeout_s=timeout_s)
-        return judged(response, self.url)
+        return answer_of(response, self.url)
 
-    def _note(self, answer: Judged) -> None:
-        outcome = {"taken": SENT, "later": FAILED}.get(answer.fate, REFUSED)
+    def _record(self, answer: Answer) -> None:
+        outcome = {"accepted": SENT, "later": FAILED}.get(answer.outcome, REFUSED)
         self.count(outcome)
         before, self._trouble = self._trouble, answer.kind_of_trouble
         if not self._logs:
@@ -136,29 +136,29 @@ def _secret(path: str) -> str:
     return Path(path).read_text(encoding="utf-8").strip()
 
 
-Fate = Literal["taken", "later", "unfit", "barred"]
-"""``taken``. ``later``: the same may succeed by itself soon. ``unfit``: refused for what it says;
-the same never succeeds. ``barred``: refused for how it was sent; somebody must set that right."""
+Outcome = Literal["accepted", "later", "invalid", "blocked"]
+"""``accepted``. ``later``: the same may succeed by itself soon. ``invalid``: refused for what it
+says; the same never succeeds. ``blocked``: somebody must correct how it is sent."""
 
 TOO_LARGE: Final = 413
 _LATER: Final = frozenset({408, 425, 429})
-_UNFIT: Final = frozenset({400, 413, 422})
+_INVALID: Final = frozenset({400, 413, 422})
 _LONGEST: Final = 200
 _REASON: Final = re.compile(r"certificate verify failed: (.+?) \(_ssl")
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """An answer.
+class Answer:
+    """What a server answered.
 
     Attributes:
-        fate: see :data:`Fate`.
-        why: a sentence; empty if it was taken.
+        outcome: see :data:`Outcome`.
+        why: a message; empty if it was accepted.
         status: HTTP status; 0 if there was no answer.
         retry_after_s: the wait that was asked for; None if none was.
     """
 
-    fate: Fate
+    outcome: Outcome
     why: str = ""
     status: int = NO_ANSWER
     retry_after_s: float | None = None
@@ -166,23 +166,23 @@ class Judged:
     @property
     def kind_of_trouble(self) -> str:
         """The same for every try that fails in the same way."""
-        return "" if self.fate == "taken" else f"{self.status} {self.why.partition('(')[0]}"
+        return "" if self.outcome == "accepted" else f"{self.status} {self.why.partition('(')[0]}"
 
 
-def judged(response: Response, address: str) -> Judged:
+def answer_of(response: Response, address: str) -> Answer:
     """What ``address`` answered, or did not."""
     status = response.status
     if response.is_success:
-        return Judged("taken", status=status)
+        return Answer("accepted", status=status)
     if status == NO_ANSWER:
-        fate, said = _of_silence(response.error)
-        return Judged(fate, f"{address}: {said}")
-    said = f"answered {status}{_words_of(response)}"
+        outcome, message = _of_no_answer(response.error)
+        return Answer(outcome, f"{address}: {message}")
+    message = f"answered {status}{_words_of(response)}"
     if status in _LATER or status >= 500:
-        why = f"{address}: {said}; it is tried again."
-        return Judged("later", why, status, response.retry_after_s)
-    fate = "unfit" if status in _UNFIT else "barred"
-    return Judged(fate, f"{address}: {said}. {_remedy(response)}", status)
+        why = f"{address}: {message}; it is tried again."
+        return Answer("later", why, status, response.retry_after_s)
+    outcome = "invalid" if status in _INVALID else "blocked"
+    return Answer(outcome, f"{address}: {message}. {_remedy(response)}", status)
 
 
 def tried_once(why: str) -> str:
@@ -194,28 +194,29 @@ def tried_once(why: str) -> str:
     return why.replace("; it is tried again.", ".").replace(" It is tried again.", "")
 
 
-def _of_silence(error: str) -> tuple[Fate, str]:
-    told = " ".join(error.split())
-    if "CERTIFICATE_VERIFY_FAILED" in told:
-        return "barred", _of_certificate(told)
-    if "CERTIFICATE_REQUIRED" in told or "HANDSHAKE_FAILURE" in told or "ALERT" in told:
-        said = f"TLS was refused ({_short(told)})."
-        return "barred", f"{said} If it wants a certificate, name one in cert_file and key_file."
-    if "WRONG_VERSION_NUMBER" in told or "record layer failure" in told:
-        return "barred", "does not speak TLS there. Use http://, or the port that speaks it."
-    if "SSLError" in told or "SSL" in told.partition(":")[0]:
-        return "barred", f"TLS failed ({_short(told)}). Check ca_file, cert_file and key_file."
-    if "resolve" in told or "getaddrinfo" in told or "Name or service not known" in told:
-        return "later", f"the name is not known ({_short(told)}). Check the URL; it is tried again."
-    if "refused" in told:
+def _of_no_answer(error: str) -> tuple[Outcome, str]:
+    text = " ".join(error.split())
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return "blocked", _of_certificate(text)
+    if "CERTIFICATE_REQUIRED" in text or "HANDSHAKE_FAILURE" in text or "ALERT" in text:
+        message = f"TLS was refused ({_short(text)})."
+        remedy = "If it wants a certificate, name one in cert_file and key_file."
+        return "blocked", f"{message} {remedy}"
+    if "WRONG_VERSION_NUMBER" in text or "record layer failure" in text:
+        return "blocked", "does not speak TLS there. Use http://, or the port that speaks it."
+    if "SSLError" in text or "SSL" in text.partition(":")[0]:
+        return "blocked", f"TLS failed ({_short(text)}). Check ca_file, cert_file and key_file."
+    if "resolve" in text or "getaddrinfo" in text or "Name or service not known" in text:
+        return "later", f"the name is not known ({_short(text)}). Check the URL; it is tried again."
+    if "refused" in text:
         return "later", "nobody listens there. Is it running? It is tried again."
-    if "imeout" in told or "imed out" in told or "time-out" in told:
+    if "imeout" in text or "imed out" in text or "time-out" in text:
         return "later", "no answer in time. It is tried again."
-    return "later", f"no answer ({_short(told)}). It is tried again."
+    return "later", f"no answer ({_short(text)}). It is tried again."
 
 
-def _of_certificate(told: str) -> str:
-    found = _REASON.search(told)
+def _of_certificate(text: str) -> str:
+    found = _REASON.search(text)
     reason = found[1] if found else "certificate verify failed"
     if "mismatch" in reason or "doesn't match" in reason:
         return f"its certificate is for another name ({reason}). Use the name that it is for."
@@ -240,8 +241,8 @@ def _remedy(response: Response) -> str:
 
 def _words_of(response: Response) -> str:
     words = response.body[: 4 * _LONGEST].decode("utf-8", "replace")
-    told = _short(" ".join(words.split()))
-    return f" ({told})" if told else ""
+    text = _short(" ".join(words.split()))
+    return f" ({text})" if text else ""
 
 
 def _short(text: str) -> str:

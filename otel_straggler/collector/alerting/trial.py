@@ -18,7 +18,7 @@ from otel_straggler.collector.alerting.alert_json import (
     webhook_payload,
 )
 from otel_straggler.collector.alerting.alertmanager import PATH
-from otel_straggler.collector.alerting.posting import Access, Poster, judged, tried_once
+from otel_straggler.collector.alerting.posting import Access, Poster, answer_of, tried_once
 from otel_straggler.collector.alerting.webhook import calls
 from otel_straggler.collector.api.commands import Asked
 from otel_straggler.collector.settings import CollectorSettings, mode_of
@@ -95,7 +95,7 @@ def _try_one(url: str, access: Access, alert: Alert, ends_at_s: float) -> Place:
     try:
         body = json.dumps([posted_alert(alert, ends_at_s, "")]).encode()
         answer = poster.post(body)
-        if answer.fate != "taken":
+        if answer.outcome != "accepted":
             return Place(url=url, arrived=False, why=tried_once(answer.why))
         matcher = quote(f'alertname="{TRIAL}"', safe="")
         return _read_back(poster, f"{url}{PATH}?filter={matcher}", url, alert)
@@ -109,7 +109,7 @@ def _read_back(poster: Poster, page: str, url: str, alert: Alert) -> Place:
     while True:
         response = poster.get(page)
         if not response.is_success:
-            why = f"It was taken, but cannot be read back. {judged(response, page).why}"
+            why = f"It was taken, but cannot be read back. {answer_of(response, page).why}"
             return Place(url=url, arrived=False, why=why)
         try:
             found = {one["fingerprint"]: one for one in json.loads(response.body)}
@@ -140,7 +140,7 @@ def try_webhook(url: str, access: Access, alert: Alert) -> Place:
     try:
         payload = webhook_payload((alert,), left_out=0, page="")
         answer = poster.post(json.dumps(payload).encode())
-        return Place(url=url, arrived=answer.fate == "taken", why=tried_once(answer.why))
+        return Place(url=url, arrived=answer.outcome == "accepted", why=tried_once(answer.why))
     finally:
         poster.close()
 

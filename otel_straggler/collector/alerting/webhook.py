@@ -22,7 +22,7 @@ from otel_straggler.collector.alerting.alert_json import (
     saved_alert,
     webhook_payload,
 )
-from otel_straggler.collector.alerting.posting import DROPPED, TOO_LARGE, Access, Judged, Poster
+from otel_straggler.collector.alerting.posting import DROPPED, TOO_LARGE, Access, Answer, Poster
 from otel_straggler.model.alert import Alert, Severity
 from otel_straggler.otlp.clients.client import retry_delay_s
 
@@ -51,10 +51,10 @@ class WebhookRules:
     never_resolved: frozenset[str] = frozenset()
 
 
-def calls(alert: Alert, least: Severity) -> bool:
-    """Whether a webhook is told of an alert at all: it may page, and is grave enough."""
+def calls(alert: Alert, minimum: Severity) -> bool:
+    """Whether a webhook gets an alert at all: it may page, and is severe enough."""
     severity = alert.labels.get("severity", "")
-    return alert.labels.get("mode") == "page" and _RANK.get(severity, -1) >= _RANK[least]
+    return alert.labels.get("mode") == "page" and _RANK.get(severity, -1) >= _RANK[minimum]
 
 
 class Changes:
@@ -72,14 +72,14 @@ class Changes:
         self._sent_at_s = float("-inf")
         self._next_at_s = float("-inf")
 
-    def take(self, alerts: Iterable[Alert], unsaid: Iterable[Alert] = ()) -> None:
+    def update(self, alerts: Iterable[Alert], unreported: Iterable[Alert] = ()) -> None:
         """All that fires now and is to be reported, and what has ended since the last call.
 
         Args:
             alerts: these.
-            unsaid: ended as well, but nobody is to be told so.
+            unreported: ended as well, but that is not sent.
         """
-        for alert in unsaid:
+        for alert in unreported:
             self._drop(fingerprint(alert.labels))
         self._firing = {}
         for alert in alerts:
@@ -162,12 +162,12 @@ class Changes:
 
 
 class Webhook:
-    """One receiver, and the thread that sends to it. Which alerts it is told of, others decide.
+    """One receiver, and the thread that sends to it. Which alerts it gets, others decide.
 
     Args:
         url: complete.
         access: how to get in.
-        rules: when it is told what.
+        rules: when it gets what.
         page: address of the collector for people; may be empty.
         monotonic_s: clock.
     """
@@ -194,11 +194,11 @@ class Webhook:
     def start(self) -> None:
         self._thread.start()
 
-    def take(self, alerts: Iterable[Alert], unsaid: Iterable[Alert] = ()) -> None:
-        """All that is to be told of and fires now, and what has ended since the last call; of
-        ``unsaid`` nobody is told that it ended. Never waits."""
+    def update(self, alerts: Iterable[Alert], unreported: Iterable[Alert] = ()) -> None:
+        """All that fires now and is to be reported, and what has ended since the last call; the
+        ends of ``unreported`` are not sent. Never waits."""
         with self._changed:
-            self._changes.take(alerts, unsaid)
+            self._changes.update(alerts, unreported)
             self._changed.notify()
 
     def counts(self) -> dict[tuple[str, str], int]:
@@ -217,7 +217,7 @@ class Webhook:
 
     @property
     def is_changed(self) -> bool:
-        """Whether anything was told since :meth:`state` was asked for."""
+        """Whether anything was sent since :meth:`state` was asked for."""
         return self._is_changed
 
     def state(self) -> dict[str, Any]:
@@ -254,7 +254,7 @@ class Webhook:
         answer = self._posted(message)
         now_s = self._now_s()
         with self._changed:
-            if answer.fate in ("taken", "unfit"):
+            if answer.outcome in ("accepted", "invalid"):
                 self._failed = 0
                 self._changes.settle(message, now_s)
                 self._is_changed = True
@@ -263,11 +263,11 @@ class Webhook:
                 self._poster.count(DROPPED, len(message))
             self._failed += 1
             delay_s = retry_delay_s(self._failed, answer.retry_after_s, random.random)
-            if answer.fate == "barred":
+            if answer.outcome == "blocked":
                 delay_s = max(delay_s, self._rules.interval_s)
             self._changes.put_off(now_s + delay_s)
 
-    def _posted(self, message: tuple[Alert, ...]) -> Judged:
+    def _posted(self, message: tuple[Alert, ...]) -> Answer:
         """Sent whole, or cut as long as it is too large for the other side."""
         limit = MAX_ALERTS
         while True:

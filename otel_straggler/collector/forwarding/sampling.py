@@ -17,8 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_straggler.collector.forwarding.keep_rules import Known, Reach, WorldKey
-from otel_straggler.collector.forwarding.kept_traces import SETTLED_S, KeptTraces
+from otel_straggler.collector.forwarding.kept_traces import (
+    SETTLED_S,
+    KeptTraces,
+    Known,
+    Reach,
+    WorldKey,
+)
 from otel_straggler.errors import InputError
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.step_table import StepTimes
@@ -167,11 +172,11 @@ class Sampler:
             if self._is_crowded():
                 self._changed.notify()
 
-    def tell_steps(self, times: Iterable[StepTimes]) -> None:
+    def observe_steps(self, times: Iterable[StepTimes]) -> None:
         """Take how long steps took."""
         self._known.note_steps(times)
 
-    def tell_windows(self, windows: Sequence[WindowScores], judged: RunVerdicts) -> None:
+    def observe_windows(self, windows: Sequence[WindowScores], judged: RunVerdicts) -> None:
         """Take closed windows of one run and its verdicts: what they cover can be decided."""
         worlds = self._known.note_windows(windows, judged)
         with self._changed:
