@@ -77,14 +77,14 @@ def main(ranks: int = RANKS, n_sections: int = SECTIONS, steps: int = STEPS) -> 
     for first in range(0, ranks, PER_NODE):
         stream.observe(node_batch(first, ranks, sections, times_s[first : first + PER_NODE]), 0)
     lap("ingest")
-    tables = list(stream.take_all_tables())
+    tables = list(stream.close_all_tables())
     lap("grouping")
     judge = VerdictEngine(verdicts)
     for table in tables:
-        judge.take(table)
+        judge.observe(table)
     judge.finish()
     lap("layer_2")
-    (rows,) = stream.take_all()
+    (rows,) = stream.close_all()
     window = score_window(
         rows,
         history,

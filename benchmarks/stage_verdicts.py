@@ -93,7 +93,7 @@ def _stages(layout: str, seed: int, **plan: Any) -> list[Verdict]:
     run = generate(RunPlan(layout=Layout.parse(layout), steps=STEPS, seed=seed, **plan))
     judge = VerdictEngine()
     for table in run.tables(5):
-        judge.take(table)
+        judge.observe(table)
     judge.finish()
     of_stages = [v for v in judge.changes if v.cause == "stage_imbalance"]
     called = {v.subject_id: v for v in of_stages if v.state in ("confirmed", "flapping")}

@@ -88,7 +88,7 @@ def _window(
     cpu_s = wall_s = 0.0
     for table in tables:
         begin_s = time.process_time(), time.perf_counter()
-        judge.take(table)
+        judge.observe(table)
         cpu_s += time.process_time() - begin_s[0]
         wall_s += time.perf_counter() - begin_s[1]
     begin_s = time.process_time(), time.perf_counter()

@@ -301,7 +301,7 @@ def _run_of_history(reader: HistoryReader, run: RunEntry, settings: VerdictSetti
     book = NotificationLog(ALL_PAGES)
     for change in changes:
         decided = decided_anew(change, settings)
-        book.note(decided, step=change.at_step, at_ns=change.at_ns)
+        book.record(decided, step=change.at_step, at_ns=change.at_ns)
     times_ns = [change.at_ns for change in changes]
     times_ns += [at_ns for window in windows for at_ns in (window.start_ns, window.end_ns)]
     return RecordedRun(

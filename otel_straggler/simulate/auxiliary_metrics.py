@@ -36,7 +36,7 @@ class TimeSpent:
     _ended_ns: int | None = None
     _attempt: int = -1
 
-    def take(self, rows: ObservationBatch) -> None:
+    def add(self, rows: ObservationBatch) -> None:
         """Add a step of all ranks."""
         ends_ns = rows.start_ns + np.rint(rows.duration_s * 1e9).astype(np.int64)
         began_ns, ended_ns = int(rows.start_ns.min()), int(ends_ns.max())
@@ -113,7 +113,7 @@ class KernelReports:
     _since_ns: int | None = None
     _until_ns: int = 0
 
-    def take(self, rows: ObservationBatch) -> None:
+    def add(self, rows: ObservationBatch) -> None:
         """Count the rows of a step, where kernels were timed."""
         gpu = rows.gpu
         if gpu is None or not (gpu.basis == CUPTI).any():
@@ -139,7 +139,7 @@ class KernelReports:
             kernel = Kernel(_NCCL, "nccl")
             self._add(code, KernelCell(section, kernel), nccl_by[code, number], runs)
 
-    def take_all(self) -> tuple[int, int, dict[int, list[KernelCounts]]]:
+    def drain(self) -> tuple[int, int, dict[int, list[KernelCounts]]]:
         """The interval on the senders' clock, and what was counted by place of the rank; nothing
         is left."""
         by_rank: dict[int, list[KernelCounts]] = {}

@@ -107,7 +107,7 @@ class Replay:
         self._started_at_s = self._paced_since_s = self.clock.now_s()
         first_ns: int | None = None
         for rows in _steps(batches) if self.speed else batches:
-            self._meet(rows.sources)
+            self._begin_attempt(rows.sources)
             if first_ns is None and int(rows.step[0]) >= self.quick_until_step:
                 first_ns = int(rows.start_ns[0])
                 self._paced_since_s = self.clock.now_s()
@@ -120,7 +120,7 @@ class Replay:
         """When to send what ends so long after the first step that is not sent at once."""
         return self._paced_since_s + (since_first_ns / 1e9 / self.speed if self.speed else 0.0)
 
-    def _meet(self, sources: tuple[Source, ...]) -> None:
+    def _begin_attempt(self, sources: tuple[Source, ...]) -> None:
         """Ranks of a new attempt take the place of those before."""
         if not self._ranks or self._ranks[0].source.session_id != sources[0].session_id:
             now_s = self.clock.now_s()
@@ -148,8 +148,8 @@ class Replay:
         for body in _joined(encode_requests(rows, first_span=self.spans)):
             self.post("traces", body)
         self.spans += len(rows)
-        self._kernels.take(rows)
-        self._spent.take(rows)
+        self._kernels.add(rows)
+        self._spent.add(rows)
         now_s = self.clock.now_s()
         codes, backwards = np.unique(rows.source[::-1], return_index=True)
         last_rows = len(rows) - 1 - backwards
@@ -162,15 +162,15 @@ class Replay:
 
     def _beat(self, ranks: Sequence[_Rank], outcome: Outcome | None = None) -> None:
         self._beat_at_s = self.clock.now_s()
-        bodies = (self._sign_of_life(rank, outcome) for rank in ranks)
+        bodies = (self._heartbeat(rank, outcome) for rank in ranks)
         for body in _joined(bodies):
             self.post("metrics", body)
-        for body in _joined(self._beside(ranks)):
+        for body in _joined(self._auxiliary_metrics(ranks)):
             self.post("metrics", body)
 
-    def _beside(self, ranks: Sequence[_Rank]) -> Iterator[bytes]:
+    def _auxiliary_metrics(self, ranks: Sequence[_Rank]) -> Iterator[bytes]:
         """What ranks tell beside signs of life: kernels, sensors, and one what the time went to."""
-        since_ns, until_ns, kernels = self._kernels.take_all()
+        since_ns, until_ns, kernels = self._kernels.drain()
         for code, counts in kernels.items():
             told = resource_of(self._ranks[code].source)
             yield encode_kernel_times(counts, resource=told, start_ns=since_ns, end_ns=until_ns)
@@ -187,7 +187,7 @@ class Replay:
                     started_at_s=self._started_at_s,
                 )
 
-    def _sign_of_life(self, rank: _Rank, outcome: Outcome | None) -> bytes:
+    def _heartbeat(self, rank: _Rank, outcome: Outcome | None) -> bytes:
         now_s = self.clock.now_s()
         beat = Heartbeat(
             source=rank.source,

@@ -31,7 +31,7 @@ LONGEST_S = 30.0
 def tables(monkeypatch: pytest.MonkeyPatch) -> list[StepTable]:
     """What the judges are given, in order; they judge as ever."""
     seen: list[StepTable] = []
-    take = VerdictEngine.take
+    take = VerdictEngine.observe
 
     def seen_take(self: VerdictEngine, table: StepTable) -> tuple[Verdict, ...]:
         seen.append(table)

@@ -147,7 +147,7 @@ def test_a_run_keeps_its_gpu_times_through_windows_and_second_deliveries() -> No
     stream = Stream(ScoreSettings(), VerdictSettings(), 0)
     stream.observe(batch.take(order), 0)
     stream.observe(batch.take(slice(0, 4)), 0)
-    [table] = stream.take_all_tables()
+    [table] = stream.close_all_tables()
     assert table.gpu is not None
     names = [section.name for section in table.sections]
     forward = names.index("s0")

@@ -21,13 +21,13 @@ S = 1_000_000_000
 def tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[StepTable]]:
     """What the judges are given, in order; they judge as ever."""
     seen: list[StepTable] = []
-    take = VerdictEngine.take
+    take = VerdictEngine.observe
 
     def seen_take(self: VerdictEngine, table: StepTable) -> tuple[Verdict, ...]:
         seen.append(table)
         return take(self, table)
 
-    monkeypatch.setattr(VerdictEngine, "take", seen_take)
+    monkeypatch.setattr(VerdictEngine, "observe", seen_take)
     yield seen
     for table in seen:
         assert (np.diff(table.steps) > 0).all()

@@ -43,7 +43,7 @@ class Ours:
         """Episodes that begin with these steps."""
         if table.sources is not self._sources:
             self._learn(table)
-        return self._episodes(self._judge.take(table), int(table.steps[-1]))
+        return self._episodes(self._judge.observe(table), int(table.steps[-1]))
 
     def finish(self, last_step: int) -> list[Episode]:
         """What is said when the input ends."""

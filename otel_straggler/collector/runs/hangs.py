@@ -65,7 +65,7 @@ class WorldHangs:
         table = heartbeat_table(world, self._order, now_s, self._settings.lost_after_s)
         if table is None:
             return None
-        self.newest = self._judge.look(table, world.attempt, now_s).on_clock(ahead_s)
+        self.newest = self._judge.evaluate(table, world.attempt, now_s).on_clock(ahead_s)
         return self.newest
 
     @property

@@ -70,7 +70,7 @@ def _watched(
     is_taken = is_hung and view.is_acknowledged(group)
     waited_for = np.empty(0, np.int64) if blame is None or is_taken else blame.ranks
     now_s = view.now_s - view.ahead_s
-    hangs = found is not None and world is not None and world.hung.look(found, now_s)
+    hangs = found is not None and world is not None and world.hung.evaluate(found, now_s)
     named = [] if world is None else world.culprits.select(waited_for)
     may_page = view.mode == "page" and status.page
     return RunStatus(

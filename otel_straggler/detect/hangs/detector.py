@@ -128,7 +128,7 @@ class HangDetector:
         if step >= self._first_step + self.settings.warm_steps:
             self._timeouts.learn(table)
 
-    def look(self, signs: HeartbeatTable, attempt: int, now_s: float) -> HangStatus:
+    def evaluate(self, signs: HeartbeatTable, attempt: int, now_s: float) -> HangStatus:
         """The states at ``now_s``. Cost: O(ranks + distinct sections).
 
         Args:
@@ -145,7 +145,7 @@ class HangDetector:
                 for r, s in zip(signs.ranks.tolist(), states.tolist(), strict=True)
             ]
         )
-        self._note_hang(signs, state, now_s)
+        self._record_hang(signs, state, now_s)
         if state != self._state or np.isnan(self._since_s):
             self._state, self._since_s = state, now_s
         found = HangStatus(
@@ -160,8 +160,8 @@ class HangDetector:
         )
         stands = _standstill(found, signs, now_s)
         if found.is_hung:
-            self._idle.take(stands)
-        self.episodes.take(
+            self._idle.observe(stands)
+        self.episodes.observe(
             state,
             stands,
             found.blame,
@@ -207,7 +207,7 @@ class HangDetector:
             if is_soon and (known is None or known[0] != LOST):
                 states[at] = STARTING
 
-    def _note_hang(self, signs: HeartbeatTable, state: RunState, now_s: float) -> None:
+    def _record_hang(self, signs: HeartbeatTable, state: RunState, now_s: float) -> None:
         """A hang is a new one if there was progress since the last one began."""
         progress_s = _progress_s(signs, now_s)
         is_new = math.isnan(self._hung_since_s) or progress_s > self._hung_since_s
@@ -322,7 +322,7 @@ class HungRun:
     settings: HangSettings
     _last_s: float = -math.inf
 
-    def look(self, found: HangStatus, now_s: float) -> bool:
+    def evaluate(self, found: HangStatus, now_s: float) -> bool:
         """Whether it is hung at ``now_s``. Cost: see :func:`is_hung`."""
         if is_hung(found, self.settings.lost_quorum):
             self._last_s = now_s

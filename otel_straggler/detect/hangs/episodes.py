@@ -141,7 +141,7 @@ class Episodes:
         last = () if is_hung or self._lasts is None else (self._lasts,)
         return (*self._over, *last)
 
-    def take(
+    def observe(
         self,
         state: RunState,
         stands: Standstill | None,
@@ -347,7 +347,7 @@ class IdleGpus:
     def total_s(self) -> float:
         return self._before_s + self._newest_s
 
-    def take(self, stands: Standstill | None) -> None:
+    def observe(self, stands: Standstill | None) -> None:
         """How the world stands now; None: it gets on."""
         if stands is None or stands.how != "idle" or not math.isfinite(stands.since_s):
             return

@@ -89,7 +89,7 @@ class Timeouts:
                 return
             known = self._durations[name] = Durations()
         known.add(seconds[:, :: 1 + seconds.shape[1] // _MAX_RANKS])
-        known.note_longest(float(np.nanmax(seconds, initial=0.0)))
+        known.record_longest(float(np.nanmax(seconds, initial=0.0)))
 
     def _wanted_s(self, section: str) -> float:
         its = self._settings
@@ -173,7 +173,7 @@ class Durations:
         self._counts[0] += np.bincount(bucket, minlength=_BUCKETS)
         self._longest_s[0] = max(self._longest_s[0], float(known.max()))
 
-    def note_longest(self, seconds: float) -> None:
+    def record_longest(self, seconds: float) -> None:
         """That a length was seen which is not counted; NaN is none."""
         if seconds > self._longest_s[0]:
             self._longest_s[0] = seconds

@@ -98,11 +98,11 @@ class Stream:
         self.last_row_at_ns = self.last_alive_at_ns = now_ns
         stepless = batch.step == NO_STEP
         if not stepless.any():
-            return self._take_stepped(rows, now_ns)
+            return self._place_stepped(rows, now_ns)
         late = 0
         if not stepless.all():
-            late = self._take_stepped(rows.take(~stepless), now_ns)
-        return late + self._take_timed(rows.take(stepless), now_ns)
+            late = self._place_stepped(rows.take(~stepless), now_ns)
+        return late + self._place_timed(rows.take(stepless), now_ns)
 
     def finish(self, source: Source, now_ns: int) -> None:
         """The session's rank has ended: it has passed every window."""
@@ -114,7 +114,7 @@ class Stream:
             for window in lane.windows.open.values():
                 window.passed_at_ns = window.passed_at_ns or now_ns
 
-    def take_due(
+    def close_due(
         self, now_ns: int, *, replaced: bool
     ) -> Iterator[tuple[ObservationBatch, ClosedBy]]:
         """Close what is due of layer 1: rows, and what closed the window.
@@ -123,23 +123,23 @@ class Stream:
             replaced: a newer attempt or incarnation of this run is sending.
         """
         for lane in self._lanes:
-            for window, cause in self._close_due(lane, now_ns, replaced=replaced):
+            for window, cause in self._closed_of(lane, now_ns, replaced=replaced):
                 yield self._rows_of([window]), cause
 
-    def take_all(self) -> Iterator[ObservationBatch]:
+    def close_all(self) -> Iterator[ObservationBatch]:
         """Close every open window of layer 1, oldest first."""
         for lane in self._lanes:
             for window in lane.close_all():
                 yield self._rows_of([window])
 
-    def take_due_tables(self, now_ns: int, *, replaced: bool) -> Iterator[StepTable]:
+    def close_due_tables(self, now_ns: int, *, replaced: bool) -> Iterator[StepTable]:
         """The same for layer 2: the tables of blocks that are due."""
         for lane in self._block_lanes:
-            for window, _ in self._close_due(lane, now_ns, replaced=replaced):
+            for window, _ in self._closed_of(lane, now_ns, replaced=replaced):
                 if window.rows:
                     yield from self._tables(self._rows_of([window]), lane)
 
-    def take_all_tables(self) -> Iterator[StepTable]:
+    def close_all_tables(self) -> Iterator[StepTable]:
         """Close every open block, and give all their steps in ascending order, whatever order they
         came in; world after world, if there was a restart."""
         for lane in self._block_lanes:
@@ -194,7 +194,7 @@ class Stream:
     def _is_known(self, source: Source) -> bool:
         return (source.rank, *session_of(source)) in self._names.source_code
 
-    def _take_stepped(self, rows: _Rows, now_ns: int) -> int:
+    def _place_stepped(self, rows: _Rows, now_ns: int) -> int:
         lanes = self._by_step, self._block_by_step
         split = Split.of(rows.batch.step)
         window_of, block_of = (lane.windows.number_of for lane in lanes)
@@ -209,7 +209,7 @@ class Stream:
             lane.advance(newest, now_ns)
         return late
 
-    def _take_timed(self, rows: _Rows, now_ns: int) -> int:
+    def _place_timed(self, rows: _Rows, now_ns: int) -> int:
         """Rows without a step."""
         lanes = self._by_time, self._block_by_time
         if self._settings.window_steps is None:
@@ -235,7 +235,7 @@ class Stream:
 
     # --- closing ---------------------------------------------------------------------------
 
-    def _close_due(
+    def _closed_of(
         self, lane: WindowTrack, now_ns: int, *, replaced: bool
     ) -> Iterator[tuple[OpenWindow, ClosedBy]]:
         for number in sorted(lane.windows.open):

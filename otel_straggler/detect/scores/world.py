@@ -130,7 +130,7 @@ class WorldScorer:
         results = WorldResults()
         newest = self._newest_stream()
         for stream in self._all_streams():
-            for rows, cause in stream.take_due(now_ns, replaced=stream is not newest):
+            for rows, cause in stream.close_due(now_ns, replaced=stream is not newest):
                 results.windows.append(self._score(rows, stream, cause))
         self._evaluate(self._due_tables(now_ns, newest), results)
         self._retire_attempts(now_ns)
@@ -140,7 +140,7 @@ class WorldScorer:
         """Score every open window and evaluate all steps that are left (end of input)."""
         results = WorldResults(windows=self.close("end"))
         for _, stream in self._by_attempt():
-            self._evaluate(stream.take_all_tables(), results)
+            self._evaluate(stream.close_all_tables(), results)
         if self._engine is not None:
             self._add_changes(self._engine.finish(), results)
         return results
@@ -150,7 +150,7 @@ class WorldScorer:
         return [
             self._score(rows, stream, cause)
             for stream in self._all_streams()
-            for rows in stream.take_all()
+            for rows in stream.close_all()
         ]
 
     @property
@@ -275,7 +275,7 @@ class WorldScorer:
         nothing of them would be evaluated any more."""
         streams = self._by_attempt()
         due = [
-            list(stream.take_due_tables(now_ns, replaced=stream is not newest))
+            list(stream.close_due_tables(now_ns, replaced=stream is not newest))
             for _, stream in streams
         ]
         newest_due = max(
@@ -284,7 +284,7 @@ class WorldScorer:
         for (attempt, stream), tables in zip(streams, due, strict=True):
             yield from tables
             if attempt < newest_due:
-                yield from stream.take_all_tables()
+                yield from stream.close_all_tables()
 
     def _evaluate(self, tables: Iterable[StepTable], results: WorldResults) -> None:
         """Steps of an attempt that has been replaced are left out."""
@@ -296,10 +296,10 @@ class WorldScorer:
             results.step_times.append(StepTimes.of(table))
             if self._on_table is not None:
                 self._on_table(table)
-            self._add_changes(self._verdict_engine().take(table), results)
+            self._add_changes(self._verdict_engine().observe(table), results)
 
     def _add_changes(self, changes: Iterable[Verdict], results: WorldResults) -> None:
-        late = self._verdict_engine().new_late_pages()
+        late = self._verdict_engine().drain_late_notifications()
         results.changes += sorted((*changes, *late), key=lambda v: v.at_ns) if late else changes
 
     def _verdict_engine(self) -> VerdictEngine:

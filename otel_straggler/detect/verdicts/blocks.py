@@ -25,7 +25,7 @@ class TimedBlocks:
         self._has_steps = False
         self._waiting: list[StepTable] = []
 
-    def take(self, table: StepTable) -> list[StepTable]:
+    def add(self, table: StepTable) -> list[StepTable]:
         """The blocks that are complete now."""
         if not table.is_timed:
             self._has_steps = True
@@ -66,7 +66,7 @@ class WarmUp:
         self._sources: tuple[Source, ...] = ()
         self._warm_up_left = 0
 
-    def take(self, table: StepTable) -> list[StepTable]:
+    def admit(self, table: StepTable) -> list[StepTable]:
         """The tables that can be judged now, oldest first."""
         if len(table) == 0 or not table.sources:
             return []
@@ -106,7 +106,7 @@ class WarmUp:
         strange = sum(self._sessions[s.rank] != (s.attempt, s.session_id) for s in known)
         return 2 * strange > len(table.sources) and 2 * len(table.sources) < len(self._sessions)
 
-    def begins_anew(self, table: StepTable) -> bool:
+    def begins_again(self, table: StepTable) -> bool:
         """Whether most ranks are other processes than before: a restart."""
         if table.sources == self._sources:
             return False

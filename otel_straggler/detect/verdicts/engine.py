@@ -75,19 +75,19 @@ class VerdictEngine:
         self._usual_s: list[float] = []
         self._ended_step_s = None
 
-    def take(self, table: StepTable) -> tuple[Verdict, ...]:
+    def observe(self, table: StepTable) -> tuple[Verdict, ...]:
         """Take the next steps in; returns the changes of state that they bring."""
         changes: list[Verdict] = []
-        for block in self._intervals.take(table):
-            for ready in self._opening.take(block):
-                changes += self._judge(ready)
+        for block in self._intervals.add(table):
+            for ready in self._opening.admit(block):
+                changes += self._evaluate_block(ready)
         return tuple(changes)
 
     def finish(self) -> tuple[Verdict, ...]:
         """The input has ended: evaluate what has not been."""
-        ready = [one for block in self._intervals.finish() for one in self._opening.take(block)]
+        ready = [one for block in self._intervals.finish() for one in self._opening.admit(block)]
         ready += self._opening.finish()
-        changes = [change for one in ready for change in self._judge(one)]
+        changes = [change for one in ready for change in self._evaluate_block(one)]
         summary = self.summary()
         changes += self._structure.finish()
         if summary is not None:
@@ -107,9 +107,9 @@ class VerdictEngine:
         """When somebody was called, in order."""
         return self._cases.notifications
 
-    def new_late_pages(self) -> list[Verdict]:
+    def drain_late_notifications(self) -> list[Verdict]:
         """Who has begun to page since the last call without a change of state."""
-        return self._cases.new_late_pages()
+        return self._cases.drain_late_notifications()
 
     def summary(self) -> WorldSummary | None:
         """Of the newest steps; None before the first. Made when first asked for: blocks come more
@@ -128,13 +128,13 @@ class VerdictEngine:
 
     # --- one block -----------------------------------------------------------------------------
 
-    def _judge(self, table: StepTable) -> list[Verdict]:
+    def _evaluate_block(self, table: StepTable) -> list[Verdict]:
         if self._opening.is_stray(table):
             return []
-        if self._opening.begins_anew(table):
+        if self._opening.begins_again(table):
             self.summary()
             self._begin_world()
-        if self._world.meet(table):
+        if self._world.update(table):
             self._tracks = None
             self._run.reset()
             self._clocks.reset()
@@ -153,7 +153,7 @@ class VerdictEngine:
         self._tracks.widen(len(self._world.sections))
         timed = excess.timed
         self._tracks.resolution.learn(block.seconds if timed is None else timed.seconds)
-        self._tracks.take(excess, self._world, counts)
+        self._tracks.observe(excess, self._world, counts)
         self._look_for_waiting_inside(excess)
         if not block.is_timed:
             self._tracks.numbers.add(block.steps)
@@ -171,7 +171,7 @@ class VerdictEngine:
             self._waiting.inside = ""
             self._evened = EqualizedSections()
         else:
-            self._waiting.inside = self._evened.take(excess, world.sections, local)
+            self._waiting.inside = self._evened.observe(excess, world.sections, local)
 
     def _with_steps_before(self, step_s: Floats) -> Floats:
         """(T, R) of a block and, if it is shorter than others, as the last one of a run may be, of
@@ -299,7 +299,7 @@ class VerdictEngine:
             block.tokens,
             self._peers.held(world)[0],
         )
-        changes += self._structure.take(_as_compared(block, excess.timed), counts, now)
+        changes += self._structure.observe(_as_compared(block, excess.timed), counts, now)
         for waited_s in self._waits(block, excess.timed):
             self._sums.waits.add(world.rank_subjects, waited_s[counts], world.peers)
         return changes
@@ -328,7 +328,7 @@ class VerdictEngine:
             self._memory.learn(self._tracks, self._world, held, now_ns)
             if self._run.past is not None:
                 self._memory.learn_groups(self._run.past.reference, self._world, now_ns)
-            self._sums.look(block)
+            self._sums.observe(block)
 
     # --- over restarts -------------------------------------------------------------------------
 

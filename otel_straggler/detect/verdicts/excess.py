@@ -216,7 +216,7 @@ class EqualizedSections:
     _apart: deque[float] = field(default_factory=lambda: deque(maxlen=BLOCKS))
     _common: deque[Floats] = field(default_factory=lambda: deque(maxlen=BLOCKS))
 
-    def take(self, excess: Excesses, sections: list[Section], local: Flags) -> str:
+    def observe(self, excess: Excesses, sections: list[Section], local: Flags) -> str:
         """The next block, of ranks that wait in no section that is known.
 
         Args:

@@ -34,7 +34,7 @@ class VerdictLog:
         self._page_book = NotificationLog(max_changes)
         self._late_pages: deque[Verdict] = deque(maxlen=max_changes)
 
-    def standing(self, subject_id: str) -> SubjectState:
+    def state_of(self, subject_id: str) -> SubjectState:
         return self._standings.get(subject_id) or SubjectState()
 
     def open_subjects(self, scope: str) -> list[Verdict]:
@@ -64,14 +64,14 @@ class VerdictLog:
         """The newest ``max_changes`` episodes in which somebody was notified, in order."""
         return self._page_book.notifications
 
-    def new_late_pages(self) -> list[Verdict]:
+    def drain_late_notifications(self) -> list[Verdict]:
         """Who has begun to page since the last call without a change of state: the slowdown has
         grown. They are no entries of ``changes``."""
         new = list(self._late_pages)
         self._late_pages.clear()
         return new
 
-    def take(
+    def record(
         self,
         draft: Verdict,
         *,
@@ -94,7 +94,7 @@ class VerdictLog:
             standing.since_step = draft.since_step
             standing.confirmed_step = None
             standing.floor = floor
-        changed = standing.take(
+        changed = standing.observe(
             flagged=flagged,
             sure=sure,
             clear=clear,
@@ -111,14 +111,14 @@ class VerdictLog:
         if changed:
             verdict = replace(verdict, at_step=now.step, at_ns=now.at_ns)
             verdict = self._append(replace(verdict, sentence=sentence(verdict)))
-            self._page_book.note(verdict, step=now.step, at_ns=now.at_ns)
+            self._page_book.record(verdict, step=now.step, at_ns=now.at_ns)
             return verdict
         if flagged and draft.subject_id in self._newest:
             at = self._newest[draft.subject_id]
             old = self._changes[at]
             verdict = replace(verdict, at_step=old.at_step, at_ns=old.at_ns)
             self._changes[at] = verdict = replace(verdict, sentence=sentence(verdict))
-            if self._page_book.note(verdict, step=now.step, at_ns=now.at_ns):
+            if self._page_book.record(verdict, step=now.step, at_ns=now.at_ns):
                 self._late_pages.append(replace(verdict, at_step=now.step, at_ns=now.at_ns))
         elif standing.state == "ok":
             del self._standings[draft.subject_id]
@@ -176,7 +176,7 @@ class VerdictLog:
         known = {field.name for field in fields(Verdict)}
         for value in state.get("changes", []):
             verdict = self._append(Verdict(**{k: v for k, v in value.items() if k in known}))
-            self._page_book.note(verdict, step=verdict.at_step, at_ns=verdict.at_ns)
+            self._page_book.record(verdict, step=verdict.at_step, at_ns=verdict.at_ns)
 
 
 APART_STEPS = 10
@@ -207,7 +207,7 @@ class SubjectState:
     confirmed_at_ns: list[int] = field(default_factory=list)
     quiet: int = 0
 
-    def take(
+    def observe(
         self,
         *,
         flagged: bool,
@@ -330,7 +330,7 @@ class NotificationLog:
         """In the order in which they began."""
         return tuple(self._pages)
 
-    def note(self, verdict: Verdict, *, step: int | None, at_ns: int) -> bool:
+    def record(self, verdict: Verdict, *, step: int | None, at_ns: int) -> bool:
         """The newest verdict of a subject, at this moment; whether it begins to page. Cost:
         O(1)."""
         subject = verdict.group, verdict.subject_id

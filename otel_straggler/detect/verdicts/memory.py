@@ -195,7 +195,7 @@ class Tracks:
     numbers: StepNumbers
     resolution: ClockResolution
     newest_spikes: Spikes | None = None
-    newest_prices: tuple[StepCost, StepCost] | None = None
+    newest_costs: tuple[StepCost, StepCost] | None = None
 
     @classmethod
     def of(cls, world: World, settings: VerdictSettings) -> Tracks:
@@ -214,16 +214,16 @@ class Tracks:
             for track in (self.ranks, self.hosts, self.spikes):
                 track.widen(sections + 2)
 
-    def take(self, excess: Excesses, world: World, counts: Flags) -> None:
+    def observe(self, excess: Excesses, world: World, counts: Flags) -> None:
         """The next block; steps that do not count (T,) are unknown to all."""
         ranks = excess.ranks
         if not counts.all():
             ranks = np.where(counts[:, None, None], ranks, np.nan)
-        self.ranks.take(ranks)
-        self.hosts.take(_of_real_hosts(host_excesses(ranks, world), world.hosts))
-        self.newest_prices = step_costs(excess, world)
-        told, _ = self.newest_prices
-        self.newest_spikes = self.spikes.take(
+        self.ranks.observe(ranks)
+        self.hosts.observe(_of_real_hosts(host_excesses(ranks, world), world.hosts))
+        self.newest_costs = step_costs(excess, world)
+        told, _ = self.newest_costs
+        self.newest_spikes = self.spikes.observe(
             ranks, self.ranks.recent(), told.columns_s, told.step_s
         )
 

@@ -72,8 +72,8 @@ class PeerVerdictEngine:
         self._tokens, self._local = tokens, local
         self._excess, self._shared = excess, excess.shared
         self._timed = excess.timed
-        assert tracks.newest_prices is not None
-        rank_prices, host_prices = tracks.newest_prices
+        assert tracks.newest_costs is not None
+        rank_prices, host_prices = tracks.newest_costs
         least = self._least_effects(world, tracks.resolution.least_effects(rank_prices.columns_s))
         hosts_least = _nan_min(world.hosts.gather(least.T)).T
         by_gpu = self._timed is not None
@@ -85,15 +85,15 @@ class PeerVerdictEngine:
         found = ranks.candidates()
         self._slow = np.isin(world.hosts.code, list(slow_hosts))
         self._slow[[one.row for one in found]] = True
-        changes = [self._take_host(one, ranks) for one in slow_hosts.values()]
+        changes = [self._record_host(one, ranks) for one in slow_hosts.values()]
         taken = {world.host_subjects[row] for row in slow_hosts}
         for one in found:
-            verdict = self._take_rank(one, ranks, slow_hosts)
+            verdict = self._record_rank(one, ranks, slow_hosts)
             if verdict is not None:
                 taken.add(verdict[0])
                 changes.append(verdict[1])
         for one in self._spiking(tracks, ranks, taken):
-            verdict = self._take_rank(one, ranks, {})
+            verdict = self._record_rank(one, ranks, {})
             if verdict is not None:
                 taken.add(verdict[0])
                 changes.append(verdict[1])
@@ -131,7 +131,7 @@ class PeerVerdictEngine:
             slow = recent >= 0.5 * min(one.floor, one.effect)
         return float(slow.mean()) > HALF_OF_HOST
 
-    def _take_host(self, one: Candidate, ranks: View) -> Verdict | None:
+    def _record_host(self, one: Candidate, ranks: View) -> Verdict | None:
         node = str(self._world.hosts.keys[one.row])
         members = _members(self._world.hosts, one.row)
         draft = self._draft(one, self._world.host_subjects[one.row], members, ranks)
@@ -147,7 +147,7 @@ class PeerVerdictEngine:
             if ranks.only_in(int(members[0]), self._shared)
             else draft.evidence,
         )
-        return self._cases.take(
+        return self._cases.record(
             draft,
             flagged=True,
             sure=one.sure,
@@ -169,7 +169,7 @@ class PeerVerdictEngine:
 
     # --- ranks ---------------------------------------------------------------------------------
 
-    def _take_rank(
+    def _record_rank(
         self, one: Candidate, ranks: View, slow_hosts: dict[int, Candidate]
     ) -> tuple[str, Verdict | None] | None:
         """The subject and its change of state; None if the host answers for the rank, or may do so
@@ -181,7 +181,7 @@ class PeerVerdictEngine:
         if named is not None and one.effect < ALONE * named.effect:
             return None
         subject = self._world.rank_subjects[one.row]
-        is_active = self._cases.standing(subject).state in CALLED_SLOW
+        is_active = self._cases.state_of(subject).state in CALLED_SLOW
         if named is None and not is_active and self._may_be_host(one, ranks):
             return None
         draft = self._with_extra_work(self._draft(one, subject, np.array([one.row]), ranks), one)
@@ -189,7 +189,7 @@ class PeerVerdictEngine:
         if self._is_one_of_a_group(one, ranks):
             agrees = False
             draft = replace(draft, evidence="synchronised", is_localised=False, pages=False)
-        change = self._cases.take(
+        change = self._cases.record(
             draft,
             flagged=True,
             sure=one.sure,
@@ -262,13 +262,13 @@ class PeerVerdictEngine:
             if verdict.subject_id in taken:
                 continue
             row = rows.get(verdict.subject_id)
-            standing = self._cases.standing(verdict.subject_id)
+            standing = self._cases.state_of(verdict.subject_id)
             clear = row is None or (
                 self._is_seen_as_before(verdict, scope, row)
                 and view.is_clear(row, verdict, standing.floor)
             )
             changes.append(
-                self._cases.take(
+                self._cases.record(
                     verdict, flagged=False, sure=False, clear=clear, floor=0.0, now=self._now
                 )
             )

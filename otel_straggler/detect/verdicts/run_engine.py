@@ -71,7 +71,7 @@ class RunVerdictEngine:
         if self.past is None or self.past.shape != quantities.shape[1:]:
             self.past = OwnPast(quantities.shape[1:])
             self.past.seed(memory.group_reference(world, now.at_ns))
-        rises = self.past.take(np.where(counts[:, None, None], quantities, np.nan))
+        rises = self.past.observe(np.where(counts[:, None, None], quantities, np.nan))
         of_ranks = self._rises_of_ranks(excess, world, counts, more.local)
         self._world, self._now = world, now
         self._began = steps[len(steps) - 20] if len(steps) else None
@@ -105,11 +105,11 @@ class RunVerdictEngine:
         with np.errstate(divide="ignore", invalid="ignore"):
             own = np.log(excess.local_s) - more[world.peers.code]
         usable = np.isfinite(own) & counts[:, None]
-        return self._past_of_ranks.take(np.where(usable, own, np.nan)[..., None])
+        return self._past_of_ranks.observe(np.where(usable, own, np.nan)[..., None])
 
     def _uniform(self, rise: float, *, found: bool, some: PartialSlowdown | None) -> Verdict | None:
         draft = self._draft("uniform_slowdown", rise)
-        return self._take(draft, found=found, is_over=some is not None)
+        return self._record(draft, found=found, is_over=some is not None)
 
     def _of_some(
         self, rise: float, some: PartialSlowdown, accused: Flags, *, is_slower: bool
@@ -119,7 +119,7 @@ class RunVerdictEngine:
         is_told = bool(accused[some.slower].all())
         detail = in_words(some, self._world.sources)
         draft = replace(self._draft("unknown", rise), detail=detail)
-        return self._take(draft, found=is_slower and not is_told, is_over=is_told)
+        return self._record(draft, found=is_slower and not is_told, is_over=is_told)
 
     def _unknown(
         self, rise: float, waiting: WaitDetector, *, found: bool, is_all: bool
@@ -127,7 +127,7 @@ class RunVerdictEngine:
         draft = self._draft("unknown", rise, is_localised=False, evidence_is_shared=True)
         if waiting.inside:
             draft = replace(draft, detail=f"with work and waiting of all ranks in {waiting.inside}")
-        return self._take(draft, found=found, confirmable=False, is_over=is_all)
+        return self._record(draft, found=found, confirmable=False, is_over=is_all)
 
     def _links(
         self, rises: Rises, of_run: Floats, least: Floats, *, free: bool
@@ -135,23 +135,23 @@ class RunVerdictEngine:
         """Waiting that grew for everybody, also for those who come last, is the network's."""
         beyond = rises.rise[:, _WAIT] - of_run[_WAIT]
         at_run = free and bool(of_run[_WAIT] >= least[_WAIT])
-        changes = [self._take(self._draft("link", float(of_run[_WAIT])), found=at_run)]
+        changes = [self._record(self._draft("link", float(of_run[_WAIT])), found=at_run)]
         if not free and not self._cases.open_subjects("role"):
             return changes
         for group in range(len(beyond)):
             found = free and bool(beyond[group] >= least[_WAIT])
             draft = self._draft("link", float(beyond[group]), group=group)
-            changes.append(self._take(draft, found=found))
+            changes.append(self._record(draft, found=found))
         return changes
 
-    def _take(
+    def _record(
         self, draft: Verdict, *, found: bool, confirmable: bool = True, is_over: bool = False
     ) -> Verdict | None:
-        state = self._cases.standing(draft.subject_id).state
+        state = self._cases.state_of(draft.subject_id).state
         if not found and state in ("ok", "recovered"):
             return None
         clear = is_over or math.log(draft.slowdown) < CLEAR_RISE
-        return self._cases.take(
+        return self._cases.record(
             draft,
             flagged=found,
             sure=False,
@@ -280,7 +280,7 @@ class OwnPast:
         self.reference = np.where(known, reference, self.reference)
         self.blocks = np.where(known, MIN_PAST_BLOCKS, self.blocks)
 
-    def take(self, values: Floats) -> Rises:
+    def observe(self, values: Floats) -> Rises:
         """The next block, (T, G, C); NaN where unknown. Cost: O(T G C)."""
         block = median_of_rows(values)
         if self._newest:

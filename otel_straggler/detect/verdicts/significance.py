@@ -128,7 +128,7 @@ class Strongest:
         self.floor = np.full(shape, np.inf)
         self.spread = np.full(shape[1], np.inf)
 
-    def take(self, effect: Floats, z: Floats, floor: Floats, z_limit: float) -> None:
+    def add(self, effect: Floats, z: Floats, floor: Floats, z_limit: float) -> None:
         with np.errstate(invalid="ignore"):
             is_beyond = (z >= z_limit) & (effect >= floor)
         new = is_beyond & ~self.beyond

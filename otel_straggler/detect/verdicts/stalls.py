@@ -56,7 +56,7 @@ class StallHistory:
         self._lasts = np.insert(self._lasts, at, False, axis=1)
         self._count = np.insert(self._count, at, 0, axis=1)
 
-    def take(self, is_spike: Flags, is_new: Flags, lost_s: Floats) -> None:
+    def record(self, is_spike: Flags, is_new: Flags, lost_s: Floats) -> None:
         """The next steps: (T, R, C) who is slow, who was not in the step before, and seconds."""
         for spikes, new, seconds in zip(is_spike, is_new, lost_s, strict=True):
             self._steps += 1
@@ -132,7 +132,7 @@ class StallDetector:
         self._seconds = np.insert(self._seconds, at, 0.0, axis=1)
         self._was_spike = np.insert(self._was_spike, at, False, axis=1)
 
-    def take(self, excess: Floats, usual: Floats, columns_s: Floats, step_s: Floats) -> Spikes:
+    def observe(self, excess: Floats, usual: Floats, columns_s: Floats, step_s: Floats) -> Spikes:
         """The next block.
 
         Args:
@@ -160,14 +160,14 @@ class StallDetector:
             lost_s[t, row, column] = one_s
             self._spikes[row, column] += 1.0
             self._seconds[row, column] += min(one_s, 2.0 * float(step_s[row]))
-        self._stalls.take(is_spike, is_new, lost_s)
-        return self._judge()
+        self._stalls.record(is_spike, is_new, lost_s)
+        return self._evaluate()
 
     def stalling(self, row: int, column: int) -> StallPattern | None:
         """How often and how long a row stalls; None where that is not known."""
         return self._stalls.of(row, column)
 
-    def _judge(self) -> Spikes:
+    def _evaluate(self) -> Spikes:
         rows, columns = self.shape
         ordered = np.sort(self._spikes, axis=0)
         most = np.maximum(ordered[max(0, int(rows * (1.0 - WINSORISED)) - 1)], 1.0)

@@ -58,7 +58,7 @@ class Sample:
         self._rows: npt.NDArray[np.intp] | None = None
         self._tables: list[StepTable] = []
 
-    def take(self, block: StepTable, counts: Flags) -> None:
+    def add(self, block: StepTable, counts: Flags) -> None:
         """The next block. Ranks are drawn once, by a fixed seed, so that no axis is missed."""
         if self._rows is None:
             drawn = np.random.default_rng(0).permutation(len(block.sources))[:MAX_RANKS]
@@ -107,7 +107,7 @@ class Structure:
         self._since_look = 0
         self.balance = None
 
-    def take(self, block: StepTable, counts: Flags, now: EvaluationTime) -> list[Verdict]:
+    def observe(self, block: StepTable, counts: Flags, now: EvaluationTime) -> list[Verdict]:
         """The next block; the changes of state that it brings. Cost: O(T R), and O(100 D P) every
         20 steps."""
         if not self._is_laid_out:
@@ -121,16 +121,16 @@ class Structure:
         while sum(map(len, self._seconds)) - len(self._seconds[0]) >= WINDOW_STEPS:
             self._seconds.pop(0)
             self._steps.pop(0)
-        self._sample.take(block, counts)
+        self._sample.add(block, counts)
         self._newest, self._now = block, now
         self._since_look += len(seconds)
-        return self._look() if self._since_look >= EVERY_STEPS else []
+        return self._evaluate() if self._since_look >= EVERY_STEPS else []
 
     def finish(self) -> list[Verdict]:
         """A last look, if there is something new to see."""
-        return self._look() if self._since_look >= MIN_STEPS else []
+        return self._evaluate() if self._since_look >= MIN_STEPS else []
 
-    def _look(self) -> list[Verdict]:
+    def _evaluate(self) -> list[Verdict]:
         assert self._workers is not None
         self._since_look = 0
         microbatches, _ = microbatches_of(self._newest, self._workers)
@@ -151,14 +151,14 @@ class Structure:
         draft = self._of_run(
             "sequence_imbalance", told.slowdown, found.strength, told.waste, found.sections[-1]
         )
-        return self._take(draft, found=found.is_present and told.slowdown >= MIN_SLOWDOWN)
+        return self._record(draft, found=found.is_present and told.slowdown >= MIN_SLOWDOWN)
 
     def _experts(self, sample: StepTable, told: WhatIf) -> Verdict | None:
         found = expert_imbalance(sample)
         draft = self._of_run(
             "expert_imbalance", found.slowdown, found.strength, told.waste, found.section
         )
-        return self._take(replace(draft, detail=which_expert(found)), found=found.is_present)
+        return self._record(replace(draft, detail=which_expert(found)), found=found.is_present)
 
     def _stages(self, seconds: Floats, told: WhatIf, found: LongStages) -> list[Verdict | None]:
         """Whether a stage has more to do than the others; one that is even again recovers."""
@@ -172,19 +172,19 @@ class Structure:
             elif stage not in self._long_since and not self._newest.is_timed:
                 self._long_since[stage] = became_long(seconds, steps, stage)
         return [
-            self._take(self._draft(stage, told, found), found=stage in found.stages)
+            self._record(self._draft(stage, told, found), found=stage in found.stages)
             for stage in range(n_stages)
         ]
 
-    def _take(self, draft: Verdict, *, found: bool) -> Verdict | None:
+    def _record(self, draft: Verdict, *, found: bool) -> Verdict | None:
         if not found and self._is_well(draft.subject_id):
             return None
-        return self._cases.take(
+        return self._cases.record(
             draft, flagged=found, sure=False, clear=not found, floor=0.0, now=self._now
         )
 
     def _is_well(self, subject_id: str) -> bool:
-        return self._cases.standing(subject_id).state in ("ok", "recovered")
+        return self._cases.state_of(subject_id).state in ("ok", "recovered")
 
     def _draft(self, stage: int, told: WhatIf, found: LongStages) -> Verdict:
         assert self._workers is not None

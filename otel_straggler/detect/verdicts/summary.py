@@ -32,7 +32,7 @@ class SummaryBuilder:
     _ledger: tuple[SectionCost, ...] = ()
     _newest_look: StepTable | None = None
 
-    def look(self, block: StepTable) -> None:
+    def observe(self, block: StepTable) -> None:
         """Take a block for the ledger of exposed time, which is made when it is asked for."""
         self._newest_look = block
 

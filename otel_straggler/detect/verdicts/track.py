@@ -85,7 +85,7 @@ class Track:
 
     # --- taking in ---------------------------------------------------------------------------
 
-    def take(self, excess: Floats) -> None:
+    def observe(self, excess: Floats) -> None:
         """The next block: (T, R, C), T <= 5 steps. Cost: O(T R C)."""
         block = low_median_of_rows(excess)
         self._learn_noise(excess, block)
@@ -277,11 +277,11 @@ class Track:
         """Against the peers; and against one's own past, where the peers' spread hides it."""
         spread = spread_of(effect, error)
         found.spread = np.fmin(found.spread, spread)
-        found.take(effect, effect / spread, floor, z_limit)
+        found.add(effect, effect / spread, floor, z_limit)
         risen = effect - past.reference
         enough = effect >= 0.5 * floor
         z = np.where(enough, risen / np.sqrt(error**2 + past.error**2 + MIN_SIGMA**2), np.nan)
-        found.take(risen, z, floor, z_limit)
+        found.add(risen, z, floor, z_limit)
 
     def _verified(self, found: Strongest, least: Floats, z_limit: float) -> Flags:
         """Alarms whose excess since the onset is large enough for so many steps."""

@@ -63,7 +63,7 @@ class World:
     def n_ranks(self) -> int:
         return len(self.sources)
 
-    def meet(self, table: StepTable) -> bool:
+    def update(self, table: StepTable) -> bool:
         """Take the names of a table in. True if ranks or peers are others than before, so that
         what is remembered by row means something else now."""
         self.expected = table.world_size or self.expected

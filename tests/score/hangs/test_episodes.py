@@ -58,7 +58,7 @@ class World:
 
     def _look(self, seconds: float, seen, attempt: int) -> HangStatus:
         for for_s in range(1, int(seconds) + 1):
-            found = self.judge.look(seen(float(for_s)), attempt, self.now_s + for_s)
+            found = self.judge.evaluate(seen(float(for_s)), attempt, self.now_s + for_s)
         self.now_s += int(seconds)
         return found
 
@@ -127,7 +127,7 @@ def test_a_hang_that_is_found_again_after_a_restart_is_the_same() -> None:
     again.restore(json.loads(json.dumps(world.judge.state())))
     for for_s in range(600, 1_200):
         seen = signs([float(for_s)] * 4, [1.0, 1.0, float(for_s), 1.0])
-        found = again.look(seen, 0, START_S + 10.0 + for_s)
+        found = again.evaluate(seen, 0, START_S + 10.0 + for_s)
     assert (found.is_hung, found.before) == (True, ())
     world.judge, world.now_s = again, START_S + 1_210.0
     [hang] = world.train(5.0).before
@@ -151,7 +151,7 @@ def test_the_shortest_go_where_there_are_many() -> None:
     blame = Blame("lost", np.array([True]), np.array([False]))
 
     def take(state: RunState, since_s: float, now_s: float) -> None:
-        episodes.take(
+        episodes.observe(
             state,
             Standstill("idle", since_s, now_s - since_s, 4),
             blame,

@@ -66,24 +66,26 @@ GOES_ON = found("partly_lost", LOST, OK, OK)
 def test_a_run_is_hung_until_its_lost_rank_is_heard_of_again() -> None:
     """The others get on as soon as its process does; its heartbeat comes later."""
     run = HungRun(HangSettings(lost_after_s=20.0))
-    assert not run.look(GOES_ON, 90.0)
-    assert run.look(HANGS, 100.0)
-    assert run.look(GOES_ON, 105.0)
-    assert not run.look(found("training", OK, OK, OK), 106.0)
+    assert not run.evaluate(GOES_ON, 90.0)
+    assert run.evaluate(HANGS, 100.0)
+    assert run.evaluate(GOES_ON, 105.0)
+    assert not run.evaluate(found("training", OK, OK, OK), 106.0)
 
 
 def test_a_run_whose_others_go_on_without_the_lost_rank_is_hung_no_longer() -> None:
     """They have left it behind: it is lost, and the run is not."""
     run = HungRun(HangSettings(lost_after_s=20.0))
-    assert run.look(HANGS, 100.0)
-    assert run.look(GOES_ON, 120.0)
-    assert not run.look(GOES_ON, 121.0)
-    assert run.look(HANGS, 130.0)
-    assert not run.look(GOES_ON, 99.0)  # the clock was set back: nobody knows how long ago it was
+    assert run.evaluate(HANGS, 100.0)
+    assert run.evaluate(GOES_ON, 120.0)
+    assert not run.evaluate(GOES_ON, 121.0)
+    assert run.evaluate(HANGS, 130.0)
+    assert not run.evaluate(
+        GOES_ON, 99.0
+    )  # the clock was set back: nobody knows how long ago it was
 
 
 def test_a_run_that_ends_is_not_hung_any_more() -> None:
     """Whatever was a moment ago."""
     run = HungRun(HangSettings())
-    assert run.look(HANGS, 100.0)
-    assert not run.look(found("failed", FINISHED, FINISHED, FINISHED), 101.0)
+    assert run.evaluate(HANGS, 100.0)
+    assert not run.evaluate(found("failed", FINISHED, FINISHED, FINISHED), 101.0)

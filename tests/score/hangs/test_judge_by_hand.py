@@ -43,14 +43,14 @@ def taught(*tables: StepTable, attempt: int = 0) -> HangDetector:
 
 
 def timeouts(judge: HangDetector, signs: Any, attempt: int = 0) -> list[float]:
-    found: list[float] = judge.look(signs, attempt, 1_000.0).timeout_s.tolist()
+    found: list[float] = judge.evaluate(signs, attempt, 1_000.0).timeout_s.tolist()
     return found
 
 
 def at(signs_of: Any, judge: HangDetector, now_s: float, stalled_s: float, **columns: Any) -> Any:
     """A look at four ranks of which all progressed so long ago."""
     all_stalled = dict.fromkeys(ALL, stalled_s)
-    return judge.look(signs_of(**{"stalled_s": all_stalled, **columns}), 0, now_s)
+    return judge.evaluate(signs_of(**{"stalled_s": all_stalled, **columns}), 0, now_s)
 
 
 # --- timeouts -------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def test_a_state_lasts_since_it_began(signs_of: Any) -> None:
     assert found.rank_since_s.tolist() == [1_000.0, 1_000.0, 1_200.0, 1_000.0]
     later = at(signs_of, judge, 1_300.0, 1.0, silent_s={2: 130.0})
     assert (later.since_s, later.rank_since_s[2]) == (1_200.0, 1_200.0)
-    again = judge.look(signs_of(), 1, 1_400.0)
+    again = judge.evaluate(signs_of(), 1, 1_400.0)
     assert again.rank_since_s.tolist() == [1_400.0] * 4
 
 
@@ -222,9 +222,9 @@ def test_ranks_that_go_on_where_they_were_have_compiled_long_ago(
     """To a collector that was restarted all steps are first ones. A new attempt compiles again, and
     so does who has come less far than all had then."""
     judge = taught(steps(0, 1.0), steps(5, *[20.0] * 40))
-    judge.look(signs_of(step={1: 120}), 0, 900.0)
+    judge.evaluate(signs_of(step={1: 120}), 0, 900.0)
     again = HangDetector()
     again.restore(judge.state())
     first = {"first_step": {**dict.fromkeys(ALL, 100), 2: first_step}}
-    found = again.look(signs_of(step={2: first_step}, **first), attempt, 1_000.0)
+    found = again.evaluate(signs_of(step={2: first_step}, **first), attempt, 1_000.0)
     assert found.timeout_s[0] == pytest.approx(timeout_s)

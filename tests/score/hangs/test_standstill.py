@@ -32,19 +32,19 @@ def test_standstills_add_up_and_each_counts_once() -> None:
         idle(float("nan"), 0.0),
         None,
     ):
-        found.take(stands)
+        found.observe(stands)
         totals.append(found.total_s)
     assert totals == [240.0, *[480.0] * 5, *[520.0] * 3]
 
 
 def test_a_standstill_that_goes_on_over_a_restart_counts_once() -> None:
     before = IdleGpus()
-    before.take(idle(500.0, 10.0))
-    before.take(idle(1_000.0, 60.0))
+    before.observe(idle(500.0, 10.0))
+    before.observe(idle(1_000.0, 60.0))
     after = IdleGpus.restored(json.loads(json.dumps(before.state())))
     assert after.total_s == before.total_s == 560.0
-    after.take(None)  # it is not called a hang again at once
-    after.take(idle(1_000.0, 100.0))
+    after.observe(None)  # it is not called a hang again at once
+    after.observe(idle(1_000.0, 100.0))
     assert after.total_s == 880.0
     assert IdleGpus.restored(IdleGpus().state()).total_s == 0.0
 

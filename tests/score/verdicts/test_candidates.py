@@ -44,7 +44,7 @@ def tracked(size: dict[int, float]) -> Track:
         excess[50:, SLOW, column] += value
     track = Track((RANKS, len(PRICES_S)), VerdictSettings())
     for at in range(0, STEPS, 5):
-        track.take(excess[at : at + 5])
+        track.observe(excess[at : at + 5])
     return track
 
 

@@ -29,7 +29,7 @@ DRAFT = Verdict(
 def see(cases: VerdictLog, steps: int, draft: Verdict = DRAFT, **told: bool) -> Verdict | None:
     said = {"flagged": False, "sure": False, "clear": False, **told}
     now = EvaluationTime(steps=steps, step=1000 + steps, at_ns=steps * 10**9)
-    return cases.take(draft, floor=0.05, now=now, **said)
+    return cases.record(draft, floor=0.05, now=now, **said)
 
 
 def confirmed(cases: VerdictLog, steps: int = 10, draft: Verdict = DRAFT) -> Verdict | None:
@@ -52,18 +52,18 @@ def test_a_slowdown_that_grows_until_it_pages_is_told_once_and_is_no_change() ->
     """With the step and time at which it began to; also over a restart."""
     cases = VerdictLog(100)
     confirmed(cases, 10, replace(DRAFT, pages=False))
-    assert cases.new_late_pages() == []
+    assert cases.drain_late_notifications() == []
     confirmed(cases, 15)
     confirmed(cases, 20, replace(DRAFT, pages=False))
     confirmed(cases, 25)
-    (late,) = cases.new_late_pages()
+    (late,) = cases.drain_late_notifications()
     assert (late.state, late.pages, late.at_step, late.at_ns) == ("confirmed", True, 1015, 15e9)
     assert len(cases.changes) == 1
     assert [(page.at_step, page.ended_ns) for page in cases.notifications] == [(1015, None)]
     again = VerdictLog(100)
     again.restore(json.loads(json.dumps(cases.state())))
     confirmed(again, 30)
-    assert again.new_late_pages() == []
+    assert again.drain_late_notifications() == []
 
 
 def test_a_page_ends_when_its_subject_has_recovered() -> None:
@@ -77,7 +77,7 @@ def test_a_page_ends_when_its_subject_has_recovered() -> None:
         (10e9, 25e9),
         (30e9, None),
     ]
-    assert cases.new_late_pages() == []
+    assert cases.drain_late_notifications() == []
 
 
 def test_the_newest_verdict_of_a_subject_has_the_newest_numbers() -> None:
@@ -112,7 +112,7 @@ def test_open_subjects_are_those_in_trouble() -> None:
     for steps in (15, 20, 25):
         see(cases, steps, cases.latest()[0], clear=True)
     assert cases.open_subjects("rank") == []
-    assert cases.standing("nobody").state == "ok"
+    assert cases.state_of("nobody").state == "ok"
 
 
 def test_of_a_thousand_changes_the_newest_are_kept() -> None:
@@ -190,4 +190,4 @@ def test_the_state_of_an_older_version_may_lack_something(state: dict[str, objec
     newer["standings"]["rank/3"]["mood"] = "bad"
     there = VerdictLog(100)
     there.restore(newer)
-    assert there.standing("rank/3").state == "confirmed"
+    assert there.state_of("rank/3").state == "confirmed"

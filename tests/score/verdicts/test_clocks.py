@@ -155,7 +155,7 @@ def test_a_change_of_clocks_is_told_and_new_sections_are_none() -> None:
             _wider(more.gpu.basis, HOST), _wider(more.gpu.own_s, 0), _wider(more.gpu.nccl_s, 0)
         ),
     )
-    world.meet(block)
+    world.update(block)
     clocks.learn(block, world)
     assert clocks.time(block, world, waiting)[1] is False
     for _ in range(4):

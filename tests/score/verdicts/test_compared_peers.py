@@ -20,7 +20,7 @@ def judged(silent: slice, *, sections: slice, slow: slice = slice(SLOW, SLOW + 1
     seconds[:, silent, sections] = np.nan
     judge = VerdictEngine()
     for table in by_hand(seconds, world_size=RANKS):
-        judge.take(table)
+        judge.observe(table)
     judge.finish()
     verdict = judge.changes[-1]
     assert (verdict.state, verdict.section) == ("confirmed", "forward")

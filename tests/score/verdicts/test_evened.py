@@ -28,7 +28,7 @@ def whole_steps(*, slow_from: int, apart: float = 2e-4) -> Floats:
 def told(seconds: Floats, sections: Sections = WHOLE) -> tuple[WorldSummary, tuple[Verdict, ...]]:
     judge = VerdictEngine()
     for table in by_hand(seconds, sections):
-        judge.take(table)
+        judge.observe(table)
     judge.finish()
     summary = judge.summary()
     assert summary is not None
@@ -79,7 +79,7 @@ def test_where_the_waiting_has_a_section_of_its_own_it_is_seen() -> None:
     for timing in ("local", "synchronised"):
         judge = VerdictEngine()
         for table in made("dp16", timing=timing):
-            judge.take(table)
+            judge.observe(table)
         summary = judge.summary()
         assert summary is not None
         assert summary.waits_inside == ""

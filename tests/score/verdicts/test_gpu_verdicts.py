@@ -258,5 +258,5 @@ def test_what_was_learnt_by_one_clock_is_not_taken_for_another_after_a_restart()
     judge = VerdictEngine()
     judge.restore(judged(host).state())
     for table in timed("dp8", SLOW):
-        judge.take(table)
+        judge.observe(table)
     assert only(judge).rank == 2

@@ -28,7 +28,7 @@ def found(excess: np.ndarray, columns_s: float = 0.5, usual: float = 0.0) -> Spi
     prices = np.full((RANKS, COLUMNS), columns_s)
     for at in range(0, len(excess), 5):
         block = excess[at : at + 5]
-        last = memory.take(block, np.full((RANKS, COLUMNS), usual), prices, STEP_S)
+        last = memory.observe(block, np.full((RANKS, COLUMNS), usual), prices, STEP_S)
     assert last is not None
     return last
 
@@ -90,7 +90,7 @@ def test_stalls_do_not_depend_on_the_order_of_ranks_nor_on_the_unit(
     memory = StallDetector((RANKS, COLUMNS))
     usual, prices = np.zeros((RANKS, COLUMNS)), np.full((RANKS, COLUMNS), 0.5 * factor)
     for at in range(0, len(excess), 5):
-        scaled = memory.take(excess[at : at + 5], usual, prices, factor * STEP_S)
+        scaled = memory.observe(excess[at : at + 5], usual, prices, factor * STEP_S)
     np.testing.assert_array_equal(scaled.beyond, here.beyond)
     np.testing.assert_allclose(scaled.lost_s, factor * here.lost_s)
 

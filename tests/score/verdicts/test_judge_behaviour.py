@@ -418,9 +418,9 @@ def test_a_summary_is_the_same_however_often_it_is_asked_for() -> None:
     after = [with_sources(table, second) for table in before]
     often, once = VerdictEngine(), VerdictEngine()
     for at, table in enumerate((*before, *after)):
-        often.take(table)
+        often.observe(table)
         told = often.summary()
-        once.take(table)
+        once.observe(table)
         if at in (9, len(before) + 1, len(before) + 9):
             assert repr(once.summary()) == repr(told)
     often.finish()

@@ -49,7 +49,7 @@ def test_what_taking_steps_returns_is_what_has_changed() -> None:
     """One after the other, each change once: others are told of these."""
     tables = made("dp32", "compute:1.3@rank2:step40", "data:0.4@rank20:step70")
     judge = VerdictEngine()
-    told = [change for table in tables for change in judge.take(table)]
+    told = [change for table in tables for change in judge.observe(table)]
     told += judge.finish()
     key = [(v.subject_id, v.state, v.at_step) for v in told]
     assert key == [(v.subject_id, v.state, v.at_step) for v in judge.changes]
@@ -104,7 +104,7 @@ def test_how_the_work_is_spread_is_known_after_twenty_steps() -> None:
     looks = []
     judge = VerdictEngine()
     for table in tables:
-        judge.take(table)
+        judge.observe(table)
         summary = judge.summary()
         assert summary is not None
         looks.append(summary.slowdown)
@@ -119,10 +119,10 @@ def test_ranks_that_join_have_their_place_in_how_the_work_is_spread() -> None:
     tables = by_hand(usual(120, 16))
     judge = VerdictEngine()
     for table in (take_ranks(one, range(8)) for one in tables[:12]):
-        judge.take(replace(table, world_size=8))
+        judge.observe(replace(table, world_size=8))
     few = judge.summary()
     for table in tables[12:]:
-        judge.take(table)
+        judge.observe(table)
     all_of_them = judge.summary()
     assert few is not None
     assert all_of_them is not None
@@ -134,11 +134,11 @@ def test_a_slow_rank_of_a_smaller_world_is_not_carried_over_by_its_row() -> None
     tables = by_hand(slower(usual(200, 9), 8, 1.4, 20))
     judge = VerdictEngine()
     for table in tables[:20]:
-        judge.take(table)
+        judge.observe(table)
     assert set(active(judge)) == {"rank/node-1/0"}
     moved = [replace(rank, rank=8 - rank.rank) for rank in ranks(9)]
     for table in tables[20:]:
-        judge.take(replace(table, sources=tuple(moved)))
+        judge.observe(replace(table, sources=tuple(moved)))
     assert ever_confirmed(judge) == {"rank/node-1/0"}
     assert newest(judge)["rank/node-1/0"].rank == 0
 
@@ -150,7 +150,7 @@ def test_a_last_step_without_data_is_not_how_long_steps_take() -> None:
     seconds[-1] = 2e-5
     judge = VerdictEngine()
     for table in by_hand(seconds):
-        judge.take(table)
+        judge.observe(table)
     judge.finish()
     summary = judge.summary()
     assert summary is not None

@@ -146,7 +146,7 @@ def test_a_summary_is_told_from_the_first_block_on() -> None:
     assert judge.summary() is None
     tables = by_hand(usual(20, 8))
     for table in tables:
-        judge.take(table)
+        judge.observe(table)
         summary = judge.summary()
         assert summary is not None
         assert summary.coverage == 1.0

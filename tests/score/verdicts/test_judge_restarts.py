@@ -34,7 +34,7 @@ def restarted(tables: tuple[StepTable, ...], at: int) -> VerdictEngine:
     judge = VerdictEngine()
     judge.restore(state)
     for table in tables[at:]:
-        judge.take(table)
+        judge.observe(table)
     judge.finish()
     return judge
 
@@ -66,7 +66,7 @@ def test_a_restart_at_every_other_block_still_finds_what_lasts() -> None:
             state = stored(judge.state())
             judge = VerdictEngine()
             judge.restore(state)
-        judge.take(table)
+        judge.observe(table)
     assert set(active(judge)) == {SLOW}
 
 
@@ -104,7 +104,7 @@ def test_an_unknown_or_empty_state_is_a_fresh_start() -> None:
     judge.restore({})
     assert stored(judge.state())
     for table in by_hand(slower(usual(60, 8), 3, 1.5, 20)):
-        judge.take(table)
+        judge.observe(table)
     assert set(active(judge)) == {SLOW}
 
 

@@ -20,7 +20,7 @@ def confirmed(slow: list[int], *, per_node: int = 4) -> list[Verdict]:
     work_s[50:, slow, FORWARD] *= TIMES
     judge = VerdictEngine()
     for table in by_hand(with_waiting(work_s), sources=ranks(RANKS, per_node=per_node)):
-        judge.take(table)
+        judge.observe(table)
     judge.finish()
     newest = {change.subject_id: change for change in judge.changes}
     return [verdict for verdict in newest.values() if verdict.state == "confirmed"]
@@ -47,7 +47,7 @@ def test_who_has_told_nothing_of_late_is_not_called_alike() -> None:
     seconds[100:, [13, 15]] = np.nan
     judge = VerdictEngine()
     for table in by_hand(seconds, sources=ranks(RANKS, per_node=4)):
-        judge.take(table)
+        judge.observe(table)
     newest = {change.subject_id: change for change in judge.changes}
     found = [verdict for verdict in newest.values() if verdict.state == "confirmed"]
     assert len(found) == 6

@@ -23,7 +23,7 @@ def tracks_of(world: World, excess: float = 0.0, rank: int = 3) -> Tracks:
     steps = np.random.default_rng(0).normal(0, 0.005, (20, world.n_ranks, len(world.sections) + 2))
     steps[:, rank] += excess
     for at in range(0, 20, 5):
-        tracks.ranks.take(steps[at : at + 5])
+        tracks.ranks.observe(steps[at : at + 5])
     return tracks
 
 

@@ -17,7 +17,7 @@ from .worlds import by_hand, take_ranks, take_sections, usual, with_sources
 def let_through(tables: tuple[StepTable, ...]) -> list[int]:
     """Steps that are judged."""
     opening = WarmUp(VerdictSettings())
-    ready = [one for table in tables for one in opening.take(table)]
+    ready = [one for table in tables for one in opening.admit(table)]
     ready += opening.finish()
     return [int(step) for table in ready for step in table.steps]
 
@@ -45,7 +45,7 @@ def test_that_a_recording_begins_is_no_warm_up(slow_steps: int) -> None:
 def test_a_recording_from_the_middle_of_a_run_begins_at_once(first_step: int) -> None:
     """Nobody saw a start, however slow its first steps are."""
     tables = starting(20, first_step=first_step)
-    assert WarmUp(VerdictSettings()).take(tables[0]) == [tables[0]]
+    assert WarmUp(VerdictSettings()).admit(tables[0]) == [tables[0]]
     assert let_through(tables) == list(range(first_step, first_step + 60))
 
 
@@ -54,12 +54,12 @@ def test_ranks_that_were_not_heard_for_a_while_are_known_all_the_same() -> None:
     although of those that were heard meanwhile nobody is new."""
     (whole,) = by_hand(usual(5, 8))
     opening = WarmUp(VerdictSettings())
-    assert not opening.begins_anew(whole)
-    assert not opening.begins_anew(take_ranks(whole, range(4)))
+    assert not opening.begins_again(whole)
+    assert not opening.begins_again(take_ranks(whole, range(4)))
     others = take_ranks(whole, range(4, 8))
-    assert not opening.begins_anew(others)
-    assert not opening.begins_anew(take_ranks(whole, range(4)))
-    assert opening.begins_anew(with_sources(others, lambda s: replace(s, session_id="new")))
+    assert not opening.begins_again(others)
+    assert not opening.begins_again(take_ranks(whole, range(4)))
+    assert opening.begins_again(with_sources(others, lambda s: replace(s, session_id="new")))
 
 
 def test_of_a_short_run_only_the_slow_steps_are_left_out() -> None:
@@ -72,7 +72,7 @@ def test_nothing_is_lost_but_the_empty() -> None:
     """Tables without steps or without ranks."""
     opening = WarmUp(VerdictSettings())
     table = starting(0)[0]
-    assert opening.take(take_ranks(table, [])) == []
+    assert opening.admit(take_ranks(table, [])) == []
     assert opening.finish() == []
 
 
@@ -88,11 +88,11 @@ def test_new_processes_of_most_ranks_are_a_restart_with_a_warm_up() -> None:
     """Of twenty steps; one process that was replaced is none."""
     tables = by_hand(usual(60, 8))
     opening = WarmUp(VerdictSettings())
-    assert not opening.begins_anew(tables[0])
+    assert not opening.begins_again(tables[0])
     assert not opening.is_warming_up(tables[0])
-    assert not opening.begins_anew(restarted(tables, range(3))[1])
+    assert not opening.begins_again(restarted(tables, range(3))[1])
     again = restarted(tables)[2:]
-    assert [opening.begins_anew(table) for table in again[:2]] == [True, False]
+    assert [opening.begins_again(table) for table in again[:2]] == [True, False]
     assert [opening.is_warming_up(t) for t in again[:6]] == [True] * 4 + [False] * 2
 
 
@@ -100,8 +100,8 @@ def test_a_new_attempt_is_a_restart_also_without_sessions() -> None:
     """Files have no sessions."""
     tables = [with_sources(t, lambda s: replace(s, session_id="")) for t in by_hand(usual(20, 8))]
     opening = WarmUp(VerdictSettings())
-    assert not any(opening.begins_anew(table) for table in tables)
-    assert opening.begins_anew(with_sources(tables[0], lambda s: replace(s, attempt=1)))
+    assert not any(opening.begins_again(table) for table in tables)
+    assert opening.begins_again(with_sources(tables[0], lambda s: replace(s, attempt=1)))
 
 
 def test_ranks_that_join_are_no_restart() -> None:
@@ -109,7 +109,7 @@ def test_ranks_that_join_are_no_restart() -> None:
     tables = by_hand(usual(20, 8))
     opening = WarmUp(VerdictSettings())
     seen = [take_ranks(table, range(1 + 2 * at)) for at, table in enumerate(tables)]
-    assert not any(opening.begins_anew(table) for table in seen)
+    assert not any(opening.begins_again(table) for table in seen)
 
 
 # --- intervals ------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def intervals(n: int) -> list[StepTable]:
 def test_intervals_are_joined_to_blocks() -> None:
     """Three of ten seconds; what is left comes at the end."""
     found, told = TimedBlocks(), intervals(8)
-    blocks = [block for table in told for block in found.take(table)]
+    blocks = [block for table in told for block in found.add(table)]
     blocks += found.finish()
     assert [len(block) for block in blocks] == [AT_ONCE, AT_ONCE, 2]
     joined = np.concatenate([block.seconds for block in blocks])
@@ -135,7 +135,7 @@ def test_intervals_of_other_ranks_or_sections_are_not_joined() -> None:
     one, two, three, four = intervals(4)
     found = TimedBlocks()
     told = [one, take_ranks(two, range(3)), take_sections(three, [0, 1]), four]
-    blocks = [block for table in told for block in found.take(table)] + found.finish()
+    blocks = [block for table in told for block in found.add(table)] + found.finish()
     assert [len(block) for block in blocks] == [1, 1, 1, 1]
 
 
@@ -143,7 +143,7 @@ def test_where_a_run_has_steps_what_lies_outside_is_left_out() -> None:
     """A step and an interval are no equal lengths of time."""
     found = TimedBlocks()
     (steps,) = by_hand(usual(5, 4))
-    assert found.take(intervals(1)[0]) == []
-    assert found.take(steps) == [steps]
-    assert [found.take(table) for table in intervals(4)] == [[]] * 4
+    assert found.add(intervals(1)[0]) == []
+    assert found.add(steps) == [steps]
+    assert [found.add(table) for table in intervals(4)] == [[]] * 4
     assert found.finish() == []

@@ -16,7 +16,7 @@ def followed(values: np.ndarray, past: OwnPast | None = None) -> list[Rises]:
     """(T, G), the same of all three quantities, by blocks of five."""
     past = past or OwnPast((values.shape[1], 3))
     three = np.repeat(values[..., None], 3, axis=2)
-    return [past.take(three[at : at + 5]) for at in range(0, len(values), 5)]
+    return [past.observe(three[at : at + 5]) for at in range(0, len(values), 5)]
 
 
 def noise(seed: int, steps: int = 100, groups: int = 2, sigma: float = 0.01) -> np.ndarray:

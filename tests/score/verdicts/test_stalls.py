@@ -22,7 +22,7 @@ def told(
         is_spike[begin : begin + lasting, 1, 2] = True
     is_new = is_spike & ~np.concatenate([np.zeros((1, 2, 3), bool), is_spike[:-1]])
     stalls = StallHistory((2, 3))
-    stalls.take(is_spike, is_new, np.where(is_new, lost_s, 0.0))
+    stalls.record(is_spike, is_new, np.where(is_new, lost_s, 0.0))
     assert stalls.of(0, 0) is None
     return stalls.of(1, 2)
 
@@ -35,7 +35,7 @@ def judged(*stalls: tuple[int, float], steps: int = 300) -> Verdict:
         work_s[step, SLOW, FORWARD] *= times
     judge = VerdictEngine()
     for table in by_hand(with_waiting(work_s)):
-        judge.take(table)
+        judge.observe(table)
     judge.finish()
     return judge.changes[-1]
 
@@ -64,7 +64,7 @@ def test_new_sections_do_not_change_what_is_told_of_the_last_column() -> None:
     stalls = StallHistory((1, 2))
     spikes = np.zeros((40, 1, 2), bool)
     spikes[::10, 0, 1] = True
-    stalls.take(spikes, spikes, np.full(spikes.shape, 0.5))
+    stalls.record(spikes, spikes, np.full(spikes.shape, 0.5))
     stalls.widen(4)
     assert (stalls.of(0, 1), stalls.of(0, 3)) == (None, StallPattern(share=0.1, each_s=0.5))
 

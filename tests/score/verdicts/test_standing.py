@@ -21,7 +21,7 @@ class Watched:
         for _ in range(times):
             self.steps += EVERY
             said = {"flagged": False, "sure": False, "clear": False, **told}
-            self.standing.take(steps=self.steps, at_ns=self.steps * 10**9, **said)
+            self.standing.observe(steps=self.steps, at_ns=self.steps * 10**9, **said)
         return self.standing.state
 
 
@@ -91,17 +91,17 @@ def test_an_hour_is_an_hour() -> None:
     for apart_ns, state in ((FLAP_WITHIN_NS, "confirmed"), (FLAP_WITHIN_NS - 1, "flapping")):
         standing = SubjectState()
         for steps, at_ns in ((100, 0), (200, 1), (300, apart_ns)):
-            standing.take(flagged=True, sure=True, clear=False, steps=steps, at_ns=at_ns)
+            standing.observe(flagged=True, sure=True, clear=False, steps=steps, at_ns=at_ns)
             after = standing.state
             for late in range(1, HOLD + 1):
-                standing.take(
+                standing.observe(
                     flagged=False, sure=False, clear=True, steps=steps + 5 * late, at_ns=at_ns
                 )
         assert after == state
     for since_ns, state in ((FLAP_WITHIN_NS - 1, "flapping"), (FLAP_WITHIN_NS, "recovered")):
         flapping = SubjectState(state="flapping", confirmed_at_ns=[7])
         for steps in range(HOLD):
-            flapping.take(flagged=False, sure=False, clear=True, steps=steps, at_ns=7 + since_ns)
+            flapping.observe(flagged=False, sure=False, clear=True, steps=steps, at_ns=7 + since_ns)
         assert flapping.state == state
 
 

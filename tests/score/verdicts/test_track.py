@@ -23,7 +23,7 @@ def noise(seed: int, steps: int, sigma: float = 0.02, columns: int = 2) -> np.nd
 def tracked(excess: np.ndarray, *, learns: bool = False, block_steps: int = 5) -> Track:
     track = Track(excess.shape[1:], VerdictSettings())
     for at in range(0, len(excess), block_steps):
-        track.take(excess[at : at + block_steps])
+        track.observe(excess[at : at + block_steps])
         if learns:
             track.learn_reference(np.zeros(excess.shape[1], bool))
     return track
@@ -131,7 +131,7 @@ def test_what_a_rank_always_was_is_its_reference_but_not_while_it_is_in_trouble(
     held = np.zeros(RANKS, bool)
     for at in range(0, 100, 5):
         held[3] = at >= 50
-        track.take(excess[at : at + 5])
+        track.observe(excess[at : at + 5])
         track.learn_reference(held)
     assert track.reference[2] == pytest.approx(0.02, abs=0.01)
     assert track.reference[3] == pytest.approx(0.0, abs=0.01)
@@ -155,7 +155,7 @@ def test_a_reference_that_is_given_counts_at_once() -> None:
     given_s[3] = 0.04
     track.seed_reference(given_s)
     for at in range(0, 20, 5):
-        track.take(excess[at : at + 5])
+        track.observe(excess[at : at + 5])
     assert track.g[3].max() < 3.0
     assert np.isnan(track.reference[0]).all()
 
@@ -165,7 +165,7 @@ def test_who_is_in_trouble_from_the_start_has_no_reference() -> None:
     held = np.arange(RANKS) == 3
     track = Track((RANKS, 2), VerdictSettings())
     for at in range(10):
-        track.take(noise(at, 5))
+        track.observe(noise(at, 5))
         track.learn_reference(held)
     assert np.isnan(track.reference[3]).all()
     assert np.isfinite(track.reference[~held]).all()
@@ -216,7 +216,7 @@ def test_quantities_that_appear_late_leave_the_others_as_they_were() -> None:
         np.testing.assert_array_equal(getattr(after, name)[:, [0, 3]], getattr(before, name))
     more = np.concatenate([excess[70:, :, :1], noise(5, 10), excess[70:, :, 1:]], axis=2)
     for at in (0, 5):
-        track.take(more[at : at + 5])
+        track.observe(more[at : at + 5])
     flagged = track.evaluate(NOTHING)
     assert np.argwhere(flagged.beyond | flagged.verified).tolist() == [[3, 3]]
 

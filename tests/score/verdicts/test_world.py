@@ -24,7 +24,7 @@ def test_a_table_is_put_in_the_order_of_the_world(
     (table,) = by_hand(usual(5, 6))
     world = world_of(table)
     part = take_sections(take_ranks(table, rows[:n_rows]), columns[:n_columns])
-    assert not world.meet(part)
+    assert not world.update(part)
     aligned = world.align(part)
     assert aligned.sources == table.sources
     assert aligned.sections == table.sections
@@ -42,7 +42,7 @@ def test_ranks_and_sections_that_appear_get_places_of_their_own() -> None:
     """And those that were there keep theirs."""
     (table,) = by_hand(usual(5, 4))
     world = world_of(take_sections(take_ranks(table, [2, 0]), [1]))
-    assert world.meet(table)
+    assert world.update(table)
     assert [source.rank for source in world.sources] == [2, 0, 1, 3]
     assert [section.name for section in world.sections] == ["forward", "data", "sync"]
     np.testing.assert_array_equal(world.align(table).seconds[:, 0, 0], table.seconds[:, 2, 1])
@@ -64,7 +64,7 @@ def test_a_world_is_another_when_places_change(change: dict[str, object], is_oth
     (table,) = by_hand(usual(5, 4))
     world = world_of(table)
     told = with_sources(table, lambda s: replace(s, **change) if s.rank == 1 else s)  # type: ignore[arg-type]
-    assert world.meet(told) == is_other
+    assert world.update(told) == is_other
     assert world.sources[1] == told.sources[1]
 
 
@@ -88,7 +88,7 @@ def test_the_size_that_was_told_last_is_expected() -> None:
     """0 is not told."""
     (table,) = by_hand(usual(5, 4), world_size=16)
     world = world_of(table)
-    world.meet(replace(table, world_size=0))
+    world.update(replace(table, world_size=0))
     assert world.expected == 16
 
 
@@ -98,6 +98,6 @@ def test_inferred_roles_are_dropped_when_ranks_are_others() -> None:
     world: World = world_of(take_ranks(table, range(5)))
     world.use_inferred(Groups.of([0, 0, 1, 1, 1]))
     assert world.is_inferred
-    world.meet(table)
+    world.update(table)
     assert not world.is_inferred
     assert len(world.peers) == 1

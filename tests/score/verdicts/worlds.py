@@ -179,7 +179,7 @@ def judged(
 ) -> VerdictEngine:
     judge = VerdictEngine(settings)
     for table in tables:
-        judge.take(table)
+        judge.observe(table)
     if ends:
         judge.finish()
     return judge
@@ -223,7 +223,7 @@ def story(judge: VerdictEngine) -> list[tuple[Any, ...]]:
 
 def world_of(table: StepTable) -> World:
     world = World()
-    world.meet(table)
+    world.update(table)
     return world
 
 
