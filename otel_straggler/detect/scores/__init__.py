@@ -32,5 +32,5 @@ Units: seconds where a name ends in ``_s``, nanoseconds of the sender's clock in
 called excess, effect or rise is a logarithm (0.1 is about 10 % longer). Letters of shapes: T
 steps, R ranks, S sections, C quantities, G groups of peers, H hosts. NaN is "not known" throughout
 and takes no part. Definitions for users are in ``docs/reference/scores.md`` and
-``docs/operate/verdicts.md``, decisions in ``ARCHITECTURE.md``.
+``docs/operate/verdicts.md``, decisions in ``docs/decisions/``.
 """
