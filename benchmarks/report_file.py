@@ -27,7 +27,7 @@ from otel_straggler.collector.history.codec import encode_blob
 from otel_straggler.collector.history.history import History
 from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.collector.views.run_summary import summary_of, summary_value
-from otel_straggler.collector.views.seen import RankSigns, RankTable, Seen
+from otel_straggler.collector.views.world_view import RankHeartbeats, RankTable, WorldView
 from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RankWaits, RunVerdicts, SectionCost, WorldSummary
@@ -57,7 +57,7 @@ def windows(ranks: int) -> list[WindowScores]:
     ]
 
 
-def seen_of(window: WindowScores) -> Seen:
+def seen_of(window: WindowScores) -> WorldView:
     """A run of which everything is known."""
     n_ranks = len(window.sources)
     parallels = [(("data", r // STAGES), ("pipeline", r % STAGES)) for r in range(n_ranks)]
@@ -78,7 +78,7 @@ def seen_of(window: WindowScores) -> Seen:
             for r in range(min(100, n_ranks))
         ),
     )
-    signs = RankSigns(
+    signs = RankHeartbeats(
         ranks=table.ranks,
         nodes=table.nodes,
         roles=table.roles,
@@ -92,7 +92,7 @@ def seen_of(window: WindowScores) -> Seen:
         gpu_reason=[""] * n_ranks,
         dropped=[{}] * n_ranks,
     )
-    return Seen(
+    return WorldView(
         run_id="run",
         job="job",
         now_s=1e9,

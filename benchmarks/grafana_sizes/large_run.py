@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from otel_straggler.collector.ingest.byte_budget import ByteBudget
+from otel_straggler.collector.ingest.intake import ByteBudget
 from otel_straggler.collector.settings import CollectorSettings, MetricsSettings, ScoringSettings
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.kernels import KernelCell, KernelTimes, KernelTimesBuilder

@@ -14,11 +14,11 @@ from otel_straggler.cli.report_table import printable
 from otel_straggler.cli.top import DEFAULT_COLLECTOR
 from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.collector.history.run_views import FromHistory, one_of
-from otel_straggler.collector.views.page_json import Maker, TimelineEnds, picture_json
+from otel_straggler.collector.views.page_json import ResponseMeta, TimelineEnds, page_json
 from otel_straggler.collector.views.rank_json import rank_json
 from otel_straggler.collector.views.runs_json import run_entry, runs_json
-from otel_straggler.collector.views.seen import Seen
 from otel_straggler.collector.views.timeline import Column, timeline_json
+from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.errors import ConfigError, InputError, describe
 from otel_straggler.semconv import FORMAT_VERSION
 
@@ -159,8 +159,8 @@ class KeptPictures:
     def __init__(self, reader: HistoryReader, path: str) -> None:
         self.where = path
         self._history = FromHistory(reader)
-        self._maker = Maker(version=__version__)
-        self._worlds: tuple[str, list[Seen]] = ("", [])
+        self._maker = ResponseMeta(version=__version__)
+        self._worlds: tuple[str, list[WorldView]] = ("", [])
         self._columns: tuple[tuple[str, str] | None, list[Column]] = (None, [])
 
     def runs(self) -> Json:
@@ -172,7 +172,7 @@ class KeptPictures:
         if seen is None:
             _no_group(self.picture(run_id, None), group or "")
         ends = TimelineEnds.of(self._columns_of(run_id, seen.group))
-        return picture_json(seen, self._maker, timeline=ends, now_s=time.time())
+        return page_json(seen, self._maker, timeline=ends, now_s=time.time())
 
     def timeline(self, run_id: str, group: str, section: str) -> Json:
         columns = self._columns_of(run_id, group)
@@ -184,12 +184,12 @@ class KeptPictures:
         columns = self._columns_of(run_id, group)
         return rank_json(seen, rank, columns, self._maker, now_s=time.time())
 
-    def _of(self, run_id: str) -> list[Seen]:
+    def _of(self, run_id: str) -> list[WorldView]:
         if self._worlds[0] != run_id or not self._worlds[1]:
             self._worlds = (run_id, self._history.worlds(run_id))
         return self._worlds[1]
 
-    def _seen(self, run_id: str, group: str | None) -> Seen | None:
+    def _seen(self, run_id: str, group: str | None) -> WorldView | None:
         return one_of(self._of(run_id), group)
 
     def _columns_of(self, run_id: str, group: str) -> Sequence[Column]:

@@ -20,14 +20,13 @@ from otel_straggler.collector.forwarding.forward import Forwardable, Forwarder
 from otel_straggler.collector.forwarding.kept_traces import Reach
 from otel_straggler.collector.forwarding.sampling import Sampler
 from otel_straggler.collector.history.pages import PageHistory
-from otel_straggler.collector.history.writer import Backfill, Keeper
-from otel_straggler.collector.ingest.byte_budget import ByteBudget
-from otel_straggler.collector.ingest.intake import Intake
+from otel_straggler.collector.history.writer import Backfill, HistoryWriter
+from otel_straggler.collector.ingest.intake import ByteBudget, Intake
 from otel_straggler.collector.ingest.servers import Servers, require_packages
 from otel_straggler.collector.metrics.self_metrics import self_families
 from otel_straggler.collector.settings import CollectorSettings, mode_of
 from otel_straggler.collector.stopping import Stopping
-from otel_straggler.collector.views.page_json import Maker
+from otel_straggler.collector.views.page_json import ResponseMeta
 from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.collector.views.snapshot import ReportQuery
 from otel_straggler.collector.worker import Worker
@@ -69,7 +68,7 @@ class Collector:
         self._metrics_text = b""
         self._budget = ByteBudget(self._settings.receivers.max_waiting_bytes)
         self._forwarder = _forwarder(self._settings)
-        self._keeper = Keeper(self._settings.history, self._settings.scoring.max_runs)
+        self._keeper = HistoryWriter(self._settings.history, self._settings.scoring.max_runs)
         self._sampler = _sampler(self._settings, self._forwarder)
         self._decisions = Decisions(time.time_ns)
         self._maintenance = MaintenanceBook(time.time_ns)
@@ -109,8 +108,10 @@ class Collector:
         api = Api(answers, self._settings.metrics.allowed_hosts)
         self._servers = Servers(self._settings, self._intake, api, self._commands)
 
-    def _maker(self) -> Maker:
-        return Maker(collector=self._id, version=__version__, started_at_s=self._started_at_s)
+    def _maker(self) -> ResponseMeta:
+        return ResponseMeta(
+            collector=self._id, version=__version__, started_at_s=self._started_at_s
+        )
 
     def _is_ready(self) -> bool:
         return self._worker.is_alive and not self._intake.is_busy("traces")

@@ -15,8 +15,8 @@ from otel_straggler.collector.api.decisions import Decisions
 from otel_straggler.collector.api.maintenance import MaintenanceBook
 from otel_straggler.collector.forwarding.sampling import Sampler
 from otel_straggler.collector.history.file import Summary
-from otel_straggler.collector.history.writer import Keeper
-from otel_straggler.collector.ingest.byte_budget import ByteBudget
+from otel_straggler.collector.history.writer import HistoryWriter, new_summaries
+from otel_straggler.collector.ingest.intake import ByteBudget
 from otel_straggler.collector.runs.admission import WHATS, AdmissionControl
 from otel_straggler.collector.runs.batches import BatchCoalescer
 from otel_straggler.collector.runs.clock import CollectorClock
@@ -25,7 +25,6 @@ from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import CollectorSettings, HistorySettings, MiB
 from otel_straggler.collector.views.publisher import Publisher
 from otel_straggler.collector.views.snapshot import Snapshot
-from otel_straggler.collector.views.summaries import new_summaries
 from otel_straggler.collector.views.timeline import Column
 from otel_straggler.detect.scores.scorer import Scorer
 from otel_straggler.model.alert import Alert, Mode
@@ -108,7 +107,7 @@ class Worker:
         budget: ByteBudget,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
         wall_s: Callable[[], float] = time.time,
-        keeper: Keeper | None = None,
+        keeper: HistoryWriter | None = None,
         sampler: Sampler | None = None,
         decisions: Decisions | None = None,
         maintenance: MaintenanceBook | None = None,
@@ -116,7 +115,7 @@ class Worker:
     ) -> None:
         scoring = settings.scoring
         self._budget = budget
-        self._keeper = keeper or Keeper(HistorySettings(), scoring.max_runs)
+        self._keeper = keeper or HistoryWriter(HistorySettings(), scoring.max_runs)
         self._sampler = sampler
         self._decisions = decisions or Decisions(lambda: int(wall_s() * 1e9))
         self._maintenance = maintenance or MaintenanceBook(lambda: int(wall_s() * 1e9))

@@ -347,20 +347,20 @@ def test_text_from_the_network_cannot_move_the_terminal(ran: Ran) -> None:
 
 def test_every_part_may_be_missing() -> None:
     """Of a run of which only the name is known."""
-    from otel_straggler.collector.views.page_json import Maker, picture_json
-    from otel_straggler.collector.views.seen import Seen
+    from otel_straggler.collector.views.page_json import ResponseMeta, page_json
+    from otel_straggler.collector.views.world_view import WorldView
 
-    bare = picture_json(Seen(run_id="bare", now_s=0.0), Maker(version="1"))
+    bare = page_json(WorldView(run_id="bare", now_s=0.0), ResponseMeta(version="1"))
     first = next(iter(report_lines(bare)))
     assert str(first).startswith("run bare: unknown, 0 of 0")
 
 
 def test_some_seconds_lost_are_not_no_hours() -> None:
     """Six seconds of four ranks, in a run of minutes."""
-    from otel_straggler.collector.views.page_json import Maker, picture_json
-    from otel_straggler.collector.views.seen import Seen
+    from otel_straggler.collector.views.page_json import ResponseMeta, page_json
+    from otel_straggler.collector.views.world_view import WorldView
 
-    picture = picture_json(Seen(run_id="short", now_s=0.0), Maker(version="1"))
+    picture = page_json(WorldView(run_id="short", now_s=0.0), ResponseMeta(version="1"))
     picture["answer"]["cost"] = {"gpu_seconds_lost_per_hour": 18.0, "gpu_seconds_lost": 6.0}
     told = "\n".join(str(line) for line in report_lines(picture))
     assert "costs 0.005 rank-hours an hour, 0.0017 rank-hours lost" in told
@@ -371,10 +371,10 @@ def test_brief_hangs_are_one_line_and_lost_hours_are_of_what_there_is(
     on_gpu: bool, hours: str
 ) -> None:
     """The ten that were short are not told one by one."""
-    from otel_straggler.collector.views.page_json import Maker, picture_json
-    from otel_straggler.collector.views.seen import Seen
+    from otel_straggler.collector.views.page_json import ResponseMeta, page_json
+    from otel_straggler.collector.views.world_view import WorldView
 
-    picture = picture_json(Seen(run_id="bare", now_s=0.0), Maker(version="1"))
+    picture = page_json(WorldView(run_id="bare", now_s=0.0), ResponseMeta(version="1"))
     picture["run"]["on_gpu"] = on_gpu
     hang = {"is_brief": True, "duration_s": 40.0}
     sentence = "10 shorter than 2 min, 7 min together."

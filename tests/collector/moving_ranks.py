@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.collector.ingest.byte_budget import ByteBudget
+from otel_straggler.collector.ingest.intake import ByteBudget
 from otel_straggler.collector.worker import Worker
 from otel_straggler.detect.hangs.states import RANK_STATES
 from otel_straggler.model.rank import Source

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.collector.ingest.byte_budget import ByteBudget
+from otel_straggler.collector.ingest.intake import ByteBudget
 from otel_straggler.collector.runs.admission import LIVE_S, AdmissionControl
 from otel_straggler.collector.runs.eviction import Eviction
 from otel_straggler.collector.runs.store import RunStore

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_straggler.collector.runs.named_culprits import NamedCulprits
+from otel_straggler.collector.runs.hangs import NamedCulprits
 from otel_straggler.model.alert import MAX_NAMED
 
 

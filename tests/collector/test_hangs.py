@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from otel_straggler import semconv
 from otel_straggler.collector.api.decisions import Deciding, Decisions, UnknownSubjectError
-from otel_straggler.collector.ingest.byte_budget import ByteBudget
+from otel_straggler.collector.ingest.intake import ByteBudget
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat

@@ -24,7 +24,7 @@ from otel_straggler.collector.api.maintenance import MaintenanceBook
 from otel_straggler.collector.history.codec import decode_blob
 from otel_straggler.collector.history.failures import REASONS
 from otel_straggler.collector.history.reader import HistoryReader
-from otel_straggler.collector.history.writer import Keeper
+from otel_straggler.collector.history.writer import HistoryWriter
 from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import HistorySettings
 from otel_straggler.detect.scores.scorer import ScorerCounts
@@ -332,12 +332,12 @@ class Clock:
 
 
 @pytest.fixture
-def keep(path: Path) -> Iterator[Callable[..., tuple[Keeper, Clock]]]:
-    opened: list[Keeper] = []
+def keep(path: Path) -> Iterator[Callable[..., tuple[HistoryWriter, Clock]]]:
+    opened: list[HistoryWriter] = []
 
-    def one(max_runs: int = 100) -> tuple[Keeper, Clock]:
+    def one(max_runs: int = 100) -> tuple[HistoryWriter, Clock]:
         clock = Clock()
-        keeper = Keeper(HistorySettings(path=str(path)), max_runs, clock)
+        keeper = HistoryWriter(HistorySettings(path=str(path)), max_runs, clock)
         keeper.open()
         opened.append(keeper)
         return keeper, clock

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from otel_straggler.collector import worker as worker_module
-from otel_straggler.collector.ingest.byte_budget import ByteBudget
+from otel_straggler.collector.ingest.intake import ByteBudget
 from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.rank import Source

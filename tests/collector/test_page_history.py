@@ -13,10 +13,10 @@ from otel_straggler.collector.history import pages
 from otel_straggler.collector.history.history import History
 from otel_straggler.collector.history.pages import PageHistory
 from otel_straggler.collector.history.reader import RunEntry
-from otel_straggler.collector.views.page_json import Maker, picture_json
+from otel_straggler.collector.views.page_json import ResponseMeta, page_json
 from otel_straggler.collector.views.run_summary import summary_of
-from otel_straggler.collector.views.seen import Seen
 from otel_straggler.collector.views.timeline import Column
+from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.errors import StragglerError
 
 
@@ -83,7 +83,7 @@ def test_a_file_that_cannot_be_read_is_asked_once_in_a_while(
 NOW_S = 1_790_000_000.0
 
 
-def restarted(path: Path, *worlds: Seen) -> tuple[PageHistory, list[float]]:
+def restarted(path: Path, *worlds: WorldView) -> tuple[PageHistory, list[float]]:
     """A collector that begins ten seconds after these were saved, and its clock."""
     history = History(path, wall_s=lambda: NOW_S)
     history.open()
@@ -98,12 +98,12 @@ def test_a_picture_of_before_a_restart_says_so_until_it_is_known_how_the_run_is(
     tmp_path: Path,
 ) -> None:
     """It is neither live nor over; once a rank that lives would have been heard, it is lost."""
-    seen = Seen(run_id="run", now_s=NOW_S, began_at_s=NOW_S - 600.0, heard_at_s=NOW_S - 1.0)
+    seen = WorldView(run_id="run", now_s=NOW_S, began_at_s=NOW_S - 600.0, heard_at_s=NOW_S - 1.0)
     history, clock = restarted(tmp_path / "history.db", seen)
 
     def look() -> tuple[Any, Any]:
         (world,) = history.worlds("run")
-        found = picture_json(world, Maker(version="1"), now_s=clock[0])
+        found = page_json(world, ResponseMeta(version="1"), now_s=clock[0])
         (entry,) = history.entries(())
         assert entry["headline"] == found["answer"]["headline"]
         assert found["run"]["is_live"] is False
@@ -125,8 +125,8 @@ def test_a_picture_of_before_a_restart_says_so_until_it_is_known_how_the_run_is(
 
 
 def test_what_had_ended_or_was_long_silent_is_not_awaited(tmp_path: Path) -> None:
-    ended = Seen(run_id="ended", now_s=NOW_S, finished_at_s=NOW_S - 5.0, outcome="ok")
-    old = Seen(run_id="old", now_s=NOW_S - 8_000.0)
+    ended = WorldView(run_id="ended", now_s=NOW_S, finished_at_s=NOW_S - 5.0, outcome="ok")
+    old = WorldView(run_id="old", now_s=NOW_S - 8_000.0)
     later = replace(old, run_id="later", now_s=NOW_S + 60.0)  # saved by this process itself
     history, _ = restarted(tmp_path / "history.db", ended, old, later)
     for run in ("ended", "old", "later"):

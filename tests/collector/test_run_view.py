@@ -9,10 +9,10 @@ import pytest
 
 from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.collector.runs.liveness import Liveness
-from otel_straggler.collector.views.page_json import Maker, picture_json
+from otel_straggler.collector.views.page_json import ResponseMeta, page_json
 from otel_straggler.collector.views.run_summary import read_summary, summary_value
 from otel_straggler.collector.views.run_view import RunView
-from otel_straggler.collector.views.seen import Seen
+from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.model.alert import Alert, Maintenance
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
@@ -40,7 +40,7 @@ def run_of(liveness: Liveness, **changes: Any) -> RunView:
     )
 
 
-def seen(run: RunView) -> Seen:
+def seen(run: RunView) -> WorldView:
     return run.world("")
 
 
@@ -83,7 +83,7 @@ def test_times_of_clocks_that_are_off_are_told_by_the_collectors(
     found = seen(run)
     assert found.clock_s == clock_s
     assert found.began_at_s == pytest.approx(NOW_S, abs=0.5)
-    shown = picture_json(found, Maker(version="1"))
+    shown = page_json(found, ResponseMeta(version="1"))
     assert shown["verdicts"][0]["since_s"] == pytest.approx(NOW_S - 1.0, abs=0.5)
     assert read_summary(summary_value(found), where="x").clock_s == clock_s
 

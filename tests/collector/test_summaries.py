@@ -11,12 +11,12 @@ import numpy as np
 from otel_straggler.collector.history.file import Summary
 from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.collector.history.run_views import FromHistory
+from otel_straggler.collector.history.writer import new_summaries
 from otel_straggler.collector.runs.liveness import WorldStatus
 from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.views.run_summary import read_summary
 from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.collector.views.snapshot import Snapshot
-from otel_straggler.collector.views.summaries import new_summaries
 from otel_straggler.detect.hangs.detector import HangStatus
 
 

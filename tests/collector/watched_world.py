@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from otel_straggler import semconv
 from otel_straggler.alerts.rule import FleetStatus, RunStatus
 from otel_straggler.collector.api.maintenance import MaintenanceBook
-from otel_straggler.collector.ingest.byte_budget import ByteBudget
+from otel_straggler.collector.ingest.intake import ByteBudget
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.alert import Maintenance
 from otel_straggler.model.rank import Source

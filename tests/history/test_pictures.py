@@ -15,20 +15,20 @@ import pytest
 from otel_straggler.collector.history.codec import decode_blob, encode_blob
 from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.collector.history.run_views import FromHistory
-from otel_straggler.collector.views.page_json import Maker, picture_json
+from otel_straggler.collector.views.page_json import ResponseMeta, page_json
 from otel_straggler.collector.views.rank_json import rank_json
 from otel_straggler.collector.views.run_summary import read_summary, summary_of, summary_value
 from otel_straggler.collector.views.runs_json import run_entry
-from otel_straggler.collector.views.seen import Seen
 from otel_straggler.collector.views.timeline import timeline_json
+from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.errors import InputError
 
 from .worlds import NOW_S, seen_of
 
-MAKER = Maker(version="1")
+MAKER = ResponseMeta(version="1")
 
 
-def kept(begin: Any, path: Path, *worlds: Seen, **parts: Any) -> Callable[..., FromHistory]:
+def kept(begin: Any, path: Path, *worlds: WorldView, **parts: Any) -> Callable[..., FromHistory]:
     """A history with these worlds, closed; opened again by a call."""
     history = begin()
     history.put(summaries=[summary_of(seen) for seen in worlds], **parts)
@@ -38,9 +38,9 @@ def kept(begin: Any, path: Path, *worlds: Seen, **parts: Any) -> Callable[..., F
     )
 
 
-def told(seen: Seen) -> Any:
+def told(seen: WorldView) -> Any:
     """The picture, as if the run were followed: what has ended is told in the past."""
-    followed = picture_json(replace(seen, is_live=True), MAKER)
+    followed = page_json(replace(seen, is_live=True), MAKER)
     return json.loads(json.dumps(followed, allow_nan=False))
 
 
@@ -94,7 +94,7 @@ def test_a_run_goes_on_as_long_as_its_picture_is_fresh(begin: Any, kit: Any, pat
     assert (is_live("run", 5.0), is_live("run", 500.0), is_live("over", 5.0)) == (
         True, False, False,
     )  # fmt: skip
-    shown = picture_json(open_(NOW_S + 500.0).seen("run") or live, MAKER)
+    shown = page_json(open_(NOW_S + 500.0).seen("run") or live, MAKER)
     assert shown["answer"]["tone"] == "ended"
 
 
@@ -152,7 +152,7 @@ def test_a_history_without_summaries_shows_windows_and_verdicts(
     """As after a limit has dropped them."""
     found = kept(begin, path, windows=[kit.window()], changes=[kit.verdict(3)])().seen("run")
     assert found is not None
-    picture = picture_json(found, MAKER)
+    picture = page_json(found, MAKER)
     assert picture["ranks"]["rank"] == [0, 1, 2, 3]
     assert [v["rank"] for v in picture["verdicts"]] == [3]
     assert picture["run"]["state"] == "ended"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.collector.views.seen import RankSigns, RankTable, Seen
+from otel_straggler.collector.views.world_view import RankHeartbeats, RankTable, WorldView
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.episodes import Hang
 from otel_straggler.detect.hangs.states import LOST, STUCK, Blame
@@ -26,13 +26,13 @@ from otel_straggler.model.verdict import (
 NOW_S = 1_790_000_000.0
 
 
-def seen_of(window: WindowScores, *verdicts: Verdict, **changes: Any) -> Seen:
+def seen_of(window: WindowScores, *verdicts: Verdict, **changes: Any) -> WorldView:
     """A world of two stages whose last rank is lost."""
     n_ranks = len(window.sources)
     parallels = [(("data", r // 2), ("pipeline", r % 2)) for r in range(n_ranks)]
     table = replace(RankTable.of_window(window), parallels=parallels)
     return replace(
-        Seen(
+        WorldView(
             run_id=window.run_id,
             job=window.job,
             group=window.group,
@@ -57,9 +57,9 @@ def seen_of(window: WindowScores, *verdicts: Verdict, **changes: Any) -> Seen:
     )
 
 
-def signs_of(table: RankTable) -> RankSigns:
+def signs_of(table: RankTable) -> RankHeartbeats:
     n_ranks = len(table.ranks)
-    return RankSigns(
+    return RankHeartbeats(
         ranks=table.ranks,
         nodes=table.nodes,
         roles=table.roles,

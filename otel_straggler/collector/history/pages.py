@@ -13,8 +13,8 @@ import numpy as np
 from otel_straggler.collector.history.reader import HistoryReader, RunEntry
 from otel_straggler.collector.history.run_views import FromHistory
 from otel_straggler.collector.views.runs_json import run_entry
-from otel_straggler.collector.views.seen import Awaited, RankTable, Seen
 from otel_straggler.collector.views.timeline import Column, column_of
+from otel_straggler.collector.views.world_view import Awaited, RankTable, WorldView
 from otel_straggler.detect.hangs.states import ENDS
 from otel_straggler.errors import InputError, StragglerError, UnavailableError
 
@@ -60,7 +60,7 @@ class PageHistory:
         self._read_at_s = -np.inf
         self._entries: dict[str, tuple[str, Json]] = {}
         self._columns: dict[tuple[str, str, str], list[Column]] = {}
-        self._worlds: dict[tuple[str, str], list[Seen]] = {}
+        self._worlds: dict[tuple[str, str], list[WorldView]] = {}
         self._problem: StragglerError | None = None
         self._failed_at_s = -np.inf
 
@@ -100,7 +100,7 @@ class PageHistory:
         run = next((run for run in self._runs if run.run_id == run_id), None)
         return None if run is None else self.state(run)
 
-    def worlds(self, run_id: str) -> list[Seen]:
+    def worlds(self, run_id: str) -> list[WorldView]:
         """Every group of a run as it was last; empty if it is not known. Kept for a while."""
         run = self.run(run_id)
         if run is None:
@@ -113,12 +113,12 @@ class PageHistory:
             _keep(self._worlds, key, found)
         return found
 
-    def _shown(self, pictures: FromHistory, run_id: str) -> list[Seen]:
+    def _shown(self, pictures: FromHistory, run_id: str) -> list[WorldView]:
         """Nothing is followed that only the history knows; what was, before this process, may still
         go on."""
         return [self._awaited(seen) for seen in pictures.worlds(run_id)]
 
-    def _awaited(self, seen: Seen) -> Seen:
+    def _awaited(self, seen: WorldView) -> WorldView:
         is_over = seen.finished_at_s is not None or (
             seen.found is not None and seen.found.state in (*ENDS, "forgotten")
         )

@@ -18,8 +18,8 @@ from otel_straggler.collector.history.codec import WindowSummary
 from otel_straggler.collector.history.reader import HistoryReader, RunEntry, WindowEntry
 from otel_straggler.collector.views.run_summary import layout_of, read_summary
 from otel_straggler.collector.views.runs_json import dearest_group
-from otel_straggler.collector.views.seen import RankTable, Seen
 from otel_straggler.collector.views.timeline import Column, column_of
+from otel_straggler.collector.views.world_view import RankTable, WorldView
 from otel_straggler.detect.hangs.states import ENDS
 from otel_straggler.errors import InputError
 from otel_straggler.model.verdict import RunVerdicts, Verdict
@@ -32,7 +32,7 @@ Refuse = Callable[[str, str], None]
 """Told of a summary that cannot be read: its key, and why."""
 
 
-_Read: TypeAlias = tuple[Any, Seen | None]
+_Read: TypeAlias = tuple[Any, WorldView | None]
 """A summary as it was stored, and what it says; None and None if there is none."""
 
 
@@ -63,7 +63,7 @@ class FromHistory:
         """Every run, those seen last first."""
         return self._reader.runs()[::-1]
 
-    def worlds(self, run_id: str) -> list[Seen]:
+    def worlds(self, run_id: str) -> list[WorldView]:
         """Every group of a run, at the last moment that the history knows of; empty if it does not
         know the run.
 
@@ -93,7 +93,7 @@ class FromHistory:
             for group in groups
         ]
 
-    def seen(self, run_id: str, group: str | None = None) -> Seen | None:
+    def seen(self, run_id: str, group: str | None = None) -> WorldView | None:
         """One group of a run; the one that lost most if none is named. None if there is none.
 
         Raises, cost: as :meth:`worlds`.
@@ -142,7 +142,7 @@ class FromHistory:
 
     def _world(
         self, entry: RunEntry, group: str, windows: Sequence[WindowEntry], summary: _Read
-    ) -> Seen:
+    ) -> WorldView:
         value, seen = summary
         window = self._newest(windows)
         if seen is None:
@@ -179,7 +179,7 @@ class FromHistory:
             self._refuse(f"window {entry.id}", str(error))
             return None
 
-    def _goes_on(self, seen: Seen) -> bool:
+    def _goes_on(self, seen: WorldView) -> bool:
         """Whether a collector follows it at this moment, as far as the file tells."""
         if seen.finished_at_s is not None or (seen.found and seen.found.state in ENDS):
             return False
@@ -199,16 +199,16 @@ class FromHistory:
         return tuple(changes)
 
 
-def one_of(worlds: Sequence[Seen], group: str | None) -> Seen | None:
+def one_of(worlds: Sequence[WorldView], group: str | None) -> WorldView | None:
     """The world of a group; of the one that lost most if none is named. None if there is none."""
     if group is not None:
         return next((seen for seen in worlds if seen.group == group), None)
     return dearest_group(worlds) if worlds else None
 
 
-def _of_entry(entry: RunEntry, group: str, windows: Sequence[WindowEntry]) -> Seen:
+def _of_entry(entry: RunEntry, group: str, windows: Sequence[WindowEntry]) -> WorldView:
     """What is known of a run without a summary: times are those of its windows."""
-    return Seen(
+    return WorldView(
         run_id=entry.run_id,
         job=entry.job,
         group=group,

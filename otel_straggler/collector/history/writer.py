@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -14,10 +14,14 @@ from otel_straggler.collector.api.maintenance import MaintenanceBook
 from otel_straggler.collector.history.file import Summary
 from otel_straggler.collector.history.history import History, HistoryCounts
 from otel_straggler.collector.history.pages import PageHistory
-from otel_straggler.collector.runs.store import RunStore
+from otel_straggler.collector.runs.store import Run, RunStore
 from otel_straggler.collector.runs.timeline import MAX_COLUMNS
 from otel_straggler.collector.settings import HistorySettings
+from otel_straggler.collector.views.run_summary import summary_value
+from otel_straggler.collector.views.run_view import RunView
+from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.collector.views.timeline import Column
+from otel_straggler.detect.hangs.states import HANGS
 from otel_straggler.detect.scores.scorer import Scorer
 from otel_straggler.errors import StragglerError
 from otel_straggler.model.scores import WindowScores
@@ -34,7 +38,7 @@ _ALERTS: Final = "alerts"
 _MAINTENANCE: Final = "maintenance"
 
 
-class Keeper:
+class HistoryWriter:
     """Stands between the scorer and the history; without a path nothing is kept, nor asked for.
 
     Args:
@@ -270,3 +274,33 @@ class Backfill:
     def _groups(self, run_id: str) -> tuple[str, ...]:
         worlds = self._history.worlds(run_id)
         return tuple(seen.group for seen in worlds if seen.table is not None)
+
+
+_GIVEN_UP: Final = "forgotten"
+
+
+def new_summaries(runs: Mapping[str, Run], snapshot: Snapshot) -> list[Summary]:
+    """Of the runs of which there is anything new since it was asked for last, or that hang: one
+    that is silent is still followed. What monitoring has given up keeps what was seen before. Cost:
+    O(groups); the rest is done on the thread of the history, when they are written."""
+    summaries: list[Summary] = []
+    for view in snapshot.runs.values():
+        run = runs.get(view.run_id)
+        progress = view.progress()
+        is_new = run is None or run.shown.summarized != progress
+        if run is not None:
+            run.shown.summarized = progress
+        for group in view.groups:
+            state = view.found[group].state if group in view.found else ""
+            if state != _GIVEN_UP and (is_new or state in HANGS):
+                summaries.append(_summary(view, group))
+    return summaries
+
+
+def _summary(view: RunView, group: str) -> Summary:
+    make = partial(_value, view, group)
+    return Summary(run_id=view.run_id, job=view.jobs.get(group, ""), group=group, make=make)
+
+
+def _value(view: RunView, group: str) -> dict[str, Any]:
+    return summary_value(view.world(group))

@@ -1,13 +1,12 @@
-"""The handler behind every OTLP receiver: admit, decode, hand over to the worker, count."""
+"""Requests on their way to the scorer: decoded, bounded by the bytes that wait, counted."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
-from otel_straggler.collector.ingest.byte_budget import ByteBudget
 from otel_straggler.errors import InputError
 from otel_straggler.otlp.decode_metrics import MetricDecoder
 from otel_straggler.otlp.decode_spans import SpanDecoder
@@ -15,6 +14,47 @@ from otel_straggler.otlp.identity import Aliases
 from otel_straggler.otlp.metric_rules import DecodedMetrics
 from otel_straggler.otlp.span_rules import DecodedSpans, SpanNames
 from otel_straggler.receive.handler import JSON, Answer, Request, Signal
+
+_KEPT_FREE: Final = 8
+"""One part in so many is for metrics alone: a rank whose signs of life found no room beside a flood
+of spans would be called lost."""
+
+
+class ByteBudget:
+    """A budget of bytes, shared by threads.
+
+    >>> budget = ByteBudget(16)
+    >>> budget.reserve(8, "traces"), budget.reserve(8, "traces"), budget.reserve(8, "metrics")
+    (True, False, True)
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._waiting = 0
+        self._lock = threading.Lock()
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._waiting
+
+    def is_full(self, signal: Signal) -> bool:
+        return self._waiting >= self._limit_of(signal)
+
+    def reserve(self, size: int, signal: Signal) -> bool:
+        """Take room for ``size`` bytes; one request always fits into an empty budget."""
+        with self._lock:
+            if self._waiting and self._waiting + size > self._limit_of(signal):
+                return False
+            self._waiting += size
+            return True
+
+    def release(self, size: int) -> None:
+        with self._lock:
+            self._waiting -= size
+
+    def _limit_of(self, signal: Signal) -> int:
+        return self._limit if signal == "metrics" else self._limit - self._limit // _KEPT_FREE
+
 
 _BUSY = "too much waits to be scored; send it again later"
 

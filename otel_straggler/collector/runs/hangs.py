@@ -1,11 +1,12 @@
-"""Who is stuck and who is lost in one world: from the status of its ranks to states that last.
+"""Which culprits of a hang are named: at most 20 of a world, and whoever is named stays so.
 
-Ranks that send no heartbeats (spans of another SDK) are not judged: whether they live is not known.
+An alert on a rank must not end because another rank has been lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
@@ -17,9 +18,43 @@ from otel_straggler.detect.hangs.detector import HangDetector, HangStatus
 from otel_straggler.detect.hangs.episodes import Episodes
 from otel_straggler.detect.hangs.states import NO_OPEN_SECTION, NOT_ENDED, HeartbeatTable
 from otel_straggler.detect.scores.settings import HangSettings
-from otel_straggler.model.observation import NO_STEP, Section
+from otel_straggler.model.alert import MAX_NAMED
+from otel_straggler.model.observation import NO_STEP, Ints, Section
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.semconv import OUTCOMES, STEP_SPAN
+
+
+def _none() -> Ints:
+    return np.empty(0, np.int64)
+
+
+@dataclass(slots=True)
+class NamedCulprits:
+    """The culprits of one world, in the order in which they became that. One thread owns it."""
+
+    _ranks: Ints = field(default_factory=_none)
+    _joined: Ints = field(default_factory=_none)
+    _evaluations: int = 0
+
+    def select(self, ranks: Ints) -> list[int]:
+        """Those to be named now: who has been a culprit longest, then by rank.
+
+        Args:
+            ranks: all culprits, ascending.
+
+        Cost: O(culprits log culprits).
+        """
+        self._evaluations += 1
+        joined = np.full(len(ranks), self._evaluations, np.int64)
+        if len(self._ranks) and len(ranks):
+            at = np.minimum(np.searchsorted(self._ranks, ranks), len(self._ranks) - 1)
+            known = self._ranks[at] == ranks
+            joined[known] = self._joined[at[known]]
+        self._ranks, self._joined = ranks, joined
+        first = np.lexsort((ranks, joined))[:MAX_NAMED]
+        named: list[int] = np.sort(ranks[first]).tolist()
+        return named
+
 
 MAX_SECTIONS: Final = 1_000
 MAX_UNHEARD: Final = 16_384

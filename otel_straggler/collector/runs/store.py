@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from otel_straggler.collector.metrics.score_series import RunScores
-from otel_straggler.collector.runs.hangs import WorldHangs
+from otel_straggler.collector.runs.hangs import NamedCulprits, WorldHangs
 from otel_straggler.collector.runs.liveness import Liveness
-from otel_straggler.collector.runs.named_culprits import NamedCulprits
 from otel_straggler.collector.runs.passthrough import Passthrough, checkpoint_ends, kernel_points
 from otel_straggler.collector.runs.section_histograms import SectionHistograms, WorldHistograms
 from otel_straggler.collector.runs.timeline import Timeline, keep_within

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from otel_straggler.collector.views.seen import RankTable
 from otel_straggler.collector.views.timeline import Column, column_of
+from otel_straggler.collector.views.world_view import RankTable
 from otel_straggler.model.scores import WindowScores
 
 MAX_COLUMNS: Final = 360

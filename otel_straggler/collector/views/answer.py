@@ -21,15 +21,15 @@ from otel_straggler.collector.views.answer_rest import (
 )
 from otel_straggler.collector.views.answer_type import Json
 from otel_straggler.collector.views.answer_verdict import verdict_answer
-from otel_straggler.collector.views.seen import Seen
 from otel_straggler.collector.views.verdict_json import PLACES, cost_of, standing
+from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.model.verdict import CALLED_SLOW, Verdict
 
 _MUCH_DEARER = 2.0
 """What is wrong with the run as a whole goes before a rank only if it costs so much more."""
 
 
-def answer_of(seen: Seen) -> Json:
+def answer_of(seen: WorldView) -> Json:
     """The block ``answer``. Cost: O(changes of verdicts)."""
     found = seen.found
     if seen.awaited is not None:
@@ -53,14 +53,14 @@ def answer_of(seen: Seen) -> Json:
     return healthy_answer(seen)
 
 
-def _is_stale(seen: Seen, verdict: Verdict) -> bool:
+def _is_stale(seen: WorldView, verdict: Verdict) -> bool:
     """A suspicion of before a restart, in an attempt that has been judged and says nothing of it:
     the book of changes keeps it for some steps more."""
     is_suspicion = verdict.state not in CALLED_SLOW
     return is_suspicion and seen.has_verdicts and seen.is_of_before(verdict)
 
 
-def told_first(seen: Seen) -> Verdict | None:
+def told_first(seen: WorldView) -> Verdict | None:
     """The verdict that matters most; None if none stands."""
     stands = [verdict for verdict in standing(seen.current) if not _is_stale(seen, verdict)]
     if not stands:

@@ -17,7 +17,7 @@ from otel_straggler.collector.views.answer_type import (
 from otel_straggler.collector.views.first_failure import How, Standstill, standstill_of
 from otel_straggler.collector.views.hang_json import ranks_text, sentence
 from otel_straggler.collector.views.numbers import seconds
-from otel_straggler.collector.views.seen import Seen
+from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.states import HangKind
 
@@ -57,13 +57,13 @@ OTHER_ADVICE: Final[dict[How, tuple[str, ...]]] = {
 """Where it is not known that all wait."""
 
 
-def hang_answer(seen: Seen, found: HangStatus) -> Json:
+def hang_answer(seen: WorldView, found: HangStatus) -> Json:
     """Whom the run waits for, since when, what it costs, what to do."""
     tone: Tone = "watch" if seen.is_acknowledged else "bad"
     return answer(seen, tone, "hang", hang_headline(seen, found), **hang_facts(seen, found))
 
 
-def hang_facts(seen: Seen, found: HangStatus) -> Json:
+def hang_facts(seen: WorldView, found: HangStatus) -> Json:
     """The fields of an answer that a hang fills, but for tone, kind and headline."""
     kind = None if found.blame is None else found.blame.kind
     culprits = _culprits(found)
@@ -95,7 +95,7 @@ def _cause_text(found: HangStatus) -> str | None:
     return "its only rank does not get on" if is_alone else HANG_TEXTS[found.blame.kind]
 
 
-def hang_headline(seen: Seen, found: HangStatus, *, is_over: bool = False) -> str:
+def hang_headline(seen: WorldView, found: HangStatus, *, is_over: bool = False) -> str:
     """Who keeps the run waiting, or kept it when it was last heard of."""
     kind = None if found.blame is None else found.blame.kind
     culprits = _culprits(found)
@@ -127,13 +127,13 @@ def _culprits(found: HangStatus) -> list[int]:
     return culprits
 
 
-def _cost(seen: Seen, stands: Standstill | None) -> Json:
+def _cost(seen: WorldView, stands: Standstill | None) -> Json:
     """All ranks of the run while it stands still; what that has cost is in the total."""
     is_idle = stands is not None and stands.how == "idle"
     return cost(seen, 3600.0 * stands.n_idle if stands is not None and is_idle else None)
 
 
-def _sentence(seen: Seen, found: HangStatus, stands: Standstill | None) -> str:
+def _sentence(seen: WorldView, found: HangStatus, stands: Standstill | None) -> str:
     said = [sentence(found) or as_sentence(hang_headline(seen, found))]
     if stands is not None:
         said.append(_standing(seen, stands))
@@ -142,7 +142,7 @@ def _sentence(seen: Seen, found: HangStatus, stands: Standstill | None) -> str:
     return " ".join(said)
 
 
-def _standing(seen: Seen, stands: Standstill) -> str:
+def _standing(seen: WorldView, stands: Standstill) -> str:
     """For how long, and how many are idle; both counted from the last progress."""
     since_s = max(seen.now_s - stands.since_s, 0.0)
     lasting = duration(since_s) if math.isfinite(since_s) else "an unknown time"
@@ -162,7 +162,7 @@ def _advice(kind: HangKind | None, stands: Standstill | None) -> list[str]:
     return list(HANG_ADVICE[kind or "lost"])
 
 
-def _commands(seen: Seen, kind: HangKind | None, culprits: list[int]) -> list[str]:
+def _commands(seen: WorldView, kind: HangKind | None, culprits: list[int]) -> list[str]:
     if not seen.is_live:
         return []
     group = ("--group", seen.group) if seen.group else ()
@@ -177,7 +177,7 @@ def _commands(seen: Seen, kind: HangKind | None, culprits: list[int]) -> list[st
     return lines
 
 
-def node_of(seen: Seen, rank: int) -> str | None:
+def node_of(seen: WorldView, rank: int) -> str | None:
     """Where a rank is; None if nobody told."""
     for part in (seen.signs, seen.table):
         if part is not None:
@@ -187,14 +187,14 @@ def node_of(seen: Seen, rank: int) -> str | None:
     return None
 
 
-def _open_section(seen: Seen, rank: int) -> str | None:
+def _open_section(seen: WorldView, rank: int) -> str | None:
     if seen.signs is None:
         return None
     places = (seen.signs.ranks == rank).nonzero()[0].tolist()
     return str(seen.signs.open_section[places[0]]) or None if places else None
 
 
-def _step(seen: Seen, culprits: list[int]) -> int | None:
+def _step(seen: WorldView, culprits: list[int]) -> int | None:
     """How far those came whom the run waits for."""
     if seen.signs is None or not culprits:
         return None

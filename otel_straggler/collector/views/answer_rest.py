@@ -20,7 +20,7 @@ from otel_straggler.collector.views.answer_verdict import facts_of, headline
 from otel_straggler.collector.views.first_failure import first_failure
 from otel_straggler.collector.views.hang_json import ranks_text
 from otel_straggler.collector.views.heat import Heat, heat_of
-from otel_straggler.collector.views.seen import Awaited, Seen
+from otel_straggler.collector.views.world_view import Awaited, WorldView
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.model.verdict import WAITS_INSIDE, Verdict, time_text
 
@@ -36,7 +36,7 @@ _ENDS: Final = {
 _OUTCOMES: Final = {"ok": "finished"}
 
 
-def healthy_answer(seen: Seen) -> Json:
+def healthy_answer(seen: WorldView) -> Json:
     """Nobody stands out; says how small a slowdown would have been seen."""
     world = seen.world
     assert world is not None
@@ -58,7 +58,7 @@ def healthy_answer(seen: Seen) -> Json:
     return answer(seen, "good", "healthy", head, sentence=said, cost=_cost_of_waste(seen))
 
 
-def _nobody_can_say(seen: Seen, section: str) -> Json:
+def _nobody_can_say(seen: WorldView, section: str) -> Json:
     """All take equally long, because they wait for each other: no all-clear."""
     head = "A slow rank would not show"
     said = f"{head}: all {seen.reporting:,} ranks take equally long, because they wait for each "
@@ -72,7 +72,7 @@ def _nobody_can_say(seen: Seen, section: str) -> Json:
     )
 
 
-def _noticed(seen: Seen, heat: Heat) -> Json:
+def _noticed(seen: WorldView, heat: Heat) -> Json:
     """The matrix shows somebody, and nobody is called slow: too little of it, or for too short."""
     head = "Nobody is called slow"
     said = f"{head}; {who_is_hot(heat)} lately, which is too little or too short for a verdict."
@@ -97,7 +97,7 @@ def _resolvable(smallest: float) -> str:
     return f"; the smallest slowdown that would show is {percent(smallest - 1.0)}"
 
 
-def _incomplete(seen: Seen) -> Json:
+def _incomplete(seen: WorldView) -> Json:
     head = f"{seen.reporting:,} of {seen.expected:,} ranks report"
     heat = heat_of(seen)
     alike = "those that do are alike"
@@ -116,7 +116,7 @@ def _incomplete(seen: Seen) -> Json:
     )
 
 
-def _loses(seen: Seen, waste: float) -> Json:
+def _loses(seen: WorldView, waste: float) -> Json:
     head = f"Ranks wait for each other: {percent(waste)} of the time is lost"
     return answer(
         seen,
@@ -129,7 +129,7 @@ def _loses(seen: Seen, waste: float) -> Json:
     )
 
 
-def _why_nobody(seen: Seen) -> str:
+def _why_nobody(seen: WorldView) -> str:
     """Of two ranks one is slower, and no third tells whether that is ordinary."""
     if seen.reporting < _LEAST_PEERS and seen.table is not None:
         overall = seen.table.slowdowns.overall
@@ -139,13 +139,13 @@ def _why_nobody(seen: Seen) -> str:
     return "no rank, host or stage stands out enough to be named"
 
 
-def _cost_of_waste(seen: Seen) -> Json:
+def _cost_of_waste(seen: WorldView) -> Json:
     world = seen.world
     waste = math.nan if world is None else world.waste
     return cost(seen, waste * 3600.0 * max(seen.expected, 1))
 
 
-def waiting_answer(seen: Seen, before: Verdict | None = None) -> Json:
+def waiting_answer(seen: WorldView, before: Verdict | None = None) -> Json:
     """Too early: ranks are starting, or the first steps are not judged yet.
 
     Args:
@@ -158,7 +158,7 @@ def waiting_answer(seen: Seen, before: Verdict | None = None) -> Json:
     return told
 
 
-def _waiting(seen: Seen) -> Json:
+def _waiting(seen: WorldView) -> Json:
     heard = 0 if seen.signs is None else len(seen.signs.ranks)
     of_all = f"{max(heard, seen.reporting):,} of {seen.expected:,} ranks"
     is_starting = seen.found is not None and seen.found.state == "starting"
@@ -187,12 +187,12 @@ def _waiting(seen: Seen) -> Json:
     return answer(seen, "unknown", "waiting", head, sentence=said)
 
 
-def _furthest(seen: Seen) -> int:
+def _furthest(seen: WorldView) -> int:
     """The furthest step that a rank has told of; -1 if none has."""
     return -1 if seen.signs is None else max(seen.signs.step.tolist(), default=-1)
 
 
-def awaited_answer(seen: Seen, awaited: Awaited, before: str) -> Json:
+def awaited_answer(seen: WorldView, awaited: Awaited, before: str) -> Json:
     """Nothing was heard since the collector was restarted: what is known is of before.
 
     Args:
@@ -209,7 +209,7 @@ def awaited_answer(seen: Seen, awaited: Awaited, before: str) -> Json:
     return answer(seen, "watch", "waiting", head, sentence=said, advice=advice)
 
 
-def silent_answer(seen: Seen, silent_s: float, verdict: Verdict | None) -> Json:
+def silent_answer(seen: WorldView, silent_s: float, verdict: Verdict | None) -> Json:
     """Spans came, and come no more, of ranks that send no signs of life: no all-clear, and no
     accusation that would go on for ever.
 
@@ -234,7 +234,7 @@ def silent_answer(seen: Seen, silent_s: float, verdict: Verdict | None) -> Json:
     )
 
 
-def no_data_answer(seen: Seen) -> Json:
+def no_data_answer(seen: WorldView) -> Json:
     """Nothing is known but the name."""
     return answer(
         seen,
@@ -247,7 +247,7 @@ def no_data_answer(seen: Seen) -> Json:
     )
 
 
-def forgotten_answer(seen: Seen) -> Json:
+def forgotten_answer(seen: WorldView) -> Json:
     """It hung when it was last heard of, long ago."""
     since = ""
     if seen.heard_at_s is not None:
@@ -263,7 +263,7 @@ def forgotten_answer(seen: Seen) -> Json:
     )
 
 
-def ended_answer(seen: Seen, verdict: Verdict | None) -> Json:
+def ended_answer(seen: WorldView, verdict: Verdict | None) -> Json:
     """How it ended, who went first if it failed, what it lost, and to whom.
 
     Args:
@@ -293,7 +293,7 @@ def ended_answer(seen: Seen, verdict: Verdict | None) -> Json:
     return answer(seen, "ended", "ended", head, **facts | {"sentence": said, "cost": costs})
 
 
-def _of_the_end(seen: Seen, verdict: Verdict | None) -> tuple[str, Json]:
+def _of_the_end(seen: WorldView, verdict: Verdict | None) -> tuple[str, Json]:
     """What was wrong when it ended: as a part of a headline, and the facts; empty if nothing."""
     if seen.found is not None and seen.found.is_hung:
         hung = f"it hung: {_lower(hang_headline(seen, seen.found, is_over=True))}"
@@ -303,7 +303,7 @@ def _of_the_end(seen: Seen, verdict: Verdict | None) -> tuple[str, Json]:
     return "", {}
 
 
-def _end_of(seen: Seen) -> str:
+def _end_of(seen: WorldView) -> str:
     if seen.found is not None and seen.found.state in _ENDS:
         return seen.found.state
     return _OUTCOMES.get(seen.outcome or "", seen.outcome or "")

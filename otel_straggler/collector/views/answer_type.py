@@ -6,7 +6,7 @@ import shlex
 from typing import Any, Final, Literal, TypeAlias
 
 from otel_straggler.collector.views.numbers import number
-from otel_straggler.collector.views.seen import Seen
+from otel_straggler.collector.views.world_view import WorldView
 
 Json: TypeAlias = dict[str, Any]
 Tone = Literal["good", "watch", "bad", "unknown", "ended"]
@@ -17,7 +17,7 @@ TONES: Final[tuple[Tone, ...]] = ("bad", "watch", "unknown", "good", "ended")
 """In the order in which people want to see runs."""
 
 
-def answer(seen: Seen, tone: Tone, kind: AnswerKind, headline: str, **more: Any) -> Json:
+def answer(seen: WorldView, tone: Tone, kind: AnswerKind, headline: str, **more: Any) -> Json:
     """An answer with what is known; ``more`` fills other fields."""
     told: Json = {
         "tone": tone,
@@ -48,7 +48,7 @@ def answer(seen: Seen, tone: Tone, kind: AnswerKind, headline: str, **more: Any)
     return {**told, **more}
 
 
-def cost(seen: Seen, per_hour: float | None) -> Json:
+def cost(seen: WorldView, per_hour: float | None) -> Json:
     """Seconds of all ranks that are lost, per hour now and since the start."""
     return {
         "gpu_seconds_lost_per_hour": number(per_hour),
@@ -56,11 +56,11 @@ def cost(seen: Seen, per_hour: float | None) -> Json:
     }
 
 
-def lost_so_far(seen: Seen) -> float | None:
+def lost_so_far(seen: WorldView) -> float | None:
     return None if seen.world is None else number(seen.world.gpu_seconds_lost)
 
 
-def command(*words: str, seen: Seen) -> str:
+def command(*words: str, seen: WorldView) -> str:
     """A line for a shell, about this run."""
     return shlex.join(["otel-straggler", *words, "--run", seen.run_id])
 

@@ -14,7 +14,6 @@ from otel_straggler.collector.views.answer_type import (
     cost,
 )
 from otel_straggler.collector.views.numbers import number
-from otel_straggler.collector.views.seen import Seen
 from otel_straggler.collector.views.verdict_json import (
     PLACES,
     cost_of,
@@ -22,6 +21,7 @@ from otel_straggler.collector.views.verdict_json import (
     since_s_of,
     standing,
 )
+from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.model.verdict import CALLED_SLOW, Verdict, cause_text, next_action
 
 _BAD_SLOWDOWN: Final = 1.10
@@ -55,7 +55,7 @@ _NOT_LOCALISED: Final = (
 """Where the times at hand hold waiting, too."""
 
 
-def verdict_answer(seen: Seen, verdict: Verdict) -> Json:
+def verdict_answer(seen: WorldView, verdict: Verdict) -> Json:
     """All that is known of it, and what to do."""
     head = headline(verdict)
     if seen.is_of_before(verdict):
@@ -63,7 +63,7 @@ def verdict_answer(seen: Seen, verdict: Verdict) -> Json:
     return answer(seen, _tone(seen, verdict), kind_of(verdict), head, **facts_of(seen, verdict))
 
 
-def facts_of(seen: Seen, verdict: Verdict) -> Json:
+def facts_of(seen: WorldView, verdict: Verdict) -> Json:
     """The fields of an answer that a verdict fills, but for tone, kind and headline."""
     return {
         "sentence": " ".join(filter(None, (_sentence(seen, verdict), _as_well(seen, verdict)))),
@@ -90,7 +90,7 @@ def facts_of(seen: Seen, verdict: Verdict) -> Json:
     }
 
 
-def _sentence(seen: Seen, verdict: Verdict) -> str:
+def _sentence(seen: WorldView, verdict: Verdict) -> str:
     """What the verdict itself says, or else its headline."""
     is_of_before = seen.is_of_before(verdict)
     is_over = seen.has_ended or is_of_before
@@ -102,7 +102,7 @@ def _sentence(seen: Seen, verdict: Verdict) -> str:
     return said
 
 
-def _as_well(seen: Seen, told: Verdict) -> str:
+def _as_well(seen: WorldView, told: Verdict) -> str:
     """Who else is called slow: to mend one of them alone would not do. Empty if nobody is."""
     others = [
         each
@@ -169,7 +169,7 @@ def _is_slow(verdict: Verdict, *, is_over: bool) -> str:
     return f"is {what}{again}{where}"
 
 
-def _tone(seen: Seen, verdict: Verdict) -> Tone:
+def _tone(seen: WorldView, verdict: Verdict) -> Tone:
     """Bad if somebody is, or would be, called; what is silenced or only suspected is to be
     watched."""
     if verdict.state not in CALLED_SLOW or verdict.subject_id in seen.judged.silenced:
@@ -178,7 +178,7 @@ def _tone(seen: Seen, verdict: Verdict) -> Tone:
     return "bad" if verdict.pages or is_large else "watch"
 
 
-def _advice(seen: Seen, verdict: Verdict) -> list[str]:
+def _advice(seen: WorldView, verdict: Verdict) -> list[str]:
     said = [as_sentence(next_action(verdict.cause, on_gpu=verdict.is_on_gpu))]
     if verdict.state == "suspect" and not seen.has_ended:
         said.insert(0, "Wait for it to be confirmed; nothing needs to be done yet.")
@@ -192,7 +192,7 @@ def _advice(seen: Seen, verdict: Verdict) -> list[str]:
     return said[:3]
 
 
-def _commands(seen: Seen, verdict: Verdict) -> list[str]:
+def _commands(seen: WorldView, verdict: Verdict) -> list[str]:
     if not seen.is_live:
         return []
     lines = [command("verdict", "explain", _subject(seen, verdict), seen=seen)]
@@ -203,7 +203,7 @@ def _commands(seen: Seen, verdict: Verdict) -> list[str]:
     return lines
 
 
-def _subject(seen: Seen, verdict: Verdict) -> str:
+def _subject(seen: WorldView, verdict: Verdict) -> str:
     """What the command line takes: a rank's number or a node's name where one verdict has it."""
     if verdict.scope == "rank":
         same = [each for each in seen.judged.current if each.rank == verdict.rank]

@@ -10,7 +10,7 @@ import numpy as np
 
 from otel_straggler.collector.views.answer_type import Json
 from otel_straggler.collector.views.hang_json import ranks_text
-from otel_straggler.collector.views.seen import RankSigns, Seen
+from otel_straggler.collector.views.world_view import RankHeartbeats, WorldView
 from otel_straggler.detect.hangs.episodes import How, Standstill, standstill
 from otel_straggler.detect.hangs.states import Bools
 
@@ -19,7 +19,7 @@ _NOBODY = np.empty(0, np.int64)
 _NEVER = np.empty(0)
 
 
-def standstill_of(seen: Seen) -> Standstill | None:
+def standstill_of(seen: WorldView) -> Standstill | None:
     """None while the run gets on, or has ended. Cost: O(ranks)."""
     found, signs = seen.found, seen.signs
     if found is None:
@@ -105,7 +105,7 @@ class FirstFailure:
         }
 
 
-def first_failure(signs: RankSigns) -> FirstFailure | None:
+def first_failure(signs: RankHeartbeats) -> FirstFailure | None:
     """From the last words of all ranks; None if nobody failed, or who went first is not known.
 
     A rank that was killed says nothing: it was last heard before anybody failed. One that its
@@ -140,7 +140,7 @@ def first_failure(signs: RankSigns) -> FirstFailure | None:
 
 
 def _named(
-    signs: RankSigns, chosen: Bools, *, is_silent: bool, n_later: int, has_left: bool = False
+    signs: RankHeartbeats, chosen: Bools, *, is_silent: bool, n_later: int, has_left: bool = False
 ) -> FirstFailure:
     nodes = {signs.nodes[at] for at in np.flatnonzero(chosen).tolist()}
     node = nodes.pop() if len(nodes) == 1 else ""

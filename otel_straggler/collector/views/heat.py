@@ -18,8 +18,8 @@ from otel_straggler.collector.views.patterns import (
     pattern_of,
     text_of,
 )
-from otel_straggler.collector.views.seen import Parallel, RankSigns, RankTable, Seen
 from otel_straggler.collector.views.verdict_json import PLACES, standing
+from otel_straggler.collector.views.world_view import Parallel, RankHeartbeats, RankTable, WorldView
 from otel_straggler.detect.hangs.states import LOST
 from otel_straggler.detect.verdicts.pipeline import Workers, find_workers
 from otel_straggler.model.observation import Floats, Ints
@@ -107,7 +107,7 @@ class Heat:
         return ranks, int(hot_cells(self.cells).sum()), float(self.cells[stage, data])
 
 
-def heat_of(seen: Seen) -> Heat | None:
+def heat_of(seen: WorldView) -> Heat | None:
     """None if nothing is known of any rank. Cost: O(R log R)."""
     layout = layout_of(seen.table, seen.signs)
     world = seen.world
@@ -142,13 +142,13 @@ def heat_of(seen: Seen) -> Heat | None:
     return Heat(layout, cells, section, pattern, text, silent)
 
 
-def _are_called(seen: Seen, cells: Floats) -> bool:
+def _are_called(seen: WorldView, cells: Floats) -> bool:
     """Whether as many ranks as half of the hot workers are called slow: then heat does not move."""
     called = [v for v in standing(seen.current) if v.state in CALLED_SLOW and v.scope == "rank"]
     return 2 * len(called) >= int(hot_cells(cells).sum()) > 0
 
 
-def _even(seen: Seen, text: str) -> tuple[Pattern, str]:
+def _even(seen: WorldView, text: str) -> tuple[Pattern, str]:
     """What an even matrix means beside a verdict: never that all is well."""
     if len(seen.table.ranks if seen.table is not None else ()) == 1:
         return "unknown", NOBODY_ELSE
@@ -162,7 +162,7 @@ def _even(seen: Seen, text: str) -> tuple[Pattern, str]:
     return "even", NOBODY_NOW if stands else text
 
 
-def heat_json(seen: Seen, ranks: Ints | None = None) -> Json:
+def heat_json(seen: WorldView, ranks: Ints | None = None) -> Json:
     """The block ``heat``. Cost: O(R log R).
 
     Args:
@@ -199,7 +199,7 @@ def _data_of(layout: Layout, ranks: Ints | None) -> list[int | None] | None:
     return [None if place is None else place[1] for place in places]
 
 
-def _cells(seen: Seen, layout: Layout) -> tuple[Floats, str | None]:
+def _cells(seen: WorldView, layout: Layout) -> tuple[Floats, str | None]:
     """(P, D) slowdowns, and the section that they are of; None for all work together.
 
     Layer 2 counts compute alone. Where a rank or host is called slow and does not stand out in
@@ -221,7 +221,7 @@ def _cells(seen: Seen, layout: Layout) -> tuple[Floats, str | None]:
     return whole, None
 
 
-def layout_of(table: RankTable | None, signs: RankSigns | None) -> Layout | None:
+def layout_of(table: RankTable | None, signs: RankHeartbeats | None) -> Layout | None:
     """Where the ranks stand; None if there are none. Ranks of which only some tell a dimension are
     put in one row, by their number."""
     told: dict[int, _Told] = {}
@@ -260,7 +260,7 @@ def _one_row(ranks: Sequence[int]) -> Workers:
     )
 
 
-def _told_cells(seen: Seen, layout: Layout) -> Floats | None:
+def _told_cells(seen: WorldView, layout: Layout) -> Floats | None:
     """What layer 2 says of each worker; None if it says nothing of this layout."""
     workers = layout.workers
     heat = seen.world.heat if seen.world is not None and seen.has_verdicts else ()
@@ -277,7 +277,7 @@ def _told_cells(seen: Seen, layout: Layout) -> Floats | None:
     return cells if np.isfinite(cells).any() else None
 
 
-def _renumbered(heat: _Cells, seen: Seen, layout: Layout) -> _Cells:
+def _renumbered(heat: _Cells, seen: WorldView, layout: Layout) -> _Cells:
     """By the numbers of the matrix: layer 2 numbers the ranks that it has times of, and among those
     of the matrix there may be others. Empty if it looked at others than the newest window has."""
     scored = layout_of(seen.table, None)
@@ -319,7 +319,7 @@ def _cells_of_window(table: RankTable | None, layout: Layout, section: int | Non
     return mean.reshape(n_stages, n_data)
 
 
-def _silent(seen: Seen, layout: Layout) -> list[list[int]]:
+def _silent(seen: WorldView, layout: Layout) -> list[list[int]]:
     """The workers of whom nothing is heard, and those for whom a hang waits."""
     found = seen.found
     if found is None or not found.is_hung:
@@ -330,7 +330,7 @@ def _silent(seen: Seen, layout: Layout) -> list[list[int]]:
     return _distinct(layout.place(rank) for rank in sorted(ranks))
 
 
-def _host_of_all(seen: Seen, layout: Layout, cells: Floats) -> str:
+def _host_of_all(seen: WorldView, layout: Layout, cells: Floats) -> str:
     """The host that is called slow, if all hot workers have a rank on it; else empty."""
     workers, table = layout.workers, seen.table
     hot = {tuple(place) for place in np.argwhere(hot_cells(cells)).tolist()}
@@ -349,7 +349,7 @@ def _host_of_all(seen: Seen, layout: Layout, cells: Floats) -> str:
     return ""
 
 
-def _has_victims(seen: Seen) -> bool:
+def _has_victims(seen: WorldView) -> bool:
     """Whether ranks are seen waiting for those that a hang is put down to."""
     blame = None if seen.found is None else seen.found.blame
     return blame is not None and bool(blame.victims.any())

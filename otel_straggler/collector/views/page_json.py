@@ -13,10 +13,10 @@ from otel_straggler.collector.views.heat import heat_json
 from otel_straggler.collector.views.numbers import rounded
 from otel_straggler.collector.views.ranks import ShownRanks
 from otel_straggler.collector.views.run_json import run_json
-from otel_straggler.collector.views.seen import Seen
 from otel_straggler.collector.views.timeline import Column
 from otel_straggler.collector.views.verdict_json import decisions_json, judged_part, verdicts_json
 from otel_straggler.collector.views.verdict_json import run_json as worlds_json
+from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.model.alert import Maintenance
 from otel_straggler.semconv import FORMAT_VERSION
 
@@ -24,7 +24,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Maker:
+class ResponseMeta:
     """Who makes pictures.
 
     Attributes:
@@ -63,9 +63,9 @@ class TimelineEnds:
         return cls(first=columns[0].seq, last=columns[-1].seq, n_columns=len(columns))
 
 
-def picture_json(
-    seen: Seen,
-    maker: Maker,
+def page_json(
+    seen: WorldView,
+    maker: ResponseMeta,
     *,
     snapshot: str = "",
     next_look_s: float = 1.0,
@@ -113,13 +113,13 @@ def picture_json(
     }
 
 
-def _hangs(seen: Seen) -> list[Json]:
+def _hangs(seen: WorldView) -> list[Json]:
     if seen.found is None:
         return []
     return [hang_json(seen.group, seen.found, is_acknowledged=seen.is_acknowledged)]
 
 
-def _decisions(seen: Seen) -> list[Json]:
+def _decisions(seen: WorldView) -> list[Json]:
     of_group = judged_part(seen.judged, group=seen.group, rank=None, is_its_node=lambda _: True)
     return decisions_json(of_group)
 
@@ -133,7 +133,7 @@ def _maintenance(each: Maintenance) -> Json:
     }
 
 
-def _sections(seen: Seen, ranks: ShownRanks) -> Json:
+def _sections(seen: WorldView, ranks: ShownRanks) -> Json:
     """What sections there are, and how slow every rank is in each."""
     table = seen.table
     if table is None:
@@ -152,6 +152,6 @@ def _sections(seen: Seen, ranks: ShownRanks) -> Json:
     }
 
 
-def _ledger(seen: Seen) -> Json:
+def _ledger(seen: WorldView) -> Json:
     told = worlds_json([] if seen.world is None else [seen.world], None)
     return {"ledger": told["ledger"], "waits": told["waits"]}

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from otel_straggler.collector.api.cache import Answer, AnswerCache
 from otel_straggler.collector.history.pages import PageHistory
 from otel_straggler.collector.runs.timeline import MAX_COLUMNS
-from otel_straggler.collector.views.page_json import Maker, TimelineEnds, picture_json
+from otel_straggler.collector.views.page_json import ResponseMeta, TimelineEnds, page_json
 from otel_straggler.collector.views.rank_json import is_known, rank_json
 from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.collector.views.runs_json import (
@@ -26,9 +26,9 @@ from otel_straggler.collector.views.runs_json import (
     runs_json,
     scalars_json,
 )
-from otel_straggler.collector.views.seen import Seen
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.collector.views.timeline import Column, timeline_json
+from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.errors import StragglerError
 
 Json: TypeAlias = dict[str, Any]
@@ -67,7 +67,7 @@ class Pages:
         self,
         published: Snapshots,
         history: PageHistory,
-        meta: Callable[[], Maker],
+        meta: Callable[[], ResponseMeta],
         now_s: Callable[[], float] = time.time,
         cache: AnswerCache | None = None,
     ) -> None:
@@ -98,7 +98,7 @@ class Pages:
 
         def make(next_look_s: float) -> Json:
             seen = self._seen(run_id, run, group)
-            return picture_json(
+            return page_json(
                 seen,
                 self._meta(),
                 snapshot=snapshot,
@@ -261,7 +261,7 @@ class Pages:
             return columns
         return [replace(each, at_s=each.at_s + clock_s) for each in columns]
 
-    def _seen(self, run_id: str, run: RunView | None, group: str | None) -> Seen:
+    def _seen(self, run_id: str, run: RunView | None, group: str | None) -> WorldView:
         if run is not None and group in run.groups:
             return run.world(group)
         worlds = (

@@ -9,26 +9,26 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from otel_straggler.collector.views.numbers import from_bytes, number, peers_of, rounded
-from otel_straggler.collector.views.page_json import Maker
+from otel_straggler.collector.views.page_json import ResponseMeta
 from otel_straggler.collector.views.ranks import MISSING, UNKNOWN, row_of
-from otel_straggler.collector.views.seen import RankTable, Seen
 from otel_straggler.collector.views.timeline import Column, spread
 from otel_straggler.collector.views.verdict_json import decisions_json, judged_part, verdicts_json
+from otel_straggler.collector.views.world_view import RankTable, WorldView
 from otel_straggler.detect.scores.medians import median_of_peers
 
 Json: TypeAlias = dict[str, Any]
 
 
-def is_known(seen: Seen, rank: int) -> bool:
+def is_known(seen: WorldView, rank: int) -> bool:
     """Whether the rank was heard of, scored, or expected."""
     return any(row_of(part, rank) is not None for part in (seen.signs, seen.table, seen.found))
 
 
 def rank_json(
-    seen: Seen,
+    seen: WorldView,
     rank: int,
     columns: Sequence[Column],
-    maker: Maker,
+    maker: ResponseMeta,
     *,
     now_s: float | None = None,
 ) -> Json:
@@ -81,7 +81,7 @@ def history_json(columns: Sequence[Column], rank: int) -> Json:
     }
 
 
-def _told(seen: Seen, rank: int, name: str) -> Any:
+def _told(seen: WorldView, rank: int, name: str) -> Any:
     """What the rank, or else its scores, told of itself."""
     for part in (seen.signs, seen.table):
         row = row_of(part, rank)
@@ -90,11 +90,11 @@ def _told(seen: Seen, rank: int, name: str) -> Any:
     return None
 
 
-def _node(seen: Seen, rank: int) -> str:
+def _node(seen: WorldView, rank: int) -> str:
     return str(_told(seen, rank, "nodes") or "")
 
 
-def _signs(seen: Seen, rank: int, later_s: float) -> Json:
+def _signs(seen: WorldView, rank: int, later_s: float) -> Json:
     signs, found = seen.signs, seen.found
     row, at = row_of(signs, rank), row_of(found, rank)
     state = UNKNOWN
@@ -168,7 +168,7 @@ def _n_peers(table: RankTable, row: int) -> list[int]:
     return found
 
 
-def _waits(seen: Seen, rank: int) -> Json | None:
+def _waits(seen: WorldView, rank: int) -> Json | None:
     waits = () if seen.world is None else seen.world.waits
     for each in waits:
         if each.rank == rank:
@@ -176,7 +176,7 @@ def _waits(seen: Seen, rank: int) -> Json | None:
     return None
 
 
-def _commands(seen: Seen, rank: int) -> list[str]:
+def _commands(seen: WorldView, rank: int) -> list[str]:
     run = ["--run", seen.run_id]
     group = ["--group", seen.group] if seen.group else []
     ask = ["otel-straggler", "hang", "ask", "dump_stacks", "--rank", str(rank), *group, *run]

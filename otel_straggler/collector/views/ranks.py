@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from otel_straggler.collector.views.numbers import Names, rounded
-from otel_straggler.collector.views.seen import Parallel, RankSigns, Seen
+from otel_straggler.collector.views.world_view import Parallel, RankHeartbeats, WorldView
 from otel_straggler.detect.hangs.states import RANK_STATES
 from otel_straggler.model.observation import Floats, Ints
 
@@ -37,7 +37,7 @@ class ShownRanks:
         later_s: how long ago that was seen.
     """
 
-    def __init__(self, seen: Seen, later_s: float = 0.0) -> None:
+    def __init__(self, seen: WorldView, later_s: float = 0.0) -> None:
         self._seen = seen
         self._later_s = later_s
         parts = [part.ranks for part in (seen.table, seen.signs, seen.found) if part is not None]
@@ -155,7 +155,7 @@ def _spread(values: Floats, rows: Ints) -> Floats:
     return found
 
 
-def row_of(part: RankSigns | Any, rank: int) -> int | None:
+def row_of(part: RankHeartbeats | Any, rank: int) -> int | None:
     """The row of a rank in a table of ascending ``ranks``; None if it is not there."""
     if part is None:
         return None

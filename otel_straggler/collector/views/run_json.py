@@ -10,15 +10,15 @@ import numpy as np
 
 from otel_straggler.collector.views.first_failure import standstill_of
 from otel_straggler.collector.views.numbers import number, own_step_s, seconds
-from otel_straggler.collector.views.seen import RankTable, Seen, TimeBasis
 from otel_straggler.collector.views.verdict_json import cost_of
+from otel_straggler.collector.views.world_view import RankTable, TimeBasis, WorldView
 from otel_straggler.model.verdict import CALLED_SLOW, WorldSummary
 
 Json: TypeAlias = dict[str, Any]
 _BASIS: dict[str, TimeBasis] = {"cupti": "cupti", "events": "events", "off": "host", "": "host"}
 
 
-def run_json(seen: Seen) -> Json:
+def run_json(seen: WorldView) -> Json:
     """Cost: O(R S)."""
     world = as_told(seen)
     waste = world.waste
@@ -66,7 +66,7 @@ def run_json(seen: Seen) -> Json:
     }
 
 
-def as_told(seen: Seen) -> WorldSummary:
+def as_told(seen: WorldView) -> WorldSummary:
     """What layer 2 says of the whole; where somebody who is called slow costs more than that, by
     him: the balance of the work leaves out what is no work, such as the loading of data."""
     world = seen.world or WorldSummary(run_id=seen.run_id)
@@ -81,7 +81,7 @@ def as_told(seen: Seen) -> WorldSummary:
     return replace(world, waste=share, slowdown=1.0 / (1.0 - share))
 
 
-def state_of(seen: Seen) -> str:
+def state_of(seen: WorldView) -> str:
     """As the hang judge calls it; without signs of life "ended", "training" while data come, and
     else "unknown"."""
     if seen.awaited is not None:
@@ -103,7 +103,7 @@ def slowest_own_s(table: RankTable | None) -> float | None:
     return number(float(own.max())) if len(own) and own.max() > 0 else None
 
 
-def time_basis(seen: Seen) -> TimeBasis | None:
+def time_basis(seen: WorldView) -> TimeBasis | None:
     """What sections are timed with on the ranks' GPUs, or else by the host; None if no rank has
     told anything."""
     if seen.signs is None or not seen.signs.gpu_tier:
@@ -112,13 +112,13 @@ def time_basis(seen: Seen) -> TimeBasis | None:
     return found.pop() if len(found) == 1 else "mixed"
 
 
-def _coverage(seen: Seen, world: WorldSummary) -> float | None:
+def _coverage(seen: WorldView, world: WorldSummary) -> float | None:
     if math.isfinite(world.coverage):
         return number(world.coverage)
     return number(seen.reporting / seen.expected) if seen.expected else None
 
 
-def _newest_step(seen: Seen) -> int | None:
+def _newest_step(seen: WorldView) -> int | None:
     """The furthest that any rank has told of."""
     steps = []
     if seen.signs is not None and len(seen.signs.step):

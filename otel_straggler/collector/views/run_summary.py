@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from otel_straggler.collector.history.codec import read_verdict, verdict_text
 from otel_straggler.collector.history.file import Summary
-from otel_straggler.collector.views.seen import Parallel, RankSigns, Seen
+from otel_straggler.collector.views.world_view import Parallel, RankHeartbeats, WorldView
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.episodes import hang_value, read_hang
 from otel_straggler.detect.hangs.states import RANK_STATES, Blame, HangKind, RunState
@@ -54,7 +54,7 @@ _NOBODY: Final = -1
 """Of a rank that has no place in a dimension."""
 
 
-def layout_value(seen: Seen) -> Value:
+def layout_value(seen: WorldView) -> Value:
     """Of all ranks that any part knows: a column for each dimension."""
     told: dict[int, Parallel] = {}
     for part in (seen.table, seen.signs):
@@ -87,7 +87,7 @@ _NO_TEXTS: Final[Value] = {"table": [], "codes": np.empty(0, np.int32)}
 _AGES: Final = ("heartbeat_age_s", "progress_age_s")
 
 
-def signs_value(signs: RankSigns) -> Value:
+def signs_value(signs: RankHeartbeats) -> Value:
     dropped = enumerate(signs.dropped)
     return {
         "ranks": signs.ranks.astype(np.int64),
@@ -99,7 +99,7 @@ def signs_value(signs: RankSigns) -> Value:
     }
 
 
-def read_signs(value: Mapping[str, Any], layout: Mapping[int, Parallel]) -> RankSigns:
+def read_signs(value: Mapping[str, Any], layout: Mapping[int, Parallel]) -> RankHeartbeats:
     ranks = array_of(value["ranks"], np.int64, None)
     n_ranks = len(ranks)
     dropped: list[dict[str, int]] = [{} for _ in range(n_ranks)]
@@ -109,7 +109,7 @@ def read_signs(value: Mapping[str, Any], layout: Mapping[int, Parallel]) -> Rank
     texts: dict[str, Any] = {
         name: _read_coded(value.get(name, _NO_TEXTS), n_ranks) for name in _TEXTS
     }
-    return RankSigns(
+    return RankHeartbeats(
         ranks=ranks,
         parallels=[layout.get(rank, ()) for rank in ranks.tolist()],
         step=array_of(value["step"], np.int64, n_ranks),
@@ -208,7 +208,7 @@ _FIGURES: Final = (
 _WRONG: Final = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError)
 
 
-def summary_of(seen: Seen) -> Summary:
+def summary_of(seen: WorldView) -> Summary:
     """For :meth:`History.put`. ``seen`` must not change afterwards. Cost: none before it is made;
     then O(ranks), 10 ms for 10,000."""
     return Summary(
@@ -216,7 +216,7 @@ def summary_of(seen: Seen) -> Summary:
     )
 
 
-def summary_value(seen: Seen) -> Value:
+def summary_value(seen: WorldView) -> Value:
     """For a blob."""
     current = seen.current[-MOST_VERDICTS:]
     subjects = {verdict.subject_id for verdict in current}
@@ -237,7 +237,7 @@ def summary_value(seen: Seen) -> Value:
     }
 
 
-def read_summary(value: Any, *, where: str) -> Seen:
+def read_summary(value: Any, *, where: str) -> WorldView:
     """What was seen, without a window (``table``), and of the changes of verdicts the newest of
     every subject. It is not live.
 
@@ -268,7 +268,7 @@ def _is_about(decision: Decision, subjects: set[str]) -> bool:
     return decision.subject_id in subjects or decision.subject_id.startswith("hang:")
 
 
-def _seen(value: Mapping[str, Any], where: str) -> Seen:
+def _seen(value: Mapping[str, Any], where: str) -> WorldView:
     plain = {name: value[name] for name in _PLAIN}
     for name in ("run_id", "job", "group"):
         require(plain[name], str)
@@ -283,7 +283,7 @@ def _seen(value: Mapping[str, Any], where: str) -> Seen:
         choice(plain["outcome"], OUTCOMES)
     layout = read_layout(value["layout"])
     world = value["world"]
-    return Seen(
+    return WorldView(
         **plain,
         is_live=False,
         groups=(plain["group"],),

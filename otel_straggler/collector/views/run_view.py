@@ -17,8 +17,8 @@ from otel_straggler.collector.alerting.alert_json import shown_alert
 from otel_straggler.collector.runs.liveness import WorldStatus
 from otel_straggler.collector.runs.rank_status import RankStatus
 from otel_straggler.collector.views.report_json import window_json
-from otel_straggler.collector.views.seen import RankSigns, RankTable, Seen
 from otel_straggler.collector.views.timeline import Column
+from otel_straggler.collector.views.world_view import RankHeartbeats, RankTable, WorldView
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.model.alert import Alert, Maintenance, Mode
 from otel_straggler.model.observation import NO_STEP, Floats, Section
@@ -105,7 +105,7 @@ class RunView:
     alerts: tuple[Alert, ...] = ()
     maintenance: tuple[Maintenance, ...] = ()
     mode: Mode = "observe"
-    _made: dict[str, Seen] = field(default_factory=dict, repr=False)
+    _made: dict[str, WorldView] = field(default_factory=dict, repr=False)
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
@@ -169,14 +169,14 @@ class RunView:
         """Whether a person has said that nobody is to be notified of the hang of a world."""
         return hang_subject(group) in self.judged.silenced
 
-    def world(self, group: str) -> Seen:
+    def world(self, group: str) -> WorldView:
         """One world, as pages show it; made once. Cost: O(ranks)."""
         made = self._made.get(group)
         if made is None:
             made = self._made[group] = self._world(group)
         return made
 
-    def _world(self, group: str) -> Seen:
+    def _world(self, group: str) -> WorldView:
         world = self.worlds.get(group)
         found = self.found.get(group)
         ranks = [] if world is None else sorted(world.ranks.items(), key=lambda pair: pair[0])
@@ -186,7 +186,7 @@ class RunView:
         signs = _signs(ranks, self.now_s - self.ahead_s)
         world_size = 0 if world is None else world.world_size
         alerts = (each for each in self.alerts if each.labels.get("group", "") in ("", group))
-        return Seen(
+        return WorldView(
             run_id=self.run_id,
             job=self.jobs.get(group, ""),
             group=group,
@@ -236,10 +236,10 @@ class RunView:
         return None if window is None else window.start_ns / 1e9
 
 
-def _signs(ranks: Sequence[tuple[int, RankStatus]], now_s: float) -> RankSigns | None:
+def _signs(ranks: Sequence[tuple[int, RankStatus]], now_s: float) -> RankHeartbeats | None:
     if not ranks:
         return None
-    return RankSigns(
+    return RankHeartbeats(
         ranks=np.array([rank for rank, _ in ranks], np.int64),
         nodes=[its.source.node for _, its in ranks],
         roles=[its.source.role for _, its in ranks],
@@ -288,7 +288,7 @@ def _attempt(world: WorldStatus | None, window: WindowScores | None) -> int:
 
 
 def _of_nodes(
-    maintenance: tuple[Maintenance, ...], table: RankTable | None, signs: RankSigns | None
+    maintenance: tuple[Maintenance, ...], table: RankTable | None, signs: RankHeartbeats | None
 ) -> list[Maintenance]:
     """What is in force on the nodes of this world."""
     if not maintenance:

@@ -10,16 +10,16 @@ import numpy as np
 from otel_straggler.collector.views.answer import answer_of
 from otel_straggler.collector.views.answer_type import TONES
 from otel_straggler.collector.views.numbers import number, seconds
-from otel_straggler.collector.views.page_json import Maker
+from otel_straggler.collector.views.page_json import ResponseMeta
 from otel_straggler.collector.views.run_json import slowest_own_s, state_of
-from otel_straggler.collector.views.seen import Seen
+from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.model.verdict import CALLED_SLOW, WorldSummary
 from otel_straggler.semconv import TRACKER_SCALARS
 
 Json: TypeAlias = dict[str, Any]
 
 
-def run_entry(groups: Sequence[Seen]) -> Json:
+def run_entry(groups: Sequence[WorldView]) -> Json:
     """A run of one or several worlds; the one that is worst off speaks for it.
 
     Args:
@@ -50,7 +50,7 @@ def run_entry(groups: Sequence[Seen]) -> Json:
 
 def runs_json(
     entries: Iterable[Json],
-    maker: Maker,
+    maker: ResponseMeta,
     now_s: float,
     history_problem: str | None = None,
     problems: Sequence[str] = (),
@@ -78,10 +78,10 @@ def ordered(entries: Iterable[Json]) -> list[Json]:
     )
 
 
-def dearest_group(groups: Sequence[Seen]) -> Seen:
+def dearest_group(groups: Sequence[WorldView]) -> WorldView:
     """The world that is shown if nobody asks for one: a hung one, else that which lost most."""
 
-    def lost(seen: Seen) -> tuple[bool, float]:
+    def lost(seen: WorldView) -> tuple[bool, float]:
         is_hung = seen.found is not None and seen.found.is_hung
         return is_hung, 0.0 if seen.world is None else seen.world.gpu_seconds_lost
 
@@ -94,7 +94,7 @@ def _first(choose: Any, values: Iterable[float | None]) -> float | None:
     return found
 
 
-def scalars_json(seen: Seen, maker: Maker, *, snapshot: str = "") -> Json:
+def scalars_json(seen: WorldView, maker: ResponseMeta, *, snapshot: str = "") -> Json:
     """What ``/v1/scalars`` answers: some hundred bytes, whatever the number of ranks.
 
     Args:
@@ -109,7 +109,7 @@ def scalars_json(seen: Seen, maker: Maker, *, snapshot: str = "") -> Json:
     }
 
 
-def scalars_of(seen: Seen) -> dict[str, float | int | None]:
+def scalars_of(seen: WorldView) -> dict[str, float | int | None]:
     """Every name of ``TRACKER_SCALARS``; None where it is not known. Cost: O(R S)."""
     world = seen.world or WorldSummary(run_id=seen.run_id)
     worst_rank, slowdown = _worst(seen)
@@ -130,7 +130,7 @@ def scalars_of(seen: Seen) -> dict[str, float | int | None]:
     return {name: told[name] for name in TRACKER_SCALARS}
 
 
-def _worst(seen: Seen) -> tuple[int | None, float | None]:
+def _worst(seen: WorldView) -> tuple[int | None, float | None]:
     """The rank whose own work takes longest against its role, and how many times as long."""
     if seen.table is None:
         return None, None
@@ -141,7 +141,7 @@ def _worst(seen: Seen) -> tuple[int | None, float | None]:
     return int(seen.table.ranks[at]), float(slowdowns[at])
 
 
-def _called_slow(seen: Seen) -> int:
+def _called_slow(seen: WorldView) -> int:
     called = [verdict for verdict in seen.current if verdict.state in CALLED_SLOW]
     ranks = {verdict.rank for verdict in called if verdict.rank is not None}
     hosts = {verdict.node for verdict in called if verdict.scope == "host"}

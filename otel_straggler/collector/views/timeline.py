@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from otel_straggler.collector.views.numbers import ENCODING, Bytes, as_bytes, seconds
-from otel_straggler.collector.views.seen import RankTable
+from otel_straggler.collector.views.world_view import RankTable
 from otel_straggler.model.observation import Floats
 from otel_straggler.semconv import FORMAT_VERSION
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from otel_straggler.collector.views.seen import RankSigns, RankTable, Seen
+from otel_straggler.collector.views.world_view import RankHeartbeats, RankTable, WorldView
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.states import LOST, OK, STUCK, Blame, HangKind, RunState
 from otel_straggler.model.observation import Section
@@ -62,7 +62,7 @@ def table_of(
     )
 
 
-def signs_of(table: RankTable, **changes: Any) -> RankSigns:
+def signs_of(table: RankTable, **changes: Any) -> RankHeartbeats:
     n_ranks = len(table.ranks)
     values: dict[str, Any] = {
         "ranks": table.ranks,
@@ -82,10 +82,10 @@ def signs_of(table: RankTable, **changes: Any) -> RankSigns:
         "ended_age_s": np.full(n_ranks, np.nan),
         **changes,
     }
-    return RankSigns(**values)
+    return RankHeartbeats(**values)
 
 
-def without_gpus(seen: Seen) -> Seen:
+def without_gpus(seen: WorldView) -> WorldView:
     """The same of ranks that have told of no GPU."""
     nothing = [""] * seen.reporting
     table = None if seen.table is None else replace(seen.table, devices=nothing)
@@ -160,7 +160,7 @@ def judged(*verdicts: Verdict, world: WorldSummary | None = None, **changes: Any
     return RunVerdicts(changes=verdicts, worlds=(world or summary(),), **changes)
 
 
-def seen(*verdicts: Verdict, world: WorldSummary | None = None, **changes: Any) -> Seen:
+def seen(*verdicts: Verdict, world: WorldSummary | None = None, **changes: Any) -> WorldView:
     """A run of 8 ranks in training, judged; ``changes`` replaces fields."""
     table = changes.pop("table", table_of())
     values: dict[str, Any] = {
@@ -176,4 +176,4 @@ def seen(*verdicts: Verdict, world: WorldSummary | None = None, **changes: Any) 
         "judged": judged(*verdicts, world=world),
         **changes,
     }
-    return Seen(**values)
+    return WorldView(**values)

@@ -12,7 +12,7 @@ import pytest
 
 from otel_straggler.collector.views.answer import answer_of
 from otel_straggler.collector.views.answer_type import TONES
-from otel_straggler.collector.views.page_json import Maker, picture_json
+from otel_straggler.collector.views.page_json import ResponseMeta, page_json
 from otel_straggler.collector.views.run_json import state_of
 from otel_straggler.detect.hangs.states import ENDS
 from otel_straggler.model.verdict import RunVerdicts, cause_text, hang_subject
@@ -385,7 +385,7 @@ def test_a_suspicion_of_before_a_restart_is_no_answer_once_the_new_attempt_is_ju
     old = made.verdict(state="suspect", attempt=0)
     world = made.seen(old, world=made.summary(attempt=1), attempt=1)
     assert answer_of(world)["kind"] == "healthy"
-    told = picture_json(world, Maker(version="1"))["verdicts"][0]["sentence"]
+    told = page_json(world, ResponseMeta(version="1"))["verdicts"][0]["sentence"]
     assert told.startswith("rank 5 on node-0 took 1.30x as long as its 7 peers")
     new = made.verdict(state="suspect", attempt=1)
     again = made.seen(new, world=made.summary(attempt=1), attempt=1)

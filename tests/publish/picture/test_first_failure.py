@@ -10,14 +10,14 @@ import pytest
 from otel_straggler.collector.views.answer import answer_of
 from otel_straggler.collector.views.first_failure import FirstFailure, first_failure
 from otel_straggler.collector.views.run_summary import read_summary, summary_value
-from otel_straggler.collector.views.seen import RankSigns
+from otel_straggler.collector.views.world_view import RankHeartbeats
 
 from . import made
 
 NAN = np.nan
 
 
-def failed_signs(ends_s: list[float], heard_s: list[float], **changes: Any) -> RankSigns:
+def failed_signs(ends_s: list[float], heard_s: list[float], **changes: Any) -> RankHeartbeats:
     """Of eight ranks a node: how long ago each failed (NaN: without a word), and was heard."""
     outcomes = ["" if np.isnan(end_s) else "failed" for end_s in ends_s]
     values = {"outcomes": outcomes, "heartbeat_age_s": np.array(heard_s), **changes}
@@ -48,7 +48,7 @@ def test_a_lost_node_is_named() -> None:
     assert (found.who, found.n_later) == ("ranks 8 to 15 on node-1", 8)
 
 
-def ends_of(unsaid_s: float) -> RankSigns:
+def ends_of(unsaid_s: float) -> RankHeartbeats:
     """Rank 0 failed 50 s ago, rank 1 ended without saying how."""
     outcomes = ["failed", "unknown"]
     return failed_signs([50.0, unsaid_s], [49.0, 49.0], outcomes=outcomes)

@@ -9,28 +9,28 @@ from typing import Any
 import numpy as np
 
 from otel_straggler.collector.views.heat import ALIKE_AT_WORK, CANNOT_TELL, NOBODY_NOW
-from otel_straggler.collector.views.page_json import Maker, TimelineEnds, picture_json
+from otel_straggler.collector.views.page_json import ResponseMeta, TimelineEnds, page_json
 from otel_straggler.collector.views.runs_json import dearest_group, run_entry, runs_json
-from otel_straggler.collector.views.seen import Seen
 from otel_straggler.collector.views.verdict_json import MOST_VERDICTS
+from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.model.alert import Maintenance
 from otel_straggler.model.verdict import Decision, RunVerdicts
 
 from . import made
 
-MAKER = Maker(collector="host:1", version="1.2", started_at_s=5.0)
+MAKER = ResponseMeta(collector="host:1", version="1.2", started_at_s=5.0)
 
 
-def picture(seen: Seen) -> dict[str, Any]:
+def picture(seen: WorldView) -> dict[str, Any]:
     """As a page reads it."""
-    found: dict[str, Any] = json.loads(json.dumps(picture_json(seen, MAKER), allow_nan=False))
+    found: dict[str, Any] = json.loads(json.dumps(page_json(seen, MAKER), allow_nan=False))
     return found
 
 
 def test_it_has_every_part_whatever_is_known() -> None:
     """A page asks for no part in vain."""
     full = picture(made.seen(made.verdict()))
-    bare = picture(Seen(run_id="r", now_s=1.0))
+    bare = picture(WorldView(run_id="r", now_s=1.0))
     gone = picture(replace(made.seen(), table=None, found=None, signs=None))
     assert full.keys() == bare.keys() == gone.keys()
     for part in ("run", "answer", "ranks", "heat", "slowdowns", "timeline"):
@@ -40,7 +40,7 @@ def test_it_has_every_part_whatever_is_known() -> None:
 
 
 def test_the_head_says_who_speaks_and_when() -> None:
-    found = picture_json(
+    found = page_json(
         made.seen(),
         MAKER,
         snapshot="s",
@@ -293,7 +293,7 @@ def test_ten_thousand_ranks_are_drawn_in_two_megabytes() -> None:
     table = made.table_of(10_000, 4, {17: 1.3}, sections=sections)
     noise = np.random.default_rng(0).normal(1.0, 0.01, table.step_s.shape)
     seen = made.seen(table=replace(table, step_s=table.step_s * noise))
-    text = json.dumps(picture_json(seen, MAKER), allow_nan=False, separators=(",", ":"))
+    text = json.dumps(page_json(seen, MAKER), allow_nan=False, separators=(",", ":"))
     assert len(text) < 2_000_000
     assert len(json.loads(text)["slowdowns"]["overall"]) == 10_000
 

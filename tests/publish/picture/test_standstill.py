@@ -13,7 +13,7 @@ from otel_straggler.collector.views.answer_type import duration
 from otel_straggler.collector.views.first_failure import standstill_of
 from otel_straggler.collector.views.heat import heat_json
 from otel_straggler.collector.views.run_json import run_json
-from otel_straggler.collector.views.seen import Seen
+from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.detect.hangs.states import HangKind, RunState
 
 from . import made
@@ -24,7 +24,7 @@ def hung(
     state: RunState = "stuck",
     culprits: tuple[int, ...] = (5,),
     **signs: Any,
-) -> Seen:
+) -> WorldView:
     """8 ranks that hang since 90 s by the judge; ``signs`` are ages by rank."""
     return made.seen(
         found=made.found_of(8, state, kind, culprits),

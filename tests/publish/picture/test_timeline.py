@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_straggler.collector.views.numbers import as_bytes, from_bytes, rounded, step_slowdowns
-from otel_straggler.collector.views.page_json import Maker
+from otel_straggler.collector.views.page_json import ResponseMeta
 from otel_straggler.collector.views.rank_json import is_known, rank_json
 from otel_straggler.collector.views.timeline import column_of, timeline_json
 
@@ -104,7 +104,7 @@ def test_a_rank_in_detail() -> None:
     table = made.table_of(8, slow={5: 1.5})
     world = made.seen(made.verdict(), table=table)
     columns = [column_of(made.table_of(8), 1), column_of(table, 2)]
-    found = rank_json(world, 5, columns, Maker(version="1"))
+    found = rank_json(world, 5, columns, ResponseMeta(version="1"))
     forward = next(each for each in found["sections"] if each["name"] == "forward")
     assert forward["n_peers"] == 7
     assert (forward["step_s"], forward["peers_step_s"], forward["slowdown"]) == (0.15, 0.1, 1.5)
@@ -128,5 +128,5 @@ def test_a_rank_that_never_spoke_is_known_if_it_is_expected() -> None:
     world = replace(made.seen(table=made.table_of(2)), found=made.found_of(4))
     assert is_known(world, 3)
     assert not is_known(world, 4)
-    found = rank_json(world, 3, [], Maker(version="1"))
+    found = rank_json(world, 3, [], ResponseMeta(version="1"))
     assert (found["state"], found["sections"], found["step"]) == ("missing", [], None)

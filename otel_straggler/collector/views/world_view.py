@@ -120,7 +120,7 @@ class RankTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RankSigns:
+class RankHeartbeats:
     """What R ranks last said of themselves. Ages are seconds on the collector's clock.
 
     Attributes:
@@ -167,7 +167,7 @@ class Awaited:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Seen:
+class WorldView:
     """One world. Times are seconds since 1970.
 
     Attributes:
@@ -205,7 +205,7 @@ class Seen:
     outcome: str | None = None
     world_size: int = 0
     table: RankTable | None = None
-    signs: RankSigns | None = None
+    signs: RankHeartbeats | None = None
     found: HangStatus | None = None
     judged: RunVerdicts = field(default_factory=RunVerdicts)
     alerts: Sequence[Json] = ()
