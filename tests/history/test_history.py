@@ -333,8 +333,8 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             super().__init__(path)
 
     monkeypatch.setattr(file, "Database", NoRoom)
-    monkeypatch.setattr(file, "AGAIN_S", 0.0)
-    monkeypatch.setattr(history, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(file, "RETRY_S", 0.0)
+    monkeypatch.setattr(history, "MAINTAIN_EVERY_S", 0.02)
     return full
 
 

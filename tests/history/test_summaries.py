@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from otel_straggler.collector.history.file import Summary
-from otel_straggler.collector.history.history import MAX_SUMMARIES, Waiting
+from otel_straggler.collector.history.history import MAX_SUMMARIES, WriteQueue
 from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.errors import InputError
 
@@ -124,11 +124,11 @@ def test_summaries_stay_within_the_size_of_the_file(begin: Any, path: Path) -> N
 
 def test_waiting_summaries_are_bounded() -> None:
     """A newer one of a run that waits already always has room."""
-    waiting = Waiting(MiB)
+    waiting = WriteQueue(MiB)
     many = [summary(f"run-{number}") for number in range(MAX_SUMMARIES + 5)]
     assert waiting.put([], [], {}, many) == 5
     assert waiting.put([], [], {}, many[:3]) == 0
-    batch = waiting.take(0.0)
+    batch = waiting.drain(0.0)
     assert batch is not None
     assert len(batch) == MAX_SUMMARIES
 

@@ -87,18 +87,18 @@ class Database:
             _prepare(connection, where=str(path))
             self._page_bytes = _number(self._connection, "PRAGMA page_size")
             self._files = (path, path.with_name(f"{path.name}-wal"))
-            self._places = tuple(map(_place, self._files))
+            self._identities = tuple(map(_identity, self._files))
         except BaseException:
             connection.close()
             raise
 
     def close(self) -> None:
-        """The last one to close brings what is in the log into the file."""
+        """Close; the last connection writes the log back into the file."""
         self._connection.close()
 
-    def is_elsewhere(self) -> bool:
-        """Whether the file or its log was replaced or removed: what is written has no name then."""
-        return tuple(map(_place, self._files)) != self._places
+    def was_replaced(self) -> bool:
+        """Tell whether the file or its log was replaced or removed."""
+        return tuple(map(_identity, self._files)) != self._identities
 
     def write(
         self,
@@ -109,7 +109,7 @@ class Database:
         summaries: Sequence[Row],
         now_ns: int,
     ) -> None:
-        """All of it, or nothing."""
+        """Write all of it, or nothing."""
         with self._transaction():
             for key, blob in states.items():
                 self._write_state(key, blob, now_ns)
@@ -123,7 +123,7 @@ class Database:
                     self._connection.execute(_INSERT[table], {**row, "now": now_ns})
 
     def drop_older(self, than_ns: int) -> bool:
-        """What was written before then goes; whether there was any."""
+        """Drop what was written before then; whether there was any."""
         with self._transaction():
             gone = sum(
                 self._connection.execute(
@@ -174,14 +174,14 @@ class Database:
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def used_bytes(self) -> int:
-        """Of the file, without free pages."""
+        """Size of the file without free pages."""
         pages = _number(self._connection, "PRAGMA page_count") - _number(
             self._connection, "PRAGMA freelist_count"
         )
         return pages * self._page_bytes
 
     def oldest_at_ns(self) -> int | None:
-        """When the oldest window or change was written."""
+        """Time when the oldest window or change was written."""
         question = (
             "SELECT min(t) FROM ("
             "SELECT (SELECT written_at_ns FROM windows ORDER BY id LIMIT 1) AS t UNION ALL "
@@ -191,7 +191,7 @@ class Database:
         return found
 
     def states(self) -> list[tuple[str, bytes]]:
-        """Key and blob, what was written last first."""
+        """Keys and blobs, what was written last first."""
         question = "SELECT key, blob FROM state ORDER BY written_at_ns DESC, key"
         return self._connection.execute(question).fetchall()
 
@@ -208,7 +208,7 @@ class Database:
     # --- rows -------------------------------------------------------------------------------
 
     def _write_state(self, key: str, blob: bytes, now_ns: int) -> None:
-        """What has not changed is not written again, only shown to be in use once a day."""
+        """Write a state that has changed; one that has not is marked as in use once a day."""
         question = "SELECT 1 FROM state WHERE key = ? AND written_at_ns > ? AND blob = ?"
         values = (key, now_ns - _TOUCH_NS, blob)
         if self._connection.execute(question, values).fetchone() is None:
@@ -217,7 +217,7 @@ class Database:
             )
 
     def _drop_oldest(self, table: str, size: str, target: int) -> bool:
-        """As many of the oldest rows as hold what is too much; whether there were any."""
+        """Drop as many of the oldest rows as hold the excess; whether there were any."""
         excess = self.used_bytes() - target
         last: int | None = None
         question = f"SELECT id, {size} + 8192 FROM {table} ORDER BY id"  # noqa: S608 - names of ours
@@ -253,8 +253,8 @@ class Database:
             raise
 
 
-def _place(path: Path) -> tuple[int, int] | None:
-    """What tells a file from another one of the same name; None if there is none."""
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode; None if there is no such file."""
     try:
         found = path.stat()
     except OSError:
@@ -266,15 +266,15 @@ def _place(path: Path) -> tuple[int, int] | None:
 
 
 class WriterLock:
-    """Held on a file of its own beside the database. SQLite's locks cannot say it: its readers
-    would be shut out too; and a lock on the database itself would end theirs."""
+    """A lock file alongside the database; it ends with the process, however that ends. SQLite's own
+    locks would shut readers out too, and a lock on the database itself would end theirs."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.with_name(path.name + ".lock")
         self._history = path
         self._file: int | None = None
 
-    def take(self) -> None:
+    def acquire(self) -> None:
         """Raises:
         UnavailableError: another process, or another history of this one, has it.
         OSError: the file cannot be made.
@@ -302,7 +302,7 @@ class WriterLock:
         self._file = file
 
     def release(self) -> None:
-        """The file stays: whoever removed it could remove another's."""
+        """Release the lock; the file stays: whoever removed it could remove another's."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

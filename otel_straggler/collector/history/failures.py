@@ -1,4 +1,4 @@
-"""What could not be kept: why, how often, said once."""
+"""Failures of a history: by reason, counted, logged once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REASONS: Final[dict[Reason, str]] = {
     "collector, so that it goes on from what is in it",
     "error": "a mistake of this package; see the log",
 }
-_MARKS: Final[tuple[tuple[str, Reason], ...]] = (
+_MESSAGES: Final[tuple[tuple[str, Reason], ...]] = (
     ("is full", "disk_full"),
     ("readonly", "read_only"),
     ("unable to open", "read_only"),
@@ -45,18 +45,18 @@ _MARKS: Final[tuple[tuple[str, Reason], ...]] = (
     ("no such column", "damaged"),
     ("disk i/o", "io_error"),
 )
-"""Words of SQLite's messages; Python 3.10 tells no error codes."""
+"""Parts of SQLite's messages; Python 3.10 has no error codes."""
 
 
 def reason_of(error: Exception) -> Reason:
-    """Why a file could not be read or written.
+    """Classify why a file could not be read or written.
 
     >>> reason_of(sqlite3.OperationalError("database or disk is full"))
     'disk_full'
     """
     if isinstance(error, sqlite3.Error):
         text = str(error).lower()
-        return next((reason for mark, reason in _MARKS if mark in text), "error")
+        return next((reason for mark, reason in _MESSAGES if mark in text), "error")
     if isinstance(error, OSError):
         return "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "read_only"
     return "error"
@@ -68,18 +68,18 @@ class Failures:
     def __init__(self, where: str) -> None:
         self._where = where
         self._counts: Counter[str] = Counter()
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
         self._lock = threading.Lock()
 
     def count(self, reason: Reason, number: int, what: str = "") -> None:
-        """``number`` things were not written. From any thread."""
+        """Count things that were not written. From any thread."""
         if number == 0:
             return
         with self._lock:
             self._counts[reason] += number
-            is_news = reason not in self._said
-            self._said.add(reason)
-        if is_news:
+            is_new = reason not in self._logged
+            self._logged.add(reason)
+        if is_new:
             _log.warning(
                 "the history %s is not kept at the moment: %s%s. Scoring goes on; "
                 "straggler_collector_history_failures_total counts what is missing.",
@@ -89,14 +89,14 @@ class Failures:
             )
 
     def recovered(self) -> None:
-        """Something was written: say so if there were failures before."""
+        """Log that writing works again, if there were failures before."""
         with self._lock:
-            was_failing = bool(self._said)
-            self._said.clear()
+            was_failing = bool(self._logged)
+            self._logged.clear()
         if was_failing:
             _log.info("the history %s is kept again", self._where)
 
     def counts(self) -> dict[str, int]:
-        """By reason, all reasons."""
+        """Counts of all reasons."""
         with self._lock:
             return {reason: self._counts[reason] for reason in REASONS}

@@ -26,10 +26,10 @@ from otel_straggler.model.verdict import Verdict
 
 _log = logging.getLogger(__name__)
 
-LOOK_EVERY_S: Final = 60.0
-AGAIN_S: Final = 60.0
-"""From one try to open a file that could not be opened to the next."""
-_MAY_PASS: Final[frozenset[Reason]] = frozenset({"disk_full", "read_only", "io_error", "locked"})
+MAINTAIN_EVERY_S: Final = 60.0
+RETRY_S: Final = 60.0
+"""Between tries to open a file that could not be opened."""
+_TRANSIENT: Final[frozenset[Reason]] = frozenset({"disk_full", "read_only", "io_error", "locked"})
 _SUMMARY_SHARE: Final = 8
 """A summary takes one part in so many of the file at most."""
 MAX_CHANGES: Final = 10_000
@@ -39,7 +39,7 @@ _Encoded = TypeVar("_Encoded")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much is kept: what is older, or beyond the size, goes."""
+    """Age and size beyond which things are dropped."""
 
     keep_s: float
     max_bytes: int
@@ -47,19 +47,19 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What the last process left: states by key, those written last first."""
+    """States that the last process left, by key, those written last first."""
 
     states: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The newest that is known of a run and group, made when it is written: on the thread of the
-    history, so that who hands it over does not wait.
+    """Newest view of a run and group, made when it is written: on the thread of the history, so
+    that the caller does not wait.
 
     Attributes:
-        run_id, job, group: what it is found by.
-        make: the value, of the types that a blob takes; called once at most.
+        run_id, job, group: its key.
+        make: gives the value, of the types that a blob takes; called once at most.
     """
 
     run_id: str
@@ -70,7 +70,7 @@ class Summary:
 
 @dataclass(slots=True, kw_only=True)
 class Batch:
-    """What one transaction writes."""
+    """Contents of one transaction."""
 
     windows: list[WindowScores] = field(default_factory=list)
     changes: list[Verdict] = field(default_factory=list)
@@ -82,7 +82,8 @@ class Batch:
 
 
 class HistoryFile:
-    """Nothing but ``open`` raises: what fails is counted and said. One thread at a time.
+    """The file and how it fails: nothing but ``open`` raises; failures are counted and logged. One
+    thread at a time.
 
     Attributes:
         off: why nothing is kept, None while all is well.
@@ -101,7 +102,7 @@ class HistoryFile:
         self._database: Database | None = None
         self._unwritten: list[Verdict] = []
         self._unwritten_because: Reason = "error"
-        self._looked_at_s = float("-inf")
+        self._maintained_at_s = float("-inf")
         self._tried_at_s = float("-inf")
         self._was_restored = False
         self.off: Reason | None = "error"
@@ -109,19 +110,19 @@ class HistoryFile:
         self.oldest_at_s: float | None = None
 
     def open(self) -> Restored:
-        """Take the file and read what is to be restored.
+        """Open the file and read what is to be restored.
 
         Raises:
             UnavailableError, ConfigError: see :meth:`History.open`.
         """
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock.take()
+            self._lock.acquire()
             restored = self._opened()
             self._was_restored = True
             return restored
         except (sqlite3.Error, OSError) as error:
-            self._give_up(error)
+            self._disable(error)
             return Restored()
         except StragglerError:
             self._lock.release()
@@ -134,19 +135,19 @@ class HistoryFile:
         self._unwritten = []
         if self._database is None:
             self._failures.count(self.off or "error", len(batch))
-            self._try_again()
+            self._reopen_if_possible()
             return
         try:
             if len(batch):
                 self._write(self._database, batch)
                 self._failures.recovered()
                 batch = Batch()
-            self._look(self._database)
+            self._maintain(self._database)
         except (sqlite3.Error, OSError) as error:
-            self._lose(batch, error)
+            self._record_loss(batch, error)
 
     def close(self) -> None:
-        """May be called twice."""
+        """Close the file and release the lock. May be called twice."""
         self._failures.count(self._unwritten_because, len(self._unwritten))
         self._unwritten = []
         database, self._database = self._database, None
@@ -157,30 +158,30 @@ class HistoryFile:
                 self._failures.count(reason_of(error), 1, str(error))
         self._lock.release()
 
-    def _try_again(self) -> None:
-        """Open it, if what was in the way may have passed: room on the disk, a folder that is there
-        again. What nobody has read since this process began is not written over."""
+    def _reopen_if_possible(self) -> None:
+        """Open the file if the obstacle may have passed: room on the disk, a folder that is back. A
+        file that this process has never read is not overwritten."""
         now_s = time.monotonic()
-        if self.off not in _MAY_PASS or now_s - self._tried_at_s < AGAIN_S:
+        if self.off not in _TRANSIENT or now_s - self._tried_at_s < RETRY_S:
             return
         self._tried_at_s = now_s
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock.take()
+            self._lock.acquire()
             restored = self._opened()
         except (sqlite3.Error, OSError, StragglerError) as error:
             _log.debug("the history %s cannot be opened yet: %s", self._path, error)
-            self._let_go()
+            self._close_file()
             return
         if restored.states and not self._was_restored:
-            self._let_go()
+            self._close_file()
             self.off = "unread"
             self._failures.count(self.off, 1)
             return
         self._was_restored = True
         self._failures.recovered()
 
-    def _let_go(self) -> None:
+    def _close_file(self) -> None:
         database, self._database = self._database, None
         if database is not None:
             with contextlib.suppress(sqlite3.Error):
@@ -192,19 +193,19 @@ class HistoryFile:
     def _opened(self) -> Restored:
         try:
             self._database = database = Database(self._path)
-            self._look(database)
+            self._maintain(database)
             restored = Restored(states=self._states(database))
             database.drop_damaged_summaries(self._is_whole)
         except sqlite3.Error as error:
             if reason_of(error) != "damaged":
                 raise
-            self._start_afresh(str(error))
+            self._start_new_file(str(error))
             restored = Restored()
         self.off = None
         return restored
 
     def _states(self, database: Database) -> dict[str, Any]:
-        """What is damaged is left out: the others count all the same."""
+        """Decode all states but those that are damaged."""
         found = {}
         for key, blob in database.states():
             try:
@@ -221,8 +222,8 @@ class HistoryFile:
             return False
         return True
 
-    def _start_afresh(self, why: str) -> None:
-        """Move a damaged file aside, with its log, and begin a new one.
+    def _start_new_file(self, why: str) -> None:
+        """Move a damaged file and its log aside and create a new one.
 
         Raises:
             OSError, sqlite3.Error: that is not possible either.
@@ -237,11 +238,11 @@ class HistoryFile:
             file = self._path.with_name(self._path.name + suffix)
             if file.exists():
                 file.rename(self._path.with_name(aside + suffix))
-        _log.warning("what is left of %s is now %s; a new history begins", self._path, aside)
+        _log.warning("the damaged file %s is now %s; a new history begins", self._path, aside)
         self._database = Database(self._path)
 
     def _reopen(self, database: Database) -> None:
-        """Go on with the file that has the name now: what is written would have none."""
+        """Switch to the file that has the name now."""
         self._failures.count("damaged", 1, "the file or its log was replaced or removed")
         self._database = None
         database.close()  # which brings the log into the file, if that is still the same
@@ -253,12 +254,12 @@ class HistoryFile:
             self.close()
         except sqlite3.Error as error:
             if reason_of(error) != "damaged":
-                self._give_up(error)
+                self._disable(error)
             else:
-                self._start_afresh(str(error))
+                self._start_new_file(str(error))
 
-    def _give_up(self, error: Exception) -> None:
-        """Nothing is kept until it can be opened again."""
+    def _disable(self, error: Exception) -> None:
+        """Keep nothing until the file can be opened again."""
         self.off = reason_of(error)
         self._tried_at_s = time.monotonic()
         self._failures.count(self.off, 1, str(error))
@@ -285,14 +286,14 @@ class HistoryFile:
         return [row for row in rows if len(row["blob"]) <= most]
 
     def _small_enough(self, blobs: dict[str, bytes]) -> dict[str, bytes]:
-        """One state must not push everything else out of the file."""
+        """Leave out states that would push everything else out of the file."""
         most = self._limits.max_bytes // 2
         for key in [key for key, blob in blobs.items() if len(blob) > most]:
             self._failures.count("too_large", 1, f"state {key}: {len(blobs.pop(key))} bytes")
         return blobs
 
     def _try(self, encode: Callable[[Any], _Encoded], value: Any) -> list[_Encoded]:
-        """One result, or none if it cannot be encoded: the others are written all the same."""
+        """Return one result, or none if it cannot be encoded: the others are still written."""
         try:
             return [encode(value)]
         except Exception:  # noqa: BLE001 - logged and counted
@@ -300,15 +301,15 @@ class HistoryFile:
             _log.exception("a part of the history could not be encoded")
             return []
 
-    def _look(self, database: Database) -> None:
-        """Drop what is too old or too much, and measure."""
+    def _maintain(self, database: Database) -> None:
+        """Drop what is too old or too much, and measure the file."""
         now_s = self._wall_s()
-        if abs(now_s - self._looked_at_s) >= LOOK_EVERY_S:
-            self._looked_at_s = now_s
+        if abs(now_s - self._maintained_at_s) >= MAINTAIN_EVERY_S:
+            self._maintained_at_s = now_s
             if not self._path.exists():
-                self._start_afresh("the file is gone")
+                self._start_new_file("the file is gone")
                 return
-            if database.is_elsewhere():
+            if database.was_replaced():
                 self._reopen(database)
                 return
             if database.drop_older(int((now_s - self._limits.keep_s) * 1e9)):
@@ -323,15 +324,15 @@ class HistoryFile:
             if (file := self._path.with_name(self._path.name + suffix)).exists()
         )
 
-    def _lose(self, batch: Batch, error: Exception) -> None:
+    def _record_loss(self, batch: Batch, error: Exception) -> None:
         reason = reason_of(error)
         self._unwritten, self._unwritten_because = batch.changes[-MAX_CHANGES:], reason
         self._failures.count(reason, max(1, len(batch) - len(self._unwritten)), str(error))
         if reason == "damaged":
             try:
-                self._start_afresh(str(error))
+                self._start_new_file(str(error))
             except (sqlite3.Error, OSError) as second:
-                self._give_up(second)
+                self._disable(second)
 
 
 # --- rows ---------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import numpy as np
 
 from otel_straggler.collector.history.failures import Failures
 from otel_straggler.collector.history.file import (
-    LOOK_EVERY_S,
+    MAINTAIN_EVERY_S,
     MAX_CHANGES,
     Batch,
     HistoryFile,
@@ -31,12 +31,12 @@ MiB: Final = 1024 * 1024
 DAY_S: Final = 86_400.0
 MAX_WAITING_BYTES: Final = 128 * MiB
 MAX_SUMMARIES: Final = 1_000
-_PATIENCE_S: Final = 5.0
+_CLOSE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryCounts:
-    """What a history says about itself.
+    """Figures of a history.
 
     Attributes:
         size_bytes: of the file and its log.
@@ -76,12 +76,12 @@ class History:
         self._failures = Failures(str(resolved))
         limits = Limits(keep_s=keep_s, max_bytes=max_bytes)
         self._file = HistoryFile(resolved, limits, self._failures, wall_s)
-        self._waiting = Waiting(max_waiting_bytes)
+        self._queue = WriteQueue(max_waiting_bytes)
         self._thread = threading.Thread(target=self._run, name="straggler-history", daemon=True)
 
     def open(self) -> Restored:
-        """Take the file; what the last process left in it. A file that cannot be used is said and
-        counted, and nothing is kept; a damaged one is moved aside, and a new one begun.
+        """Open the file and return what the last process left in it. A file that cannot be used is
+        logged and counted, and nothing is kept; a damaged one is moved aside, and a new one begun.
 
         Raises:
             UnavailableError: another collector writes to it, or a newer otel-straggler has.
@@ -105,31 +105,31 @@ class History:
         if self._file.off is not None:
             lost = len(windows) + len(changes) + len(states) + len(summaries)
             self._failures.count(self._file.off, lost)
-        elif refused := self._waiting.put(windows, changes, states, summaries):
+        elif refused := self._queue.put(windows, changes, states, summaries):
             self._failures.count("queue_full", refused)
 
     def refuse(self, key: str, why: str) -> None:
-        """A state that was restored says nothing to whom it was given, or a summary to who reads
-        it (``summary RUN``). From any thread."""
+        """Count a restored state, or a summary (``summary RUN``), that its reader cannot use. From
+        any thread."""
         what = key if key.startswith("summary ") else f"state {key}"
         self._failures.count("damaged", 1, f"{what}: {why}")
 
-    def flush(self, timeout_s: float = _PATIENCE_S) -> bool:
-        """Whether all that was put has been written, or counted, by then."""
-        return not self._thread.is_alive() or self._waiting.wait_until_idle(timeout_s)
+    def flush(self, timeout_s: float = _CLOSE_S) -> bool:
+        """Wait until all that was put has been written, or counted; whether it was in time."""
+        return not self._thread.is_alive() or self._queue.wait_until_idle(timeout_s)
 
-    def close(self, timeout_s: float = _PATIENCE_S) -> None:
-        """Write what waits, within the time, and let the file go. May be called twice."""
-        self._waiting.close()
+    def close(self, timeout_s: float = _CLOSE_S) -> None:
+        """Write what waits, within the time, and close the file. May be called twice."""
+        self._queue.close()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
         if not self._thread.is_alive():
             self._file.close()
-        elif waiting := len(self._waiting):
+        elif waiting := len(self._queue):
             self._failures.count("queue_full", waiting, "there was no time left to write it")
 
     def counts(self) -> HistoryCounts:
-        """From any thread."""
+        """Return current figures. From any thread."""
         return HistoryCounts(
             size_bytes=self._file.size_bytes,
             oldest_at_s=self._file.oldest_at_s,
@@ -137,7 +137,7 @@ class History:
         )
 
     def _run(self) -> None:
-        while (batch := self._waiting.take(LOOK_EVERY_S)) is not None:
+        while (batch := self._queue.drain(MAINTAIN_EVERY_S)) is not None:
             try:
                 self._file.keep(batch)
             except Exception:  # noqa: BLE001 - the thread must outlive its mistakes
@@ -148,9 +148,9 @@ class History:
 # --- what waits to be written -------------------------------------------------------------------
 
 
-class Waiting:
-    """Between the thread that scores and the one that writes. A newer state of a key, or summary of
-    a run, takes the place of the one that waits; what is beyond a limit is not taken."""
+class WriteQueue:
+    """Bounded queue between the thread that scores and the one that writes. A newer state of a key,
+    or summary of a run, replaces the one that waits; what is beyond a limit is not accepted."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -168,7 +168,7 @@ class Waiting:
         states: Mapping[str, Any],
         summaries: Sequence[Summary] = (),
     ) -> int:
-        """Never waits for a disk; returns how many things found no room."""
+        """Add without waiting for a disk; returns how many things found no room."""
         refused = 0
         with self._changed:
             for window in windows:
@@ -179,28 +179,29 @@ class Waiting:
                 else:
                     refused += 1
             for key, state in states.items():
-                refused += not self._take_state(key, state)
-            refused += self._take_changes(self._batch.changes, changes)
-            refused += sum(not self._take_summary(summary) for summary in summaries)
+                refused += not self._put_state(key, state)
+            refused += self._put_changes(self._batch.changes, changes)
+            refused += sum(not self._put_summary(summary) for summary in summaries)
             self._changed.notify_all()
         return refused
 
-    def take(self, timeout_s: float) -> Batch | None:
-        """All that waits, maybe nothing after the time-out; None once closed and empty."""
+    def drain(self, timeout_s: float) -> Batch | None:
+        """Remove and return all that waits, maybe nothing after the time-out; None once closed and
+        empty."""
         with self._changed:
             self._is_idle = True
             self._changed.notify_all()
             self._changed.wait_for(lambda: len(self._batch) or self._is_closed, timeout_s)
             if self._is_closed and not len(self._batch):
                 return None
-            taken, self._batch = self._batch, Batch()
+            drained, self._batch = self._batch, Batch()
             self._bytes = 0
             self._state_bytes.clear()
-            self._is_idle = not len(taken)
-            return taken
+            self._is_idle = not len(drained)
+            return drained
 
     def __len__(self) -> int:
-        """Things that nobody has taken yet."""
+        """Count what has not been drained yet."""
         with self._changed:
             return len(self._batch)
 
@@ -210,14 +211,14 @@ class Waiting:
             self._changed.notify_all()
 
     def wait_until_idle(self, timeout_s: float) -> bool:
-        """Whether all that was put has been taken, and the writer has come back for more."""
+        """Wait until all was drained and the writer is back; whether it was in time."""
         with self._changed:
             return self._changed.wait_for(lambda: self._is_idle and not len(self._batch), timeout_s)
 
     def _has_room(self, n_bytes: int) -> bool:
         return self._bytes == 0 or self._bytes + n_bytes <= self._max_bytes
 
-    def _take_state(self, key: str, state: Any) -> bool:
+    def _put_state(self, key: str, state: Any) -> bool:
         self._bytes -= self._state_bytes.pop(key, 0)
         self._batch.states.pop(key, None)
         n_bytes = _bytes_of(state)
@@ -228,7 +229,7 @@ class Waiting:
         self._bytes += n_bytes
         return True
 
-    def _take_summary(self, summary: Summary) -> bool:
+    def _put_summary(self, summary: Summary) -> bool:
         key, waiting = (summary.run_id, summary.group), self._batch.summaries
         if key not in waiting and len(waiting) >= MAX_SUMMARIES:
             return False
@@ -236,7 +237,7 @@ class Waiting:
         return True
 
     @staticmethod
-    def _take_changes(into: list[Verdict], changes: Sequence[Verdict]) -> int:
+    def _put_changes(into: list[Verdict], changes: Sequence[Verdict]) -> int:
         room = max(0, MAX_CHANGES - len(into))
         into.extend(changes[:room])
         return max(0, len(changes) - room)
@@ -247,7 +248,7 @@ def _bytes_of_window(window: WindowScores) -> int:
 
 
 def _bytes_of(value: Any) -> int:
-    """Of the arrays, and a little for everything else."""
+    """Count those of arrays, and a little for everything else."""
     if isinstance(value, np.ndarray):
         return int(value.nbytes)
     children: Iterable[Any] = ()

@@ -1,4 +1,4 @@
-"""A history as readers see it: a connection of their own, which cannot write."""
+"""Read-only access to a history, through a connection of its own."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from otel_straggler.errors import InputError, UnavailableError, describe
 from otel_straggler.model.verdict import Verdict
 
 _BUSY_S = 5.0
-_LEAST_BYTES = 512
-"""The smallest page of SQLite."""
+_MIN_BYTES = 512
+"""Smallest page of SQLite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class HistoryReader:
 
     def runs(self) -> list[RunEntry]:
         """All runs, those seen last at the end."""
-        rows = self._ask(
+        rows = self._query(
             "SELECT run_id, job, first_seen_ns, last_seen_ns, "
             "(SELECT count(*) FROM windows WHERE windows.run_id = runs.run_id), "
             "(SELECT count(*) FROM changes WHERE changes.run_id = runs.run_id) "
@@ -106,7 +106,7 @@ class HistoryReader:
 
     def windows(self, run_id: str) -> list[WindowEntry]:
         """The windows of a run in the order in which they were closed."""
-        rows = self._ask(
+        rows = self._query(
             "SELECT id, group_name, attempt, first_step, last_step, start_ns, end_ns, ranks, "
             "stragglers FROM windows WHERE run_id = ? ORDER BY id",
             run_id,
@@ -128,7 +128,7 @@ class HistoryReader:
 
     def window(self, window_id: int) -> WindowSummary | None:
         """Medians and scores of a window; None if it has been dropped meanwhile."""
-        rows = self._ask("SELECT blob FROM windows WHERE id = ?", window_id)
+        rows = self._query("SELECT blob FROM windows WHERE id = ?", window_id)
         if not rows:
             return None
         where = f"{self._path}: window {window_id}"
@@ -137,16 +137,16 @@ class HistoryReader:
     def summaries(self, run_id: str) -> dict[str, int]:
         """The groups of a run of which there is a summary, with when it was written (ns)."""
         question = "SELECT group_name, written_at_ns FROM summaries WHERE run_id = ? ORDER BY 1"
-        return dict(self._ask(question, run_id))
+        return dict(self._query(question, run_id))
 
     def summary(self, run_id: str, group: str) -> Any:
-        """The newest that was known of a run and group, as it was handed over; None without one.
+        """Newest view of a run and group, as it was handed over; None without one.
 
         Raises:
             InputError: it is damaged.
         """
         question = "SELECT blob FROM summaries WHERE run_id = ? AND group_name = ?"
-        rows = self._ask(question, run_id, group)
+        rows = self._query(question, run_id, group)
         return decode_blob(rows[0][0], where=f"{self._path}: summary {run_id}") if rows else None
 
     def changes(self, run_id: str) -> list[Verdict]:
@@ -154,19 +154,19 @@ class HistoryReader:
         question = "SELECT id, verdict FROM changes WHERE run_id = ? ORDER BY seq"
         return [
             read_verdict(text, where=f"{self._path}: change {number}")
-            for number, text in self._ask(question, run_id)
+            for number, text in self._query(question, run_id)
         ]
 
-    def _ask(self, question: str, *values: str | int) -> list[Any]:
-        with _said(self._path):
+    def _query(self, question: str, *values: str | int) -> list[Any]:
+        with _translated(self._path):
             return self._connection.execute(question, values).fetchall()
 
     def _opened(self) -> sqlite3.Connection:
         if not self._path.is_file():
             raise _unreadable(self._path, "a folder" if self._path.is_dir() else "no file")
-        if self._path.stat().st_size < _LEAST_BYTES:
+        if self._path.stat().st_size < _MIN_BYTES:
             raise _unreadable(self._path, "an empty file, or the beginning of one")
-        with _said(self._path):
+        with _translated(self._path):
             try:
                 return self._connected("mode=ro")
             except sqlite3.OperationalError:
@@ -187,8 +187,8 @@ class HistoryReader:
 
 
 @contextmanager
-def _said(path: Path) -> Iterator[None]:
-    """SQLite's errors, in our words."""
+def _translated(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into ours."""
     try:
         yield
     except sqlite3.Error as error:

@@ -1,7 +1,7 @@
 """What a history knows of its runs, as pictures are made of: worlds, and columns of timelines.
 
 The newest summary says most, the newest window has the ranks' times, the changes of verdicts are
-whole. Of a run that was kept without a summary, by an older collector, there are windows and
+whole. Of a run that was kept without a summary there are windows and
 verdicts only.
 """
 
