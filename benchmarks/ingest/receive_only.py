@@ -14,7 +14,7 @@ from otel_straggler.receive.handler import Request
 class _Forgetful(service.Collector):
     def take_spans(self, spans: DecodedSpans, size: int) -> None:
         del spans
-        self._admission.release(size)
+        self._budget.release(size)
 
     def take_original(self, request: Request, spans: DecodedSpans | None) -> None:
         """Nothing is forwarded."""
