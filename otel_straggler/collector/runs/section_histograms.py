@@ -9,7 +9,7 @@ that begin now: one round. A rank that fell silent is waited for once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
@@ -116,23 +116,22 @@ class SectionHistograms:
         self._won = 0
 
     def observe_spans(
-        self, batch: ObservationBatch, worlds: Iterable[tuple[Source, WorldHistograms]]
+        self, batch: ObservationBatch, world_of: Callable[[Source], WorldHistograms]
     ) -> None:
         """Remember which sections of which processes come as spans.
 
         Args:
-            worlds: where each source of the batch belongs.
+            world_of: where a source belongs.
         """
-        world_of = dict(worlds)
         for source, section in batch.pairs():
-            process = process_of(source)
-            is_new = process not in self._in_spans(world_of[source])
+            process, world = process_of(source), world_of(source)
+            is_new = process not in self._in_spans(world)
             if (is_new and self._processes >= _MAX_PROCESSES) or (
                 section.name not in self._bits and len(self._bits) >= _MAX_NAMES
             ):
                 self._bits, self._processes = {}, 0
                 self._generation += 1
-            known = self._in_spans(world_of[source])
+            known = self._in_spans(world)
             self._processes += process not in known
             bit = self._bits.setdefault(section.name, 1 << len(self._bits))
             known[process] = known.get(process, 0) | bit

@@ -178,8 +178,7 @@ class RunStore:
 
     def observe_spans(self, batch: ObservationBatch) -> None:
         """Look at section executions on their way to the scorer."""
-        worlds = ((source, self.world_of(source).histograms) for source in batch.sources)
-        self.histograms.observe_spans(batch, worlds)
+        self.histograms.observe_spans(batch, lambda source: self.world_of(source).histograms)
         for source, step, end_s in checkpoint_ends(batch):
             self.world_of(source).passthrough.observe_checkpoint(source, step, end_s)
 
