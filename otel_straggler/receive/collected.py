@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+
 from otel_straggler.model.kernels import KernelTimes
-from otel_straggler.model.observation import ObservationBatch
+from otel_straggler.model.observation import ObservationBatch, merge_batches
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import SectionTimes
 from otel_straggler.otlp import span_rules
@@ -22,7 +25,6 @@ from otel_straggler.otlp.section_rows import (
     rows_of,
 )
 from otel_straggler.otlp.span_rules import DecodedSpans
-from otel_straggler.receive.merge import merge_batches, overlapping_sessions
 
 Format = Literal["csv", "otlp-json", "otlp-proto"]
 FORMATS: tuple[Format, ...] = ("csv", "otlp-json", "otlp-proto")
@@ -111,3 +113,31 @@ class Collected:
         }
         kept = [t for t in self._times if (process_of(t.source), t.section.name) not in in_spans]
         return [rows_of(kept, rows_at_most(len(kept), _MOST_ROWS))]
+
+
+def overlapping_sessions(batch: ObservationBatch) -> tuple[Source, ...]:
+    """Sessions that worked as one rank of one attempt at the same time.
+
+    One that begins after the other has ended is a restart. Cost: O(rows + sources * log sources).
+    """
+    limits = np.iinfo(np.int64)
+    first = np.full(len(batch.sources), limits.max, np.int64)
+    last = np.full(len(batch.sources), limits.min, np.int64)
+    np.minimum.at(first, batch.source, batch.start_ns)
+    np.maximum.at(last, batch.source, batch.start_ns)
+    spans: dict[tuple[str, str, int, int], dict[tuple[str, str], tuple[int, int, Source]]] = {}
+    for code, source in enumerate(batch.sources):
+        rank = (source.run_id, source.group, source.attempt, source.rank)
+        session = (source.session_id, source.node)
+        sessions = spans.setdefault(rank, {})
+        known = sessions.get(session, (int(first[code]), int(last[code]), source))
+        sessions[session] = (
+            min(known[0], int(first[code])), max(known[1], int(last[code])), source,
+        )  # fmt: skip
+    clashing: dict[Source, None] = {}
+    for sessions in spans.values():
+        ordered = sorted(sessions.values(), key=lambda span: span[:2])
+        for earlier, later in itertools.pairwise(ordered):
+            if later[0] < earlier[1]:
+                clashing |= {earlier[2]: None, later[2]: None}
+    return tuple(clashing)

@@ -12,6 +12,7 @@ import csv
 import math
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, NoReturn
 
@@ -135,6 +136,32 @@ def _header(cells: list[str], name: str, note: Note) -> list[str]:
     if unknown:
         note(f"{name}: columns that mean nothing here are ignored: {', '.join(unknown)}")
     return columns
+
+
+def split_csv_clashes(batch: ObservationBatch) -> tuple[ObservationBatch, tuple[Source, ...]]:
+    """A CSV has no sessions, so a rank of a run on two nodes or in two roles is two processes.
+
+    Returns:
+        The batch with a session id for each of them, so that their times never mix; and them.
+
+    >>> from otel_straggler.model.observation import BatchBuilder
+    >>> builder = BatchBuilder()
+    >>> for node in "ab":
+    ...     builder.add(Source(run_id="r", rank=0, node=node), 0, start_ns=1, duration_s=1.0)
+    >>> [source.node for source in split_csv_clashes(builder.build())[1]]
+    ['a', 'b']
+    """
+    claims: dict[tuple[str, int], set[tuple[str, str]]] = {}
+    for source in batch.sources:
+        claims.setdefault((source.run_id, source.rank), set()).add((source.node, source.role))
+    sources = tuple(
+        replace(source, session_id=f"{source.node}/{source.role}")
+        if len(claims[source.run_id, source.rank]) > 1
+        else source
+        for source in batch.sources
+    )
+    clashing = {(s.run_id, s.rank, s.session_id): s for s in sources if s.session_id}
+    return replace(batch, sources=sources), tuple(clashing.values())
 
 
 class _Codes(dict[Names, int]):

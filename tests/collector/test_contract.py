@@ -26,8 +26,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from otel_straggler import semconv
 from otel_straggler.collector.views.report_json import window_json
 from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
+from otel_straggler.model.observation import merge_batches
 from otel_straggler.otlp.decode_spans import SpanDecoder
-from otel_straggler.receive.merge import merge_batches
 from otel_straggler.simulate.scenarios import Plan, simulate
 from otel_straggler.simulate.writers import encode_requests
 

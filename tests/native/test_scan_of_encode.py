@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_straggler.client.packing import Request
-from otel_straggler.model.observation import NO_STEP, Section
+from otel_straggler.model.observation import NO_STEP, Section, merge_batches
 from otel_straggler.otlp.decode_spans import SpanDecoder
-from otel_straggler.receive.merge import merge_batches
 
 from .made_records import Made, random_runs
 from .test_native_spans import OFFSET_NS, packers

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from otel_straggler.detect.scores.step_tables import build_step_table
-from otel_straggler.model.observation import ObservationBatch
+from otel_straggler.model.observation import ObservationBatch, merge_batches
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.otlp.decode_spans import SpanDecoder
 from otel_straggler.receive.files import read_recording
-from otel_straggler.receive.merge import merge_batches
 from otel_straggler.simulate.runs import SimulatedRun
 from otel_straggler.simulate.writers import (
     as_json_line,

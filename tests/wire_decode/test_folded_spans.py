@@ -22,7 +22,7 @@ from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.detect.scores.references import ReferenceSet
 from otel_straggler.detect.scores.step_tables import build_step_table, without_duplicates
 from otel_straggler.detect.scores.window_scores import score_window
-from otel_straggler.model.observation import NO_STEP, Section
+from otel_straggler.model.observation import NO_STEP, Section, merge_batches
 from otel_straggler.otlp.decode_spans import SpanDecoder
 from otel_straggler.otlp.folded_spans import (
     MAX_FOLDED,
@@ -33,7 +33,6 @@ from otel_straggler.otlp.folded_spans import (
 )
 from otel_straggler.otlp.identity import read_attributes
 from otel_straggler.otlp.span_rules import BAD_FOLD, DecodedSpans
-from otel_straggler.receive.merge import merge_batches
 
 from ..native.made_records import Made, MadeTables
 

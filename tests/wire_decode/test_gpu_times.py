@@ -12,11 +12,17 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_straggler import semconv
 from otel_straggler.detect.scores.step_tables import build_step_table
-from otel_straggler.model.observation import CUPTI, EVENTS, HOST, GpuTimes, ObservationBatch
+from otel_straggler.model.observation import (
+    CUPTI,
+    EVENTS,
+    HOST,
+    GpuTimes,
+    ObservationBatch,
+    merge_batches,
+)
 from otel_straggler.native import NATIVE
 from otel_straggler.otlp.decode_spans import SpanDecoder
 from otel_straggler.otlp.span_rules import DecodedSpans
-from otel_straggler.receive.merge import merge_batches
 
 NAN = float("nan")
 START_NS = 1_790_000_000_000_000_000

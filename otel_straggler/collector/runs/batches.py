@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from otel_straggler.model.observation import ObservationBatch
+from otel_straggler.model.observation import ObservationBatch, merge_batches
 from otel_straggler.model.rank import Source
-from otel_straggler.receive.merge import merge_batches
 
 MAX_ROWS = 1 << 17
 
