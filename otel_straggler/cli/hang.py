@@ -26,7 +26,7 @@ from otel_straggler.detect.hangs.collectives import Cause, HangFindings, find_ha
 from otel_straggler.errors import ConfigError, InputError, describe
 from otel_straggler.model.diagnostics import FlightRecord
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
-from otel_straggler.receive.flight_records import read_flight_records
+from otel_straggler.receive.diagnostics_files import read_flight_records
 
 _READ = "read"
 

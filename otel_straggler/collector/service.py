@@ -13,7 +13,7 @@ from otel_straggler._version import __version__
 from otel_straggler.collector import stopping
 from otel_straggler.collector.alerting.notifying import notifying_for
 from otel_straggler.collector.alerting.trial import AlertTrial
-from otel_straggler.collector.api.commands import Asking, GuardedAsking
+from otel_straggler.collector.api.commands import ASKS, Asking, GuardedAsking, TokenGuard
 from otel_straggler.collector.api.decisions import Deciding, Decisions
 from otel_straggler.collector.api.maintenance import Maintaining, MaintenanceBook
 from otel_straggler.collector.forwarding.forward import Forwardable, Forwarder
@@ -34,7 +34,6 @@ from otel_straggler.model.verdict import Decision
 from otel_straggler.otlp.metric_rules import DecodedMetrics
 from otel_straggler.otlp.span_rules import DecodedSpans
 from otel_straggler.receive.handler import JSON, PROTOBUF, Request
-from otel_straggler.receive.tokens import ASKS, TokenGuard
 from otel_straggler.throttle import Throttle
 
 _LET_GO_S = 5.0

@@ -21,7 +21,7 @@ from otel_straggler import semconv
 from otel_straggler.errors import InputError, describe
 from otel_straggler.otlp.identity import NO_RANK
 from otel_straggler.receive.collected import FORMATS, Collected, Decoders, Format, Recording
-from otel_straggler.receive.csv import read_csv
+from otel_straggler.receive.csv import read_csv, split_csv_clashes
 
 STDIN = "<stdin>"
 SNIFFED_BYTES = 4_096

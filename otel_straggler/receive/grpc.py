@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from otel_straggler import semconv
 from otel_straggler.errors import UnavailableError
 from otel_straggler.otlp.answers import Code, success
 from otel_straggler.receive.body import BadBodyError, BodyTooLargeError, inflate
-from otel_straggler.receive.grpc_waiting import CallThreads
 from otel_straggler.receive.handler import PROTOBUF, Answer, Handler, Request, Signal
 
 if TYPE_CHECKING:
@@ -84,8 +86,8 @@ class GrpcServer:
         self._server: Any = None
         self._threads: CallThreads | None = None
 
-    def start(self, host: str, port: int) -> int:
-        """Listen; returns the port.
+    def start(self, host: str, port: int) -> tuple[str, int]:
+        """Listen; returns the address, with the port that was given for port 0.
 
         Raises:
             UnavailableError: grpcio is missing.
@@ -94,7 +96,8 @@ class GrpcServer:
         grpc = _import_grpc()
         self._threads = CallThreads(_THREADS, slow_s=self._slow_s, most_s=_MESSAGE_S)
         try:
-            return self._listen(grpc, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+            address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            return host, self._listen(grpc, address)
         except BaseException:
             self._threads.end()
             raise
@@ -234,3 +237,85 @@ def _import_grpc() -> Any:
         )
         raise UnavailableError(msg) from error
     return grpc
+
+
+_Result = TypeVar("_Result")
+_LOOK_S = 0.1
+
+
+class Call(Protocol):
+    """gRPC's context of a call."""
+
+    def cancel(self) -> object:
+        """End it; its sender is told CANCELLED, which OTLP sends again."""
+
+
+class CallThreads(ThreadPoolExecutor):
+    """The threads of a gRPC server, and who of them waits for a message.
+
+    Args:
+        threads: how many calls may be waited for at once.
+        slow_s: after which a call may be ended where others wait for a thread.
+        most_s: after which it is in any case.
+    """
+
+    def __init__(self, threads: int, *, slow_s: float, most_s: float) -> None:
+        super().__init__(threads, thread_name_prefix="otlp-grpc")
+        self._threads_at_most = threads
+        self._slow_s, self._most_s = slow_s, most_s
+        self._calls = 0
+        self._since: dict[Call, float] = {}
+        self._lock = threading.Lock()
+        self._has_ended = threading.Event()
+        self._watch = threading.Thread(target=self._look, name="otlp-grpc-watch", daemon=True)
+        self._watch.start()
+
+    def submit(self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> Future[_Result]:
+        """As the base class has it; counted."""
+        with self._lock:
+            self._calls += 1
+        try:
+            future = super().submit(fn, *args, **kwargs)
+        except BaseException:
+            self._end_one()
+            raise
+        future.add_done_callback(self._end_one)
+        return future
+
+    @property
+    def waited_for(self) -> int:
+        """Calls whose message is waited for."""
+        return len(self._since)
+
+    @contextmanager
+    def waiting(self, call: Call) -> Iterator[None]:
+        """Within, the message is waited for."""
+        with self._lock:
+            self._since[call] = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._since[call]
+
+    def end(self) -> None:
+        """Look no more; the server is gone."""
+        self._has_ended.set()
+        self.shutdown(wait=False)
+
+    def _end_one(self, _: Any = None) -> None:
+        with self._lock:
+            self._calls -= 1
+
+    def _look(self) -> None:
+        while not self._has_ended.wait(_LOOK_S):
+            for call in self._late(time.monotonic()):
+                call.cancel()
+
+    def _late(self, now_s: float) -> list[Call]:
+        """Which to end: all that take too long, and for each that waits for a thread one."""
+        with self._lock:
+            most = max(0, self._calls - self._threads_at_most)
+            slow = [call for call, since in self._since.items() if now_s - since > self._slow_s]
+            gone = [call for call in slow if now_s - self._since[call] > self._most_s]
+        return slow[: max(most, len(gone))]  # in the order in which they began

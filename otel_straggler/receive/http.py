@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from otel_straggler import semconv
 from otel_straggler.otlp.answers import Code, status, success
 from otel_straggler.receive.body import GZIP, IDENTITY
 from otel_straggler.receive.handler import JSON, PROTOBUF, SIGNALS, Answer, Handler, Signal
 from otel_straggler.receive.handler import Request as OtlpRequest
-from otel_straggler.receive.http1 import Head, Heavy, Request, Response
+from otel_straggler.receive.http_messages import Head, Heavy, Request, Response
 
 _PROTOBUF_TYPES = frozenset({PROTOBUF, "application/protobuf"})
 _SIGNAL_OF: dict[str, Signal] = {f"/v1/{signal}": signal for signal in SIGNALS}
@@ -34,14 +34,17 @@ _CODE_OF = {
 }
 
 
-class Polls(Protocol):
-    """Who knows what is wanted of a rank. Called on the event loop."""
+@dataclass(frozen=True, slots=True)
+class Polls:
+    """Answers ranks that ask for commands; on the event loop.
 
-    def refusal(self, headers: Mapping[str, str]) -> tuple[int, str] | None:
-        """Status and sentence for who may not ask."""
+    Attributes:
+        refusal: status and sentence for who may not ask, by headers.
+        answer: JSON, by query.
+    """
 
-    def answer(self, query: str) -> bytes:
-        """JSON."""
+    refusal: Callable[[Mapping[str, str]], tuple[int, str] | None]
+    answer: Callable[[str], bytes]
 
 
 class OtlpHttp:
@@ -50,7 +53,7 @@ class OtlpHttp:
     Args:
         handler: takes the requests.
         keep_raw: keep compressed bodies as they came (they are forwarded).
-        polls: answers ranks that ask what is wanted of them; None: there is no such path.
+        polls: None: there is no such path.
     """
 
     def __init__(self, handler: Handler, *, keep_raw: bool, polls: Polls | None = None) -> None:

@@ -29,7 +29,7 @@ from otel_straggler.config import ClientSettings
 from otel_straggler.detect.scores.windows import MIN_STEPS
 from otel_straggler.model.verdict import CAUSES
 from otel_straggler.otlp.clients.client import LONGEST_DELAY_S
-from otel_straggler.receive.http1 import HttpLimits
+from otel_straggler.receive.http_messages import HttpLimits
 from otel_straggler.report.statistics import MOST_RUNS, MOST_SECTIONS
 from otel_straggler.report.window import LONGEST_S
 

@@ -14,7 +14,8 @@ import pytest
 
 from otel_straggler.receive.handler import Answer, Request, Signal
 from otel_straggler.receive.http import OtlpHttp
-from otel_straggler.receive.http1 import HttpLimits, HttpServer
+from otel_straggler.receive.http_messages import HttpLimits
+from otel_straggler.receive.http_server import HttpServer
 
 CLIENT_S = 20.0
 """A client waits no longer; nothing is asserted about it."""

@@ -13,9 +13,9 @@ from typing import Any
 import grpc
 import pytest
 
-from otel_straggler.receive import http_waiting
+from otel_straggler.collector.ingest.servers import places
+from otel_straggler.receive import http_server
 from otel_straggler.receive.grpc import GrpcServer
-from otel_straggler.receive.places import places
 
 from ..waiting import eventually
 from .conftest import (
@@ -155,7 +155,7 @@ def test_where_all_are_sending_a_further_one_is_refused(start: StartReceiver) ->
 def test_the_slowest_of_many_slow_bodies_gives_way(
     start: StartReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_waiting, "_SLOW_S", 0.0)
+    monkeypatch.setattr(http_server, "_SLOW_S", 0.0)
     receiver = start(connections=LIMIT)
     with contextlib.ExitStack() as stack:
         clients = fill(stack, receiver, post(b"12")[:-1], 1)
@@ -179,7 +179,7 @@ def test_who_sends_what_is_no_http_holds_no_place(start: StartReceiver) -> None:
 def test_grpc_lets_a_rank_in_while_silent_clients_hold_all_places(sink: Sink) -> None:
     """They come again each time they are closed; who is connected stays so."""
     server = GrpcServer(sink, max_bytes=1000, connections=LIMIT, handshake_s=0.2)
-    port = server.start("127.0.0.1", 0)
+    port = server.start("127.0.0.1", 0)[1]
     is_over, is_full = threading.Event(), threading.Event()
 
     def attack() -> None:
@@ -219,7 +219,7 @@ def test_connections_leave_descriptors_for_everything_else(monkeypatch: pytest.M
 
 def test_a_stream_is_not_cut_off_for_others(start: StartReceiver) -> None:
     """A page that is open for days asks for nothing more, and is no attack."""
-    from otel_straggler.receive.http1 import Head, Request, Response
+    from otel_straggler.receive.http_messages import Head, Request, Response
 
     class Endless:
         keep_raw = False

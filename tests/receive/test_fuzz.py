@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from otel_straggler.receive.http import OtlpHttp
-from otel_straggler.receive.http1 import HttpLimits
+from otel_straggler.receive.http_messages import HttpLimits
 
 from .conftest import Receiver, Sink, chunked, post
 

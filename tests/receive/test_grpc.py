@@ -35,7 +35,7 @@ Export = Callable[..., Any]
 @pytest.fixture
 def port(sink: Sink) -> Iterator[int]:
     server = GrpcServer(sink, max_bytes=100_000)
-    yield server.start("127.0.0.1", 0)
+    yield server.start("127.0.0.1", 0)[1]
     server.stop(1.0)
     server.stop(1.0)
 

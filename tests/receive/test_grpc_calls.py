@@ -62,7 +62,7 @@ def serve() -> Iterator[Callable[[Sink], int]]:
 
     def start_one(sink: Sink) -> int:
         servers.append(GrpcServer(sink, max_bytes=4 << 20))
-        return servers[-1].start("127.0.0.1", 0)
+        return servers[-1].start("127.0.0.1", 0)[1]
 
     yield start_one
     for server in servers:
@@ -116,7 +116,7 @@ def test_a_gzip_bomb_in_a_message_is_refused_in_bounded_memory(
 def test_calls_whose_message_never_comes_keep_nobody_out(sink: Sink) -> None:
     """They hold all threads, and are told to come again when others wait for one."""
     server = GrpcServer(sink, max_bytes=4 << 20, slow_s=0.2)
-    address = f"127.0.0.1:{server.start('127.0.0.1', 0)}"
+    address = f"127.0.0.1:{server.start('127.0.0.1', 0)[1]}"
     apart = [("grpc.use_local_subchannel_pool", 1)]
     is_over = threading.Event()
 
@@ -149,7 +149,7 @@ def test_what_is_refused_before_it_is_handled_is_counted(sink: Sink) -> None:
     server = GrpcServer(
         sink, max_bytes=1000, refused=lambda signal, answer: counts.update([(signal, answer)])
     )
-    address = f"127.0.0.1:{server.start('127.0.0.1', 0)}"
+    address = f"127.0.0.1:{server.start('127.0.0.1', 0)[1]}"
     try:
         with grpc.insecure_channel(address) as channel:
             export = channel.unary_unary(TRACES)

@@ -6,6 +6,7 @@ came of it, or nobody has fetched it in time; the rank does it once.
 
 from __future__ import annotations
 
+import hmac
 import json
 import logging
 import os
@@ -25,8 +26,12 @@ from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.states import LOST
 from otel_straggler.errors import InputError, describe
 from otel_straggler.model.rank import Source
-from otel_straggler.semconv import VERBS
+from otel_straggler.semconv import COMMANDS_TOKEN_HEADER, VERBS
+from otel_straggler.throttle import Throttle
 
+POLLS: Final = "GET /v1/commands of the OTLP/HTTP port"
+ASKS: Final = "/v1/commands of the metrics address"
+_LOG_EVERY_S = 60.0
 MAX_WAITING: Final = 1_000
 MAX_REMEMBERED: Final = 2_000
 MAX_CULPRITS: Final = 20
@@ -325,3 +330,28 @@ class GuardedAsking:
     ask: Callable[[bytes], dict[str, Any]]
     outcomes: Callable[[str], dict[str, Any]]
     refusal: Callable[[Mapping[str, str]], tuple[int, str] | None]
+
+
+class TokenGuard:
+    """Compares in constant time. For one thread at a time, or where a second log line is no harm.
+
+    Args:
+        token: the right one; not empty.
+        what: that it guards, for the log.
+    """
+
+    def __init__(self, token: str, what: str) -> None:
+        self._token = token.encode()
+        self._what = what
+        self._warnings = Throttle(1 / _LOG_EVERY_S)
+
+    def refusal(self, headers: Mapping[str, str]) -> tuple[int, str] | None:
+        """Status and sentence for a request that does not show it; None for one that does."""
+        given = headers.get(COMMANDS_TOKEN_HEADER)
+        if given is not None and hmac.compare_digest(given.encode("utf-8", "replace"), self._token):
+            return None
+        status = 401 if given is None else 403
+        if self._warnings.passes():
+            how = "without a token" if given is None else "with a wrong token"
+            _log.warning("%s: a request %s is refused; so are others like it", self._what, how)
+        return status, f"the header {COMMANDS_TOKEN_HEADER} must have the collector's token"

@@ -15,7 +15,7 @@ from otel_straggler.collector.api.cache import Answer, BusyError, PageWork
 from otel_straggler.collector.api.events import EventStreams
 from otel_straggler.collector.views.pages import Pages, UnknownError
 from otel_straggler.errors import StragglerError
-from otel_straggler.receive.http1 import Head, Request, Response
+from otel_straggler.receive.http_messages import Head, Request, Response
 
 _JSON = "application/json"
 _FILES = "/page/"

@@ -31,7 +31,7 @@ from otel_straggler.collector.views.pages import Pages
 from otel_straggler.collector.views.snapshot import ReportQuery
 from otel_straggler.errors import InputError
 from otel_straggler.model.verdict import Decision
-from otel_straggler.receive.http1 import Head, Request, Response
+from otel_straggler.receive.http_messages import Head, Request, Response
 
 _log = logging.getLogger(__name__)
 

@@ -6,18 +6,21 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from otel_straggler.collector.api.commands import Commands
+from otel_straggler.collector.api.commands import POLLS, Commands, TokenGuard
 from otel_straggler.collector.ingest.intake import Intake
 from otel_straggler.collector.settings import CollectorSettings, parse_address
 from otel_straggler.errors import UnavailableError, describe
-from otel_straggler.receive.places import places
-from otel_straggler.receive.tokens import POLLS, TokenGuard
+
+if TYPE_CHECKING:
+    from otel_straggler.receive.http_server import HttpServer
 
 _Result = TypeVar("_Result")
+_Start: TypeAlias = Callable[[str, int], tuple[str, int]]
+"""Listens at host and port; gives both as they are."""
 _START_S = 30.0
 _PATIENCE_S = 1.0
 """With a loop that decodes a request, or threads that do, when the deadline is over."""
@@ -38,12 +41,13 @@ class Servers:
     def __init__(
         self, settings: CollectorSettings, handler: Intake, api: Any, commands: Commands
     ) -> None:
-        from otel_straggler.receive import http1
         from otel_straggler.receive.grpc import GrpcServer
-        from otel_straggler.receive.http import OtlpHttp
+        from otel_straggler.receive.http import OtlpHttp, Polls
+        from otel_straggler.receive.http_messages import HttpLimits
+        from otel_straggler.receive.http_server import HttpServer
 
         receivers = settings.receivers
-        limits = http1.HttpLimits(
+        limits = HttpLimits(
             body_bytes=receivers.max_body_bytes,
             buffered_bytes=receivers.max_waiting_bytes,
             connections=places(_MOST_HTTP, _OF_DESCRIPTORS["http"]),
@@ -51,16 +55,18 @@ class Servers:
         self._otlp = OtlpHttp(
             handler,
             keep_raw=settings.forward.is_on and not settings.forward.is_sampled,
-            polls=_Polls(settings, commands) if settings.commands.enabled else None,
+            polls=Polls(TokenGuard(settings.commands.token, POLLS).refusal, commands.poll)
+            if settings.commands.enabled
+            else None,
         )
         self._settings = settings
-        self._http = http1.HttpServer(self._otlp, limits)
+        self._http = HttpServer(self._otlp, limits)
         self._api = api
-        asked = http1.HttpLimits(
+        asked = HttpLimits(
             body_bytes=_MOST_ASKED_BYTES,
             connections=places(MOST_PAGE_CONNECTIONS, _OF_DESCRIPTORS["pages"]),
         )
-        self._metrics = http1.HttpServer(api, asked)
+        self._metrics = HttpServer(api, asked)
         self._grpc = GrpcServer(
             handler,
             max_bytes=receivers.max_body_bytes,
@@ -87,12 +93,12 @@ class Servers:
             UnavailableError: an address is taken, or a package is missing.
         """
         self._thread.start()
-        receivers = self._settings.receivers
+        receivers, pages = self._settings.receivers, self._settings.metrics
         try:
             return {
                 "otlp_http": self._listen(self._http, receivers.otlp_http, "--otlp-http"),
-                "otlp_grpc": self._listen_grpc(receivers.otlp_grpc, "--otlp-grpc"),
-                "metrics": self._listen(self._metrics, self._settings.metrics.listen, "--metrics"),
+                "otlp_grpc": _listen(self._grpc.start, receivers.otlp_grpc, "--otlp-grpc"),
+                "metrics": self._listen(self._metrics, pages.listen, "--metrics"),
             }
         except BaseException:
             self.stop_receiving(0.0)
@@ -129,50 +135,25 @@ class Servers:
     def _call(self, work: Coroutine[Any, Any, _Result], wait_s: float = _START_S) -> _Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(wait_s)
 
-    def _listen(self, server: Any, address: str, flag: str) -> str:
-        host, port = parse_address(address, where=flag)
-        try:
-            bound_host, bound_port = self._call(server.start(host, port))
-        except OSError as error:
-            raise _taken(flag, address, error) from None
-        return _joined(bound_host, bound_port)
-
-    def _listen_grpc(self, address: str, flag: str) -> str:
-        host, port = parse_address(address, where=flag)
-        try:
-            bound = self._grpc.start(host, port)
-        except OSError as error:
-            raise _taken(flag, address, error) from None
-        return _joined(host, bound)
+    def _listen(self, server: HttpServer, address: str, flag: str) -> str:
+        return _listen(lambda host, port: self._call(server.start(host, port)), address, flag)
 
 
-class _Polls:
-    """Ranks that ask what is wanted of them."""
-
-    def __init__(self, settings: CollectorSettings, commands: Commands) -> None:
-        self._guard = TokenGuard(settings.commands.token, POLLS)
-        self._commands = commands
-
-    def refusal(self, headers: Mapping[str, str]) -> tuple[int, str] | None:
-        return self._guard.refusal(headers)
-
-    def answer(self, query: str) -> bytes:
-        return self._commands.poll(query)
-
-
-def _taken(flag: str, address: str, error: OSError) -> UnavailableError:
-    return UnavailableError(
-        describe(
-            where=flag,
-            value=address,
-            expected="an address of this machine whose port is free",
-            remedy=f"Choose another port, or 0 for a free one ({error}).",
-        )
-    )
-
-
-def _joined(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def _listen(start: _Start, address: str, flag: str) -> str:
+    """The address with its real port."""
+    host, port = parse_address(address, where=flag)
+    try:
+        bound_host, bound_port = start(host, port)
+    except OSError as error:
+        raise UnavailableError(
+            describe(
+                where=flag,
+                value=address,
+                expected="an address of this machine whose port is free",
+                remedy=f"Choose another port, or 0 for a free one ({error}).",
+            )
+        ) from None
+    return f"[{bound_host}]:{bound_port}" if ":" in bound_host else f"{bound_host}:{bound_port}"
 
 
 def require_packages() -> None:
@@ -200,3 +181,22 @@ def new_loop() -> asyncio.AbstractEventLoop:
         loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         return loop
     return asyncio.new_event_loop()
+
+
+def places(most: int, part: float) -> int:
+    """``most``, or the part of all descriptors if that is less; at least 8.
+
+    With fewer descriptors than connections a flood of one address would keep the others, and the
+    files of the history, from getting any.
+
+    >>> places(4096, 0.0), places(4, 1.0)
+    (8, 4)
+    """
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return most
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return most
+    return min(most, max(8, int(soft * part)))
