@@ -98,7 +98,7 @@ def command(
         show.say(
             f"Rank {chosen} on {node_of(chosen)} {SAID[fault].format(section=slow_in)}.", "bold"
         )
-        show.say("Nobody tells the collector.")
+        show.say("The collector does not know.")
         with show.waiting("waiting for the alert"):
             arrival = demo.wait_for_alert(chosen)
         show.arrival(arrival, demo.alertmanager is not None)

@@ -51,7 +51,7 @@ STATED = {
         f"a queue of {CLIENT['queue_bytes'] // 2**20} MiB (`queue_bytes`)",
         f"within {CLIENT['exit_deadline_s']:g} s (`exit_deadline_s`)",
         f"requests of up to {MAX_SPANS}",
-        f"a ring of {RING_CAPACITY:,} runs",
+        f"a ring of {RING_CAPACITY:,} executions",
         f"or {SCORING['grace_seconds']:g} s after the first did",
     ],
     "start/glossary.md": [
